@@ -232,6 +232,7 @@ class Settings(BaseSettings):
     )
     program: Path | None = Field(
         default=None,
+        validation_alias=AliasChoices("NIGHTJAR_PROGRAM", "META_BASE_PROGRAM_MD_PATH"),
         description="the charter: the program.md that every tag's program is written into, read anew when it changes"
         " (default: the one that comes with Nightjar)",
     )
@@ -258,6 +259,7 @@ class Settings(BaseSettings):
 
     llm_provider: Literal["auto", "anthropic", "openai", "gemini", "none"] = Field(
         default="auto",
+        validation_alias=AliasChoices("NIGHTJAR_LLM_PROVIDER", "BAD_PI_LLM_PROVIDER"),
         description="whose language model writes: anthropic, openai, gemini, none; auto: the first whose key is set."
         " Without one, all texts come from templates",
     )
@@ -312,12 +314,12 @@ class Settings(BaseSettings):
     )
     pipeline_enabled: bool = Field(
         default=False,
-        validation_alias=AliasChoices("NIGHTJAR_PIPELINE_ENABLED", "BAD_PI_PIPELINE_ENABLED"),
+        validation_alias=AliasChoices("NIGHTJAR_PIPELINE_ENABLED", "BAD_PI_SPEC_EXEC_ENABLED"),
         description="draft the next program of each swarm while its batch of results runs",
     )
     pipeline_auto_deploy: bool = Field(
         default=False,
-        validation_alias=AliasChoices("NIGHTJAR_PIPELINE_AUTO_DEPLOY", "BAD_PI_PIPELINE_AUTO_DEPLOY"),
+        validation_alias=AliasChoices("NIGHTJAR_PIPELINE_AUTO_DEPLOY", "BAD_PI_SPEC_AUTO_DEPLOY"),
         description="let workers follow a draft before its batch confirms it, where confidence and trust suffice",
     )
     pipeline_batch_every: int = Field(
@@ -331,29 +333,25 @@ class Settings(BaseSettings):
         default=10,
         ge=1,
         le=10_000,
-        validation_alias=AliasChoices("NIGHTJAR_PIPELINE_DRAFT_AFTER", "BAD_PI_PIPELINE_DRAFT_AFTER"),
         description="ticks of a batch, at a tenth and each fifth of a run, after which its draft begins",
     )
     pipeline_oldest_s: float = Field(
         default=600.0,
         gt=0,
-        validation_alias=AliasChoices("NIGHTJAR_PIPELINE_OLDEST_S", "BAD_PI_PIPELINE_OLDEST_S"),
         description="seconds after which a draft whose batch is not over is flushed",
     )
     pipeline_least_confidence: float = Field(
         default=0.65,
         ge=0,
         le=1,
-        validation_alias=AliasChoices(
-            "NIGHTJAR_PIPELINE_LEAST_CONFIDENCE", "BAD_PI_PIPELINE_LEAST_CONFIDENCE"
-        ),
+        validation_alias=AliasChoices("NIGHTJAR_PIPELINE_LEAST_CONFIDENCE", "BAD_PI_SPEC_CONF_THRESHOLD"),
         description="least confidence of a draft that workers follow early, 0 to 1",
     )
     pipeline_least_bank: float = Field(
         default=0.70,
         ge=0,
         le=1,
-        validation_alias=AliasChoices("NIGHTJAR_PIPELINE_LEAST_BANK", "BAD_PI_PIPELINE_LEAST_BANK"),
+        validation_alias=AliasChoices("NIGHTJAR_PIPELINE_LEAST_BANK", "BAD_PI_DEPLOY_CONF_THRESHOLD"),
         description="least trust in drafts that this takes, 0 to 1; it begins at 0.5",
     )
 
@@ -463,8 +461,14 @@ WITHOUT_COUNTERPART: Mapping[str, str] = {
 
 
 def set_in_vain(environment: Mapping[str, str]) -> dict[str, str]:
-    """Those of `WITHOUT_COUNTERPART` that are set."""
-    return {name: instead for name, instead in WITHOUT_COUNTERPART.items() if name in environment}
+    """The variables of other servers that are set and set nothing here, each with what to use instead."""
+    aliases = [info.validation_alias for info in Settings.model_fields.values()]
+    known = {name for alias in aliases if isinstance(alias, AliasChoices) for name in alias.choices}
+    return {
+        name: WITHOUT_COUNTERPART.get(name, "./nightjar config shows every setting")
+        for name in sorted(environment)
+        if name in WITHOUT_COUNTERPART or (name.startswith(("BAD_PI_", "META_")) and name not in known)
+    }
 
 
 def host_name() -> str:

@@ -109,26 +109,51 @@ def test_the_team_s_secret_has_two_names_and_is_shown_nowhere(
 
 
 def test_a_variable_of_other_servers_that_sets_nothing_is_named_with_what_to_use_instead() -> None:
-    found = set_in_vain({"DASHBOARD_TOKENS": "a,b", "META_RUNTIME_STATE_PATH": "", "NIGHTJAR_PORT": "1"})
+    found = set_in_vain(
+        {
+            "BAD_PI_SCIENCE_MODE": "popper",
+            "BAD_PI_SPEC_EXEC_ENABLED": "1",
+            "DASHBOARD_TOKENS": "a,b",
+            "META_ENROLL_TOKEN": "xyzzy",
+            "META_RUNTIME_STATE_PATH": "",
+            "NIGHTJAR_PORT": "1",
+        }
+    )
 
-    assert list(found) == ["DASHBOARD_TOKENS", "META_RUNTIME_STATE_PATH"]
+    assert [*found] == ["BAD_PI_SCIENCE_MODE", "DASHBOARD_TOKENS", "META_RUNTIME_STATE_PATH"]
+    assert "nightjar config" in found["BAD_PI_SCIENCE_MODE"]
     assert "--role viewer" in found["DASHBOARD_TOKENS"]
+    assert "in Redis" in found["META_RUNTIME_STATE_PATH"]
 
 
-def test_the_settings_of_drafts_have_their_published_names_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_published_names_set_what_they_set_in_the_published_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name, value in {
-        "ENABLED": "true",
-        "AUTO_DEPLOY": "true",
-        "BATCH_EVERY": "30",
-        "DRAFT_AFTER": "5",
-        "OLDEST_S": "60",
-        "LEAST_CONFIDENCE": "0.8",
-        "LEAST_BANK": "0.9",
+        "BAD_PI_SPEC_EXEC_ENABLED": "1",
+        "BAD_PI_SPEC_AUTO_DEPLOY": "on",
+        "BAD_PI_SPEC_CONF_THRESHOLD": "0.8",
+        "BAD_PI_DEPLOY_CONF_THRESHOLD": "0.9",
+        "BAD_PI_PIPELINE_BATCH_EVERY": "30",
+        "BAD_PI_LLM_PROVIDER": "openai",
+        "META_BASE_PROGRAM_MD_PATH": "/srv/program.md",
+        "META_ENROLL_TOKEN": "open sesame",
     }.items():
-        monkeypatch.setenv(f"BAD_PI_PIPELINE_{name}", value)
+        monkeypatch.setenv(name, value)
 
     found = Settings()
 
     assert (found.pipeline_enabled, found.pipeline_auto_deploy) == (True, True)
-    assert (found.pipeline_batch_every, found.pipeline_draft_after, found.pipeline_oldest_s) == (30, 5, 60.0)
     assert (found.pipeline_least_confidence, found.pipeline_least_bank) == (0.8, 0.9)
+    assert (found.pipeline_batch_every, found.llm_provider) == (30, "openai")
+    assert found.program == Path("/srv/program.md")
+    assert found.swarm_secret is not None
+    assert found.swarm_secret.get_secret_value() == "open sesame"
+
+
+def test_a_name_that_no_published_server_has_sets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BAD_PI_PIPELINE_ENABLED", "true")
+    monkeypatch.setenv("BAD_PI_PIPELINE_DRAFT_AFTER", "5")
+
+    assert (Settings().pipeline_enabled, Settings().pipeline_draft_after) == (False, 10)
+    assert "BAD_PI_PIPELINE_ENABLED" in set_in_vain({"BAD_PI_PIPELINE_ENABLED": "true"})
