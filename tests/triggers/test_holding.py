@@ -299,6 +299,7 @@ WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "hypothesis::gate": [{"tag": VARIED, "proposal": {"statement": "D1 matters " * 40}}],
     "hypothesis::graph": [{"tag": VARIED}],
     "hypothesis::graph_summary": [{"tag": VARIED, "include_graph": True}],
+    "hypothesis::shadow_scorecards": [{}],
     "hypothesis::learn": [{"tag": VARIED, "experiment_id": f"{VARIED}-102"}],
     "hypothesis::list": [{"tag": VARIED, "archived": True}],
     "hypothesis::propose": [{"tag": VARIED, "proposal": {"statement": "D1 matters most " * 30}}],

@@ -43,6 +43,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "hypothesis::graph",
             "hypothesis::get",
             "hypothesis::graph_summary",
+            "hypothesis::shadow_scorecards",
             "hypothesis::list",
             "invocation::get",
             "journal::list",
