@@ -3,7 +3,7 @@
 
 FROM python:3.13-slim AS wheel
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE program.md program-traces.md program-training.md ./
+COPY pyproject.toml README.md LICENSE program.md program-traces.md program-training.md program-worker.md ./
 COPY functions functions
 COPY state state
 COPY triggers triggers

@@ -277,6 +277,12 @@ class Call:
     trigger: FiredBy = "call"
     address: str = ""
     """Where an HTTP request came from; of a proxy, where one stands before the lab."""
+    url: str = ""
+    """Address of the lab that an HTTP request was sent to."""
+
+    def lab_url(self, settings: Settings) -> str:
+        """The lab's address for this caller: the configured one, or the one that it used."""
+        return settings.base_url if settings.url else self.url or settings.base_url
 
     def key(self, request_id: str | None) -> str | None:
         """The idempotency key of this call: the id in its body, else the header's, made the caller's own."""

@@ -7,14 +7,25 @@ from pathlib import Path
 from state.errors import Invalid
 from state.settings import Settings
 
-OURS = Path(__file__).parents[1] / "program.md"
-"""Beside our packages, in a checkout and in the wheel."""
+FOLDER = Path(__file__).parents[1]
+"""Of Nightjar's own charters, beside our packages, in a checkout and in the wheel."""
+OURS, OF_WORKERS = FOLDER / "program.md", FOLDER / "program-worker.md"
 MOST_BYTES = 256 * 1024
 
 
 def charter_file(settings: Settings) -> Path:
     """Where it lies."""
     return settings.program or OURS
+
+
+def read_charters(settings: Settings) -> tuple[str, str | None]:
+    """The charter, and what workers read of Nightjar's own. Blocks.
+
+    Raises:
+        Invalid: as `read_charter`.
+    """
+    text = read_charter(charter_file(settings))
+    return text, read_charter(OF_WORKERS) if settings.program is None else None
 
 
 def read_charter(path: Path) -> str:

@@ -45,11 +45,13 @@ _VERSION = TypeAdapter(ProgramVersion)
 
 @dataclass(frozen=True)
 class Base:
-    """The charter as it was read from the operator's file."""
+    """The charter: the operator's file, or Nightjar's own."""
 
     text: str
     digest: str
-    """First 16 hexadecimal digits of its SHA-256."""
+    """First 16 hexadecimal digits of the SHA-256 of its texts."""
+    workers: str | None = None
+    """What workers of a swarm read of Nightjar's own charter; None: it is the operator's, for everybody."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +85,12 @@ class DueFacts:
 
 @dataclass(frozen=True)
 class Served:
-    """What a tag's workers are served from."""
+    """What a tag's program is composed of."""
 
     base: Base | None
     current: ProgramVersion | None
-    populations: Mapping[str, str]
+    is_swarm: bool
+    """Whether workers may vary something in it."""
 
 
 @dataclass(frozen=True)

@@ -40,12 +40,13 @@ class Programs:
         """The charter; None before a process has read it."""
         return _base(await self._lab.hash(self._keys("program_base")))
 
-    async def set_base(self, text: str, host: str) -> bool:
+    async def set_base(self, text: str, host: str, workers: str | None = None) -> bool:
         """Keep the charter of a host's file; False where it is the one that is kept, or the file has not changed."""
-        digest = digest_of(text)
+        digest = base_of(text, workers).digest
         data = json.dumps({"digest": digest, "bytes": len(text.encode())})
         answer = await self._lab.move(
-            "set_program_base", args={"text": text, "digest": digest, "host": host, "data": data}
+            "set_program_base",
+            args={"text": text, "workers": workers, "digest": digest, "host": host, "data": data},
         )
         return bool(answer == "ok")
 
@@ -158,14 +159,14 @@ class Programs:
     async def served(self, tag: str) -> Served:
         """What the tag's program is composed of; one round trip. A tag that there is not has none."""
         keys = self._keys
-        base, newest, populations = await self._lab.pipeline(
+        base, newest, is_swarm = await self._lab.pipeline(
             [
                 ("HGETALL", keys("program_base")),
                 ("LINDEX", keys("programs", tag), -1),
-                ("HGETALL", keys("populations", tag)),
+                ("EXISTS", keys("dimensions", tag)),
             ]
         )
-        return Served(base=_base(base), current=_version(newest), populations=populations)
+        return Served(base=_base(base), current=_version(newest), is_swarm=bool(is_swarm))
 
     async def versions(self, tag: str, offset: int, limit: int) -> tuple[list[ProgramVersion], int]:
         """Some versions, the newest first, and how many there are; one round trip."""
@@ -179,7 +180,7 @@ class Programs:
         """How many versions there are."""
         return int(await self._lab.command("LLEN", self._keys("programs", tag)))
 
-    async def with_bases(self, tag: str, numbers: Sequence[int]) -> dict[int, tuple[ProgramVersion, Base]]:
+    async def with_bases(self, tag: str, numbers: Sequence[int]) -> dict[int, Served]:
         """Versions by number, each with the charter that it was written into; two round trips.
 
         Raises:
@@ -188,7 +189,9 @@ class Programs:
         if not numbers:
             return {}
         key, found = self._keys("programs", tag), dict[int, ProgramVersion]()
-        texts = await self._lab.pipeline([("LINDEX", key, number - 1) for number in numbers])
+        *texts, is_swarm = await self._lab.pipeline(
+            [*(("LINDEX", key, number - 1) for number in numbers), ("EXISTS", self._keys("dimensions", tag))]
+        )
         for number, text in zip(numbers, texts, strict=True):
             if text is None:
                 raise NotFound(
@@ -197,10 +200,11 @@ class Programs:
                 )
             found[number] = ProgramVersion.read(text)
         digests = [version.base_digest for version in found.values()]
-        bases = await self._lab.command("HMGET", self._keys("program_bases"), *digests)
+        names = [name for digest in digests for name in (digest, f"{digest}:workers")]
+        bases = await self._lab.command("HMGET", self._keys("program_bases"), *names)
         return {
-            number: (version, Base(base or "", version.base_digest))
-            for (number, version), base in zip(found.items(), bases, strict=True)
+            number: Served(Base(text or "", version.base_digest, workers), version, bool(is_swarm))
+            for (number, version), text, workers in zip(found.items(), bases[::2], bases[1::2], strict=True)
         }
 
 
@@ -209,8 +213,13 @@ def digest_of(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
 
+def base_of(text: str, workers: str | None) -> Base:
+    """A charter that was read from files."""
+    return Base(text, digest_of(text + (workers or "")), workers)
+
+
 def _base(stored: dict[str, Any]) -> Base | None:
-    return Base(stored["text"], stored["digest"]) if stored else None
+    return Base(stored["text"], stored["digest"], stored.get("workers")) if stored else None
 
 
 def _version(text: str | None) -> ProgramVersion | None:

@@ -89,7 +89,7 @@ async def draft(
         stores.proposals.facts(request.tag),
     )
     findings = await asyncio.to_thread(findings_of, facts, CATEGORIES)
-    base = "" if facts.due.base is None else facts.due.base.text
+    base = "" if facts.due.base is None else facts.due.base.workers or facts.due.base.text
     told = (findings_text(findings), tried_text(before.proposals), script_text(_constants(script), base))
     context = "\n\n".join(filter(None, told))
     given = await author.write(Proposed, Commission(TASK, context))

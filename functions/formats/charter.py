@@ -1,4 +1,4 @@
-"""program.md for one agent: its lab, its tag, its name and its token's place where the examples' stand."""
+"""program.md for one reader: its lab, its tag, its name and its token's place where the examples' stand."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import re
 import shlex
 from dataclasses import dataclass
 
-FILES = ("program.md", "program-traces.md", "program-training.md")
-"""What agents are told, the first of them first; it names the others."""
+PARTS = {"traces": "program-traces.md", "training": "program-training.md"}
+"""The files that program.md names."""
+FILES = ("program.md", *PARTS.values())
+"""What agents are told."""
 URL, TAG, NAME, LAUNCHER, CURL = "http://127.0.0.1:3111", "mar11", "alice", "./nightjar", "curl -s"
 
 
@@ -16,12 +18,15 @@ class Reader:
     """Whom a charter is for."""
 
     url: str
-    tag: str
-    name: str
-    launcher: str
+    tag: str | None = None
+    """None: the example's stays, as does the name's."""
+    name: str | None = None
+    launcher: str = LAUNCHER
     """The path of Nightjar's command."""
     header_file: str | None = None
     """The file with the header that a lab with tokens asks for: no token stands in a command."""
+    is_worker: bool = False
+    """Whether it works in a swarm."""
 
 
 def charter(text: str, reader: Reader) -> str:
@@ -29,8 +34,8 @@ def charter(text: str, reader: Reader) -> str:
     header = f" -H @{shlex.quote(reader.header_file)}" if reader.header_file else ""
     own = {
         URL: reader.url,
-        TAG: reader.tag,
-        NAME: reader.name,
+        TAG: reader.tag or TAG,
+        NAME: reader.name or NAME,
         LAUNCHER: shlex.quote(reader.launcher),
         CURL: CURL + header,
     }

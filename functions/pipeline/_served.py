@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from functions.formats.charter import Reader
 from functions.pipeline._stores import Reading
 from functions.rules.swarm.populations import Population
 from functions.views.program_document import composed
@@ -23,9 +24,9 @@ class ServedDraft:
     bank: float
     """How far drafts are trusted."""
 
-    def document(self, population: Population | None = None) -> str:
+    def document(self, reader: Reader, population: Population | None = None) -> str:
         """The whole document, for everyone or for the workers of one population."""
-        return composed(self.base, self.version, population)
+        return composed(self.base, self.version, reader, population)
 
 
 async def served(tag: str, stores: Reading, settings: Settings) -> ServedDraft | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functions.contract import Http, Text, function
+from functions.contract import Call, Http, Text, function
+from functions.formats.charter import Reader
 from functions.of_swarm import OfSwarm
 from functions.pipeline._served import served
 from functions.pipeline._stores import Reading
@@ -14,7 +15,9 @@ class ReadDraft(OfSwarm):
 
 
 @function("pipeline::spec", Http("GET", "/pipeline/spec"), role="viewer", is_public=True)
-async def spec(request: ReadDraft, stores: Reading, settings: Settings) -> Text | None:
+async def spec(request: ReadDraft, call: Call, stores: Reading, settings: Settings) -> Text | None:
     """The draft's text, the whole program; 204 while none is ready or confirmed."""
-    found = await served(request.tag_in(settings), stores, settings)
-    return None if found is None else Text(content=found.document())
+    tag = request.tag_in(settings)
+    found = await served(tag, stores, settings)
+    reader = Reader(call.lab_url(settings), tag, is_worker=True)
+    return None if found is None else Text(content=found.document(reader))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functions.contract import Call, Http, Response, function
+from functions.formats.charter import Reader
 from functions.of_swarm import OfSwarm
 from functions.pipeline._served import served
 from functions.pipeline._stores import Preloading
@@ -39,9 +40,11 @@ async def spec_payload(
     if found is None:
         return None
     population = await _population(call.caller, tag, stores.swarms)
+    name = None if population is None else call.caller.name
+    reader = Reader(call.lab_url(settings), tag, name, is_worker=True)
     return DraftPayload(
         spec_id=found.draft.spec_id,
-        program_md=found.document(population),
+        program_md=found.document(reader, population),
         confidence=found.draft.confidence,
         deployment_confidence=found.bank,
     )

@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from functions.formats.program_document import charter_of
-from state.charter_file import charter_file, read_charter
+from state.charter_file import read_charters
 from state.errors import NightjarError
 from state.programs import Programs
 from state.settings import Settings, host_name
@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 async def rebased(programs: Programs, settings: Settings) -> bool:
     """Keep the charter of the file, if it is another one; one that cannot be used changes nothing, and is logged."""
     try:
-        text = await asyncio.to_thread(read_charter, charter_file(settings))
+        text, workers = await asyncio.to_thread(read_charters, settings)
         charter_of(text)
     except NightjarError as problem:
         log.error("the charter stays as it was: %s (%s)", problem.detail, problem.hint)
         return False
-    return await programs.set_base(text, host_name())
+    return await programs.set_base(text, host_name(), workers)

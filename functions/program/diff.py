@@ -6,9 +6,10 @@ from difflib import unified_diff
 
 from pydantic import Field
 
-from functions.contract import Response, function
+from functions.contract import Call, Response, function
+from functions.formats.charter import Reader
 from functions.of_swarm import OfSwarm
-from functions.views.program_document import composed
+from functions.views.program_document import document_for
 from state.programs import Programs
 from state.settings import Settings
 
@@ -30,7 +31,7 @@ class ProgramDiff(Response):
 
 
 @function("program::diff", role="viewer")
-async def diff(request: DiffPrograms, programs: Programs, settings: Settings) -> ProgramDiff:
+async def diff(request: DiffPrograms, call: Call, programs: Programs, settings: Settings) -> ProgramDiff:
     """What a version of the program changed, as a unified diff."""
     tag = request.tag_in(settings)
     number = request.number
@@ -38,7 +39,8 @@ async def diff(request: DiffPrograms, programs: Programs, settings: Settings) ->
         number = await programs.count(tag)
     against = max(number - 1, 0) if request.against is None else request.against
     found = await programs.with_bases(tag, [n for n in dict.fromkeys((number, against)) if n])
-    texts = {0: ""} | {n: composed(base, version) for n, (version, base) in found.items()}
+    url = call.lab_url(settings)
+    texts = {0: ""} | {n: document_for(s, Reader(url, tag, is_worker=s.is_swarm)) for n, s in found.items()}
     lines = unified_diff(
         texts[against].splitlines(keepends=True),
         texts[number].splitlines(keepends=True),

@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from functions.contract import Call, Command, Http, Response, function
+from functions.formats.charter import Reader
 from functions.rules.access import LOCAL, Caller
 from functions.rules.keeps.verdict import check_plausible
 from functions.swarm._opening import open_swarm
@@ -82,11 +83,11 @@ async def register(request: RegisterWorker, call: Call, joining: Joining, settin
         issued = await joining.swarms.rejoin(worker, _asked(request, worker.tag), call.proof, OVERLAP_S)
         if worker.tag != tag:
             served = await joining.programs.served(worker.tag)
-        return _welcome(issued, served)
+        return _welcome(issued, served, call.lab_url(settings))
     enrolling = await _admitted(request, call, joining, settings)
     await open_swarm(tag, joining.dimensions, settings)
     issued = await joining.swarms.join(_asked(request, tag), call.caller.name, enrolling)
-    return _welcome(issued, served)
+    return _welcome(issued, served, call.lab_url(settings))
 
 
 def _check_baseline(value: float, swarm: SwarmFacts | None) -> None:
@@ -108,12 +109,13 @@ def _asked(request: RegisterWorker, tag: str) -> dict[str, object]:
     return {**said, "tag": tag}
 
 
-def _welcome(issued: WorkerWithToken, served: Served) -> Welcome:
+def _welcome(issued: WorkerWithToken, served: Served, url: str) -> Welcome:
     worker = issued.worker
+    reader = Reader(url, worker.tag, worker.worker_id, is_worker=True)
     return Welcome(
         ok=True,
         message=f"Welcome {worker.worker_id}! You are worker #{worker.number}.",
-        current_program_md=document_for(served),
+        current_program_md=document_for(served, reader),
         worker_token=issued.text,
     )
 

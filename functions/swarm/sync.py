@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from functions.contract import Call, Http, Request, Response, function
+from functions.formats.charter import Reader
 from functions.rules.access import check_worker
 from functions.rules.keeps.verdict import score
 from functions.rules.swarm.belonging import population_of
@@ -17,6 +18,7 @@ from functions.views.program_document import document_for
 from state.ids import Id
 from state.programs import digest_of
 from state.records import Value
+from state.settings import Settings
 
 TOP = 5
 
@@ -73,7 +75,7 @@ class Synced(Response):
     Http("POST", "/sync/{worker_id}", has_etag=True),
     role="worker",
 )
-async def sync(request: ReadSync, call: Call, stores: Stores) -> Synced:
+async def sync(request: ReadSync, call: Call, stores: Stores, settings: Settings) -> Synced:
     """What the swarm knows, for a worker between two runs."""
     check_worker(call.caller, request.worker_id)
     worker = await stores.swarms.known(request.worker_id)
@@ -84,7 +86,8 @@ async def sync(request: ReadSync, call: Call, stores: Stores) -> Synced:
     )
     best = [run for run, _ in sorted(judged, key=lambda each: score(each[1], facts.tag.direction))][:TOP]
     population = population_of(worker, facts)
-    program = document_for(served, population)
+    reader = Reader(call.lab_url(settings), worker.tag, worker.worker_id, is_worker=True)
+    program = document_for(served, reader, population)
     known = best[0].config_delta if best else {}
     return Synced(
         program_md=program,

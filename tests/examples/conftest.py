@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import AsyncIterator
@@ -32,3 +33,11 @@ def project(tmp_path: Path) -> Path:
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message", "Begin")
     return folder
+
+
+@pytest.fixture
+def curl() -> None:
+    if shutil.which("curl") is None:
+        if os.environ.get("CI"):
+            pytest.fail("curl is missing, and with it what this test is about")
+        pytest.skip("curl is missing")

@@ -228,7 +228,7 @@ async def test_a_worker_preloads_the_draft_with_what_its_population_does(swarm: 
 
     assert synced["population_id"] in own(preloaded)
     assert own(preloaded) == own(synced["program_md"])
-    assert preloaded.partition("\n\n### Your population")[0] in document
+    assert preloaded.partition("## Current direction")[2].partition("\n\n### Your population")[0] in document
     assert own(document) == own((await asked(swarm.http, "/pipeline/spec_payload"))["program_md"]) == ""
 
 

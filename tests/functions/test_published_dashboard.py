@@ -22,7 +22,7 @@ FETCHED = (
     "/theory_graph/human?include_graph=true",
     "/shadow/scorecards",
 )
-"""What it asks for at each refresh, without a token; it shows nothing where one of them fails."""
+"""What it asks for at each refresh, without a token. One failure empties the whole page."""
 
 
 @dataclass

@@ -238,6 +238,7 @@ SAMPLES: Mapping[str, Any] = {
     "function": "pool::sweep",
     "format": "svg",
     "name": "stranger",
+    "part": "traces",
     "role": "operator",
     "enroll_token": "nj_aaaaaaaaaa_" + "A" * 43,
     "url": "https://hooks.example/x",

@@ -7,6 +7,7 @@ machine serves carries ours, with its own port, and the browser's word that it b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ PORTS = {"http": 80, "https": 443}
 """Ports that a Host and an Origin leave out."""
 OTHERS = frozenset({"cross-site", "same-site"})
 """What a browser says in Sec-Fetch-Site of a page that is not ours."""
+_PLAIN = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
 EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
 """What is bound to listen on every address: no name of its own."""
 
@@ -71,6 +73,11 @@ def _name_of(url: str) -> str:
         return (urlsplit(url).hostname or "").lower()
     except ValueError:
         return ""
+
+
+def url_of(scheme: str, host: str) -> str:
+    """The address that a request with this Host was sent to; empty where it has more than a name and a port."""
+    return f"{scheme}://{host}" if _PLAIN.fullmatch(host) else ""
 
 
 def _is_origin_of(host: str, origin: str) -> bool:

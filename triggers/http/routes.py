@@ -28,7 +28,7 @@ from triggers.http.answering import JSON, Answer, answered
 from triggers.http.asking import asked
 from triggers.http.doors import Doors, Endpoint
 from triggers.http.etags import etag_of, is_held
-from triggers.http.guard import Guard, added_hosts, own_hosts
+from triggers.http.guard import Guard, added_hosts, own_hosts, url_of
 from triggers.http.identity import STRANGER, Visitor, check_no_visit, greet, identify
 from triggers.http.problems import problem_document, problem_response
 from triggers.http.sessions import Session
@@ -127,6 +127,7 @@ async def _answer(declared: Function[Any, Any], door: Http, request: Request, tu
         traceparent=request.state.traceparent,
         trigger="http",
         address=request.client.host if request.client else "",
+        url=url_of(request.url.scheme, request.headers.get("host", "")),
     )
     answer = await answered(process, declared, request_model, call, turns)
     return _shown(declared, door, request, answer)

@@ -91,6 +91,7 @@ async def test_asking_changes_nothing(client: httpx.AsyncClient, process: Proces
         "{gpu_id}": "host:gpu0",
         "{invocation_id}": f"{e.experiment_id}.1",
         "{format}": "svg",
+        "{part}": "traces",
     }
     before = await dump(process.lab)
 
