@@ -264,9 +264,9 @@ class Night:
         self._trials[e.fingerprint] += 1
         retest = self._retests.get(e.experiment_id)
         if retest is None:
-            self._keeps.complete(e.experiment_id, delta, code=e.fingerprint)
+            self._keeps.complete(e.experiment_id, delta, code=e.fingerprint, worker=e.worker_id)
         else:
-            self._keeps.end(retest, delta)
+            self._keeps.end(retest, delta, e.worker_id)
         self._judge_retests()
         ended = e.model_copy(update={"status": "measured" if retest else "discard", "delta_bpb": delta})
         if retest is None:

@@ -16,7 +16,7 @@ from functions.rules.keeps.keeping import (
     Trial,
     plausible_margin,
 )
-from functions.rules.keeps.noise import Noise, Repeats, Sums, cautious, further_mean, run_again
+from functions.rules.keeps.noise import Noise, Repeats, Sums, cautious, further_mean, run_again, run_of_worker
 from functions.rules.keeps.retests import (
     Confirm,
     Contender,
@@ -33,6 +33,7 @@ from functions.rules.keeps.retests import (
 from functions.rules.keeps.seeds import learned, own_noise, shift_of
 from functions.rules.keeps.standing import falls, new_best, restored, revalued, rises, stands, without_rivals
 from functions.rules.keeps.verdict import judge, score
+from state.codes import noise_entry
 from state.policy import Policy
 from state.records import Best, Direction, Experiment, Link, Trust
 
@@ -100,7 +101,7 @@ class SimulatedTag:
         self._codes: dict[str, str] = {}
         """What each experiment runs; several may run the same."""
         self._repeats: dict[str, Repeats] = {}
-        """Of each code."""
+        """Of each code; in a swarm, those of each worker too."""
         self.keep_rule = keep_rule
         """The keep rule of the next experiments to complete."""
 
@@ -123,11 +124,19 @@ class SimulatedTag:
         return self.judged + [(over, under) for under, over in pairwise(self.standing())]
 
     def complete(
-        self, name: str, value: float, trainable: bool = True, code: str | None = None
+        self,
+        name: str,
+        value: float,
+        trainable: bool = True,
+        code: str | None = None,
+        worker: str | None = None,
     ) -> Tried | None:
-        """Judge a first run, by the mean of all runs of its code; None: it is one more run of what stands."""
+        """Judge a first run, by the mean of all runs of its code; None: it is one more run of what stands.
+
+        `worker`: of a swarm.
+        """
         self._codes[name] = code or name
-        self._learn(name, value)
+        self._learn(name, value, worker)
         if self._codes[name] in map(self._codes.get, self.standing()):
             return None
         value = self._repeats[self._codes[name]].mean
@@ -150,11 +159,13 @@ class SimulatedTag:
         self.best = after or best
         return tried
 
-    def end(self, retest: Retest, outcome: float | Literal["broke", "lost"]) -> None:
+    def end(
+        self, retest: Retest, outcome: float | Literal["broke", "lost"], worker: str | None = None
+    ) -> None:
         """Take the outcome of a retest."""
         retest.outcome = outcome
         if isinstance(outcome, float):
-            self._learn(retest.of, outcome)
+            self._learn(retest.of, outcome, worker)
 
     def judge_retests(self) -> list[Step]:
         """Take all steps that are due, and return them."""
@@ -266,8 +277,13 @@ class SimulatedTag:
             case KeepProvisionally():
                 return "provisional" if tried.trainable else "unconfirmed"
 
-    def _learn(self, name: str, value: float) -> None:
+    def _learn(self, name: str, value: float, worker: str | None) -> None:
         code = self._codes[name]
-        before = self._repeats.get(code)
-        self._repeats[code], learned = run_again(before, value, self.sums.without(before))
+        before, own = self._repeats.get(code), noise_entry(code, worker)
+        if worker is None:
+            self._repeats[code], learned = run_again(before, value, self.sums.without(before))
+        else:
+            its = self._repeats.get(own)
+            others = self.sums.without(its)
+            self._repeats[code], self._repeats[own], learned = run_of_worker(before, its, value, others)
         self.sums = self.sums.with_(learned)

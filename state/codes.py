@@ -23,3 +23,8 @@ def code_of(e: Experiment, other_key: str | None) -> str:
     )
     named = [*code, *([other_key] if other_key else [])]
     return f"runs:{hashlib.sha256(_JSON.encode(named).encode()).hexdigest()[:32]}"
+
+
+def noise_entry(code: str, worker_id: str | None) -> str:
+    """Names the runs by which one adds to the noise: those of its code, in a swarm those of its worker alone."""
+    return code if worker_id is None else f"{code}:{worker_id}"

@@ -42,13 +42,22 @@ class GpuCrashes:
 
 
 @dataclass(frozen=True)
+class NoiseEntry:
+    """What is kept of the runs of one code, or of one worker's runs of it, before and after a change."""
+
+    name: str
+    before: str
+    """As it was when this was decided; empty: nothing was kept."""
+    after: str
+    """Empty: no run is left."""
+
+
+@dataclass(frozen=True)
 class Repeat:
     """What a run's value adds to the noise of its tag and GPU class; see `state.noise`."""
 
     code: str
-    runs_before: str
-    """What was kept of the code's runs when this was decided; empty: nothing."""
-    runs_after: str
+    entries: Sequence[NoiseEntry]
     df: int
     """Degrees of freedom that it adds, or, below 0, that a first run which it contradicts takes back."""
     squares: float
@@ -282,12 +291,9 @@ class Risen:
 
 @dataclass(frozen=True)
 class LeftNoise:
-    """What runs that leave change of the noise. The fields are the move's."""
+    """What runs that leave change of the noise."""
 
-    runs_before: str
-    """What was kept of the code's runs when this was decided."""
-    runs_after: str
-    """Empty: no run of it is left."""
+    entries: Sequence[NoiseEntry]
     df: int
     """Degrees of freedom more, below 0: fewer."""
     squares: float

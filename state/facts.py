@@ -69,7 +69,8 @@ class Comparison:
     """Under the run's comparability key."""
     noise_key: str
     noise: Spread
-    """Of its tag and GPU class; holds the runs of its own code, then those of the best's code."""
+    """Of its tag and GPU class; holds the runs of its own code, those of the best's code, and its worker's own of its
+    code."""
     trace: Trace | None = None
     sources: tuple[Trace, ...] = ()
     """Traces that it merges into its own."""
@@ -172,7 +173,9 @@ class RetractionFacts:
     runs: tuple[Experiment, ...]
     """Of its code, retests too, in the order in which they ended."""
     noise: Spread
-    """Of its tag and class of GPU, with the runs of its code."""
+    """Of its tag and class of GPU, with the runs of its code and those of each of `noise_workers`."""
+    noise_workers: tuple[str, ...]
+    """In a swarm: the workers of the runs that leave."""
     rank_classes: tuple[str, ...] = ()
     """Classes of GPU whose runs are ranked; its attempts may have been on several."""
 

@@ -1,10 +1,16 @@
-"""How far runs of the same code differ, for each tag and GPU class: kept up to date by the script that ends a run."""
+"""How far runs of the same code differ, for each tag and GPU class: kept up to date by the script that ends a run.
+
+One hash has the sums, and what is known of the runs of each code. In a swarm it also has the runs of each worker and
+code: only these add to the sums.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
+from state.decisions import LeftNoise, Repeat
 from state.facts import Spread
 from state.keys import Keys
 
@@ -27,6 +33,17 @@ def runs_at(noise: str, code: str) -> str:
 def spread_at(keys: Keys, tag: str, gpu_class: str | None) -> Sequence[str]:
     """The noise of a tag and GPU class, as a command for `spread_of`."""
     return ("HMGET", noise_key(keys, tag, gpu_class), "squares", "df")
+
+
+def noise_args(change: Repeat | LeftNoise) -> dict[str, Any]:
+    """The values by which a move changes the noise."""
+    return {
+        "df": change.df,
+        "squares": change.squares,
+        "noise_names": [entry.name for entry in change.entries],
+        "noise_before": [entry.before for entry in change.entries],
+        "noise_after": [entry.after for entry in change.entries],
+    }
 
 
 def spread_of(stored: Sequence[str | None]) -> Spread:

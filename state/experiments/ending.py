@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 from state.budgets import WARN_AT, is_spent
 from state.client import Lab, time_of
+from state.codes import noise_entry
 from state.decisions import BrokenLease, Ended, Ending, Requeued, SameAttempt
 from state.experiments.ranking import amounts, counted, counting, ends_at, trends_at
 from state.experiments.reading import Reading, experiment_in
@@ -18,7 +19,7 @@ from state.facts import Comparison, RunFacts, Spread
 from state.ids import named_by
 from state.keys import Keys
 from state.moves import Arg
-from state.noise import noise_key, runs_at
+from state.noise import noise_args, noise_key, runs_at
 from state.policy import read_policy
 from state.records import Best, Choice, Experiment, Gpu, SelectionStatus, Status, Tag, Trace, flatten, words
 
@@ -122,7 +123,10 @@ class EndingStore(Reading):
         counts = _counts_of_ends(keys, e, value)
         found = await self._lab.read(
             {
-                "noise": ("HMGET", noise, "squares", "df", code, best_code or code),
+                "noise": (
+                    *("HMGET", noise, "squares", "df"),
+                    *(code, best_code or code, noise_entry(code, e.worker_id)),
+                ),
                 "gpu": ("HGETALL", keys.gpu(run.gpu_id)) if run.gpu_id else None,
                 "best": ("HGETALL", keys.best(e.tag, other_key)) if other_key else None,
                 "base": base_above(self._lab, keys.experiment(base_id)) if base_id else None,
@@ -131,7 +135,7 @@ class EndingStore(Reading):
             }
         )
         best = run.best if other_key is None else Best.found(found["best"])
-        squares, df, own, bests = found["noise"]
+        squares, df, own, bests, workers = found["noise"]
         if best is not None and best.code not in (code, best_code):
             bests = await self._lab.command("HGET", noise, best.code or "")
         traces = {name: Trace.parse(found[name]) for name in names if found[name]}
@@ -139,11 +143,12 @@ class EndingStore(Reading):
         stands_on = begins_on = await base_found(self._lab, found["base"]) if base_id else None
         if choice and trace and trace.base and _has_another_base(trace, e, choice, begins_on):
             stands_on = await self.base_above([trace.base])
+        runs = (own or "", (bests or "") if best else "", workers or "")
         return Comparison(
             gpu=Gpu.found(found["gpu"]),
             best=best,
             noise_key=noise,
-            noise=Spread(float(squares or 0), int(df or 0), (own or "", (bests or "") if best else "")),
+            noise=Spread(float(squares or 0), int(df or 0), runs),
             trace=trace,
             sources=tuple(traces.values()),
             base=stands_on,
@@ -276,7 +281,7 @@ class EndingStore(Reading):
         if ending.repeat is not None and ending.noise_key is not None:
             keys["noise"] = ending.noise_key
             keys["same_code"] = runs_at(ending.noise_key, ending.repeat.code)
-            args |= vars(ending.repeat)
+            args |= noise_args(ending.repeat)
         if ending.learnt is not None:
             keys |= of_ends(self._keys, e)
             args |= {"end_value": ending.learnt.value, "trend_sums": amounts(ending.learnt.trends)}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from state.codes import code_of
+from state.codes import code_of, noise_entry
 from state.decisions import Retraction
 from state.experiments.ending import COUNTERS, best_event, best_fields, of_ends
 from state.experiments.ranking import amounts, pools_at
 from state.experiments.reading import Reading, experiment_in
 from state.facts import RetractionFacts, Spread
 from state.indexes import members, records
-from state.noise import noise_key, runs_at
+from state.noise import noise_args, noise_key, runs_at
 from state.policy import read_policy
 from state.records import Best, Experiment, flatten, words
 from state.tags import tag_in
@@ -66,6 +66,10 @@ class Retracting(Reading):
             for name in ("keeps", "beaten", "runs")
         )
         keeps, beaten, runs = several
+        workers = sorted(
+            {r.worker_id for r in runs if r.worker_id and e.experiment_id in (r.experiment_id, r.retest_of)}
+        )
+        theirs = await self._lab.pipeline([("HGET", noise, noise_entry(code, name)) for name in workers])
         return RetractionFacts(
             experiment=experiment_in(found["experiment"], e.experiment_id),
             tag=tag_in(found["tag"], tag),
@@ -75,7 +79,8 @@ class Retracting(Reading):
             keeps=keeps,
             beaten=beaten,
             runs=runs,
-            noise=Spread(float(squares or 0), int(df or 0), (kept or "",)),
+            noise=Spread(float(squares or 0), int(df or 0), (kept or "", *(text or "" for text in theirs))),
+            noise_workers=tuple(workers),
             rank_classes=tuple(found["rank_classes"].values()),
         )
 
@@ -132,7 +137,7 @@ class Retracting(Reading):
                 "tag_fields": words(flatten(retraction.tag_fields)),
                 "event_data": json.dumps(dict(retraction.told), allow_nan=False),
                 "experiment_traceparent": e.traceparent,
-                **({"code": code, **vars(left)} if left else {}),
+                **(noise_args(left) if left else {}),
                 "leaving": retraction.leaving,
                 "trend_sums": amounts(retraction.learnt, sign=-1),
                 "corrected_ids": [c.experiment_id for c in retraction.corrected],

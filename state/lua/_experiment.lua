@@ -9,7 +9,6 @@
 -- args: is_baseline? was_claim? counter? counter_before? counts? follows? reported_s? training_seconds? score? near_miss_score?
 -- args: best_version? best_fields* best_event? key_version? key_fields*
 -- args: tag_crashes? tag_crashes_before? abort_at? gpu_id? gpu_crashes? gpu_crashes_before? gpu_crashed? trip_reason? trip_s?
--- args: code? runs_before? runs_after?
 -- args: end_value? trend_sums* only_overdue?
 -- args: trace_fields* trace_version? epoch? trace_becomes? trace_why? source_versions*
 
@@ -26,7 +25,7 @@ local function is_stale()
     or changed(K.tag, 'key_version', '0', A.key_version)
     or changed(K.crashes, 'consecutive', '0', A.tag_crashes_before)
     or A.gpu_crashes_before and changed(K.gpu, 'consecutive_crashes', '0', A.gpu_crashes_before)
-    or A.code and changed(K.noise, A.code, '', A.runs_before) then return true end
+    or noise_changed() then return true end
   if A.only_overdue then
     local lost_at = redis.call('ZSCORE', K.handed_out, A.id)
     if not lost_at or tonumber(lost_at) > now() then return true end
@@ -96,8 +95,7 @@ local function aborted_after()
 end
 
 local function add_to_noise(at)
-  if not A.code then return end
-  redis.call('HSET', K.noise, A.code, A.runs_after)
+  if not A.df then return end
   redis.call('ZADD', K.same_code, at, A.id)
   change_noise()
 end

@@ -4,7 +4,7 @@
 -- keys: experiment tag best standing near_misses finished categories noise? same_code? traces*
 -- keys: corrected* beaten keeps risen? risen_listed* ranks* swarm_worker? ends? trends?
 -- args: id number tag category status_before branches finishes best_version fields* counter is_baseline? is_claim? tag_fields* event_data experiment_traceparent?
--- args: code? runs_before? runs_after? leaving* trend_sums*
+-- args: leaving* trend_sums*
 -- args: corrected_ids* corrected_fields* corrected_scores* corrected_near*
 -- args: risen_id? risen_was_discard? risen_number? risen_category? risen_fields* risen_score?
 -- args: best_fields* best_event? best_id? trace_fields* trace_versions*
@@ -16,7 +16,7 @@ local function is_stale()
     or (redis.call('HGET', K.experiment, 'branches') or '0') ~= A.branches
     or (redis.call('HGET', K.best, 'version') or '0') ~= A.best_version
     or (redis.call('HGET', K.tag, 'finishes') or '0') ~= A.finishes
-    or A.code and (redis.call('HGET', K.noise, A.code) or '') ~= A.runs_before then return true end
+    or noise_changed() then return true end
   for i, trace in ipairs(K.traces) do
     if (redis.call('HGET', trace, 'version') or '0') ~= A.trace_versions[i] then return true end
   end
@@ -55,13 +55,8 @@ local function leave_trends()
 end
 
 local function leave_noise()
-  if not A.code then return end
+  if not A.df then return end
   redis.call('ZREM', K.same_code, unpack(A.leaving))
-  if A.runs_after == '' then
-    redis.call('HDEL', K.noise, A.code)
-  else
-    redis.call('HSET', K.noise, A.code, A.runs_after)
-  end
   change_noise()
 end
 

@@ -57,6 +57,12 @@ class Swarm:
         await self.result(worker_id, run_id, value)
         return str(run_id)
 
+    async def run_of(self, worker_id: str, value: float, **config: Any) -> str:
+        """The id of a run of this config that the worker chose itself, and that has this value."""
+        run_id = (await told(self.http, f"/runs/start/{worker_id}", **config))["run_id"]
+        await self.result(worker_id, run_id, value)
+        return str(run_id)
+
     async def tick(self, run_id: str, progress: float, metric: float) -> dict[str, Any]:
         return await told(self.http, "/tick", id=run_id, p=progress, m=metric, d=metric - BASELINE)
 
@@ -68,6 +74,10 @@ class Swarm:
 
     async def audited(self) -> list[str]:
         return list((await told(self.http, "/api/lab/audit"))["violations"])
+
+
+async def noise_of(swarm: Swarm) -> dict[str, Any]:
+    return dict((await told(swarm.http, "/api/report/summary", tag="swarm"))["noise"])
 
 
 def sent(worker_id: str, run_id: str, value: float | None, **more: Any) -> dict[str, Any]:
@@ -539,6 +549,34 @@ async def test_a_result_is_judged_by_its_delta(swarm: Swarm) -> None:
     assert [r.status for r in records] == ["keep", "keep", "discard"]
     assert [r.val_bpb for r in records] == [0.98, 1.9, 0.97]
     assert records[2].delta == pytest.approx(-0.07)
+
+
+async def test_no_workers_baseline_is_in_the_noise(swarm: Swarm) -> None:
+    """The metric depends on no worker, and their baselines are wrong."""
+    await swarm.join("low", baseline_bpb=0.9)
+    await swarm.join("high", baseline_bpb=1.1)
+
+    for value in (1.0, 1.002):
+        for name in ("low", "high"):
+            await swarm.run_of(name, value, LR=0.001)
+
+    assert await noise_of(swarm) == {"df": 2, "sigma": pytest.approx(0.002 / 2**0.5)}
+
+
+async def test_a_run_that_is_taken_back_leaves_the_noise_of_its_worker(swarm: Swarm) -> None:
+    await swarm.policy(keep_rule="strict")
+    await swarm.join("low", baseline_bpb=0.9)
+    await swarm.join("high", baseline_bpb=1.1)
+    for value in (1.3, 1.302):
+        await swarm.run_of("low", value, LR=0.001)
+    await swarm.run_of("high", 1.0, LR=0.001)
+    false = await swarm.run_of("high", 1.01, LR=0.001)
+
+    before = await noise_of(swarm)
+    await told(swarm.http, "/api/experiment/retract", experiment_id=false, reason="a bug")
+
+    assert before["df"] == 2
+    assert await noise_of(swarm) == {"df": 1, "sigma": pytest.approx(0.002 / 2**0.5)}
 
 
 async def test_a_table_shows_the_judged_deltas_with_the_values_beside_them(swarm: Swarm) -> None:

@@ -27,6 +27,7 @@ from functions.rules.keeps.noise import (
     p_better,
     parsed,
     run_again,
+    run_of_worker,
     written,
 )
 from functions.rules.keeps.retests import next_seed
@@ -35,8 +36,8 @@ from functions.rules.keeps.standing import new_best
 from functions.rules.keeps.verdict import Key, compare, contradiction, judge, score, should_abort
 from functions.rules.pool.breaker import Breaker, is_probe
 from functions.rules.stopping.trends import learnt
-from state.codes import code_of
-from state.decisions import BestAfter, Ending, GpuCrashes, KeyAfter, Repeat, TagCrashes
+from state.codes import code_of, noise_entry
+from state.decisions import BestAfter, Ending, GpuCrashes, KeyAfter, NoiseEntry, Repeat, TagCrashes
 from state.facts import Comparison, RunFacts
 from state.policy import Policy
 from state.records import RETESTED, Best, Experiment, Gpu, Status, Tag, Trust
@@ -448,10 +449,17 @@ def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Co
 
 def _weigh(value: float, run: RunFacts, under: Conditions, beside: Comparison) -> Weighed:
     """What the value adds to the noise of its tag and GPU class, and how probably it truly beats the best."""
-    own, bests = (parsed(text) for text in beside.noise.runs)
+    own, bests, workers = (parsed(text) for text in beside.noise.runs)
     known = Sums(beside.noise.df, beside.noise.squares)
-    runs, learned = run_again(own, value, known.without(own))
-    repeat = Repeat(under.code, beside.noise.runs[0], written(runs), learned.df, learned.squares)
+    entries = list[NoiseEntry]()
+    if (worker_id := run.experiment.worker_id) is None:
+        runs, learned = run_again(own, value, known.without(own))
+    else:
+        runs, its, learned = run_of_worker(own, workers, value, known.without(workers))
+        name = noise_entry(under.code, worker_id)
+        entries = [NoiseEntry(name, beside.noise.runs[2], written(its))]
+    entries.append(NoiseEntry(under.code, beside.noise.runs[0], written(runs)))
+    repeat = Repeat(under.code, entries, learned.df, learned.squares)
     noise = known.with_(learned).noise
     if beside.best is None or noise is None:
         return Weighed(runs, repeat, noise, None)

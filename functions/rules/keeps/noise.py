@@ -128,8 +128,31 @@ def run_again(before: Repeats | None, value: float, others: Sums) -> tuple[Repea
         if learned is not None and is_outlier(before, value, learned):
             return replace(after, df=df, pooled=pooled), Sums()
         after = replace(after, df=df + 1, pooled=pooled + after.squares - before.squares)
-    (df_before, squares_before), (df_after, squares_after) = before.share, after.share
-    return after, Sums(df_after - df_before, squares_after - squares_before)
+    return after, change_of(before, after)
+
+
+def run_of_worker(
+    config: Repeats | None, own: Repeats | None, value: float, others: Sums
+) -> tuple[Repeats, Repeats, Sums]:
+    """One more run of a swarm's worker: the runs of its config, its own of these, and what they change of the noise.
+
+    A worker's baseline is measured once and is part of all of its values. So the mean of a config is that of all
+    workers, and the noise is that of one worker's repeats. `others` is the noise of all but its own runs.
+    """
+    after, _ = run_again(config, value, others)
+    its, learned = run_again(own, value, others)
+    return without_noise(after), its, learned
+
+
+def without_noise(runs: Repeats) -> Repeats:
+    """The same runs, which add nothing to the noise."""
+    return replace(runs, df=0, pooled=0.0)
+
+
+def change_of(before: Repeats | None, after: Repeats | None) -> Sums:
+    """By how much the noise changes as what is kept of some runs does."""
+    (df, squares), (df_after, squares_after) = (r.share if r else (0, 0.0) for r in (before, after))
+    return Sums(df_after - df, squares_after - squares)
 
 
 def _without_first(before: Repeats, value: float, others: Sums) -> Repeats | None:

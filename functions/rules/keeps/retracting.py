@@ -9,12 +9,20 @@ from typing import Any
 from functions.rules.baselines import is_base_code
 from functions.rules.branches.forest import raised, regrown, rescored
 from functions.rules.keeps.keeping import plausible_margin
-from functions.rules.keeps.noise import Repeats, Sums, parsed, run_again, written
+from functions.rules.keeps.noise import (
+    Repeats,
+    Sums,
+    change_of,
+    parsed,
+    run_again,
+    without_noise,
+    written,
+)
 from functions.rules.keeps.standing import restored
 from functions.rules.keeps.verdict import score
 from functions.rules.stopping.trends import told_by
-from state.codes import code_of
-from state.decisions import Correction, Growth, LeftNoise, Retraction, Risen
+from state.codes import code_of, noise_entry
+from state.decisions import Correction, Growth, LeftNoise, NoiseEntry, Retraction, Risen
 from state.errors import Conflict
 from state.facts import RetractionFacts
 from state.records import OPEN, RETESTED, Best, Experiment, Link, Trace
@@ -246,26 +254,40 @@ def largest_gain_now(facts: RetractionFacts) -> dict[str, Any]:
 
 def _left_noise(facts: RetractionFacts, leaving: Sequence[str]) -> LeftNoise | None:
     """The noise without the leaving runs: what the rest of the code's runs adds, counted anew."""
-    [entry] = facts.noise.runs
-    before = parsed(entry)
-    if before is None or not leaving:
+    of_code, *of_workers = facts.noise.runs
+    if not of_code or not leaving:
         return None
-    df, squares = before.share
-    others = _others(facts)
-    after: Repeats | None = None
-    for run in facts.runs:
-        if run.experiment_id not in leaving and run.own_value is not None:
-            after, _ = run_again(after, run.own_value, others)
-    if after is None:
-        return LeftNoise(entry, "", -df, -squares)
-    df_after, squares_after = after.share
-    return LeftNoise(entry, written(after), df_after - df, squares_after - squares)
+    code = code_of(facts.experiment, facts.experiment.best_key)
+    stay = [r for r in facts.runs if r.experiment_id not in leaving and r.own_value is not None]
+    after = _counted_anew(stay, of_code, facts)
+    if not facts.noise_workers:
+        change = change_of(parsed(of_code), after)
+        return LeftNoise([_entry(code, of_code, after)], change.df, change.squares)
+    entries, change = [_entry(code, of_code, without_noise(after) if after else None)], Sums()
+    for name, text in zip(facts.noise_workers, of_workers, strict=True):
+        own = _counted_anew([r for r in stay if r.worker_id == name], text, facts)
+        entries.append(_entry(noise_entry(code, name), text, own))
+        change = change.with_(change_of(parsed(text), own))
+    return LeftNoise(entries, change.df, change.squares)
+
+
+def _entry(name: str, before: str, after: Repeats | None) -> NoiseEntry:
+    return NoiseEntry(name, before, written(after) if after else "")
+
+
+def _counted_anew(runs: Sequence[Experiment], before: str, facts: RetractionFacts) -> Repeats | None:
+    """What is kept of these runs, where others were among them before."""
+    others = Sums(facts.noise.df, facts.noise.squares).without(parsed(before))
+    found: Repeats | None = None
+    for run in runs:
+        assert run.own_value is not None
+        found, _ = run_again(found, run.own_value, others)
+    return found
 
 
 def _others(facts: RetractionFacts) -> Sums:
     """The noise of all other code."""
-    [entry] = facts.noise.runs
-    return Sums(facts.noise.df, facts.noise.squares).without(parsed(entry))
+    return Sums(facts.noise.df, facts.noise.squares).without(parsed(facts.noise.runs[0]))
 
 
 def _risen(facts: RetractionFacts, beaten: Sequence[Experiment]) -> Risen | None:
