@@ -87,6 +87,17 @@ class KeyAfter:
 
 
 @dataclass(frozen=True)
+class ReferenceAfter:
+    """The time that runs of one GPU class and budget are compared with. The fields are the move's."""
+
+    time_class: str
+    reference_before: str
+    """As it was stored when this was decided; empty: there was none."""
+    reference_after: str | None = None
+    """None: it stays."""
+
+
+@dataclass(frozen=True)
 class Growth:
     """What a node changes of its trace, with the versions that the decision used."""
 
@@ -142,6 +153,8 @@ class Ending:
     key: KeyAfter | None = None
     crashes: TagCrashes | None = None
     gpu: GpuCrashes | None = None
+    reference: ReferenceAfter | None = None
+    """None where a worker did not train it."""
     noise_key: str | None = None
     """Where the noise stands that the run adds to."""
     repeat: Repeat | None = None

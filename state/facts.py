@@ -15,6 +15,7 @@ from state.records import (
     Experiment,
     Gpu,
     Mention,
+    ReferenceTime,
     Selection,
     Sketch,
     Status,
@@ -80,6 +81,12 @@ class Comparison:
     """Runs of the same class of GPU that ended, by what they ended with; None: it was ranked nowhere."""
     begins_on: Experiment | None = None
     """The nearest keep at or above the base that it was selected with: on this a new trace begins."""
+    reference: str = ""
+    """The time that runs of its GPU class and budget are compared with, as it is stored; empty: there is none."""
+
+    @property
+    def reference_time(self) -> ReferenceTime | None:
+        return ReferenceTime.model_validate_json(self.reference) if self.reference else None
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,11 @@ FAMILIES = (
     Family("categories:<tag>", "hash", "total and kept of every category"),
     Family("noise:<tag>:<class>", "hash", "how far runs of the same code differ on one class of GPU"),
     Family("noise:<tag>:<class>:runs:<code>", "zset", "the runs of one code by when they ended"),
+    Family(
+        "reference_times:<tag>",
+        "hash",
+        "how long its baseline trained, or the first run with a value, by GPU class and budget",
+    ),
     Family("tried:<tag>", "hash", "patches and commits with the first experiment that tried each"),
     Family("experiments:<id>", "hash", "one experiment"),
     Family(

@@ -122,6 +122,12 @@ class Budgets(Part):
         description="most seconds that a run may be given or ask for; default: 2 x base_s + 60",
     )
 
+    overrun: float = Field(
+        default=1.25,
+        ge=1,
+        le=100,
+        description="a run that trains for more than so many times the baseline's time, and 10 s more, is never kept",
+    )
     extend_s: float = Field(
         default=120,
         ge=0,

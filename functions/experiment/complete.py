@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from functions.contract import Call, Response, function
-from functions.experiment._reports import RunReport, check_counts, first_answer, statistics_loaded
+from functions.experiment._reports import RunReport, Seconds, check_counts, first_answer, statistics_loaded
 from functions.formats.metrics_block import LONGEST_NAME, is_metric_name
 from functions.rules.keeps.claiming import judge_report
 from functions.rules.keeps.judging import MEASURES, Report, conditions_of
@@ -15,7 +15,7 @@ from functions.rules.keeps.scores import check_score, with_score
 from functions.rules.keeps.verdict import Key, check_plausible
 from functions.rules.stopping.extensions import at_base, with_extension
 from state.experiments import Experiments
-from state.records import Score, Trust
+from state.records import Score, TimeSpent, Trust
 
 Measured = Annotated[float, Field(ge=0, le=1e15)]
 
@@ -52,6 +52,14 @@ class Complete(RunReport):
         None, description="the training time it was given; default: the best's", examples=[300]
     )
 
+    wall_seconds: Seconds | None = Field(
+        None,
+        description="how long its worker had it train, by the clock; agents leave it out",
+        examples=[301.2],
+    )
+    cpu_seconds: Seconds | None = Field(
+        None, description="CPU seconds of its processes in that time; agents leave it out", examples=[290.5]
+    )
     score: Score = Field(
         "reported",
         description="trusted: the lab's own worker had the tag's evaluator measure val_bpb; agents leave it out",
@@ -66,7 +74,10 @@ class Complete(RunReport):
         key = Key(self.gpu_class, self.evaluator_hash, self.budget_seconds)
         said = vars(self).items()
         measured = {name: value for name, value in said if name in MEASURES and value is not None}
-        return Report(self.val_bpb, key, self.digest, measured, self.training_seconds)
+        time = None
+        if self.wall_seconds is not None:
+            time = TimeSpent(wall_seconds=self.wall_seconds, cpu_seconds=self.cpu_seconds)
+        return Report(self.val_bpb, key, self.digest, measured, self.training_seconds, time)
 
 
 class QueuedRetest(Response):
@@ -100,6 +111,10 @@ class Completed(Response):
     """The best that it was compared with."""
     repeats_best: bool = False
     """It has the code of that best, so it is no progress."""
+    over_budget: bool = False
+    """It trained for longer than its budget: it is never kept. `reason` has the figures."""
+    hint: str | None = None
+    """What to do about that."""
     reason: str | None = None
     """Why it was not simply compared with the tag's best: its code was measured before, or under other conditions."""
     score: Score = "reported"

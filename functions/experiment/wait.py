@@ -55,6 +55,8 @@ class Outcome(Response):
     """The best that it was compared with."""
     repeats_best: bool
     """It has the code of that best, so it is no progress."""
+    over_budget: bool
+    """It trained for longer than its budget: it is never kept, and compared with nothing."""
     reason: str | None
     """Why it was not simply compared with the tag's best."""
     score: Score | None
@@ -140,6 +142,7 @@ def outcome(facts: WaitFacts, queue: Queue | None, *, changed: bool) -> Outcome:
         judged_val_bpb=e.judged_val_bpb,
         compared_with=e.compared_with,
         repeats_best=e.repeats_best,
+        over_budget=e.over_budget,
         reason=e.reason,
         score=score_of(e),
         reported=e.reported,

@@ -48,23 +48,31 @@ def check_may_lengthen(caller: Caller, policy: Policy) -> None:
     """
     if caller.may_do_all:
         return
-    most, most_extra = longest_s(Policy()), Policy().budgets.extend_s
-    extra = policy.budgets.extend_s
-    if extra > most_extra:
-        raise Forbidden(
-            f"extensions of {extra:g} s: only operators allow more than {most_extra:g} s, and {caller.name!r} is"
-            f" {caller.role}",
-            hint="leave budgets.extend_s out or lower, or ask an operator to open the tag",
-            fields={"largest": most_extra},
-        )
-    if longest_s(policy) <= most:
-        return
-    raise Forbidden(
-        f"runs of up to {longest_s(policy):g} s: only operators allow more than {most:g} s, and {caller.name!r} is"
-        f" {caller.role}",
-        hint="leave budgets.base_s and budgets.max_timeout_s out or lower, or ask an operator to open the tag",
-        fields={"largest": most},
-    )
+    usual, asked = Policy(), policy.budgets
+    for what, unit, names, value, most in (
+        ("extensions of", " s", "budgets.extend_s", asked.extend_s, usual.budgets.extend_s),
+        (
+            "a training time of",
+            " times the baseline's",
+            "budgets.overrun",
+            asked.overrun,
+            usual.budgets.overrun,
+        ),
+        (
+            "runs of up to",
+            " s",
+            "budgets.base_s and budgets.max_timeout_s",
+            longest_s(policy),
+            longest_s(usual),
+        ),
+    ):
+        if value > most:
+            raise Forbidden(
+                f"{what} {value:g}{unit}: only operators allow more than {most:g}{unit}, and {caller.name!r} is"
+                f" {caller.role}",
+                hint=f"leave {names} out or lower, or ask an operator to open the tag",
+                fields={"largest": most},
+            )
 
 
 def limits_again(first: Experiment, policy: Policy) -> tuple[float, float]:

@@ -56,6 +56,9 @@ class SendResult(Command):
     duration_seconds: Annotated[float, Field(ge=0, le=1e9)] = Field(
         description="how long it trained", examples=[300.4]
     )
+    cpu_seconds: Annotated[float, Field(ge=0, le=1e9)] | None = Field(
+        None, description="CPU seconds of its processes; published workers send none", examples=[290.5]
+    )
     error: Annotated[str, Field(max_length=65536)] | None = Field(
         None,
         description="why there is no value: TIMEOUT, returned (others are to run its config), no such constant"
@@ -66,7 +69,14 @@ class SendResult(Command):
     @cached_property
     def sent(self) -> Sent:
         """The request as the rule takes it."""
-        return Sent(self.val_bpb, self.error, self.duration_seconds, self.delta_bpb, digest_of(self))
+        return Sent(
+            self.val_bpb,
+            self.error,
+            self.duration_seconds,
+            self.cpu_seconds,
+            self.delta_bpb,
+            digest_of(self),
+        )
 
 
 class TakenResult(Response):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from functions.rules.baselines import owes_baseline, waits_for_baseline
+from functions.rules.keeps.overruns import HINT as OVER_BUDGET
 from functions.rules.keeps.verdict import should_abort
 from functions.rules.pool.health import effective_status
 from functions.rules.stopping.signals import is_silent
@@ -98,6 +99,8 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
                 "The lab trains this tag, so what you measured yourself is a claim: the lab runs its code if it"
                 " would be kept, and judges it by that run. Reset to base_commit_sha and go on."
             )
+        case "discard" if e.over_budget:
+            return f"It is over its budget, so it is not kept: {OVER_BUDGET}. Reset to base_commit_sha."
         case "discard":
             return "Reset to base_commit_sha and try something else: POST /api/search/suggest."
         case "crash" if e.error_kind == "infra":
@@ -108,6 +111,8 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
             return "It was stopped: reset to base_commit_sha and go on."
         case "invalid" if e.error_kind == "leak":
             return "Its predictions use what they must not know (error): reset to base_commit_sha, and mend the idea."
+        case "invalid" if e.over_budget:
+            return f"It is over its budget, so it says nothing of {e.retest_of}."
         case "invalid":
             return "The evaluator differs from the tag's: restore it, reset to base_commit_sha and try again."
         case "measured":
@@ -165,6 +170,8 @@ def _select_again(e: Experiment) -> str:
             became = "Its result was taken back; its branch goes on without it."
         case "stopped" | "lost" | "invalid":
             became = f"It is {e.status}, and no node of its branch."
+        case "discard" if e.over_budget:
+            became = f"It is over its budget, so it is not kept: {OVER_BUDGET}."
         case _:
             became = "It is not kept; its branch remembers it."
     return f"{became} Select what the next one is made from: POST /api/trace/select."

@@ -130,6 +130,7 @@ class EndingStore(Reading):
                 "gpu": ("HGETALL", keys.gpu(run.gpu_id)) if run.gpu_id else None,
                 "best": ("HGETALL", keys.best(e.tag, other_key)) if other_key else None,
                 "base": base_above(self._lab, keys.experiment(base_id)) if base_id else None,
+                "reference": ("HGET", keys("reference_times", e.tag), e.time_class),
                 **{name: ("HGETALL", keys.trace(name)) for name in names},
                 **counts,
             }
@@ -154,6 +155,7 @@ class EndingStore(Reading):
             base=stands_on,
             ends=counted([found[name] for name in counts], value) if counts and value is not None else None,
             begins_on=begins_on,
+            reference=found["reference"] or "",
         )
 
     async def end(self, ending: Ending) -> bool:
@@ -278,6 +280,8 @@ class EndingStore(Reading):
             improved = ending.fields.get("improved")
             keys["standing"] = self._keys.standing(e.tag, other_key, status, improved=improved)
             args["score"] = ending.score
+        if ending.reference is not None:
+            args |= vars(ending.reference)
         if ending.repeat is not None and ending.noise_key is not None:
             keys["noise"] = ending.noise_key
             keys["same_code"] = runs_at(ending.noise_key, ending.repeat.code)
@@ -398,6 +402,7 @@ def _told(ending: Ending) -> str:
         "reason": ending.reason,
         "retest_of": e.retest_of,
         "trust": fields.get("trust"),
+        "over_budget": fields.get("over_budget") or None,
         "claimed": True if ending.is_claim else None,
         "reported": fields.get("reported"),
         "base_commit_sha": fields.get("base_commit_sha") if e.is_claim else None,

@@ -16,7 +16,8 @@ local function end_hand_out(status)
   if status ~= 'lost' then redis.call('HINCRBY', K.configs, A.fingerprint .. ':trials', 1) end
   if redis.call('HGET', K.swarm_worker, 'run_id') == A.id then redis.call('HDEL', K.swarm_worker, 'run_id') end
   local is_repeat = status == 'measured'
-  if A.led_by or is_repeat or status == 'stopped' and A.counter then redis.call('HINCRBY', K.swarm_worker, 'runs', 1) end
+  local is_judged = status == 'keep' or status == 'discard'
+  if is_judged or is_repeat or status == 'stopped' and A.counter then redis.call('HINCRBY', K.swarm_worker, 'runs', 1) end
   if is_repeat then redis.call('HINCRBY', K.tag, 'repeated', 1) end
   if A.led_by then enter_leader() end
 end

@@ -90,6 +90,8 @@ class Measured(Record):
     reported: float | None = None
     """What train.py printed, where `val_bpb` is trusted; of a claim that the lab has run: what its agent said."""
 
+    over_budget: bool = False
+    """It trained for longer than its budget, beside the baseline: its value is compared with nothing."""
     claimed: bool = False
     """Its agent measured it, in a tag that the lab measures."""
     measured_by: str | None = None
@@ -108,6 +110,8 @@ class Measured(Record):
     @property
     def own_value(self) -> float | None:
         """What this one run is compared by, whatever other runs of its code have measured."""
+        if self.over_budget:
+            return None
         return self.val_bpb if self.delta_bpb is None else self.delta_bpb
 
 
@@ -298,6 +302,10 @@ class Trial(Idea, Sketch):
 
     peak_vram_mb: float | None = None
     training_seconds: float | None = None
+    wall_seconds: float | None = None
+    """How long it trained, by the clock of its worker, without its scoring."""
+    cpu_seconds: float | None = None
+    """CPU seconds of all its processes in that time."""
     total_tokens_m: float | None = None
     mfu_percent: float | None = None
     num_steps: float | None = None
@@ -347,6 +355,11 @@ class Experiment(Trial):
     def is_evidence(self) -> bool:
         """A retest whose value counts."""
         return self.status == RETESTED and self.val_bpb is not None and not self.claimed
+
+    @property
+    def time_class(self) -> str:
+        """Runs that may take the same time have the same: those of one GPU class and budget."""
+        return f"{self.gpu_type or self.gpu_class}|{self.budget_s!r}"
 
     def told_at(self, bucket: float) -> str | None:
         """What its newest attempt was told at this bucket; None: it has not reached it."""

@@ -30,6 +30,7 @@ from functions.rules.keeps.noise import (
     run_of_worker,
     written,
 )
+from functions.rules.keeps.overruns import HINT, is_timed, overrun, reference_after, time_of
 from functions.rules.keeps.retests import next_seed
 from functions.rules.keeps.seeds import own_noise
 from functions.rules.keeps.standing import new_best
@@ -37,10 +38,19 @@ from functions.rules.keeps.verdict import Key, compare, contradiction, judge, sc
 from functions.rules.pool.breaker import Breaker, is_probe
 from functions.rules.stopping.trends import learnt
 from state.codes import code_of, noise_entry
-from state.decisions import BestAfter, Ending, GpuCrashes, KeyAfter, NoiseEntry, Repeat, TagCrashes
+from state.decisions import (
+    BestAfter,
+    Ending,
+    GpuCrashes,
+    KeyAfter,
+    NoiseEntry,
+    ReferenceAfter,
+    Repeat,
+    TagCrashes,
+)
 from state.facts import Comparison, RunFacts
 from state.policy import Policy
-from state.records import RETESTED, Best, Experiment, Gpu, Status, Tag, Trust
+from state.records import RETESTED, Best, Experiment, Gpu, Status, Tag, TimeSpent, Trust
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,8 @@ class Report:
     measured: Mapping[str, Any] = field(default_factory=dict)
     """What else was measured, as fields of the experiment."""
     training_seconds: float | None = None
+    time: TimeSpent | None = None
+    """How long it trained, as its worker measured it."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +120,7 @@ _OF_THE_CODE = frozenset({"patch", "evaluator", "leak"})
 """Kinds of failures that say nothing of the GPU."""
 _KEPT = (
     *("improved", "delta", "p_better", "near_miss", "base_commit_sha", "trust", "branch_improved"),
-    *("judged_val_bpb", "compared_with", "repeats_best", "reason"),
+    *("judged_val_bpb", "compared_with", "repeats_best", "over_budget", "reason"),
 )
 """Fields of the verdict that an experiment keeps (`state.records.Trial`); `experiment::wait` answers them, too, and
 `ruling.py` sets again what retests change."""
@@ -134,7 +146,9 @@ class CompleteAnswer:
     judged_val_bpb: float | None = None
     compared_with: str | None = None
     repeats_best: bool = False
+    over_budget: bool = False
     reason: str | None = None
+    hint: str | None = None
     claimed: bool = False
 
     def said(self) -> dict[str, Any]:
@@ -206,6 +220,8 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         return _measured_again(report, run, under, beside)
     if not under.same_evaluator:
         return _invalid(report, run, under)
+    if (why := _overrun(report, run, beside)) is not None:
+        return _over_budget(why, report, run, under, beside)
     e, tag, policy, best = run.experiment, run.tag, run.policy, beside.best
     weighed = _weigh(report.value, run, under, beside)
     # a baseline is judged by itself: its repeats may end before it does, and others may have reported its code
@@ -274,9 +290,63 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
             _lab_learned(run, under) | (_learned(run, under.key, value, answer) if under.agrees else {}),
         ),
         training_seconds=report.training_seconds,
+        reference=_reference(report, run, beside),
         noise_key=beside.noise_key,
         repeat=weighed.repeat,
         learnt=told,
+        growth=growth,
+    )
+
+
+def _overrun(report: Report, run: RunFacts, beside: Comparison) -> str | None:
+    """Why a run is over its budget; None where it is not, or nothing says how long it may take."""
+    e, reference, time = run.experiment, beside.reference_time, time_of(run, report.time)
+    if reference is None or time is None or reference.experiment_id == e.experiment_id:
+        return None
+    if e.baseline and run.first is None:
+        return None
+    return overrun(e, time, reference, run.policy.budgets.overrun)
+
+
+def _reference(report: Report, run: RunFacts, beside: Comparison) -> ReferenceAfter | None:
+    """The time that later runs like it are compared with."""
+    e = run.experiment
+    if not is_timed(e):
+        return None
+    after = reference_after(e, report.time, beside.reference_time)
+    return ReferenceAfter(e.time_class, beside.reference, after.model_dump_json() if after else None)
+
+
+def _over_budget(why: str, report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
+    """A discard whose value is compared with nothing: others have not trained for so long."""
+    e, best = run.experiment, beside.best
+    base = branch_base(run, under.key, beside)
+    answer = CompleteAnswer(
+        experiment_id=e.experiment_id,
+        status="discard",
+        val_bpb=report.value,
+        improved=False,
+        delta=0.0,
+        best_val_bpb=best.val_bpb if best else None,
+        action="git_reset",
+        base_commit_sha=base.commit_sha if base is not None else reset_to(run.best, run.tag),
+        near_miss=False,
+        over_budget=True,
+        reason=why,
+        hint=HINT,
+    )
+    growth, committed = grown(run, beside, "discard", None, builds_on=False)
+    return Ending(
+        e,
+        "discard",
+        {**_measured(report, under.key, run), **answer.kept(), **committed},
+        answer=answer.said(),
+        report=_reported("complete", report.digest),
+        crashes=_forgiven(run),
+        gpu=GpuCrashes(0),
+        key=KeyAfter(run.tag.key_version),
+        training_seconds=report.training_seconds,
+        reference=ReferenceAfter(e.time_class, beside.reference),
         growth=growth,
     )
 
@@ -414,16 +484,19 @@ def _invalid(report: Report, run: RunFacts, under: Conditions) -> Ending:
 def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
     """A retest's value: evidence for its experiment, if it was measured as that was; it is not judged itself.
 
-    Of an experiment that was retracted meanwhile it says nothing. A claim takes it as its own value (`claiming.py`).
+    It is no evidence where it is over its budget, or its experiment was retracted meanwhile. A claim takes it as its
+    own value (`claiming.py`).
     """
     e, best = run.experiment, beside.best
     first = run.first
-    counts = under.agrees and first is not None and first.status != "retracted" and not first.is_claim
+    why = _overrun(report, run, beside)
+    is_evidence = under.agrees and why is None
+    counts = is_evidence and first is not None and first.status != "retracted" and not first.is_claim
     weighed = _weigh(report.value, run, under, beside) if counts else None
     delta = judge(report.value, best.val_bpb if best else None, run.tag.direction, 0.0).delta
     answer = CompleteAnswer(
         experiment_id=e.experiment_id,
-        status=RETESTED if under.agrees else "invalid",
+        status=RETESTED if is_evidence else "invalid",
         val_bpb=report.value,
         improved=False,
         delta=delta,
@@ -432,8 +505,12 @@ def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Co
         base_commit_sha=reset_to(best, run.tag),
         near_miss=False,
         p_better=weighed.p_better if weighed else None,
+        over_budget=why is not None,
+        reason=why,
+        hint=HINT if why else None,
     )
-    told = {"delta": delta, "base_commit_sha": answer.base_commit_sha}
+    kept = ("delta", "base_commit_sha", "over_budget", "reason")
+    told = {name: vars(answer)[name] for name in kept}
     return Ending(
         e,
         answer.status,
@@ -442,6 +519,7 @@ def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Co
         report=_reported("complete", report.digest),
         gpu=GpuCrashes(0),
         training_seconds=report.training_seconds,
+        reference=None if why else _reference(report, run, beside),
         noise_key=beside.noise_key,
         repeat=weighed.repeat if weighed else None,
     )
@@ -525,6 +603,7 @@ def _measured(report: Report, key: Key, run: RunFacts) -> dict[str, Any]:
     """What the run measured, and under which conditions."""
     return {
         **report.measured,
+        **(report.time.model_dump() if report.time else {}),
         "val_bpb": report.value,
         "gpu_class": key.gpu_class,
         "evaluator_hash": key.evaluator_hash,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import count, pairwise
 
 from functions.rules.keeps.keeping import Confirmed, Trial, borne_out, is_hopeless, judged_again, winner
+from functions.rules.keeps.overruns import ALL_OVER
 from state.records import Experiment, Trust
 
 SEED_STEP = 104_729
@@ -36,6 +37,8 @@ class Contender:
     """A worker trained it, so a worker can train it again."""
     is_baseline: bool = False
     """The tag's first keep: there was no best before it."""
+    overran: bool = False
+    """A retest was over its budget."""
 
     @property
     def name(self) -> str:
@@ -222,7 +225,7 @@ def _step_of_chain(chain: Sequence[Contender], sigma: float | None, effort: Effo
         against = next((u for u in under if u.is_tested), None)
         if against is None or not c.is_tested:
             if c.trust == "provisional":
-                return GiveUp(c.name)
+                return Demote(c.name, ALL_OVER) if c.overran and not c.is_tested else GiveUp(c.name)
             continue
         is_ahead = against.broke or judged_again(c.trial, against.trial, sigma) == Confirmed()
         return _confirmation(chain[place:], effort) if is_ahead else Demote(c.name)

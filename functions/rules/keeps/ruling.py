@@ -224,6 +224,7 @@ class Race:
             started=len(its),
             under_way=sum(r.status in OPEN for r in its),
             broke=any(r.status in ("crash", "timeout") and r.error_kind not in NO_FAULT for r in its),
+            overran=any(r.over_budget for r in its),
             trainable=e.can_run_again,
             is_baseline=e.baseline
             or (self.facts.tag.baseline_id is None and bool(e.improved) and e.delta == 0),

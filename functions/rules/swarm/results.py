@@ -18,7 +18,7 @@ from state.decisions import Ending
 from state.errors import Conflict, Invalid
 from state.facts import Comparison, RunFacts
 from state.policy import Policy, TickSource
-from state.records import Experiment, Tag
+from state.records import Experiment, Tag, TimeSpent
 
 TIMEOUT = "TIMEOUT"
 """What published workers send as the error of a run that took too long."""
@@ -39,6 +39,8 @@ class Sent:
     val_bpb: float | None
     error: str | None
     duration_seconds: float
+    cpu_seconds: float | None
+    """None: it was not measured, as by published workers."""
     sent_delta_bpb: float | None
     """The delta that the worker computed itself."""
     digest: str
@@ -85,19 +87,36 @@ def judged(sent: Sent, run: RunFacts, under: Conditions, beside: Comparison) -> 
     assert sent.val_bpb is not None
     value, delta = _measured(sent, run)
     by_value = run.policy.compare_by == "value"
-    report = Report(judged_value(sent, run), under.key, sent.digest, training_seconds=sent.duration_seconds)
+    report = Report(
+        judged_value(sent, run),
+        under.key,
+        sent.digest,
+        training_seconds=sent.duration_seconds,
+        time=_time(sent, run),
+    )
     ending = judge_run(report, run, under, beside)
     fields: dict[str, Any] = {
         **ending.fields,
         "val_bpb": sent.val_bpb,
-        "delta_bpb": delta,
         "sent_delta_bpb": sent.sent_delta_bpb,
         "training_seconds": sent.duration_seconds,
     }
+    if fields["over_budget"]:
+        return replace(ending, fields=fields)
+    fields["delta_bpb"] = delta
     if by_value:
         fields["judged_val_bpb"] = ending.fields.get("judged_val_bpb") or value
     led_by = score(delta, run.tag.direction)
     return with_extension(replace(ending, fields=fields, led_by=led_by), sent.val_bpb)
+
+
+def _time(sent: Sent, run: RunFacts) -> TimeSpent:
+    """How long a run trained, as its worker says; no longer than since it was handed out.
+
+    The lab's clock alone makes no run guilty: it also holds the time in which its worker had no network.
+    """
+    wall_s = min(sent.duration_seconds, lasted_s(run.experiment, run.now))
+    return TimeSpent(wall_seconds=wall_s, cpu_seconds=sent.cpu_seconds)
 
 
 def judged_value(sent: Sent, run: RunFacts) -> float:

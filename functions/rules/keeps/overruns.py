@@ -1,0 +1,87 @@
+"""Whether a run trained for longer than its budget: its time beside that of the baseline, or of the first run."""
+
+from __future__ import annotations
+
+from state.facts import RunFacts
+from state.records import Experiment, ReferenceTime, TimeSpent
+
+MORE_S = 10.0
+"""A run is over its budget only by more than so many seconds: short runs differ by their start."""
+HINT = (
+    "train for as long as the unchanged code does: raise no time budget in it. An operator allows all runs more with"
+    " the policy's budgets.base_s, or a larger factor with budgets.overrun"
+)
+"""What to do about a run that is over its budget."""
+ALL_OVER = "its further runs trained for longer than their budget"
+"""Why a keep falls whose retests are all over their budget."""
+
+
+def time_of(run: RunFacts, told: TimeSpent | None) -> TimeSpent | None:
+    """How long a run trained: as its worker says, else by the lab's clock; None where its agent trained it.
+
+    The lab's clock also holds the checkout, the scoring and the way of the result: it is an upper bound.
+    """
+    e = run.experiment
+    if not is_timed(e):
+        return None
+    return told or TimeSpent(wall_seconds=max(run.now - (e.started_at or run.now), 0.0))
+
+
+def is_timed(e: Experiment) -> bool:
+    """Whether a worker trains it: of the lab, or of a swarm."""
+    return e.attempt > 0 or e.worker_id is not None
+
+
+def overrun(
+    e: Experiment, time: TimeSpent, reference: ReferenceTime, factor: float, *, more_s: float = MORE_S
+) -> str | None:
+    """Why a run is over its budget; None where it is not.
+
+    Seconds that stopping granted it do not count. On a CPU slot its CPU seconds have to be over, too: on a busy
+    machine they are not.
+    """
+
+    def is_over(spent_s: float, usual_s: float) -> bool:
+        more = spent_s - (e.extended_s or 0.0) - usual_s
+        return more > (factor - 1) * usual_s and more > more_s
+
+    if not is_over(time.wall_seconds, reference.wall_seconds):
+        return None
+    cpu = ""
+    if is_on_cpu(e):
+        if time.cpu_seconds is None or reference.cpu_seconds is None:
+            return None
+        if not is_over(time.cpu_seconds, reference.cpu_seconds):
+            return None
+        cpu = f", and used {time.cpu_seconds:.1f} CPU seconds against {reference.cpu_seconds:.1f}"
+    usual = "the baseline" if reference.baseline else "the first run on its class of GPU with its budget"
+    return (
+        f"over its budget: it trained {time.wall_seconds:.1f} s where {reference.experiment_id}, {usual}, trained"
+        f" {reference.wall_seconds:.1f} s{cpu}; {factor:g} times as much, and {more_s:g} s more, are allowed"
+    )
+
+
+def is_on_cpu(e: Experiment) -> bool:
+    """Whether it ran on a CPU slot, or on a swarm's machine that calls itself one."""
+    return (e.gpu_type or e.gpu_class or "").lower().startswith("cpu")
+
+
+def reference_after(
+    e: Experiment, told: TimeSpent | None, before: ReferenceTime | None
+) -> ReferenceTime | None:
+    """What later runs are compared with because of this one; None: it stays what it was.
+
+    That is the baseline's time, or before it the first that a worker measured.
+    """
+    is_baseline = e.baseline and e.retest_of is None
+    if told is None or not is_timed(e) or (before is not None and not is_baseline):
+        return None
+    if is_on_cpu(e) and told.cpu_seconds is None:
+        return None
+    granted_s = e.extended_s or 0.0 if e.used_extension else 0.0
+    return ReferenceTime(
+        wall_seconds=max(told.wall_seconds - granted_s, 0.0),
+        cpu_seconds=None if told.cpu_seconds is None else max(told.cpu_seconds - granted_s, 0.0),
+        experiment_id=e.experiment_id,
+        baseline=is_baseline,
+    )

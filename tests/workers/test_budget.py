@@ -1,0 +1,133 @@
+"""The time of a real training, from its process to the lab's verdict: through Redis, by a URL, and in a swarm."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.attempting import attempted
+from functions.lanes import Trained
+from functions.process.lifecycle import Process, opened
+from functions.process.remote import Remote
+from functions.rules.keeps.overruns import HINT
+from state.experiments import Experiments
+from state.records import Experiment, ReferenceTime, TimeSpent
+from state.settings import Settings
+from tests.labs import add_gpu, handed_over, idea, open_tag, told
+from tests.workers.repository import Repository
+from workers.attempt.runner import TrainingRunner
+from workers.device import Device, Sampler
+from workers.remote.client import RemoteLab
+from workers.remote.lease import CALLED, RemoteLease
+from workers.remote.spool import Spool
+from workers.remote.trainer import job_of
+from workers.slot import Slot
+from workers.swarm.runs import result_of
+from workers.swarm.server import Assignment
+
+pytestmark = pytest.mark.process
+
+SLOT = "h:cpu0"
+CPU = Device(SLOT, index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
+BURNED_S = 0.3
+TRAIN = f"""
+import time
+while time.process_time() < {BURNED_S}:
+    pass
+print("---")
+print(f"val_bpb: {{VALUE}}")
+print("training_seconds: 0.1")
+"""
+SHIFT_S = 1000.0
+
+
+class Lab:
+    """A lab with one CPU slot, and what its worker needs."""
+
+    def __init__(self, http: httpx.AsyncClient, process: Process, folder: Path) -> None:
+        self.http, self.process, self._folder = http, process, folder
+        self.repo = Repository(folder / "repo")
+        options = {"repo": self.repo.path, "device": CPU, "python": sys.executable, "tier": "limits"}
+        settings = Settings.model_validate({"data": folder, "poll_s": 0.02, "keep_failed_s": 0.0})
+        self.runner = TrainingRunner(
+            Slot.model_validate(options), settings, lab_identity=uuid.uuid4().hex, sampler=Sampler()
+        )
+
+    async def open(self, transport: str) -> None:
+        await open_tag(self.http, base_commit=self.repo.base, policy={"baseline_first": False})
+        await add_gpu(self.http, gpu_id=SLOT, gpu_name="cpu", vram_mb=0.0, transport=transport)
+
+    async def submitted(self, value: float) -> str:
+        """A run that its slot was leased for."""
+        commit = self.repo.commit({"train.py": f"VALUE = {value}\n{TRAIN}"})
+        name = (await told(self.http, "/api/experiment/submit", **idea(commit_sha=commit)))["experiment_id"]
+        await told(self.http, "/api/pool/dispatch")
+        return str(name)
+
+    async def through_redis(self, value: float) -> Experiment:
+        name = await self.submitted(value)
+        [payload] = [p for p in handed_over(self.process.lab, SLOT) if p["experiment_id"] == name]
+        async with opened("runner", self.process.settings, runner=lambda _: self.runner) as worker:
+            await worker.invoker.call("gpu::train", payload, worker.invoker.system("test"))
+        return await Experiments(self.process.lab).get(name)
+
+    async def by_url(self, value: float) -> Experiment:
+        name = await self.submitted(value)
+        work = (await told(self.http, "/api/pool/next", gpu_id=SLOT, timeout=0))["work"]
+        self.http.headers["content-type"] = "application/json"
+        far = RemoteLab(Remote(url="http://lab", name="far"), CALLED, self.http)
+        job, spool = job_of(work), Spool(self._folder / "spool")
+        lease = RemoteLease(far, SLOT, job, spool, lease_s=60.0, every_s=0.05)
+        await attempted(job, lease, self.runner, work["metric"])
+        return await Experiments(self.process.lab).get(name)
+
+    async def slow_down(self) -> None:
+        """As if the first run had been so much quicker."""
+        lab = self.process.lab
+        key = lab.keys("reference_times", "mar11")
+        for time_class, text in (await lab.hash(key)).items():
+            first = ReferenceTime.model_validate_json(text)
+            shifted = {
+                "wall_seconds": first.wall_seconds - SHIFT_S,
+                "cpu_seconds": (first.cpu_seconds or 0.0) - SHIFT_S,
+            }
+            await lab.command("HSET", key, time_class, first.model_copy(update=shifted).model_dump_json())
+
+
+@pytest.mark.parametrize("transport", ["redis", "http"])
+async def test_the_lab_judges_a_run_by_the_time_that_its_worker_measured(
+    client: httpx.AsyncClient, process: Process, tmp_path: Path, transport: str
+) -> None:
+    lab = Lab(client, process, tmp_path)
+    await lab.open(transport)
+    train = lab.through_redis if transport == "redis" else lab.by_url
+
+    first, second = await train(1.0), await train(0.9)
+    await lab.slow_down()
+    over = await train(0.5)
+
+    assert [(e.status, e.over_budget) for e in (first, second)] == [("keep", False)] * 2
+    assert (over.status, over.val_bpb, over.over_budget) == ("discard", 0.5, True)
+    for e in (first, second, over):
+        assert e.training_seconds == 0.1  # what the script says counts for nothing
+        assert (e.cpu_seconds or 0.0) >= BURNED_S - 0.1
+        assert (e.wall_seconds or 0.0) > 0.0
+    waited = (await client.get(f"/api/experiment/{over.experiment_id}/wait")).json()
+    assert HINT in waited["next"]
+
+
+def test_a_swarm_s_worker_sends_the_time_that_it_measured() -> None:
+    given = Assignment.model_validate(
+        {"run_id": "swarm-1", "exp_id": "swarm-1", "config_delta": {}, "budget_seconds": 300, "note": ""}
+    )
+    result = Trained({}, None, "H100", "", 0.9, time=TimeSpent(wall_seconds=301.5, cpu_seconds=290.0))
+    more: dict[str, Any] = {"worker_id": "w1", "config": {}, "baseline": 1.0, "is_stopped": False}
+
+    sent = result_of(given, result, seconds=320.0, **more)
+
+    assert (sent["duration_seconds"], sent["cpu_seconds"]) == (301.5, 290.0)
