@@ -114,7 +114,7 @@ class Completed(Response):
     over_budget: bool = False
     """It trained for longer than its budget: it is never kept. `reason` has the figures."""
     hint: str | None = None
-    """What to do about that."""
+    """The remedy."""
     reason: str | None = None
     """Why it was not simply compared with the tag's best: its code was measured before, or under other conditions."""
     score: Score = "reported"

@@ -100,7 +100,7 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
                 " would be kept, and judges it by that run. Reset to base_commit_sha and go on."
             )
         case "discard" if e.over_budget:
-            return f"It is over its budget, so it is not kept: {OVER_BUDGET}. Reset to base_commit_sha."
+            return f"It is over its budget, so it is not kept. {OVER_BUDGET} Reset to base_commit_sha."
         case "discard":
             return "Reset to base_commit_sha and try something else: POST /api/search/suggest."
         case "crash" if e.error_kind == "infra":
@@ -171,7 +171,7 @@ def _select_again(e: Experiment) -> str:
         case "stopped" | "lost" | "invalid":
             became = f"It is {e.status}, and no node of its branch."
         case "discard" if e.over_budget:
-            became = f"It is over its budget, so it is not kept: {OVER_BUDGET}."
+            became = f"It is over its budget, so it is not kept. {OVER_BUDGET}"
         case _:
             became = "It is not kept; its branch remembers it."
     return f"{became} Select what the next one is made from: POST /api/trace/select."

@@ -1,4 +1,4 @@
-"""What a run takes of its machine: processes, memory and CPU seconds; and what there is of it."""
+"""Processes, memory and CPU seconds of a run, and the memory and threads of its machine."""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ from state.records import Experiment, ReferenceTime, TimeSpent
 MORE_S = 10.0
 """A run is over its budget only by more than so many seconds: short runs differ by their start."""
 HINT = (
-    "train for as long as the unchanged code does: raise no time budget in it. An operator allows all runs more with"
-    " the policy's budgets.base_s, or a larger factor with budgets.overrun"
+    "Train for as long as the unchanged code does. An operator gives all runs more time with the policy's"
+    " budgets.base_s, or a larger factor with budgets.overrun."
 )
-"""What to do about a run that is over its budget."""
+"""Remedy for a run that is over its budget."""
 ALL_OVER = "its further runs trained for longer than their budget"
 """Why a keep falls whose retests are all over their budget."""
 
@@ -69,9 +69,9 @@ def is_on_cpu(e: Experiment) -> bool:
 def reference_after(
     e: Experiment, told: TimeSpent | None, before: ReferenceTime | None
 ) -> ReferenceTime | None:
-    """What later runs are compared with because of this one; None: it stays what it was.
+    """The time that later runs are compared with, where this run sets it; None: it stays.
 
-    That is the baseline's time, or before it the first that a worker measured.
+    The baseline sets it, and before that the first run whose worker measured it.
     """
     is_baseline = e.baseline and e.retest_of is None
     if told is None or not is_timed(e) or (before is not None and not is_baseline):
