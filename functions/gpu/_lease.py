@@ -139,12 +139,12 @@ class AttemptLease:
 async def lease_of(
     request: OfLease, call: Call, stores: Stores, lease_s: float
 ) -> tuple[AttemptLease, Gpu | None]:
-    """The lease that a worker names, and the GPU that its experiment was lent.
+    """The lease that a worker names, and the GPU that the attempt was lent.
 
     Raises:
         NotFound: no such experiment. Forbidden: it was lent another's GPU.
     """
-    e = await stores.experiments.get(request.experiment_id)
-    gpu = await stores.pool.find(e.gpu_id) if e.gpu_id else None
-    check_own_gpu(call.caller, gpu, e.gpu_id or f"the GPU of {e.experiment_id}")
+    e, gpu_id = await stores.experiments.of_attempt(request.experiment_id, request.attempt)
+    gpu = await stores.pool.find(gpu_id) if gpu_id else None
+    check_own_gpu(call.caller, gpu, gpu_id or f"the GPU of {e.experiment_id}")
     return AttemptLease(stores, call, e, request.attempt, request.fence, lease_s), gpu

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from state.budgets import WARN_AT
-from state.experiments.reading import Reading
+from state.experiments.reading import Reading, experiment_in
 from state.ids import named_by
 from state.patches import packed
 from state.policy import TickSource
@@ -60,6 +60,22 @@ class Running(Reading):
             },
         )
         return bool(answer == "ok")
+
+    async def of_attempt(self, experiment_id: str, attempt: int) -> tuple[Experiment, str | None]:
+        """An experiment, and the GPU that this attempt at it was leased, also where the lease has ended.
+
+        Raises:
+            NotFound: no such experiment.
+        """
+        keys = self._keys
+        stored, gpu_id = await self._lab.pipeline(
+            [
+                ("HGETALL", keys.experiment(experiment_id)),
+                ("HGET", keys.attempts(experiment_id), f"{attempt}:gpu_id"),
+            ]
+        )
+        e = experiment_in(stored, experiment_id)
+        return e, gpu_id or e.gpu_id
 
     async def note_source(
         self,

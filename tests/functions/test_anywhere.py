@@ -354,6 +354,7 @@ async def test_a_worker_that_renews_past_its_time_limit_loses_the_run(lab: Lab) 
     assert attempts["1"]["status"] == "lost"
     assert attempts["1"]["reason"] == "its worker went on past its time limit"
     assert (await events_of(lab.process, "experiment.queued"))[-1]["reason"] == attempts["1"]["reason"]
+    assert (await lab.ask("gpu/renew", **lease))["order"] == "lost"
 
 
 async def test_a_worker_that_goes_on_after_a_stop_has_one_lease_to_end_the_run(lab: Lab) -> None:
