@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from functions.process.lifecycle import Process
 from functions.rules.keeps.overruns import ALL_OVER, HINT
 from state.experiments import Experiments
-from state.records import Experiment
+from state.records import Experiment, ReferenceTime
 from tests.functions.test_swarm import DIMENSIONS, Swarm
 from tests.labs import add_gpu, asked, begun, events_of, idea, open_tag, refused, registered, told
 
@@ -118,6 +119,21 @@ async def test_the_next_measured_run_is_compared_with_once_the_first_was_taken_b
     long = await run(client, process, 0.7, LONG)
 
     assert (short["over_budget"], long["over_budget"]) == (False, True)
+
+
+async def test_of_two_first_runs_that_end_at_once_one_is_compared_with_the_other(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await add_gpu(client, gpu_id="host:gpu1")
+    runs = [await leased(client, process) for _ in range(2)]
+
+    short, long = await asyncio.gather(ended(client, runs[0], 1.0, SHORT), ended(client, runs[1], 0.5, LONG))
+
+    [text] = (await process.lab.hash(process.lab.keys("reference_times", "mar11"))).values()
+    first = ReferenceTime.model_validate_json(text).experiment_id
+    assert short["over_budget"] is False
+    assert long["over_budget"] == (first == "mar11-1")
 
 
 async def test_the_baseline_s_time_is_what_counts_where_there_is_one(

@@ -134,6 +134,21 @@ async def test_an_agent_opens_no_tag_whose_runs_take_longer_than_any_other_s(
     await open_tag(http, "long", policy={"budgets.base_s": 86400})
 
 
+async def test_an_agent_opens_no_tag_whose_runs_may_outlast_the_baseline_by_more_than_any_other_s(
+    process: Process, http: httpx.AsyncClient
+) -> None:
+    ann, olga = await bearer(process, "ann", "agent"), await bearer(process, "olga", "operator")
+    http.headers.update(ann)
+
+    document = await refused(http, 403, "/api/experiment/setup", tag="long", policy={"budgets.overrun": 1.5})
+
+    assert document["largest"] == 1.25
+    assert "budgets.overrun" in document["hint"]
+    await open_tag(http, "strict", policy={"budgets.overrun": 1.1})
+    http.headers.update(olga)
+    await open_tag(http, "long", policy={"budgets.overrun": 1.5})
+
+
 async def test_an_agent_opens_no_tag_whose_runs_are_extended_by_more_than_any_other_s(
     process: Process, http: httpx.AsyncClient
 ) -> None:
