@@ -421,6 +421,18 @@ async def test_a_result_past_the_deadline_is_evidence_of_a_lost_attempt(lab: Lab
     assert [late["val_bpb"] for late in shown["late_results"]] == [0.5]
 
 
+async def test_a_result_that_waited_while_the_lab_was_off_is_not_past_the_deadline(lab: Lab) -> None:
+    lease = await begun(lab)
+    await pass_deadline(lab)
+    store = lab.process.lab
+    renewed_last = f"{await store.now() - 300:.6f}"  # long before the deadline
+    await store.command("HSET", store.keys.gpu(FAR), "lease_expires_at", renewed_last)
+
+    done = await lab.ask("experiment/complete", **lease, val_bpb=0.5)
+
+    assert done["status"] == "keep"
+
+
 async def test_heartbeats_keep_no_run_that_its_worker_does_not_begin(lab: Lab) -> None:
     name = await lab.submitted()
     lease = lease_of(await lab.handed())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from functions.rules.ended import REGISTER, already_finished, outcome_of
-from functions.rules.pool.broken_lease import ends_at
+from functions.rules.pool.broken_lease import was_renewed_to_its_end
 from state.errors import Conflict
 from state.records import OPEN, Experiment, Gpu
 
@@ -75,7 +75,9 @@ def check_in_time(e: Experiment, gpu: Gpu | None, now: float) -> None:
     Raises:
         Conflict: the deadline has come.
     """
-    if e.attempt > 0 and gpu is not None and gpu.holder == e.experiment_id and now >= ends_at(gpu, e):
+    if gpu is None or e.attempt == 0 or (gpu.holder, gpu.fence) != (e.experiment_id, e.fence):
+        return
+    if now >= (gpu.lease_expires_at or 0.0) and was_renewed_to_its_end(gpu, e):
         raise Conflict(
             f"attempt {e.attempt} of {e.experiment_id} is past its time limit and the lab's grace",
             hint="its result was kept as evidence and does not count; end runs at their timeout_s",

@@ -13,9 +13,14 @@ CLOCK_S = 1e-3
 """Two sums of times that are less apart than this are the same moment."""
 
 
-def ends_at(gpu: Gpu, e: Experiment) -> float:
-    """When the lab ends the lease of a run, however often its worker renews it; infinite where an agent holds it."""
-    return math.inf if gpu.deadline is None else gpu.deadline + (e.extended_s or 0.0)
+def was_renewed_to_its_end(gpu: Gpu, e: Experiment) -> bool:
+    """Whether the lease of a run ends at its deadline: its worker went on, and the lab does not wait any longer.
+
+    A lease that an agent holds has no deadline. A worker that has ended its run renews no more, so the result that it
+    kept while the lab was off is not too late.
+    """
+    deadline = math.inf if gpu.deadline is None else gpu.deadline + (e.extended_s or 0.0)
+    return (gpu.lease_expires_at or 0.0) >= deadline - CLOCK_S
 
 
 def why_gone(gpu: Gpu, now: float, stale_s: float) -> Gone | None:
@@ -31,7 +36,7 @@ def reason_of(gpu: Gpu, e: Experiment, why: Gone) -> str:
     """Why the sweep ends a lease, for people."""
     if why == "silent":
         return "its worker fell silent"
-    if e.status == "leased" or (gpu.lease_expires_at or 0.0) < ends_at(gpu, e) - CLOCK_S:
+    if e.status == "leased" or not was_renewed_to_its_end(gpu, e):
         return "its lease ran out"
     if e.stopping:
         return "its worker went on after it was told to stop"
