@@ -52,6 +52,7 @@ _ANY = Experiment(
     commit_sha="",
     diff_summary="",
     registered_at=0.0,
+    attempt=1,
 )
 
 
@@ -103,7 +104,7 @@ class SimulatedTag:
         self._repeats: dict[str, Repeats] = {}
         """Of each code; in a swarm, those of each worker too."""
         self.keep_rule = keep_rule
-        """The keep rule of the next experiments to complete."""
+        """Of the tag's policy, for the next experiments to complete; a worker trains all of them."""
 
     @property
     def noise(self) -> Noise | None:
@@ -146,13 +147,13 @@ class SimulatedTag:
         plausible = plausible_margin(
             self.largest_gain, sum(t.status == "keep" for t in self.tried.values()), FACTOR
         )
-        tried.trust = self._trust(tried, plausible)
+        e = _ANY.model_copy(update={"experiment_id": name, "commit_sha": name, "keep_rule": self.keep_rule})
+        tried.trust = self._trust(tried, e.judged_by, plausible)
         is_plausible = kept.improved and best and (plausible is None or kept.delta <= plausible)
         tried.gain = kept.delta if is_plausible else 0.0
         if tried.trust != "provisional":
             self.largest_gain = max(tried.gain, self.largest_gain or 0.0) or None
         self.tried[name] = tried
-        e = _ANY.model_copy(update={"experiment_id": name, "commit_sha": name, "keep_rule": self.keep_rule})
         after = new_best(e, value, best, self.direction, self.effort.top_k)
         if kept.improved and best is not None and after is not None and not after.chain:
             self.judged.append((name, best.experiment_id))
@@ -259,13 +260,15 @@ class SimulatedTag:
             None if further is None else score(further, self.direction),
         )
 
-    def _trust(self, tried: Tried, plausible: float | None) -> Trust | None:
-        if self.keep_rule == "strict" or tried.status == "discard":
+    def _trust(self, tried: Tried, rule: str, plausible: float | None) -> Trust | None:
+        if self.best is None:
+            return "first"
+        if rule == "strict" or tried.status == "discard":
             return None
         noise = self.own_noise
-        decision = KEEP_RULES[self.keep_rule].decide(
+        decision = KEEP_RULES[rule].decide(
             Trial(tried.name, score(tried.value, self.direction)),
-            self.trial(self.best.experiment_id) if self.best else None,
+            self.trial(self.best.experiment_id),
             cautious(noise, SURE_SIGMAS) if noise else None,
             plausible,
         )

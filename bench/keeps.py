@@ -1,4 +1,4 @@
-"""Measures how many keeps are false: greedy and confirmed keeping of the same simulated nights.
+"""Measures how many keeps are false: greedy keeping, and a policy's default, of the same simulated nights.
 
     .venv/bin/python -P -m bench.keeps
 
@@ -208,10 +208,10 @@ def lived(rule: Rule, night: Night, sigma: float) -> list[float]:
     return lab.figures()
 
 
-ALONE: Mapping[str, Rule] = {"greedy": Rule("strict"), "confirmed": Rule("confirmed")}
+ALONE: Mapping[str, Rule] = {"greedy": Rule("strict"), "default": Rule(POLICY.keep_rule)}
 TOGETHER: Mapping[str, Rule] = {
     "8 workers, greedy": Rule("strict", 8),
-    "8 workers, confirmed": Rule("confirmed", 8),
+    "8 workers, default": Rule(POLICY.keep_rule, 8),
 }
 
 
@@ -271,7 +271,7 @@ BOUNDS: dict[float, dict[str, float]] = {
 }
 AGAIN_BOUNDS = (0.05, 0.15)
 SAME_CODE = 0.5
-"""Most false keeps of the confirmed rule with identical code, as a share of greedy's."""
+"""Most false keeps of the default rule with identical code, as a share of greedy's."""
 
 
 def nights_table(judged: Judgement, seeds_of_nights: range) -> Table:
@@ -286,8 +286,8 @@ def nights_table(judged: Judgement, seeds_of_nights: range) -> Table:
                 found = simulate(rules, nights, sigma)
                 greedy = next(iter(found.values()))
                 for name, its in found.items():
-                    bound = bounds if name == "confirmed" else {}
-                    least, most = AGAIN_BOUNDS if name == "confirmed" else (None, None)
+                    bound = bounds if name == "default" else {}
+                    least, most = AGAIN_BOUNDS if name == "default" else (None, None)
                     where = f"{name}, sigma {sigma}, {seeds} seeds"
                     ratio = its.mean(GAIN) / greedy.mean(GAIN)
                     table.add_row(
@@ -315,7 +315,7 @@ def same_code_table(judged: Judgement, seeds_of_tags: range) -> Table:
         greedy = next(iter(found.values()))
         for name, its in found.items():
             ratio = its.mean(FALSE) / greedy.mean(FALSE)
-            bound = SAME_CODE if name == "confirmed" else None
+            bound = SAME_CODE if name == "default" else None
             table.add_row(
                 *(seeds, name),
                 judged.shown("", its.mean(FALSE), 1),
@@ -337,7 +337,7 @@ def same_code_table(judged: Judgement, seeds_of_tags: range) -> Table:
     "--seed", default=0, show_default=True, type=click.IntRange(0), help="seed of the first night and tag"
 )
 def main(repeats: int, tags: int, seed: int) -> None:
-    """Simulate nights under both keep rules; exits with 1 if the confirmed one misses a bound."""
+    """Simulate nights under both keep rules; exits with 1 if the default one misses a bound."""
     begun, judged = time.monotonic(), Judgement()
     console = Console(width=200)
     console.print(nights_table(judged, range(seed, seed + repeats)))

@@ -325,6 +325,8 @@ class SearchFacts:
     tag: Tag
     policy: Policy
     strategy: Strategy
+    noise: Spread
+    """Of the tag's main class of GPU."""
     ends: Sequence[End]
     """How the newest experiments ended, oldest first.
 

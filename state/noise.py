@@ -10,9 +10,11 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+from state.client import Lab
 from state.decisions import LeftNoise, Repeat
 from state.facts import Spread
 from state.keys import Keys
+from state.moves import Arg
 
 
 def class_id(gpu_class: str | None) -> str:
@@ -44,6 +46,12 @@ def noise_args(change: Repeat | LeftNoise) -> dict[str, Any]:
         "noise_before": [entry.before for entry in change.entries],
         "noise_after": [entry.after for entry in change.entries],
     }
+
+
+def main_spread(lab: Lab, tag: str) -> Sequence[Arg]:
+    """The noise of a tag's main class of GPU, as a command for `spread_of`."""
+    of_tag = noise_key(lab.keys, tag, None).removesuffix(class_id(None))
+    return lab.reading("read_noise", args={"tag": tag, "noise": of_tag, "no_class": class_id(None)})
 
 
 def spread_of(stored: Sequence[str | None]) -> Spread:

@@ -27,6 +27,7 @@ PROPOSED = {
 
 YIELD_ENDS = 60
 """Newest finished experiments from which the rule `yields` learns."""
+KeepRuleName = Literal["auto", "strict", "confirmed"]
 StoppingRule = Literal["none", "stochastic", "median", "asha", "adaptive"]
 TickSource = Literal["report", "stdout"]
 """Where the ticks of a run come from: its script calls report(), or its worker reads the script's output."""
@@ -270,8 +271,8 @@ class Allocation(Part):
 class Policy(Part):
     """Every threshold of a tag's research, with its default."""
 
-    near_miss_margin: float = Field(
-        default=0.002,
+    near_miss_margin: float | None = Field(
+        default=None,
         ge=0,
         description="how much worse than the best a discard may be to count as a near miss",
     )
@@ -281,8 +282,10 @@ class Policy(Part):
         description="advise: should_abort says so, and agents may go on; block: register and submit are refused, too,"
         " but for the best unchanged, whose success lifts it",
     )
-    keep_rule: Literal["strict", "confirmed"] = Field(
-        default="strict", description="a lower value is kept; confirmed: and run again on another seed"
+    keep_rule: KeepRuleName = Field(
+        default="auto",
+        description="strict: a better run is kept; confirmed: it is run again on another seed, too; auto: confirmed"
+        " for runs of workers, strict for those that an agent trains itself",
     )
     compare_by: Literal["value", "delta"] = Field(
         default="value",

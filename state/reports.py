@@ -14,9 +14,21 @@ from state.experiments.showing import runs_of, runs_of_best
 from state.facts import Runs, Spread
 from state.indexes import fields_in, members, read_as, records, values
 from state.moves import Arg
-from state.noise import spread_at, spread_of
+from state.noise import main_spread, spread_of
 from state.policy import Policy, read_policy
-from state.records import Best, Failure, Hypothesis, Keep, Result, Selection, Sketch, Status, Strategy, Tag
+from state.records import (
+    Best,
+    Failure,
+    Hypothesis,
+    Keep,
+    Result,
+    Selection,
+    Sketch,
+    Status,
+    Strategy,
+    Tag,
+    Trust,
+)
 from state.tags import categories_of, tag_in
 
 OPEN_STATUSES: tuple[Status, ...] = ("running", "leased", "queued", "registered")
@@ -41,6 +53,7 @@ class BriefFacts:
     tag: Tag
     policy: Policy
     best: Best | None
+    best_trust: Trust | None
     strategy: Strategy
     crashes_in_a_row: int
     still_open: Sequence[Sketch]
@@ -87,7 +100,9 @@ class NightFacts:
     """Keeps that a second run did not bear out, among the newest discards."""
     failures: Sequence[Failure]
     """The newest of each kind of failure."""
-    near_miss_margin: float
+    near_miss_margin: float | None
+    noise: Spread
+    """On the tag's main class of GPU."""
     recent: Sequence[Result]
     """The last that finished, the newest first."""
     categories: Mapping[str, tuple[int, int]]
@@ -119,6 +134,7 @@ class Reports:
                 "strategy": ("HGETALL", keys("strategy", tag)),
                 "policy": ("HGET", keys("policy", tag), "values"),
                 "crashes": ("HGET", keys("crashes", tag), "consecutive"),
+                "noise": main_spread(self._lab, tag),
                 "hypotheses": ("HGETALL", keys("hypotheses", tag)),
                 "results": self._listed(Sketch, keys("finished", tag), RESULTS_READ),
                 "selections": members(
@@ -130,16 +146,22 @@ class Reports:
         of_tag, policy = tag_in(found["tag"], tag), read_policy(found["policy"])
         best = Best.found(found["best"])
         misses: list[Sketch] = []
+        trust: Trust | None = None
         if best is not None:
-            low, high = near(best.val_bpb, of_tag.direction, policy.near_miss_margin)
-            index = keys("near_misses", tag)
-            [nearest] = await self._lab.pipeline([self._listed(Sketch, index, NEAR_READ, band=(low, high))])
+            band = near(best.val_bpb, of_tag.direction, policy.near_miss_margin, spread_of(found["noise"]))
+            nearest, trust = await self._lab.pipeline(
+                [
+                    self._listed(Sketch, keys("near_misses", tag), NEAR_READ, band=band),
+                    ("HGET", keys.experiment(best.experiment_id), "trust"),
+                ]
+            )
             misses = read_as(Sketch, nearest)
         selections = [Selection.parse(stored) for stored in records(found["selections"]).values() if stored]
         return BriefFacts(
             tag=of_tag,
             policy=policy,
             best=best,
+            best_trust=trust or None,
             strategy=Strategy.parse(found["strategy"]),
             crashes_in_a_row=int(found["crashes"] or 0),
             still_open=[
@@ -171,21 +193,20 @@ class Reports:
                 "categories": ("HGETALL", keys("categories", tag)),
                 "strategy": ("HGETALL", keys("strategy", tag)),
                 "slots": slots(self._lab),
+                "noise": main_spread(self._lab, tag),
                 **{status: ("ZCARD", keys.status(tag, status, "")[0]) for status in counted},
             }
         )
-        of_tag = tag_in(found["tag"], tag)
-        noise = await self._lab.command(*spread_at(keys, tag, of_tag.key_gpu_class))
         return SummaryFacts(
             now=time_of(found["now"]),
-            tag=of_tag,
+            tag=tag_in(found["tag"], tag),
             best=runs_of(found["best"]) if found["best"] else None,
             in_progress={status: int(found[status]) for status in counted},
             keeps=read_as(Result, found["keeps"])[::-1],
             categories=categories_of(found["categories"]),
             strategy=Strategy.parse(found["strategy"]),
             slots=slots_of(found["slots"]),
-            noise=spread_of(noise),
+            noise=spread_of(found["noise"]),
         )
 
     async def night(self, tag: str) -> NightFacts:
@@ -203,6 +224,7 @@ class Reports:
                 "best": runs_of_best(self._lab, tag),
                 "keeps": self._listed(Keep, keys.status(tag, "keep", "")[0], KEEPS_READ),
                 "recent": self._listed(Result, keys("finished", tag), RECENT_READ),
+                "noise": main_spread(self._lab, tag),
                 "demoted": members(
                     self._lab,
                     keys.status(tag, "discard", "")[0],
@@ -229,6 +251,7 @@ class Reports:
             failures=[e for status in failed for e in read_as(Failure, found[status])],
             recent=read_as(Result, found["recent"]),
             near_miss_margin=read_policy(found["policy"]).near_miss_margin,
+            noise=spread_of(found["noise"]),
             categories=categories_of(found["categories"]),
         )
 
@@ -237,7 +260,7 @@ class Reports:
         value = facts.best.experiment.judged if facts.best else None
         if value is None:
             return []
-        band = near(value, facts.tag.direction, facts.near_miss_margin)
+        band = near(value, facts.tag.direction, facts.near_miss_margin, facts.noise)
         index = self._keys("near_misses", facts.tag.name)
         [answer] = await self._lab.pipeline([self._listed(Sketch, index, NEAR_READ, band=band)])
         return read_as(Sketch, answer)

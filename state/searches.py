@@ -14,6 +14,7 @@ from state.experiments.walking import ancestors, ancestry
 from state.facts import BranchGround, SearchFacts, TagGround
 from state.indexes import fields_in, members, read_as, row_as, values
 from state.moves import Arg
+from state.noise import main_spread, spread_of
 from state.policy import read_policy
 from state.records import Best, Mention, Selection, Sketch, Strategy, Tag
 from state.refusals import no_selection, other_tag
@@ -69,6 +70,7 @@ class Searches:
                 "best": ("HGETALL", keys.best(tag)),
                 "categories": ("HGETALL", keys("categories", tag)),
                 "crashes": ("HGET", keys("crashes", tag), "consecutive"),
+                "noise": main_spread(lab, tag),
                 **reads.first(),
             }
         )
@@ -77,7 +79,8 @@ class Searches:
             Strategy.parse(found["strategy"]),
             Best.found(found["best"]),
         )
-        band = near(best.val_bpb, of_tag.direction, policy.near_miss_margin) if best else (0.0, 0.0)
+        noise = spread_of(found["noise"])
+        band = near(best.val_bpb, of_tag.direction, policy.near_miss_margin, noise) if best else (0.0, 0.0)
         categories = categories_of(found["categories"])
         least = least_tried(categories)
         is_old = strategy.decided_at < of_tag.finishes
@@ -104,6 +107,7 @@ class Searches:
             tag=of_tag,
             policy=policy,
             strategy=strategy,
+            noise=noise,
             ends=ends_of(found["ends"]) if needs_ends else (),
             near_count=int(found["near_count"] or 0),
             categories=categories,

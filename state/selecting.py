@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from state.facts import Spread
 from state.policy import Policy
 from state.records import Best, Experiment, Forest, Selection, SelectionKind, Tag, Trace
 
@@ -68,6 +69,8 @@ class SelectionFacts:
     """Nodes that the newest traces, ended ones too, have for their base or began at."""
     values: Mapping[str, float] = field(default_factory=dict)
     """Of a merge: the values of the traces' bases."""
+    noise: Spread = field(default_factory=Spread)
+    """Of the tag's main class of GPU; read for a merge of near misses."""
     near: Sequence[Experiment] = ()
     """Of a merge: the near misses of the tag's best, best first."""
     combined: Sequence[Sequence[str]] = ()

@@ -223,12 +223,12 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("NIGHTJAR_MAX_CONSECUTIVE_CRASHES", "MAX_CONSECUTIVE_CRASHES"),
         description="default of the policy's crash_limit for new tags",
     )
-    near_miss_threshold: float = Field(
-        default=0.002,
+    near_miss_threshold: float | None = Field(
+        default=None,
         ge=0,
         allow_inf_nan=False,
         validation_alias=AliasChoices("NIGHTJAR_NEAR_MISS_THRESHOLD", "NEAR_MISS_THRESHOLD"),
-        description="default of the policy's near_miss_margin for new tags",
+        description="near_miss_margin of new tags' policies; default: by their noise",
     )
     program: Path | None = Field(
         default=None,

@@ -11,9 +11,11 @@ from state.budgets import WARN_AT
 from state.client import Lab
 from state.decided import tag_text
 from state.errors import BudgetExhausted, Conflict, NotFound
+from state.facts import Spread
 from state.indexes import members, values
 from state.keys import Keys
 from state.moves import Arg
+from state.noise import main_spread, spread_of
 from state.policy import Policy, read_policy
 from state.records import Best, Direction, Strategy, Tag, flatten, words
 
@@ -50,6 +52,8 @@ class StrategyFacts:
     """Experiments of the tag that are finished."""
     direction: Direction
     best: float | None
+    noise: Spread
+    """Of the tag's main class of GPU."""
 
 
 @dataclass(frozen=True)
@@ -259,12 +263,13 @@ class Strategies:
             NotFound: no such tag.
         """
         keys = self._lab.keys
-        stored, strategy, policy, best = await self._lab.pipeline(
+        stored, strategy, policy, best, noise = await self._lab.pipeline(
             [
                 ("HMGET", keys.tag(tag), "finishes", "direction"),
                 ("HGETALL", keys("strategy", tag)),
                 ("HGET", keys("policy", tag), "values"),
                 ("HGET", keys.best(tag), "val_bpb"),
+                main_spread(self._lab, tag),
             ]
         )
         if not strategy:
@@ -275,6 +280,7 @@ class Strategies:
             finished=int(stored[0] or 0),
             direction=stored[1],
             best=None if best is None else float(best),
+            noise=spread_of(noise),
         )
 
     async def replace(self, tag: str, before: Strategy, after: Strategy) -> Strategy | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from state.policy import Policy
-from state.records import Best, Dimension, Measured, ProposedDimension, Record, Status, Tag, Trust
+from state.records import Best, Dimension, Measured, ProposedDimension, Record, Status, Tag
 
 RESULTS: Final[Sequence[Status]] = ("keep", "discard", "stopped")
 """Statuses of a run that has a value, or was stopped for it: a crash says nothing of a config."""
@@ -29,7 +29,6 @@ class KeptRun(Measured):
     number: int
     finished_at: float | None = None
     config_delta: dict[str, Any] = {}
-    trust: Trust | None = None
 
 
 class TriedRun(Measured):
@@ -39,7 +38,6 @@ class TriedRun(Measured):
     number: int
     status: Status
     config_delta: dict[str, Any] = {}
-    trust: Trust | None = None
 
 
 @dataclass(frozen=True)

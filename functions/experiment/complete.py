@@ -99,7 +99,7 @@ class Completed(Response):
     p_better: float | None = None
     """Probability that its true value beats the best's; None while no code ran twice, or without a best."""
     trust: Trust | None = None
-    """How far the keep can be trusted, where the tag's rule is `confirmed`."""
+    """Evidence for a keep: first, provisional, unconfirmed, confirmed or demoted; null: its rule asks for none."""
     retest: QueuedRetest | None = None
     """The run that is to bear a provisional keep out."""
     branch_improved: bool | None = None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from functions.contract import Request, Response, function
-from functions.rules.keeps.verdict import near_band, score
+from functions.rules.keeps.near import near_scores
+from functions.rules.keeps.verdict import score
 from state.experiments import Experiments
 from state.ids import Tag
 
@@ -35,7 +36,7 @@ class NearMisses(Response):
 @function("experiment::near_misses", role="viewer")
 async def near_misses(request: ListNearMisses, experiments: Experiments) -> NearMisses:
     """Discarded experiments within the policy's margin of the best as it is now."""
-    facts = await experiments.near_facts(request.tag, request.limit, near_band)
+    facts = await experiments.near_facts(request.tag, request.limit, near_scores)
     return NearMisses(
         near_misses=[
             NearMiss(

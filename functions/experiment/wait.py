@@ -48,7 +48,7 @@ class Outcome(Response):
     p_better: float | None
     """Probability that its true value beats the best's of its time; None while no code ran twice."""
     trust: Trust | None
-    """How far the keep can be trusted, where the tag's rule is `confirmed`; it may be demoted later."""
+    """Evidence for a keep: first, provisional, unconfirmed, confirmed or demoted; null: its rule asks for none."""
     judged_val_bpb: float | None
     """The mean of all runs of its code, by which it was judged; None where it was the first of them."""
     compared_with: str | None

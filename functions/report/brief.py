@@ -8,7 +8,8 @@ from pydantic import Field
 
 from functions.contract import Request, Response, function
 from functions.rules.beliefs.theory import least_decided
-from functions.rules.keeps.verdict import near_band, should_abort
+from functions.rules.keeps.near import near_scores
+from functions.rules.keeps.verdict import should_abort
 from functions.rules.search.suggestions import short
 from functions.views.budgets import Budget, budget_view, is_limited, obstacle
 from functions.views.hints import open_step, tag_step
@@ -16,7 +17,7 @@ from functions.views.hypotheses import Belief, belief_of
 from functions.views.sketches import selection_view, sketch_view
 from state.ids import AgentName
 from state.ids import Tag as TagName
-from state.records import Best, Score, Selection, Sketch
+from state.records import Best, Score, Selection, Sketch, Trust
 from state.reports import BriefFacts, Reports
 
 OPEN_SHOWN = 10
@@ -65,7 +66,7 @@ class Brief(Response):
 @function("report::brief", role="agent")
 async def brief(request: ReadBrief, reports: Reports) -> Brief:
     """Open experiments, what to build on, the last results, strategy and near misses; at most 2,000 tokens."""
-    facts = await reports.brief(request.tag, near_band)
+    facts = await reports.brief(request.tag, near_scores)
     tag, best, strategy = facts.tag, facts.best, facts.strategy
     mine = [e for e in facts.still_open if request.agent is None or e.agent in (None, request.agent)]
     unused = [s for s in facts.unused if request.agent in (None, s.agent)]
@@ -76,7 +77,7 @@ async def brief(request: ReadBrief, reports: Reports) -> Brief:
         direction=tag.direction,
         score=tag.score,
         base_commit_sha=best.commit_sha if best else tag.base_commit,
-        best=_best(best) if best else None,
+        best=_best(best, facts.best_trust) if best else None,
         total_experiments=tag.total,
         kept_experiments=tag.kept,
         open_experiments=[sketch_view(e) for e in mine[:OPEN_SHOWN]],
@@ -99,8 +100,13 @@ async def brief(request: ReadBrief, reports: Reports) -> Brief:
     )
 
 
-def _best(best: Best) -> dict[str, Any]:
-    return {"experiment_id": best.experiment_id, "val_bpb": best.val_bpb, "commit": best.commit_sha}
+def _best(best: Best, trust: Trust | None) -> dict[str, Any]:
+    return {
+        "experiment_id": best.experiment_id,
+        "val_bpb": best.val_bpb,
+        "commit": best.commit_sha,
+        "trust": trust,
+    }
 
 
 def _next(facts: BriefFacts, mine: Sketch | None, unused: Selection | None) -> str:

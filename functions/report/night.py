@@ -11,7 +11,7 @@ from functions.children import Children
 from functions.contract import Request, Response, function
 from functions.report._own_changes import own_changes
 from functions.rules.keeps.chain import Step, chain
-from functions.rules.keeps.verdict import near_band
+from functions.rules.keeps.near import near_scores
 from functions.views.night_markdown import markdown
 from functions.views.nights import NightView, night_view
 from state.experiments import Experiments
@@ -56,7 +56,7 @@ async def night(request: ReadNight, stores: Stores, children: Children) -> Night
     steps = chain(best_id, facts.keeps, facts.tag.direction)
     shown = steps[-MOST_CHANGES:] if request.changes else []
     near, changes = await asyncio.gather(
-        stores.reports.nearest(facts, near_band), _changes(shown, stores.experiments, children)
+        stores.reports.nearest(facts, near_scores), _changes(shown, stores.experiments, children)
     )
     seen = night_view(facts, near, steps, changes)
     return Night(**dict(seen), markdown=markdown(seen, request.picture))

@@ -14,7 +14,7 @@ SILENT_S = 600.0
 """A swarm's worker that is silent for so long beyond its budget has lost its run."""
 
 
-def first_policy(near_miss_margin: float, crash_limit: int) -> Policy:
+def first_policy(near_miss_margin: float | None, crash_limit: int) -> Policy:
     """The policy of a new tag, with the lab's own defaults."""
     return Policy(near_miss_margin=near_miss_margin, crash_limit=crash_limit)
 
@@ -33,7 +33,6 @@ def swarm_policy(lab_s: Policy) -> Policy:
         {
             "baseline_first": False,
             "compare_by": "delta",
-            "keep_rule": "confirmed",
             "stopping.rule": "adaptive",
             "stale_after_s": SILENT_S,
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functions.contract import Command, On, function
-from functions.rules.keeps.verdict import near_band
+from functions.rules.keeps.near import near_scores
 from functions.rules.search.strategy import is_due, next_strategy
 from functions.views.strategies import StrategyView, strategy_view
 from state.experiments import Experiments
@@ -28,7 +28,9 @@ async def adapt(request: AdaptStrategy, strategies: Strategies, experiments: Exp
         before, finished, policy = facts.strategy, facts.finished, facts.policy
         if not is_due(before, finished):
             return Adapted(**strategy_view(before).model_dump(), changed=False)
-        band = near_band(facts.best, facts.direction, policy.near_miss_margin) if facts.best else None
+        band = None
+        if facts.best is not None:
+            band = near_scores(facts.best, facts.direction, policy.near_miss_margin, facts.noise)
         recent, near = await experiments.ends(request.tag, policy.adapt.ends_read, band)
         after = next_strategy(recent, finished, near, policy.adapt)
         if (now := await strategies.replace(request.tag, before, after)) is not None:

@@ -8,7 +8,8 @@ from pydantic import Field
 
 from functions.contract import CATEGORIES, Http, Request, Response, function
 from functions.rules.baselines import owes_baseline, waits_for_baseline
-from functions.rules.keeps.verdict import near_band, should_abort
+from functions.rules.keeps.near import near_scores
+from functions.rules.keeps.verdict import should_abort
 from functions.rules.search.grounds import ground_of
 from functions.rules.search.kinds import kept_category
 from functions.rules.search.strategy import is_due, next_strategy
@@ -81,7 +82,7 @@ async def suggest_direction(
 ) -> Suggestion:
     """The strategy, what was tried how often, what paid off, and at least one concrete idea."""
     while True:
-        facts = await searches.facts(request.tag, request.selection_id, near_band, least_tried)
+        facts = await searches.facts(request.tag, request.selection_id, near_scores, least_tried)
         now, finished = facts.strategy, facts.tag.finishes
         if now.decided_at >= finished or not is_due(now, finished):
             return suggestion(facts, now)

@@ -90,6 +90,8 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
                 "Keep the commit and build the next idea on it. It may have to run once more on another seed:"
                 " if it is demoted, base_commit_sha of your next suggestion is what to go back to."
             )
+        case "keep" if e.trust == "first":
+            return "Keep the commit and build the next idea on it: nothing was there to compare it with."
         case "keep":
             return "Keep the commit and build the next idea on it."
         case "discard" if e.trust == "demoted":

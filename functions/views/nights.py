@@ -36,7 +36,7 @@ class StepView(BaseModel):
     """By how much it was better than that one, above zero whatever the metric's direction."""
     baseline: bool
     trust: str | None
-    """How far the keep can be trusted, where the tag's rule is `confirmed`."""
+    """Evidence for the keep, such as first or confirmed."""
     agent: str | None
     description: str
     change: str | None

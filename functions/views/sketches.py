@@ -17,6 +17,7 @@ def sketch_view(e: Sketch) -> dict[str, Any]:
         "val_bpb": e.val_bpb,
         **({"delta_bpb": e.delta_bpb} if e.delta_bpb is not None else {}),
         **({"reported": e.reported} if e.reported is not None else {}),
+        **({"trust": e.trust} if e.trust is not None else {}),
         **({"claimed": True} if e.is_claim else {}),
         "category": e.category,
         "description": short(e.description, 60),

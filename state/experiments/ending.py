@@ -19,7 +19,7 @@ from state.facts import Comparison, RunFacts, Spread
 from state.ids import named_by
 from state.keys import Keys
 from state.moves import Arg
-from state.noise import noise_args, noise_key, runs_at
+from state.noise import class_id, noise_args, noise_key, runs_at
 from state.policy import read_policy
 from state.records import Best, Choice, Experiment, Gpu, SelectionStatus, Status, Tag, Trace, flatten, words
 
@@ -269,7 +269,10 @@ class EndingStore(Reading):
                 is_new = best.after.experiment_id == e.experiment_id
                 args["best_event"] = best_event(best.after, best.other_key) if is_new else None
         if key is not None:
-            args |= {"key_version": key.version, "key_fields": words(flatten(key.learned))}
+            learned = dict(key.learned)
+            if (gpu_class := key.learned.get("key_gpu_class")) is not None:
+                learned["key_noise"] = class_id(str(gpu_class))
+            args |= {"key_version": key.version, "key_fields": words(flatten(learned))}
         if ending.crashes is not None and not is_retest:
             args |= vars(ending.crashes)
         if ending.gpu is not None and e.gpu_id is not None and e.attempt > 0:

@@ -14,13 +14,14 @@ from state.facts import BestFacts, LiveLog, NearFacts, Patched, Runs, Shown, Spr
 from state.ids import named_by
 from state.indexes import fields_of, members, records
 from state.moves import Arg
-from state.noise import spread_at, spread_of
+from state.noise import main_spread, spread_at, spread_of
 from state.policy import read_policy
 from state.records import Best, Direction, Experiment, Tag
 from state.tags import tag_in, unknown
 
-NearBand = Callable[[float, Direction, float], tuple[float, float]]
-"""The rule that says which scores are near misses: of a best value, the tag's direction and the policy's margin."""
+NearBand = Callable[[float, Direction, float | None, Spread], tuple[float, float]]
+"""The rule that says which scores are near misses: of a best value, the tag's direction, the policy's margin and the
+noise of the tag's main class of GPU."""
 
 
 class Showing(Queueing):
@@ -65,11 +66,12 @@ class Showing(Queueing):
             NotFound: no such tag.
         """
         keys = self._keys
-        direction, best, policy = await self._lab.pipeline(
+        direction, best, policy, noise = await self._lab.pipeline(
             [
                 ("HGET", keys.tag(tag), "direction"),
                 ("HGET", keys.best(tag), "val_bpb"),
                 ("HGET", keys("policy", tag), "values"),
+                main_spread(self._lab, tag),
             ]
         )
         if direction is None:
@@ -77,7 +79,7 @@ class Showing(Queueing):
         if best is None:
             return NearFacts(direction, None, (), 0)
         index = keys("near_misses", tag)
-        low, high = near(float(best), direction, read_policy(policy).near_miss_margin)
+        low, high = near(float(best), direction, read_policy(policy).near_miss_margin, spread_of(noise))
         found, total = await self._lab.pipeline(
             [
                 members(self._lab, index, keys.experiment(""), limit=limit, low=low, high=high, brief=True),

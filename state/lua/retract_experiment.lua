@@ -40,7 +40,7 @@ local function uncount()
   if #A.tag_fields > 0 then redis.call('HSET', K.tag, unpack(A.tag_fields)) end
   local t = redis.call('HMGET', K.tag, 'total', 'crashed', 'awaits_baseline')
   if t[1] == (t[2] or '0') then -- it was the only result: the next one says under which conditions the tag is measured
-    redis.call('HDEL', K.tag, 'key_gpu_class', 'key_evaluator_hash', 'key_budget_seconds',
+    redis.call('HDEL', K.tag, 'key_gpu_class', 'key_noise', 'key_evaluator_hash', 'key_budget_seconds',
       'lab_measured')
     if t[3] ~= 'true' then redis.call('HDEL', K.tag, 'baseline_id') end
   end

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from state.policy import TickSource
+from state.policy import KeepRuleName, TickSource
 from state.records.base import Record
 from state.records.traces import Choice
 
@@ -40,9 +40,11 @@ STATUSES: tuple[Status, ...] = tuple(s for s in get_args(Status) if s != RETESTE
 OPEN: frozenset[Status] = frozenset({"registered", "queued", "leased", "running"})
 
 
-Trust = Literal["provisional", "unconfirmed", "confirmed", "demoted"]
-"""How far a keep under the rule `confirmed` can be trusted: a retest will tell; it is not run again; it was borne
-out, or ahead by more than noise explains; it was not, and is a discard now."""
+Trust = Literal["first", "provisional", "unconfirmed", "confirmed", "demoted"]
+"""Evidence for a keep. `first`: the first run under its comparability key had nothing to be compared with.
+
+The others are of the rule `confirmed`. `provisional`: it waits for a retest. `unconfirmed`: nobody can run it again.
+`confirmed`: retests agree, or its lead exceeds the noise. `demoted`: retests disagree, and it is a discard now."""
 
 
 Score = Literal["reported", "trusted"]
@@ -92,6 +94,7 @@ class Measured(Record):
 
     over_budget: bool = False
     """It trained for longer than its budget, beside the baseline: its value is compared with nothing."""
+    trust: Trust | None = None
     claimed: bool = False
     """Its agent measured it, in a tag that the lab measures."""
     measured_by: str | None = None
@@ -137,7 +140,6 @@ class Result(Measured):
     category: str
     description: str
     p_better: float | None = None
-    trust: Trust | None = None
     finished_at: float | None = None
     finish_number: int | None = None
 
@@ -195,7 +197,8 @@ class Idea(Record):
     """Its parents' numbers; empty is a new root, None is no selection."""
     selection: Choice | None = None
     policy_version: int = 0
-    keep_rule: str = "strict"
+    keep_rule: KeepRuleName = "auto"
+    """Its tag's rule when it came in; once it is judged, the rule that it was judged by."""
     patience_s: float = 1800.0
     """Seconds without a word from its agent after which a registered experiment is lost."""
     pinned_gpu: str | None = None
@@ -231,8 +234,6 @@ class Trial(Idea, Sketch):
     """It was selected in an earlier epoch than it came in: it is never a parent."""
     branch_improved: bool | None = None
     """Whether it beats its branch's base."""
-    trust: Trust | None = None
-    """How far its keep can be trusted, where its rule is `confirmed`."""
     best_key: str | None = None
     """Comparability key that it was judged under, where that is not the tag's main one."""
 
@@ -323,10 +324,10 @@ class Trial(Idea, Sketch):
     """The best that it was compared with."""
     repeats_best: bool = False
     """It has the code of that best."""
-    reason: str | None = None
-    """Why it was not simply compared with the tag's best."""
     near_miss: bool | None = None
     base_commit_sha: str | None = None
+    reason: str | None = None
+    """Why it was not simply compared with the tag's best."""
     retracted_from: Literal["keep", "discard"] | None = None
     """What it was before its result was taken back."""
     retracted_because: str | None = None
@@ -350,6 +351,13 @@ class Experiment(Trial):
     def can_run_again(self) -> bool:
         """Somebody else than its agent can run it again: a worker of the lab, or of its swarm."""
         return self.was_trained_here or self.worker_id is not None
+
+    @property
+    def judged_by(self) -> Literal["strict", "confirmed"]:
+        """Keep rule of its verdict."""
+        if self.keep_rule == "auto":
+            return "confirmed" if self.can_run_again else "strict"
+        return self.keep_rule
 
     @property
     def is_evidence(self) -> bool:

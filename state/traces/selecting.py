@@ -14,6 +14,7 @@ from state.digests import REQUEST_TTL_S, RequestKey
 from state.experiments.walking import base_above, base_found
 from state.indexes import fields_of, members, records, values
 from state.moves import Arg
+from state.noise import main_spread, spread_of
 from state.policy import read_policy
 from state.records import Best, Experiment, Selection, Trace, flatten
 from state.selecting import Needs, SelectionDecision, SelectionFacts, Wish
@@ -64,6 +65,7 @@ class Selecting(Reading):
                 **_each("node", "HGETALL", {i: keys.experiment(i) for i in wish.parent_ids}),
                 "first": ("GET", keys("requests", request.name)) if request else None,
                 "best": ("HGETALL", keys.best(tag)) if wish.selector == "near_miss" else None,
+                "noise": main_spread(self._lab, tag) if wish.selector == "near_miss" else None,
                 **{f"base {i}": base_above(self._lab, keys.experiment(i)) for i in wish.parent_ids},
             }
         )
@@ -78,6 +80,7 @@ class Selecting(Reading):
             free_at=float(told["earliest"][1]) if told["earliest"] else None,
             first=await self.selection(request.registered(first)) if request and first else None,
             best=Best.found(told["best"]),
+            noise=spread_of(told["noise"] or (None, None)),
             nodes={i: Experiment.parse(e) for i in wish.parent_ids if (e := told[f"node {i}"])},
             bases={i: b for i in wish.parent_ids if (b := await base_found(self._lab, told[f"base {i}"]))},
             traces={i: Trace.parse(t) for i in named if (t := told[f"trace {i}"])},

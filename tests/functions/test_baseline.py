@@ -437,7 +437,7 @@ async def test_a_baseline_beside_an_agent_s_own_number_is_the_best_and_never_on_
     answer = await ended(client, process, "mar11-1", measured)
 
     assert (answer["status"], answer["retest"]) == ("keep", None)
-    assert (answer["improved"], answer["action"], answer["trust"]) == (True, "keep_commit", "confirmed")
+    assert (answer["improved"], answer["action"], answer["trust"]) == (True, "keep_commit", "first")
     assert await audited(client) == []
 
 

@@ -30,13 +30,12 @@ from tests.labs import (
     tried,
 )
 
+STRICT = {"keep_rule": "strict"}
 GPUS = ("host:gpu0", "host:gpu1", "host:gpu2")
 
 
 async def opened(client: httpx.AsyncClient, **policy: Any) -> None:
-    await open_tag(
-        client, base_commit="abc1234", policy={"keep_rule": "confirmed", "baseline_first": False, **policy}
-    )
+    await open_tag(client, base_commit="abc1234", policy={"baseline_first": False, **policy})
     for gpu in GPUS:
         await add_gpu(client, gpu)
 
@@ -105,6 +104,58 @@ async def best_of(client: httpx.AsyncClient) -> str:
     return str(answer["best"]["experiment_id"])
 
 
+async def test_without_a_policy_a_lucky_run_is_not_believed_and_an_agent_s_own_is_judged_as_published(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client, base_commit="abc1234")
+    await open_tag(client, "own")
+    await add_gpu(client)
+    await told(client, "/api/experiment/submit", **idea(commit_sha="abc1234"))
+    await measured(client, process, "mar11-1", 1.0)
+
+    for retest in ("mar11-1.2", "mar11-1.3"):
+        await measured(client, process, retest, 1.0004)
+    worker_s = await trained(client, process, 0.9992)
+    own_first, own = await tried(client, 1.0, "own"), await tried(client, 0.9992, "own")
+
+    assert (worker_s["status"], worker_s["trust"]) == ("keep", "provisional")
+    assert worker_s["retest"]["retest_id"] == "mar11-2.2"
+    assert (own["status"], own["trust"], own["retest"]) == ("keep", None, None)
+    of_worker, of_agent = [
+        (await asked(client, f"/api/experiment/{e['experiment_id']}"))["experiment"] for e in (worker_s, own)
+    ]
+    assert (of_worker["keep_rule"], of_agent["keep_rule"]) == ("confirmed", "strict")
+    assert own_first["trust"] == "first"
+
+
+@pytest.mark.parametrize("keep_rule", ["auto", "strict", "confirmed"])
+async def test_the_first_run_under_a_comparability_key_is_first_and_never_confirmed(
+    client: httpx.AsyncClient, process: Process, keep_rule: str
+) -> None:
+    await opened(client, keep_rule=keep_rule, baseline_repeats=1)
+
+    first = await trained(client, process, 1.0, commit_sha="abc1234")
+    e = (await asked(client, "/api/experiment/mar11-1"))["experiment"]
+    waited = await asked(client, "/api/experiment/mar11-1/wait?timeout=0")
+    night = await told(client, "/api/report/night", tag="mar11")
+    brief = await told(client, "/api/report/brief", tag="mar11")
+    best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
+
+    assert (first["status"], first["trust"]) == ("keep", "first")
+    assert (e["trust"], waited["trust"], best["trust"]) == ("first", "first", "first")
+    assert "nothing was there to compare it with" in waited["next"]
+    assert night["chain"][0]["trust"] == "first"
+    assert "| first |" in night["markdown"]
+    assert (brief["best"]["trust"], brief["last_results"][0]["trust"]) == ("first", "first")
+    [event] = await events_of(process, "experiment.finished")
+    assert event["trust"] == "first"
+    if keep_rule != "strict":
+        await measured(client, process, "mar11-1.2", 1.0004)
+        assert await standing(client, "mar11-1") == ("keep", "first")
+    on_another_gpu = await tried(client, 2.0, result={"gpu_class": "L4", "budget_seconds": 300})
+    assert on_another_gpu["trust"] in ("first", None)  # None: a claim, in a tag that the lab measures
+
+
 async def test_a_lucky_run_is_kept_provisionally_and_demoted_by_its_second_run(
     client: httpx.AsyncClient, process: Process
 ) -> None:
@@ -142,6 +193,28 @@ async def test_a_lucky_run_is_kept_provisionally_and_demoted_by_its_second_run(
     assert [n["experiment_id"] for n in near["near_misses"]] == ["mar11-2"]
     audit = await told(client, "/api/lab/audit")
     assert audit["violations"] == []
+
+
+@pytest.mark.parametrize(("policy", "is_near"), [({}, True), ({"near_miss_margin": 0.002}, False)])
+async def test_near_misses_lie_within_one_sigma_of_a_difference_unless_a_policy_says_otherwise(
+    client: httpx.AsyncClient, process: Process, policy: dict[str, float], is_near: bool
+) -> None:
+    await opened(client, **policy)
+    await baseline(client, process, 1.02, 0.98)  # sigma is 0.02, that of a difference 0.0283
+
+    verdict = await trained(client, process, 1.028)
+
+    assert (verdict["status"], verdict["near_miss"]) == ("discard", is_near)
+    near = await told(client, "/api/experiment/near-misses", tag="mar11")
+    suggestion = await told(client, "/api/search/suggest", tag="mar11")
+    brief = await told(client, "/api/report/brief", tag="mar11")
+    night = await told(client, "/api/report/night", tag="mar11")
+    counts = (
+        near["total"],
+        suggestion["near_misses_available"],
+        *map(len, (brief["near_misses"], night["near_misses"])),
+    )
+    assert counts == ((1,) * 4 if is_near else (0,) * 4)
 
 
 async def baseline(client: httpx.AsyncClient, process: Process, *retests: float, first: float = 1.0) -> None:
@@ -591,7 +664,7 @@ async def test_a_retest_of_a_paused_tag_keeps_its_place(client: httpx.AsyncClien
 
 
 async def test_a_strict_tag_runs_nothing_again_by_itself(client: httpx.AsyncClient, process: Process) -> None:
-    await open_tag(client)
+    await open_tag(client, policy=STRICT)
     await add_gpu(client)
 
     await trained(client, process, 1.0)
@@ -604,7 +677,7 @@ async def test_a_strict_tag_runs_nothing_again_by_itself(client: httpx.AsyncClie
 async def test_anybody_may_have_a_run_repeated_as_evidence(
     client: httpx.AsyncClient, process: Process
 ) -> None:
-    await open_tag(client)
+    await open_tag(client, policy=STRICT)
     await add_gpu(client)
     await trained(client, process, 1.0)
     table = await told(client, "/api/report/tsv", tag="mar11")
@@ -836,7 +909,7 @@ async def test_pages_that_end_for_their_length_leave_no_retest_out(
 
 
 async def test_retests_take_no_turn_from_anybody(client: httpx.AsyncClient, process: Process) -> None:
-    await open_tag(client)
+    await open_tag(client, policy=STRICT)
     await add_gpu(client)
     await trained(client, process, 1.0)
     for _ in range(5):

@@ -431,7 +431,7 @@ async def test_its_runs_leave_the_noise(client: httpx.AsyncClient, process: Proc
 async def test_later_runs_of_its_code_are_judged_without_it(
     client: httpx.AsyncClient, process: Process
 ) -> None:
-    await open_tag(client)
+    await open_tag(client, policy={"near_miss_margin": 0.002})
     await tried(client, 1.0)
     await tried(client, 0.5, **WRONG)
     again = await tried(client, 1.001, **WRONG)

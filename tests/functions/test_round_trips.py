@@ -118,7 +118,7 @@ CEILINGS: dict[str, Most] = {
     "report::diff": Most(2),
     "report::night": Most(2),
     "report::progress": Most(2),
-    "report::summary": Most(2),
+    "report::summary": Most(1),
     "report::tags": Most(2),
     "report::tsv": Most(2, items=True),
     "search::policy": Most(1),

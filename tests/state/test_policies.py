@@ -26,8 +26,8 @@ DICTS = st.recursive(
 def test_the_defaults_are_the_published_ones() -> None:
     policy = Policy()
 
-    assert (policy.near_miss_margin, policy.crash_limit, policy.on_abort) == (0.002, 3, "advise")
-    assert (policy.keep_rule, policy.max_attempts, policy.stale_after_s) == ("strict", 2, 1800)
+    assert (policy.near_miss_margin, policy.crash_limit, policy.on_abort) == (None, 3, "advise")
+    assert (policy.keep_rule, policy.max_attempts, policy.stale_after_s) == ("auto", 2, 1800)
     assert policy.strategy_pin == 5
     adapt = policy.adapt
     assert (adapt.min_finished, adapt.window, adapt.crash_rate, adapt.keep_rate, adapt.plateau_after) == (

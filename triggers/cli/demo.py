@@ -104,7 +104,7 @@ async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | N
         )
         http = LabHttp(settings)
         tag = f"demo{http.ask('GET', '/api/report/tags')['total'] + 1}"
-        policy = {"budgets.base_s": budget, "keep_rule": "confirmed"}
+        policy = {"budgets.base_s": budget}
         http.ask(
             "POST", "/api/experiment/setup", {"tag": tag, "policy": policy, "evaluator_command": EVALUATOR}
         )

@@ -283,7 +283,7 @@ def _chain(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
     waiting = {link.experiment_id for link in chain}
     for e in records.values():
         stray = e.trust == "provisional" and e.best_key is None and e.experiment_id not in waiting
-        if stray and best is not None and best.keep_rule != "strict":
+        if stray and best is not None and best.judged_by != "strict":
             yield f"{e.experiment_id} is provisional, but in no chain"
     if not chain:
         return

@@ -12,7 +12,8 @@ from functions.rules.branches.parents import check_parents, parents_named
 from functions.rules.branches.refusals import ended, no_parent, no_room, no_trace, single_mode
 from functions.rules.branches.schedulers import TraceScheduler, checked_params, ranking, turn_taken
 from functions.rules.branches.trace_ends import next_start
-from functions.rules.keeps.verdict import Key, near_band
+from functions.rules.keeps.near import near_scores
+from functions.rules.keeps.verdict import Key
 from functions.rules.pool.health import is_stale
 from state.ids import OWN_LINE, trace_id_of
 from state.records import SelectionKind, Tag, Trace
@@ -59,7 +60,7 @@ def _needed_to_merge(wish: Wish, facts: SelectionFacts, needs: Needs) -> Needs:
         return replace(needs, traces=sorted(names) or [trace_id_of(wish.tag, OWN_LINE)])
     if wish.selector == "near_miss" and facts.best is not None:
         margin = facts.policy.near_miss_margin
-        return replace(needs, near=near_band(facts.best.val_bpb, facts.tag.direction, margin))
+        return replace(needs, near=near_scores(facts.best.val_bpb, facts.tag.direction, margin, facts.noise))
     return needs
 
 

@@ -18,6 +18,7 @@ from functions.rules.keeps.keeping import (
     is_hopeless,
     plausible_margin,
 )
+from functions.rules.keeps.near import near_margin
 from functions.rules.keeps.noise import (
     Mean,
     Noise,
@@ -228,7 +229,8 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
     value = report.value if e.baseline else weighed.value
     standing = best.standing() if best and not e.baseline else []
     repeats_best = under.code in {link.code for link in standing}
-    verdict = judge(value, best.val_bpb if best else _to_beat(policy), tag.direction, policy.near_miss_margin)
+    margin = near_margin(policy.near_miss_margin, weighed.noise)
+    verdict = judge(value, best.val_bpb if best else _to_beat(policy), tag.direction, margin)
     if repeats_best:  # one more run of the same code is no progress
         verdict = replace(verdict, improved=False, near_miss=False)
     is_worse = best is None and not verdict.improved  # than a swarm's baseline
@@ -236,8 +238,6 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
     runs_again = trust == "provisional" and not (
         best is not None and is_hopeless(score(value, tag.direction), best.seeds.bar)
     )
-    if e.baseline and trust is not None:
-        trust = "confirmed"  # what it measures is what counts
     base = branch_base(run, under.key, beside)
     beats_base = None if base is None else base.is_beaten(value, under.code, tag)
     if repeats_best or (base is not None and base.experiment is None and _is_base_code(e, tag)):
@@ -276,7 +276,13 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
     return Ending(
         e,
         answer.status,
-        {**_measured(report, under.key, run), **answer.kept(), "best_key": under.other_key, **committed}
+        {
+            **_measured(report, under.key, run),
+            **answer.kept(),
+            "keep_rule": e.judged_by,
+            "best_key": under.other_key,
+            **committed,
+        }
         | ({"end_place": told.place, "places": e.places} if told else {}),
         answer=answer.said(),
         report=_reported("complete", report.digest),
@@ -574,15 +580,17 @@ def mean_of(runs: Repeats | None) -> Mean | None:
 
 
 def _trust(value: float, run: RunFacts, best: Best | None, noise: Noise | None) -> Trust | None:
-    """What the experiment's keep rule says of a keep; None for a discard, and where the rule asks for no trust."""
+    """Evidence for a keep; None for a discard, and for every later keep under the strict rule."""
     e, direction = run.experiment, run.tag.direction
-    if e.keep_rule == "strict":
+    if best is None:
+        return "first"
+    if e.judged_by == "strict":
         return None
-    own = own_noise(noise, best.seeds) if best else noise
+    own = own_noise(noise, best.seeds)
     sigma = cautious(own, SURE_SIGMAS) if own else None
-    incumbent = Trial(best.experiment_id, score(best.val_bpb, direction)) if best else None
+    incumbent = Trial(best.experiment_id, score(best.val_bpb, direction))
     candidate = Trial(e.experiment_id, score(value, direction))
-    match KEEP_RULES[e.keep_rule].decide(candidate, incumbent, sigma, _plausible(run)):
+    match KEEP_RULES[e.judged_by].decide(candidate, incumbent, sigma, _plausible(run)):
         case Discard():
             return None
         case Keep():

@@ -217,7 +217,7 @@ def _step_of_chain(chain: Sequence[Contender], sigma: float | None, effort: Effo
     for place, c in enumerate(chain[1:], 1):
         if c.broke or c.falls_behind(chain[place - 1]):
             return Demote(c.name)
-        if c.trust in ("confirmed", None):  # None: a keep of the strict rule, to which the tag has changed
+        if c.trust in ("confirmed", "first", None):  # None: a keep under the strict rule
             return _confirmation(chain[place:], effort)
         under = chain[place - 1 :: -1]
         if any(each.under_way for each in (c, *under)):

@@ -306,7 +306,7 @@ def _risen(facts: RetractionFacts, beaten: Sequence[Experiment]) -> Risen | None
         "near_miss": False,
         "repeats_best": False,
         "base_commit_sha": first.commit_sha,
-        "trust": "confirmed" if first.keep_rule == "confirmed" else "",
+        "trust": "first",
     }
     return Risen(first, fields, _score(first, facts))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from functions.rules.keeps.judging import mean_of
 from functions.rules.keeps.keeping import Trial
+from functions.rules.keeps.near import near_margin
 from functions.rules.keeps.noise import Noise, further_mean, noise_of, p_better, parsed
 from functions.rules.keeps.retests import (
     NO_FAULT,
@@ -158,11 +159,12 @@ class Race:
     def _demoted(self, e: Experiment, after: Best, reason: str | None = None) -> Ruling:
         direction = self.facts.tag.direction
         value = self._borne_out(e)
+        margin = near_margin(self.facts.policy.near_miss_margin, self.noise)
         fields = {
             **self._revalued(e, value),
             "trust": "demoted",
             "improved": False,
-            "near_miss": is_near(value, after.val_bpb, direction, self.facts.policy.near_miss_margin),
+            "near_miss": is_near(value, after.val_bpb, direction, margin),
             "base_commit_sha": after.commit_sha,
             "p_better": self._chance(e),
         }

@@ -29,7 +29,7 @@ def new_best(
     if best is None or _beats(link, best.standing()[-1], direction):
         # A rule that was changed meanwhile leaves the keeps that wait for their retests waiting.
         is_unsettled = best is not None and len(best.chain) > 1
-        if e.keep_rule == "strict" and not is_unsettled:
+        if e.judged_by == "strict" and not is_unsettled:
             # Rivals are there after a retraction: those that are still better go on with their retests.
             rivals = [rival for rival in best.rivals if _beats(rival, link, direction)] if best else []
             return _with_seeds_of(best, _best([link], [link] if rivals else [], rivals))

@@ -16,12 +16,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from functions.rules.keeps.near import LEAST
 from functions.rules.keeps.verdict import is_near, score
 from functions.rules.search.kinds import NO_CATEGORY, OF_CATEGORY, kept_category, kind_of
 from functions.rules.search.strategy import next_strategy
 from functions.rules.search.suggestions import least_tried_of
 from functions.rules.search.yields import best_category
-from state.policy import Adapt, Policy
+from state.policy import Adapt
 from state.records import Direction, End, Mode
 
 PUBLISHED, YIELDS = "published", "yields"
@@ -152,7 +153,6 @@ def compared(parts: Sequence[Sequence[Choice]], draws: Sequence[Sequence[int]]) 
 
 def _points(tries: Sequence[Try], direction: Direction) -> Iterator[tuple[Try, list[End], int, float]]:
     """Each try after the first few, the ends before it, the near misses then, and its gain."""
-    margin = Policy().near_miss_margin
     best: float | None = None
     for place, this in enumerate(tries):
         kept = this.end.status == "keep"
@@ -160,7 +160,7 @@ def _points(tries: Sequence[Try], direction: Direction) -> Iterator[tuple[Try, l
         if kept and this.value is not None and best is not None:
             gain = max(0.0, score(best, direction) - score(this.value, direction))
         if place >= Adapt().min_finished and not this.end.baseline and this.end.error_kind != "infra":
-            near = sum(_is_near_miss(each, best, direction, margin) for each in tries[:place])
+            near = sum(_is_near_miss(each, best, direction) for each in tries[:place])
             yield this, [each.end for each in tries[:place]], near, gain
         if kept and this.value is not None:
             best = this.value
@@ -170,10 +170,10 @@ def _mode(ends: Sequence[End], near: int, adapt: Adapt) -> Mode:
     return next_strategy(ends[-adapt.ends_read :], len(ends), near, adapt).mode
 
 
-def _is_near_miss(each: Try, best: float | None, direction: Direction, margin: float) -> bool:
+def _is_near_miss(each: Try, best: float | None, direction: Direction) -> bool:
     if best is None or each.value is None or each.end.status != "discard":
         return False
-    return is_near(each.value, best, direction, margin)
+    return is_near(each.value, best, direction, LEAST)
 
 
 def _counted(ends: Iterable[End]) -> dict[str, tuple[int, int]]:

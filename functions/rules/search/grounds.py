@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from functions.rules.branches.ancestry import branch
+from functions.rules.keeps.near import near_margin
+from functions.rules.keeps.noise import noise_of
 from functions.rules.keeps.verdict import Key
 from functions.rules.search.suggestions import near_to
 from state.facts import BranchGround, SearchFacts
@@ -49,7 +51,9 @@ def _of_branch(facts: SearchFacts, found: BranchGround) -> Ground:
     tag, chosen = facts.tag, found.chosen
     main = Key(tag.key_gpu_class, tag.key_evaluator_hash, tag.key_budget_seconds)
     above = branch(chosen.parent_ids, found.ancestors, tag.direction, main).ancestors
-    near = near_to(found.base, above, tag.direction, facts.policy.near_miss_margin)
+    noise = noise_of(facts.noise.squares, facts.noise.df)
+    margin = near_margin(facts.policy.near_miss_margin, noise)
+    near = near_to(found.base, above, tag.direction, margin)
     return Ground(
         base=found.base,
         commit_sha=chosen.base_commit_sha or tag.base_commit,

@@ -1,12 +1,13 @@
 // The newest experiments of the chosen tag, each leading to its details.
 
-import { badge, delta, h, judged, number, sync } from "../dom.js";
+import { badge, h, judged, number, signed, sync } from "../dom.js";
 import { call } from "../lab.js";
 
 const PAGE = 50;
 const MOST = 1000;
-// What the rule `confirmed` says of a keep.
+// The evidence for a keep.
 const TRUST = {
+  first: ["1", "first: nothing was there to compare it with"],
   provisional: ["…", "provisional: kept until it has run once more on another seed"],
   unconfirmed: ["?", "unconfirmed: nobody has run it again"],
   confirmed: ["✓", "confirmed: borne out by further runs, or ahead by more than noise explains"],
