@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from state.entries import Rounds, Slot
 from state.policy import Policy, TickSource
@@ -15,6 +15,7 @@ from state.records import (
     Experiment,
     Gpu,
     Mention,
+    OneRun,
     ReferenceTime,
     Selection,
     Sketch,
@@ -187,12 +188,15 @@ class RetractionFacts:
     """Classes of GPU whose runs are ranked; its attempts may have been on several."""
 
 
+R = TypeVar("R", bound=OneRun, covariant=True)
+
+
 @dataclass(frozen=True)
-class Runs:
+class Runs(Generic[R]):
     """An experiment with every further run of its code, in the order in which they were begun."""
 
-    experiment: Experiment
-    retests: tuple[Experiment, ...] = ()
+    experiment: R
+    retests: tuple[R, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -201,7 +205,7 @@ class BestFacts:
 
     tag: Tag
     best: Best
-    runs: Runs
+    runs: Runs[Experiment]
     noise: Spread
     """Of the best's class of GPU; read where there are retests."""
 
@@ -233,7 +237,11 @@ class LiveLog:
 class Shown:
     """An experiment with everything that is known of it."""
 
-    runs: Runs
+    runs: Runs[Experiment]
+    direction: Direction
+    """Of its tag's metric."""
+    compared: Runs[OneRun] | None
+    """The best that it was compared with."""
     policy: Policy
     noise: Spread
     """Of its class of GPU; read where there are retests."""

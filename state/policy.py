@@ -274,7 +274,8 @@ class Policy(Part):
     near_miss_margin: float | None = Field(
         default=None,
         ge=0,
-        description="how much worse than the best a discard may be to count as a near miss",
+        description="how much worse than the best a discard may be to count as a near miss; default: 0.002, or one"
+        " sigma of the difference between two runs where that is known to be larger",
     )
     crash_limit: int = Field(default=3, ge=1, description="crashes in a row that are an abort")
     on_abort: Literal["advise", "block"] = Field(

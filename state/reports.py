@@ -18,6 +18,7 @@ from state.noise import main_spread, spread_of
 from state.policy import Policy, read_policy
 from state.records import (
     Best,
+    Experiment,
     Failure,
     Hypothesis,
     Keep,
@@ -74,7 +75,7 @@ class SummaryFacts:
 
     now: float
     tag: Tag
-    best: Runs | None
+    best: Runs[Experiment] | None
     in_progress: Mapping[Status, int]
     """Experiments of each status that is not final, now."""
     keeps: Sequence[Result]
@@ -93,7 +94,7 @@ class NightFacts:
     """What came of a tag's experiments."""
 
     tag: Tag
-    best: Runs | None
+    best: Runs[Experiment] | None
     keeps: Sequence[Keep]
     """The newest, by number, the newest first."""
     demoted: int

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from functions.contract import Call, Category, Request, Response, function
+from functions.gains import gains_of
 from functions.views.experiments import ExperimentView
 from state.experiments import PAGE_BYTES, Experiments, Window
 from state.ids import Tag, TraceId
@@ -34,6 +35,8 @@ class ListHistory(Request):
 
 class HistoryPage(Response):
     experiments: list[ExperimentView]
+    gains: dict[str, float]
+    """By id: the gain over the best that it was compared with, on the same seeds; above zero is better."""
     total: int
     next_cursor: int | None
 
@@ -52,4 +55,10 @@ async def history(request: ListHistory, call: Call, experiments: Experiments) ->
         most_bytes=TOOL_BYTES if call.trigger == "mcp" else PAGE_BYTES,
     )
     page = await experiments.history(ExperimentView, window)
-    return HistoryPage(experiments=page.experiments, total=page.total, next_cursor=page.following)
+    gains = await gains_of(page.experiments, page.direction, experiments)
+    return HistoryPage(
+        experiments=page.experiments,
+        gains={name: gain.by for name, gain in gains.items()},
+        total=page.total,
+        next_cursor=page.following,
+    )

@@ -53,12 +53,15 @@ async def night(request: ReadNight, stores: Stores, children: Children) -> Night
     """What the night brought: from where to where, the kept chain with each one's own change, what failed."""
     facts = await stores.reports.night(request.tag)
     best_id = facts.best.experiment.experiment_id if facts.best else None
-    steps = chain(best_id, facts.keeps, facts.tag.direction)
+    steps = chain(best_id, facts.keeps)
+    compared = {step.keep.experiment_id for step in steps} | {facts.tag.baseline_id or ""}
     shown = steps[-MOST_CHANGES:] if request.changes else []
-    near, changes = await asyncio.gather(
-        stores.reports.nearest(facts, near_scores), _changes(shown, stores.experiments, children)
+    near, runs, changes = await asyncio.gather(
+        stores.reports.nearest(facts, near_scores),
+        stores.experiments.runs(sorted(compared)),
+        _changes(shown, stores.experiments, children),
     )
-    seen = night_view(facts, near, steps, changes)
+    seen = night_view(facts, near, steps, runs, changes)
     return Night(**dict(seen), markdown=markdown(seen, request.picture))
 
 

@@ -14,7 +14,7 @@ from functions.views.sketches import result_view
 from functions.views.strategies import StrategyView, strategy_view
 from state.facts import Runs, Spread
 from state.ids import Tag as TagName
-from state.records import Score
+from state.records import Experiment, Score
 from state.reports import Reports, SummaryFacts
 from state.settings import Settings
 
@@ -96,7 +96,7 @@ async def summary(request: Summarise, reports: Reports, settings: Settings) -> S
     )
 
 
-def _best(runs: Runs, noise: Spread) -> dict[str, Any]:
+def _best(runs: Runs[Experiment], noise: Spread) -> dict[str, Any]:
     e = runs.experiment
     return {
         "experiment_id": e.experiment_id,

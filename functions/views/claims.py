@@ -34,6 +34,17 @@ class ClaimView(BaseModel):
     """95 %; None while the noise is not known."""
 
 
+class GainView(BaseModel):
+    """An experiment beside another, on the seeds that both have run."""
+
+    before: float
+    after: float
+    by: float
+    """Above zero is better, whatever the metric's direction."""
+    runs: int
+    """Further runs of each that `before` and `after` are means of; 0: one run of each."""
+
+
 def retest_view(retest: Experiment) -> RetestView:
     return RetestView(
         retest_id=retest.experiment_id,
@@ -45,7 +56,7 @@ def retest_view(retest: Experiment) -> RetestView:
     )
 
 
-def claim_of(runs: Runs, noise: Spread) -> ClaimView:
+def claim_of(runs: Runs[Experiment], noise: Spread) -> ClaimView:
     """What the retests of an experiment measured, with the noise of its tag and GPU class."""
     fresh = [r.own_value for r in fresh_runs(runs.experiment, runs.retests) if r.own_value is not None]
     found = claim(fresh, noise_of(noise.squares, noise.df))

@@ -13,7 +13,7 @@ from functions.views.nights import NightView, StepView, figure
 
 MOST_POINTS = 40
 """Keeps in the chart."""
-OF_AGENTS = "and is against what the experiment was made from."
+OF_AGENTS = "and is against what the experiment was made from, on the same seeds."
 OF_SWARM = (
     "and is against the best before it. No run was made from another: each is its worker's unchanged train.py with a"
     " config of its own."
@@ -40,11 +40,13 @@ def _lines(night: NightView, picture: str | None) -> Iterator[str]:
 
 
 def _first_words(night: NightView) -> str:
-    if night.best is None or night.first is None:
+    if night.best is None:
         return "nothing was kept yet"
     if night.chain[-1:] and night.chain[-1].baseline:
         return "nothing beat the baseline yet"
-    return f"{night.metric} {figure(night.first)} -> {figure(night.best)}"
+    if night.first is None or night.last is None:
+        return f"{night.metric} {figure(night.best)}"
+    return f"{night.metric} {figure(night.first)} -> {figure(night.last)}"
 
 
 def _headline(night: NightView) -> str:

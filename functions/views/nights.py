@@ -11,13 +11,13 @@ from pydantic import BaseModel
 from functions.contract import CATEGORIES
 from functions.formats.metrics_block import deciding_line
 from functions.rules.keeps.chain import Step
+from functions.rules.keeps.gains import Gain, gain_over
 from functions.rules.keeps.noise import claim
 from functions.rules.keeps.retests import fresh_runs
-from functions.rules.keeps.verdict import score
 from functions.rules.search.suggestions import short
 from functions.views.sketches import sketch_view
 from state.facts import Runs
-from state.records import Failure, Keep, Result, Sketch, Tag, stamp
+from state.records import Experiment, Failure, Keep, OneRun, Result, Sketch, Tag, stamp
 from state.reports import NightFacts
 
 CAUSE = 160
@@ -33,7 +33,7 @@ class StepView(BaseModel):
     worker's own: the best before it; None: its worker's baseline."""
     val_bpb: float | None
     gain: float | None
-    """By how much it was better than that one, above zero whatever the metric's direction."""
+    """Gain over that one, on the same seeds; above zero is better."""
     baseline: bool
     trust: str | None
     """Evidence for the keep, such as first or confirmed."""
@@ -71,7 +71,9 @@ class NightView(BaseModel):
     headline: str
     """All that matters in a few sentences."""
     first: float | None
-    """The baseline's value, else that of the first keep in the chain; 0 where distances from it are judged."""
+    """The baseline on the seeds of `gain`, else the first keep in the chain; 0 where distances from it are judged."""
+    last: float | None
+    """The best on the same seeds."""
     best: float | None
     """What may be claimed of the best: the mean of its further runs, else its value."""
     first_seen: float | None
@@ -79,7 +81,9 @@ class NightView(BaseModel):
     further_runs: int
     """How many runs of the best `best` is the mean of; 0: its first one alone."""
     gain: float | None
-    """From `first` to `best`, above zero whatever the direction."""
+    """From `first` to `last`, above zero is better; None where the two share no seed."""
+    gain_runs: int | None
+    """How many further runs of each `first` and `last` are the means of; 0: one run of each."""
     best_experiment_id: str | None
     commit_sha: str | None
     ideas: int
@@ -103,29 +107,44 @@ class NightView(BaseModel):
 
 
 def night_view(
-    facts: NightFacts, near: Sequence[Sketch], steps: Sequence[Step], changes: Mapping[str, str | None]
+    facts: NightFacts,
+    near: Sequence[Sketch],
+    steps: Sequence[Step],
+    runs: Mapping[str, Runs[OneRun]],
+    changes: Mapping[str, str | None],
 ) -> NightView:
-    """The night; `changes` are the keeps' own changes, by id."""
+    """The night; `runs` are those of the baseline and of the keeps in the chain, `changes` the keeps' own, by id."""
     tag, best = facts.tag, facts.best
     value, further = _claimed(best) if best else (None, 0)
     by_delta = any(e.delta_bpb is not None for e in facts.recent)
-    first = 0.0 if by_delta else _first(tag, steps)
-    whole = None
-    if value is not None and first is not None:
-        whole = score(first, tag.direction) - score(value, tag.direction)
-    chain = [_step(step, changes.get(step.keep.experiment_id)) for step in steps]
+
+    def gain(before: str | None, after: str) -> Gain | None:
+        if after not in runs or (before not in runs if before else not by_delta):
+            return None
+        return gain_over(runs[before] if before else None, runs[after], tag.direction)
+
+    begin = None if by_delta else _begin(tag, steps, runs)
+    whole = gain(begin, best.experiment.experiment_id) if best else None
+    gains = [
+        gain(step.above.experiment_id if step.above else None, step.keep.experiment_id) for step in steps
+    ]
+    chain = [
+        _step(step, its, changes.get(step.keep.experiment_id)) for step, its in zip(steps, gains, strict=True)
+    ]
     return NightView(
         tag=tag.name,
         metric="delta_bpb" if by_delta else tag.metric,
         by_delta=by_delta,
         direction=tag.direction,
         base_commit=tag.base_commit,
-        headline=headline(tag, first, value, further, best, facts.demoted, steps),
-        first=first,
+        headline=headline(tag, whole, value, further, best, facts.demoted, chain),
+        first=whole.before if whole else None,
+        last=whole.after if whole else None,
         best=value,
         first_seen=best.experiment.own_value if best else None,
         further_runs=further,
-        gain=whole,
+        gain=whole.by if whole else None,
+        gain_runs=whole.runs if whole else None,
         best_experiment_id=best.experiment.experiment_id if best else None,
         commit_sha=best.experiment.commit_sha if best else None,
         ideas=tag.total - tag.baselines,
@@ -146,12 +165,12 @@ def night_view(
 
 def headline(
     tag: Tag,
-    first: float | None,
+    gain: Gain | None,
     value: float | None,
     further: int,
-    best: Runs | None,
+    best: Runs[Experiment] | None,
     demoted: int,
-    steps: Sequence[Step],
+    chain: Sequence[StepView],
 ) -> str:
     """All that matters in a few sentences."""
     if value is None or best is None:
@@ -161,12 +180,18 @@ def headline(
     sure = f" (claimed: mean of {further} more {runs}; {seen})" if further else " (one run)"
     if best.experiment.baseline:
         return f"Nothing beat the baseline yet, {figure(value)}{sure}. {_counts(tag, demoted)}."
-    begin = figure(first) if first is not None else "?"
-    told = f"{begin} -> {figure(value)}{sure}. {_counts(tag, demoted)}."
-    gains = [step for step in steps if step.gain is not None]
+    told = f"{figure(value)}{sure}, on no seed of the baseline"
+    if gain is not None:
+        more = "1 more run" if gain.runs == 1 else f"{gain.runs} more runs"
+        each = "" if best.experiment.delta_bpb is not None else " of each"
+        how = f"mean of {more}{each}; {seen}" if gain.runs else "one run"
+        claimed = f"; {figure(value)}{sure}" if further and not gain.runs else ""
+        told = f"{figure(gain.before)} -> {figure(gain.after)} ({how}){claimed}"
+    told = f"{told}. {_counts(tag, demoted)}."
+    gains = [step for step in chain if step.gain is not None]
     if gains:
         biggest = max(gains, key=lambda step: step.gain or 0.0)
-        told += f" Biggest: {short(biggest.keep.description, 80)}."
+        told += f" Biggest: {short(biggest.description, 80)}."
     return told
 
 
@@ -175,18 +200,18 @@ def figure(value: float) -> str:
     return f"{value:.6g}"
 
 
-def _claimed(best: Runs) -> tuple[float | None, int]:
+def _claimed(best: Runs[Experiment]) -> tuple[float | None, int]:
     fresh = [r.own_value for r in fresh_runs(best.experiment, best.retests) if r.own_value is not None]
     found = claim(fresh, None)
     return (found.claimed_bpb, found.runs) if found else (best.experiment.own_value, 0)
 
 
-def _first(tag: Tag, steps: Sequence[Step]) -> float | None:
-    """What the unchanged code measured; where it never ran, the first keep in the chain."""
-    begin = steps[0].keep if steps else None
-    if begin is not None and (begin.baseline or tag.baseline_val_bpb is None):
-        return begin.judged
-    return tag.baseline_val_bpb
+def _begin(tag: Tag, steps: Sequence[Step], runs: Mapping[str, Runs[OneRun]]) -> str | None:
+    """The baseline; where it has no value, the first keep in the chain."""
+    baseline = runs.get(tag.baseline_id or "")
+    if baseline is not None and baseline.experiment.status == "keep":
+        return tag.baseline_id
+    return steps[0].keep.experiment_id if steps else None
 
 
 def _counts(tag: Tag, demoted: int) -> str:
@@ -197,13 +222,13 @@ def _counts(tag: Tag, demoted: int) -> str:
     return f"{ideas}, {tag.kept} kept{lucky}, {tag.spent_gpu_seconds / 3600:.2f} {what}"
 
 
-def _step(step: Step, change: str | None) -> StepView:
+def _step(step: Step, gain: Gain | None, change: str | None) -> StepView:
     keep = step.keep
     return StepView(
         experiment_id=keep.experiment_id,
         above=step.above.experiment_id if step.above else None,
         val_bpb=keep.judged,
-        gain=step.gain,
+        gain=gain.by if gain else None,
         baseline=keep.baseline,
         trust=keep.trust,
         agent=keep.agent,

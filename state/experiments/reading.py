@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast
 
 from state.archive import no_archive
@@ -14,7 +14,7 @@ from state.experiments.walking import ancestors, ancestry, base_above, base_foun
 from state.indexes import fields_of, members, records, values
 from state.moves import Arg
 from state.patches import unpacked
-from state.records import Best, End, Experiment, Record, Status
+from state.records import Best, Direction, End, Experiment, Record, Status
 from state.refusals import unknown_trace
 from state.store import Store
 from state.tags import unknown
@@ -51,6 +51,8 @@ class Page(Generic[R]):
     """Of all pages."""
     following: int | None
     """The next page's cursor; None: this is the last page."""
+    direction: Direction = "minimize"
+    """Of the tag's metric."""
 
 
 class Reading(Store):
@@ -86,18 +88,18 @@ class Reading(Store):
             NotFound: no such tag, or it has no such trace.
         """
         tag, trace_id = window.tag, window.trace_id
-        there, answer, *of_trace = await self._lab.pipeline(
+        direction, answer, *of_trace = await self._lab.pipeline(
             [
-                ("EXISTS", self._keys.tag(tag)),
+                ("HGET", self._keys.tag(tag), "direction"),
                 self._page(window),
                 *([("HGET", self._keys.trace(trace_id), "tag")] if trace_id else []),
             ]
         )
-        if not there:
+        if direction is None:
             raise unknown(tag)
         if trace_id and of_trace != [tag]:
             raise unknown_trace(tag, trace_id)
-        return page_of(kind, answer, newest=window.newest)
+        return replace(page_of(kind, answer, newest=window.newest), direction=direction)
 
     def _page(self, window: Window) -> Sequence[Arg]:
         """A command for `page_of`."""

@@ -12,11 +12,11 @@ from state.experiments.queueing import Queueing, slots_of
 from state.experiments.reading import by_attempt, experiment_in, no_experiment
 from state.facts import BestFacts, LiveLog, NearFacts, Patched, Runs, Shown, Spread, WaitFacts
 from state.ids import named_by
-from state.indexes import fields_of, members, records
+from state.indexes import fields_in, fields_of, members, records, row_as
 from state.moves import Arg
 from state.noise import main_spread, spread_at, spread_of
 from state.policy import read_policy
-from state.records import Best, Direction, Experiment, Tag
+from state.records import Best, Direction, Experiment, OneRun, Tag
 from state.tags import tag_in, unknown
 
 NearBand = Callable[[float, Direction, float | None, Spread], tuple[float, float]]
@@ -98,8 +98,18 @@ class Showing(Queueing):
         keys, (_, tag) = self._keys, named_by(experiment_id)
         found = await self._lab.read(
             {
+                "direction": ("HGET", keys.tag(tag), "direction"),
                 "policy": ("HGET", keys("policy", tag), "values"),
                 "runs": self._lab.reading("read_runs", keys={"experiment": keys.experiment(experiment_id)}),
+                "compared": self._lab.reading(
+                    "read_runs",
+                    keys={"experiment": keys.experiment(experiment_id)},
+                    args={
+                        "experiments": keys.experiment(""),
+                        "named_by": "compared_with",
+                        "fields": fields_in(OneRun),
+                    },
+                ),
                 "attempts": ("HGETALL", keys.attempts(experiment_id)),
                 "ticks": ("LRANGE", keys("reports", experiment_id), 0, -1),
                 "log": ("GET", keys("log", experiment_id)),
@@ -112,6 +122,8 @@ class Showing(Queueing):
         noise, patch = await asyncio.gather(self._noise(runs), self.patch(runs.experiment))
         return Shown(
             runs=runs,
+            direction=found["direction"],
+            compared=measured_runs_of(found["compared"]),
             policy=read_policy(found["policy"]),
             noise=noise,
             patch=patch,
@@ -164,6 +176,20 @@ class Showing(Queueing):
             slots=slots_of(found["slots"]),
         )
 
+    async def runs(self, ids: Sequence[str]) -> dict[str, Runs[OneRun]]:
+        """What several experiments and their retests measured; one round trip, or none for no experiment."""
+        fields, keys = fields_in(OneRun), self._keys
+        answers = await self._lab.pipeline(
+            [
+                self._lab.reading(
+                    "read_runs", keys={"experiment": keys.experiment(name)}, args={"fields": fields}
+                )
+                for name in ids
+            ]
+        )
+        found = map(measured_runs_of, answers)
+        return {name: runs for name, runs in zip(ids, found, strict=True) if runs is not None}
+
     async def compared(self, a: str, b: str) -> tuple[Patched, Patched]:
         """Two experiments with their patches.
 
@@ -187,7 +213,7 @@ class Showing(Queueing):
         )
         return experiment_in(stored, experiment_id), by_attempt(attempts)
 
-    async def _noise(self, runs: Runs) -> Spread:
+    async def _noise(self, runs: Runs[Experiment]) -> Spread:
         """Of its tag and GPU class; nothing, where no code was run again that would be judged by it."""
         if not runs.retests:
             return Spread()
@@ -198,10 +224,19 @@ class Showing(Queueing):
 
 def runs_of_best(lab: Lab, tag: str) -> Sequence[Arg]:
     """The runs of a tag's best, as a command of a pipeline for `runs_of`; empty where it has none."""
-    return lab.reading("read_runs", args={"tag": tag, "experiments": lab.keys.experiment("")})
+    experiments = lab.keys.experiment("")
+    return lab.reading(
+        "read_runs", args={"tag": tag, "experiments": experiments, "named_by": "experiment_id"}
+    )
 
 
-def runs_of(answer: Sequence[Sequence[str]]) -> Runs:
+def measured_runs_of(answer: Sequence[Sequence[str | None]]) -> Runs[OneRun] | None:
+    """What an experiment and its retests measured; None: there is no such experiment."""
+    found = [run for row in answer if (run := row_as(OneRun, row)) is not None]
+    return Runs(found[0], tuple(found[1:])) if found else None
+
+
+def runs_of(answer: Sequence[Sequence[str]]) -> Runs[Experiment]:
     """An experiment with its retests."""
     first, *retests = (Experiment.parse(fields_of(pairs)) for pairs in answer)
     return Runs(first, tuple(retests))

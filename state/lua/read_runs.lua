@@ -1,12 +1,16 @@
--- An experiment, named or the best of a tag, with every further run of its code. Writes nothing.
+-- An experiment with every further run of its code. Writes nothing.
 -- keys: experiment? best?
--- args: tag? experiments?
+-- args: tag? experiments? named_by? fields*
 -- returns: {{field, value, ...}, ...}: the experiment, then its retests in the order in which they were begun
-local key = K.experiment or A.experiments .. (redis.call('HGET', K.best, 'experiment_id') or '')
-local found = {redis.call('HGETALL', key)}
-if #found[1] == 0 then return {} end
-for nth = 2, 1 + tonumber(redis.call('HGET', key, 'retests') or 0) do
-  local retest = redis.call('HGETALL', key .. '.' .. nth)
-  if #retest > 0 then found[#found + 1] = retest end
+-- `named_by`: a field of `experiment`, or of the tag's `best`, that names the experiment to read.
+-- With `fields` their values alone, in this order.
+local key = K.experiment
+if A.named_by then key = A.experiments .. (redis.call('HGET', key or K.best, A.named_by) or '') end
+local names, found = {key}, {}
+for nth = 2, 1 + tonumber(redis.call('HGET', key, 'retests') or 0) do names[nth] = key .. '.' .. nth end
+for _, name in ipairs(names) do
+  if redis.call('EXISTS', name) == 1 then
+    found[#found + 1] = #A.fields > 0 and redis.call('HMGET', name, unpack(A.fields)) or redis.call('HGETALL', name)
+  end
 end
 return found

@@ -118,7 +118,22 @@ class Measured(Record):
         return self.val_bpb if self.delta_bpb is None else self.delta_bpb
 
 
-class Sketch(Mention, Measured):
+class OneRun(Measured):
+    """A run as it is compared with other runs."""
+
+    experiment_id: str
+    status: Status
+    seed: int | None = None
+    reason: str | None = None
+    """Why it was not simply compared with the tag's best."""
+
+    @property
+    def is_evidence(self) -> bool:
+        """A retest whose value counts."""
+        return self.status == RETESTED and self.val_bpb is not None and not self.claimed
+
+
+class Sketch(Mention, OneRun):
     """An experiment in a few words, for lists and suggestions."""
 
     number: int
@@ -132,7 +147,7 @@ class Sketch(Mention, Measured):
     error: str | None = None
 
 
-class Result(Measured):
+class Result(OneRun):
     """How an experiment ended, for plots and statistics."""
 
     experiment_id: str
@@ -326,8 +341,6 @@ class Trial(Idea, Sketch):
     """It has the code of that best."""
     near_miss: bool | None = None
     base_commit_sha: str | None = None
-    reason: str | None = None
-    """Why it was not simply compared with the tag's best."""
     retracted_from: Literal["keep", "discard"] | None = None
     """What it was before its result was taken back."""
     retracted_because: str | None = None

@@ -248,6 +248,30 @@ async def faults(client: httpx.AsyncClient) -> list[str]:
     return list((await told(client, "/api/lab/audit"))["violations"])
 
 
+async def test_every_view_tells_the_gain_of_the_same_seeds(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, baseline_repeats=1)
+    await baseline(client, process, 1.975, first=2.0)
+    await trained(client, process, 1.036)
+    await measured(client, process, "mar11-2.2", 0.965)
+
+    night = await told(client, "/api/report/night", tag="mar11")
+    history = await told(client, "/api/experiment/history", tag="mar11")
+    shown = await asked(client, "/api/experiment/mar11-2")
+
+    # the mean of the best beside the first run of the baseline would say 1.035, the first seed says 0.964
+    assert (night["first"], night["last"], night["gain"]) == (1.975, 0.965, pytest.approx(1.01))
+    assert night["headline"].startswith(
+        "1.975 -> 0.965 (mean of 1 more run of each; first seen 1.036). 2 ideas, "
+    )
+    assert night["chain"][1]["gain"] == pytest.approx(1.01)
+    assert "| mar11-2 | mar11-1 | 1.036 | +1.010000 | confirmed |" in night["markdown"]
+    assert night["markdown"].startswith("# mar11: val_bpb 1.975 -> 0.965\n")
+    assert history["gains"] == {"mar11-2": pytest.approx(1.01)}
+    assert shown["gain"] == {"before": 1.975, "after": 0.965, "by": pytest.approx(1.01), "runs": 1}
+
+
 async def test_a_true_gain_is_confirmed_and_claims_what_its_fresh_run_measured(
     client: httpx.AsyncClient, process: Process
 ) -> None:

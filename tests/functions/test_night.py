@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from functions.rules.keeps.chain import chain
+from functions.rules.keeps.gains import Gain
 from functions.views.night_markdown import code
 from functions.views.nights import headline
 from state.facts import Runs
@@ -111,7 +112,7 @@ def keep(number: int, value: float, made_from: int | None, *, baseline: bool = F
 def test_the_chain_leads_past_a_keep_that_is_none_any_more() -> None:
     keeps = [keep(1, 1.0, None, baseline=True), keep(2, 0.9, 1), keep(5, 0.7, 4)]
 
-    steps = chain("t-5", keeps, "minimize")
+    steps = chain("t-5", keeps)
 
     assert [(s.keep.number, s.above and s.above.number) for s in steps] == [(1, None), (2, 1), (5, 2)]
 
@@ -120,7 +121,7 @@ def test_the_chain_leads_past_a_keep_that_is_none_any_more() -> None:
 def test_the_chain_ends_whatever_the_records_say(links: list[tuple[int, int | None]]) -> None:
     keeps = list({number: keep(number, 1.0, above) for number, above in links}.values())
 
-    steps = chain("t-9", keeps, "minimize")
+    steps = chain("t-9", keeps)
 
     numbers = [step.keep.number for step in steps]
     assert numbers == sorted(set(numbers))
@@ -149,9 +150,7 @@ def test_a_baseline_that_nothing_beat_is_no_gain() -> None:
         registered_at=0.0,
     )
 
-    told = headline(
-        tag, 1.0, 0.98, 2, Runs(baseline), 0, chain("t-1", [keep(1, 1.0, None, baseline=True)], "minimize")
-    )
+    told = headline(tag, Gain(1.0, 1.0, 0.0, 0), 0.98, 2, Runs(baseline), 0, [])
 
     assert told == (
         "Nothing beat the baseline yet, 0.98 (claimed: mean of 2 more runs on other seeds; first seen 1)."

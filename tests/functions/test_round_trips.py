@@ -112,7 +112,7 @@ CEILINGS: dict[str, Most] = {
     "experiment::best, known noise": Most(1),
     "experiment::get": Most(2),
     "experiment::log": Most(1),
-    "experiment::history": Most(1),
+    "experiment::history": Most(2),
     "experiment::near_misses": Most(2),
     "experiment::wait, of a finished experiment": Most(1),
     "report::diff": Most(2),

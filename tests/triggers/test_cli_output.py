@@ -89,7 +89,7 @@ RUN = {
 def test_a_narrow_terminal_cuts_what_was_tried_and_no_id_or_value(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for_people(width=50).print(table_of([RUN | {"description": "a wider model " * 50}]))
+    for_people(width=50).print(table_of([RUN | {"description": "a wider model " * 50}], {}))
 
     row = capsys.readouterr().out.splitlines()[-2]
     assert row.split()[:4] == ["demo-1", "keep", "1.000000", "a"]
@@ -100,8 +100,8 @@ def test_the_demo_shows_them_escaped_and_nothing_as_markup(capsys: pytest.Captur
     e = RUN | {"description": f"[red]{HOSTILE}[/]"}
 
     console = for_people(markup=True)
-    console.print(table_of([e]))
-    console.print(demo_view.line(e))
+    console.print(table_of([e], {}))
+    console.print(demo_view.line(e, 0.1))
 
     told = capsys.readouterr().out
     assert told.count(f"[red]{SHOWN}[/]") == 2

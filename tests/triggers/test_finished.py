@@ -17,7 +17,7 @@ async def test_a_line_has_number_status_value_gain_seconds_and_description(
     await tried(client, 1.0)
     await tried(client, 0.9, result={"training_seconds": 301.2}, description="WIDTH 48 -> 96")
     await crashed(client, kind="oom")
-    lines = [line(await Experiments(process.lab).get(f"mar11-{nth}")) for nth in (1, 2, 3)]
+    lines = [line(await Experiments(process.lab).shown(f"mar11-{nth}")) for nth in (1, 2, 3)]
 
     assert lines[1].split(maxsplit=6) == [
         "mar11-2",
@@ -36,7 +36,7 @@ async def test_a_higher_metric_s_gain_is_above_zero_too(client: httpx.AsyncClien
     await tried(client, 0.5)
     await tried(client, 0.75)
 
-    assert "+0.250000" in line(await Experiments(process.lab).get("mar11-2"))
+    assert "+0.250000" in line(await Experiments(process.lab).shown("mar11-2"))
 
 
 async def test_what_an_agent_wrote_stays_on_its_line_and_commands_no_terminal(
@@ -45,7 +45,7 @@ async def test_what_an_agent_wrote_stays_on_its_line_and_commands_no_terminal(
     await open_tag(client)
     await tried(client, 1.0, description="wider\x1b]0;owned\x07\nready: http://evil.example " + "x" * 500)
 
-    told = line(await Experiments(process.lab).get("mar11-1"))
+    told = line(await Experiments(process.lab).shown("mar11-1"))
 
     assert told.isprintable()
     assert len(told) == WIDTH

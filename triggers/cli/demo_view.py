@@ -17,7 +17,7 @@ from rich.syntax import Syntax
 from state.program import as_typed
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.output import for_people, printable, printable_lines
-from triggers.cli.runs import table_of
+from triggers.cli.runs import signed, table_of
 
 FINISHED = ("keep", "discard", "crash", "timeout")
 VERDICTS = {
@@ -59,12 +59,13 @@ class DemoView:
 
     def update(self) -> None:
         """Print the experiments that have finished since the last call; show those that run."""
-        experiments = self._history()
+        page = self._history()
+        experiments = page["experiments"]
         for e in experiments:
             if e["status"] in FINISHED and e["id"] not in self._told:
                 self._told.add(e["id"])
                 self.finished += 1
-                self._console.print(line(e), highlight=False)
+                self._console.print(line(e, page["gains"].get(e["id"])), highlight=False)
             if e["trust"] in VERDICTS and self._trusted.get(e["id"]) == "provisional":
                 self._console.print(f"{e['id']:>9}  {VERDICTS[e['trust']]}", highlight=False)
             self._trusted[e["id"]] = e["trust"]
@@ -78,13 +79,16 @@ class DemoView:
     def retests_are_open(self) -> bool:
         """Whether a retest still has to run or to be judged."""
         stats = self._http.ask("POST", "/api/report/summary", {"tag": self.tag})["stats"]
-        waits = any(e["status"] == "keep" and e["trust"] == "provisional" for e in self._history())
+        waits = any(
+            e["status"] == "keep" and e["trust"] == "provisional" for e in self._history()["experiments"]
+        )
         return bool(waits or stats["running"] + stats["queued"])
 
     def results(self, data: Path, project: Path) -> None:
         """Print the table, what came of it and the next commands; write report.md with its plot, and results.tsv."""
         night = self._http.ask("POST", "/api/report/night", {"tag": self.tag, "picture": "progress.png"})
-        experiments = [e for e in self._history() if e["status"] in FINISHED]
+        page = self._history()
+        experiments = [e for e in page["experiments"] if e["status"] in FINISHED]
         folder = data / "results" / self.tag
         folder.mkdir(parents=True, exist_ok=True)
         tsv = self._http.ask("POST", "/api/report/tsv", {"tag": self.tag})["tsv"]
@@ -94,7 +98,7 @@ class DemoView:
         )
         (folder / "report.md").write_text(night["markdown"] + "\n")
         console = for_people(markup=True, width=None if sys.stdout.isatty() else 120)
-        console.print(table_of(experiments))
+        console.print(table_of(experiments, page["gains"]))
         console.print(escape(night["headline"]), style="bold", highlight=False)
         if night["best_experiment_id"] is not None:
             self._show_best(console, night["best_experiment_id"], folder)
@@ -112,10 +116,11 @@ class DemoView:
         console.print(f"\nthe best, {name}{by}:", highlight=False)
         console.print(Syntax(shown, "diff", background_color="default"))
 
-    def _history(self) -> list[dict[str, Any]]:
-        page = self._http.ask("POST", "/api/experiment/history", {"tag": self.tag, "limit": 1000})
-        found: list[dict[str, Any]] = page["experiments"]
-        return found
+    def _history(self) -> dict[str, Any]:
+        page: dict[str, Any] = self._http.ask(
+            "POST", "/api/experiment/history", {"tag": self.tag, "limit": 1000}
+        )
+        return page
 
 
 CHARTER = Path(__file__).parents[2] / "program.md"
@@ -129,10 +134,10 @@ your agent:  give it {charter}, your own repository with a train.py, and ./night
 """)
 
 
-def line(e: dict[str, Any]) -> str:
+def line(e: dict[str, Any], gain: float | None) -> str:
     """One finished experiment, as a line with rich's markup."""
     value = f"{e['val_bpb']:.6f}" if e["val_bpb"] is not None else "-" * 8
-    change = f" ({e['delta']:+.6f})" if e["delta"] else ""  # above zero is better
+    change = f" ({signed(gain)})" if gain is not None else ""  # above zero is better
     return (
         f"[{STYLE[e['status']]}]{e['id']:>9}  {e['status']:<8}{value}{change}[/]"
         f"  {e['agent'] or ''}: {escape(e['description'])}"

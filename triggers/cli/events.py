@@ -33,7 +33,7 @@ STYLES = {
 }
 TOLD = {
     "experiment.registered": ("category", "agent", "hypothesis"),
-    "experiment.finished": ("status", "val_bpb", "delta", "description"),
+    "experiment.finished": ("status", "trust", "val_bpb", "description"),
     "experiment.retesting": ("retest_id", "seed"),
     "experiment.retested": ("status", "val_bpb"),
     "experiment.confirmed": ("val_bpb", "base_commit_sha"),

@@ -9,14 +9,16 @@ import sys
 from collections.abc import Callable
 
 from functions.process.readiness import connected
+from functions.rules.keeps.gains import gain_of
 from functions.views.experiments import view
 from state.errors import NightjarError, NotFound
 from state.experiments import Experiments
+from state.facts import Shown
 from state.records import Experiment
 from state.settings import Settings
 from state.stream import Stream
 from triggers.cli.output import printable
-from triggers.cli.runs import gain, outcome, value
+from triggers.cli.runs import outcome, signed, value
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +48,7 @@ async def tell_finished(settings: Settings, say: Callable[[str], None]) -> None:
                 for event in await stream.follow(last, wait_s=LOOK_S):
                     last = event.id
                     if event.type in ENDS:
-                        say(line(await experiments.get(event.subject)))
+                        say(line(await experiments.shown(event.subject)))
             except NotFound:
                 continue  # its record is gone already: there is nothing to tell
             except NightjarError:
@@ -56,11 +58,12 @@ async def tell_finished(settings: Settings, say: Callable[[str], None]) -> None:
                 await asyncio.sleep(AWAY_S)
 
 
-def line(e: Experiment) -> str:
+def line(found: Shown) -> str:
     """Such as `mar11-7  keep  0.997900  +0.002100  301 s  WIDTH 48 -> 96`; a gain above zero is better."""
-    run = view(e).model_dump()
+    e = found.runs.experiment
+    run, gain = view(e).model_dump(), gain_of(e, found.runs, found.compared, found.direction)
     said = f"{outcome(run)} ({e.error_kind})" if e.error_kind is not None else outcome(run)
-    numbers = f"{value(run):>8} {gain(run):>9} {_seconds(e):>6}"
+    numbers = f"{value(run):>8} {signed(gain.by if gain else None):>9} {_seconds(e):>6}"
     told = f"{e.experiment_id:<9} {said:<8} {numbers}  {printable(e.description)}"
     width = shutil.get_terminal_size((WIDTH, 0)).columns if sys.stderr.isatty() else WIDTH
     return told if len(told) <= width else f"{told[: width - 1]}…"

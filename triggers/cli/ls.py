@@ -34,7 +34,7 @@ def command(
 ) -> None:
     """List the experiments of TAG (default: the lab's only tag), the newest first.
 
-    A gain above zero is better than the best before it.
+    A gain is over the best before it, on the same seeds; above zero is better.
     """
     http = LabHttp(settings_from(data=data, lab=lab))
     name = the_tag(http, tag)
@@ -51,6 +51,6 @@ def _show(tag: str, found: dict[str, Any]) -> None:
     runs = found["experiments"]
     console = for_people()
     if runs:
-        console.print(table_of(runs[::-1]))
+        console.print(table_of(runs[::-1], found["gains"]))
     shown = f"{len(runs)} of {found['total']}" if len(runs) < found["total"] else str(found["total"])
     console.print(f"{tag}: {shown} experiments; {PROGRAM} show ID tells more of one")

@@ -1,7 +1,4 @@
-"""Experiments on the command line: which tag is meant, how a value, a gain and an outcome are told.
-
-A gain is above zero where the run is better than what it was compared with, whatever the metric's direction.
-"""
+"""Experiments on the command line: which tag is meant, how a value, a gain and an outcome are told."""
 
 from __future__ import annotations
 
@@ -95,13 +92,26 @@ def measured(run: Run) -> str:
     return "" if run["delta_bpb"] is None or run["val_bpb"] is None else f"{run['val_bpb']:.6f}"
 
 
-def gain(run: Run) -> str:
-    """By how much it was better than what it was compared with; below zero: worse."""
-    return "" if run["delta"] is None or run["baseline"] else f"{run['delta']:+.6f}"
+def signed(gain: float | None) -> str:
+    """A gain, or nothing; below zero: worse."""
+    return "" if gain is None else f"{gain:+.6f}"
 
 
-def table_of(runs: Iterable[Run]) -> Table:
-    """A line for each, within 80 columns."""
+def gain_in_words(run: Run, gain: Mapping[str, Any] | None) -> str:
+    """The gain of an experiment, over what, and by which runs; nothing where it has none."""
+    if gain is None:
+        return ""
+    over = run["compared_with"] or "its worker's baseline"
+    runs = "one run of each"
+    if gain["runs"]:
+        runs = (
+            f"by {gain['runs']} further {'run' if gain['runs'] == 1 else 'runs'} of each, on the same seeds"
+        )
+    return f"{signed(gain['by'])} over {over} ({runs}; above zero is better)"
+
+
+def table_of(runs: Iterable[Run], gains: Mapping[str, float]) -> Table:
+    """A line for each, within 80 columns; `gains` by id."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text  # imported late: JSON needs none of them
@@ -116,6 +126,7 @@ def table_of(runs: Iterable[Run]) -> Table:
     for run in runs:
         # its own `no_wrap`: where the terminal is narrow, a column that may wrap is the one that is cut
         what = Text(printable(run["description"]), no_wrap=True, overflow="ellipsis")
-        shown = (value(run), measured(run), gain(run)) if by_delta else (value(run), gain(run))
+        gain = signed(gains.get(run["experiment_id"]))
+        shown = (value(run), measured(run), gain) if by_delta else (value(run), gain)
         table.add_row(run["experiment_id"], outcome(run), *shown, what)
     return table

@@ -12,7 +12,7 @@ from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import print_json, printable, printable_lines
-from triggers.cli.runs import gain, is_of_swarm, measured, outcome, path_of, value
+from triggers.cli.runs import gain_in_words, is_of_swarm, measured, outcome, path_of, value
 
 
 @click.command()
@@ -39,9 +39,8 @@ def command(data: str | None, lab: str | None, experiment: str, as_json: bool) -
 def _facts(run: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Names and texts of what is known."""
     if number := value(run):
-        beside = run["compared_with"] or ("the baseline" if measured(run) else "the best before it")
-        better = f", {gain(run)} beside {beside}" if gain(run) else ""
-        yield "value", f"{number}{_of_baseline(run)}{better}" + (" (above zero is better)" if better else "")
+        better = gain_in_words(run, found["gain"])
+        yield "value", f"{number}{_of_baseline(run)}" + (f", {better}" if better else "")
     if run["score"] == "trusted" and run["reported"] is not None and run["reported"] != run["val_bpb"]:
         yield "printed", f"{run['reported']:.6f} by train.py"
     for retest in found["retests"]:

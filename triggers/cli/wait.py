@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,8 @@ from state.errors import Exhausted, TooManyRequests, Unavailable
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Number, data_option, lab_option, settings_from
 from triggers.cli.output import BY_STATUS, print_json, printable
+from triggers.cli.runs import gain_in_words, path_of
+from triggers.cli.runs import outcome as told
 
 LOOK_S = 1.0
 """How long each request waits when a progress bar is shown."""
@@ -50,7 +51,7 @@ def command(data: Path | None, lab: str | None, experiment: str, timeout: float 
     if as_json:
         print_json(outcome)
     else:
-        click.echo(line(outcome))
+        click.echo(line(outcome, http.ask("GET", path_of(experiment))))
     return BY_STATUS[outcome["status"]]
 
 
@@ -62,7 +63,7 @@ def _finished(
     Raises:
         NightjarError: no lab answers at the start, or for PATIENCE_S; there is no such experiment.
     """
-    path = f"/api/experiment/{urllib.parse.quote(experiment, safe='')}/wait?until=finished"
+    path = f"{path_of(experiment, 'wait')}?until=finished"
     now = heard_at = time.monotonic()
     end = now + timeout if timeout is not None else math.inf
     # the first request does not wait, so that a missing lab or experiment is reported at once
@@ -107,15 +108,14 @@ def _progress(console: Console, experiment: str) -> Iterator[Callable[[Outcome],
         yield show
 
 
-def line(outcome: Outcome) -> str:
-    """The outcome as text."""
-    facts = [f"{outcome['experiment_id']}: {outcome['status']}"]
+def line(outcome: Outcome, shown: dict[str, Any]) -> str:
+    """The outcome as text; `shown` is all of the experiment."""
+    facts = [f"{outcome['experiment_id']}: {told(shown['experiment'])}"]
     if outcome["val_bpb"] is not None:
         printed = "" if outcome["reported"] is None else f" (train.py printed {outcome['reported']:.6f})"
         facts.append(f"{outcome['val_bpb']:.6f}{printed}")
-    if outcome["delta"]:
-        better = "better" if outcome["delta"] > 0 else "worse"
-        facts.append(f"{abs(outcome['delta']):.6f} {better} than the best before it")
+    if better := gain_in_words(shown["experiment"], shown["gain"]):
+        facts.append(better)
     if outcome["error"]:
         facts.append(
             printable(deciding_line(outcome["error"], outcome["error_kind"] or outcome["status"]))[:500]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from functions.rules.keeps.verdict import score
-from state.records import Direction, Keep
+from state.records import Keep
 
 
 @dataclass(frozen=True)
@@ -16,11 +15,9 @@ class Step:
     keep: Keep
     above: Keep | None
     """What it was made from, in a swarm what it beat; None: the tag's base commit, or a keep that was taken back."""
-    gain: float | None
-    """By how much it was better than that, above zero whatever the direction; None without one."""
 
 
-def chain(best_id: str | None, keeps: Sequence[Keep], direction: Direction) -> list[Step]:
+def chain(best_id: str | None, keeps: Sequence[Keep]) -> list[Step]:
     """The steps from the first keep to the best, in their order.
 
     A keep whose own base is none any more (it was demoted, or retracted) stands on the last one that finished before
@@ -30,7 +27,7 @@ def chain(best_id: str | None, keeps: Sequence[Keep], direction: Direction) -> l
     here, found = known.get(best_id or ""), list[Step]()
     while here is not None:
         above = _above(here, known)
-        found.append(Step(here, above, _gain(here, above, direction)))
+        found.append(Step(here, above))
         here = above
     return found[::-1]
 
@@ -42,9 +39,3 @@ def _above(keep: Keep, known: dict[str, Keep]) -> Keep | None:
     if named is not None and named.number < keep.number:
         return named
     return max((e for e in known.values() if e.number < keep.number), key=lambda e: e.number, default=None)
-
-
-def _gain(keep: Keep, above: Keep | None, direction: Direction) -> float | None:
-    if above is None or keep.judged is None or above.judged is None:
-        return None
-    return score(above.judged, direction) - score(keep.judged, direction)

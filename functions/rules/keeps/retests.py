@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
+from typing import TypeVar
 
 from functions.rules.keeps.keeping import Confirmed, Trial, borne_out, is_hopeless, judged_again, winner
 from functions.rules.keeps.overruns import ALL_OVER
-from state.records import Experiment, Trust
+from state.records import OneRun, Trust
+
+AnyRun = TypeVar("AnyRun", bound=OneRun)
 
 SEED_STEP = 104_729
 """Fixed seeds lie a prime apart, where no script's own seed is."""
@@ -128,7 +131,7 @@ class Revalue:
 Step = RunAgain | Confirm | Demote | GiveUp | Promote | Dismiss | Revalue
 
 
-def fresh_runs(e: Experiment, retests: Sequence[Experiment]) -> list[Experiment]:
+def fresh_runs(e: OneRun, retests: Sequence[AnyRun]) -> list[AnyRun]:
     """Retests that are evidence beside the run that an experiment was chosen by."""
     return [r for r in retests if r.is_evidence and r.experiment_id != e.measured_by]
 

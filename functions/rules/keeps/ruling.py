@@ -151,6 +151,7 @@ class Race:
             "improved": True,
             "delta": score(best.val_bpb, direction) - score(_judged(e), direction),
             "near_miss": False,
+            "compared_with": best.experiment_id,
             "base_commit_sha": e.commit_sha,
             "p_better": self._chance(e),
         }

@@ -54,10 +54,10 @@ export function number(value, digits = 6) {
   return value.toFixed(Math.max(0, Math.min(digits, 7 - String(Math.trunc(size)).length)));
 }
 
-// By how much it beats the best: positive is better, whatever the metric's direction.
-export function delta(value) {
-  if (!value) return h("span", {}, "");
-  return h("span", { class: value > 0 ? "better" : "worse" }, (value > 0 ? "▲ " : "▼ ") + number(Math.abs(value)));
+// A gain: positive is better, whatever the metric's direction.
+export function signed(gain) {
+  if (!gain) return h("span", {}, "");
+  return h("span", { class: gain > 0 ? "better" : "worse" }, (gain > 0 ? "▲ " : "▼ ") + number(Math.abs(gain)));
 }
 
 // What a run is judged by: the mean of the runs of its code, else its own distance from its baseline, else its value.

@@ -40,7 +40,7 @@ export function experiments() {
     show(answer, view) {
       if (answer === null || answer.tag !== view.tag || !body.isConnected) return;
       const byDelta = answer.experiments.some((e) => e.delta_bpb !== null);
-      const found = answer.experiments.reverse().map((e) => row(e, byDelta));
+      const found = answer.experiments.reverse().map((e) => row(e, byDelta, answer.gains[e.id] ?? null));
       metric.textContent = byDelta ? "delta_bpb" : "Value";
       sync(body, found, (e) => e.id, (e) => show(e, view));
       aside.textContent = `${answer.total} in all`;
@@ -67,7 +67,7 @@ export function experiments() {
 
 // What a row shows, so that one that looks the same stays as it is. `byDelta`: the tag's runs are judged by their
 // distance from their worker's baseline.
-function row(e, byDelta) {
+function row(e, byDelta, gain) {
   const { id, tag, number: nth, status, category, hypothesis, agent, attempt, near_miss, duplicate_of } = e;
   const claimed = status === "discard" && e.claimed && e.measured_by === null;
   const trust = claimed ? "claimed" : e.trust;
@@ -76,7 +76,7 @@ function row(e, byDelta) {
   const lastDelta = last === null || e.baseline_bpb === null ? null : last - e.baseline_bpb;
   const value = open ? (byDelta ? lastDelta : last) : judged(e);
   return { id, tag, nth, status, category, hypothesis, agent, attempt, near_miss, trust, duplicate_of, value, open,
-    progress: status === "running" ? e.last_progress : null, delta: open || claimed ? null : e.delta };
+    progress: status === "running" ? e.last_progress : null, gain };
 }
 
 function mark([sign, meaning]) {
@@ -91,7 +91,7 @@ function show(e, view) {
     h("td", { class: e.open ? "number dim" : "number" },
       e.progress === null ? number(e.value)
         : h("span", { class: "going" }, number(e.value, 4), h("progress", { value: e.progress, max: 1, "aria-label": "progress" }))),
-    h("td", { class: "number" }, delta(e.delta)),
+    h("td", { class: "number" }, signed(e.gain)),
     h("td", {}, e.category),
     h("td", { class: "long", title: e.hypothesis }, e.hypothesis),
     h("td", { class: "short", title: e.agent ?? "" }, e.agent ?? ""),

@@ -2,7 +2,7 @@
 // reports comes by a stream.
 
 import { curve } from "../curve.js";
-import { badge, delta, h, judged, number, span } from "../dom.js";
+import { badge, h, judged, number, signed, span } from "../dom.js";
 import { followRun, get } from "../lab.js";
 
 const LINES = 3000;
@@ -93,7 +93,7 @@ function content(answer, close) {
   const log = section("Log", text("", "log said"));
   const isOpen = OPEN.has(e.status); // then the log is what one looks for
   return [
-    closing(close, h("h2", { id: "run-title" }, e.id), badge(e.status), h("b", {}, number(judged(e))), delta(e.delta)),
+    closing(close, h("h2", { id: "run-title" }, e.id), badge(e.status), h("b", {}, number(judged(e))), signed(answer.gain?.by ?? null)),
     h("div", { class: "body", tabindex: "0" },
       h("p", { class: "hypothesis" }, e.hypothesis),
       h("dl", { class: "facts" }, facts(answer).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
