@@ -20,7 +20,7 @@ SENTENCES: Mapping[str, str] = {
     "experiment.queued": "{subject} waits for a GPU.",
     "experiment.leased": "{subject} got {gpu_id}.",
     "experiment.started": "{subject} has begun to train.",
-    "experiment.finished": "{subject} finished: {status}, value {val_bpb} ({description})",
+    "experiment.finished": "{subject} finished: {outcome}, value {val_bpb} ({description})",
     "experiment.lost": "{subject} was lost: {reason}",
     "experiment.confirmed": "{subject} was run again and is confirmed as the best to build on: {base_commit_sha}",
     "experiment.revalued": "further runs contradict the first of {subject}: it is worth {judged_val_bpb} now",
@@ -94,6 +94,8 @@ class _Facts(dict[str, Any]):
 def sentence(envelope: Mapping[str, Any]) -> str:
     """One sentence on an event. What agents wrote into it is text: it mentions, links and formats nothing."""
     facts = {**envelope["data"], "tag": envelope["tag"], "subject": envelope["subject"]}
+    if "status" in facts:
+        facts["outcome"] = ", ".join(str(facts[name]) for name in ("status", "trust") if facts.get(name))
     plain = _Facts({name: harmless(value) for name, value in facts.items()})
     pattern = SENTENCES.get(envelope["type"])
     text = pattern.format_map(plain) if pattern else f"{harmless(envelope['type'])}: {plain['subject']}"

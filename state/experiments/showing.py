@@ -20,8 +20,10 @@ from state.records import Best, Direction, Experiment, OneRun, Tag
 from state.tags import tag_in, unknown
 
 NearBand = Callable[[float, Direction, float | None, Spread], tuple[float, float]]
-"""The rule that says which scores are near misses: of a best value, the tag's direction, the policy's margin and the
-noise of the tag's main class of GPU."""
+"""Lowest and highest score of a near miss.
+
+By the best value, the tag's direction, the policy's margin, and the noise of the tag's main class of GPU.
+"""
 
 
 class Showing(Queueing):

@@ -35,8 +35,8 @@ Except a leased run for its start (NIGHTJAR_START_GRACE_S): on a busy machine it
 """
 BY_DEFAULT: Mapping[str, str] = {}
 """The pace that users get."""
-QUICK: Mapping[str, Any] = {"budgets.base_s": 20, "baseline_first": False}
-"""The policy of a journey's tag, unless told: its first run is the one that it submits."""
+QUICK: Mapping[str, Any] = {"budgets.base_s": 20, "baseline_first": False, "keep_rule": "strict"}
+"""The policy of a journey's tag, unless told: its first run is the one that it submits, and no run is repeated."""
 PATIENCE_S = 150.0
 LOOK_S = 0.1
 """Seconds between two looks at a lab: they take CPU from it."""

@@ -616,6 +616,16 @@ def test_every_event_has_one_harmless_sentence(kind: str, data: dict[str, Any]) 
     assert not set("<>") & set(said)
 
 
+def test_the_sentence_of_a_finished_run_says_how_sure_its_keep_is() -> None:
+    data = {"status": "keep", "trust": "first", "val_bpb": 0.9979, "description": "baseline"}
+    envelope = {"type": "experiment.finished", "lab": "lab", "tag": "t", "subject": "t-1", "data": data}
+
+    said = [sentence({**envelope, "data": each}) for each in (data, data | {"trust": None})]
+
+    assert "finished: keep, first, value 0.9979 (baseline)" in said[0]
+    assert "finished: keep, value 0.9979 (baseline)" in said[1]
+
+
 def test_what_an_agent_writes_mentions_nobody_and_links_nothing() -> None:
     hypothesis = "<!channel> @everyone <@U1> [click](http://evil.example) `x` **y**"
     envelope = {

@@ -98,7 +98,7 @@ def signed(gain: float | None) -> str:
 
 
 def gain_in_words(run: Run, gain: Mapping[str, Any] | None) -> str:
-    """The gain of an experiment, over what, and by which runs; nothing where it has none."""
+    """The gain of an experiment with the runs that it compares; empty without a gain."""
     if gain is None:
         return ""
     over = run["compared_with"] or "its worker's baseline"

@@ -53,7 +53,7 @@ def is_compared(e: Trial) -> bool:
 
 
 def gain_of(e: Trial, runs: Runs[OneRun], compared: Runs[OneRun] | None, direction: Direction) -> Gain | None:
-    """The gain of `e`, whose `runs` these are, over the best that it was compared with; None: that is gone."""
+    """The gain of `e` with its `runs` over the best that it was compared with; None if that is gone."""
     is_gone = compared is None and e.compared_with is not None
     return gain_over(compared, runs, direction) if is_compared(e) and not is_gone else None
 

@@ -1,4 +1,4 @@
-"""What a near miss is: a discard whose value lies within a margin of the best."""
+"""A near miss is a discard within a margin of the best."""
 
 from __future__ import annotations
 

@@ -189,7 +189,12 @@ async def test_a_client_older_than_structured_answers_gets_the_answer_as_text(
 
     result = answer.json()["result"]
     assert "structuredContent" not in result
-    assert json.loads(result["content"][0]["text"]) == {"experiments": [], "total": 0, "next_cursor": None}
+    assert json.loads(result["content"][0]["text"]) == {
+        "experiments": [],
+        "gains": {},
+        "total": 0,
+        "next_cursor": None,
+    }
 
 
 async def test_any_web_process_answers_any_request_without_a_session(process: Process) -> None:
