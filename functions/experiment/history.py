@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from functions.contract import Call, Category, Request, Response, function
-from functions.gains import gains_of
+from functions.rules.keeps.gains import gain_of, is_compared
 from functions.views.experiments import ExperimentView
-from state.experiments import PAGE_BYTES, Experiments, Window
+from state.experiments import PAGE_BYTES, Experiments, Page, Window
+from state.facts import Runs
 from state.ids import Tag, TraceId
 from state.records import Status
 
@@ -55,10 +56,24 @@ async def history(request: ListHistory, call: Call, experiments: Experiments) ->
         most_bytes=TOOL_BYTES if call.trigger == "mcp" else PAGE_BYTES,
     )
     page = await experiments.history(ExperimentView, window)
-    gains = await gains_of(page.experiments, page.direction, experiments)
     return HistoryPage(
         experiments=page.experiments,
-        gains={name: gain.by for name, gain in gains.items()},
+        gains=await _gains(page, experiments),
         total=page.total,
         next_cursor=page.following,
     )
+
+
+async def _gains(page: Page[ExperimentView], experiments: Experiments) -> dict[str, float]:
+    """The gain of each experiment that can be compared; one round trip at most."""
+    compared = [e for e in page.experiments if is_compared(e)]
+    names = {e.compared_with for e in compared if e.compared_with is not None}
+    names.update(e.experiment_id for e in compared if e.retests)
+    known = await experiments.runs(sorted(names))
+    gains: dict[str, float] = {}
+    for e in compared:
+        own, best = known.get(e.experiment_id, Runs(e)), known.get(e.compared_with or "")
+        gain = gain_of(e, own, best, page.direction)
+        if gain is not None:
+            gains[e.experiment_id] = gain.by
+    return gains
