@@ -104,6 +104,8 @@ class Entry:
     """In a row, where too many refuse it."""
     best_version: int | None = None
     """Of the best, where nothing but its code is let in."""
+    follows_tip: bool = False
+    """Its parent is the tip of the tag's one line, whatever that is by then."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,7 @@ class Entered:
     experiment_id: str
     number: int
     duplicate_of: str | None
+    parent_ids: Sequence[str]
     position: int = 0
     """In the wait queue, counted from 1."""
 

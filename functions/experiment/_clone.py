@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 _TRY_S = 10.0
 _LONGEST_WORDS = 2000
+_LONGEST_LINE = 200
+"""Commits between a run's own and the tag's base in which its parent is looked for."""
 
 
 async def check_applies(
@@ -55,6 +57,20 @@ async def lacks(clone: Path, children: Children, commit: str) -> bool:
     return await _answered(children, lambda folder: _are_missing(clone, [commit], folder)) == [True]
 
 
+async def line_to_base(
+    clone: Path, children: Children, commit: str, base: str, parents: Sequence[str]
+) -> list[str] | None:
+    """The commits below this one, the nearest first, down to the tag's base.
+
+    None where git cannot tell, or where the line says nothing against these parents: the clone lacks one of them, or
+    one of them is this commit.
+
+    Raises:
+        Exhausted: too many others ask.
+    """
+    return await _answered(children, lambda folder: _line_to_base(clone, commit, base, parents, folder))
+
+
 class Untold(Exception):
     """Git ended with an error: what it says."""
 
@@ -84,11 +100,31 @@ async def _tried(clone: Path, commit: str, base: str, patch: bytes, folder: Path
     return None
 
 
+async def _line_to_base(
+    clone: Path, commit: str, base: str, parents: Sequence[str], folder: Path
+) -> list[str] | None:
+    own, end, *others = await _hashes(clone, [commit, base, *parents], folder)
+    if own is None or end is None or None in others or own in others:
+        return None
+    most = f"--max-count={_LONGEST_LINE}"
+    line = (await _git(clone, folder, "rev-list", "--topo-order", "--boundary", most, own, f"^{end}")).split()
+    if own == end:
+        return [end]
+    above = [found for found in line[1:] if not found.startswith("-")]
+    return [*above, end] if f"-{end}" in line else None
+
+
 async def _are_missing(clone: Path, commits: Sequence[str], folder: Path) -> list[bool]:
     """Whether the clone lacks each of these commits."""
+    return [found is None for found in await _hashes(clone, commits, folder)]
+
+
+async def _hashes(clone: Path, commits: Sequence[str], folder: Path) -> list[str | None]:
+    """The whole hash of each of these commits; None: the clone lacks it."""
     asked = "".join(f"{commit}^{{commit}}\n" for commit in commits).encode()
     told = await _git(clone, folder, "cat-file", "--batch-check", stdin=asked)
-    return [line.split()[1:2] != ["commit"] for line in told.splitlines()]
+    words = [line.split() for line in told.splitlines()]
+    return [found[0] if found[1:2] == ["commit"] else None for found in words]
 
 
 async def _git(clone: Path, folder: Path, *arguments: str, stdin: bytes = b"") -> str:

@@ -10,14 +10,15 @@ from functions.children import Children
 from functions.contract import MIB, Call, Response, function
 from functions.experiment._clone import check_applies
 from functions.experiment._ideas import NewIdea
+from functions.experiment._parents import hint_of, with_found_parent
 from functions.rules.baselines import is_base_code, owes_baseline
 from functions.rules.entering import admitted, run_of
 from functions.rules.pool.turns import next_turn
 from functions.rules.time_limits import TIMEOUT, ends_after_s, longest_s
-from functions.views.budgets import held_back, obstacle
+from functions.views.budgets import held_back
 from functions.views.hints import Queue, alive, next_step, open_step
 from state.decisions import RETEST_PRIORITY
-from state.entries import Entered, EntryFacts, WaitQueue
+from state.entries import Entered, WaitQueue
 from state.experiments import Experiments
 from state.records import Experiment, Status
 from state.settings import Settings
@@ -38,6 +39,10 @@ class Submitted(Response):
     number: int
     duplicate_of: str | None
     """The first experiment of the tag with the same patch or commit; null where both are new."""
+    parent_id: str | None
+    """The first of `parent_ids`."""
+    parent_ids: list[str]
+    """What it is made from. Its commit decides over the parent that was named; without either it is the tip."""
     attempt: int
     invocation_id: str
     status_url: str
@@ -48,7 +53,7 @@ class Submitted(Response):
     next: str
     """What to do now, in a sentence."""
     hint: str | None = None
-    """Why a run of its tag would not begin now."""
+    """Why it has another parent than it named, and why a run of its tag would not begin now."""
 
 
 @function("experiment::submit", role="agent", writes=True, body_limit=6 * MIB)
@@ -57,6 +62,7 @@ async def submit(
 ) -> Submitted:
     """Register, and queue for training by the same move; the answer names the URL to wait at."""
     idea, patch, asked = request.idea(call), request.patch, call.request_key("experiment::submit", request)
+    idea, moved = await with_found_parent(idea, settings.clone, children, experiments)
     while True:
         facts = await experiments.entry_facts(idea, asked, to_train=True)
         workers = alive(facts.slots, facts.now, settings.stale_s)
@@ -65,7 +71,7 @@ async def submit(
             step = next_step(first, queue, held_back(facts.tag, first))
             held_s = first.reserved_gpu_seconds or 0.0
             ends = ends_after_s(facts.tag, first.timeout_s or longest_s(facts.policy), held_s)
-            return submitted(first, first.status, first.attempt, queue, ends, step, facts)
+            return submitted(first, first.status, first.attempt, queue, ends, step, hint_of(moved, facts.tag))
         tag = facts.tag
         await check_applies(settings.clone, children, idea.commit_sha, tag.base_commit, patch)
         if is_baseline := owes_baseline(tag, facts.policy):
@@ -87,7 +93,7 @@ async def submit(
         )
         waits_aside = held_back(tag, None)
         waits = WaitQueue(facts.rounds, workers, paused=waits_aside is not None, waiting=facts.waiting)
-        entry = admitted(idea, facts, call.caller)
+        entry = admitted(idea, facts, call.caller, follows_tip=moved is None)
         new = await experiments.submit(
             entry,
             patch,
@@ -101,7 +107,9 @@ async def submit(
         if new is not None:
             queue = Queue(position=new.position, workers=len(workers))
             step = open_step(new.experiment_id, "queued", queue, waits_aside)
-            return submitted(new, "queued", 1, queue, ends_after_s(tag, run.timeout_s), step, facts)
+            return submitted(
+                new, "queued", 1, queue, ends_after_s(tag, run.timeout_s), step, hint_of(moved, tag)
+            )
 
 
 def submitted(
@@ -111,7 +119,7 @@ def submitted(
     queue: Queue,
     timeout_s: float,
     step: str,
-    facts: EntryFacts,
+    hint: str | None,
 ) -> Submitted:
     """What submitting this experiment answers, now and whenever it is repeated."""
     invocation = f"{e.experiment_id}.{attempt}"
@@ -120,6 +128,8 @@ def submitted(
         status=status,
         number=e.number,
         duplicate_of=e.duplicate_of,
+        parent_id=next(iter(e.parent_ids), None),
+        parent_ids=[*e.parent_ids],
         attempt=attempt,
         invocation_id=invocation,
         status_url=f"/api/invocation/{invocation}",
@@ -127,5 +137,5 @@ def submitted(
         queue=queue,
         timeout_s=timeout_s,
         next=step,
-        hint=obstacle(facts.tag),
+        hint=hint,
     )

@@ -18,8 +18,10 @@ from state.refusals import over
 SELECT_AGAIN = "POST /api/trace/select makes a new one"
 
 
-def admitted(idea: Idea, facts: EntryFacts, caller: Caller) -> Entry:
+def admitted(idea: Idea, facts: EntryFacts, caller: Caller, *, follows_tip: bool = True) -> Entry:
     """The idea with what it is made from and what the tag's policy says of it; it names its parents, if any.
+
+    Without one it `follows_tip` in single mode: else it is a root.
 
     Raises:
         Conflict: the tag is a swarm's, too many experiments in a row have crashed and it is not the best unchanged,
@@ -49,6 +51,10 @@ def admitted(idea: Idea, facts: EntryFacts, caller: Caller) -> Entry:
         epoch=facts.epoch if "selection" in made_from else None,
         crashes=facts.crashes if may_abort else None,
         best_version=facts.best_version if aborted else None,
+        follows_tip=follows_tip
+        and policy.traces.mode == "single"
+        and not idea.parent_ids
+        and facts.selection is None,
     )
 
 
@@ -123,7 +129,10 @@ def _check_parent(name: str, parent: Parent | None, tag: str) -> None:
 
 
 def _made_from(idea: Idea, facts: EntryFacts, caller: Caller) -> dict[str, Any]:
-    """The fields that say what it is made from: a selection; else the parents named; else the branch of the best."""
+    """The fields that say what it is made from: a selection; else the parents named; else the branch of the best.
+
+    None in single mode without a selection: there it is made from the parents named, else from the tip.
+    """
     if facts.selection is not None:
         return _selected(idea, facts.selection, facts, caller)
     if facts.policy.traces.mode == "multi":

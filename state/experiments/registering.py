@@ -30,6 +30,9 @@ from state.records import Experiment, Idea, Selection, Status, Tag, Trace, words
 from state.refusals import check_pinned, no_hypothesis, no_selection
 from state.tags import exhausted, unknown
 
+HASH_LENGTHS = (40, 7, 8, 9, 10, 11, 12)
+"""Lengths at which commits are commonly named."""
+
 
 class Registering(Queueing):
     """Part of `Experiments`."""
@@ -130,6 +133,28 @@ class Registering(Queueing):
                 reads["branch"] = ("HGETALL", keys.trace(trace_id))
         return reads
 
+    async def commits_of(self, tag: str, names: Sequence[str]) -> tuple[str | None, list[str]]:
+        """The base commit of a tag, and the commits of those of these experiments that there are; one round trip."""
+        base, *commits = await self._lab.pipeline(
+            [
+                ("HGET", self._keys.tag(tag), "base_commit"),
+                *(("HGET", self._keys.experiment(name), "commit_sha") for name in names),
+            ]
+        )
+        return base, [commit for commit in commits if commit]
+
+    async def first_tried_of(self, tag: str, commits: Sequence[str]) -> tuple[str | None, str]:
+        """The first of these commits that an experiment tried, after that experiment; else None and the last commit.
+
+        Agents may have named a commit by its first digits.
+        """
+        names = [f"commit:{commit[:length]}" for commit in commits for length in HASH_LENGTHS]
+        found = await self._lab.command("HMGET", self._keys("tried", tag), *names)
+        for at, name in enumerate(found):
+            if name is not None:
+                return str(name), commits[at // len(HASH_LENGTHS)]
+        return None, commits[-1]
+
     async def register(
         self,
         entry: Entry,
@@ -217,6 +242,7 @@ class Registering(Queueing):
     ) -> tuple[dict[str, str | None], dict[str, Arg | Sequence[Arg] | None]]:
         """What the part `_registration.lua` takes."""
         idea, keys = entry.idea, self._keys
+        follows_tip = entry.follows_tip and not is_baseline
         is_counted = patch is not None and idea.owner is not None and most_patch_bytes is not None
         diff_id, content = await packed(patch)
         fields = {**(run_fields(run) if run else {}), **(BASELINE_FIELDS if is_baseline else {})}
@@ -250,6 +276,7 @@ class Registering(Queueing):
             "fields": words(stored),
             "about": json.dumps(about)[1:-1],
             "experiment_traceparent": idea.traceparent,
+            "follows_tip": 1 if follows_tip else None,
             "code": code_text(idea.commit_sha, diff_id, idea.seed),
             "constants": constants_text(idea.config_delta),
             "limits": limits_text(run),
@@ -259,8 +286,8 @@ class Registering(Queueing):
     def _entered(entry: Entry, answer: Sequence[Any]) -> Entered | None:
         tag = entry.idea.tag
         match answer:
-            case ["ok", number, first, *place]:
-                return Entered(f"{tag}-{number}", int(number), first or None, *place)
+            case ["ok", number, first, parents, *place]:
+                return Entered(f"{tag}-{number}", int(number), first or None, json.loads(parents), *place)
             case ["full", wait_s]:
                 raise _too_many_patches(entry.idea.owner, float(wait_s))
             case ["exhausted", *_]:

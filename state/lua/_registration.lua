@@ -1,10 +1,10 @@
 -- An experiment enters the lab: its record, its patch and its place in the lineage, before anything runs.
--- parts: patches decided
+-- parts: patches decided forest
 -- keys: tag policy experiments lineage of_category of_status of_status_and_category tried request?
 -- keys: of_trace?
--- keys: crashes? best? forest? selection? open_selections?
+-- keys: crashes? best? forest finished selection? open_selections?
 -- args: tag policy_version commit fields* about patch_id? request_digest? request_ttl_s experiment_traceparent?
--- args: crashes? best_version? epoch? selection_id?
+-- args: crashes? best_version? epoch? selection_id? follows_tip?
 -- Its number is taken here: `experiments` is what the key of its record begins with.
 
 -- Whether anything has changed that it was admitted by, or the same request has registered one already.
@@ -34,7 +34,8 @@ local function first_with_code(id)
   return first
 end
 
--- Store it as registered or queued. Returns its id, its number, the key of its record, and the first with its code, if any.
+-- Store it as registered or queued. With `follows_tip` its parent is what finished last. Returns its id, its number, the key
+-- of its record, the first with its code or empty, and its parents as JSON.
 local function register(status, attempt, at)
   local number = redis.call('HINCRBY', K.tag, 'last_number', 1)
   local id, experiment = A.tag .. '-' .. number, K.experiments .. number
@@ -42,6 +43,8 @@ local function register(status, attempt, at)
   redis.call('HSET', experiment, 'experiment_id', id, 'number', number, 'status', status, 'attempt', attempt, 'fence', 0,
     'registered_at', at, unpack(A.fields))
   if first then redis.call('HSET', experiment, 'duplicate_of', first) end
+  local tip = A.follows_tip and newest_node()
+  if tip then redis.call('HSET', experiment, 'parent_ids', cjson.encode({tip})) end
   keep(id, A.code, A.constants, A.limits)
   for _, index in ipairs({K.lineage, K.of_category, K.of_status, K.of_status_and_category}) do
     redis.call('ZADD', index, number, id)
@@ -54,5 +57,5 @@ local function register(status, attempt, at)
   end
   emit('experiment.registered', A.tag, id, string.format('{"experiment_id":"%s","number":%d,%s}', id, number, A.about),
     A.experiment_traceparent)
-  return id, number, experiment, first
+  return id, number, experiment, first or '', redis.call('HGET', experiment, 'parent_ids') or '[]'
 end

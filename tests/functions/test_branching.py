@@ -658,8 +658,8 @@ async def test_what_goes_on_in_one_trace_is_untouched_by_the_traces(client: http
     ]
     assert shown == [
         ("keep", True, False, [], None),
-        ("discard", False, True, [], None),
-        ("keep", True, False, [], None),
+        ("discard", False, True, ["mar11-1"], None),
+        ("keep", True, False, ["mar11-2"], None),
     ]
     seen = await experiment(client, "mar11-2")
     assert (seen["trace_id"], seen["selection_id"], seen["local_selection"]) == (None, None, None)

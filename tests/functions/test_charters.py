@@ -1,4 +1,4 @@
-"""Who reads program.md gets the charter that is theirs, with this lab's address and their own name."""
+"""Each reader of program.md gets their own charter, with this lab's address and their own name."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_the_text_under_a_field_of_a_class_describes_it_wherever_the_class_is_sh
     completed, submitted = SCHEMAS["Completed"]["properties"], SCHEMAS["Submitted"]["properties"]
 
     assert completed["retest"]["description"] == "The run that is to bear a provisional keep out."
-    assert submitted["hint"]["description"] == "Why a run of its tag would not begin now."
+    assert submitted["next"]["description"] == "What to do now, in a sentence."
 
 
 @pytest.mark.parametrize("name", ["Policy", "Adapt", "TracePolicy", "Budgets"])
