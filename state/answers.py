@@ -6,11 +6,12 @@ import asyncio
 import hashlib
 import json
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from state.client import Lab
 from state.errors import Unavailable
+from state.quota import counting, current
 
 ANSWER_TTL_S = 24 * 3600
 IN_FLIGHT_TTL_S = 10
@@ -59,9 +60,19 @@ class Answers:
                 )
 
     async def store(self, function: str, given: str, body_digest: str, body: str) -> None:
-        """Keep the first answer."""
+        """Keep the first answer.
+
+        Raises:
+            TooManyRequests: the quota of the call's owner has no room for it.
+        """
         answer = json.dumps({"digest": body_digest, "body": body})
-        await self._lab.command("SET", self._key(function, given), answer, "EX", ANSWER_TTL_S)
+        quota = current.get()
+        with counting(replace(quota, refuses=True) if quota else None):
+            await self._lab.move(
+                "store_answer",
+                keys={"answer": self._key(function, given)},
+                args={"text": answer, "ttl_s": ANSWER_TTL_S},
+            )
 
     async def forget(self, function: str, given: str) -> None:
         """Nothing was done: the key is free again."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from state import quota
 from state.errors import Unavailable
 from state.keys import Keys
 from state.moves import Arg, GivenArgs, GivenKeys, load
@@ -69,15 +70,23 @@ class Lab:
 
         Keys that the lab, or the tag that the value `tag` names, has only one of are given by themselves.
 
-        The traceparent of the present call goes along, for the events that the script writes.
+        The traceparent of the present call goes along, for the events that the script writes, and the quota of its
+        caller.
 
         Raises:
-            TypeError: a name is missing, or is not declared. Unavailable: as `command`.
+            TypeError: a name is missing, or is not declared. Unavailable: as `command`. TooManyRequests: the quota of
+                the present call's owner has no room.
         """
-        move = load(name)
-        return await self._redis.make(
+        move, counted = load(name), quota.current.get()
+        if counted is not None:
+            keys = {"stored": self.keys("stored", counted.owner), **keys}
+            args = {"most_stored": counted.most if counted.refuses else None, **args}
+        answer = await self._redis.make(
             move, *move.words(self.keys, keys, {"traceparent": current.get(), **args})
         )
+        if counted is not None:
+            quota.check_stored(counted, answer)
+        return answer
 
     def reading(
         self,

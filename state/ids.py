@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 TAG_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
 Tag = Annotated[
@@ -24,8 +24,20 @@ ExperimentId = Annotated[Id, Field(description="the experiment", examples=["mar1
 TraceId = Annotated[Id, Field(description="the trace: a branch of the experiments", examples=["mar11-t3"])]
 SelectionId = Annotated[Id, Field(description="what trace::select answered", examples=["mar11-s12"])]
 
+RESERVED = frozenset({"local", "anyone", "lab", "system", "keeper", "direct", "clock", "nightjar"})
+"""Names, in whatever case, that the lab itself calls, trains and judges by: no token, worker or agent has one."""
+
+
+def _free(name: str) -> str:
+    if name.lower() in RESERVED:
+        raise ValueError("is Nightjar's own: take another name")
+    return name
+
+
 AgentName = Annotated[
-    Id, Field(description="who works on it: any name that the agent goes by", examples=["agent-1"])
+    Id,
+    AfterValidator(_free),
+    Field(description="who works on it: any name that the agent goes by", examples=["agent-1"]),
 ]
 
 GpuId = Annotated[

@@ -121,7 +121,7 @@ FAMILIES = (
     Family("diffs:<sha256>", "string", "a patch, compressed by zlib"),
     Family("patch_uses", "string", "how often a patch was used anew: archiving looks again"),
     Family("archived", "zset", "patches that the archive has, by when they left Redis"),
-    Family("patch_bytes:<owner>", "string", "bytes of patches that a token's owner has added, for a day"),
+    Family("stored:<owner>", "hash", "bytes that a token's owner has stored, for a day"),
     Family("open", "zset", "registered experiments by when they are lost without a word from their agent"),
     Family("forest:<tag>", "hash", "its traces' counters: selections made, epoch, virtual time, newest node"),
     Family("traces:<tag>", "zset", "its traces by number"),
@@ -175,6 +175,7 @@ FAMILIES = (
     Family(
         "token_use", "hash", "when each token was last used, and the digest of its newest secret that was"
     ),
+    Family("joining", "string", "when the bucket of registrations with the team's secret is empty"),
     Family("tries:<address>", "string", "wrong tokens that an address tried to sign in with, for a minute"),
     Family("sessions:<digest>", "string", "a browser's session: its token, for 12 h"),
     Family("tickets:<digest>", "string", "what opens one event stream: its token, for 30 s"),

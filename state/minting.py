@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from state.errors import Conflict, Forbidden
+from state.ids import RESERVED
 from state.keys import Keys
 from state.records import flatten
-from state.token_values import RESERVED, Proof, Token, digest_of_secret, ended_token, new_id, new_secret
+from state.token_values import Proof, Token, digest_of_secret, ended_token, new_id, new_secret
 
 
 @dataclass(frozen=True)

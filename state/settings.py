@@ -135,10 +135,11 @@ class Settings(BaseSettings):
         description="most calls of one token that may wait at once (experiment::wait, pool::acquire, trace::select), "
         "per web process",
     )
-    patch_mb_a_day: float = Field(
+    stored_mb_a_day: float = Field(
         default=1000.0,
         ge=8,
-        description="most MB of new patches, as they are stored (compressed), that one token adds in a day",
+        description="most MB that one token stores in a day: texts, patches (compressed), results, events, answers to"
+        " Idempotency-Keys",
     )
     archive: str | None = Field(
         default=None,
@@ -393,9 +394,9 @@ class Settings(BaseSettings):
         return data_dir(self.data, self.lab)
 
     @property
-    def patch_bytes_a_day(self) -> int:
-        """Bytes of new patches that one token may add in a day."""
-        return int(self.patch_mb_a_day * 1e6)
+    def stored_bytes_a_day(self) -> int:
+        """Bytes that one token may store in a day."""
+        return int(self.stored_mb_a_day * 1e6)
 
     @property
     def plugin_names(self) -> list[str]:

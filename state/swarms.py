@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from state import best_config
 from state.client import Lab, time_of
-from state.errors import NotFound
+from state.errors import NotFound, TooManyRequests
 from state.experiments.ranking import all_ranks_at
 from state.indexes import fields_in, members, read_as, records, values
 from state.minting import check_minted, check_rotated, mint, rotated, surviving
@@ -50,6 +50,11 @@ class WorkerWithToken:
     text: str
 
 
+JOINS_PER_S = 2.0
+JOINS_BURST = 200
+"""Most workers of a lab that join with the team's secret or an invitation: so many at once, then so many a second."""
+
+
 class Swarms:
     """The swarms of all tags."""
 
@@ -65,11 +70,14 @@ class Swarms:
         """A worker; None where none of this name has joined."""
         return SwarmWorker.found(await self._lab.hash(self._keys("swarm_workers", worker_id)))
 
-    async def join(self, said: Mapping[str, Any], by: str, enrolling: Token | None) -> WorkerWithToken:
+    async def join(
+        self, said: Mapping[str, Any], by: str, enrolling: Token | None, *, is_limited: bool = False
+    ) -> WorkerWithToken:
         """A new worker with a token of its own; `said` has its worker_id, tag, gpu_type, baseline_bpb and contact.
 
         Raises:
             Conflict: the name is taken, or reserved. Unauthenticated: no use of the enroll token is left.
+            TooManyRequests: it `is_limited`, and as many as may have joined.
         """
         name, tag = str(said["worker_id"]), str(said["tag"])
         fields = {"name": name, "role": "worker", "kind": "access", "issued_by": by}
@@ -82,8 +90,12 @@ class Swarms:
                 "tag": tag,
                 "worker_fields": words(flatten({**said, "token_id": minted.token_id})),
                 "joined": _joined(said),
+                "joins_per_s": JOINS_PER_S if is_limited else None,
+                "joins_burst": JOINS_BURST if is_limited else None,
             },
         )
+        if isinstance(answer, list):
+            raise _too_many_joins(float(answer[1]))
         check_minted(name, answer)
         return WorkerWithToken(await self.known(name), minted.text)
 
@@ -407,4 +419,12 @@ def _facts(tag: str, found: Mapping[str, Any]) -> SwarmFacts:
         populations=found["populations"],
         assigned=dict(zip(found["assigned"][::2], map(int, found["assigned"][1::2]), strict=True)),
         newest_at=next((float(at) for (at,) in values(found["newest"]).values() if at), of_tag.created_at),
+    )
+
+
+def _too_many_joins(wait_s: float) -> TooManyRequests:
+    return TooManyRequests(
+        f"more than {JOINS_BURST} workers have joined at once, or than {JOINS_PER_S:g} a second",
+        hint="register again after Retry-After; workers that have joined go on",
+        retry_after=wait_s,
     )

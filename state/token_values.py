@@ -15,9 +15,6 @@ from state.records import Record, Role
 Kind = Literal["access", "enroll"]
 """An enroll token opens nothing but `token::enroll` and `swarm::register`, which make an access token of it."""
 
-RESERVED = frozenset({"local", "keeper", "direct", "clock", "nightjar"})
-"""Names that the lab's own processes call and train by: no token has one."""
-
 _NOBODY = "0" * 64
 """Stands where no digest is: nothing that anybody could send has it."""
 STRANGER = {"id": "-", "name": "-", "role": "viewer", "digest": _NOBODY, "issued_by": "-", "created_at": "0"}

@@ -42,7 +42,6 @@ async def register(
             admitted(idea, facts, call.caller, follows_tip=moved is None),
             patch,
             asked,
-            most_patch_bytes=settings.patch_bytes_a_day,
         )
         if new is not None:
             return RegisteredExperiment(

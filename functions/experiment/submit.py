@@ -102,7 +102,6 @@ async def submit(
             waits,
             next_turn,
             is_baseline=is_baseline,
-            most_patch_bytes=settings.patch_bytes_a_day,
         )
         if new is not None:
             queue = Queue(position=new.position, workers=len(workers))

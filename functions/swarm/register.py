@@ -86,7 +86,10 @@ async def register(request: RegisterWorker, call: Call, joining: Joining, settin
         return _welcome(issued, served, call.lab_url(settings))
     enrolling = await _admitted(request, call, joining, settings)
     await open_swarm(tag, joining.dimensions, settings)
-    issued = await joining.swarms.join(_asked(request, tag), call.caller.name, enrolling)
+    is_invited = enrolling is not None or None not in (settings.swarm_secret, request.enroll_token)
+    issued = await joining.swarms.join(
+        _asked(request, tag), call.caller.name, enrolling, is_limited=is_invited
+    )
     return _welcome(issued, served, call.lab_url(settings))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,6 @@ from state.client import time_of
 from state.decided import code_text, constants_text, limits_text, tag_with
 from state.digests import REQUEST_TTL_S, RequestKey
 from state.entries import Entered, Entry, EntryFacts, Parent, Run, Turn, WaitQueue
-from state.errors import TooManyRequests
 from state.experiments.queueing import (
     BASELINE_FIELDS,
     Decide,
@@ -160,17 +158,9 @@ class Registering(Queueing):
         entry: Entry,
         patch: bytes | None,
         asked: RequestKey | None,
-        *,
-        most_patch_bytes: int | None = None,
     ) -> Entered | None:
-        """Store a new experiment with its patch; None where what it was admitted by has changed.
-
-        Raises:
-            TooManyRequests: its owner adds more than `most_patch_bytes` of patches in a day.
-        """
-        keys, args = await self._entering(
-            entry, patch, asked, "registered", most_patch_bytes=most_patch_bytes
-        )
+        """Store a new experiment with its patch; None where what it was admitted by has changed."""
+        keys, args = await self._entering(entry, patch, asked, "registered")
         answer = await self._lab.move(
             "register_experiment",
             keys=keys,
@@ -188,7 +178,6 @@ class Registering(Queueing):
         decide: Decide,
         *,
         is_baseline: bool = False,
-        most_patch_bytes: int | None = None,
     ) -> Entered | None:
         """Store a new experiment with its patch, and put it into the wait queue, in the round that `decide` says.
 
@@ -197,13 +186,10 @@ class Registering(Queueing):
         None where what it was admitted by has changed.
 
         Raises:
-            BudgetExhausted: the tag's budget has no room for the run. TooManyRequests: its owner adds more than
-                `most_patch_bytes` of patches in a day.
+            BudgetExhausted: the tag's budget has no room for the run.
         """
         idea, keys = entry.idea, self._keys
-        entry_keys, args = await self._entering(
-            entry, patch, asked, "queued", run, is_baseline=is_baseline, most_patch_bytes=most_patch_bytes
-        )
+        entry_keys, args = await self._entering(entry, patch, asked, "queued", run, is_baseline=is_baseline)
         places = await self._places(idea.tag, queue.waiting if is_baseline else 0)
 
         async def move(turn: Turn) -> Any:
@@ -238,12 +224,10 @@ class Registering(Queueing):
         run: Run | None = None,
         *,
         is_baseline: bool = False,
-        most_patch_bytes: int | None = None,
     ) -> tuple[dict[str, str | None], dict[str, Arg | Sequence[Arg] | None]]:
         """What the part `_registration.lua` takes."""
         idea, keys = entry.idea, self._keys
         follows_tip = entry.follows_tip and not is_baseline
-        is_counted = patch is not None and idea.owner is not None and most_patch_bytes is not None
         diff_id, content = await packed(patch)
         fields = {**(run_fields(run) if run else {}), **(BASELINE_FIELDS if is_baseline else {})}
         of_status, of_status_and_category = keys.status(idea.tag, status, idea.category)
@@ -256,7 +240,6 @@ class Registering(Queueing):
             "of_status_and_category": of_status_and_category,
             "of_trace": keys.of_trace(idea.trace_id) if idea.trace_id else None,
             "patch": keys("diffs", diff_id) if diff_id else None,
-            "patch_bytes": keys("patch_bytes", idea.owner or "") if is_counted else None,
             "request": keys("requests", asked.name) if asked else None,
             "selection": keys.selection(idea.selection_id) if idea.selection_id else None,
         }, {
@@ -269,7 +252,6 @@ class Registering(Queueing):
             "commit": idea.commit_sha,
             "patch_id": diff_id,
             "patch": content,
-            "most_patch_bytes": most_patch_bytes if is_counted else None,
             "warn_at": WARN_AT,
             "request_digest": asked.body_digest if asked else None,
             "request_ttl_s": REQUEST_TTL_S,
@@ -288,8 +270,6 @@ class Registering(Queueing):
         match answer:
             case ["ok", number, first, parents, *place]:
                 return Entered(f"{tag}-{number}", int(number), first or None, json.loads(parents), *place)
-            case ["full", wait_s]:
-                raise _too_many_patches(entry.idea.owner, float(wait_s))
             case ["exhausted", *_]:
                 raise exhausted(tag, answer)
             case _:
@@ -302,17 +282,6 @@ class Registering(Queueing):
             keys={"open": self._keys("open")},
             args={"id": e.experiment_id, "patience_s": e.patience_s},
         )
-
-
-def _too_many_patches(owner: str | None, wait_s: float) -> TooManyRequests:
-    return TooManyRequests(
-        f"{owner!r} has stored as many bytes of patches as one token may in a day: there is room again in"
-        f" {math.ceil(wait_s / 360) / 10:g} h",
-        hint="come back after Retry-After, or send commits that the worker has, without diff; a patch that the lab"
-        " has already is taken at any time",
-        retry_after=wait_s,
-        fields={"code": "patch_limit"},
-    )
 
 
 def _parent(stored: Sequence[str | None]) -> Parent | None:

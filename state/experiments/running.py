@@ -101,7 +101,7 @@ class Running(Reading):
                 "attempts": self._keys.attempts(e.experiment_id),
                 "first": self._keys.experiment(e.retest_of) if e.retest_of else None,
                 "patch": self._keys("diffs", patch_id) if patch_id else None,
-                "patch_bytes": self._keys("patch_bytes", e.owner) if patch_id and e.owner else None,
+                "stored": self._keys("stored", e.owner) if e.owner else None,
             },
             args={
                 "id": e.experiment_id,

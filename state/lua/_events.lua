@@ -1,5 +1,9 @@
--- The lab's event stream: what happened is appended, and its subscribers are told.
+-- The lab's event stream: what happened is appended, and its subscribers are told. A move that appends an event stores
+-- its values, which are counted with it.
 -- keys: events
+
+local EVENT_BYTES = 200
+local uncounted = nil
 
 -- Seconds since 1970 as RFC 3339 in UTC (days to civil date: H. Hinnant, "chrono-compatible low-level date
 -- algorithms").
@@ -22,6 +26,11 @@ end
 local function append(kind, tag, subject, data, traceparent)
   local trace = traceparent or A.traceparent or ''
   local time = rfc3339(now())
+  if K.stored then
+    uncounted = uncounted or given_bytes()
+    count_stored(uncounted + #data + EVENT_BYTES)
+    uncounted = 0
+  end
   local id = redis.call('XADD', K.events, '*', 'type', kind, 'time', time, 'tag', tag, 'subject', subject, 'data', data,
     'trace', trace)
   return id, time, trace

@@ -1,5 +1,7 @@
--- In front of every move: K and A hold its keys and values by name; Redis' clock; a hash from JSON.
--- args: traceparent?
+-- In front of every move: K and A hold its keys and values by name; Redis' clock; a hash from JSON; the day quota of
+-- stored bytes of the caller's owner.
+-- keys: stored?
+-- args: traceparent? most_stored?
 
 -- Reads names like `tag sources=2` off a list of values. A name that the move does not declare is an error.
 local function by_name(names, values)
@@ -44,3 +46,28 @@ local function put(key, json)
   end
   if #words > 0 then redis.call('HSET', key, unpack(words)) end
 end
+
+local A_DAY_S = 86400
+
+-- Bytes of the values of this move.
+local function given_bytes()
+  local bytes = 0
+  for _, value in ipairs(ARGV) do bytes = bytes + #value end
+  return bytes
+end
+
+-- Count stored bytes for a day from the owner's first one on.
+local function count_stored(bytes)
+  if K.stored and redis.call('HINCRBY', K.stored, 'bytes', bytes) == bytes then redis.call('EXPIRE', K.stored, A_DAY_S) end
+end
+
+-- Why so many more bytes may not be stored now: {quota_full, seconds until they may}, or nil. The first of a day always fit.
+local function quota_full(bytes)
+  if not A.most_stored then return end
+  local stored = tonumber(redis.call('HGET', K.stored, 'bytes') or '0')
+  if stored == 0 or stored + bytes <= tonumber(A.most_stored) then return end
+  return {'quota_full', string.format('%.3f', math.max(redis.call('PEXPIRETIME', K.stored) / 1000 - now(), 0.001))}
+end
+
+local full = quota_full(0)
+if full then return full end

@@ -2,11 +2,11 @@
 -- parts: registration
 -- keys: open
 -- args: patience_s
--- Returns {ok, number, first experiment with this code or empty, parents} | {stale} | {full, seconds until it may store patches} |
+-- Returns {ok, number, first experiment with this code or empty, parents} | {stale} | {quota_full, seconds} |
 --   {exhausted, patch_bytes, limit, spent, reserved, needed}
 local t = now()
 if is_stale_entry(t) then return {'stale'} end
-local refusal = patch_overflow(t)
+local refusal = overflow()
 if refusal then return refusal end
 local id, number, _, first, parents = register('registered', 0, clock(t))
 redis.call('ZADD', K.open, clock(t + tonumber(A.patience_s)), id)

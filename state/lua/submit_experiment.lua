@@ -5,10 +5,10 @@
 -- args: baseline? run_s agent priority own_round? served_round round
 -- `attempts` is what the key of its attempts begins with; `rivals` are queues that it may have to wait for.
 -- Returns {ok, number, first experiment with this code or empty, parents, place in the queue} | {stale} |
---   {full, seconds until it may store patches} | {turn, the rounds now} | {exhausted, gpu_seconds | runs | patch_bytes, limit, spent, reserved, needed}
+--   {quota_full, seconds} | {turn, the rounds now} | {exhausted, gpu_seconds | runs | patch_bytes, limit, spent, reserved, needed}
 local t = now()
 if is_stale_entry(t) or A.baseline and (has_baseline() or not are_all_found()) then return {'stale'} end
-local refusal = patch_overflow(t) or other_rounds(A.agent, A.own_round, A.served_round) or shortage(ms(A.run_s), 1)
+local refusal = overflow() or other_rounds(A.agent, A.own_round, A.served_round) or shortage(ms(A.run_s), 1)
 if refusal then return refusal end
 local at = clock(t)
 local id, number, experiment, first, parents = register('queued', 1, at)

@@ -17,6 +17,7 @@ from functions.formats.results_log import read_log
 from functions.process.lifecycle import Process, opened
 from functions.rules.stopping.judging import REASON
 from functions.rules.swarm.handing_out import MOST_ACTIVE
+from state import swarms
 from state.experiments import Experiments
 from state.records import OPEN, Experiment
 from state.settings import Settings
@@ -1306,6 +1307,40 @@ async def test_an_address_guesses_the_teams_secret_no_faster_than_ten_times_a_mi
         assert (await joins(client, "friend", enroll)).status_code == 200, "an enroll token is no guess"
         await process.lab.command("DEL", process.lab.keys("tries", "127.0.0.1"))
         assert (await joins(client, "guesser", "owls")).status_code == 200, "after a minute"
+
+
+async def test_who_knows_the_teams_secret_fills_no_lab_with_workers(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swarms, "JOINS_BURST", 3)
+    monkeypatch.setattr(swarms, "JOINS_PER_S", 0.001)
+    with_secret = settings.model_copy(update={"swarm_secret": SecretStr("owls")})
+    async with opened("web", with_secret) as process, http_client(process) as client:
+        root = await bearer(process, "olga", "operator")
+
+        async def joins(worker_id: str, **headers: str) -> httpx.Response:
+            body = {"worker_id": worker_id, "gpu_type": "H100", "baseline_bpb": 1.0}
+            secret = {} if headers else {"enroll_token": "owls"}
+            return await client.post("/register", json=body | secret, headers=headers)
+
+        joined = [await joins(f"w{nth}") for nth in range(5)]
+        again = await joins("w0", **{"X-Worker-Token": joined[0].json()["worker_token"]})
+        by_operator = await joins("mine", **root)
+
+        assert [a.status_code for a in joined] == [200, 200, 200, 429, 429]
+        over = problem(joined[3], 429)
+        assert 0 < over["retry_after"] <= 1000
+        assert again.status_code == by_operator.status_code == 200
+        assert await Swarms(process.lab).worker("w3") is None
+        await process.lab.command("DEL", process.lab.keys("joining"))
+        assert (await joins("w3")).status_code == 200, "once it has waited"
+
+
+def test_a_swarm_of_a_thousand_joins_within_minutes_and_no_day_brings_a_million() -> None:
+    joins_s = (1000 - swarms.JOINS_BURST) / swarms.JOINS_PER_S
+
+    assert joins_s <= 600
+    assert swarms.JOINS_BURST + 86_400 * swarms.JOINS_PER_S < 200_000
 
 
 async def test_a_worker_gets_no_name_that_another_token_bears(

@@ -65,8 +65,8 @@ def test_what_a_part_declares_its_script_declares_and_required_wins(folder: Path
 
     move = load("tell")
 
-    assert move.keys == {"tag": "", "events": ""}
-    assert move.args == {"id": "", "traceparent": "?"}
+    assert move.keys == {"tag": "", "events": "", "stored": "?"}
+    assert move.args == {"id": "", "traceparent": "?", "most_stored": "?"}
     assert move.text.index("-- keys: events") < move.text.index("-- parts: inner")
 
 

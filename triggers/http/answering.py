@@ -16,13 +16,29 @@ from functions.contract import Call, Command, Function, Nothing, Picture, Sparse
 from functions.process.lifecycle import Process
 from functions.process.running import ended
 from state.answers import Stored
-from state.errors import Conflict, Invalid, Unauthenticated, Unavailable
+from state.errors import Conflict, Invalid, TooManyRequests, Unauthenticated, Unavailable
+from state.quota import Quota, counting
 from triggers.http.identity import LOOK_AGAIN_S, still_admitted
 from triggers.http.turns import Turns
 
 log = logging.getLogger(__name__)
 
 JSON = "application/json"
+NEVER_FULL = frozenset(
+    {
+        *("experiment::complete", "experiment::crash", "experiment::stop", "experiment::retract"),
+        *("gpu::begin", "gpu::built", "gpu::renew", "gpu::stopped", "run::tick", "swarm::result"),
+        *(
+            "pool::give_back",
+            "pool::heartbeat",
+            "pool::leave",
+            "pool::next",
+            "pool::release",
+            "trace::release",
+        ),
+    }
+)
+"""Functions that end or go on with what was begun: a full quota refuses none of them."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +62,21 @@ async def answered(
         Whatever the call raises. Unauthenticated: the caller's token ended while the call waited. Conflict, Invalid:
         the key was used by a call that is under way, or with another body.
     """
+    with counting(_quota(process, declared, call)):
+        return await _answered(process, declared, asked, call, turns)
+
+
+def _quota(process: Process, declared: Function[Any, Any], call: Call) -> Quota | None:
+    """Where it is counted what the call stores; None: an operator's is not."""
+    if call.caller.may_do_all:
+        return None
+    refuses = declared.name not in NEVER_FULL
+    return Quota(call.caller.name, process.settings.stored_bytes_a_day, refuses)
+
+
+async def _answered(
+    process: Process, declared: Function[Any, Any], asked: BaseModel, call: Call, turns: Turns
+) -> Answer:
     asked_id = asked.request_id if isinstance(asked, Command) else None
     given = call.idempotency_key if call.idempotency_key is not None else asked_id
     if given is not None and declared.keeps_answer:
@@ -112,10 +143,11 @@ async def _once(
         await ended(working)
     try:
         await process.answers.store(declared.name, given, digest, answer.body.decode())
-    except (
-        Unavailable
-    ) as problem:  # it was done: a repeated request is answered by the function's own idempotence
+    except (Unavailable, TooManyRequests) as problem:
+        # it was done: a repeated request is answered by the function's own idempotence
         log.warning("the answer of %s to a keyed request is not kept: %s", declared.name, problem.detail)
+        with suppress(Unavailable):
+            await process.answers.forget(declared.name, given)
     return answer
 
 

@@ -1,10 +1,11 @@
-"""Patches: a token has a daily limit of bytes; equal content is stored once; a changed patch is refused."""
+"""Stored bytes: a token has a daily limit; equal patches are stored once; a changed patch is refused."""
 
 from __future__ import annotations
 
 import random
 import zlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ from functions.process.lifecycle import Process, opened
 from state.experiments import Experiments
 from state.settings import Settings
 from tests.conftest import http_client
-from tests.labs import asked, bearer, begun, events_of, idea, open_tag, problem, refused, told
+from tests.labs import asked, bearer, begun, curl, events_of, idea, open_tag, problem, refused, told
 
 LONG = 40_000
 """Bytes of a patch that hardly gets shorter by compression: two of them fit into a day."""
@@ -30,7 +31,7 @@ def patch(seed: int) -> str:
 
 @pytest.fixture
 async def process(settings: Settings) -> AsyncIterator[Process]:
-    async with opened("web", settings.model_copy(update={"patch_mb_a_day": 0.08})) as process:
+    async with opened("web", settings.model_copy(update={"stored_mb_a_day": 0.08})) as process:
         yield process
 
 
@@ -59,7 +60,7 @@ async def test_a_token_that_has_stored_its_patches_of_a_day_is_told_when_there_i
 
     assert 86_000 < over["retry_after"] <= 86_400
     assert "room again in 24 h" in over["detail"]
-    assert over_too["code"] == over["code"] == "patch_limit"
+    assert over_too["code"] == over["code"] == "stored_limit"
     assert "without diff" in over["hint"]
     listed = await told(ann, "/api/experiment/history", tag="mar11")
     assert listed["total"] == 4
@@ -83,7 +84,7 @@ async def test_a_day_after_its_first_patch_a_token_has_room_again(
     await told(ann, "/api/experiment/register", **idea(diff=patch(2)))
     await refused(ann, 429, "/api/experiment/register", **idea(diff=patch(3)))
 
-    await process.lab.command("PEXPIRE", process.lab.keys("patch_bytes", "ann"), 0)
+    await process.lab.command("PEXPIRE", process.lab.keys("stored", "ann"), 0)
 
     await told(ann, "/api/experiment/register", **idea(diff=patch(3)))
 
@@ -129,8 +130,87 @@ async def test_a_tag_whose_patches_fill_its_budget_takes_no_new_one(process: Pro
     assert [(w["resource"], w["limit"]) for w in warned] == [("patch_bytes", 70_000)]
 
 
-def test_a_token_stores_a_gigabyte_of_patches_a_day_by_default() -> None:
-    assert Settings().patch_mb_a_day == 1000
+def test_a_token_stores_a_gigabyte_a_day_by_default() -> None:
+    assert Settings().stored_mb_a_day == 1000
+
+
+LINE = 4000
+"""Characters of the longest line that a request may hold."""
+
+
+async def stored(process: Process, owner: str = "ann") -> int:
+    """Bytes that are counted of an owner."""
+    return int(await process.lab.command("HGET", process.lab.keys("stored", owner), "bytes") or 0)
+
+
+def wordy(**more: Any) -> dict[str, Any]:
+    """An idea with texts as long as they may be."""
+    text = "x" * LINE
+    return idea(hypothesis=text, description=text, diff_summary=text, **more)
+
+
+async def test_long_texts_with_an_idempotency_key_fill_the_quota_and_no_more(
+    process: Process, ann: httpx.AsyncClient
+) -> None:
+    answers = [
+        await curl(ann, "/api/experiment/register", wordy(), idempotency_key=f"k{n}") for n in range(20)
+    ]
+
+    accepted = [a for a in answers if a.status_code == 200]
+    assert {a.status_code for a in answers} == {200, 429}
+    assert len(accepted) == 3
+    assert 3 * 4 * LINE < await stored(process) <= 80_000
+    refusal = problem(answers[-1], 429)
+    assert refusal["code"] == "stored_limit"
+    assert refusal["retry_after"] == pytest.approx(86_400, abs=60)
+
+
+async def test_answers_that_are_kept_count(process: Process, ann: httpx.AsyncClient) -> None:
+    counts = [await stored(process)]
+    for n in range(3):
+        answer = await curl(ann, "/api/search/suggest", {"tag": "mar11"}, idempotency_key=f"k{n}")
+        counts.append(await stored(process))
+        assert counts[-1] - counts[-2] >= len(answer.content)
+
+    unkeyed = await curl(ann, "/api/search/suggest", {"tag": "mar11"})
+
+    assert unkeyed.status_code == 200
+    assert await stored(process) == counts[-1]
+
+
+async def test_a_full_quota_refuses_no_report_and_no_first_answer(
+    process: Process, ann: httpx.AsyncClient
+) -> None:
+    name = (await told(ann, "/api/experiment/register", **idea()))["experiment_id"]
+    kept = idea()
+    first = await curl(ann, "/api/experiment/register", kept, idempotency_key="kept")
+    await process.lab.command("HINCRBY", process.lab.keys("stored", "ann"), "bytes", 100_000)
+
+    again = await curl(ann, "/api/experiment/register", kept, idempotency_key="kept")
+    await refused(ann, 429, "/api/experiment/register", **idea())
+    await refused(ann, 429, "/api/experiment/setup", tag="apr1")
+    await refused(ann, 429, "/api/trace/select", tag="mar11")
+    answered = await curl(
+        ann,
+        "/api/experiment/complete",
+        {"experiment_id": name, "val_bpb": 0.99},
+        idempotency_key="report",
+    )
+
+    assert (again.json(), again.headers["idempotent-replayed"]) == (first.json(), "true")
+    assert answered.status_code == 200
+    assert len([key async for key in process.lab.scan("answers:*")]) == 1
+    assert (await told(ann, "/api/experiment/best", tag="mar11"))["best"]["experiment_id"] == name
+
+
+async def test_an_operator_has_no_quota(process: Process) -> None:
+    async with http_client(process) as http:
+        http.headers.update(await bearer(process, "olga", "operator"))
+        await open_tag(http)
+        for _ in range(5):
+            await told(http, "/api/experiment/register", **wordy())
+
+    assert await stored(process, "olga") == 0
 
 
 OTHER = zlib.compress(b"diff --git a/train.py b/train.py\n+import os\n")

@@ -1,0 +1,57 @@
+"""The day quota of stored bytes of the call that is being answered: every move of the call counts what it stores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from state.errors import TooManyRequests
+
+FULL = "quota_full"
+"""First word of a move's answer that was refused for its caller's quota."""
+
+
+@dataclass(frozen=True)
+class Quota:
+    """Whose stored bytes are counted, and how many there may be in a day."""
+
+    owner: str
+    most: int
+    refuses: bool = True
+    """False: what is stored is counted and never refused, because it ends what was begun."""
+
+
+current: ContextVar[Quota | None] = ContextVar("quota", default=None)
+
+
+@contextmanager
+def counting(quota: Quota | None) -> Iterator[None]:
+    """Count what the moves of this block store; None: nothing is counted."""
+    token = current.set(quota)
+    try:
+        yield
+    finally:
+        current.reset(token)
+
+
+def check_stored(quota: Quota, answer: Any) -> None:
+    """Raise what a refused move means.
+
+    Raises:
+        TooManyRequests: the quota has no room.
+    """
+    match answer:
+        case [word, wait_s] if word == FULL:
+            seconds = float(wait_s)
+            raise TooManyRequests(
+                f"{quota.owner!r} has stored as many bytes as one token may in a day: there is room again in"
+                f" {math.ceil(seconds / 360) / 10:g} h",
+                hint="come back after Retry-After; shorter texts, and commits that the worker has without diff, store"
+                " less. Open runs can be reported at any time",
+                retry_after=seconds,
+                fields={"code": "stored_limit"},
+            )
