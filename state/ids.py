@@ -25,7 +25,7 @@ TraceId = Annotated[Id, Field(description="the trace: a branch of the experiment
 SelectionId = Annotated[Id, Field(description="what trace::select answered", examples=["mar11-s12"])]
 
 RESERVED = frozenset({"local", "anyone", "lab", "system", "keeper", "direct", "clock", "nightjar"})
-"""Names, in whatever case, that the lab itself calls, trains and judges by: no token, worker or agent has one."""
+"""The lab's own names, in lower case. No token, worker or agent has one in any case."""
 
 
 def _free(name: str) -> str:

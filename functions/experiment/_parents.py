@@ -39,5 +39,5 @@ async def with_found_parent(
 
 
 def hint_of(moved: str | None, tag: Tag) -> str | None:
-    """What an agent is told beside the answer: that its parent is another, that its run would not begin now."""
+    """That its parent is another one than it named, and why its run would not begin now."""
     return " ".join(filter(None, (moved, obstacle(tag)))) or None

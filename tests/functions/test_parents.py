@@ -1,4 +1,4 @@
-"""What an experiment was made from: the tip of its tag's one line, or the parent that its commit shows."""
+"""An experiment's parent: the tip of its tag's one line, or the experiment that its commit is built on."""
 
 from __future__ import annotations
 

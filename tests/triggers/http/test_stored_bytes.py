@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import random
+import re
 import zlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from functions.process.lifecycle import Process, opened
+from functions.table import table
 from state.experiments import Experiments
+from state.ids import RESERVED
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.labs import asked, bearer, begun, curl, events_of, idea, open_tag, problem, refused, told
+from triggers.http.answering import NEVER_FULL
 
 LONG = 40_000
 """Bytes of a patch that hardly gets shorter by compression: two of them fit into a day."""
@@ -109,6 +114,7 @@ async def test_what_a_worker_stores_of_a_run_counts_for_the_token_that_submitted
 
 async def test_a_tag_whose_patches_fill_its_budget_takes_no_new_one(process: Process) -> None:
     async with http_client(process) as http:
+        http.headers.update(await bearer(process, "olga", "operator"))
         await open_tag(http, policy={"baseline_first": False})
         await told(http, "/api/tag/budget", tag="mar11", patch_bytes=70_000)
         await told(http, "/api/experiment/register", **idea(diff=patch(1)))
@@ -203,6 +209,17 @@ async def test_a_full_quota_refuses_no_report_and_no_first_answer(
     assert (await told(ann, "/api/experiment/best", tag="mar11"))["best"]["experiment_id"] == name
 
 
+async def test_callers_without_a_token_share_one_quota_in_an_open_lab(process: Process) -> None:
+    async with http_client(process) as http:
+        await open_tag(http)
+        for _ in range(3):
+            await told(http, "/api/experiment/register", **wordy())
+        over = await refused(http, 429, "/api/experiment/register", **wordy())
+
+    assert over["code"] == "stored_limit"
+    assert await stored(process, "local") <= 80_000
+
+
 async def test_an_operator_has_no_quota(process: Process) -> None:
     async with http_client(process) as http:
         http.headers.update(await bearer(process, "olga", "operator"))
@@ -255,3 +272,15 @@ async def rewritten(process: Process, experiment_id: str, content: bytes) -> Non
     """Put something else in the place of an experiment's patch."""
     e = await Experiments(process.lab).get(experiment_id)
     await process.lab.command("SET", process.lab.keys("diffs", e.diff_id or ""), content)
+
+
+def test_what_a_full_quota_never_refuses_are_functions() -> None:
+    assert set(table()) >= NEVER_FULL
+
+
+def test_the_names_of_the_lab_itself_stand_in_the_tokens_page() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "tokens.md").read_text()
+
+    [sentence] = re.findall(r"The names ([^:]*) are the lab's own", page)
+
+    assert set(re.findall(r"`(\w+)`", sentence)) == RESERVED
