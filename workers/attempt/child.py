@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from functions.formats.metrics_block import newest_lines
+from functions.formats.printed_score import Printed, PrintedScore
 from functions.lanes import Extension, Order, Watcher
 from functions.process.kinship import children_of
 from functions.process.running import ended
@@ -52,6 +53,8 @@ class Command:
     """`<experiment_id>/<attempt>/<fence>`."""
     log: Path
     timeout_s: float
+    metric: str = ""
+    """Whose last value is looked for in all that it prints; empty: none."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Resource limits by the names that launch.py knows."""
     reach: Reach | None = None
@@ -94,6 +97,8 @@ class Ended:
     """What it took too much of, where that ended it."""
     time: TimeSpent | None = field(default=None, compare=False)
     """From the start of the command to its end."""
+    printed: Printed = field(default_factory=Printed)
+    """Of its metric; in all of its output, the part that the log has lost too."""
 
 
 async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
@@ -138,7 +143,7 @@ async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
         finally:
             is_empty = await run.bury()
             while data := read_now(output.fileno()):  # what the pipe still held
-                log.write(data)
+                run.keep(data)
         if run.order != "lost":
             await run.hand_over_tail()
         returncode, time = process.returncode, run.time
@@ -146,7 +151,8 @@ async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
             returncode = _told(read_now(told.fileno()), returncode)
             if returncode is None and run.order is None:
                 raise OSError(errno.EPERM, f"its namespaces were not made: {log.text().strip()[-500:]}")
-        return Ended(run.order or "exit", returncode, log.text(), is_empty, run.excess, time)
+        order, score = run.order or "exit", run.score.result()
+        return Ended(order, returncode, log.text(), is_empty, run.excess, time, score)
 
 
 def _told(line: bytes, of_bubblewrap: int | None) -> int | None:
@@ -171,6 +177,7 @@ class _Run:
     ) -> None:
         self.order: Ordered | None = None
         self.excess: Excess | None = None
+        self.score = PrintedScore(command.metric)
         self._command = command
         self._watcher = watcher
         self._pace = pace
@@ -221,6 +228,11 @@ class _Run:
     def time(self) -> TimeSpent:
         """How long it took; whole once it is buried."""
         return TimeSpent(wall_seconds=self._ended - self._begun, cpu_seconds=self._cpu.total)
+
+    def keep(self, data: bytes) -> None:
+        """Write the next piece of the output to the log, and read it for the score."""
+        self._log.write(data)
+        self.score.feed(data)
 
     async def bury(self) -> bool:
         """Kill all processes of the attempt; blocks while it kills, so a cancellation cannot interrupt it."""
@@ -277,7 +289,7 @@ class _Run:
             data = read_now(output)
             if not data:
                 return
-            self._log.write(data)
+            self.keep(data)
             if self._printed is not None:
                 self._printed.hear(data)
 

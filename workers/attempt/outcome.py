@@ -9,16 +9,9 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from functions.formats.metrics_block import (
-    MEASURES,
-    classify_failure,
-    failure_tail,
-    has_block,
-    is_metric_name,
-    last_values,
-    newest_lines,
-    parse_block,
-)
+from functions.formats.failure_kind import classify_failure
+from functions.formats.metrics_block import failure_tail, is_metric_name, newest_lines
+from functions.formats.printed_score import nearest
 from functions.lanes import Failed, Halted, Trained, TrainingResult
 from workers.attempt.child import Ended
 from workers.attempt.worktree import Checkout, read_inside
@@ -36,7 +29,10 @@ def outcome(
         return Halted("lost", newest_lines(ended.log))
     if (harm := built.harm()) is not None:
         return Failed("evaluator", f"{harm}\n{failure_tail(ended.log)}".rstrip())
-    printed = _printed(ended.log, metric) or _results_file(built.path)
+    printed = ended.printed.metrics
+    if metric not in printed:
+        written = _results_file(built.path)
+        printed = written if metric in written else printed or written
     value = printed.get(metric, math.nan)
     is_whole = math.isfinite(value) or (is_scored and metric not in printed)
     ends_here = ("timeout", "excess", "stop") if is_scored else ("timeout", "excess")
@@ -81,19 +77,11 @@ def _failed(ended: Ended, printed: Mapping[str, float], metric: str) -> Failed:
         reason = f"{metric} is {printed[metric]}"
     elif printed:
         reason = f"{metric} is not among the metrics printed: {', '.join(sorted(printed)[:20])}"
-    elif has_block(ended.log):
-        reason = "exited with 0 but printed no metrics after a line `---`"
+        reason += nearest(ended.printed, metric, ended.log)
     else:
         reason = f"exited with 0 but printed no line `{metric}: NUMBER`"
+        reason += nearest(ended.printed, metric, ended.log)
     return Failed(kind, f"{reason}\n{failure_tail(ended.log)}".rstrip())
-
-
-def _printed(log: str, metric: str) -> dict[str, float]:
-    """The metrics block; without one the last line of the metric, and of each known measurement."""
-    if has_block(log):
-        return parse_block(log)
-    values = last_values(log, (metric, *MEASURES))
-    return values if metric in values else {}
 
 
 def _results_file(tree: Path) -> dict[str, float]:

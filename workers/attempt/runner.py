@@ -151,7 +151,7 @@ class TrainingRunner:
     ) -> TrainingResult:
         """Train; where the tag's evaluator has a command, let it score what the training has left."""
         python = str(self._slot.python or (await find_interpreter(self._slot.repo, self._environ)).path)
-        training = self._training(job, built, python)
+        training = self._training(job, built, python, metric)
         begun = time.monotonic()
         ended = await self._run(training, watcher)
         is_scored = job.evaluator_command is not None
@@ -188,7 +188,7 @@ class TrainingRunner:
         self._is_buried = ended.is_empty
         return ended
 
-    def _training(self, job: TrainingJob, built: Checkout, python: str) -> Command:
+    def _training(self, job: TrainingJob, built: Checkout, python: str, metric: str) -> Command:
         argv = command_line(self._slot.command, python)
         env = self._child_env(job, built, python)
         if not can_start(argv[0], built.path, env["PATH"]):
@@ -200,6 +200,7 @@ class TrainingRunner:
             stamp=self._stamp_of(job),
             log=built.folder / _LOG,
             timeout_s=job.timeout_s,
+            metric=metric,
             limits=self._limits() if self._is_limited else {},
             folder=built.folder,
             ceilings=self._ceilings(),

@@ -12,14 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from functions.formats.evaluator_command import words_of
-from functions.formats.metrics_block import (
-    FailureKind,
-    classify_failure,
-    failure_tail,
-    last_value,
-    newest_lines,
-    parse_block,
-)
+from functions.formats.failure_kind import classify_failure
+from functions.formats.metrics_block import FailureKind, failure_tail, newest_lines
+from functions.formats.printed_score import nearest
 from functions.lanes import Failed, Halted, Order, Source, Trained, TrainingJob, TrainingResult, Watcher
 from workers.attempt.child import Ended
 from workers.attempt.git import Unbuildable
@@ -109,9 +104,10 @@ def scored(ended: Ended, trained: Trained, stage: Stage, built: Checkout, metric
         return Failed(
             "evaluator", f"the trusted files were changed while the experiment was scored\n{trained.log_tail}"
         )
-    value = last_value(ended.log, metric)
+    value = ended.printed.plain
     if ended.cause == "exit" and ended.returncode == 0 and value is not None and math.isfinite(value):
-        own = {name: number for name, number in parse_block(ended.log).items() if math.isfinite(number)}
+        block = ended.printed.block or {}
+        own = {name: number for name, number in block.items() if math.isfinite(number)}
         return replace(
             trained,
             metric=value,
@@ -143,7 +139,8 @@ def _unscored(ended: Ended, value: float | None, metric: str) -> Failed:
     elif value is None:
         kind, reason = (
             "no_metrics",
-            f"the evaluator's command exited with 0 but printed no line `{metric}: NUMBER`",
+            f"the evaluator's command exited with 0 but printed no line `{metric}: NUMBER`"
+            + nearest(ended.printed, metric, ended.log),
         )
     else:
         kind, reason = "nan", f"the evaluator measured {metric} as {value}"

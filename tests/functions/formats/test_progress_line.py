@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.formats.metrics_block import parse_block
+from functions.formats.printed_score import printed_in
 from functions.formats.progress_line import LONGEST_LINE, ProgressLines, Tick
 
 FAMILIAR = (
@@ -94,7 +94,7 @@ def test_a_summary_that_repeats_an_old_line_is_no_progress() -> None:
     log += "\n---\nval_bpb: 0.9979\nstep 00010 (1.1%) | loss: 1.5 | worst\nnum_steps: 901\n"
 
     assert ticks(log) == [(2.1, 0.998), (2.0, 1.0)]
-    assert parse_block(log) == {"val_bpb": 0.9979, "num_steps": 901}
+    assert printed_in(log, "val_bpb").metrics == {"val_bpb": 0.9979, "num_steps": 901}
 
 
 def test_a_line_longer_than_any_is_read_as_far_as_its_beginning_and_kept_no_further() -> None:

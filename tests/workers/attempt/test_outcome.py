@@ -16,6 +16,7 @@ from functions.attempting import hand_in
 from functions.contract import Request
 from functions.experiment.complete import Complete
 from functions.experiment.crash import Crash
+from functions.formats.printed_score import printed_in
 from functions.lanes import Failed, Lease, Source, Trained, TrainingJob
 from functions.table import table
 from functions.validation import validated
@@ -53,7 +54,7 @@ async def told(result: Trained | Failed) -> Request | None:
 
 
 def ended(log: str = "", returncode: int = 0) -> Ended:
-    return Ended(cause="exit", returncode=returncode, log=log, is_empty=True)
+    return Ended("exit", returncode, log, is_empty=True, printed=printed_in(log, "val_bpb"))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -96,3 +97,45 @@ async def test_a_failure_that_names_a_file_of_a_strange_name_keeps_its_kind(name
     assert asked.kind == "evaluator"
     assert "in the place of what" in asked.error
     asked.error.encode()
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        ("no block", "exited with 0 but printed no line `val_bpb: NUMBER`"),
+        (
+            "accuracy: 0.9970",
+            "exited with 0 but printed no line `val_bpb: NUMBER`; it printed `accuracy: 0.9970`: open a tag with that"
+            " metric",
+        ),
+        (
+            "val_bpb: 0.95 -> 0.91",
+            "exited with 0 but printed no line `val_bpb: NUMBER`; nearest: `val_bpb: 0.95 -> 0.91`, where the number"
+            " is in doubt: print the metric and one number on a line",
+        ),
+        (
+            "---\naccuracy: 0.9970",
+            "val_bpb is not among the metrics printed: accuracy; it printed `accuracy: 0.9970`: open a tag with that"
+            " metric",
+        ),
+    ],
+)
+def test_the_reason_for_no_score_says_what_was_printed_and_which_form_is_read(
+    tmp_path: Path, log: str, reason: str
+) -> None:
+    built = Checkout(tmp_path, tmp_path, Source("t1", None, differs=False), frozenset(), None, "e1")
+
+    result = outcome(ended(log), built, "val_bpb", "cpu")
+
+    assert isinstance(result, Failed)
+    assert (result.kind, result.error.split("\n")[0]) == ("no_metrics", reason)
+
+
+def test_a_results_file_has_the_score_where_the_output_has_other_numbers(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text('{"val_bpb": 0.91}')
+    built = Checkout(tmp_path, tmp_path, Source("t1", None, differs=False), frozenset(), None, "e1")
+
+    result = outcome(ended("---\nother: 3\n"), built, "val_bpb", "cpu")
+
+    assert isinstance(result, Trained)
+    assert result.metric == 0.91

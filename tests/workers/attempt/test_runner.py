@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import sys
+import textwrap
 import uuid
 import venv
 from collections.abc import Mapping
@@ -208,6 +209,57 @@ async def test_without_a_tier_there_is_no_limit(repo: Repository, tier: str) -> 
     assert result.log_tail.startswith(f"{16 * 1024**3 if tier == 'limits' else ours}\n")
 
 
+SCORES = {
+    "an open bar": """
+        import sys
+        for i in range(3):
+            sys.stderr.write(f"\\r{i * 40}%|##  | {i}/5 [00:01<00:01]")
+            sys.stderr.flush()
+        print("val_bpb: 0.91")
+    """,
+    "a block between two rules": r'print("---\nval_bpb: 0.91\nnum_steps: 10\n---")',
+    "a logger": """
+        import logging
+        logging.basicConfig(level=20, format="%(asctime)s %(levelname)s %(message)s")
+        logging.info("val_bpb: 0.91")
+    """,
+    "name=value": 'print("METRIC val_bpb=0.91")',
+    "a dict": 'print({"val_bpb": 0.91})',
+    "inline": 'print("step:10/10 val_bpb:0.91 time:12ms")',
+    "percent": 'print("val_bpb: 91.0%")',
+    "more than a log keeps": """
+        line = "loss 3.14159 " * 8
+        for _ in range(60000): print(line)
+        print("val_bpb: 0.91")
+        for _ in range(60000): print(line)
+    """,
+    "bytes that are no text": r'import os; os.write(1, b"\xff\xfeval_bpb: 0.91\xff\n")',
+}
+
+
+@pytest.mark.parametrize("script", SCORES.values(), ids=SCORES)
+async def test_a_score_is_read_however_a_trainer_prints_it(repo: Repository, script: str) -> None:
+    result = await train(repo, textwrap.dedent(script))
+
+    assert isinstance(result, Trained), result
+    assert result.metric == 0.91
+
+
+async def test_a_remark_about_a_device_does_not_make_the_slot_the_reason_of_a_script_s_own_error(
+    repo: Repository,
+) -> None:
+    script = """
+        import sys
+        print("cuInit: no CUDA-capable device is detected", file=sys.stderr)
+        raise ValueError("shapes (32, 10) and (32, 11) do not fit")
+    """
+
+    result = await train(repo, textwrap.dedent(script))
+
+    assert isinstance(result, Failed)
+    assert result.kind == "other"
+
+
 @pytest.mark.parametrize(
     ("script", "kind", "reason"),
     [
@@ -216,7 +268,7 @@ async def test_without_a_tier_there_is_no_limit(repo: Repository, tier: str) -> 
         ("print('---\\nloss: 1')", "no_metrics", "val_bpb is not among the metrics printed: loss"),
         ("print('---\\nval_bpb: nan')", "nan", "val_bpb is nan"),
         ("print('---\\nval_bpb: 0.1\\n---\\nval_bpb: inf')", "nan", "val_bpb is inf"),
-        ("print('---\\nval_bpb: 0.1\\n---\\n')", "no_metrics", "exited with 0 but printed no metrics"),
+        ("print('---\\n---\\n')", "no_metrics", "exited with 0 but printed no line `val_bpb: NUMBER`"),
         ("print('---\\nval_bpb: 1'); raise SystemExit('CUDA out of memory')", "oom", "exited with 1"),
         ("import nothing_of_that_name", "import", "exited with 1"),
         ("import os; os.kill(os.getpid(), 9)", "killed", "ended by signal 9"),

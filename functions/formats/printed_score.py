@@ -1,0 +1,260 @@
+"""Reads a script's score from all that it prints: its metrics block, or else the last line that says the metric."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from functions.formats.metrics_block import (
+    LONGEST_LINE,
+    MEASURES,
+    named_number,
+    newest_lines,
+)
+from functions.formats.said_number import NUMBER, Columns, Name, readable
+from functions.rules.directions import is_known
+
+MOST_METRICS = 256
+"""Of a block."""
+LONGEST_SAID = 16 * 1024
+"""Bytes of a line that are looked at; of a longer one the last ones, where an open progress bar ends."""
+MOST_NEAR = 3
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What a script has printed of its metric."""
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """By names in lower case: the last block that has the metric, or else the last line of the metric and of each
+    known measurement. They may be NaN or infinite."""
+    plain: float | None = None
+    """The number in the last line that is nothing but `<metric>: NUMBER`."""
+    block: Mapping[str, float] | None = None
+    """The metrics after the last line `---`; None without such a line."""
+    near: tuple[str, ...] = ()
+    """The last lines that name the metric and could not be read."""
+
+
+class PrintedScore:
+    """Finds the score in a script's output, however it is cut into pieces.
+
+    A line is read where the metric's name stands on it with one number of its own, whatever decorates them: a
+    progress bar, the prefix of a log, quotes, a table. The last such line counts.
+    """
+
+    def __init__(self, metric: str) -> None:
+        self._metric = metric.lower()
+        names = list(dict.fromkeys((self._metric, *MEASURES)))
+        self._needles = [name.encode() for name in names]
+        self._plain_lines = re.compile(
+            rb"(?:\A|(?<=[\r\n]))[ \t]*%s[ \t]*:[^\r\n]{0,%d}(?=[\r\n]|\Z)"
+            % (re.escape(self._metric.encode()), LONGEST_LINE),
+            re.IGNORECASE,
+        )
+        self._plain: float | None = None
+        self._blocks = _Blocks(self._metric)
+        self._lines = _Lines(self._metric, names)
+        self._begun = b""
+        """The end of the line that has not ended."""
+
+    def feed(self, data: bytes) -> None:
+        """Read the next piece of the output."""
+        if not self._metric:
+            return
+        ended = max(data.rfind(b"\n"), data.rfind(b"\r"))
+        if ended < 0:
+            self._begun = (self._begun + data)[-LONGEST_SAID:]
+            return
+        self._read(self._begun + data[:ended])
+        self._begun = data[ended + 1 :][-LONGEST_SAID:]
+
+    def result(self) -> Printed:
+        """What the output says; its last line need not have ended."""
+        if not self._metric:
+            return Printed()
+        self._read(self._begun)
+        self._begun = b""
+        metrics = self._blocks.chosen
+        if self._metric not in metrics and self._metric in (said := self._lines.said()):
+            metrics = said | metrics
+        return Printed(metrics, self._plain, self._blocks.last, self._lines.near())
+
+    def _read(self, text: bytes) -> None:
+        """Read whole lines; most have no name on them, and are passed over at the speed of a search."""
+        lower = text.lower()
+        has_names = any(needle in lower for needle in self._needles)
+        is_of_blocks = (
+            b"---" in text or self._blocks.room > 0 or (has_names and self._blocks.last is not None)
+        )
+        is_of_lines = has_names or self._lines.columns is not None
+        if not (is_of_blocks or is_of_lines):
+            return
+        lines = [line[-LONGEST_SAID:] for line in _LINE_END.split(text)]
+        if is_of_blocks:
+            self._blocks.read(lines)
+        if is_of_lines:
+            self._lines.read(lines)
+        for line in reversed(self._plain_lines.findall(text)):
+            if (found := named_number(line.decode("utf-8", "replace"), self._metric)) is not None:
+                self._plain = found[1]
+                break
+
+
+class _Blocks:
+    """The metrics behind lines `---`: the published contract."""
+
+    def __init__(self, metric: str) -> None:
+        self.last: dict[str, float] | None = None
+        self.room = 0
+        """Bytes behind the last `---` in which any name is a metric; further on only the tag's own is."""
+        self._metric = metric
+        self._needle = metric.encode()
+        self._closed: dict[str, float] = {}
+        """The last one with the metric that a further line `---` has closed."""
+
+    @property
+    def chosen(self) -> dict[str, float]:
+        """The last block that has the metric, or else the last one."""
+        last = self.last or {}
+        return last if self._metric in last else self._closed or last
+
+    def read(self, lines: Iterable[bytes]) -> None:
+        """Read whole lines, which follow those before."""
+        for raw in lines:
+            if _MARKER.fullmatch(raw):
+                if self.last is not None and self._metric in self.last:
+                    self._closed = self.last
+                self.last, self.room = {}, MOST_METRICS * LONGEST_LINE
+            elif self.last is not None:
+                if self.room > 0 or self._needle in raw.lower():
+                    self._take(raw, self.last)
+                self.room -= len(raw) + 1
+
+    def _take(self, raw: bytes, block: dict[str, float]) -> None:
+        if b":" not in raw or len(raw) > LONGEST_LINE:
+            return
+        found = named_number(readable(raw), self._metric)
+        if found is not None and (found[0] in block or len(block) < MOST_METRICS):
+            block[found[0]] = found[1]
+
+
+@dataclass
+class _Seen:
+    """What was seen of the newest lines, read from their end."""
+
+    missing: set[str]
+    """Names of which no number was found."""
+    near: list[str] = field(default_factory=list)
+    qualified: dict[str, float] = field(default_factory=dict)
+
+
+class _Lines:
+    """The last number of each name, wherever it stands. Lines are read from the end: older ones cost little."""
+
+    def __init__(self, metric: str, names: Sequence[str]) -> None:
+        self.columns: Columns | None = None
+        """Of the table that was begun last."""
+        self._metric = metric
+        self._names = {name: Name(name) for name in names}
+        self._said: dict[str, float] = {}
+        self._qualified: dict[str, float] = {}
+        """Values of the metric behind a word such as `test`, by that word."""
+        self._near: deque[str] = deque(maxlen=MOST_NEAR)
+
+    def said(self) -> dict[str, float]:
+        """The last number of each name. A qualified one counts where it is the only kind that was printed."""
+        said = dict(self._said)
+        if self._metric not in said and len(self._qualified) == 1:
+            said[self._metric] = next(iter(self._qualified.values()))
+        return said
+
+    def near(self) -> tuple[str, ...]:
+        """The last lines that have the metric's name and a number, and are in doubt."""
+        return tuple(dict.fromkeys(self._near))
+
+    def read(self, lines: Sequence[bytes]) -> None:
+        """Read whole lines, which follow those before."""
+        named = ((number, Columns.of(self._names[self._metric], raw)) for number, raw in enumerate(lines))
+        tables = [(0, self.columns), *((number, columns) for number, columns in named if columns is not None)]
+        seen, end = _Seen(set(self._names)), len(lines)
+        for begin, self.columns in reversed(tables):
+            for raw in reversed(lines[begin:end]):
+                self._read_line(raw, seen)
+            end = begin
+        self.columns = tables[-1][1]
+        self._near.extend(reversed(seen.near))
+        for qualifier, value in seen.qualified.items():
+            if qualifier in self._qualified or len(self._qualified) < 2:  # two are as much in doubt as more
+                self._qualified[qualifier] = value
+
+    def _read_line(self, raw: bytes, seen: _Seen) -> None:
+        lower = raw.lower()
+        named = [name for name in seen.missing if self._names[name].needle in lower]
+        text = readable(raw) if named else ""
+        for name in named:
+            readings = self._names[name].readings(text)
+            own = {value for qualifier, value in readings if qualifier is None}
+            if len(own) == 1:
+                self._found(name, own.pop(), seen)
+            elif name == self._metric:
+                if len(seen.near) < MOST_NEAR and re.search("[0-9]", text):
+                    seen.near.append(_quoted(text))
+                for qualifier, value in readings:
+                    if qualifier is not None and not own:
+                        seen.qualified.setdefault(qualifier, value)
+        if not named and self.columns is not None and self._metric in seen.missing:
+            in_row = self.columns.value(raw)
+            if in_row is not None:
+                self._found(self._metric, in_row, seen)
+
+    def _found(self, name: str, value: float, seen: _Seen) -> None:
+        self._said[name] = value
+        seen.missing.remove(name)
+
+
+def printed_in(text: str, metric: str) -> Printed:
+    """What a whole log says of its metric."""
+    score = PrintedScore(metric)
+    score.feed(text.encode("utf-8", "replace"))
+    return score.result()
+
+
+def nearest(printed: Printed, metric: str, log: str) -> str:
+    """What to add to the reason of a run without a score: the lines that come nearest, and the form that is read."""
+    if printed.near:
+        quoted = ", ".join(f"`{line}`" for line in printed.near)
+        return f"; nearest: {quoted}, where the number is in doubt: print the metric and one number on a line"
+    names: dict[str, str] = {}
+    for line in newest_lines(log, _MOST_LINES).splitlines():
+        for found in _NAMED.finditer(line):
+            if found["name"].lower() not in MEASURES:
+                names[found["name"].lower()] = found[0]
+    likely = [text for name, text in names.items() if is_known(name)] or list(names.values())
+    if not likely:
+        return ""
+    return (
+        f"; it printed {', '.join(f'`{text}`' for text in likely[-MOST_NEAR:])}: open a tag with that metric"
+    )
+
+
+# -- lines
+
+_MOST_LINES = 200
+_NAMED = re.compile(
+    r"(?<![\w./@-])(?P<name>[a-z][a-z0-9_./@-]{0,40}(?: [a-z0-9_./@-]{1,40}){0,2})[\"']?\s{0,9}"
+    rf"[:=]\s{{0,9}}{NUMBER}(?![\w:/-])",
+    re.ASCII | re.IGNORECASE,
+)
+"""Any name with a number."""
+_LINE_END = re.compile(
+    rb"[\r\n\b\x0b\x0c]"
+    rb"|\x1b\[[0-9;]{0,20}[A-HJKf]"  # a terminal writes what follows elsewhere
+)
+_MARKER = re.compile(rb"[ \t]*---[ \t]*")
+
+
+def _quoted(text: str) -> str:
+    return text if len(text) <= 120 else f"{text[:117]}..."
