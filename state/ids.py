@@ -64,6 +64,29 @@ Sha = Annotated[
 ]
 """A commit as its author names it: normally a git hash of 7 to 40 hexadecimal digits."""
 
+HASH_PATTERN = r"^[0-9a-fA-F]{7,40}$"
+
+
+def _hash(text: str) -> str:
+    if not re.match(HASH_PATTERN, text):
+        raise ValueError(
+            "is no hash of a commit, 7 to 40 hexadecimal digits: send what `git rev-parse HEAD` prints, since a name"
+            " such as HEAD, a branch or a tag may be another commit in the worker's clone"
+        )
+    return text
+
+
+CommitHash = Annotated[
+    str,
+    AfterValidator(_hash),
+    Field(
+        description="the hash of the commit",
+        examples=["4f9a1c2"],
+        json_schema_extra={"pattern": HASH_PATTERN},
+    ),
+]
+"""A commit that a worker is to check out."""
+
 OWN_LINE = 0
 """Number of the trace that grows in single mode: the tag's own line."""
 

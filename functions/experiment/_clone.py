@@ -1,4 +1,4 @@
-"""What git says in a clone of the lab's: whether it lacks a commit, and whether a patch applies to one."""
+"""What git says in a clone of the lab's: whether it lacks a commit, and whether some code can be trained."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import asyncio
 import logging
 import tempfile
 from asyncio.subprocess import PIPE
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from functions.children import Children
+from functions.formats.constants import differing, patch_constants, read_constants
 from functions.formats.patches import applicable
 from functions.git import command, environment
+from functions.process.project import SCRIPT
 from state.errors import Invalid
 
 log = logging.getLogger(__name__)
@@ -26,26 +30,38 @@ _LONGEST_LINE = 200
 """Commits between a run's own and the tag's base in which its parent is looked for."""
 
 
-async def check_applies(
-    clone: Path | None, children: Children, commit: str, base: str | None, patch: bytes | None
-) -> None:
-    """Refuse a patch that does not apply to the base, where it is what will be trained.
+@dataclass(frozen=True)
+class Code:
+    """What a worker is to train: a commit, or else the patch on the base, with these constants set."""
 
-    Nothing is said where that cannot be told here: no clone that has the base, or one that has the commit, too, which
-    a worker then trains as it is.
+    commit: str
+    base: str | None
+    patch: bytes | None
+    constants: Mapping[str, object]
+
+
+async def check_trainable(clone: Path | None, children: Children, code: Code) -> None:
+    """Refuse a patch that does not apply to the base, where it would be trained, and constants that it does not have.
+
+    Nothing is said where that cannot be told here: there is no clone, or it has neither the commit nor the base, or
+    its script does not parse.
 
     Raises:
-        Invalid: git does not apply it. Exhausted: too many others are tried.
+        Invalid: git does not apply it, or a constant cannot be set. Exhausted: too many others are tried.
     """
-    if clone is None or base is None or not patch:
+    if clone is None or not (code.patch or code.constants):
         return
-    problem = await _answered(children, lambda folder: _tried(clone, commit, base, patch, folder))
-    if problem is not None:
-        raise Invalid(
-            f"the patch does not apply to the tag's base commit {base}: {problem}",
-            hint=f"send the whole patch against that commit: git diff --binary {base}",
-            fields={"code": "patch"},
-        )
+    script = await _answered(children, lambda folder: _script(clone, code, folder))
+    if script is not None:
+        await asyncio.to_thread(_check_constants, script, code.constants)
+
+
+def _check_constants(script: str, values: Mapping[str, object]) -> None:
+    try:
+        constants = read_constants(script)
+    except Invalid:
+        return  # the worker says what is wrong with it
+    patch_constants(script, differing(values, constants))
 
 
 async def lacks(clone: Path, children: Children, commit: str) -> bool:
@@ -87,17 +103,42 @@ async def _answered(children: Children, ask: Callable[[Path], Awaitable[T]]) -> 
                 return None
 
 
-async def _tried(clone: Path, commit: str, base: str, patch: bytes, folder: Path) -> str | None:
-    """Why git does not apply it; None if it does, or need not."""
-    if await _are_missing(clone, [base, commit], folder) != [False, True]:
+async def _script(clone: Path, code: Code, folder: Path) -> str | None:
+    """The script that a worker would set constants in; None where there are none, or it cannot be told.
+
+    Raises:
+        Invalid: the patch does not apply, or there is no such script.
+    """
+    known = [sha for sha in (code.commit, code.base) if sha is not None]
+    lacks_commit, *lacks_base = await _are_missing(clone, known, folder)
+    tree, apart = code.commit, {}
+    if lacks_commit:
+        if not code.patch or code.base is None or lacks_base != [False]:
+            return None
+        objects = await _git(clone, folder, "rev-parse", "--path-format=absolute", "--git-path", "objects")
+        tree = ""  # what is in the index
+        apart = {"GIT_OBJECT_DIRECTORY": str(folder), "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects.strip()}
+        await _git(clone, folder, "read-tree", code.base)
+        apply = ("apply", "--cached", "--binary", "--whitespace=nowarn")
+        try:
+            await _git(clone, folder, *apply, stdin=applicable(code.patch), environ=apart)
+        except Untold as refusal:
+            raise Invalid(
+                f"the patch does not apply to the tag's base commit {code.base}: {refusal}",
+                hint=f"send the whole patch against that commit: git diff --binary {code.base}",
+                fields={"code": "patch"},
+            ) from refusal
+    if not code.constants:
         return None
-    await _git(clone, folder, "read-tree", base)
     try:
-        apply = ("apply", "--cached", "--check", "--binary", "--whitespace=nowarn")
-        await _git(clone, folder, *apply, stdin=applicable(patch))
+        return await _git(clone, folder, "cat-file", "blob", f"{tree}:{SCRIPT}", environ=apart)
     except Untold as refusal:
-        return str(refusal)
-    return None
+        if "does not exist" not in str(refusal):
+            raise
+        raise Invalid(
+            f"{SCRIPT!r} is not a file of this code, so its constants cannot be set",
+            hint="leave config_delta out",
+        ) from refusal
 
 
 async def _line_to_base(
@@ -127,13 +168,19 @@ async def _hashes(clone: Path, commits: Sequence[str], folder: Path) -> list[str
     return [found[0] if found[1:2] == ["commit"] else None for found in words]
 
 
-async def _git(clone: Path, folder: Path, *arguments: str, stdin: bytes = b"") -> str:
+async def _git(
+    clone: Path,
+    folder: Path,
+    *arguments: str,
+    stdin: bytes = b"",
+    environ: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """What git prints in the clone, where it writes nothing: its index is in this folder.
 
     Raises:
         Untold: it ends with an error. OSError: it is not there, or was killed.
     """
-    env = environment(GIT_INDEX_FILE=str(folder / "index"))
+    env = environment(GIT_INDEX_FILE=str(folder / "index"), **environ)
     said = folder / "said"
     await asyncio.to_thread(said.write_bytes, stdin)
     with said.open("rb") as file:  # a pipe whose reader ends early is a fault to uvloop

@@ -14,13 +14,16 @@ from functions.experiment._clone import lacks
 from functions.formats.evaluator_command import words_of
 from functions.plugins import Schedulers
 from functions.rules.access import check_may_command
+from functions.rules.directions import KNOWN, direction_of
 from functions.rules.opening import FIRST, first_policy
 from functions.rules.stopping.sources import check_source
 from functions.rules.time_limits import check_may_lengthen
 from functions.views.hints import tag_step
 from state.errors import Conflict, Invalid
-from state.ids import Sha
+from state.ids import CommitHash
 from state.ids import Tag as TagName
+from state.policies import Policies
+from state.policy import Policy, nested, own_names
 from state.presence import Presence
 from state.records import Best, Direction, Score, Tag, stamp
 from state.settings import Settings
@@ -34,11 +37,14 @@ RepositoryPath = Annotated[
 class Metric(Request):
     name: str = Field(
         default="val_bpb",
-        pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$",
-        description="as train.py prints it: `<name>: <value>`",
+        max_length=80,
+        pattern=r"^([0-9_./@-][0-9_./@ -]*)?[A-Za-z]([A-Za-z0-9_./@ -]*[A-Za-z0-9_./@-])?$",
+        description="as train.py prints it: `<name>: <value>`; letters, digits, `_ - . / @` and spaces within",
     )
-    direction: Direction = Field(
-        default="minimize", description="whether a lower or a higher value is better"
+    direction: Direction | None = Field(
+        default=None,
+        description="whether a lower or a higher value is better; may be left out where a word of the name tells:"
+        f" {', '.join(sorted(KNOWN['minimize']))}: minimize; {', '.join(sorted(KNOWN['maximize']))}: maximize",
     )
     target: float | None = Field(default=None, description="the value to reach", examples=[0.95])
 
@@ -48,6 +54,7 @@ class Stores:
     """What opens a tag."""
 
     tags: Tags
+    policies: Policies
     presence: Presence
     schedulers: Schedulers
 
@@ -63,7 +70,7 @@ class OpenTag(Command):
         description="values that differ from the defaults: search::policy shows their names",
         examples=[{"keep_rule": "confirmed"}],
     )
-    base_commit: Sha | None = Field(None, description="default: HEAD of the workers' repository")
+    base_commit: CommitHash | None = Field(None, description="default: HEAD of the workers' repository")
     evaluator: RepositoryPath = Field(
         "prepare.py",
         description="the file that measures the metric: an experiment that changes it is invalid",
@@ -129,19 +136,20 @@ class OpenedTag(Response):
 async def setup(
     request: OpenTag, call: Call, stores: Stores, children: Children, settings: Settings
 ) -> OpenedTag:
-    """Open a tag; one that exists already is a conflict that shows what is there."""
+    """Open a tag; one that exists already is a conflict that shows what is there, and what of this was ignored."""
     check_may_command(call.caller, request.evaluator_command)
     lab_s = first_policy(settings.near_miss_threshold, settings.max_consecutive_crashes)
     policy = lab_s.changed(request.policy)
     check_may_lengthen(call.caller, policy)
-    check_source(policy, request.metric.direction)
+    direction = request.metric.direction or direction_of(request.metric.name)
+    check_source(policy, direction)
     await stores.schedulers.check(policy)
     tag = Tag(
         name=request.tag,
         branch=request.branch or f"autoresearch/{request.tag}",
         created_at=0.0,
         metric=request.metric.name,
-        direction=request.metric.direction,
+        direction=direction,
         target=request.metric.target,
         base_commit=request.base_commit or await stores.presence.repository_head(),
         evaluator=request.evaluator,
@@ -155,7 +163,7 @@ async def setup(
         )
     created = await stores.tags.create(tag, FIRST, policy)
     if created is None:
-        raise await _taken(request.tag, stores.tags)
+        raise await _taken(request, tag, policy, stores)
     return OpenedTag(
         tag=_summary(created, None),
         branch=tag.branch,
@@ -180,13 +188,67 @@ async def _missing(base: str | None, children: Children, clone: Path | None) -> 
     )
 
 
-async def _taken(name: str, tags: Tags) -> Conflict:
-    found = await tags.existing(name)
+async def _taken(request: OpenTag, sent: Tag, policy: Policy, stores: Stores) -> Conflict:
+    found = await stores.tags.existing(request.tag)
+    if found is None:
+        return Conflict(f"the tag {request.tag!r} was removed meanwhile", hint="send the same again")
+    its_policy, _ = await stores.policies.get(request.tag)
+    ignored = _ignored(request, sent, found[0]) | _ignored_of(policy, its_policy, request.policy)
+    detail = f"the tag {request.tag!r} exists already"
+    if ignored:
+        told = ", ".join(
+            f"{name} {pair['sent']!r} (it has {pair['has']!r})" for name, pair in ignored.items()
+        )
+        detail += f"; of this request was ignored: {told}"
     return Conflict(
-        f"the tag {name!r} exists already",
-        hint="go on with it (POST /api/report/brief shows where it stands) or choose another name",
-        fields={"existing": _summary(*found).model_dump() if found else None},
+        detail,
+        hint="go on with it (POST /api/report/brief shows where it stands) or choose another name"
+        + ("; an operator changes its policy (POST /api/search/set-policy)" if request.policy else ""),
+        fields={"existing": _summary(*found).model_dump(), "ignored": ignored},
     )
+
+
+Ignored = dict[str, dict[str, object]]
+"""By the names of fields: what was sent, and what the tag has."""
+
+
+def _ignored(request: OpenTag, sent: Tag, has: Tag) -> Ignored:
+    """The fields that the request named and the tag has otherwise."""
+    named = request.model_fields_set - {"metric", "policy"}
+    pairs = {
+        name: (getattr(sent, name), getattr(has, name)) for name in sorted(named & Tag.model_fields.keys())
+    }
+    if "metric" in request.model_fields_set:
+        pairs["metric.name"] = (sent.metric, has.metric)
+        pairs["metric.direction"] = (sent.direction, has.direction)
+        if request.metric.target is not None:
+            pairs["metric.target"] = (sent.target, has.target)
+    return {name: {"sent": one, "has": other} for name, (one, other) in pairs.items() if one != other}
+
+
+def _ignored_of(sent: Policy, has: Policy, named: dict[str, Any]) -> Ignored:
+    """The policy values that the request named and the tag has otherwise."""
+    one, other = sent.model_dump(mode="json"), has.model_dump(mode="json")
+    return {
+        f"policy.{name}": {"sent": value, "has": _at(other, name)}
+        for name in _paths(nested(own_names(named)))
+        if (value := _at(one, name)) != _at(other, name)
+    }
+
+
+def _paths(values: dict[str, Any], prefix: str = "") -> list[str]:
+    """The dotted names of nested values."""
+    return [
+        path
+        for name, value in values.items()
+        for path in (_paths(value, f"{prefix}{name}.") if isinstance(value, dict) else [f"{prefix}{name}"])
+    ]
+
+
+def _at(values: object, path: str) -> object:
+    for name in path.split("."):
+        values = values.get(name) if isinstance(values, dict) else None
+    return values
 
 
 def _summary(tag: Tag, best: Best | None) -> TagSummary:

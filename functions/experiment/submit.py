@@ -8,7 +8,7 @@ from pydantic import Field
 
 from functions.children import Children
 from functions.contract import MIB, Call, Response, function
-from functions.experiment._clone import check_applies
+from functions.experiment._clone import Code, check_trainable
 from functions.experiment._ideas import NewIdea
 from functions.experiment._parents import hint_of, with_found_parent
 from functions.rules.baselines import is_base_code, owes_baseline
@@ -20,6 +20,7 @@ from functions.views.hints import Queue, alive, next_step, open_step
 from state.decisions import RETEST_PRIORITY
 from state.entries import Entered, WaitQueue
 from state.experiments import Experiments
+from state.ids import CommitHash
 from state.records import Experiment, Status
 from state.settings import Settings
 
@@ -27,6 +28,7 @@ from state.settings import Settings
 class Submit(NewIdea):
     """An idea that a worker is to train."""
 
+    commit_sha: CommitHash = Field(description="the hash of the commit that holds the change")
     priority: int = Field(0, ge=0, le=7, description="higher first")
     timeout_s: Annotated[float, Field(gt=0, le=7 * 86400)] | None = Field(
         None, description=TIMEOUT, examples=[660]
@@ -73,7 +75,8 @@ async def submit(
             ends = ends_after_s(facts.tag, first.timeout_s or longest_s(facts.policy), held_s)
             return submitted(first, first.status, first.attempt, queue, ends, step, hint_of(moved, facts.tag))
         tag = facts.tag
-        await check_applies(settings.clone, children, idea.commit_sha, tag.base_commit, patch)
+        code = Code(idea.commit_sha, tag.base_commit, patch, idea.config_delta or {})
+        await check_trainable(settings.clone, children, code)
         if is_baseline := owes_baseline(tag, facts.policy):
             is_baseline = request.gpu_id is None and is_base_code(
                 tag, idea.commit_sha, idea.config_delta, is_unpatched=not patch

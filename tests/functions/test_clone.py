@@ -1,4 +1,4 @@
-"""A patch that does not apply to its tag's base commit is refused before a run waits for it."""
+"""Code that no worker could train is refused before a run waits for it."""
 
 from __future__ import annotations
 
@@ -96,3 +96,55 @@ async def test_a_clone_that_cannot_tell_says_nothing_of_a_base_commit(
     with_clone = settings.model_copy(update={"clone": tmp_path / "none"})
     async with opened("web", with_clone) as process, http_client(process) as http:
         assert (await open_tag(http, base_commit=ELSEWHERE))["hint"] is None
+
+
+@pytest.mark.parametrize("name", ["HEAD", "main", "v1.0", "123", "abc123", "0" * 41, "mar11-base"])
+async def test_a_name_in_the_place_of_a_commit_s_hash_is_refused(
+    client: httpx.AsyncClient, name: str
+) -> None:
+    submitted = await refused(client, 422, "/api/experiment/submit", **idea(commit_sha=name))
+    opened_on = await refused(client, 422, "/api/experiment/setup", tag="t", base_commit=name)
+
+    assert [e["field"] for e in submitted["errors"]] == ["commit_sha"]
+    assert [e["field"] for e in opened_on["errors"]] == ["base_commit"]
+    assert "git rev-parse HEAD" in submitted["detail"]
+    assert (await told(client, "/api/experiment/history", tag="mar11"))["total"] == 0
+
+
+async def test_constants_that_the_script_does_not_have_are_refused_at_submit(
+    client: httpx.AsyncClient, repo: Repository
+) -> None:
+    commit, patch = deeper(repo)
+    before = repo.state()
+
+    for code in ({"commit_sha": commit}, {"commit_sha": ELSEWHERE, "diff": patch}):
+        wrong = await refused(
+            client, 422, "/api/experiment/submit", **idea(**code, config_delta={"WIDTH": 3})
+        )
+        await told(client, "/api/experiment/submit", **idea(**code, config_delta={"DEPTH": 12}))
+
+        assert "constant 'WIDTH' is not a top-level name of the script; available: DEPTH" in wrong["detail"]
+
+    assert (await told(client, "/api/experiment/history", tag="mar11"))["total"] == 2
+    assert repo.state() == before
+
+
+async def test_constants_of_code_without_a_script_are_refused_at_submit(
+    client: httpx.AsyncClient, repo: Repository
+) -> None:
+    (repo.path / "train.py").unlink()
+    commit = repo.commit({"main.py": "DEPTH = 9\n"})
+
+    wrong = await refused(
+        client, 422, "/api/experiment/submit", **idea(commit_sha=commit, config_delta={"DEPTH": 3})
+    )
+
+    assert "'train.py' is not a file of this code" in wrong["detail"]
+
+
+async def test_constants_of_a_script_that_does_not_parse_are_left_to_the_worker(
+    client: httpx.AsyncClient, repo: Repository
+) -> None:
+    commit = repo.commit({"train.py": "match = DEPTH :=\n"})
+
+    await told(client, "/api/experiment/submit", **idea(commit_sha=commit, config_delta={"DEPTH": 3}))
