@@ -1,15 +1,21 @@
-"""Reads a results.tsv as agents really write them: every line becomes a row, or is skipped with a reason."""
+"""Reads the logs of results that agents keep: every line becomes a row, or is skipped with a reason.
+
+They are tables with tabs, commas, semicolons or bars between the cells, or JSON, one object a line or in a list.
+"""
 
 from __future__ import annotations
 
 import codecs
+import csv
+import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal
 
+from functions.rules.directions import is_known
 from functions.rules.keeps.verdict import LARGEST
 from state.errors import Invalid
 
@@ -33,24 +39,6 @@ CONFIG = (
     *("params_hash", "code_hash", "diff_hash", "patch_hash", "tree_hash"),
 )
 """Columns that tell one configuration from another: they are part of a run's code."""
-HIGHER = frozenset(
-    (
-        *("acc", "accuracy", "ap", "auc", "auroc", "bleu", "dice", "elo", "em", "f1", "iou", "map", "miou"),
-        *("precision", "psnr", "r2", "recall", "return", "reward", "rouge", "score", "ssim", "success"),
-        *("top1", "top5", "win", "winrate"),
-    )
-)
-"""Words in the names of metrics that rise as models get better, unless one of LOWER stands beside them."""
-LOWER = frozenset(
-    (
-        *("bpb", "bpc", "ce", "cost", "err", "error", "loss", "mae", "mse", "nll", "perplexity", "ppl"),
-        *("regret", "rmse", "wer"),
-    )
-)
-
-NAMELESS = frozenset({"metric", "result", "val", "value"})
-"""Words that tell nothing of a metric."""
-
 WORDS: dict[Outcome, tuple[str, ...]] = {
     "keep": ("keep", "kept", "keep_commit", "accept", "accepted", "baseline", "best", "improved", "merged"),
     "discard": (
@@ -67,6 +55,59 @@ WORDS: dict[Outcome, tuple[str, ...]] = {
     ),
 }
 OUTCOMES: dict[str, Outcome] = {word: outcome for outcome, words in WORDS.items() for word in words}
+SEPARATORS = ("\t", ",", ";", "|")
+NO_VALUES = frozenset(
+    (
+        *(
+            "attempt",
+            "batch",
+            "best",
+            "budget",
+            "date",
+            "delta",
+            "depth",
+            "diff",
+            "duration",
+            "epoch",
+            "epochs",
+            "gpu",
+        ),
+        *(
+            "hours",
+            "id",
+            "iter",
+            "iteration",
+            "lines",
+            "lr",
+            "mem",
+            "memory",
+            "minutes",
+            "n",
+            "no",
+            "number",
+            "params",
+        ),
+        *(
+            "previous",
+            "rank",
+            "round",
+            "run",
+            "sec",
+            "secs",
+            "seconds",
+            "seed",
+            "size",
+            "std",
+            "step",
+            "steps",
+            "time",
+        ),
+        *("timestamp", "tokens", "trial", "vram", "train", "training", "#", "index", "experiment", "exp"),
+    )
+)
+"""Words in the names of columns that hold other numbers than a run's result."""
+_DEEPEST = 4
+"""Objects within objects whose numbers are columns."""
 MOST_SHOWN = 1000
 """Characters of a message that quotes a file."""
 NOTHING = frozenset({"", "-", "--", "n/a", "na", "none", "null", "?", "nan", "inf", "-inf", "+inf"})
@@ -126,68 +167,218 @@ class ResultsLog:
         return min((row.step for row in self.rows if row.step is not None), default=None)
 
 
+@dataclass(frozen=True)
+class _Line:
+    """A line of a log; in quotes it may go on over several."""
+
+    number: int
+    text: str
+    cells: list[str]
+    fault: str | None = None
+    """Why it can be no row."""
+
+
+@dataclass(frozen=True)
+class _Table:
+    names: Sequence[str]
+    """Of the columns."""
+    lines: list[_Line]
+    start: int = 0
+    """The number of the line that names the columns; 0 without one."""
+    separator: str = "\t"
+
+
 def read_log(raw: bytes, metric: str | None = None) -> ResultsLog:
-    """The runs of a results.tsv; `metric` names the column of values where it has an unusual name, or no verdicts.
+    """The runs of a log; `metric` names the column of values where its name does not tell, or there are no verdicts.
 
     Raises:
-        Invalid: no columns of values and statuses can be found, or not the named one.
+        Invalid: no columns of values and statuses can be found, or not the named one, or several may hold the values.
     """
-    lines = _lines(decoded(raw))
-    found = _header_line(lines, metric)
-    if found is None and metric is None and any(_is_published(line) for line in lines):
-        header, start = _Header(PUBLISHED, None), 0
-    elif found is None:
-        raise _no_header(lines, metric)
-    else:
-        header, start = _Header(_names(lines[found]), metric), found + 1
-    log = ResultsLog(header.metric, header.has_verdicts(lines[start:]))
+    text = decoded(raw)
+    table = _json_table(text) or _table(text, metric)
+    if _place(table.names, [metric] if metric else COLUMNS["status"]) is None:
+        raise _no_header([table.names], metric)
+    rows = [line for line in table.lines if line.number > table.start and line.cells and line.fault is None]
+    header = _Header(table, metric or _value_column(table.names, rows))
+    log = ResultsLog(header.metric, header.has_verdicts(rows))
     first_seen: dict[str, int] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or number == start:
+    for line in table.lines:
+        if not line.text.strip() or line.number == table.start:
             continue
-        if number < start:
-            log.skipped.append(Remark(number, "it stands above the header", line))
-        elif line.startswith("#"):
-            log.skipped.append(Remark(number, "it is a title or a comment", line))
-        elif start and _names(line) == header.names:
-            log.skipped.append(Remark(number, "it is the header again", line))
-        elif line in first_seen and header.names_its_run(line):
-            log.skipped.append(Remark(number, f"it is line {first_seen[line]} again", line))
+        if reason := _no_row(line, table.start, header, first_seen):
+            log.skipped.append(Remark(line.number, reason, line.text))
         else:
-            first_seen[line] = number
-            _read_row(header, number, line, log)
+            first_seen[line.text] = line.number
+            _read_row(header, line, log)
     return log
 
 
-def may_be_higher(metric: str) -> bool:
-    """Whether higher may be better, as far as a metric's name tells: it sounds like an accuracy, or says nothing."""
-    words = set(re.split(r"[^a-z0-9]+", _name(metric)))
-    return bool(words & HIGHER or words <= NAMELESS) and not words & LOWER
+def _no_row(line: _Line, start: int, header: _Header, first_seen: Mapping[str, int]) -> str | None:
+    """Why a line is no row of the log."""
+    if line.number < start:
+        return "it stands above the header"
+    if line.fault is not None:
+        return line.fault
+    if line.text.startswith("#"):
+        return "it is a title or a comment"
+    if start and _names(line.cells) == header.names:
+        return "it is the header again"
+    if line.text in first_seen and header.names_its_run(line.cells):
+        return f"it is line {first_seen[line.text]} again"
+    return None
 
 
-def _lines(text: str) -> list[str]:
+def _table(text: str, metric: str | None) -> _Table:
+    """A table by its separator: the first with which a line names its columns.
+
+    Raises:
+        Invalid: none does.
+    """
+    tables = {separator: _lines(text, separator) for separator in SEPARATORS if separator in text}
+    for separator, lines in tables.items():
+        found = _header_line(lines, metric)
+        if found is not None:
+            return _Table(_names(found.cells), lines, found.number, separator)
+    lines = tables.get("\t", [])
+    if metric is None and any(_is_published(line.cells) for line in lines):
+        return _Table(PUBLISHED, lines)
+    raise _no_header([line.cells for lines in tables.values() for line in lines], metric)
+
+
+def _lines(text: str, separator: str) -> list[_Line]:
     """The lines of a text, which end in LF, in CR LF, or all in CR."""
-    if "\n" not in text:
-        return text.split("\r")
-    return [line.removesuffix("\r") for line in text.split("\n")]
+    plain = text.split("\n") if "\n" in text else text.split("\r")
+    plain = [line.removesuffix("\r") for line in plain]
+    if separator == "\t":
+        return [_Line(number, line, line.split("\t")) for number, line in enumerate(plain, start=1)]
+    if separator == "|":
+        return [_bar_line(number, line) for number, line in enumerate(plain, start=1)]
+    return _quoted_lines(plain, separator)
 
 
-def _header_line(lines: Sequence[str], metric: str | None) -> int | None:
-    """Where the columns are named. Without a column of statuses only the caller can tell that a line does that."""
-    ones = [n for n, line in enumerate(lines) if _Header.is_one(_cells(line), metric)]
-    if not ones and metric is not None:
-        ones = [n for n, line in enumerate(lines) if _place(_names(line), [metric]) is not None]
-    return ones[0] if ones else None
+def _bar_line(number: int, text: str) -> _Line:
+    cells = [cell.strip().strip("`*") for cell in text.strip().strip("|").split("|")]
+    is_rule = all(re.fullmatch(":?-+:?", cell) for cell in cells)
+    return _Line(number, text, cells, "it is a rule of the table" if is_rule else None)
 
 
-def _no_header(lines: Sequence[str], metric: str | None) -> Invalid:
+def _quoted_lines(plain: Sequence[str], separator: str) -> list[_Line]:
+    found: list[_Line] = []
+    begin = 0
+    reader = csv.reader((f"{line}\n" for line in plain), delimiter=separator, skipinitialspace=True)
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return found
+        except csv.Error:  # a cell that is longer than the reader takes
+            cells = []
+        text = "\n".join(plain[begin : reader.line_num])
+        fault = None if cells or not text.strip() else "it cannot be read as a row"
+        found.append(_Line(begin + 1, text, cells, fault))
+        begin = reader.line_num
+
+
+def _json_table(text: str) -> _Table | None:
+    """A list of objects, or one a line; None for anything else."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    whole = _loaded(text)
+    if isinstance(whole, list):
+        given = [(number, json.dumps(item), item) for number, item in enumerate(whole, start=1)]
+    else:
+        given = [(number, line, _loaded(line)) for number, line in enumerate(text.splitlines(), start=1)]
+    objects = {number: _flat(item) for number, _, item in given if isinstance(item, dict)}
+    if not objects:
+        return None
+    names = list(dict.fromkeys(name for item in objects.values() for name in item))
+    lines = [
+        _Line(number, line, [objects[number].get(name, "") for name in names])
+        if number in objects
+        else _Line(number, line, [], "it is no JSON object")
+        for number, line, _ in given
+    ]
+    return _Table(names, lines)
+
+
+def _loaded(text: str) -> object:
+    try:
+        found: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found
+
+
+def _flat(item: Mapping[str, object], depth: int = 0) -> dict[str, str]:
+    """The cells of an object; those of an object in it go by their own names, where these are free."""
+    cells: dict[str, str] = {}
+    for name, value in item.items():
+        if isinstance(value, dict) and depth < _DEEPEST:
+            cells |= {
+                inner: cell for inner, cell in _flat(value, depth + 1).items() if _name(inner) not in cells
+            }
+        else:
+            cells[_name(name)] = (
+                "" if value is None else value if isinstance(value, str) else json.dumps(value)
+            )
+    return cells
+
+
+def _header_line(lines: Sequence[_Line], metric: str | None) -> _Line | None:
+    """The line that names the columns. Without a column of statuses only the caller can tell that it does."""
+    named = [(line, names) for line in lines if len(names := _names(line.cells)) > 1]
+    if metric is not None:
+        named = [(line, names) for line, names in named if _place(names, [metric]) is not None]
+    with_status = [line for line, names in named if _place(names, COLUMNS["status"]) is not None]
+    with_status = [line for line in with_status if not any(map(_is_number, line.cells))]
+    if with_status or metric is None:
+        return with_status[0] if with_status else None
+    return named[0][0] if named else None
+
+
+def _value_column(names: Sequence[str], rows: Sequence[_Line]) -> str:
+    """The column that holds the values, as far as its name and its cells tell.
+
+    Raises:
+        Invalid: none does, or several do.
+    """
+    if published := [name for name in BITS_PER_BYTE if name in names]:
+        return published[0]
+    others = {name for what, known in COLUMNS.items() if what != "value" for name in known}
+    free = [
+        name for name in dict.fromkeys(names) if name not in others and not set(name.split("_")) & NO_VALUES
+    ]
+    known = [name for name in free if name in COLUMNS["value"] or is_known(name)]
+    places = {name: names.index(name) for name in free}
+    numeric = [
+        name
+        for name in known or free
+        if any(
+            number_in(line.cells[places[name]]) is not None for line in rows if len(line.cells) > places[name]
+        )
+    ]
+    found = (numeric if known else [name for name in numeric if name not in CONFIG]) or known
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise Invalid(
+            f"several columns may hold the values: {', '.join(found)}"[:MOST_SHOWN],
+            hint="name the one that the statuses follow with --metric",
+        )
+    raise _no_header([names], None)
+
+
+def _no_header(lines: Sequence[Sequence[str]], metric: str | None) -> Invalid:
     """Says which columns there are, as far as the first line that has several is a header."""
-    columns = next((_names(line) for line in lines if "\t" in line and not line.startswith("#")), None)
+    columns = next(
+        (_names(cells) for cells in lines if len(cells) > 1 and not cells[0].startswith("#")), None
+    )
     message = f"no line names a column of {metric or 'values'} and one of statuses"
     if columns is None:
         return Invalid(
             message,
-            hint="a header like 'commit val_bpb memory_gb status description', separated by tabs, is looked for",
+            hint="a header like 'commit val_bpb memory_gb status description' is looked for, separated by tabs,"
+            " commas, semicolons or bars, or JSON with such names",
         )
     return Invalid(
         f"{message}: its columns are {', '.join(columns)}"[:MOST_SHOWN],
@@ -208,31 +399,30 @@ def decoded(raw: bytes) -> str:
 class _Header:
     """Which column holds what."""
 
-    def __init__(self, names: Sequence[str], metric: str | None) -> None:
-        self.names = tuple(names)
+    def __init__(self, table: _Table, metric: str) -> None:
+        self.names = tuple(table.names)
+        self._separator = table.separator
         self.places = {
             what: place
             for what, known in COLUMNS.items()
-            if (place := _place(self.names, (metric,) if what == "value" and metric else known)) is not None
+            if (place := _place(self.names, (metric,) if what == "value" else known)) is not None
         }
         self.metric = self.names[self.places["value"]]
 
-    @staticmethod
-    def is_one(cells: Sequence[str], metric: str | None) -> bool:
-        names = [_name(cell) for cell in cells]
-        values = (metric,) if metric else COLUMNS["value"]
-        return _place(names, values) is not None and _place(names, COLUMNS["status"]) is not None
-
-    def aligned(self, cells: list[str]) -> list[str] | None:
+    def aligned(self, cells: Sequence[str]) -> list[str] | None:
         """As many cells as columns; None where the row ends before its status."""
         surplus = len(cells) - len(self.names)
         if surplus > 0 and "description" in self.places:
-            # Only free text can hold tabs.
+            # Only free text can hold separators.
             at = self.places["description"]
-            return [*cells[:at], "\t".join(cells[at : at + surplus + 1]), *cells[at + surplus + 1 :]]
+            return [
+                *cells[:at],
+                self._separator.join(cells[at : at + surplus + 1]),
+                *cells[at + surplus + 1 :],
+            ]
         if len(cells) <= max(self.places.get("status", 0), self.places["value"]):
             return None
-        return (cells + [""] * -surplus) if surplus < 0 else cells
+        return [*cells, *[""] * -surplus]
 
     def cell(self, cells: Sequence[str], what: str) -> str:
         place = self.places.get(what)
@@ -243,46 +433,47 @@ class _Header:
         found = [cells[n].strip() for n, name in enumerate(self.names) if name in CONFIG]
         return " ".join(found) if any(cell.lower() not in NOTHING for cell in found) else None
 
-    def has_verdicts(self, lines: Iterable[str]) -> bool:
+    def has_verdicts(self, rows: Iterable[_Line]) -> bool:
         """Whether a row was kept or discarded, or all are crashes and baselines."""
         if "status" not in self.places:
             return False
-        said = [self.cell(cells, "status") for line in lines if (cells := self.aligned(_cells(line)))]
+        said = [self.cell(cells, "status") for row in rows if (cells := self.aligned(row.cells))]
         words = {_name(word) for word in said if word}
         outcomes = {OUTCOMES.get(word) for word in words - {"baseline"}}
         return bool(outcomes & {"keep", "discard"}) or outcomes <= {"crash"}
 
-    def names_its_run(self, line: str) -> bool:
-        """Whether two such lines are the same run: they say of which code, not only what came of it."""
-        cells = self.aligned(_cells(line))
+    def names_its_run(self, found: Sequence[str]) -> bool:
+        """Whether two lines with these cells are the same run: they say of which code, not only what came of it."""
+        cells = self.aligned(found)
         return cells is not None and bool(
             self.cell(cells, "commit") or self.cell(cells, "description") or self.config(cells)
         )
 
 
-def _read_row(header: _Header, number: int, line: str, log: ResultsLog) -> None:
-    cells = header.aligned(_cells(line))
+def _read_row(header: _Header, line: _Line, log: ResultsLog) -> None:
+    number, text = line.number, line.text
+    cells = header.aligned(line.cells)
     if cells is None:
-        log.skipped.append(Remark(number, "it ends before its value and status", line))
+        log.skipped.append(Remark(number, "it ends before its value and status", text))
         return
     said = header.cell(cells, "status")
     if not said and "status" in header.places:
-        log.skipped.append(Remark(number, "it has no status", line))
+        log.skipped.append(Remark(number, "it has no status", text))
         return
     outcome = OUTCOMES.get(_name(said)) if said else "none"
     if outcome is None or (outcome == "none" and log.has_verdicts):
         read = "read as discard" if log.has_verdicts else "it counts as a run without a verdict"
-        log.notes.append(Remark(number, f"{said!r} is neither keep, discard nor crash: {read}", line))
+        log.notes.append(Remark(number, f"{said!r} is neither keep, discard nor crash: {read}", text))
         outcome = "discard"
     if not log.has_verdicts and outcome != "crash":
         outcome = "none"
     measured = header.cell(cells, "value")
     value = number_in(measured)
     if value is None and measured.lower() not in NOTHING and not _is_number(measured):
-        log.notes.append(Remark(number, f"{measured!r} is no number: read as no value", line))
+        log.notes.append(Remark(number, f"{measured!r} is no number: read as no value", text))
     if len(cells) > len(header.names):
         beyond = len(cells) - len(header.names)
-        log.notes.append(Remark(number, f"{beyond} more cells than columns: left out", line))
+        log.notes.append(Remark(number, f"{beyond} more cells than columns: left out", text))
     commit = header.cell(cells, "commit")
     log.rows.append(
         Row(
@@ -326,9 +517,8 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _is_published(line: str) -> bool:
+def _is_published(cells: Sequence[str]) -> bool:
     """Whether this is a row of a log that has the usual columns and no header."""
-    cells = _cells(line)
     return len(cells) >= len(PUBLISHED) - 1 and _is_number(cells[1]) and _name(cells[3]) in OUTCOMES
 
 
@@ -337,12 +527,8 @@ def _place(names: Sequence[str], known: Sequence[str | None]) -> int | None:
     return next((names.index(name) for name in wanted if name in names), None)
 
 
-def _names(line: str) -> tuple[str, ...]:
-    return tuple(_name(cell) for cell in _cells(line))
-
-
-def _cells(line: str) -> list[str]:
-    return line.split("\t")
+def _names(cells: Sequence[str]) -> tuple[str, ...]:
+    return tuple(_name(cell) for cell in cells)
 
 
 def _name(cell: str) -> str:

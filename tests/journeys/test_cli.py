@@ -146,7 +146,7 @@ def test_waiting_exits_with_the_outcome(lab: RunningLab) -> None:
     keep = lab.submit("cli", config_delta={"VALUE": 1.0})
     assert wait(keep) == 0
     assert wait(lab.submit("cli", config_delta={"VALUE": 2.0})) == 3
-    assert wait(lab.submit("cli", config_delta={"MISSING": 2.0})) == 4
+    assert wait(lab.submit("cli", config_delta={"VALUE": "none"})) == 4
     running = lab.submit("cli", config_delta={"SECONDS": 600.0})
     assert wait(running, "0.1") == 5
     lab.post("experiment/stop", experiment_id=running)

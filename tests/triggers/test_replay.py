@@ -161,14 +161,13 @@ def test_other_names_of_bits_per_byte_have_their_usual_noise(tmp_path: Path, nam
 
 
 def test_an_unknown_column_of_values_is_asked_for_among_those_there_are(tmp_path: Path) -> None:
-    file = written(tmp_path, "commit\tperplexity_dev\tstatus\n1a2b3c4\t12.5\tkeep\n")
+    file = written(tmp_path, "commit\tin_words\tstatus\n1a2b3c4\tgood\tkeep\n")
 
     refused = run(file).exception
 
     assert isinstance(refused, Invalid)
-    assert "its columns are commit, perplexity_dev, status" in str(refused)
+    assert "its columns are commit, in_words, status" in str(refused)
     assert refused.hint == "name the column of values with --metric"
-    assert document(file, "--metric", "perplexity_dev", "--sigma", "0.1")["runs"] == 1
 
 
 def test_a_log_without_statuses_is_judged_by_its_running_best(tmp_path: Path) -> None:
@@ -184,8 +183,9 @@ def test_a_log_without_statuses_is_judged_by_its_running_best(tmp_path: Path) ->
     assert "It has no verdicts (no statuses)" in run(file, "--metric", "rmse", "--sigma", "0.1").stdout
 
 
-def test_a_metric_that_looks_like_an_accuracy_asks_for_its_direction(tmp_path: Path) -> None:
-    file = written(tmp_path, "commit\tval_acc\tstatus\n1a2b3c4\t0.50\tkeep\n2b3c4d5\t0.90\tkeep\n")
+@pytest.mark.parametrize("metric", ["psnr", "latency_ms", "score_loss"])
+def test_a_metric_whose_name_tells_no_direction_asks_for_it(tmp_path: Path, metric: str) -> None:
+    file = written(tmp_path, f"commit\t{metric}\tstatus\n1a2b3c4\t0.50\tkeep\n2b3c4d5\t0.90\tkeep\n")
 
     refused = run(file, "--sigma", "0.01").exception
 
@@ -193,6 +193,30 @@ def test_a_metric_that_looks_like_an_accuracy_asks_for_its_direction(tmp_path: P
     assert refused.hint == "say --maximize or --minimize"
     assert document(file, "--sigma", "0.01", "--maximize")["claimed"] == pytest.approx(0.4)
     assert document(file, "--sigma", "0.01", "--minimize")["claimed"] == pytest.approx(-0.4)
+
+
+def test_a_metric_s_name_tells_its_direction_and_both_are_said(tmp_path: Path) -> None:
+    file = written(tmp_path, "commit\tval_acc\tstatus\n1a2b3c4\t0.50\tkeep\n2b3c4d5\t0.90\tkeep\n")
+
+    assert document(file, "--sigma", "0.01")["claimed"] == pytest.approx(0.4)
+    assert "Judged by val_acc: a higher value is better." in run(file, "--sigma", "0.01").stdout
+
+
+def test_of_two_columns_that_may_hold_the_values_none_is_taken_silently(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        "commit\tmean_val_auc\tval_loss\tmemory_gb\tstatus\tdescription\n"
+        "abc1234\t0.81\t0.52\t3.1\tkeep\tstart\nabc1235\t0.84\t0.55\t3.2\tkeep\tcosine\n"
+        "abc1236\t0.80\t0.40\t3.1\tdiscard\tlinear\n",
+    )
+
+    refused = run(file, "--sigma", "0.001").exception
+    found = document(file, "--sigma", "0.001", "--metric", "mean_val_auc")
+
+    assert isinstance(refused, Invalid)
+    assert "mean_val_auc, val_loss" in str(refused)
+    assert (found["metric"], found["direction"]) == ("mean_val_auc", "maximize")
+    assert found["claimed"] == pytest.approx(0.03)
 
 
 def test_a_file_whose_lines_end_in_cr_alone_is_read(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -10,12 +11,13 @@ from typing import Any
 
 from functions.contract import CATEGORIES
 from functions.formats.categories import category_of
-from functions.formats.results_log import Remark, Row, may_be_higher, read_log
+from functions.formats.results_log import Remark, Row, read_log
+from functions.rules.directions import direction_of
 from functions.rules.keeps.noise import Noise
 from functions.rules.keeps.replaying import Run, by_running_best, noise_of
 from functions.rules.keeps.verdict import Key, compare
 from functions.rules.search.comparing import Try
-from state.errors import NotFound, Unavailable
+from state.errors import Invalid, NotFound, Unavailable
 from state.records import RETESTED, Direction, End, Status
 from triggers.cli.lab_http import LabHttp
 
@@ -55,7 +57,7 @@ class Recorded:
 
 
 def from_file(file: Path, metric: str | None, direction: Direction | None) -> Recorded:
-    """The runs of a results.tsv.
+    """The runs of a log of results.
 
     Raises:
         Unavailable: it cannot be read.
@@ -68,8 +70,9 @@ def from_file(file: Path, metric: str | None, direction: Direction | None) -> Re
             f"{str(file)!r} cannot be read: {problem.strerror}", hint="name a file that you may read"
         ) from problem
     log = read_log(raw, metric)
-    if direction is None and not may_be_higher(log.metric):
-        direction = "minimize"
+    if direction is None:
+        with contextlib.suppress(Invalid):
+            direction = direction_of(log.metric)
     recorded = Recorded(log.metric, direction, resolution=log.resolution or 0.0)
 
     def told(remark: Remark) -> tuple[str, str, str]:

@@ -46,7 +46,7 @@ VERDICTS: dict[Verdict, str] = {
     type=Number(min=0),
     help="run-to-run standard deviation of the metric [default: measured from repeats of the same code]",
 )
-@click.option("--metric", help="the file's column of values [default: val_bpb, or a similar name]")
+@click.option("--metric", help="the file's column of values [default: the one that its name tells]")
 @click.option(
     "direction",
     "--maximize",
@@ -78,7 +78,9 @@ def command(
     as_json: bool,
     what: str,
 ) -> None:
-    """Judge the runs of a results.tsv, or of a tag of the running lab, again under a keep rule.
+    """Judge the runs of a log, or of a tag of the running lab, again under a keep rule.
+
+    A log is a table (TSV, CSV, Markdown) or JSON, one object a line.
 
     Prints the keeps that lie within noise, the gain that the record claims, and the runs that the rule would have
     kept at once, run again or discarded. Keeps are taken from the record; in a log without verdicts, new code that
@@ -144,6 +146,8 @@ def _show(what: str, rule: str, recorded: Recorded, noise: Noise, source: str, f
         f"{printable(what)}: {len(recorded.runs)} runs with a value, {kept} kept; "
         f"sigma of {printable(recorded.metric)} {noise.sigma:.6g} ({source})"
     )
+    better = "lower" if recorded.direction == "minimize" else "higher"
+    console.print(f"Judged by {printable(recorded.metric)}: a {better} value is better.")
     if recorded.no_verdicts:
         console.print(
             f"It has no verdicts ({printable(recorded.no_verdicts)[:100]}): "

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.formats.results_log import ResultsLog, may_be_higher, number_in, read_log
+from functions.formats.results_log import ResultsLog, number_in, read_log
 from functions.formats.tsv import HEADER, row
 from state.errors import Invalid
 from tests.functions.rules.sample import experiment
@@ -19,6 +20,10 @@ CELLS = st.text(st.characters(exclude_characters="\t\n", exclude_categories=["Cs
 ODD = st.sampled_from(
     ["nan", "0.000000", "-", "0.97", "1e999", "keep", "KEPT", "crash", "tentative", "#", "a1b2c3d"]
 )
+JSONS = st.lists(
+    st.dictionaries(st.sampled_from(["val_bpb", "status", "loss", "a"]), st.none() | st.floats() | st.text())
+    | st.none()
+).map(lambda items: "\n".join(map(json.dumps, items)).encode())
 LINES = st.lists(st.lists(CELLS | ODD, max_size=8).map("\t".join), max_size=12)
 
 
@@ -155,21 +160,118 @@ def test_values_are_known_to_the_finest_digit_that_is_printed() -> None:
     assert read_log(b"val_bpb\tstatus\nnan\tkeep\n").resolution is None
 
 
+AS_OTHERS = {
+    "csv": """commit,val_fbeta,status,description,notes
+abc1234,0.80,keep,start,"t=1.4 r=0.8"
+abc1235,0.83,keep,"wider, deeper","t=1.3"
+abc1236,0.79,discard,no norm,
+abc1237,0.000000,crash,big lr,"nan"
+""",
+    "semicolons": """commit;val_fbeta;status;description
+abc1234;0.80;keep;start
+abc1235;0.83;keep;wider, deeper
+abc1236;0.79;discard;no norm
+abc1237;0.000000;crash;big lr
+""",
+    "markdown": """# Results
+
+| commit | val_fbeta | status | description |
+|---|---:|:---:|---|
+| `abc1234` | 0.80 | **keep** | start |
+| `abc1235` | 0.83 | keep | wider, deeper |
+| `abc1236` | 0.79 | discard | no norm |
+| `abc1237` | 0.000000 | crash | big lr |
+""",
+    "json lines": """{"commit": "abc1234", "val_fbeta": 0.80, "status": "keep", "description": "start"}
+{"commit": "abc1235", "val_fbeta": 0.83, "status": "keep", "description": "wider, deeper"}
+{"commit": "abc1236", "val_fbeta": 0.79, "status": "discard", "description": "no norm"}
+{"commit": "abc1237", "val_fbeta": null, "status": "crash", "description": "big lr"}
+""",
+    "nested json lines": """{"commit": "abc1234", "of": {"val_fbeta": 0.80}, "status": "keep", "description": "start"}
+{"commit": "abc1235", "of": {"val_fbeta": 0.83}, "status": "keep", "description": "wider, deeper"}
+{"commit": "abc1236", "of": {"val_fbeta": 0.79}, "status": "discard", "description": "no norm"}
+{"commit": "abc1237", "of": {}, "status": "crash", "description": "big lr"}
+""",
+    "a json list": """[
+  {"commit": "abc1234", "val_fbeta": 0.80, "status": "keep", "description": "start"},
+  {"commit": "abc1235", "val_fbeta": 0.83, "status": "keep", "description": "wider, deeper"},
+  {"commit": "abc1236", "val_fbeta": 0.79, "status": "discard", "description": "no norm"},
+  {"commit": "abc1237", "val_fbeta": NaN, "status": "crash", "description": "big lr"}
+]
+""",
+}
+
+
+@pytest.mark.parametrize("text", AS_OTHERS.values(), ids=AS_OTHERS)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_log_is_read_in_each_form_that_loops_keep_it_in(text: str, end: str) -> None:
+    log = read_log(text.replace("\n", end).encode())
+
+    assert log.metric == "val_fbeta"
+    assert [(row.commit, row.value, row.outcome, row.description) for row in log.rows] == [
+        ("abc1234", 0.80, "keep", "start"),
+        ("abc1235", 0.83, "keep", "wider, deeper"),
+        ("abc1236", 0.79, "discard", "no norm"),
+        ("abc1237", None, "crash", "big lr"),
+    ]
+    assert {line.reason for line in log.skipped} <= {
+        "it stands above the header",
+        "it is a rule of the table",
+    }
+    assert log.notes == []
+
+
+def test_a_text_in_quotes_may_go_on_over_lines() -> None:
+    log = read_log(b'val_bpb,status,description\n0.9,keep,"one\ntwo"\n0.8,keep,three\n')
+
+    assert [(row.line, row.value, row.description) for row in log.rows] == [
+        (2, 0.9, "one\ntwo"),
+        (4, 0.8, "three"),
+    ]
+
+
+def test_commas_without_quotes_do_not_move_the_columns_after_a_text() -> None:
+    log = read_log(b"val_bpb,description,status\n0.9,wider,deeper,keep\n")
+
+    assert [(row.description, row.outcome) for row in log.rows] == [("wider,deeper", "keep")]
+
+
+def test_a_line_of_json_that_is_no_object_is_skipped_with_a_reason() -> None:
+    log = read_log(b'{"val_bpb": 0.9, "status": "keep"}\nresumed\n{"val_bpb": 0.8, "status": "keep"\n')
+
+    assert [row.value for row in log.rows] == [0.9]
+    assert [(line.line, line.reason) for line in log.skipped] == [
+        (2, "it is no JSON object"),
+        (3, "it is no JSON object"),
+    ]
+
+
 @pytest.mark.parametrize(
-    ("metric", "higher"),
+    ("columns", "taken"),
     [
-        *(("val_acc", True), ("top1", True), ("Test Accuracy (%)", True), ("mean-reward", True)),
-        *(
-            ("val_bpb", False),
-            ("val_loss", False),
-            ("reward_loss", False),
-            ("value", True),
-            ("latency_ms", False),
-        ),
+        ("commit val_bpb val_loss status", "val_bpb"),
+        ("commit train_loss val_loss status", "val_loss"),
+        ("commit best_val_loss val_loss epoch status", "val_loss"),
+        ("commit accuracy memory_gb seconds status", "accuracy"),
+        ("commit fbeta num_steps lr status", "fbeta"),
+        ("commit mean_val_auc val_loss memory_gb status", None),
+        ("commit accuracy f1 status", None),
+        ("commit fbeta psnr status", None),
     ],
 )
-def test_metrics_that_may_be_better_the_higher_they_are(metric: str, higher: bool) -> None:
-    assert may_be_higher(metric) == higher
+def test_the_column_of_values_is_taken_where_one_alone_fits(columns: str, taken: str | None) -> None:
+    names = columns.split()
+    row = ["1a2b3c4", *(f"0.{n}" for n in range(1, len(names) - 1)), "keep"]
+    raw = f"{chr(9).join(names)}\n{chr(9).join(row)}\n".encode()
+
+    if taken is not None:
+        assert read_log(raw).metric == taken
+        return
+    with pytest.raises(Invalid) as refusal:
+        read_log(raw)
+    assert str(refusal.value) == f"several columns may hold the values: {names[1]}, {names[2]}"
+    assert refusal.value.hint == "name the one that the statuses follow with --metric"
+    assert read_log(raw, names[1]).metric == names[1]
 
 
 @pytest.mark.parametrize("raw", [b"", b"\n\n", b"hello", b"commit\tval_bpb\n1a2b3c4\t0.9\n", b"\x00\xff\xfe"])
@@ -213,7 +315,7 @@ def test_every_line_of_a_log_is_a_row_or_skipped_with_a_reason(
     assert {row.line for row in log.rows if row.said == "tentative"} <= {note.line for note in log.notes}
 
 
-@given(st.binary(max_size=200) | LINES.map(lambda lines: "\n".join(lines).encode()))
+@given(st.binary(max_size=200) | JSONS | LINES.map(lambda lines: "\n".join(lines).encode()))
 def test_any_bytes_are_a_log_or_refused(raw: bytes) -> None:
     try:
         log = read_log(raw)
