@@ -41,7 +41,7 @@ class Code:
 
 
 async def check_trainable(clone: Path | None, children: Children, code: Code) -> None:
-    """Refuse a patch that does not apply to the base, where it would be trained, and constants that it does not have.
+    """Refuse a patch that does not apply to the base, and constants that the code does not have.
 
     Nothing is said where that cannot be told here: there is no clone, or it has neither the commit nor the base, or
     its script does not parse.

@@ -136,7 +136,7 @@ class OpenedTag(Response):
 async def setup(
     request: OpenTag, call: Call, stores: Stores, children: Children, settings: Settings
 ) -> OpenedTag:
-    """Open a tag; one that exists already is a conflict that shows what is there, and what of this was ignored."""
+    """Open a tag; one that exists already is a conflict that shows what is there."""
     check_may_command(call.caller, request.evaluator_command)
     lab_s = first_policy(settings.near_miss_threshold, settings.max_consecutive_crashes)
     policy = lab_s.changed(request.policy)

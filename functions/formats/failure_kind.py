@@ -104,7 +104,7 @@ def _statements(text: str) -> Iterator[tuple[str, bool]]:
 
 _TRACEBACK = "Traceback (most recent call last)"
 _FRAME = frozenset(" \t│╭╰|+")
-"""What a line of a traceback begins with that is not the exception itself."""
+"""First characters of the lines of a traceback above the exception."""
 _SURVIVED = re.compile(
     r"Exception ignored in|Exception in thread|Logging error|_run_exitfuncs|exception was never retrieved"
 )
@@ -191,7 +191,7 @@ def _kind_in(line: str) -> FailureKind | None:
 
 
 def _is_not_finite(line: str) -> bool:
-    """Whether it says that a loss, a gradient or the metric is no number, or that the script gave up for that."""
+    """Whether a loss, a gradient or the metric is not finite, or the script gave up for that."""
     if _GIVEN_UP.search(line):
         return True
     is_of_numbers = _NUMERIC.match(line) is not None

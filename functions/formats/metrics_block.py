@@ -1,4 +1,4 @@
-"""What a training log says of a run: named numbers, the lines that speak of an error, the last lines."""
+"""Reads a training log: named numbers, lines that speak of an error, the last lines."""
 
 from __future__ import annotations
 

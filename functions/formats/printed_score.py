@@ -223,7 +223,7 @@ def printed_in(text: str, metric: str) -> Printed:
 
 
 def nearest(printed: Printed, metric: str, log: str) -> str:
-    """What to add to the reason of a run without a score: the lines that come nearest, and the form that is read."""
+    """The end of the reason of a run without a score: the nearest lines, and the form that is read."""
     if printed.near:
         quoted = ", ".join(f"`{line}`" for line in printed.near)
         return f"; nearest: {quoted}, where the number is in doubt: print the metric and one number on a line"

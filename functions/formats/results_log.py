@@ -443,7 +443,7 @@ class _Header:
         return bool(outcomes & {"keep", "discard"}) or outcomes <= {"crash"}
 
     def names_its_run(self, found: Sequence[str]) -> bool:
-        """Whether two lines with these cells are the same run: they say of which code, not only what came of it."""
+        """Whether two lines with these cells are the same run: they name its code, not only its result."""
         cells = self.aligned(found)
         return cells is not None and bool(
             self.cell(cells, "commit") or self.cell(cells, "description") or self.config(cells)

@@ -173,7 +173,7 @@ def _is_other(before: str, value: re.Match[str]) -> bool:
 
 
 def _number(digits: str, behind: str) -> float | None:
-    """The number, a percentage as a share of 1; None where what stands behind it leaves open what it is."""
+    """The number, a percentage as a share of 1; None where the text behind it puts it in doubt."""
     unit = _UNIT.match(behind)
     is_percent = unit is not None and unit[0].strip() == "%"
     if unit is not None:

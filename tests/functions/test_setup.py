@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from functions.rules.directions import direction_of
+from functions.rules.directions import KNOWN, direction_of
 from state.errors import Invalid
 from tests.labs import open_tag, refused
 
@@ -51,6 +52,14 @@ async def test_a_metric_whose_direction_nobody_can_tell_is_refused(
     assert BOTH in over["hint"]
     assert name in over["detail"]
     assert said["tag"]["metric"]["direction"] == "maximize"
+
+
+def test_the_page_lists_the_words_that_tell_a_direction() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "your-problem.md").read_text()
+
+    for direction, words in KNOWN.items():
+        listed = next(line for line in page.splitlines() if line.endswith(f"| `{direction}` |"))
+        assert set(listed.split("|")[1].strip().split(", ")) == words
 
 
 def test_words_that_disagree_are_named() -> None:

@@ -37,7 +37,7 @@ COMMANDS = {
     "call": "call any function of the running lab",
     "token": "manage tokens: issue, enroll, list, rotate, revoke, whoami",
     "dims": "what a swarm may vary: scan a train.py, define, ls",
-    "replay": "judge a results.tsv or a tag again under another keep rule",
+    "replay": "judge a log of results or a tag again under another keep rule",
     "doctor": "check this machine and audit the lab",
     "backup": "write the whole lab to one file, while it runs",
     "restore": "make a lab from a backup",

@@ -1,4 +1,4 @@
-"""The runs that `nightjar replay` judges again: those of a results.tsv, or of a tag of the running lab."""
+"""The runs that `nightjar replay` judges again: those of a log of results, or of a tag of the running lab."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Command:
     log: Path
     timeout_s: float
     metric: str = ""
-    """Whose last value is looked for in all that it prints; empty: none."""
+    """The metric to find in its output; empty: none."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Resource limits by the names that launch.py knows."""
     reach: Reach | None = None

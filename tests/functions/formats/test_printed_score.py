@@ -1,9 +1,10 @@
-"""The score in what a script prints: the block, the forms that loggers and bars give it, and what is no score."""
+"""The score in a script's output: in a block, in the lines of loggers and bars, and what is no score."""
 
 from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -277,6 +278,15 @@ def test_a_line_in_doubt_is_quoted_in_the_reason(line: str) -> None:
 )
 def test_words_before_a_name_may_make_it_another(metric: str, log: str, value: float | None) -> None:
     assert score(log, metric) == value
+
+
+def test_each_form_in_the_documentation_is_read() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "your-problem.md").read_text()
+    lines = page.partition("Each of these says 0.91:\n\n```text\n")[2].partition("\n```")[0].split("\n")
+    in_doubt = page.partition("A line in doubt is not read: ")[2].partition(".\n")[0].split("`")[1:6:2]
+
+    assert [score(line) for line in lines] == [0.91] * 7
+    assert [score(line) for line in in_doubt] == [None] * 3
 
 
 def test_a_logged_nan_is_handed_on_like_a_printed_one() -> None:
