@@ -170,9 +170,10 @@ class TrainingRunner:
                 job.evaluator_command,
                 built.path,
                 _CHILD_PATH,
+                training.reach,
                 self._reach_of_predictors(training.reach),
             ),
-            reach=None,
+            reach=None,  # score.py confines the evaluator
             tick_source="report",
             cwd=stage.files,
             env=stage.env(training.env, built.path),

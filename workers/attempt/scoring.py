@@ -18,6 +18,7 @@ from functions.formats.printed_score import nearest
 from functions.lanes import Failed, Halted, Order, Source, Trained, TrainingJob, TrainingResult, Watcher
 from workers.attempt.child import Ended
 from workers.attempt.git import Unbuildable
+from workers.attempt.isolation import CACHES
 from workers.attempt.reach import Reach
 from workers.attempt.worktree import Checkout, remove_tree, write_base
 
@@ -35,6 +36,8 @@ class Stage:
     files: Path
     """The base commit's files."""
     temporary: Path
+    caches: Path
+    """For the kernels that it compiles: who wrote them could have it run anything."""
     theirs: Path
     """For the predictor's temporary files."""
     log: Path
@@ -45,9 +48,10 @@ class Stage:
         command: str,
         tree: Path,
         child_path: Path,
-        reach: Reach | None,
+        training: Reach | None,
+        predictor: Reach | None,
     ) -> list[str]:
-        """The command line that runs the evaluator alone; `reach` is its predictors'.
+        """The command line that runs the evaluator, by what a training and its predictors may touch.
 
         Raises:
             Unbuildable: the base commit has no such script.
@@ -62,13 +66,23 @@ class Stage:
             "tree": str(tree),
             "path": str(child_path),
             "folder": str(self.theirs),
-            "reach": reach and reach._asdict(),
+            "caches": CACHES,
+            "evaluator": training and self._reach(training)._asdict(),
+            "predictor": predictor and predictor._asdict(),
         }
-        return [python, "-I", str(SCORE), json.dumps(place), str(self.files / script), *arguments]
+        return [python, "-I", "-S", str(SCORE), json.dumps(place), str(self.files / script), *arguments]
+
+    def _reach(self, training: Reach) -> Reach:
+        """What the evaluator may touch: what a training reads, and folders of its own."""
+        writes = [str(folder) for folder in (self.files, self.temporary, self.caches)]
+        return training._replace(
+            writes=writes, reads=[*(training.reads or ()), str(SCORE.parent)], together=None
+        )
 
     def env(self, training: Mapping[str, str], tree: Path) -> dict[str, str]:
-        """The evaluator's whole environment: a training's, without its code's path and temporary files."""
+        """The evaluator's whole environment: a training's, without its code's path, temporary files and caches."""
         own = {_TREE: str(tree), "TMPDIR": str(self.temporary)}
+        own |= {name: str(self.caches / folder) for name, folder in CACHES.items()}
         return {name: value for name, value in training.items() if name != "PYTHONPATH"} | own
 
 
@@ -79,11 +93,11 @@ async def set_stage(repo: Path, job: TrainingJob, built: Checkout) -> Stage:
         Unbuildable: a fault of the clone or the disk.
     """
     folder = built.folder / "scoring"
-    stage = Stage(folder / "files", folder / "tmp", folder / "theirs", folder / "log.txt")
+    stage = Stage(*(folder / name for name in ("files", "tmp", "caches", "theirs", "log.txt")))
     try:
         built.folder.chmod(0o700)  # the training may have taken the right to write there, or made the folder
         remove_tree(folder)
-        for place in (stage.files, stage.temporary, stage.theirs):
+        for place in (stage.files, stage.temporary, stage.caches, stage.theirs):
             place.mkdir(parents=True)
         await write_base(repo, job, stage.files)
     except OSError as error:

@@ -282,12 +282,11 @@ def of_worker():
     assert stamps.kill_all(sys.argv[2], spare=[])
 
 def of_evaluator():
-    place = Path(stamps.__file__).with_name("scoring_path") / "nightjar_evaluator.py"
-    spec = importlib.util.spec_from_file_location("nightjar_evaluator", place)
-    evaluator = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = evaluator
-    spec.loader.exec_module(evaluator)
-    evaluator.end_children(spare=[])
+    place = Path(stamps.__file__).with_name("scoring_path") / "score.py"
+    spec = importlib.util.spec_from_file_location("score", place)
+    score = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(score)
+    assert score.end_children(spare=[])
 
 CHAIN = '''
 import ctypes, os, sys, time

@@ -708,6 +708,73 @@ async def test_the_evaluator_sees_no_path_of_the_experiment_s_code(repo: Reposit
     assert result.metric == 1.25
 
 
+@pytest.mark.parametrize("tier", ["limits", "landlock", "bwrap"])
+async def test_an_evaluator_loads_no_kernel_that_the_training_compiled(
+    repo: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tier: Tier
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # the caches are there by default
+    names = {"TRITON_CACHE_DIR": ".triton", "TORCHINDUCTOR_CACHE_DIR": ".inductor", "CUDA_CACHE_PATH": ".nv"}
+    places = f"""
+    import os
+    places = [os.environ.get(n, os.path.expanduser(f"~/{{d}}")) for n, d in {names}.items()]
+    """
+    evaluator = f"""{places}
+    for place in places:
+        os.makedirs(place, exist_ok=True)
+        assert not os.listdir(place), "it has what the training compiled"
+        open(os.path.join(place, "own"), "w").close()
+    print("val_bpb: 1.5")
+    """
+    repo.base = repo.commit({"prepare.py": textwrap.dedent(evaluator)})
+    training = f"""{places}
+    for place in places:
+        os.makedirs(place, exist_ok=True)
+        open(os.path.join(place, "kernel"), "w").close()
+    """
+
+    result = await scored(repo, script(training=training), tier=needs(tier))
+
+    assert isinstance(result, Trained), result
+    assert result.metric == 1.5
+
+
+@pytest.mark.parametrize("tier", ["landlock", "bwrap"])
+async def test_an_evaluator_reaches_what_a_training_reads_and_its_own_files_alone(
+    repo: Repository, tmp_path: Path, tier: Tier
+) -> None:
+    (tmp_path / "private").write_text("planted")
+    repo.commit({"ignored": "of the project"})
+    evaluator = f"""
+    import os, socket, tempfile
+    reached = []
+    for what, reach in {{
+        "a file": lambda: open({str(tmp_path / "private")!r}).read(),
+        "the project": lambda: open({str(repo.path / "left")!r}, "w"),
+        "the tree": lambda: open(os.environ["NIGHTJAR_TREE"] + "/left", "w"),
+        "the network": lambda: socket.create_connection(("127.0.0.1", 9), 1),
+    }}.items():
+        try:
+            reach()
+            reached.append(what)
+        except ConnectionRefusedError:
+            if {tier!r} == "landlock":
+                reached.append(what)
+        except OSError:
+            pass
+    assert not reached, reached
+    tempfile.TemporaryFile().write(b"it may")
+    open("beside", "w").write("it may")
+    assert open({str(repo.path / "ignored")!r}).read() == "of the project"
+    assert open(os.environ["NIGHTJAR_TREE"] + "/train.py").read()
+    """
+    repo.base = repo.commit({"prepare.py": textwrap.dedent(evaluator) + EVALUATOR})
+
+    result = await scored(repo, script(), tier=needs(tier))
+
+    assert isinstance(result, Trained), result
+    assert result.metric == TRUE_SCORE
+
+
 async def test_a_lost_lease_during_the_scoring_is_halted(repo: Repository) -> None:
     repo.base = repo.commit({"prepare.py": "import time; print('val_bpb: 1.0', flush=True); time.sleep(600)"})
 

@@ -17,21 +17,17 @@ score, and says why.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import marshal
 import math
 import os
 import select
-import shutil
 import signal
+import socket
 import stat
-import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
@@ -42,8 +38,6 @@ BYTES: Mapping[Float, int] = {"f": 4, "d": 8}
 LONGEST_HEAD = 4096
 LONGEST_TAIL = 16 * 1024
 """Bytes of the predictor's output that an error shows."""
-
-_LAUNCH = Path(__file__).parents[1] / "launch.py"
 
 
 class Unscored(Exception):
@@ -76,14 +70,19 @@ class Place:
 
     tree: Path
     """The experiment's files, as its training left them."""
-    path: str
-    """Where its code finds `nightjar_predict`."""
-    folder: Path
-    """For the predictor's temporary files."""
-    reach: Mapping[str, Any] | None
-    """What the predictor may touch beside that, as launch.py is told; None: whatever its user may."""
+    stage: socket.socket
+    """To the process that starts predictors (score.py)."""
+
+    def ask(self, request: Mapping[str, Any], descriptors: Sequence[int] = ()) -> Any:
+        """The one value that score.py answers."""
+        with _asking:
+            socket.send_fds(self.stage, [json.dumps(request).encode()], [*descriptors])
+            answer = self.stage.recv(LONGEST_HEAD)
+        (value,) = json.loads(answer).values()
+        return value
 
 
+_asking = threading.Lock()
 _place: Place | None = None
 
 
@@ -138,56 +137,31 @@ class Predictor:
     def __init__(self, *arguments: str, patience_s: float = 120.0) -> None:
         """`patience_s`: longest time for one question with its answer; the first one includes loading the model."""
         self.arguments, self.patience_s = arguments, patience_s
-        self._questions = self._answers = self._told = -1
+        self._questions = self._answers = -1
 
     def __enter__(self) -> Predictor:
-        where = place()
-        folder = self._folder = tempfile.mkdtemp(dir=where.folder)
-        self._others = set(children())
+        self._stage = place()
         theirs_in, self._questions = os.pipe()
         self._answers, theirs_out = os.pipe()
-        self._told, told_end = os.pipe()
-        reach = marshal.dumps({**where.reach, "writes": [folder]}).hex() if where.reach else ""
-        told_fd = told_end if where.reach and where.reach["bwrap"] else -1
-        launch = (sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()), "", reach, str(told_fd))
-        environment = {name: value for name, value in os.environ.items() if name != "NIGHTJAR_TREE"}
-        environment |= {
-            "PYTHONPATH": where.path,
-            "TMPDIR": folder,
-            # by default in the home, where it may not write
-            "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
-            "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
-            "CUDA_CACHE_PATH": os.path.join(folder, "cuda"),
-            "NIGHTJAR_PREDICT_FDS": f"{theirs_in}:{theirs_out}",
-        }
+        printed, output = os.pipe()
         try:
-            self._process = subprocess.Popen(
-                [*launch, sys.executable, *self.arguments],
-                cwd=where.tree,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=[fd for fd in (theirs_in, theirs_out, told_fd) if fd >= 0],
-            )
+            self._number = self._stage.ask({"start": self.arguments}, (theirs_in, theirs_out, output))
         finally:
-            os.close(told_end)
-            os.close(theirs_in)
-            os.close(theirs_out)
+            for pipe in (theirs_in, theirs_out, output):
+                os.close(pipe)
         os.set_blocking(self._questions, False)
         os.set_blocking(self._answers, False)
-        self._printed = _Tail(self._process)
+        self._printed = _Tail(printed)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for pipe in (self._questions, self._answers, self._told):
+        for pipe in (self._questions, self._answers):
             os.close(pipe)
-        self._process.kill()
-        self._process.wait()
-        end_children(spare=self._others)
+        is_ended = self._stage.ask({"end": self._number})
         sys.stdout.write("\n")  # unconfined it may have begun a line there, which would hide ours
         sys.stdout.flush()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if not is_ended:
+            raise Unscored("the predictor has left a process that cannot be ended")
 
     def __call__(self, question: Any, shape: Sequence[int]) -> memoryview[float]:
         """The answer to one question, of this shape, in 4- or 8-byte floats; numpy reads it as an array.
@@ -269,51 +243,18 @@ class Predictor:
         return f"the predictor ({' '.join(self.arguments)}): {reason}{self._printed.quoted()}"
 
     def _ended(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
-        code = self._process.returncode
+        code = self._stage.ask({"status": self._number})
         if code is None:
             return "its pipe is closed"
-        with contextlib.suppress(ValueError):  # empty, unless it had namespaces of its own
-            code = int(os.read(self._told, 64))
         return f"by signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-
-
-def children() -> list[int]:
-    """Children of this process, orphans that it has adopted included; if there are none, nothing lives below it.
-
-    The kernel's own list: who reads all of /proc can miss a process that forks and ends all the time.
-    """
-    found = list[int]()
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
-            found += map(int, (task / "children").read_text().split())
-    return found
-
-
-def end_children(spare: Container[int], *, patience_s: float = 5.0) -> None:
-    """Kill every process below this one but the `spare` children, so that none can tell a later predictor anything.
-
-    Raises:
-        Unscored: one cannot be ended.
-    """
-    give_up = time.monotonic() + patience_s
-    while left := [pid for pid in children() if pid not in spare]:
-        if time.monotonic() > give_up:
-            raise Unscored("the predictor has left a process that cannot be ended")
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
 
 
 class _Tail:
     """The end of what a predictor prints, read as it comes, so that it never waits for us."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, output: int) -> None:
         self._bytes = bytearray()
-        self._reader = threading.Thread(target=self._read, args=(process,), daemon=True)
+        self._reader = threading.Thread(target=self._read, args=(output,), daemon=True)
         self._reader.start()
 
     def quoted(self) -> str:
@@ -323,12 +264,11 @@ class _Tail:
         lines = [line for line in text.replace("\r", "\n").split("\n") if line.strip()]
         return "".join(f"\n| {line}" for line in lines)
 
-    def _read(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None
-        with process.stdout as output:
-            while data := os.read(output.fileno(), 64 * 1024):
-                self._bytes += data
-                del self._bytes[:-LONGEST_TAIL]
+    def _read(self, output: int) -> None:
+        while data := os.read(output, 64 * 1024):
+            self._bytes += data
+            del self._bytes[:-LONGEST_TAIL]
+        os.close(output)
 
 
 # ---- Checks of answers -------------------------------------------------------------------------------------

@@ -1,30 +1,180 @@
 """Runs a tag's evaluator after a training: no file of the experiment is on its path, and no other process reads it.
 
-    python -I score.py <place, as JSON> <script> <argument>...
+    python -I -S score.py <place, as JSON> <script> <argument>...
+
+This process starts the evaluator, confined, and the predictors that it asks for, each confined in its own way. The
+evaluator cannot start them itself: a confined process makes no namespaces. It has one end of a socket pair, and sends
+requests, each a JSON object in a packet:
+
+    {"start": [argument, ...]}, with three descriptors (questions, answers, output)  ->  {"predictor": number}
+    {"status": number}  ->  {"status": exit status, or null after a second}
+    {"end": number}     ->  {"ended": whether no process of it is left}
 
 It is run by path with the project's Python, and imports only the standard library.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import json
+import marshal
+import os
 import runpy
+import select
+import shutil
+import signal
+import socket
+import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+LONGEST_REQUEST = 64 * 1024
+
+_EVALUATE = "--evaluate"
+_LAUNCH = Path(__file__).parents[1] / "launch.py"
+_BY_SIGNAL = 128
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def main(told: str, script: str, arguments: list[str]) -> int:
+class Confined:
+    """A process that launch.py has confined, or not where it has no reach."""
+
+    def __init__(
+        self, command: Sequence[str], reach: Mapping[str, Any] | None, *, keep: Sequence[int], **how: Any
+    ) -> None:
+        self._told, told_end = os.pipe()
+        self._is_enclosed = bool(reach and reach["bwrap"])
+        told = [told_end] if self._is_enclosed else []
+        packed = marshal.dumps(dict(reach)).hex() if reach else ""
+        launch = (sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()), "", packed, str([*told, -1][0]))
+        self._process = subprocess.Popen(
+            [*launch, *command], stdin=subprocess.DEVNULL, pass_fds=[*keep, *told], **how
+        )
+        self.pid = self._process.pid
+        os.close(told_end)
+
+    def end(self) -> None:
+        """Kill it, and what shares its namespaces."""
+        self._process.kill()
+        self._process.wait()
+
+    def status(self, patience_s: float | None = None) -> int | None:
+        """Its exit status once it has ended, that of a signal is negative; None after the patience."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(patience_s)
+            if not self._is_enclosed:
+                return code
+            with contextlib.suppress(ValueError):  # its first process was killed before it could tell
+                return int(os.read(self._told, 64))
+            return _BY_SIGNAL - code if code > _BY_SIGNAL else code
+        return None
+
+
+class Stage:
+    """An evaluator that runs, and its predictors."""
+
+    def __init__(self, place: Mapping[str, Any], command: Sequence[str]) -> None:
+        self._place = place
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            own = (sys.executable, "-I", __file__, _EVALUATE, place["tree"], str(theirs.fileno()))
+            self._evaluator = Confined([*own, *command], place["evaluator"], keep=[theirs.fileno()])
+        self._predictors: dict[int, tuple[Confined, str]] = {}
+
+    def run(self) -> int:
+        """Answer the evaluator's requests until it has ended; answers its exit status."""
+        ended = os.pidfd_open(self._evaluator.pid)
+        poll = select.poll()
+        for descriptor in (self._ours.fileno(), ended):
+            poll.register(descriptor, select.POLLIN)
+        while True:
+            ready = [descriptor for descriptor, _ in poll.poll()]
+            if ended in ready:
+                return self._evaluator.status() or 0
+            request, descriptors, _, _ = socket.recv_fds(self._ours, LONGEST_REQUEST, 3)
+            if not request:
+                poll.unregister(self._ours.fileno())
+                continue
+            self._ours.send(json.dumps(self._answer(json.loads(request), descriptors)).encode())
+
+    def _answer(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Mapping[str, Any]:
+        if "start" in request:
+            return {"predictor": self._start(request["start"], *descriptors)}
+        if "status" in request:
+            return {"status": self._predictors[request["status"]][0].status(1.0)}
+        predictor, folder = self._predictors.pop(request["end"])
+        predictor.end()
+        others = {self._evaluator.pid, *(other.pid for other, _ in self._predictors.values())}
+        is_empty = end_children(spare=others)
+        shutil.rmtree(folder, ignore_errors=True)
+        return {"ended": is_empty}
+
+    def _start(self, arguments: Sequence[str], questions: int, answers: int, output: int) -> int:
+        folder = tempfile.mkdtemp(dir=self._place["folder"])
+        reach = self._place["predictor"]
+        environment = {name: value for name, value in os.environ.items() if name != "NIGHTJAR_TREE"}
+        environment |= {name: os.path.join(folder, cache) for name, cache in self._place["caches"].items()}
+        environment |= {
+            "PYTHONPATH": self._place["path"],
+            "TMPDIR": folder,
+            "NIGHTJAR_PREDICT_FDS": f"{questions}:{answers}",
+        }
+        try:
+            predictor = Confined(
+                [sys.executable, *arguments],
+                reach and {**reach, "writes": [folder]},
+                keep=[questions, answers],
+                cwd=self._place["tree"],
+                env=environment,
+                stdout=output,
+                stderr=output,
+            )
+        finally:
+            for descriptor in (questions, answers, output):
+                os.close(descriptor)
+        self._predictors[predictor.pid] = predictor, folder
+        return predictor.pid
+
+
+def end_children(spare: Container[int], *, patience_s: float = 5.0) -> bool:
+    """Kill all below this process but the `spare` children, so that none tells a later predictor anything."""
+    give_up = time.monotonic() + patience_s
+    while left := [pid for pid in _children() if pid not in spare]:
+        if time.monotonic() > give_up:
+            return False
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+    return True
+
+
+def _children() -> list[int]:
+    """Children of this process, orphans that it has adopted included; if there are none, nothing lives below it.
+
+    The kernel's own list: who reads all of /proc can miss a process that forks and ends all the time.
+    """
+    found = list[int]()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def evaluate(tree: str, stage: int, script: str, arguments: Sequence[str]) -> int:
     """Run the script as a program; answers the exit status of a run without a score."""
     sys.path[:0] = [str(Path(script).parent), str(Path(__file__).parent)]
     evaluator = importlib.import_module("nightjar_evaluator")
 
-    said = json.loads(told)
-    evaluator.begin(evaluator.Place(Path(said["tree"]), said["path"], Path(said["folder"]), said["reach"]))
+    evaluator.begin(evaluator.Place(Path(tree), socket.socket(fileno=stage)))
     sys.argv = [script, *arguments]
     try:
         runpy.run_path(script, run_name="__main__")
@@ -43,6 +193,17 @@ def guard() -> None:
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-if __name__ == "__main__":
+def main(words: Sequence[str]) -> int:
     guard()
-    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
+    if words[0] == _EVALUATE:
+        return evaluate(words[1], int(words[2]), words[3], words[4:])
+    status = Stage(json.loads(words[0]), words[1:]).run()
+    if status < 0:
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
