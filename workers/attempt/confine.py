@@ -2,10 +2,10 @@
 
 With Landlock (Linux 5.13 and later, no root needed) it and its children touch only the files that they are told, open
 no TCP port (from 6.7 on), and reach no process outside: not by ptrace or /proc, nor by signals and abstract sockets
-(from 6.12 on). Capabilities are given up everywhere. Where nothing is to be left to a later process, a seccomp filter
-(x86-64 and 64-bit ARM) closes the ways past Landlock to tell it something: System V and POSIX queues, shared memory,
-semaphores, keyrings and extended attributes are refused; changes of mode, owner and times report success and do
-nothing. launch.py imports it by path; it imports only the standard library.
+(from 6.12 on). Capabilities are given up everywhere. A seccomp filter (x86-64, 64-bit ARM) closes ways past Landlock to
+a later process. It refuses System V and POSIX queues, System V shared memory and semaphores, and keyrings. Where
+nothing at all is to be left, it refuses extended attributes, too. Changes of mode, owner and times then report success
+and do nothing. launch.py imports it by path; it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ _GPUS = ("nvidia", "dri", "kfd", "dxg")
 """How names of GPUs' devices, or of their folders, begin there."""
 _SHARED_MEMORY = "/dev/shm"
 
-_PR_SET_SECCOMP, _FILTER = 22, 2
+_SET_FILTER, _SPECULATE = 1, 1 << 2
+"""Without the flag, kernels before 5.16 slow down whatever has a filter."""
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 """Instructions of a filter."""
 _KILL, _ERROR, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
@@ -62,24 +63,24 @@ _IO_URING, _NEW_CALLS = 425, (463, 466, 469)
 _CALLS = {
     "x86_64": (
         0xC000003E,
+        317,
         16,
         # chmod .. lchown, utime, utimes, fchownat, futimesat, fchmodat, utimensat, fchmodat2
         (*range(90, 95), 132, 235, 260, 261, 268, 280, 452),
-        # shm*, sem*, msg*, *xattr, semtimedop, mq_*, add_key .. keyctl
-        (
-            *(*range(29, 32), *range(64, 67), *range(68, 72), *range(188, 191), *range(197, 200), 220),
-            *(*range(240, 246), *range(248, 251)),
-        ),
+        (*range(188, 191), *range(197, 200)),  # *xattr
+        # shm*, sem*, shmdt, msg*, semtimedop, mq_*, add_key .. keyctl
+        (*range(29, 32), *range(64, 72), 220, *range(240, 246), *range(248, 251)),
     ),
     "aarch64": (
         0xC00000B7,
+        277,
         29,
         (*range(52, 56), 88, 452),  # fchmod .. fchown, utimensat, fchmodat2
-        # *xattr, mq_*, msg*, sem*, shm*, add_key .. keyctl
-        (*range(5, 8), *range(14, 17), *range(180, 197), *range(217, 220)),
+        (*range(5, 8), *range(14, 17)),  # *xattr
+        (*range(180, 198), *range(217, 220)),  # mq_*, msg*, sem*, shm*, add_key .. keyctl
     ),
 }
-"""By machine: its number, ioctl, calls that do nothing, calls that are refused."""
+"""By machine: its number, seccomp, ioctl; calls on files that do nothing, or are refused; calls that always are."""
 
 
 def confine(reach: Reach) -> None:
@@ -91,8 +92,7 @@ def confine(reach: Reach) -> None:
     if sys.platform.startswith("linux"):
         give_up_rights()
         restrict(reach)
-        if not reach.leaves:
-            leave_no_trace()
+        refuse_calls(leaves=reach.leaves)
 
 
 def give_up_rights() -> None:
@@ -183,19 +183,28 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def leave_no_trace() -> None:
-    """Close what Landlock leaves open to tell a later process something; nothing happens on other machines."""
+def refuse_calls(*, leaves: bool) -> None:
+    """Close what Landlock leaves open to tell a later process something; nothing happens on other machines.
+
+    Where it `leaves` something, it may change what a file system keeps of its files.
+    """
     known = _CALLS.get(os.uname().machine)
     if known is None:
         return
-    architecture, ioctl, idle, refused = known
-    program = b"".join(_filter(architecture, ioctl, idle, (*refused, _IO_URING, *_NEW_CALLS)))
+    architecture, seccomp, ioctl, idle, attributes, refused = known
+    of_files = () if leaves else (*attributes, _IO_URING, *_NEW_CALLS)
+    filtered = _filter(architecture, None if leaves else ioctl, () if leaves else idle, (*refused, *of_files))
+    program = b"".join(filtered)
     text = ctypes.create_string_buffer(program, len(program))
     told = struct.pack("@HP", len(program) // 8, ctypes.addressof(text))
-    ctypes.CDLL(None).prctl(_PR_SET_SECCOMP, _FILTER, told, 0, 0)  # refused by kernels without filters
+    libc = ctypes.CDLL(None)
+    if libc.syscall(seccomp, _SET_FILTER, _SPECULATE, told) != 0:
+        libc.syscall(seccomp, _SET_FILTER, 0, told)  # refused by kernels without filters
 
 
-def _filter(architecture: int, ioctl: int, idle: Iterable[int], refused: Iterable[int]) -> Iterator[bytes]:
+def _filter(
+    architecture: int, ioctl: int | None, idle: Iterable[int], refused: Iterable[int]
+) -> Iterator[bytes]:
     """The instructions of the filter."""
 
     def step(code: int, value: int, otherwise: int = 0) -> bytes:
@@ -212,7 +221,8 @@ def _filter(architecture: int, ioctl: int, idle: Iterable[int], refused: Iterabl
         yield step(_EQUAL, call, 1) + step(_RETURN, _ERROR)
     for call in refused:
         yield step(_EQUAL, call, 1) + refuse
-    yield step(_EQUAL, ioctl, 5) + step(_LOAD, _REQUEST)
-    for request in (_SET_FLAGS, _SET_ATTRIBUTES):
-        yield step(_EQUAL, request, 1) + refuse
+    if ioctl is not None:
+        yield step(_EQUAL, ioctl, 5) + step(_LOAD, _REQUEST)
+        for request in (_SET_FLAGS, _SET_ATTRIBUTES):
+            yield step(_EQUAL, request, 1) + refuse
     yield step(_RETURN, _ALLOW)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import socket
@@ -268,6 +269,41 @@ async def test_what_landlock_does_not_know_stays_open_without_namespaces(
             False,
             "FileNotFoundError",
         )
+
+
+async def test_a_run_leaves_nothing_in_queues_segments_and_keyrings(
+    repo: Repository, tier: Tier, tmp_path: Path
+) -> None:
+    number = uuid.uuid4().int % 2**31
+    system_v = ("libc.shmget({0}, 4096, {1})", "libc.semget({0}, 1, {1})", "libc.msgget({0}, {1})")
+    queue = f'libc.mq_open(b"/nightjar-{number}", {{0}}, 0o600, None)'
+    add_key, keyctl = {"x86_64": (248, 250), "aarch64": (217, 219)}[os.uname().machine]
+    user_keyring, session_keyring, search = -4, -3, 10
+    known = "import ctypes, os; libc = ctypes.CDLL(None, use_errno=True); "
+    failing = "\nif made < 0: raise OSError(ctypes.get_errno(), 'refused')"
+    name = f"b'user', b'nightjar-{number}'"
+    made = [
+        *(call.format(number, 0o1600) for call in system_v),
+        queue.format("os.O_CREAT | os.O_RDWR"),
+        *(f"libc.syscall({add_key}, {name}, b'told', 4, {ring})" for ring in (user_keyring, session_keyring)),
+    ]
+    sought = [
+        *(call.format(number, 0) for call in system_v),
+        queue.format("os.O_RDWR"),
+        *(f"libc.syscall({keyctl}, {search}, {ring}, {name}, 0)" for ring in (user_keyring, session_keyring)),
+    ]
+    try:
+        await tried(repo, tier, *(f"{known}made = {call}{failing}" for call in made))
+
+        following = await tried(repo, tier, *(f"{known}made = {call}{failing}" for call in sought))
+    finally:
+        libc = ctypes.CDLL(None)
+        libc.shmctl(libc.shmget(number, 0, 0), 0, None)
+        libc.semctl(libc.semget(number, 0, 0), 0, 0)
+        libc.msgctl(libc.msgget(number, 0), 0, None)
+        libc.mq_unlink(f"/nightjar-{number}".encode())
+
+    assert not [call for call, told in following.items() if told == "done"]
 
 
 async def test_children_of_a_run_are_confined_too(repo: Repository, tier: Tier, private: Path) -> None:
