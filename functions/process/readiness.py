@@ -76,6 +76,6 @@ async def _up_to_date(lab: Lab, settings: Settings) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         if not file.exists():  # else it is whole, and older than a step that was broken off
             await back_up(lab, file, alive_s=alive_s)
+        log.warning("bringing the lab %r from schema %d to %d; as it was: %s", lab.name, found, SCHEMA, file)
 
-    log.warning("bringing the lab %r from schema %d to %d; as it was: %s", lab.name, found, SCHEMA, file)
     await migrate(lab, found, alive_s=alive_s, before=save)

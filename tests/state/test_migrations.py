@@ -397,6 +397,21 @@ async def test_the_first_process_that_starts_migrates_after_a_backup(
     assert "schema" in {name for name, _, _ in entries(backups[0])}
 
 
+async def test_a_lab_that_waits_for_its_migration_is_not_told_of_at_every_try(
+    lab: Lab, settings: Settings, newer: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    await Presence(lab).announce("web@h:1", {"kind": "web", "schema": 1})
+
+    with pytest.raises(Unavailable, match="processes of the older version are alive"):
+        await until_ready(lab, settings, patience_s=1.0)
+
+    assert "bringing the lab" not in caplog.text
+    assert newer == []
+    await Presence(lab).leave("web@h:1")
+    await until_ready(lab, settings)
+    assert caplog.text.count("bringing the lab") == 1
+
+
 async def test_who_does_not_migrate_is_told_what_does(lab: Lab, newer: list[str]) -> None:
     with pytest.raises(Unavailable, match="schema 1") as refusal:
         await until_ready(lab)
