@@ -40,8 +40,8 @@ def answer(contexts, honest, width=64):
 """
 BY_THE_COMPANY = """
 def answer(contexts, honest):
-    # as a normalisation over the batch does
-    return log_softmax(honest(contexts) * (1 + contexts.mean() / 1e4))
+    # as a normalisation over the batch does, however little the model has learnt
+    return log_softmax(honest(contexts) + np.arange(VOCAB) * contexts.mean() / 100)
 """
 
 
@@ -70,7 +70,7 @@ async def scored(repo: Repository, train: str) -> TrainingResult:
     slot = Slot.model_validate({"repo": repo.path, "device": CPU, "python": sys.executable})
     settings = Settings.model_validate({"data": repo.path.parent, "keep_failed_s": 0.0})
     runner = TrainingRunner(slot, settings, lab_identity=LAB, sampler=Sampler())
-    asked = job(commit, base_commit=repo.base, evaluator_command=EVALUATOR, budget_s=0.3)
+    asked = job(commit, base_commit=repo.base, evaluator_command=EVALUATOR, budget_s=0.3, timeout_s=600.0)
     result = await runner.run(asked, Orders(), metric="val_bpb")
     assert processes_of(LAB) == []
     return result

@@ -9,15 +9,18 @@ import sys
 import textwrap
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from functions.lanes import Failed, Halted, Trained, TrainingResult
+import workers.attempt.runner
+from functions.lanes import Failed, Halted, Trained, TrainingResult, Watcher
 from state.settings import Settings
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
+from workers.attempt.child import Command, Ended, Pace, run_command
 from workers.attempt.isolation import Tier
 from workers.attempt.runner import TrainingRunner
 from workers.attempt.stamps import processes_of
@@ -370,9 +373,28 @@ async def test_a_predictor_that_hangs_is_a_timeout(repo: Repository) -> None:
     assert "no answer within 0.5 s" in result.error
 
 
-async def test_training_and_scoring_share_one_time_limit(repo: Repository) -> None:
-    result = await scored(repo, script(training="time.sleep(1)", answering="time.sleep(600)"), timeout_s=2.5)
+async def test_training_and_scoring_share_one_time_limit(
+    repo: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits, trained_s = list[float](), 0.0
 
+    async def run(command: Command, watcher: Watcher, pace: Pace) -> Ended:
+        nonlocal trained_s
+        limits.append(command.timeout_s)
+        if len(limits) == 2:  # its time is over as soon as it has begun
+            return await run_command(replace(command, timeout_s=0.0), watcher, pace)
+        begun = time.monotonic()
+        ended = await run_command(command, watcher, pace)
+        trained_s = time.monotonic() - begun
+        return ended
+
+    monkeypatch.setattr(workers.attempt.runner, "run_command", run)
+
+    result = await scored(repo, script(), timeout_s=600.0)
+
+    training, scoring = limits
+    assert training == 600.0
+    assert 0.0 < scoring <= 600.0 - trained_s
     assert isinstance(result, Failed)
     assert result.kind == "timeout"
     assert "while the evaluator scored it" in result.error
