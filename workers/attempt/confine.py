@@ -2,10 +2,10 @@
 
 With Landlock (Linux 5.13 and later, no root needed) it and its children touch only the files that they are told, open
 no TCP port (from 6.7 on), and reach no process outside: not by ptrace or /proc, nor by signals and abstract sockets
-(from 6.12 on). Capabilities are given up everywhere. A seccomp filter (x86-64, 64-bit ARM) closes ways past Landlock to
-a later process. It refuses System V and POSIX queues, System V shared memory and semaphores, and keyrings. Where
-nothing at all is to be left, it refuses extended attributes, too. Changes of mode, owner and times then report success
-and do nothing. launch.py imports it by path; it imports only the standard library.
+(from 6.12 on). Capabilities are given up everywhere. A seccomp filter (x86-64, 64-bit ARM) closes ways past Landlock
+to a later process. It refuses System V and POSIX queues, System V shared memory and semaphores, and keyrings. Where
+nothing at all is to be left, it refuses extended attributes, too. Changes of mode, owner and times then report
+success and do nothing. launch.py imports it by path; it imports only the standard library.
 """
 
 from __future__ import annotations
