@@ -464,7 +464,7 @@ WITHOUT_COUNTERPART: Mapping[str, str] = {
 def set_in_vain(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables of other servers that are set and set nothing here, each with what to use instead."""
     aliases = [info.validation_alias for info in Settings.model_fields.values()]
-    known = {name for alias in aliases if isinstance(alias, AliasChoices) for name in alias.choices}
+    known = {str(name) for alias in aliases if isinstance(alias, AliasChoices) for name in alias.choices}
     return {
         name: WITHOUT_COUNTERPART.get(name, "./nightjar config shows every setting")
         for name in sorted(environment)
