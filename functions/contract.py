@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from functions.rules.access import Audience, Caller, allows
+from functions.rules.access import Audience, Caller, CallerRole, allows
 from functions.rules.firings import Calendar, Missed, Overlap, Schedule, Steady, Times
 from state.digests import RequestKey
 from state.ids import Id
-from state.records import Role
 from state.settings import Settings
 from state.token_values import Proof
 
@@ -270,7 +269,7 @@ class Call:
     caller: Caller
     invoker: Invoker
     proof: Proof | None = None
-    """What the caller proved its identity with; None: the lab asks for nothing."""
+    """What the caller proved its identity with; None: it has shown nothing."""
     request_id: str | None = None
     idempotency_key: str | None = None
     traceparent: str | None = None
@@ -296,7 +295,8 @@ class Call:
 
     def scoped(self, given: str) -> str:
         """An idempotency key made this caller's own, so that equal texts of two callers differ."""
-        return given if self.caller.token_id is None else f"{self.caller.name}\n{given}"
+        is_ours = self.caller.token_id is None and self.caller.may_do_all
+        return given if is_ours else f"{self.caller.name}\n{given}"
 
     async def invoke(self, name: str, request: Mapping[str, object]) -> dict[str, Any]:
         """Call another group's function as this caller; returns its response as plain values."""
@@ -327,7 +327,7 @@ class Function(Generic[Rq, Rs]):
     needs: Mapping[str, type]
     """Handler parameters after the request, by name."""
     knows_caller: bool = False
-    """Of a function for anyone: whether it learns who shows a token, or is the local operator of an open lab."""
+    """Of a function for anyone: whether it learns who shows a token, or calls an open lab on its own machine."""
     is_public: bool = False
     """Of a viewer's function: whether anybody may call it, unless the setting `swarm_public_reads` is false."""
     may_be_empty: bool = False
@@ -359,7 +359,7 @@ class Function(Generic[Rq, Rs]):
         """Its trigger of the clock; a function has one at most."""
         return next((t for t in self.triggers if isinstance(t, Every | Cron)), None)
 
-    def allows(self, role: Role) -> bool:
+    def allows(self, role: CallerRole) -> bool:
         """Whether a caller of `role` may call it."""
         return allows(self.roles, role)
 

@@ -158,8 +158,8 @@ def check_role(declared: Function[Any, Any], caller: Caller) -> None:
     """
     if not declared.allows(caller.role):
         raise Forbidden(
-            f"{declared.name} needs the role {' or '.join(declared.roles)}, {caller.name!r} is {caller.role}",
-            hint="ask an operator for a token of that role",
+            f"{declared.name} needs the role {' or '.join(declared.roles)}, and {caller.described}",
+            hint=caller.remedy,
         )
 
 

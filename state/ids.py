@@ -24,7 +24,12 @@ ExperimentId = Annotated[Id, Field(description="the experiment", examples=["mar1
 TraceId = Annotated[Id, Field(description="the trace: a branch of the experiments", examples=["mar11-t3"])]
 SelectionId = Annotated[Id, Field(description="what trace::select answered", examples=["mar11-s12"])]
 
-RESERVED = frozenset({"local", "anyone", "lab", "system", "keeper", "direct", "clock", "nightjar"})
+RESERVED = frozenset(
+    {
+        *("operator", "local", "visitor", "anyone"),
+        *("lab", "system", "keeper", "direct", "clock", "nightjar"),
+    }
+)
 """The lab's own names, in lower case. No token, worker or agent has one in any case."""
 
 

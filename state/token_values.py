@@ -15,6 +15,9 @@ from state.records import Record, Role
 Kind = Literal["access", "enroll"]
 """An enroll token opens nothing but `token::enroll` and `swarm::register`, which make an access token of it."""
 
+KEY_ID = "labsownkey"
+"""Stands in the place of a token's id in the operator's key."""
+
 _NOBODY = "0" * 64
 """Stands where no digest is: nothing that anybody could send has it."""
 STRANGER = {"id": "-", "name": "-", "role": "viewer", "digest": _NOBODY, "issued_by": "-", "created_at": "0"}
@@ -67,6 +70,21 @@ class Proof:
     digest: str
     session: str | None = None
     """Digest of the browser's session."""
+
+    @property
+    def is_key(self) -> bool:
+        """Whether it is the operator's key, not a token."""
+        return self.token_id == KEY_ID
+
+
+@dataclass(frozen=True)
+class Session:
+    """A browser that has signed in: two random secrets, shown this once."""
+
+    name: str
+    """Its cookie."""
+    page: str
+    """What its page sends with each write."""
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,15 @@
 """Tokens: who may call the lab from outside, known to Redis by the SHA-256 of a random secret alone.
 
-A token is `nj_<id>_<secret>`: the id may be seen by everybody, the secret has 256 random bits. Sessions of a browser
-and tickets for one event stream are random names that stand for a token, kept by their digest too. Whatever names a
-token carries the digest of the secret that it was made with, so a secret that is rotated out ends its sessions too.
+A token is `nj_<id>_<secret>`: the id may be seen by everybody, the secret has 256 random bits. Sessions of a browser,
+codes that open one, and tickets for one event stream are random names that stand for a token. They are kept by their
+digest too, with the digest of the token's secret: a secret that is rotated out ends its sessions. The operator's key
+is shown like a token, and stands in no Redis key.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import ipaddress
 import json
 import math
@@ -17,15 +19,17 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from state.client import Lab
-from state.errors import NotFound, TooManyRequests, Unauthenticated
+from state.errors import Forbidden, NotFound, TooManyRequests, Unauthenticated
 from state.ids import TOKEN_FORM
 from state.minting import check_minted, check_rotated, mint, rotated, surviving
 from state.records import Role
 from state.token_values import (
+    KEY_ID,
     STRANGER,
     Issued,
     Kind,
     Proof,
+    Session,
     Token,
     digest_of_secret,
     ended_token,
@@ -39,6 +43,7 @@ REMEMBERED_S = 1.0
 
 SESSION_S = 12 * 3600
 TICKET_S = 30
+CODE_S = 600
 OVERLAP_MOST_S = 24 * 3600
 WRONG_TRIES = 10
 TRIES_S = 60
@@ -46,11 +51,12 @@ TRIES_S = 60
 
 
 class Tokens:
-    """All tokens, sessions and tickets of the lab."""
+    """All tokens, sessions and tickets of the lab; a web process lets the operator's `key` in, too."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, key: str | None = None) -> None:
         self._lab = lab
         self._keys = lab.keys
+        self._key = None if key is None else _of_key(key)
         self.changed = asyncio.Event()
         """Set when a token was issued, rotated or revoked: by us, or by the wake-up that tells of it."""
         self._configured: bool | None = None
@@ -198,22 +204,52 @@ class Tokens:
         self.changed.set()
         return bool(answer == "ok")
 
-    async def open_session(self, proof: Proof) -> str:
-        """A random name for a browser that has shown a token, good for 12 hours."""
-        return await self._stand_in("sessions", replace(proof, session=None), SESSION_S)
+    async def open_code(self, proof: Proof) -> str:
+        """A random name that signs one browser in within 10 minutes."""
+        return await self._stand_in("codes", replace(proof, session=None), CODE_S)
 
-    async def session(self, name: str) -> tuple[Token, Proof]:
-        """Whose session this is.
+    async def code(self, name: str) -> tuple[Token, Proof]:
+        """Whose code this is; it is used up by that.
 
         Raises:
-            Unauthenticated: there is no such session, or its token has ended.
+            Unauthenticated: unknown, used or too old, or its token has ended.
+        """
+        stored = await self._lab.command("GETDEL", self._keys("codes", digest_of_secret(name)))
+        if stored is None:
+            raise Unauthenticated(
+                "the link is unknown, used or older than 10 minutes",
+                hint="./nightjar open, on the lab's machine, prints another one",
+            )
+        return await self._proven(Proof(**json.loads(stored)))
+
+    async def open_session(self, proof: Proof) -> Session:
+        """A session of 12 hours for a browser that has shown a token, or a code."""
+        page = new_secret()
+        opened = replace(proof, session=None)
+        return Session(await self._stand_in("sessions", opened, SESSION_S, page=digest_of_secret(page)), page)
+
+    async def session(
+        self, name: str, page: str | None = None, *, writes: bool = False
+    ) -> tuple[Token, Proof]:
+        """Whose session this is; a request that `writes` shows the second secret, `page`.
+
+        The cookie alone does not write: browsers send it to every port of its host.
+
+        Raises:
+            Unauthenticated: there is no such session, or its token has ended. Forbidden: the second secret is wrong.
         """
         key = digest_of_secret(name)
         stored = await self._lab.command("GET", self._keys("sessions", key))
         if stored is None:
             raise ended_session()
-        proof = replace(Proof(**json.loads(stored)), session=key)
-        return await self._proven(proof, otherwise=ended_session)
+        kept: dict[str, Any] = json.loads(stored)
+        digest = str(kept.pop("page"))
+        if writes and not hmac.compare_digest(digest, digest_of_secret(page or "")):
+            raise Forbidden(
+                "a signed-in browser writes through Nightjar's own page only",
+                hint="sign in again; a program sends its token as Authorization: Bearer instead",
+            )
+        return await self._proven(replace(Proof(**kept), session=key), otherwise=ended_session)
 
     async def close_session(self, name: str) -> None:
         """End a session."""
@@ -254,7 +290,7 @@ class Tokens:
         return {
             p
             for p, stored, open_ in zip(asked, tokens, sessions, strict=True)
-            if _holds(p, stored, now) and (p.session is None or open_)
+            if _holds(p, self._token(p, stored), now) and (p.session is None or open_)
         }
 
     async def take(self, proof: Proof, per_s: float, burst: int) -> None:
@@ -311,9 +347,9 @@ class Tokens:
         if int(count or 0) >= WRONG_TRIES:
             raise _too_many_tries(max(left_ms, 1) / 1000)
 
-    async def _stand_in(self, kind: str, proof: Proof, lasts_s: int) -> str:
+    async def _stand_in(self, kind: str, proof: Proof, lasts_s: int, **more: str) -> str:
         name = new_secret()
-        kept = json.dumps(asdict(proof))
+        kept = json.dumps(asdict(proof) | more)
         await self._lab.command("SET", self._keys(kind, digest_of_secret(name)), kept, "EX", lasts_s)
         return name
 
@@ -324,12 +360,30 @@ class Tokens:
             [("HGETALL", self._keys("tokens", proof.token_id)), ("TIME",)]
         )
         now = float(seconds) + float(micros) / 1e6
-        if not _holds(proof, stored, now, ended_too=True):
+        token = self._token(proof, stored)
+        if not _holds(proof, token, now, ended_too=True) or token is None:
             raise (otherwise or unknown_token)()
-        token = Token.parse(stored)
         if (end := token.end(now)) is not None:
             raise ended_token(end)
         return token, proof
+
+    def _token(self, proof: Proof, stored: Mapping[str, str]) -> Token | None:
+        """The token that a proof names: the operator's key, or what is stored."""
+        if proof.is_key:
+            return self._key
+        return Token.parse(stored) if stored else None
+
+
+def _of_key(text: str) -> Token:
+    """The operator's key as a token."""
+    return Token(
+        id=KEY_ID,
+        name="operator",
+        role="operator",
+        digest=_proof(text).digest,
+        issued_by="nightjar",
+        created_at=0.0,
+    )
 
 
 def _proof(text: str) -> Proof:
@@ -339,10 +393,10 @@ def _proof(text: str) -> Proof:
     return Proof(token_id, digest_of_secret(secret))
 
 
-def _holds(proof: Proof, stored: Mapping[str, str], now: float, *, ended_too: bool = False) -> bool:
-    token = Token.parse(stored or STRANGER)
-    known = token.knows(proof.digest, now)
-    return known and bool(stored) and (ended_too or token.end(now) is None)
+def _holds(proof: Proof, token: Token | None, now: float, *, ended_too: bool = False) -> bool:
+    found = token or Token.parse(STRANGER)
+    known = found.knows(proof.digest, now)
+    return known and token is not None and (ended_too or found.end(now) is None)
 
 
 def _too_many_tries(wait_s: float) -> TooManyRequests:

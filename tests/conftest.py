@@ -25,6 +25,7 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 from functions.process.lifecycle import Process, opened
 from state.embedded import EmbeddedRedis
 from state.errors import NightjarError
+from state.operator_key import read_key
 from state.settings import Settings
 from triggers.http.routes import make_app
 from triggers.ports import free_port
@@ -222,15 +223,40 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
 
 
 @pytest.fixture
-async def client(process: Process) -> AsyncIterator[httpx.AsyncClient]:
-    """HTTP to the web application, without a socket."""
+async def operator(process: Process) -> AsyncIterator[httpx.AsyncClient]:
+    """HTTP to the web application, without a socket, by the operator's key."""
     async with http_client(process) as found:
         yield found
 
 
+@pytest.fixture
+def client(operator: httpx.AsyncClient) -> httpx.AsyncClient:
+    """Whoever a file's tests are about; the operator, unless the file says otherwise."""
+    return operator
+
+
+@pytest.fixture
+async def local(process: Process) -> AsyncIterator[httpx.AsyncClient]:
+    """The same without a token, as curl on the lab's machine."""
+    async with http_client(process, by_key=False) as found:
+        yield found
+
+
+class ByKey(httpx.Auth):
+    """Sends the operator's key of a lab, unless the request shows something else."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
+        if not {"authorization", "x-worker-token", "cookie"} & request.headers.keys():
+            request.headers["authorization"] = f"Bearer {read_key(self._settings)}"
+        yield request
+
+
 @asynccontextmanager
-async def http_client(process: Process) -> AsyncIterator[httpx.AsyncClient]:
-    """HTTP to the functions that a process calls."""
+async def http_client(process: Process, *, by_key: bool = True) -> AsyncIterator[httpx.AsyncClient]:
+    """HTTP to the functions that a process calls, as its operator; or, not `by_key`, without a token."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -241,14 +267,22 @@ async def http_client(process: Process) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with (
         broadcasting(process) as app.state.broadcast,
-        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:3111") as http,
+        httpx.AsyncClient(
+            transport=transport,
+            base_url="http://127.0.0.1:3111",
+            auth=ByKey(process.settings) if by_key else None,
+        ) as http,
     ):
         yield http
 
 
 @asynccontextmanager
-async def served_client(process: Process, streams: Process | None = None) -> AsyncIterator[httpx.AsyncClient]:
-    """HTTP over a socket, as a stream that does not end needs it; `streams` reads the events, if not `process`."""
+async def served_client(
+    process: Process, streams: Process | None = None, *, by_key: bool = True
+) -> AsyncIterator[httpx.AsyncClient]:
+    """`http_client` over a socket, as a stream that does not end needs it; `streams` reads the events, if not
+    `process`.
+    """
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -262,8 +296,15 @@ async def served_client(process: Process, streams: Process | None = None) -> Asy
     stop = asyncio.Event()
     serving = asyncio.create_task(Server(server_config(app, here)).serve_until(stop))
     patient = httpx.AsyncHTTPTransport(retries=10)  # the server may not listen yet
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, transport=patient) as http:
+    async with httpx.AsyncClient(
+        base_url=f"http://127.0.0.1:{port}",
+        timeout=60,
+        transport=patient,
+        auth=ByKey(process.settings) if by_key else None,
+    ) as http:
         await http.get("/healthz")
-        yield http
-    stop.set()
+        try:
+            yield http
+        finally:
+            stop.set()
     await serving

@@ -159,7 +159,7 @@ async def running(
 ) -> Experiment:
     """An experiment that a worker trains."""
     submitted = await told(http, "/api/experiment/submit", **idea(tag, **changes))
-    await told(http, "/api/pool/dispatch")
+    await process.invoker.call("pool::dispatch", {}, process.invoker.system("test"))
     return await begun(process, submitted["experiment_id"])
 
 

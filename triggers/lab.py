@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
-import json
-import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -56,6 +54,11 @@ class LocalLab:
         self._redis = OwnRedis(redis, parts.settings.silent_s, announce)
         self._group = group
 
+    @property
+    def own_settings(self) -> Settings:
+        """Settings with which commands reach this very lab, as its operator."""
+        return self.parts.settings.model_copy(update={"url": None, "token": None})
+
     @classmethod
     @asynccontextmanager
     async def started(cls, parts: LabParts, announce: Callable[[str], None]) -> AsyncIterator[LocalLab]:
@@ -81,16 +84,10 @@ class LocalLab:
                 lab = cls(parts, redis, group, stop, announce)
                 await group.start()
                 try:
-                    lab.write_down()
                     await lab.until_ready()
                     yield lab
                 finally:
                     await lab.drain()
-
-    def write_down(self) -> None:
-        """Leave the URL where other commands of the same data directory look for it."""
-        path = self.parts.settings.data_dir / "web.json"
-        path.write_text(json.dumps({"url": self.url, "lab": self.parts.settings.lab, "pid": os.getpid()}))
 
     async def run(self) -> None:
         """Keep everything running until told to stop."""

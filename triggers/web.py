@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import os
+import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
@@ -22,6 +24,7 @@ from state.settings import Settings, set_in_vain
 from triggers.http.binding import check_bind
 from triggers.http.connection import Connection
 from triggers.http.routes import make_app
+from triggers.ports import local_url
 from triggers.sse.stream import broadcasting
 
 log = logging.getLogger(__name__)
@@ -36,6 +39,16 @@ GARBAGE = 20_000
 
 class Server(uvicorn.Server):
     """uvicorn's, which leaves signals to us: it would end us by the same signal before we have said goodbye."""
+
+    def __init__(self, config: uvicorn.Config, listens: Callable[[], None] = lambda: None) -> None:
+        super().__init__(config)
+        self._listens = listens
+        """Called once, when it is sure that the port is ours."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._listens()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -82,7 +95,13 @@ async def serve(settings: Settings) -> None:
 
         app = make_app(dict(table()), settings, lifespan)
         collect_rarely()
-        await Server(server_config(app, settings)).serve_until(stop)
+        await Server(server_config(app, settings), lambda: write_down(settings)).serve_until(stop)
+
+
+def write_down(settings: Settings) -> None:
+    """Leave the URL and our pid where the commands of this data directory look for them."""
+    told = {"url": local_url(settings), "lab": settings.lab, "pid": os.getpid()}
+    (settings.data_dir / "web.json").write_text(json.dumps(told))
 
 
 def collect_rarely() -> None:

@@ -22,7 +22,6 @@ from functions.process.alive import announced
 from functions.process.forking import Threads
 from functions.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
 from functions.process.logs import start_logging
-from functions.process.neighbours import REACHES_LAB
 from functions.process.own_modules import started
 from functions.process.project import SCRIPT, check_data_dir, check_repository
 from functions.process.readiness import connected, until_ready
@@ -36,7 +35,7 @@ from state.program import PROGRAM
 from state.settings import Settings, host_name
 from workers import keeper
 from workers.attempt.interpreter import command_line
-from workers.attempt.isolation import chosen, described, reaches_lab
+from workers.attempt.isolation import chosen, described
 from workers.attempt.strangers import Strangers
 from workers.device import Device, discover
 from workers.horse import preload
@@ -76,7 +75,6 @@ async def supervise(
         "warnings": [*([] if devices else [NO_SLOT]), *await asyncio.to_thread(warnings, options, python)],
         "isolation": isolation,
         "no_stronger_isolation": why,
-        REACHES_LAB: reaches_lab(options.tier, network=options.network),
     }
     with stopping_on_signals(group) as stop:
         async with announced_to(options, settings, facts):
@@ -125,7 +123,7 @@ def check_role(identity: Mapping[str, Any]) -> None:
     Raises:
         Forbidden: as who the lab knows us.
     """
-    if identity["role"] not in ("worker", "operator"):
+    if identity["role"] not in ("worker", "operator", "local"):
         raise Forbidden(
             f"this token is an {identity['role']}'s",
             hint="ask the lab's operator for one of the role worker: ./nightjar token issue NAME --role worker",

@@ -52,7 +52,7 @@ async def spec_payload(
 
 async def _population(caller: Caller, tag: str, swarms: Swarms) -> Population | None:
     """Where a worker of the tag's swarm is to run next; None: the caller is none."""
-    worker = await swarms.worker(caller.name) if caller.role == "worker" else None
+    worker = await swarms.worker(caller.name) if caller.is_worker else None
     if worker is None or worker.tag != tag:
         return None
     return population_of(worker, await swarms.facts(tag))

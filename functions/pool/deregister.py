@@ -22,8 +22,10 @@ class Deregistered(Response):
 async def deregister(request: Deregister, call: Call, pool: Pool) -> Deregistered:
     """Forget a GPU that is not lent; an agent forgets those that it registered for itself."""
     caller = call.caller
+    owner = None if caller.may_do_all else caller.name
+    agent = owner if caller.role == "agent" else None
     while True:
-        match await pool.deregister(request.gpu_id, agent=None if caller.may_do_all else caller.name):
+        match await pool.deregister(request.gpu_id, agent=agent, owner=owner):
             case "ok":
                 return Deregistered(deregistered=True)
             case "unknown":

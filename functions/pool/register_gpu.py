@@ -74,7 +74,7 @@ async def register_gpu(request: Register, call: Call, pool: Pool, settings: Sett
             "an agent's GPU is for itself: the lab lends it to no run that pool::next could hand out",
             hint="serve the lab with a worker's token, or leave transport out",
         )
-    whose = {"owner": caller.owner, "of_agent": is_agent}
+    whose = {"owner": None if caller.may_do_all else caller.name, "of_agent": is_agent}
     asked = Gpu.model_validate(request.model_dump(exclude={"request_id", "replaced"}) | whose)
     while True:
         found = await pool.register(

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
 from functions.pool._stores import Stores
-from functions.rules.access import check_own, check_own_gpu, check_tags
+from functions.rules.access import check_own, check_own_gpu, check_tags, owns_gpu
 from state.errors import Conflict
 from state.ids import ExperimentId, GpuId
 from state.records import Gpu
@@ -32,16 +32,17 @@ async def release(request: Release, call: Call, stores: Stores) -> Released:
     """Give a GPU back; it is fine if it is free already, and a conflict if another experiment holds it."""
     gpu = await stores.pool.get(request.gpu_id)
     holder = request.experiment_id or gpu.holder
-    if call.caller.role == "worker" or gpu.of_agent:
-        check_own_gpu(call.caller, gpu, gpu.gpu_id)
+    caller = call.caller
+    if caller.role == "worker" or gpu.of_agent:
+        check_own_gpu(caller, gpu, gpu.gpu_id)
     if holder is None:
         return Released(released=True)
-    if call.caller.role == "agent":
+    if caller.is_agent:
         held = await stores.experiments.get(holder)
-        check_tags(call.caller, {"tag": held.tag})
-        check_own(call.caller, held.owner, holder)
-    # who is no worker has not looked at the GPU: after a worker's run its keeper does
-    proven = request.proven and call.caller.role != "agent"
+        check_tags(caller, {"tag": held.tag})
+        check_own(caller, held.owner, holder)
+    # who is not its worker has not looked at the GPU: after a worker's run its keeper does
+    proven = request.proven and (caller.may_do_all or (caller.is_worker and owns_gpu(caller, gpu)))
     match await stores.pool.release(gpu.gpu_id, holder, request.fence, proven=proven):
         case "busy":
             raise in_use(gpu, holder)

@@ -16,7 +16,6 @@ from functions.lanes import Author, Runner
 from functions.plugins import Schedulers
 from functions.process.alive import announced, process_name
 from functions.process.meters import Meters
-from functions.process.neighbours import Neighbours
 from functions.process.readiness import connected, until_ready
 from functions.process.redaction import hide
 from functions.process.running import ended
@@ -32,6 +31,7 @@ from state.experiments import Experiments
 from state.hypotheses import Hypotheses
 from state.journal import Journal
 from state.old_patches import OldPatches
+from state.operator_key import made_key
 from state.overview import Overviews
 from state.pipelines import Pipelines
 from state.policies import Policies
@@ -73,7 +73,6 @@ class Process:
     tracing: Tracing
     schedules: Schedules
     tokens: Tokens
-    neighbours: Neighbours
     author: Author | None = None
     """Who writes for the lane `pi`, in its process."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -136,7 +135,8 @@ def _bound(
     meters: Meters,
     lane: Runner | Author | None,
 ) -> Process:
-    answers, presence, stream, tokens = Answers(lab), Presence(lab), Stream(lab), Tokens(lab)
+    key = made_key(settings) if kind == "web" else None
+    answers, presence, stream, tokens = Answers(lab), Presence(lab), Stream(lab), Tokens(lab, key)
     schedules, wakeups = Schedules(lab), Wakeups(lab)
     stores: list[object] = [
         Tags(lab),
@@ -188,6 +188,5 @@ def _bound(
         tracing=tracing,
         schedules=schedules,
         tokens=tokens,
-        neighbours=Neighbours(presence, settings.stale_s),
         author=lane if isinstance(lane, Author) else None,
     )

@@ -9,8 +9,15 @@ from typing import Literal
 from state.errors import Forbidden
 from state.records import Experiment, Gpu, Role, Trace
 
-Audience = Literal["anyone", Role]
+CallerRole = Literal["local", Role]
+"""`local`: agent, worker and viewer at once, as whoever sends no token to an open lab on its own machine."""
+Audience = Literal["anyone", CallerRole]
 """Who may call a function; `anyone`: it checks by itself what it is given."""
+HOLDS: Mapping[CallerRole, frozenset[Role]] = {
+    "agent": frozenset({"agent", "viewer"}),
+    "local": frozenset({"agent", "worker", "viewer"}),
+}
+"""Roles that a caller's role includes, where it includes more than itself."""
 
 EXPERIMENTS = ("experiment_id", "experiment_a", "experiment_b", "parent_id", "parent_ids")
 """Fields of a request that name experiments: an experiment's id is `<tag>-<number>`."""
@@ -23,9 +30,9 @@ class Caller:
     """Who calls."""
 
     name: str
-    role: Role
+    role: CallerRole
     token_id: str | None = None
-    """None: a process of Nightjar, or a caller on this machine while the lab has no tokens."""
+    """None: a process of Nightjar, the bearer of the operator's key, or a caller without a token."""
     tags: frozenset[str] | None = None
     """The tags that an agent works on; None is all."""
 
@@ -39,19 +46,44 @@ class Caller:
         return self.role == "operator"
 
     @property
-    def is_stranger(self) -> bool:
-        """Whether it has shown no token, at a function that is open to anyone, and is no operator without one."""
-        return self.token_id is None and not self.may_do_all
+    def is_agent(self) -> bool:
+        return self.role in ("agent", "local")
+
+    @property
+    def is_worker(self) -> bool:
+        return self.role in ("worker", "local")
+
+    @property
+    def described(self) -> str:
+        """The caller and its role, for a refusal."""
+        return "no token was sent" if self == LOCAL else f"{self.name!r} is {self.role}"
+
+    @property
+    def remedy(self) -> str:
+        """How this caller gets the role that it lacks."""
+        if self == LOCAL:
+            return (
+                "./nightjar call sends the operator's key of its data directory; another program sends the text of"
+                " operator.key there, as Authorization: Bearer"
+            )
+        if self == VISITOR:
+            return "sign in: ./nightjar open, on the lab's machine, prints a link"
+        return "ask an operator for a token of that role"
 
 
-LOCAL = Caller("local", "operator")
-"""Any caller on this machine, while the lab has no tokens."""
+OPERATOR = Caller("operator", "operator")
+"""The bearer of the operator's key."""
+LOCAL = Caller("local", "local")
+"""A program on this machine that sends no token, while the lab is open."""
+VISITOR = Caller("visitor", "viewer")
+"""A browser on this machine that nobody has signed in, while the lab is open."""
+STRANGER = Caller("anyone", "viewer")
+"""A caller who is not known, at a function that is open to anyone."""
 
 
-def allows(audience: Iterable[Audience], role: Role) -> bool:
-    """Whether a caller of `role` is meant: operators always are, and agents may read what viewers read."""
-    meant = set(audience)
-    return bool(meant & {"anyone", role}) or role == "operator" or (role == "agent" and "viewer" in meant)
+def allows(audience: Iterable[Audience], role: CallerRole) -> bool:
+    """Whether a caller of `role` is meant; operators always are."""
+    return role == "operator" or not {"anyone", role, *HOLDS.get(role, ())}.isdisjoint(audience)
 
 
 def check_tags(caller: Caller, named: Mapping[str, object]) -> None:
@@ -103,13 +135,13 @@ def check_may_command(caller: Caller, command: str | None) -> None:
     if command is None or caller.may_do_all:
         return
     raise Forbidden(
-        f"an evaluator command is run on every worker: only operators give one, and {caller.name!r} is {caller.role}",
+        f"an evaluator command is run on every worker: only operators give one, and {caller.described}",
         hint="leave evaluator_command out, or ask an operator to open the tag",
     )
 
 
 def check_retractor(caller: Caller, e: Experiment) -> None:
-    """Refuse an agent that takes back a result of another owner, or one without an owner.
+    """Refuse an agent with a token that takes back a result of another owner, or one without an owner.
 
     Raises:
         Forbidden: it is another's, or has no owner.
@@ -120,7 +152,7 @@ def check_retractor(caller: Caller, e: Experiment) -> None:
 
 
 def check_trace(caller: Caller, trace: Trace) -> None:
-    """Refuse an agent that ends or reopens a trace that another owner has begun, or one without an owner.
+    """Refuse an agent with a token that ends or reopens a trace of another owner, or one without an owner.
 
     Raises:
         Forbidden: it is another's, or has no owner.
@@ -131,7 +163,7 @@ def check_trace(caller: Caller, trace: Trace) -> None:
 
 
 def _check_operator(caller: Caller, thing: str, rule: str) -> None:
-    if not caller.may_do_all:
+    if not caller.may_do_all and caller != LOCAL:  # what is made without a token has no owner
         raise Forbidden(f"{thing} has no owner: {rule}", hint="ask an operator to do it")
 
 
@@ -140,14 +172,16 @@ def check_reporter(
 ) -> None:
     """Refuse a result of an experiment that is not the caller's: an agent's own, or one that a worker's GPU runs.
 
-    An agent speaks for what it trains itself, never for an attempt of a worker: any agent can read a lease.
+    An agent speaks for what it trains itself, never for an attempt of a worker: any agent can read a lease. Who sends
+    no token speaks as a worker where it names the lease of an attempt.
 
     Raises:
         Forbidden: it is another's, or a worker does not name the lease that it speaks for.
     """
-    if caller.role != "worker":
+    names_lease = e.attempt > 0 and (attempt, fence) != (None, None)
+    if caller.role != "worker" and not (caller.is_worker and names_lease):
         check_own(caller, e.owner, e.experiment_id)
-        if not caller.may_do_all and e.attempt > 0 and (attempt, fence) != (None, None):
+        if not caller.may_do_all and names_lease:
             raise Forbidden(
                 f"attempt {e.attempt} of {e.experiment_id} is a worker's: its result is the worker's word",
                 hint=f"wait for it with GET /api/experiment/{e.experiment_id}/wait, or stop it",
@@ -162,7 +196,7 @@ def check_reporter(
 
 
 def owns_gpu(caller: Caller, gpu: Gpu | None) -> bool:
-    """Whether the caller registered it: a worker to serve the lab with it, an agent for itself."""
+    """Whether the caller registered it: a worker to serve the lab with it, an agent with a token for itself."""
     return gpu is not None and gpu.owner == caller.name and gpu.of_agent == (caller.role == "agent")
 
 
@@ -172,7 +206,7 @@ def check_worker(caller: Caller, worker_id: str) -> None:
     Raises:
         Forbidden: the caller bears another name.
     """
-    if caller.may_do_all or (caller.role == "worker" and caller.name == worker_id):
+    if caller.may_do_all or (caller.is_worker and caller.name == worker_id):
         return
     raise Forbidden(
         f"this is {worker_id!r}'s, not {caller.name!r}'s",

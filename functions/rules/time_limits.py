@@ -68,8 +68,8 @@ def check_may_lengthen(caller: Caller, policy: Policy) -> None:
     ):
         if value > most:
             raise Forbidden(
-                f"{what} {value:g}{unit}: only operators allow more than {most:g}{unit}, and {caller.name!r} is"
-                f" {caller.role}",
+                f"{what} {value:g}{unit}: only operators allow more than {most:g}{unit}, and"
+                f" {caller.described}",
                 hint=f"leave {names} out or lower, or ask an operator to open the tag",
                 fields={"largest": most},
             )

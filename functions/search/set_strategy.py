@@ -1,4 +1,4 @@
-"""search::set_strategy lets an operator choose how a search goes on."""
+"""search::set_strategy lets an operator, or the agents of an open lab, choose how a search goes on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SetStrategy(Command):
     )
 
 
-@function("search::set_strategy", role="operator", writes=True)
+@function("search::set_strategy", role=("local", "operator"), writes=True)
 async def set_strategy(request: SetStrategy, strategies: Strategies) -> StrategyView:
     """Set the mode by hand; it stands for the next `pin_for` finished experiments."""
     while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functions.contract import Call, Http, Response, function
 from functions.of_swarm import OfSwarm
+from functions.rules.access import STRANGER
 from functions.rules.swarm.belonging import populations_of
 from functions.swarm._stores import Stores
 from state.errors import Unauthenticated
@@ -31,7 +32,7 @@ class SwarmHealth(Response):
 async def health(request: ReadSwarmHealth, call: Call, stores: Stores, settings: Settings) -> SwarmHealth:
     """That the server answers, with the swarm's counts; all 0 before the first worker has joined."""
     tag = request.tag_in(settings)
-    if tag != settings.swarm_tag and call.caller.is_stranger and not settings.swarm_public_reads:
+    if tag != settings.swarm_tag and call.caller == STRANGER and not settings.swarm_public_reads:
         raise Unauthenticated(
             "another tag's counts are not public",
             hint="send a token (Authorization: Bearer); without one GET /health answers, without a tag",

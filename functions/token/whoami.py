@@ -14,7 +14,7 @@ class Identity(Response):
     role: str
     tags: list[str] | None
     token_id: str | None
-    """None: somebody on this machine, while the lab has no tokens."""
+    """None: the operator's key was sent, or nothing, to an open lab on its own machine."""
 
 
 @function(

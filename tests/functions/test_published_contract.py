@@ -35,6 +35,13 @@ from tests.labs import (
     tried,
 )
 
+
+@pytest.fixture
+def client(local: httpx.AsyncClient) -> httpx.AsyncClient:
+    """What the published program has: curl, and no token."""
+    return local
+
+
 # -- experiment::setup
 
 
@@ -100,7 +107,7 @@ async def test_registering_numbers_the_experiments_of_a_tag(client: httpx.AsyncC
     assert other["experiment_id"] == "apr1-1"
 
 
-async def test_an_unknown_tag_is_not_found_by_any_function(client: httpx.AsyncClient) -> None:
+async def test_an_unknown_tag_is_not_found_by_any_function(operator: httpx.AsyncClient) -> None:
     bodies: dict[str, dict[str, Any]] = {
         "/api/experiment/register": idea(),
         "/api/experiment/submit": idea(),
@@ -115,7 +122,7 @@ async def test_an_unknown_tag_is_not_found_by_any_function(client: httpx.AsyncCl
         bodies[f"/api/report/{name}"] = {"tag": "mar11"}
 
     for path, body in bodies.items():
-        document = await refused(client, 404, path, **body)
+        document = await refused(operator, 404, path, **body)
 
         assert "mar11" in document["detail"], path
         assert "setup" in document["hint"], path
@@ -324,40 +331,40 @@ async def test_a_finished_experiment_is_a_conflict_unless_the_call_is_a_repetiti
 
 
 async def test_a_worker_counts_with_the_fence_it_was_given_only(
-    client: httpx.AsyncClient, process: Process
+    operator: httpx.AsyncClient, process: Process
 ) -> None:
-    await open_tag(client)
-    await add_gpu(client)
-    e = await running(client, process)
+    await open_tag(operator)
+    await add_gpu(operator)
+    e = await running(operator, process)
     result = {"experiment_id": e.experiment_id, "val_bpb": 0.99, "attempt": e.attempt}
 
-    document = await refused(client, 409, "/api/experiment/complete", **result, fence=e.fence + 1)
-    await refused(client, 409, "/api/experiment/complete", experiment_id=e.experiment_id, val_bpb=0.99)
-    verdict = await told(client, "/api/experiment/complete", **result, fence=e.fence)
+    document = await refused(operator, 409, "/api/experiment/complete", **result, fence=e.fence + 1)
+    await refused(operator, 409, "/api/experiment/complete", experiment_id=e.experiment_id, val_bpb=0.99)
+    verdict = await told(operator, "/api/experiment/complete", **result, fence=e.fence)
 
     assert "evidence" in document["hint"]
     assert verdict["status"] == "keep"
-    shown = await asked(client, f"/api/experiment/{e.experiment_id}")
+    shown = await asked(operator, f"/api/experiment/{e.experiment_id}")
     assert [late["fence"] for late in shown["late_results"]] == [e.fence + 1]
 
 
 @pytest.mark.parametrize("path", ["complete", "crash"])
 async def test_only_results_of_attempts_that_there_were_are_kept_as_evidence_and_not_without_end(
-    client: httpx.AsyncClient, process: Process, path: str
+    operator: httpx.AsyncClient, process: Process, path: str
 ) -> None:
-    await open_tag(client)
-    await add_gpu(client)
-    e = await running(client, process)
+    await open_tag(operator)
+    await add_gpu(operator)
+    e = await running(operator, process)
     result: dict[str, Any] = {"val_bpb": 0.99} if path == "complete" else {"error": "boom"}
 
     for attempt in (0, 2, 10**6):
         await refused(
-            client, 409, f"/api/experiment/{path}", experiment_id=e.experiment_id, attempt=attempt, **result
+            operator, 409, f"/api/experiment/{path}", experiment_id=e.experiment_id, attempt=attempt, **result
         )
-    nothing = (await asked(client, f"/api/experiment/{e.experiment_id}"))["late_results"]
+    nothing = (await asked(operator, f"/api/experiment/{e.experiment_id}"))["late_results"]
     for fence in range(e.fence + 1, e.fence + 111):
         await refused(
-            client,
+            operator,
             409,
             f"/api/experiment/{path}",
             experiment_id=e.experiment_id,
@@ -366,7 +373,7 @@ async def test_only_results_of_attempts_that_there_were_are_kept_as_evidence_and
             **result,
         )
 
-    kept = (await asked(client, f"/api/experiment/{e.experiment_id}"))["late_results"]
+    kept = (await asked(operator, f"/api/experiment/{e.experiment_id}"))["late_results"]
     assert nothing == []
     assert sorted(late["fence"] for late in kept) == list(range(e.fence + 1, e.fence + 101))
 
@@ -471,17 +478,17 @@ async def test_a_timeout_is_a_crash_of_its_own_status(client: httpx.AsyncClient)
 
 @pytest.mark.parametrize(("kind", "of_tag"), [("oom", 1), ("infra", 0)])
 async def test_a_crash_counts_against_its_worker_too(
-    client: httpx.AsyncClient, process: Process, kind: str, of_tag: int
+    operator: httpx.AsyncClient, process: Process, kind: str, of_tag: int
 ) -> None:
-    await open_tag(client)
-    await add_gpu(client)
-    e = await running(client, process)
+    await open_tag(operator)
+    await add_gpu(operator)
+    e = await running(operator, process)
     report = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
 
-    answer = await told(client, "/api/experiment/crash", **report, error="boom", kind=kind)
+    answer = await told(operator, "/api/experiment/crash", **report, error="boom", kind=kind)
 
     assert answer["consecutive_crashes"] == of_tag
-    assert (await asked(client, "/api/pool/list"))["workers"][0]["consecutive_crashes"] == 1
+    assert (await asked(operator, "/api/pool/list"))["workers"][0]["consecutive_crashes"] == 1
 
 
 async def test_a_gpu_that_was_deregistered_is_not_brought_back_by_a_late_crash(
@@ -502,6 +509,7 @@ async def test_a_gpu_that_was_deregistered_is_not_brought_back_by_a_late_crash(
 
 async def test_after_an_abort_a_blocking_tag_takes_no_experiment_until_it_is_resumed(
     client: httpx.AsyncClient,
+    operator: httpx.AsyncClient,
 ) -> None:
     await open_tag(client, policy={"on_abort": "block"})
     for _ in range(3):
@@ -509,7 +517,7 @@ async def test_after_an_abort_a_blocking_tag_takes_no_experiment_until_it_is_res
 
     document = await refused(client, 409, "/api/experiment/register", **idea())
     submitted = await refused(client, 409, "/api/experiment/submit", **idea())
-    resumed = await told(client, "/api/experiment/resume", tag="mar11")
+    resumed = await told(operator, "/api/experiment/resume", tag="mar11")
     after = await told(client, "/api/experiment/register", **idea())
 
     assert "resume" in document["hint"]
@@ -720,28 +728,33 @@ async def test_a_submission_that_cannot_be_trained_registers_nothing(
 
 
 async def test_a_training_is_accepted_and_its_invocation_followed(
-    client: httpx.AsyncClient, process: Process
+    operator: httpx.AsyncClient, process: Process
 ) -> None:
-    await open_tag(client)
-    await add_gpu(client)
-    name = await registered(client)
-    accepted = await curl(client, "/api/gpu/train", {"experiment_id": name})
-    queued = await asked(client, accepted.json()["status_url"])
-    await told(client, "/api/pool/dispatch")
+    await open_tag(operator)
+    await add_gpu(operator)
+    name = await registered(operator)
+    accepted = await curl(operator, "/api/gpu/train", {"experiment_id": name})
+    queued = await asked(operator, accepted.json()["status_url"])
+    await told(operator, "/api/pool/dispatch")
     e = await begun(process, name)
-    under_way = await asked(client, accepted.json()["status_url"])
+    under_way = await asked(operator, accepted.json()["status_url"])
 
     await told(
-        client, "/api/experiment/complete", experiment_id=name, val_bpb=0.9, attempt=e.attempt, fence=e.fence
+        operator,
+        "/api/experiment/complete",
+        experiment_id=name,
+        val_bpb=0.9,
+        attempt=e.attempt,
+        fence=e.fence,
     )
-    done = await asked(client, accepted.json()["status_url"])
+    done = await asked(operator, accepted.json()["status_url"])
 
     assert accepted.status_code == 202
     assert accepted.json()["invocation_id"] == "mar11-1.1"
     assert [i["status"] for i in (queued, under_way, done)] == ["queued", "running", "keep"]
     assert [i["finished"] for i in (queued, under_way, done)] == [False, False, True]
     assert done["result"]["val_bpb"] == 0.9
-    problem(await client.get("/api/invocation/mar11-1.2"), 404)
+    problem(await operator.get("/api/invocation/mar11-1.2"), 404)
 
 
 async def test_stopping_a_waiting_experiment_ends_it_at_once(client: httpx.AsyncClient) -> None:
@@ -757,14 +770,14 @@ async def test_stopping_a_waiting_experiment_ends_it_at_once(client: httpx.Async
 
 
 async def test_stopping_a_running_experiment_reaches_its_worker(
-    client: httpx.AsyncClient, process: Process
+    operator: httpx.AsyncClient, process: Process
 ) -> None:
-    await open_tag(client)
-    await add_gpu(client)
-    e = await running(client, process)
+    await open_tag(operator)
+    await add_gpu(operator)
+    e = await running(operator, process)
 
-    answer = await told(client, "/api/experiment/stop", experiment_id=e.experiment_id, reason="enough")
-    heartbeat = await told(client, "/api/pool/heartbeat", gpu_id="host:gpu0", fence=e.fence)
+    answer = await told(operator, "/api/experiment/stop", experiment_id=e.experiment_id, reason="enough")
+    heartbeat = await told(operator, "/api/pool/heartbeat", gpu_id="host:gpu0", fence=e.fence)
     order = await Experiments(process.lab).renew(e.experiment_id, "host:gpu0", e.fence, 60)
 
     assert (answer["status"], answer["stopping"]) == ("running", True)
@@ -781,13 +794,13 @@ async def test_stopping_a_finished_experiment_is_a_conflict(client: httpx.AsyncC
 
 
 async def test_an_agent_that_never_reported_is_lost_and_still_judged_when_it_comes_late(
-    client: httpx.AsyncClient, process: Process
+    client: httpx.AsyncClient, operator: httpx.AsyncClient, process: Process
 ) -> None:
     await open_tag(client)
     name = await registered(client)
     await process.lab.command("ZADD", process.lab.keys("open"), "1", name)
 
-    swept = await told(client, "/api/pool/sweep")
+    swept = await told(operator, "/api/pool/sweep")
     lost = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
     verdict = await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=0.99)
     after = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
@@ -1050,15 +1063,17 @@ async def test_briefs_and_suggestions_fit_into_two_thousand_tokens(client: httpx
     assert len(suggestion.content) <= 4 * 2000
 
 
-async def test_a_policy_is_versioned_and_stamped_on_each_decision(client: httpx.AsyncClient) -> None:
+async def test_a_policy_is_versioned_and_stamped_on_each_decision(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
     await open_tag(client)
     first = await told(client, "/api/search/policy", tag="mar11")
 
-    changed = await told(client, "/api/search/set-policy", tag="mar11", policy={"near_miss_margin": 0.1})
+    changed = await told(operator, "/api/search/set-policy", tag="mar11", policy={"near_miss_margin": 0.1})
     await tried(client, 1.0)
     near = await tried(client, 1.1)
     stale = await refused(
-        client, 409, "/api/search/set-policy", tag="mar11", policy={"crash_limit": 9}, expected_version=1
+        operator, 409, "/api/search/set-policy", tag="mar11", policy={"crash_limit": 9}, expected_version=1
     )
 
     assert (first["version"], first["policy"]["near_miss_margin"]) == (1, None)
@@ -1078,12 +1093,14 @@ async def test_a_registered_gpu_is_idle(client: httpx.AsyncClient) -> None:
     assert (worker["gpu_id"], worker["status"], worker["labels"]) == ("host:gpu0", "idle", {"rack": "a"})
 
 
-async def test_the_pool_lists_and_counts_every_gpu(client: httpx.AsyncClient, process: Process) -> None:
+async def test_the_pool_lists_and_counts_every_gpu(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient, process: Process
+) -> None:
     await open_tag(client)
     for name in ("g0", "g1", "g2", "g3"):
         await add_gpu(client, name)
     await told(client, "/api/pool/acquire", experiment_id=await registered(client))
-    await told(client, "/api/pool/drain", gpu_id="g1")
+    await told(operator, "/api/pool/drain", gpu_id="g1")
     await silence(process.lab, "g2")
     before = await dump(process.lab)
 
@@ -1110,9 +1127,9 @@ async def test_registering_a_leased_gpu_again_leaves_the_lease(client: httpx.Asy
     assert (await told(client, "/api/pool/acquire", experiment_id=name))["fence"] == lease["fence"]
 
 
-async def test_a_heartbeat_of_an_unknown_gpu_is_not_found(client: httpx.AsyncClient) -> None:
+async def test_a_heartbeat_of_an_unknown_gpu_is_not_found(operator: httpx.AsyncClient) -> None:
     for path in ("heartbeat", "release", "drain", "deregister"):
-        document = await refused(client, 404, f"/api/pool/{path}", gpu_id="host:none")
+        document = await refused(operator, 404, f"/api/pool/{path}", gpu_id="host:none")
 
         assert "register" in document["hint"]
 
@@ -1130,10 +1147,12 @@ async def test_a_heartbeat_renews_the_lease_only_with_the_right_fence(client: ht
     assert wrong["action"] == "stop"
 
 
-async def test_a_heartbeat_brings_an_offline_gpu_back(client: httpx.AsyncClient, process: Process) -> None:
+async def test_a_heartbeat_brings_an_offline_gpu_back(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient, process: Process
+) -> None:
     await add_gpu(client)
     await silence(process.lab, "host:gpu0")
-    swept = await told(client, "/api/pool/sweep")
+    swept = await told(operator, "/api/pool/sweep")
 
     answer = await told(client, "/api/pool/heartbeat", gpu_id="host:gpu0")
 
@@ -1202,18 +1221,20 @@ async def test_only_the_holder_releases_a_gpu(client: httpx.AsyncClient) -> None
     assert (await asked(client, "/api/pool/list"))["idle"] == 1
 
 
-async def test_a_drained_gpu_finishes_its_run_and_gets_no_other(client: httpx.AsyncClient) -> None:
+async def test_a_drained_gpu_finishes_its_run_and_gets_no_other(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
     await open_tag(client)
     await add_gpu(client)
     name, other = await registered(client), await registered(client)
     await told(client, "/api/pool/acquire", experiment_id=name)
 
-    drained = await told(client, "/api/pool/drain", gpu_id="host:gpu0")
+    drained = await told(operator, "/api/pool/drain", gpu_id="host:gpu0")
     beat = await told(client, "/api/pool/heartbeat", gpu_id="host:gpu0")
-    held = await refused(client, 409, "/api/pool/deregister", gpu_id="host:gpu0")
+    held = await refused(operator, 409, "/api/pool/deregister", gpu_id="host:gpu0")
     await told(client, "/api/pool/release", gpu_id="host:gpu0")
     denied = await told(client, "/api/pool/acquire", experiment_id=other)
-    undone = await told(client, "/api/pool/drain", gpu_id="host:gpu0", undo=True)
+    undone = await told(operator, "/api/pool/drain", gpu_id="host:gpu0", undo=True)
 
     assert (drained["status"], drained["experiment_id"]) == ("training", name)
     assert beat["action"] == "drain"
@@ -1233,17 +1254,19 @@ async def test_a_deregistered_gpu_is_forgotten(client: httpx.AsyncClient) -> Non
 
 @pytest.mark.parametrize("gone", [silence, expire])
 async def test_the_sweep_ends_a_dead_lease_and_the_run_waits_again(
-    client: httpx.AsyncClient, process: Process, gone: Callable[..., Awaitable[None]]
+    operator: httpx.AsyncClient,
+    process: Process,
+    gone: Callable[..., Awaitable[None]],
 ) -> None:
-    await open_tag(client)
-    await add_gpu(client)
-    e = await running(client, process)
+    await open_tag(operator)
+    await add_gpu(operator)
+    e = await running(operator, process)
     await gone(process.lab, "host:gpu0")
 
-    swept = await told(client, "/api/pool/sweep")
-    again = await told(client, "/api/pool/sweep")
+    swept = await told(operator, "/api/pool/sweep")
+    again = await told(operator, "/api/pool/sweep")
     late = await refused(
-        client,
+        operator,
         409,
         "/api/experiment/complete",
         experiment_id=e.experiment_id,
@@ -1256,39 +1279,41 @@ async def test_the_sweep_ends_a_dead_lease_and_the_run_waits_again(
     assert swept["experiments"] == {e.experiment_id: "queued"}
     assert (again["leases_ended"], again["experiments"]) == ([], {})
     assert (late["experiment_status"], late["attempt"]) == ("queued", 2)
-    shown = await asked(client, f"/api/experiment/{e.experiment_id}")
+    shown = await asked(operator, f"/api/experiment/{e.experiment_id}")
     assert shown["attempts"]["1"]["status"] == "lost"
     assert [r["val_bpb"] for r in shown["late_results"]] == [0.5]
 
 
-async def test_a_run_that_was_lost_too_often_is_given_up(client: httpx.AsyncClient, process: Process) -> None:
-    await open_tag(client, policy={"max_attempts": 1})
-    await add_gpu(client)
-    e = await running(client, process)
+async def test_a_run_that_was_lost_too_often_is_given_up(
+    operator: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(operator, policy={"max_attempts": 1})
+    await add_gpu(operator)
+    e = await running(operator, process)
     await silence(process.lab, "host:gpu0")
 
-    swept = await told(client, "/api/pool/sweep")
+    swept = await told(operator, "/api/pool/sweep")
 
     assert swept["experiments"] == {e.experiment_id: "lost"}
-    stats = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
+    stats = (await told(operator, "/api/report/summary", tag="mar11"))["stats"]
     assert (stats["total"], stats["lost"], stats["running"]) == (0, 1, 0)
 
 
 async def test_a_gpu_whose_lease_was_broken_is_not_lent_before_it_is_proven_empty(
-    client: httpx.AsyncClient, process: Process
+    operator: httpx.AsyncClient, process: Process
 ) -> None:
-    await open_tag(client)
-    await add_gpu(client)
-    await running(client, process)
+    await open_tag(operator)
+    await add_gpu(operator)
+    await running(operator, process)
     await silence(process.lab, "host:gpu0")
-    await told(client, "/api/pool/sweep")
+    await told(operator, "/api/pool/sweep")
 
-    beat = await told(client, "/api/pool/heartbeat", gpu_id="host:gpu0")
-    early = await told(client, "/api/pool/dispatch")
+    beat = await told(operator, "/api/pool/heartbeat", gpu_id="host:gpu0")
+    early = await told(operator, "/api/pool/dispatch")
     given = await told(
-        client, "/api/pool/give-back", gpu_id="host:gpu0", fence=beat["fence"], reason="nothing left"
+        operator, "/api/pool/give-back", gpu_id="host:gpu0", fence=beat["fence"], reason="nothing left"
     )
-    late = await told(client, "/api/pool/dispatch")
+    late = await told(operator, "/api/pool/dispatch")
 
     assert beat["action"] == "prove"
     assert early["leased"] == []
@@ -1461,7 +1486,7 @@ POSTS = [(name, door) for name, door in ROUTES if door.method == "POST"]
 
 @pytest.mark.parametrize(("name", "door"), POSTS, ids=[str(door) for _, door in POSTS])
 async def test_every_route_answers_a_bad_body_with_a_problem_and_a_hint(
-    client: httpx.AsyncClient, process: Process, name: str, door: Http
+    operator: httpx.AsyncClient, process: Process, name: str, door: Http
 ) -> None:
     path = door.path.replace("{gpu_id}", "host:gpu0")
     required = {f for f, info in table()[name].request.model_fields.items() if info.is_required()}
@@ -1469,7 +1494,7 @@ async def test_every_route_answers_a_bad_body_with_a_problem_and_a_hint(
     for body in ("", "{}", "[]", "no json", '{"no_such_field": 1}'):
         before = await dump(process.lab)
 
-        response = await curl(client, path, body)
+        response = await curl(operator, path, body)
 
         if body in ("", "{}") and name in OF_A_TOKEN:
             problem(response)
@@ -1482,8 +1507,8 @@ async def test_every_route_answers_a_bad_body_with_a_problem_and_a_hint(
             assert await dump(process.lab) == before, body
 
 
-OF_A_TOKEN = {"token::rotate", "event::ticket"}
-"""They are about the caller's token, and here nobody has one."""
+OF_A_TOKEN = {"token::rotate"}
+"""It is about the caller's token, and here nobody has one."""
 
 
 def _is_valid(name: str, body: dict[str, Any]) -> bool:

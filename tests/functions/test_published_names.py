@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import pytest
 
 from functions.process.lifecycle import Process
 from tests.labs import add_gpu, asked, begun, idea, open_tag, refused, registered, told, tried
+
+
+@pytest.fixture
+def client(local: httpx.AsyncClient) -> httpx.AsyncClient:
+    """A published client sends no token."""
+    return local
 
 
 async def shown(http: httpx.AsyncClient, experiment_id: str) -> dict[str, Any]:
@@ -51,14 +58,14 @@ async def test_an_experiment_that_its_agent_trains_runs_from_its_registration_to
 
 
 async def test_an_experiment_that_waits_for_a_worker_has_not_started(
-    client: httpx.AsyncClient, process: Process
+    client: httpx.AsyncClient, operator: httpx.AsyncClient, process: Process
 ) -> None:
     await open_tag(client)
     waits = (await told(client, "/api/experiment/submit", **idea()))["experiment_id"]
     queued = await shown(client, waits)
     stats = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
-    await add_gpu(client)
-    await told(client, "/api/pool/dispatch")
+    await add_gpu(operator)
+    await told(operator, "/api/pool/dispatch")
     await begun(process, waits)
     trains = await shown(client, waits)
 
@@ -111,7 +118,7 @@ async def selected(http: httpx.AsyncClient, **wish: Any) -> str:
 
 
 async def test_history_tells_one_trace_of_a_status_and_category_page_by_page(
-    client: httpx.AsyncClient,
+    client: httpx.AsyncClient, operator: httpx.AsyncClient
 ) -> None:
     await open_tag(client, policy={"traces.mode": "multi", "traces.max_parallel": 9})
     one, other = [await selected(client, intent="new_root") for _ in "12"]
@@ -133,7 +140,7 @@ async def test_history_tells_one_trace_of_a_status_and_category_page_by_page(
     assert await listed(trace_id=one, status="keep", limit=2, cursor=5) == (["1", "3"], 4, None)
     assert await listed(trace_id=one, status="keep", limit=3, order="oldest") == (["1", "3", "5"], 4, 5)
     assert worse["experiment_id"] == "mar11-8"
-    assert (await told(client, "/api/lab/audit"))["violations"] == []
+    assert (await told(operator, "/api/lab/audit"))["violations"] == []
 
 
 async def test_history_of_a_trace_that_its_tag_does_not_have_is_not_found(client: httpx.AsyncClient) -> None:

@@ -145,6 +145,7 @@ async def test_nobody_is_signed_in_to_a_restored_lab(
     me = await process.tokens.issue(name="me", role="operator", issued_by="local")
     _, proof = await process.tokens.recognise(me.text)
     session, ticket = await process.tokens.open_session(proof), await process.tokens.open_ticket(proof)
+    code = await process.tokens.open_code(proof)
     with monkeypatch.context() as older:
         if written_by_an_older_version:
             older.setattr(state.backup, "LEFT_OUT", state.backup.LEFT_OUT - {"sessions", "tickets"})
@@ -154,7 +155,9 @@ async def test_nobody_is_signed_in_to_a_restored_lab(
 
     tokens = Tokens(other)
     with pytest.raises(Unauthenticated, match="session has ended"):
-        await tokens.session(session)
+        await tokens.session(session.name)
+    with pytest.raises(Unauthenticated, match="link"):
+        await tokens.code(code)
     with pytest.raises(Unauthenticated, match="ticket"):
         await tokens.ticket(ticket)
     assert (await tokens.recognise(me.text))[0].name == "me"
@@ -336,7 +339,7 @@ async def test_a_folder_without_room_is_named_and_left_without_a_draft(
         await back_up(process.lab, file)
 
     assert "has room" in str(refusal.value.hint)
-    assert list(file.parent.iterdir()) == []
+    assert list(file.parent.glob("*nightjar*")) == []
 
 
 async def test_no_lab_no_backup(other: Lab, file: Path) -> None:

@@ -54,7 +54,8 @@ async def test_redis_holds_nothing_of_a_secret_but_its_digest(tokens: Tokens, pr
     first = await tokens.issue(name="me", role="operator", issued_by="local")
     second = await tokens.rotate(first.token, 60)
     token, proof = await tokens.recognise(second.text)
-    names = [await tokens.open_session(proof), await tokens.open_ticket(proof)]
+    session = await tokens.open_session(proof)
+    names = [session.name, session.page, await tokens.open_ticket(proof), await tokens.open_code(proof)]
 
     kept = json.dumps(await dump(process.lab, without=frozenset()), default=str)
 
@@ -237,7 +238,7 @@ async def test_a_rotation_without_overlap_ends_the_secret_and_its_sessions_at_on
     tokens: Tokens, operator: Issued
 ) -> None:
     _, proof = await tokens.recognise(operator.text)
-    session = await tokens.open_session(proof)
+    session = (await tokens.open_session(proof)).name
 
     rotated = await tokens.rotate(operator.token, 0)
 
@@ -271,7 +272,7 @@ async def test_a_token_that_has_expired_is_not_rotated_but_replaced(tokens: Toke
 
 async def test_a_session_lives_as_long_as_its_token_and_no_longer(tokens: Tokens, operator: Issued) -> None:
     _, proof = await tokens.recognise(operator.text)
-    session = await tokens.open_session(proof)
+    session = (await tokens.open_session(proof)).name
     token, by_session = await tokens.session(session)
     assert token.name == "me"
     assert await tokens.holding([by_session]) == {by_session}
@@ -285,7 +286,7 @@ async def test_a_session_lives_as_long_as_its_token_and_no_longer(tokens: Tokens
 
 async def test_a_closed_session_is_over(tokens: Tokens, operator: Issued) -> None:
     _, proof = await tokens.recognise(operator.text)
-    session = await tokens.open_session(proof)
+    session = (await tokens.open_session(proof)).name
     _, by_session = await tokens.session(session)
 
     await tokens.close_session(session)
@@ -308,7 +309,7 @@ async def test_a_ticket_opens_once(tokens: Tokens, operator: Issued) -> None:
 async def test_a_ticket_that_a_session_asked_for_ends_with_the_session(
     tokens: Tokens, operator: Issued
 ) -> None:
-    session = await tokens.open_session(proof_of(operator))
+    session = (await tokens.open_session(proof_of(operator))).name
     _, by_session = await tokens.session(session)
     used, late = [await tokens.open_ticket(by_session) for _ in "12"]
     _, streaming = await tokens.ticket(used)
@@ -324,7 +325,7 @@ async def test_sessions_and_tickets_end_by_themselves(
     tokens: Tokens, process: Process, operator: Issued
 ) -> None:
     _, proof = await tokens.recognise(operator.text)
-    session, ticket = await tokens.open_session(proof), await tokens.open_ticket(proof)
+    session, ticket = (await tokens.open_session(proof)).name, await tokens.open_ticket(proof)
 
     lasting = [
         await process.lab.command("TTL", process.lab.keys(kind, digest_of_secret(name)))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,13 @@ import pytest
 
 from functions.process.redaction import presentable, scrubbed
 from state.errors import NightjarError, Unauthenticated
+from state.operator_key import key_file, made_key, read_key
+from state.private import write_private
 from state.settings import Settings
 from state.token_values import new_id, new_secret
+from tests.conftest import ROOT
 from triggers.cli import lab_http
-from triggers.cli.bearer import bearer_of, forget, is_kept, keep, kept, kept_at
+from triggers.cli.bearer import bearer_of
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Duration, Number
 from triggers.cli.output import AUTH, exit_code
@@ -39,9 +43,10 @@ def settings_in(data: Path, **more: Any) -> Settings:
     return Settings.model_validate({"data": data, **more})
 
 
-def up(data: Path, url: str = HERE, pid: int | None = None) -> None:
-    """As if `up` had written down that it runs."""
-    (data / "web.json").write_text(json.dumps({"url": url, "pid": os.getpid() if pid is None else pid}))
+def up(data: Path, url: str = HERE, pid: int | None = None, lab: str = "lab") -> None:
+    """As if a web process had written down that it runs."""
+    told = {"url": url, "lab": lab, "pid": os.getpid() if pid is None else pid}
+    (data / "web.json").write_text(json.dumps(told))
 
 
 def ended() -> int:
@@ -56,28 +61,35 @@ def sent(settings: Settings) -> str | None:
     return found.text if found else None
 
 
-def test_the_variable_goes_before_the_kept_token(tmp_path: Path) -> None:
+def test_the_variable_goes_before_the_key(tmp_path: Path) -> None:
     up(tmp_path)
-    mine, theirs = token(), token()
-    keep(settings_in(tmp_path), theirs)
+    mine, key = token(), made_key(settings_in(tmp_path))
 
-    assert sent(settings_in(tmp_path)) == theirs
+    assert sent(settings_in(tmp_path)) == key
     assert sent(settings_in(tmp_path, token=f" {mine}\n")) == mine
-    assert sent(settings_in(tmp_path, token="")) == theirs
+    assert sent(settings_in(tmp_path, token="")) == key
 
 
-def test_the_kept_token_goes_to_the_lab_of_its_own_directory_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "elsewhere", ["http://127.0.0.1:4000", "https://lab.example", "http://192.0.2.1:3999"]
+)
+def test_the_key_goes_to_the_web_process_of_its_own_directory_alone(tmp_path: Path, elsewhere: str) -> None:
     up(tmp_path)
-    text = token()
-    keep(settings_in(tmp_path), text)
+    key = made_key(settings_in(tmp_path))
 
-    assert sent(settings_in(tmp_path, url=HERE + "/")) == text
-    assert sent(settings_in(tmp_path, url="http://127.0.0.1:4000")) is None
-    assert sent(settings_in(tmp_path, url="https://lab.example")) is None
+    assert sent(settings_in(tmp_path, url=HERE + "/")) == key
+    assert sent(settings_in(tmp_path, url=elsewhere)) is None
 
 
-def test_the_kept_token_is_not_sent_to_whoever_has_the_port_of_a_lab_that_ended(tmp_path: Path) -> None:
-    keep(settings_in(tmp_path), token())
+def test_the_key_is_not_sent_to_an_address_that_is_no_loopback_one(tmp_path: Path) -> None:
+    up(tmp_path, url="http://192.0.2.1:3999")
+    made_key(settings_in(tmp_path))
+
+    assert sent(settings_in(tmp_path)) is None
+
+
+def test_the_key_is_not_sent_to_whoever_has_the_port_of_a_lab_that_ended(tmp_path: Path) -> None:
+    made_key(settings_in(tmp_path))
     assert sent(settings_in(tmp_path)) is None
 
     up(tmp_path, pid=ended())
@@ -85,59 +97,72 @@ def test_the_kept_token_is_not_sent_to_whoever_has_the_port_of_a_lab_that_ended(
     assert sent(settings_in(tmp_path)) is None
 
 
-def test_the_kept_token_is_for_its_owner_s_eyes(tmp_path: Path) -> None:
-    settings, text = settings_in(tmp_path / "new"), token()
+def test_each_lab_of_a_data_directory_has_a_key_of_its_own(tmp_path: Path) -> None:
+    keys = [made_key(settings_in(tmp_path, lab=name)) for name in ("lab", "other", "lab")]
+    up(tmp_path, lab="other")
 
-    keep(settings, token())
-    path = keep(settings, text)
+    assert keys[0] == keys[2] != keys[1]
+    assert sorted(path.name for path in tmp_path.glob("*.key")) == ["operator-other.key", "operator.key"]
+    assert sent(settings_in(tmp_path)) is None
+    assert sent(settings_in(tmp_path, lab="other")) == keys[1]
 
-    assert path.read_text() == text + "\n"
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert is_kept(settings, text.split("_")[1])
-    assert not is_kept(settings, new_id())
-    forget(settings)
-    assert kept(settings) is None
+
+def test_processes_that_start_at_once_share_one_key_for_its_owner_s_eyes(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path / "new")
+
+    with ThreadPoolExecutor(8) as starting:
+        keys = {*starting.map(lambda _: key_of_a_process(settings), range(8))}
+
+    assert len(keys) == 1
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["operator.key"]
+    assert key_file(settings).stat().st_mode & 0o777 == 0o600
+
+
+def key_of_a_process(settings: Settings) -> str:
+    """The key as another process makes or finds it."""
+    code = "import sys; from state.settings import Settings; from state.operator_key import made_key;"
+    code += "print(made_key(Settings(data=sys.argv[1])))"
+    command = [sys.executable, "-c", code, str(settings.data_dir)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620, 0o610])
-def test_a_kept_token_that_is_open_to_others_is_refused_with_the_remedy(tmp_path: Path, mode: int) -> None:
-    settings, text = settings_in(tmp_path), token()
-    path = keep(settings, text)
-    path.chmod(mode)
+def test_a_key_that_is_open_to_others_is_refused_with_the_remedy(tmp_path: Path, mode: int) -> None:
+    settings = settings_in(tmp_path)
+    before = made_key(settings)
+    key_file(settings).chmod(mode)
 
-    with pytest.raises(Unauthenticated) as refusal:
-        kept(settings)
+    with pytest.raises(Unauthenticated, match="open to others") as refusal:
+        made_key(settings)
 
     remedy = (refusal.value.hint or "").split(";")[0]
     subprocess.run(remedy.split(), check=True)
-    found = kept(settings)
-    assert found is not None
-    assert found.text == text
+    assert made_key(settings) != before
 
 
-def test_a_kept_token_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_in(tmp_path)
-    keep(settings, token())
+    made_key(settings)
     somebody = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: somebody)
 
     with pytest.raises(Unauthenticated, match="not your own file"):
-        kept(settings)
+        read_key(settings)
 
 
-def test_a_link_or_a_folder_in_the_place_of_the_token_is_refused(tmp_path: Path) -> None:
+def test_a_link_or_a_folder_in_the_place_of_the_key_is_refused(tmp_path: Path) -> None:
     settings = settings_in(tmp_path / "data")
-    elsewhere = keep(settings_in(tmp_path / "other"), token())
+    made_key(settings_in(tmp_path / "other"))
     (tmp_path / "data").mkdir()
-    kept_at(settings).symlink_to(elsewhere)
+    key_file(settings).symlink_to(tmp_path / "other" / "operator.key")
     with pytest.raises(Unauthenticated, match="cannot be read"):
-        kept(settings)
+        made_key(settings)
 
-    kept_at(settings).unlink()
-    kept_at(settings).mkdir()
+    key_file(settings).unlink()
+    key_file(settings).mkdir()
 
     with pytest.raises(Unauthenticated):
-        kept(settings)
+        made_key(settings)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +174,7 @@ def test_what_is_no_token_is_refused_and_never_told(tmp_path: Path, text: str) -
     up(tmp_path)
     with pytest.raises(Unauthenticated) as by_variable:
         bearer_of(settings_in(tmp_path, token=text))
-    keep(settings_in(tmp_path), text)
+    write_private(key_file(settings_in(tmp_path)), text)
     with pytest.raises(Unauthenticated) as by_file:
         bearer_of(settings_in(tmp_path))
 
@@ -160,8 +185,7 @@ def test_what_is_no_token_is_refused_and_never_told(tmp_path: Path, text: str) -
 
 def test_a_token_that_was_found_is_hidden_from_then_on(tmp_path: Path) -> None:
     up(tmp_path)
-    text = token()
-    keep(settings_in(tmp_path), text)
+    text = made_key(settings_in(tmp_path))
 
     found = bearer_of(settings_in(tmp_path))
 

@@ -16,7 +16,9 @@ import pytest
 
 from functions.contract import Function, Request
 from functions.process.lifecycle import Process
+from functions.rules.access import CallerRole
 from functions.table import table
+from state.operator_key import made_key
 from state.records import ROLES, Role
 from tests.conftest import http_client, served_client
 from tests.labs import PRESENCE, add_gpu, dump, idea, open_tag, problem, tried
@@ -76,6 +78,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "run::active",
             "run::stats",
             "token::rotate",
+            "token::sign_in",
             "token::whoami",
         }
     ),
@@ -133,6 +136,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
         }
     ),
     ("agent", "operator"): frozenset({"pool::deregister"}),
+    ("local", "operator"): frozenset({"search::set_strategy"}),
     ("operator",): frozenset(
         {
             "cron::pause",
@@ -171,7 +175,6 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "pool::sweep",
             "run::stop",
             "search::set_policy",
-            "search::set_strategy",
             "swarm::refill",
             "swarm::sweep",
             "swarm::workers",
@@ -192,7 +195,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
     ),
 }
 """Whose every function is, a second time: who changes a role changes it here too, knowing it."""
-OF_A_VIEWER_THAT_WRITE = frozenset({"event::ticket", "token::rotate"})
+OF_A_VIEWER_THAT_WRITE = frozenset({"event::ticket", "token::rotate", "token::sign_in"})
 """What readers may write: how they themselves are let in."""
 
 FIXED: Mapping[str, tuple[str, ...]] = {
@@ -269,20 +272,22 @@ class Visitor:
     """Somebody before the door."""
 
     name: str
-    role: Role | None
+    role: CallerRole | None
     """None: nobody may come in like this."""
     status: int = 401
     """What they get as nobody."""
     headers: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)
     only_reads: bool = False
-    """A browser without the page's header."""
+    """A browser without the page's secret."""
 
 
-def may(roles: Iterable[str], role: Role | None) -> bool:
-    """Operators may do all, agents may read."""
+def may(roles: Iterable[str], role: CallerRole | None) -> bool:
+    """Operators may do all, agents may read, and who sends no token to an open lab is agent, worker and viewer."""
     meant = set(roles)
-    return "anyone" in meant or role == "operator" or role in meant or (role == "agent" and "viewer" in meant)
+    reads = role in ("agent", "local") and "viewer" in meant
+    works = role == "local" and bool(meant & {"agent", "worker"})
+    return "anyone" in meant or role == "operator" or role in meant or reads or works
 
 
 def sample(declared: Function[Any, Any]) -> dict[str, Any]:
@@ -313,7 +318,7 @@ async def visitors(process: Process) -> list[Visitor]:
     async def shows(name: str, role: Role) -> Visitor:
         return Visitor(name, role, headers={"authorization": f"Bearer {await bearer(name, role)}"})
 
-    found = [await shows(role, role) for role in ROLES]
+    found = [await shows(f"one-{role}", role) for role in ROLES]
     enrolling = await bearer("swarm", "worker", kind="enroll", uses=9)
     ended = {name: await bearer(name, "operator") for name in ("revoked", "expired", "rotated")}
     for token in await tokens.all():
@@ -328,7 +333,8 @@ async def visitors(process: Process) -> list[Visitor]:
     unknown = "nj_aaaaaaaaaa_" + "A" * 43
     _, proof = await tokens.recognise(root.text)
     session, ticket = await tokens.open_session(proof), await tokens.open_ticket(proof)
-    cookie = {"cookie": f"{COOKIE}={session}"}
+    cookie = {"cookie": f"{COOKIE}_3111={session.name}"}
+    key = made_key(process.settings)
     shown = {**ended, "wrong": wrong, "unknown": unknown, "no token at all": "operator"}
     return [
         *found,
@@ -336,24 +342,39 @@ async def visitors(process: Process) -> list[Visitor]:
         Visitor("enroll", None, 403, {"authorization": f"Bearer {enrolling}"}),
         *(Visitor(name, None, headers={"authorization": f"Bearer {t}"}) for name, t in shown.items()),
         Visitor("unknown worker", None, headers={"x-worker-token": unknown}),
-        Visitor("unknown session", None, headers={"cookie": f"{COOKIE}={'A' * 43}", BY_PAGE: "1"}),
-        Visitor("the page", "operator", headers={**cookie, BY_PAGE: "1"}),
-        Visitor("a foreign form", "operator", headers=cookie, only_reads=True),
+        Visitor("unknown session", None, headers={"cookie": f"{COOKIE}_3111={'A' * 43}", BY_PAGE: "1"}),
+        Visitor("the key", "operator", headers={"authorization": f"Bearer {key}"}),
+        Visitor("another key", None, headers={"authorization": f"Bearer {key[:-4]}AAAA"}),
+        Visitor("the page", "operator", headers={**cookie, BY_PAGE: session.page}),
+        Visitor("the cookie alone", "operator", headers=cookie, only_reads=True),
+        Visitor("a header of any page", "operator", headers={**cookie, BY_PAGE: "1"}, only_reads=True),
         Visitor("a token in the URL", None, query={"token": root.text, "access_token": root.text}),
         Visitor("a ticket", None, query={"ticket": ticket}),
     ]
 
 
+OF_AN_OPEN_LAB = (
+    Visitor("a program", "local"),
+    Visitor("a browser", "viewer", headers={"sec-fetch-site": "same-origin"}),
+    Visitor("a forwarded program", None, headers={"x-forwarded-for": "10.1.2.3"}),
+)
+"""Who comes without a token."""
+
+
 @pytest.fixture
 async def lab(process: Process) -> tuple[Process, list[Visitor]]:
     """A small lab, and everybody who may come to its door."""
+    await furnish(process)
+    unhurried = process.settings.model_copy(update={"rate_per_s": 1e6, "rate_burst": 10_000})
+    found = await visitors(process)
+    return replace(process, settings=unhurried), found
+
+
+async def furnish(process: Process) -> None:
     async with http_client(process) as http:
         await open_tag(http)
         await tried(http, 1.0)
         await add_gpu(http, "g")
-    unhurried = process.settings.model_copy(update={"rate_per_s": 1e6, "rate_burst": 10_000})
-    found = await visitors(process)
-    return replace(process, settings=unhurried), found
 
 
 DOORS = [(declared, door) for declared in table().values() for door in declared.doors]
@@ -364,13 +385,14 @@ READS = [*((*at, True) for at in DOORS), *((*at, False) for at in PUBLIC)]
 """Every route, with public reads; the public ones without them, too."""
 
 
-def lets_in(declared: Function[Any, Any], visitor: Visitor, *, writes: bool, public_reads: bool) -> bool:
+def lets_in(declared: Function[Any, Any], visitor: Visitor, *, public_reads: bool) -> bool:
     """Whether this visitor may call it: what is open to anyone asks only that what they show is right."""
-    is_page = not (visitor.only_reads and (writes or declared.writes))
+    is_page = not (visitor.only_reads and declared.writes)
     if "anyone" in declared.roles and not declared.knows_caller:
         return True
     if "anyone" in declared.roles or (declared.is_public and public_reads):
-        return not visitor.headers or (visitor.role is not None and is_page)
+        shows_none = not {"authorization", "x-worker-token", "cookie"} & visitor.headers.keys()
+        return shows_none or (visitor.role is not None and is_page)
     return may(declared.roles, visitor.role) and is_page
 
 
@@ -381,20 +403,32 @@ async def test_a_function_lets_in_whom_it_is_for_and_nobody_else(
     lab: tuple[Process, list[Visitor]], declared: Function[Any, Any], door: Any, public_reads: bool
 ) -> None:
     process, people = lab
-    process = replace(
-        process, settings=process.settings.model_copy(update={"swarm_public_reads": public_reads})
-    )
+    settings = process.settings.model_copy(update={"swarm_public_reads": public_reads})
+    await knock(replace(process, settings=settings), people, declared, door)
+
+
+@pytest.mark.parametrize(("declared", "door"), DOORS, ids=[f"{d.name} {h}" for d, h in DOORS])
+async def test_an_open_lab_lets_a_program_work_and_a_browser_look_and_nobody_operate(
+    process: Process, declared: Function[Any, Any], door: Any
+) -> None:
+    await furnish(process)
+
+    await knock(process, OF_AN_OPEN_LAB, declared, door)
+
+
+async def knock(process: Process, people: Iterable[Visitor], declared: Function[Any, Any], door: Any) -> None:
+    """Have all of them call a function by one of its routes: who may not changes nothing."""
     body = sample(declared)
     path = door.path.format(**body)
     body = {name: value for name, value in body.items() if f"{{{name}}}" not in door.path}
     before = await dump(process.lab)
 
-    async with http_client(process) as http:
+    async with http_client(process, by_key=False) as http:
         for visitor in people:
             reads = door.method == "GET" and not declared.writes
             for method in {door.method, "HEAD"} if reads else {door.method}:
-                writes = method not in ("GET", "HEAD") or declared.writes
-                right = lets_in(declared, visitor, writes=writes, public_reads=public_reads)
+                public_reads = process.settings.swarm_public_reads
+                right = lets_in(declared, visitor, public_reads=public_reads)
                 sent = {"no such field": "1"} if right else body
                 posted = [sent] if door.body else sent  # of one whose body fills a field, every name is one
                 response = await http.request(
@@ -421,7 +455,7 @@ async def test_a_fixed_route_lets_in_whom_it_is_for_and_nobody_else(
     process, people = lab
     before = await dump(process.lab, without=PRESENCE | {"tickets"})
 
-    async with http_client(process) as http:
+    async with http_client(process, by_key=False) as http:
         for visitor in people:
             url = httpx.URL(ASKED.get(path, path)).copy_merge_params(visitor.query)
             by_ticket = path == "/api/events" and visitor.name == "a ticket"
@@ -449,7 +483,7 @@ async def test_an_event_stream_opens_for_whom_it_is_for_and_for_nobody_else(
 ) -> None:
     process, people = lab
 
-    async with served_client(process) as http:
+    async with served_client(process, by_key=False) as http:
         for visitor in people:
             async with http.stream(
                 "GET",
@@ -472,7 +506,7 @@ async def test_mcp_lets_in_whom_the_http_door_lets_in(lab: tuple[Process, list[V
     before = await dump(process.lab)
     asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
-    async with http_client(process) as http:
+    async with http_client(process, by_key=False) as http:
         for visitor in people:
             headers = {"accept": "application/json", **visitor.headers}
             response = await http.post("/mcp", json=asked, headers=headers, params=visitor.query)
@@ -499,7 +533,7 @@ async def test_a_method_that_a_route_does_not_have_opens_nothing(lab: tuple[Proc
     for declared, door in DOORS:
         methods.setdefault(door.path.format(**sample(declared)), set()).add(door.method)
 
-    async with http_client(process) as http:
+    async with http_client(process, by_key=False) as http:
         for path, known in (methods | {p: METHODS.get(p, {"GET"}) for p in FIXED if p != "/static"}).items():
             for method in {"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "MOVE"} - known:
                 for visitor in people[:1] + people[-1:]:
@@ -532,7 +566,7 @@ def test_every_function_has_a_sample_request_that_validates() -> None:
 
 
 async def test_every_route_has_a_row(process: Process) -> None:
-    async with http_client(process) as http:
+    async with http_client(process, by_key=False) as http:
         app = http._transport.app  # type: ignore[attr-defined]  # httpx shows it nowhere else
     shown = {getattr(route, "path", None) for route in app.routes}
 

@@ -1,4 +1,4 @@
-"""The address that the web process listens on: open to others only where callers need tokens."""
+"""The address that the web process listens on: open to other machines only where callers need tokens."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from state.tokens import Tokens
 
 
 async def check_bind(settings: Settings, tokens: Tokens) -> None:
-    """Refuse an address that strangers can reach while the lab is open: a caller without a token is an operator then.
+    """Refuse an address that strangers can reach before the lab has a token: nobody could call it from elsewhere.
 
     Raises:
         Invalid: the host is not a loopback address.
     """
     if not is_loopback(settings.host) and not await tokens.are_configured():
         raise Invalid(
-            f"refusing to listen on {settings.host!r}: every caller without a token would be an operator",
+            f"refusing to listen on {settings.host!r} without a token: other machines could reach the lab",
             hint="issue the first one, then start again: ./nightjar token issue NAME --role operator --direct"
-            f" --save{settings.options}; or keep NIGHTJAR_HOST=127.0.0.1 and use an SSH tunnel:"
+            f"{settings.options}; or keep NIGHTJAR_HOST=127.0.0.1 and use an SSH tunnel:"
             " ssh -L 3111:127.0.0.1:3111 HOST",
         )
 

@@ -1,8 +1,9 @@
-"""Who sends a request: the bearer of a token, a signed-in browser, or a caller on this machine.
+"""Who sends a request: the bearer of a token or of the operator's key, a browser, or a program on this machine.
 
 `Authorization: Bearer`, else `X-Worker-Token`, else the browser's session cookie, else (for one event stream) a
-ticket in the query. While the lab is open (no operator's token was issued yet), a caller on the loopback port who
-shows none of these is its operator; a token that is shown counts, right or wrong.
+ticket in the query. A token that is shown counts, right or wrong. A lab whose web process listens on loopback is open
+until its first operator's token. In an open lab a program that shows nothing is `local`, and a browser may look. No
+address makes an operator.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from functions.process.lifecycle import Process
-from functions.rules.access import LOCAL, Audience, Caller, allows
+from functions.rules.access import LOCAL, OPERATOR, STRANGER, VISITOR, Audience, Caller, allows
 from state.errors import Forbidden, Unauthenticated
 from state.token_values import Proof, Token
 from state.tokens import Tokens
+from triggers.http.binding import is_loopback
 
 COOKIE = "nightjar_session"
+"""Begins the name of the session's cookie; the port ends it."""
 BY_PAGE = "x-nightjar-page"
-"""A page of ours sends this header with every write: no form and no foreign page can."""
+"""A page of ours sends its second secret in this header with every write."""
 SAFE = frozenset({"GET", "HEAD"})
 LOOK_AGAIN_S = 1.0
 """Seconds between two looks at who still may wait or read."""
@@ -40,23 +43,19 @@ FORWARDED = frozenset(
 
 @dataclass(frozen=True)
 class Visitor:
-    """Who sends a request, and what proves it; nothing proves the local operator of an open lab."""
+    """Who sends a request, and what proves it; None where nothing was shown."""
 
     caller: Caller
     proof: Proof | None = None
 
 
-STRANGER = Visitor(Caller("anyone", "viewer"))
-"""A caller who is not known, at a function that is open to anyone."""
-
-
-async def identify(request: Request, *, ticket: bool = False, writes: bool = False) -> Visitor:
+async def identify(request: Request, *, ticket: bool = False, writes: bool | None = None) -> Visitor:
     """Who sends this request; with `ticket`, one in the query is taken for proof and used up.
 
-    `writes`: it changes something whatever its method is.
+    `writes`: whether it changes something; None: its method says so.
 
     Raises:
-        Unauthenticated: an unknown caller. Forbidden: a signed-in browser writes without the page's header.
+        Unauthenticated: an unknown caller. Forbidden: a signed-in browser writes without the page's secret.
         TooManyRequests: the token is used more often than it may be.
     """
     process: Process = request.app.state.process
@@ -67,8 +66,8 @@ async def identify(request: Request, *, ticket: bool = False, writes: bool = Fal
     return Visitor(await bearer_of(token, proof, process), proof)
 
 
-async def greet(request: Request, *, writes: bool = False) -> Visitor:
-    """Who calls a function that is open to anyone: the bearer of what is shown, the local operator, or a stranger.
+async def greet(request: Request, *, writes: bool | None = None) -> Visitor:
+    """Who calls a function that is open to anyone: the bearer of what is shown, a local caller, or a stranger.
 
     Raises:
         Unauthenticated: what is shown is wrong. Forbidden, TooManyRequests: as `identify`, of who shows something.
@@ -80,16 +79,18 @@ async def greet(request: Request, *, writes: bool = False) -> Visitor:
         return Visitor(await bearer_of(token, proof, process), proof)
     try:
         return await _local(request, process)
-    except (Unauthenticated, Forbidden):
-        return STRANGER
+    except Unauthenticated:
+        return Visitor(STRANGER)
 
 
 async def bearer_of(token: Token, proof: Proof, process: Process) -> Caller:
-    """Whom a living token stands for; the request is counted.
+    """Whom a living token stands for; the request is counted, except one by the operator's key.
 
     Raises:
         Forbidden: it is an enroll token. TooManyRequests: it is used more often than it may be.
     """
+    if proof.is_key:
+        return OPERATOR
     if token.kind == "enroll":
         raise Forbidden(
             "an enroll token opens nothing but POST /api/token/enroll",
@@ -109,11 +110,15 @@ async def admit(request: Request, *audience: Audience, ticket: bool = False) -> 
     visitor = await identify(request, ticket=ticket)
     if not allows(audience, visitor.caller.role):
         raise Forbidden(
-            f"{request.url.path} needs the role {' or '.join(audience)}, {visitor.caller.name!r} is"
-            f" {visitor.caller.role}",
-            hint="ask an operator for a token of that role",
+            f"{request.url.path} needs the role {' or '.join(audience)}, and {visitor.caller.described}",
+            hint=visitor.caller.remedy,
         )
     return visitor
+
+
+def cookie_of(request: Request) -> str:
+    """The name of the session's cookie: browsers send it to every port of a host, so each port has its own."""
+    return COOKIE if request.url.port is None else f"{COOKIE}_{request.url.port}"
 
 
 def session_of(request: Request) -> str | None:
@@ -122,16 +127,16 @@ def session_of(request: Request) -> str | None:
     It is taken from the header as it stands: Python's own reading of cookies takes eight seconds for the backslashes
     that fit into one head (CVE-2024-7592), and no cookie of ours is quoted.
     """
-    found = None
+    found, wanted = None, cookie_of(request)
     for pair in request.headers.get("cookie", "").split(";"):
         name, _, value = pair.strip().partition("=")
-        if name == COOKIE:
+        if name == wanted:
             found = value
     return found
 
 
 async def still_admitted(tokens: Tokens, proofs: Collection[Proof | None]) -> set[Proof | None]:
-    """Those of them who would be let in again; None is a caller on this machine."""
+    """Those of them who would be let in again; None is a caller without one."""
     holding: set[Proof | None] = {*await tokens.holding({p for p in proofs if p is not None})}
     if None in proofs and not await tokens.are_configured():
         holding.add(None)
@@ -151,30 +156,16 @@ def check_no_visit(request: Request) -> None:
         )
 
 
-def check_page(request: Request) -> None:
-    """Refuse a write of a signed-in browser that is not our page's.
-
-    Raises:
-        Forbidden: it lacks the page's header.
-    """
-    if BY_PAGE not in request.headers:
-        raise Forbidden(
-            "a signed-in browser writes through Nightjar's own page only",
-            hint=f"a program sends its token as Authorization: Bearer instead; the page sends {BY_PAGE}",
-        )
-
-
 async def _shown(
-    request: Request, process: Process, *, ticket: bool, writes: bool
+    request: Request, process: Process, *, ticket: bool, writes: bool | None
 ) -> tuple[Token, Proof] | None:
     if (bearer := _bearer(request)) is not None:
         return await process.tokens.admit(bearer)
     if ticket and (name := request.query_params.get("ticket")) is not None:
         return await process.tokens.ticket(name)
     if (session := session_of(request)) is not None:
-        if writes or request.method not in SAFE:
-            check_page(request)
-        return await process.tokens.session(session)
+        changes = request.method not in SAFE if writes is None else writes
+        return await process.tokens.session(session, request.headers.get(BY_PAGE), writes=changes)
     return None
 
 
@@ -191,16 +182,24 @@ def _bearer(request: Request) -> str | None:
 
 
 async def _local(request: Request, process: Process) -> Visitor:
+    """Who calls an open lab without proof: a browser that nobody has signed in may look, a program may work.
+
+    Raises:
+        Unauthenticated: the lab is not open to this caller.
+    """
     if await process.tokens.are_configured():
         raise Unauthenticated(
             "this lab asks for a token", hint="send Authorization: Bearer TOKEN; an operator issues them"
         )
+    if not is_loopback(process.settings.host):
+        raise _needs_token("this lab listens on more than its own machine")
     if any(name in FORWARDED or name.startswith(b"x-forwarded") for name, _ in request.headers.raw):
-        raise Unauthenticated(
-            "a proxy has forwarded this, and the lab is open: everybody would be an operator",
-            hint="issue tokens first: ./nightjar token issue NAME --role operator",
-        )
-    client, server = request.scope.get("client"), request.scope.get("server")
-    if client is not None and server is not None:
-        await process.neighbours.check(client[1], server[1])
-    return Visitor(LOCAL)
+        raise _needs_token("a proxy has forwarded this")
+    return Visitor(VISITOR if "sec-fetch-site" in request.headers else LOCAL)
+
+
+def _needs_token(why: str) -> Unauthenticated:
+    return Unauthenticated(
+        f"{why}, so it asks for a token",
+        hint="an operator issues the first one: ./nightjar token issue NAME --role operator",
+    )

@@ -18,6 +18,7 @@ from starlette.types import Lifespan
 from functions.contract import Call, Function, Http
 from functions.invoke import check_role
 from functions.process.lifecycle import Process
+from functions.rules.access import STRANGER
 from functions.schemas import prepare
 from state.errors import NightjarError
 from state.settings import Settings
@@ -29,7 +30,7 @@ from triggers.http.asking import asked
 from triggers.http.doors import Doors, Endpoint
 from triggers.http.etags import etag_of, is_held
 from triggers.http.guard import Guard, added_hosts, own_hosts, url_of
-from triggers.http.identity import STRANGER, Visitor, check_no_visit, greet, identify
+from triggers.http.identity import Visitor, check_no_visit, greet, identify
 from triggers.http.problems import problem_document, problem_response
 from triggers.http.sessions import Session
 from triggers.http.turns import Turns
@@ -142,11 +143,11 @@ async def _visitor(declared: Function[Any, Any], request: Request) -> Visitor:
         Unauthenticated, Forbidden, TooManyRequests: they may not.
     """
     if "anyone" in declared.roles:
-        return await greet(request, writes=declared.writes) if declared.knows_caller else STRANGER
+        return await greet(request, writes=declared.writes) if declared.knows_caller else Visitor(STRANGER)
     process: Process = request.app.state.process
     if declared.is_public and process.settings.swarm_public_reads:
-        visitor = await greet(request)
-        return visitor if declared.allows(visitor.caller.role) else STRANGER
+        visitor = await greet(request, writes=False)
+        return visitor if declared.allows(visitor.caller.role) else Visitor(STRANGER)
     if declared.writes and request.method == "GET":
         check_no_visit(request)
     visitor = await identify(request, writes=declared.writes)

@@ -1,16 +1,17 @@
-"""/api/session: a browser shows a token once and is known by a cookie from then on, until it signs out.
+"""/api/session: a browser shows a token or a code once and is known by a cookie from then on, until it signs out.
 
-The token stands in the body of one request and nowhere else: the cookie is a random name of the session, which no
-script can read and no other site's page can send.
+What it shows stands in the body of one request and nowhere else: the cookie is a random name of the session, which no
+script can read and no other site's page can send. The page keeps the session's second secret, and writes with it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from starlette.endpoints import HTTPEndpoint
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -19,11 +20,11 @@ from functions.contract import Request as Asked
 from functions.process.lifecycle import Process
 from functions.rules.access import Caller, allows
 from functions.validation import invalid
-from state.errors import Conflict, NightjarError, Unauthenticated
+from state.errors import NightjarError, Unauthenticated
 from state.token_values import Proof
 from state.tokens import SESSION_S
 from triggers.http.bodies import read_json
-from triggers.http.identity import COOKIE, bearer_of, check_page, identify, session_of
+from triggers.http.identity import BY_PAGE, bearer_of, cookie_of, identify, session_of
 from triggers.http.problems import problem_response
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,16 @@ UNKEPT = {"Cache-Control": "no-store"}
 
 
 class SignIn(Asked):
-    token: str = Field(max_length=200)
+    """One of the two."""
+
+    token: str | None = Field(None, max_length=200)
+    code: str | None = Field(None, max_length=200)
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.token is None) == (self.code is None):
+            raise ValueError("send a token or a code")
+        return self
 
 
 def explained(answer: Callable[[Any, Request], Awaitable[Response]]) -> Callable[[Any, Request], Any]:
@@ -64,23 +74,16 @@ class Session(HTTPEndpoint):
         """Sign in; an earlier session of this browser ends."""
         process: Process = request.app.state.process
         before = session_of(request)
-        if before is not None:
-            check_page(request)
-        if not await process.tokens.are_configured():
-            raise Conflict(
-                "this lab is open, it has no operator's token: nobody has to sign in",
-                hint="issue the first one: ./nightjar token issue NAME --role operator",
-            )
         try:
             asked = SignIn.model_validate(await read_json(request, BODY_LIMIT), strict=True)
         except ValidationError as problem:
             raise invalid(problem) from problem
-        caller, proof = await _recognised(request, process, asked.token)
-        name = await process.tokens.open_session(proof)
+        caller, proof = await _recognised(request, process, asked)
+        opened = await process.tokens.open_session(proof)
         if before is not None:
             await process.tokens.close_session(before)
-        response = _told(caller, signed_in=True)
-        _set_cookie(response, request, name, SESSION_S)
+        response = _told(caller, signed_in=True, page=opened.page)
+        _set_cookie(response, request, opened.name, SESSION_S)
         return response
 
     @explained
@@ -89,21 +92,25 @@ class Session(HTTPEndpoint):
         process: Process = request.app.state.process
         response = Response(status_code=204, headers=UNKEPT)
         if (name := session_of(request)) is not None:
-            check_page(request)
+            with contextlib.suppress(Unauthenticated):
+                await process.tokens.session(name, request.headers.get(BY_PAGE), writes=True)
             await process.tokens.close_session(name)
         _set_cookie(response, request, "", 0)
         return response
 
 
-async def _recognised(request: Request, process: Process, text: str) -> tuple[Caller, Proof]:
-    """Whose token this is.
+async def _recognised(request: Request, process: Process, asked: SignIn) -> tuple[Caller, Proof]:
+    """Whose token or code this is.
 
     Wrong ones are slowed; a right one never is, however many wrong ones came from its address: behind a proxy or a
     tunnel all callers have one address, and wrong tokens of one would shut out the others.
     """
     address = request.client.host if request.client else ""
     try:
-        token, proof = await process.tokens.recognise(text.strip())
+        if asked.code is not None:
+            token, proof = await process.tokens.code(asked.code.strip())
+        else:
+            token, proof = await process.tokens.recognise((asked.token or "").strip())
     except Unauthenticated as problem:
         await process.tokens.take_try(address)
         log.warning("somebody at %s could not sign in: %s", address[:60], problem.detail)
@@ -111,7 +118,7 @@ async def _recognised(request: Request, process: Process, text: str) -> tuple[Ca
     return await bearer_of(token, proof, process), proof
 
 
-def _told(caller: Caller, *, signed_in: bool) -> Response:
+def _told(caller: Caller, *, signed_in: bool, page: str | None = None) -> Response:
     told = {
         "name": caller.name,
         "role": caller.role,
@@ -119,7 +126,7 @@ def _told(caller: Caller, *, signed_in: bool) -> Response:
         "signed_in": signed_in,
         "may_read": allows(("viewer",), caller.role),
     }
-    return JSONResponse(told, headers=UNKEPT)
+    return JSONResponse(told if page is None else {**told, "page": page}, headers=UNKEPT)
 
 
 def _set_cookie(response: Response, request: Request, name: str, lasts_s: int) -> None:
@@ -127,5 +134,5 @@ def _set_cookie(response: Response, request: Request, name: str, lasts_s: int) -
     forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
     by_https = "https" in (request.url.scheme, forwarded)
     response.set_cookie(
-        COOKIE, name, max_age=lasts_s, path="/", secure=by_https, httponly=True, samesite="strict"
+        cookie_of(request), name, max_age=lasts_s, path="/", secure=by_https, httponly=True, samesite="strict"
     )

@@ -152,16 +152,11 @@ def described(tier: Tier, *, network: bool = False) -> str:
         ]
         return f"bwrap ({', '.join(kept)})"
     if tier != "landlock":
-        return f"{tier} (a run reaches whatever this user reaches)"
+        return f"{tier} (a run reaches whatever this user reaches, the operator's key too)"
     kept = ["files"]
-    kept += [] if reaches_lab(tier, network=network) else ["TCP"]
+    kept += [] if network or version() < _KNOWS_TCP else ["TCP"]
     kept += ["signals"] if version() >= _KNOWS_SIGNALS else []
     return f"landlock ({', '.join(kept)})"
-
-
-def reaches_lab(tier: Tier, *, network: bool) -> bool:
-    """Whether a run may open TCP connections, to the lab for one."""
-    return network or (tier != "bwrap" and (tier != "landlock" or version() < _KNOWS_TCP))
 
 
 def hint_for(error: str) -> str | None:

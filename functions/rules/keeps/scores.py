@@ -23,9 +23,9 @@ def check_score(score: Score, caller: Caller, e: Experiment, tag: Tag) -> None:
                 hint="serve it with a worker that runs evaluator commands: ./nightjar worker of this version",
             )
         return
-    if not caller.may_do_all and caller.role != "worker":
+    if not caller.may_do_all and not caller.is_worker:
         raise Forbidden(
-            f"only the lab's workers have a score measured; {caller.name!r} is {caller.role}",
+            f"only the lab's workers have a score measured; {caller.described}",
             hint="leave score and reported out: the value counts as reported",
         )
     if tag.evaluator_command is None:

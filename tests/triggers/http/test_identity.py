@@ -11,7 +11,9 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process, opened
+from state.operator_key import read_key
 from state.records import Role
+from state.settings import Settings
 from tests.conftest import http_client, served_client
 from tests.labs import (
     add_gpu,
@@ -27,11 +29,12 @@ from tests.labs import (
     told,
     tried,
 )
+from triggers.http.identity import still_admitted
 
 
 @pytest.fixture
 async def http(process: Process) -> AsyncIterator[httpx.AsyncClient]:
-    """HTTP without any token."""
+    """HTTP by the operator's key, until a test lets it be somebody else."""
     async with http_client(process) as found:
         yield found
 
@@ -41,25 +44,61 @@ async def as_(process: Process, http: httpx.AsyncClient, name: str, role: Role, 
     http.headers.update(await bearer(process, name, role, **more))
 
 
-async def test_without_tokens_everybody_on_this_machine_is_operator(http: httpx.AsyncClient) -> None:
-    answer = (await http.get("/api/token/whoami")).json()
+async def test_a_program_without_a_token_is_local_and_the_key_is_the_operator_s(
+    local: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    answers = [(await http.get("/api/token/whoami")).json() for http in (local, operator)]
 
-    assert answer == {"name": "local", "role": "operator", "tags": None, "token_id": None}
+    assert answers == [
+        {"name": "local", "role": "local", "tags": None, "token_id": None},
+        {"name": "operator", "role": "operator", "tags": None, "token_id": None},
+    ]
+
+
+async def test_the_key_opens_a_closed_lab_and_no_other_lab(process: Process, settings: Settings) -> None:
+    await bearer(process, "me", "operator")
+    elsewhere = settings.model_copy(update={"lab": f"{settings.lab}b"})
+
+    async with http_client(process) as http:
+        assert (await http.get("/api/token/whoami")).json()["name"] == "operator"
+    async with opened("web", elsewhere) as other, http_client(other, by_key=False) as http:
+        shown = {"authorization": f"Bearer {read_key(settings)}"}
+        problem(await http.get("/api/token/whoami", headers=shown), 401)
+
+
+async def test_the_key_stands_in_no_redis_key(process: Process, operator: httpx.AsyncClient) -> None:
+    key = read_key(process.settings) or ""
+    await open_tag(operator)
+    for path in ("/api/event/ticket", "/api/token/sign-in", "/api/token/list", "/api/lab/status"):
+        answer = await (operator.get(path) if path.endswith("status") else operator.post(path, json={}))
+        assert key[-43:] not in answer.text
+    async with http_client(process, by_key=False) as browser:
+        await browser.post("/api/session", json={"token": key})
+
+    assert key[-43:] not in str(await dump(process.lab, without=frozenset()))
+
+
+async def test_event_streams_by_the_key_go_on_when_the_first_token_closes_the_lab(process: Process) -> None:
+    _, proof = await process.tokens.recognise(read_key(process.settings) or "")
+
+    await bearer(process, "me", "operator")
+
+    assert await still_admitted(process.tokens, [None, proof]) == {proof}
 
 
 @pytest.mark.parametrize(
     "name", ["forwarded", "via", "x-forwarded-for", "x-forwarded-proto", "x-real-ip", "x-client-ip"]
 )
-async def test_without_tokens_nobody_comes_through_a_proxy(http: httpx.AsyncClient, name: str) -> None:
-    document = problem(await http.get("/api/lab/status", headers={name: "10.1.2.3"}), 401)
+async def test_without_tokens_nobody_comes_through_a_proxy(local: httpx.AsyncClient, name: str) -> None:
+    document = problem(await local.get("/api/lab/status", headers={name: "10.1.2.3"}), 401)
 
     assert "token issue" in document["hint"]
 
 
 async def test_with_the_first_token_nobody_is_let_in_without_one(
-    process: Process, http: httpx.AsyncClient
+    process: Process, local: httpx.AsyncClient
 ) -> None:
-    mine = await bearer(process, "me", "operator")
+    http, mine = local, await bearer(process, "me", "operator")
 
     response = await http.get("/api/lab/status")
 
@@ -547,7 +586,7 @@ async def test_the_list_of_tokens_shows_their_state_and_no_digest(
 async def test_event_streams_end_with_what_opened_them(process: Process) -> None:
     ended: dict[str, float] = {}
     clock = asyncio.get_running_loop().time
-    async with served_client(process) as http:
+    async with served_client(process, by_key=False) as http:
 
         async def read(name: str, **request: Any) -> None:
             async with http.stream("GET", "/api/events", **request) as stream:
@@ -569,7 +608,9 @@ async def test_event_streams_end_with_what_opened_them(process: Process) -> None
         streams = [
             asyncio.create_task(read("token", headers=ann)),
             asyncio.create_task(read("ticket", params={"ticket": ticket})),
-            asyncio.create_task(read("session", headers={"cookie": f"nightjar_session={session}"})),
+            asyncio.create_task(
+                read("session", headers={"cookie": f"nightjar_session_{http.base_url.port}={session.name}"})
+            ),
             asyncio.create_task(read("other", headers=bob)),
         ]
         await until(lambda: len(reading) == 5)

@@ -14,9 +14,22 @@ from functions.contract import BadTable, Call, Function, Http, Request, Response
 from functions.invoke import Invoker
 from functions.process.lifecycle import Process, opened
 from functions.table import check
+from state.operator_key import read_key
 from state.token_values import Issued
 from tests.conftest import http_client, served_client
-from tests.labs import bearer, joined, problem
+from tests.labs import (
+    add_gpu,
+    bearer,
+    dump,
+    idea,
+    joined,
+    open_tag,
+    problem,
+    refused,
+    running,
+    told,
+    tried,
+)
 from triggers.http.identity import COOKIE, still_admitted
 from triggers.openapi import openapi
 
@@ -26,7 +39,7 @@ WRONG: list[Mapping[str, str]] = [
     {"authorization": "Bearer"},
     {"authorization": "Basic bWU6eA=="},
     {"x-worker-token": UNKNOWN},
-    {"cookie": f"{COOKIE}={'A' * 43}"},
+    {"cookie": f"{COOKIE}_3111={'A' * 43}"},
 ]
 TOOLS = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
@@ -55,7 +68,7 @@ async def reads(request: AskWho, call: Call) -> WhoAsked:
 
 OPEN: dict[str, Function[Any, Any]] = {one.name: one for one in (knocks, reads)}
 STRANGER = {"name": "anyone", "role": "viewer", "has_proof": False}
-LOCAL = {"name": "local", "role": "operator", "has_proof": False}
+LOCAL = {"name": "local", "role": "local", "has_proof": False}
 ANN = {"name": "ann", "role": "viewer", "has_proof": True}
 METHODS = pytest.mark.parametrize("method", ["GET", "POST"])
 
@@ -64,7 +77,7 @@ METHODS = pytest.mark.parametrize("method", ["GET", "POST"])
 async def knocking(process: Process, **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
     """HTTP to the two functions above, with these settings."""
     there = replace(process, settings=process.settings.model_copy(update=changes), invoker=Invoker(OPEN, []))
-    async with http_client(there) as found:
+    async with http_client(there, by_key=False) as found:
         yield found
 
 
@@ -76,7 +89,7 @@ async def wes(process: Process) -> Issued:
 
 @pytest.fixture
 async def http(process: Process, wes: Issued) -> AsyncIterator[httpx.AsyncClient]:
-    async with http_client(process) as found:
+    async with http_client(process, by_key=False) as found:
         yield found
 
 
@@ -89,13 +102,15 @@ async def whoami(http: httpx.AsyncClient, headers: Mapping[str, str]) -> Any:
 
 
 async def test_a_worker_s_token_leaves_the_lab_open_and_is_its_bearer_s(
-    http: httpx.AsyncClient, wes: Issued
+    process: Process, http: httpx.AsyncClient, wes: Issued
 ) -> None:
-    assert (await whoami(http, {}))["role"] == "operator"
+    assert (await whoami(http, {}))["role"] == "local"
     told = await whoami(http, by(wes))
     assert (told["name"], told["role"]) == ("wes", "worker")
     problem(await http.post("/api/lab/audit", json={}, headers=by(wes)), 403)
-    assert (await http.post("/api/lab/audit", json={})).json()["violations"] == []
+    problem(await http.post("/api/lab/audit", json={}), 403)
+    key = {"authorization": f"Bearer {read_key(process.settings)}"}
+    assert (await http.post("/api/lab/audit", json={}, headers=key)).json()["violations"] == []
 
 
 async def test_an_operator_s_token_closes_the_lab_and_workers_go_on(
@@ -130,6 +145,105 @@ async def test_what_a_proxy_forwards_needs_a_token_and_a_right_one_suffices(
     assert (await whoami(http, forwarded | by(wes)))["name"] == "wes"
 
 
+async def test_an_address_makes_no_operator(local: httpx.AsyncClient, process: Process) -> None:
+    before = await dump(process.lab)
+
+    for path, body in OF_AN_OPERATOR.items():
+        answer = await local.post(path, json=body)
+
+        assert "operator" in problem(answer, 403)["hint"], path
+    for path in ("/dimension_proposals", "/runs/mar11-1"):
+        problem(await local.delete(path), 403)
+    assert await dump(process.lab) == before
+
+
+OF_AN_OPERATOR: Mapping[str, Mapping[str, Any]] = {
+    "/api/token/issue": {"name": "mallory", "role": "operator"},
+    "/api/search/set-policy": {"tag": "mar11", "policy": {}},
+    "/api/tag/budget": {"tag": "mar11"},
+    "/api/tag/pause": {"tag": "mar11"},
+    "/api/webhook/add": {"url": "https://hooks.example/x"},
+    "/api/pool/drain": {"gpu_id": "g"},
+    "/api/dimension/define": {"tag": "mar11", "profile": "mnist"},
+    "/api/event/redrive": {"all": True},
+    "/api/lab/audit": {},
+    "/api/experiment/resume": {"tag": "mar11"},
+    "/api/experiment/setup": {"tag": "other", "evaluator_command": "python prepare.py"},
+    "/pipeline/flush": {},
+}
+"""What a run could do harm with, once it called the lab as its operator."""
+
+
+async def test_a_lab_that_listens_for_other_machines_asks_everybody_for_a_token(process: Process) -> None:
+    anywhere = process.settings.model_copy(update={"host": "0.0.0.0"})
+
+    async with http_client(replace(process, settings=anywhere), by_key=False) as http:
+        document = problem(await http.get("/api/token/whoami"), 401)
+
+    assert "token issue" in document["hint"]
+
+
+async def test_without_a_token_an_agent_opens_tags_within_the_limits_of_agents(
+    local: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    longer = {"budgets.base_s": 3600}
+
+    await refused(local, 403, "/api/experiment/setup", tag="mar11", policy=longer)
+    await open_tag(local, policy={"keep_rule": "confirmed"})
+    await told(local, "/api/search/set-strategy", tag="mar11", mode="exploit", reason="r")
+    await open_tag(operator, "apr1", policy=longer)
+
+
+async def test_without_a_token_results_are_taken_back_and_branches_closed_that_have_no_owner(
+    local: httpx.AsyncClient,
+) -> None:
+    await open_tag(local, policy={"traces.mode": "multi"})
+    chosen = await told(local, "/api/trace/select", tag="mar11")
+    mine = (await tried(local, 1.0, selection_id=chosen["selection_id"]))["experiment_id"]
+
+    await told(local, "/api/experiment/retract", experiment_id=mine, reason="a bug")
+    await told(local, "/api/trace/close", tag="mar11", trace_id=chosen["trace_id"])
+
+
+async def test_without_a_token_a_worker_speaks_for_the_gpus_that_came_without_one_alone(
+    local: httpx.AsyncClient, operator: httpx.AsyncClient, process: Process, wes: Issued
+) -> None:
+    await add_gpu(operator, "labs")
+    await open_tag(local)
+    e = await running(local, process)
+    other = await http_gpu(local, "mine")
+    async with http_client(process, by_key=False) as worker:
+        worker.headers.update(by(wes))
+        await http_gpu(worker, "weses")
+    before = await dump(process.lab)
+
+    report = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
+    await refused(local, 403, "/api/experiment/complete", val_bpb=0.1, score="trusted", **report)
+    await refused(local, 409, "/api/experiment/complete", val_bpb=0.1, experiment_id=e.experiment_id)
+    for gpu_id in ("labs", "weses"):
+        await refused(local, 403, "/api/pool/heartbeat", gpu_id=gpu_id)
+        await refused(local, 403, "/api/pool/leave", gpu_id=gpu_id)
+        await refused(local, 403, "/api/pool/next", gpu_id=gpu_id, timeout=0)
+        await refused(local, 403, "/api/pool/deregister", gpu_id=gpu_id)
+        await refused(local, 403, "/api/pool/register", **gpu(gpu_id))
+    problem(await local.get("/sync/wes"), 403)
+    assert await dump(process.lab) == before
+    assert other["worker"]["owner"] == "local"
+    queued = await told(local, "/api/experiment/submit", **idea())
+    await told(operator, "/api/pool/dispatch")
+    work = (await told(local, "/api/pool/next", gpu_id="mine", timeout=0))["work"]
+    assert work["experiment_id"] == queued["experiment_id"]
+
+
+def gpu(gpu_id: str) -> dict[str, Any]:
+    return {"gpu_id": gpu_id, "gpu_index": 0, "gpu_name": "H100", "vram_mb": 1.0, "transport": "http"}
+
+
+async def http_gpu(http: httpx.AsyncClient, gpu_id: str) -> dict[str, Any]:
+    """A GPU whose worker asks for its runs."""
+    return await told(http, "/api/pool/register", **gpu(gpu_id))
+
+
 async def test_mcp_takes_a_worker_for_a_worker(http: httpx.AsyncClient, wes: Issued) -> None:
     accept = {"accept": "application/json"}
     mine, all_ = [
@@ -153,7 +267,7 @@ async def test_who_waits_is_let_on_while_the_token_holds_and_without_one_while_t
 
 
 async def test_an_event_stream_in_an_open_lab_is_its_bearer_s(process: Process, wes: Issued) -> None:
-    async with served_client(process) as http:
+    async with served_client(process, by_key=False) as http:
         mine = await http.get("/api/events?since=0", headers=by(wes))
         async with http.stream("GET", "/api/events?since=0") as local:
             assert local.status_code == 200
@@ -165,7 +279,7 @@ async def test_an_event_stream_in_an_open_lab_is_its_bearer_s(process: Process, 
 
 
 @METHODS
-async def test_who_shows_no_token_is_the_local_operator_while_the_lab_is_open_and_then_a_stranger(
+async def test_who_shows_no_token_is_local_while_the_lab_is_open_and_then_a_stranger(
     process: Process, method: str
 ) -> None:
     async with knocking(process) as http:
@@ -234,14 +348,14 @@ async def test_without_public_reads_a_stranger_learns_the_counts_of_the_labs_own
     ann = await bearer(process, "ann", "viewer")
     hidden = process.settings.model_copy(update={"swarm_public_reads": False})
 
-    async with opened("web", hidden) as other, http_client(other) as http:
+    async with opened("web", hidden) as other, http_client(other, by_key=False) as http:
         for query in ("", "?tag=swarm"):
             assert (await http.get(f"/health{query}")).json()["status"] == "ok"
         document = problem(await http.get("/health?tag=secret"), 401)
         assert "public" in document["detail"]
         for headers in (ann, by(wes)):
             assert (await http.get("/health?tag=secret", headers=headers)).json()["status"] == "ok"
-    async with http_client(process) as http:
+    async with http_client(process, by_key=False) as http:
         assert (await http.get("/health?tag=secret")).json()["status"] == "ok"
 
 

@@ -13,22 +13,25 @@ import pytest
 from functions.contract import Http
 from functions.invoke import Invoker
 from functions.pool.heartbeat import heartbeat
-from functions.process.lifecycle import Process
+from functions.process.lifecycle import Process, opened
+from state.operator_key import key_file
 from state.records import Role
 from state.token_values import Issued, digest_of_secret
-from state.tokens import SESSION_S, TRIES_S, WRONG_TRIES
+from state.tokens import CODE_S, SESSION_S, TRIES_S, WRONG_TRIES
 from tests.conftest import http_client, served_client
-from tests.labs import dump, problem
-from triggers.http.identity import BY_PAGE, COOKIE
+from tests.labs import dump, problem, refused, told
+from triggers.http import identity
+from triggers.http.identity import BY_PAGE
 
-PAGE = {BY_PAGE: "1"}
+COOKIE = f"{identity.COOKIE}_3111"
+"""Of the port that the tests' client calls."""
 WRONG = "nj_aaaaaaaaaa_" + "A" * 43
 
 
 @pytest.fixture
 async def http(process: Process) -> AsyncIterator[httpx.AsyncClient]:
     """A browser that nobody has signed in yet; it keeps its cookies as browsers do."""
-    async with http_client(process) as found:
+    async with http_client(process, by_key=False) as found:
         yield found
 
 
@@ -48,7 +51,17 @@ async def issued(process: Process, name: str, role: Role, **more: Any) -> Issued
 
 async def sign_in(http: httpx.AsyncClient, text: str, **headers: str) -> httpx.Response:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return await http.post("/api/session", json={"token": text}, headers={**PAGE, **named})
+    return await http.post("/api/session", json={"token": text}, headers=named)
+
+
+def page_of(response: httpx.Response) -> dict[str, str]:
+    """What the page sends with each write of the session that an answer has opened."""
+    return {BY_PAGE: response.json()["page"]}
+
+
+def reader_of(response: httpx.Response) -> dict[str, Any]:
+    """Who is signed in, by the same answer."""
+    return {name: value for name, value in response.json().items() if name != "page"}
 
 
 def cookie_of(response: httpx.Response) -> Morsel[str]:
@@ -57,17 +70,90 @@ def cookie_of(response: httpx.Response) -> Morsel[str]:
     return SimpleCookie(line)[COOKIE]
 
 
-async def test_without_tokens_everybody_is_there_already(http: httpx.AsyncClient) -> None:
+async def code_of(operator: httpx.AsyncClient) -> str:
+    """What `nightjar open` puts into its link."""
+    return str((await told(operator, "/api/token/sign-in"))["code"])
+
+
+async def test_a_browser_that_nobody_has_signed_in_looks_on_while_the_lab_is_open(
+    http: httpx.AsyncClient, process: Process
+) -> None:
+    http.headers["sec-fetch-site"] = "same-origin"
+    before = await dump(process.lab)
+
     answer = await http.get("/api/session")
+    refusal = problem(await http.post("/api/experiment/setup", json={"tag": "mar11"}), 403)
 
     assert answer.json() == {
-        "name": "local",
-        "role": "operator",
+        "name": "visitor",
+        "role": "viewer",
         "tags": None,
         "signed_in": False,
         "may_read": True,
     }
-    problem(await sign_in(http, WRONG), 409)
+    assert "nightjar open" in refusal["hint"]
+    assert (await http.post("/api/pool/list", json={})).is_success
+    problem(await sign_in(http, WRONG), 401)
+    assert await dump(process.lab) == before
+
+
+async def test_the_link_of_the_operator_signs_one_browser_in_once(
+    http: httpx.AsyncClient, operator: httpx.AsyncClient, process: Process
+) -> None:
+    code = await code_of(operator)
+
+    signed_in = await http.post("/api/session", json={"code": code})
+    again = await http.post("/api/session", json={"code": code})
+
+    assert (reader_of(signed_in)["name"], reader_of(signed_in)["role"]) == ("operator", "operator")
+    assert "used or older" in problem(again, 401)["detail"]
+    cookie = cookie_of(signed_in).value
+    page = {"cookie": f"{COOKIE}={cookie}", **page_of(signed_in)}
+    assert (await http.post("/api/lab/audit", json={}, headers=page)).is_success
+    assert not await process.tokens.are_configured(), "the key and its sessions leave the lab open"
+
+
+async def test_a_code_ends_after_ten_minutes_and_its_session_after_twelve_hours(
+    http: httpx.AsyncClient, operator: httpx.AsyncClient, process: Process
+) -> None:
+    await http.post("/api/session", json={"code": await code_of(operator)})
+    await code_of(operator)
+
+    kept = {key.split(":")[1]: key for key in await dump(process.lab, without=frozenset())}
+
+    assert 590 < await process.lab.command("TTL", kept["codes"]) <= CODE_S == 600
+    assert SESSION_S - 10 < await process.lab.command("TTL", kept["sessions"]) <= SESSION_S
+
+
+async def test_a_session_by_the_key_ends_with_the_key(
+    http: httpx.AsyncClient, operator: httpx.AsyncClient, process: Process
+) -> None:
+    await http.post("/api/session", json={"code": await code_of(operator)})
+    code, key = await code_of(operator), key_file(process.settings)
+    assert (await http.get("/api/session")).json()["signed_in"]
+
+    key.unlink()
+    async with opened("web", process.settings) as later, http_client(later, by_key=False) as other:
+        other.cookies = http.cookies
+        refusals = [await other.get("/api/session"), await other.post("/api/session", json={"code": code})]
+
+    for refusal in refusals:
+        problem(refusal, 401)
+
+
+async def test_an_agent_s_link_signs_in_as_that_agent(
+    http: httpx.AsyncClient, process: Process, root: Issued
+) -> None:
+    ada = await issued(process, "ada", "agent", tags=["a"])
+    made = await http.post("/api/token/sign-in", json={}, headers={"authorization": f"Bearer {ada.text}"})
+
+    signed_in = await http.post("/api/session", json={"code": made.json()["code"]})
+
+    assert (reader_of(signed_in)["name"], reader_of(signed_in)["tags"]) == ("ada", ["a"])
+
+
+async def test_who_shows_nothing_gets_no_link(local: httpx.AsyncClient) -> None:
+    assert "nightjar call" in (await refused(local, 409, "/api/token/sign-in"))["hint"]
 
 
 async def test_a_token_opens_a_session_whose_cookie_is_out_of_reach_of_scripts_and_other_sites(
@@ -75,7 +161,7 @@ async def test_a_token_opens_a_session_whose_cookie_is_out_of_reach_of_scripts_a
 ) -> None:
     response = await sign_in(http, viewer.text)
 
-    assert response.json() == {
+    assert reader_of(response) == {
         "name": "vera",
         "role": "viewer",
         "tags": None,
@@ -93,7 +179,7 @@ async def test_a_token_opens_a_session_whose_cookie_is_out_of_reach_of_scripts_a
     assert cookie.value not in viewer.text
     assert viewer.text[-43:] not in str(response.headers) + response.text
     assert response.headers["cache-control"] == "no-store"
-    assert (await http.get("/api/session")).json() == response.json()
+    assert (await http.get("/api/session")).json() == reader_of(response)
     assert (await http.get("/api/lab/status")).status_code == 200
 
 
@@ -111,39 +197,55 @@ async def test_the_cookie_of_a_browser_that_came_by_https_goes_by_https_alone(
 async def test_a_session_stands_in_redis_by_its_digest_and_no_token_does(
     http: httpx.AsyncClient, process: Process, viewer: Issued
 ) -> None:
-    name = cookie_of(await sign_in(http, viewer.text)).value
+    response = await sign_in(http, viewer.text)
+    name, page = cookie_of(response).value, page_of(response)[BY_PAGE]
 
     kept = str(await dump(process.lab, without=frozenset()))
 
     assert digest_of_secret(name) in kept
     assert name not in kept
+    assert page not in kept
     assert viewer.text[-43:] not in kept
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
-async def test_a_write_by_cookie_needs_the_page_s_header(
+async def test_a_write_by_cookie_needs_the_page_s_secret(
     http: httpx.AsyncClient, process: Process, root: Issued, method: str
 ) -> None:
-    await sign_in(http, root.text)
+    page = page_of(await sign_in(http, root.text))
     before = await dump(process.lab)
     body = {"tag": "mar11"} if method == "POST" else None
     path = "/api/experiment/setup" if method == "POST" else "/api/session"
 
-    document = problem(await http.request(method, path, json=body), 403)
+    for shown in ({}, {BY_PAGE: "1"}, {BY_PAGE: "A" * 43}):
+        document = problem(await http.request(method, path, json=body, headers=shown), 403)
 
-    assert BY_PAGE in document["hint"]
-    problem(await http.post("/api/session", json={"token": root.text}), 403)
+        assert "sign in again" in document["hint"]
+    assert (await http.post("/api/pool/list", json={})).is_success, "to read takes the cookie alone"
     assert await dump(process.lab) == before
-    assert (await http.request(method, path, json=body, headers=PAGE)).is_success
+    assert (await http.request(method, path, json=body, headers=page)).is_success
+
+
+async def test_each_port_of_a_host_has_a_session_of_its_own(
+    http: httpx.AsyncClient, process: Process, viewer: Issued
+) -> None:
+    name = cookie_of(await sign_in(http, viewer.text)).value
+    http.cookies.clear()
+
+    elsewhere = {"cookie": f"{identity.COOKIE}_3112={name}"}
+    problem(await http.get("/api/session", headers=elsewhere), 401)
+    by_name = await http.get("http://127.0.0.1:3112/api/session", headers=elsewhere)
+    assert by_name.json()["name"] == "vera", "the port is the one that the browser calls"
 
 
 async def test_signing_out_ends_the_session_and_may_be_repeated(
     http: httpx.AsyncClient, process: Process, viewer: Issued
 ) -> None:
-    name = cookie_of(await sign_in(http, viewer.text)).value
+    response = await sign_in(http, viewer.text)
+    name, page = cookie_of(response).value, page_of(response)
 
-    first = await http.delete("/api/session", headers=PAGE)
-    again = await http.delete("/api/session", headers=PAGE)
+    first = await http.delete("/api/session", headers=page)
+    again = await http.delete("/api/session", headers=page)
     stolen = await http.get("/api/session", headers={"cookie": f"{COOKIE}={name}"})
 
     assert [first.status_code, again.status_code] == [204, 204]
@@ -221,7 +323,9 @@ async def test_an_enroll_token_signs_nobody_in(
     [
         (401, {"token": WRONG}),
         (401, {"token": ""}),
+        (401, {"code": "A" * 43}),
         (422, {}),
+        (422, {"token": WRONG, "code": "x"}),
         (422, {"token": 7}),
         (422, {"token": "x" * 201}),
         (422, {"token": WRONG, "more": 1}),
@@ -286,26 +390,28 @@ async def test_no_token_is_logged(
 async def test_a_session_opens_the_event_stream_and_its_end_ends_that(
     process: Process, viewer: Issued
 ) -> None:
-    async with served_client(process) as http:
-        name = cookie_of(await sign_in(http, viewer.text)).value
+    async with served_client(process, by_key=False) as http:
+        response = await sign_in(http, viewer.text)
 
-        async with http.stream("GET", "/api/events", headers={"cookie": f"{COOKIE}={name}"}) as stream:
+        async with http.stream("GET", "/api/events") as stream:
             assert stream.status_code == 200
-            await http.delete("/api/session", headers=PAGE)
+            await http.delete("/api/session", headers=page_of(response))
             told = [line async for line in stream.aiter_lines()]
 
     assert not any("event:" in line for line in told)
 
 
-async def test_a_get_that_writes_needs_the_page_s_header_too(
+async def test_a_get_that_writes_needs_the_page_s_secret_too(
     http: httpx.AsyncClient, process: Process, root: Issued
 ) -> None:
-    await sign_in(http, (await issued(process, "w1", "worker")).text)
+    page = page_of(await sign_in(http, (await issued(process, "w1", "worker")).text))
     fetched = replace(heartbeat, triggers=(Http("GET", "/next"),), needs={})
 
-    async with http_client(replace(process, invoker=Invoker({"pool::next": fetched}, []))) as other:
+    async with http_client(
+        replace(process, invoker=Invoker({"pool::next": fetched}, [])), by_key=False
+    ) as other:
         other.cookies = http.cookies
-        answers = [await other.get("/next", headers=headers) for headers in ({}, PAGE)]
+        answers = [await other.get("/next", headers=headers) for headers in ({}, page)]
 
-    assert BY_PAGE in problem(answers[0], 403)["hint"]
+    assert "page" in problem(answers[0], 403)["detail"]
     problem(answers[1], 422)

@@ -1,0 +1,78 @@
+"""The operator's local key: who can read it is the operator of the web process that runs on this data directory.
+
+<data>/operator.key           of the lab that is named `lab`; mode 0600
+<data>/operator-<name>.key    of a lab with another name on the same data directory
+
+The key has the form of a token, so it is redacted as tokens are. No token has its id, and Redis does not hold it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from pathlib import Path
+
+from state.embedded import make_data_dir
+from state.errors import Unauthenticated
+from state.ids import token_id_in
+from state.private import write_once
+from state.settings import Settings
+from state.token_values import KEY_ID, new_secret
+
+DEFAULT_LAB: str = Settings.model_fields["lab"].default
+
+
+def key_file(settings: Settings) -> Path:
+    """The file of this lab's key."""
+    of_lab = "" if settings.lab == DEFAULT_LAB else f"-{settings.lab}"
+    return settings.data_dir / f"operator{of_lab}.key"
+
+
+def made_key(settings: Settings) -> str:
+    """The key of this lab, made if it is missing; all web processes of a data directory share it.
+
+    Raises:
+        Unavailable: the data directory cannot be used. Unauthenticated: as `read_key`.
+    """
+    found = read_key(settings)
+    if found is None:
+        make_data_dir(settings.data_dir)
+        write_once(key_file(settings), f"nj_{KEY_ID}_{new_secret()}")
+        found = read_key(settings)
+    assert found is not None
+    return found
+
+
+def read_key(settings: Settings) -> str | None:
+    """The key of this lab; None where no web process has run on this data directory.
+
+    Raises:
+        Unauthenticated: others may have read or written it, or it is no key.
+    """
+    path = key_file(settings)
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as problem:
+        raise _refused(path, f"cannot be read: {problem.strerror}") from problem
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise _refused(path, "is not your own file")
+        if found.st_mode & 0o077:
+            raise _refused(path, f"is open to others (mode {stat.S_IMODE(found.st_mode):04o})")
+        text = os.read(file, 1000).decode(errors="replace").strip()
+    finally:
+        os.close(file)
+    if token_id_in(text) != KEY_ID:
+        raise _refused(path, "holds no key")
+    return text
+
+
+def _refused(path: Path, why: str) -> Unauthenticated:
+    return Unauthenticated(
+        f"{str(path)!r} {why}, so it is not used",
+        hint=f"rm -f {shlex.quote(str(path))}; then start the lab again: it makes another key",
+    )
