@@ -16,6 +16,8 @@ from typing import Any
 import httpx
 import psutil
 
+from state.settings import Settings
+from tests.conftest import ByKey
 from tests.warm import Started, start
 
 FAST: Mapping[str, str] = {
@@ -68,7 +70,9 @@ class RunningLab:
         self.repo = folder / "repo"
         self._reserved = reserved_port()
         self.port: int = self._reserved.getsockname()[1]
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60.0)
+        url = f"http://127.0.0.1:{self.port}"
+        self.http = httpx.Client(base_url=url, timeout=60.0, auth=ByKey(settings_of(self.data)))
+        """Sends the operator's key, unless it is given something else to show."""
         self.up: Started | None = None
         self._log = folder / "up.log"
         self.repo.mkdir(parents=True)
@@ -229,6 +233,11 @@ class RunningLab:
         git(self.repo, "add", "--all")
         git(self.repo, "commit", "--quiet", "--allow-empty", "--message", "change")
         return git(self.repo, "rev-parse", "HEAD")
+
+
+def settings_of(data: Path) -> Settings:
+    """Of the lab of this data directory."""
+    return Settings.model_validate({"data": data})
 
 
 def _waits(binding: Mapping[str, Any]) -> bool:

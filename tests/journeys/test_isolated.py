@@ -37,6 +37,8 @@ def tried(name):
 
 @tried("password")
 def _(): (data / "redis.json").read_text()
+@tried("key")
+def _(): (data / "operator.key").read_text()
 @tried("data")
 def _(): (data / "planted").write_text("x")
 @tried("api")
@@ -66,7 +68,7 @@ KEPT = {
     "bwrap": "bwrap (files, network, processes, Landlock)",
 }
 NOT_THERE = {"PermissionError", "FileNotFoundError", "ProcessLookupError", "URLError", "OSError"}
-REFUSED = ("branch", "data", "environment", "memory", "objects", "password", "signal")
+REFUSED = ("branch", "data", "environment", "key", "memory", "objects", "password", "signal")
 
 
 @pytest.fixture(scope="module", params=["landlock", "bwrap"])

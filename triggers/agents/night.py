@@ -15,7 +15,7 @@ from functions.formats.agent_output import Usage
 from functions.process.own_modules import launcher
 from functions.process.redaction import hide
 from functions.rules.agents import Patience
-from state.errors import Conflict, Forbidden, Invalid, NightjarError
+from state.errors import Conflict, Forbidden, Invalid, NightjarError, Unauthenticated
 from state.settings import Settings, own_environment
 from triggers.agents.keeper import Agent, Orders
 from triggers.agents.place import Place, git
@@ -50,11 +50,9 @@ def night(
         )
     command = [str(Path(program).absolute()), *command[1:]]  # the agents work in other folders
     http = LabHttp(settings)
-    me = http.ask("GET", "/api/token/whoami")
-    if me["role"] not in ("agent", "operator"):
-        raise Forbidden(
-            f"this token is a {me['role']}'s", hint="agents need an agent's or an operator's token"
-        )
+    role = http.ask("GET", "/api/token/whoami")["role"]
+    if role not in ("agent", "operator", "local"):
+        raise Forbidden(f"this token is a {role}'s", hint="agents need an agent's or an operator's token")
     base = _base_of(http, tag, repo)
     homes = settings.data_dir / "agents" / tag
     with ExitStack() as held:
@@ -62,7 +60,7 @@ def night(
         for place in places:
             held.enter_context(place.locked())
             place.prepare(repo, base)
-        tokens = [held.enter_context(_token(http, settings, me, tag, name)) for name in names]
+        tokens = [held.enter_context(agent_token(http, settings, tag, name)) for name in names]
         orders = Orders(command, http.url, launcher(), _environment(), patience)
         agents = [
             Agent(place, orders, token, lambda path, body: _asked(http, path, body), say)
@@ -122,16 +120,18 @@ def _problem(refusal: NightjarError) -> Mapping[str, Any]:
 
 
 @contextmanager
-def _token(
-    http: LabHttp, settings: Settings, me: dict[str, Any], tag: str, name: str
-) -> Iterator[str | None]:
+def agent_token(http: LabHttp, settings: Settings, tag: str, name: str) -> Iterator[str | None]:
     """A token for this agent and this tag alone, revoked at the end; our own where we are an agent, too.
 
-    None in a lab without tokens.
+    None in an open lab, which asks for none.
     """
-    if me["token_id"] is None or me["role"] == "agent":
+    role = http.ask("GET", "/api/token/whoami")["role"]
+    if role == "agent":
         own = bearer_of(settings)
-        yield own.text if own is not None and me["token_id"] is not None else None
+        yield None if own is None else own.text
+        return
+    if role == "local" or _is_open(settings):
+        yield None
         return
     issued = _issued(http, tag, name)
     hide(issued["token"])
@@ -140,6 +140,15 @@ def _token(
     finally:
         with contextlib.suppress(NightjarError):
             http.ask("POST", "/api/token/revoke", {"id": issued["id"]})
+
+
+def _is_open(settings: Settings) -> bool:
+    """Whether the lab asks agents on this machine for no token."""
+    try:
+        LabHttp(settings, anonymous=True).ask("GET", "/api/token/whoami")
+    except Unauthenticated:
+        return False
+    return True
 
 
 def _issued(http: LabHttp, tag: str, name: str) -> dict[str, Any]:

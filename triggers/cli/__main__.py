@@ -20,6 +20,7 @@ COMMANDS = {
     "join": "lend this machine to a swarm: pull configs for your train.py, run them, report",
     "simulate": "try a swarm's server with many simulated workers, without a GPU",
     "agent": "start coding agents on a tag, and keep them at work",
+    "open": "sign a browser in to the lab's page",
     "status": "show processes, GPUs, queue and the best of each tag",
     "events": "follow the lab's events",
     "ls": "list a tag's experiments, the newest first",

@@ -1,4 +1,4 @@
-"""The lab's URL: NIGHTJAR_URL, else the one that `up` wrote to the data directory, else the default port."""
+"""The lab's URL: NIGHTJAR_URL, else the one that its web process wrote down, else the default port."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def own_url(settings: Settings) -> str:
 
 
 def is_up(settings: Settings) -> bool:
-    """Whether our `up` runs on this data directory; if not, another program may have its port now."""
+    """Whether this lab's web process runs; if not, another program may have its port now."""
     pid = _written(settings).get("pid")
     if not isinstance(pid, int) or pid <= 0:
         return False
@@ -63,9 +63,9 @@ def is_here(url: str) -> bool:
 
 
 def _written(settings: Settings) -> dict[str, Any]:
-    """The URL and pid that `up` wrote; empty if it never ran."""
+    """The URL and pid that the web process of this lab wrote; empty if none ran."""
     try:
         written = json.loads((settings.data_dir / "web.json").read_text())
     except (OSError, ValueError):
         return {}
-    return written if isinstance(written, dict) else {}
+    return written if isinstance(written, dict) and written.get("lab") == settings.lab else {}

@@ -17,16 +17,14 @@ import click
 from functions.git import command as git_command
 from functions.git import environment as git_environment
 from functions.process.logs import start_logging
-from state.client import Lab
-from state.embedded import make_data_dir, serving
-from state.errors import Forbidden, NotFound, Unauthenticated, Unavailable
+from state.embedded import make_data_dir
+from state.errors import Unavailable
 from state.program import PROGRAM
 from state.settings import Settings, own_environment
 from state.tether import tethered
-from state.tokens import Tokens
-from triggers.cli.bearer import Bearer, given, kept
+from triggers.agents.night import agent_token
 from triggers.cli.demo_view import DemoView
-from triggers.cli.lab_http import LabHttp, advice
+from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Number, data_option, settings_from
 from triggers.cli.output import ERROR, OK
 from triggers.lab import LocalLab
@@ -60,38 +58,10 @@ def command(runs: int, budget: float, port: int, data: Path | None) -> int:
     settings = settings.model_copy(update={"url": None})
     start_logging(settings, "up")
     make_data_dir(settings.data_dir)
-    bearer = given(settings) or kept(settings)
-    with contextlib.suppress(NotFound), serving(settings, make=False) as url:
-        asyncio.run(check_token(settings, url, bearer))
-    return asyncio.run(_demo(settings, runs, budget, bearer))
+    return asyncio.run(_demo(settings, runs, budget))
 
 
-async def check_token(settings: Settings, url: str, bearer: Bearer | None) -> None:
-    """Check, before the lab starts, that it will accept our agents and our evaluator's command.
-
-    Raises:
-        Unauthenticated: the lab has tokens, and `bearer` is not one of them. Forbidden: not an operator's.
-    """
-    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
-    try:
-        tokens = Tokens(lab)
-        if bearer is None and not await tokens.are_configured():
-            return
-        try:
-            token, _ = await tokens.recognise(bearer.text if bearer else "")
-        except Unauthenticated as problem:
-            detail = problem.detail if bearer else "this lab asks for a token"
-            raise Unauthenticated(detail, hint=advice(bearer, True, settings.options)) from problem
-        if token.role != "operator":
-            raise Forbidden(
-                f"this token is an {token.role}'s, and only operators open a tag with an evaluator command",
-                hint="run the demo with an operator's token, or in another --data",
-            )
-    finally:
-        await lab.close()
-
-
-async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | None) -> int:
+async def _demo(settings: Settings, runs: int, budget: float) -> int:
     began = time.monotonic()
     say("starting Redis, web, events, clock and two CPU workers ...")
     project = make_project(settings.data_dir / "project")
@@ -102,7 +72,7 @@ async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | N
         say(
             f"watch it at {lab.url}/; the unchanged code is measured first, then {' and '.join(AGENTS)} try theirs"
         )
-        http = LabHttp(settings)
+        http = LabHttp(lab.own_settings)
         tag = f"demo{http.ask('GET', '/api/report/tags')['total'] + 1}"
         policy = {"budgets.base_s": budget}
         http.ask(
@@ -110,9 +80,8 @@ async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | N
         )
         view = DemoView(http, tag, runs)
         logs = settings.data_dir / "logs"
-        shared = own_environment() | ({"NIGHTJAR_TOKEN": bearer.text} if bearer else {})
         homes = settings.data_dir / "agents"
-        async with agents(lab.url, tag, project, homes, logs, runs, shared) as processes:
+        async with agents(http, lab.own_settings, tag, project, homes, logs, runs) as processes:
             with view.live():
                 while not lab.stop.is_set() and any(p.returncode is None for p in processes):
                     await asyncio.to_thread(view.update)
@@ -145,12 +114,14 @@ async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | N
 
 @asynccontextmanager
 async def agents(
-    url: str, tag: str, project: Path, homes: Path, logs: Path, runs: int, environment: dict[str, str]
+    http: LabHttp, settings: Settings, tag: str, project: Path, homes: Path, logs: Path, runs: int
 ) -> AsyncIterator[list[asyncio.subprocess.Process]]:
     """Both agents, each in its own clone; they are terminated at the end, and if this process is killed."""
     processes: list[asyncio.subprocess.Process] = []
+    tokens = contextlib.ExitStack()
     try:
         for nth, name in enumerate(AGENTS):
+            token = tokens.enter_context(agent_token(http, settings, tag, name))
             clone = homes / tag / name
             clone.parent.mkdir(parents=True, exist_ok=True)
             git(project.parent, "clone", "--quiet", "--no-hardlinks", str(project), str(clone))
@@ -161,14 +132,14 @@ async def agents(
                         *tethered(
                             (
                                 *(sys.executable, str(ROOT / "examples" / "agent.py")),
-                                *("--url", url, "--tag", tag, "--repo", str(clone)),
+                                *("--url", http.url, "--tag", tag, "--repo", str(clone)),
                                 *("--name", name, "--runs", str(share), "--seed", str(nth + 1)),
                             )
                         ),
                         stdin=asyncio.subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
-                        env=environment,
+                        env=own_environment() | ({} if token is None else {"NIGHTJAR_TOKEN": token}),
                         process_group=0,
                     )
                 )
@@ -178,6 +149,7 @@ async def agents(
             if process.returncode is None:
                 process.terminate()
         await asyncio.gather(*(process.wait() for process in processes))
+        tokens.close()
 
 
 def interrupted(settings: Settings, project: Path) -> int:

@@ -145,10 +145,7 @@ def advice(bearer: Bearer | None, is_own: bool, options: str) -> str:
     )
     if not is_own:
         return f"{found}: its operator issues them"
-    return (
-        f"{found}, or save an operator's token in this data directory:"
-        f" ./nightjar token issue NAME --role operator --direct --save{options}"
-    )
+    return f"{found}; without it the commands send this lab's key while its web process runs: ./nightjar up{options}"
 
 
 def _another(bearer: Bearer) -> str:

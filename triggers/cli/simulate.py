@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -14,7 +15,8 @@ import click
 from functions.rules.swarm.hidden import DOES_NOTHING, HELPS
 from functions.rules.swarm.misbehaving import Faults
 from state.errors import Conflict
-from triggers.cli.bearer import given
+from state.operator_key import read_key
+from triggers.cli.bearer import bearer_of
 from triggers.cli.options import Number, settings_from
 from triggers.cli.output import ERROR, OK
 from triggers.cli.simulate_view import Progress, show
@@ -98,7 +100,7 @@ def command(
     if url is None and against_server:
         raise click.UsageError("--against-server: name the server with --meta-url URL, or set NIGHTJAR_URL")
     token = settings.enroll_token.get_secret_value() if settings.enroll_token is not None else None
-    bearer = given(settings)
+    bearer = None if url is None else bearer_of(settings_from(url=checked_url(url)))
     plan = Plan(
         workers=workers,
         rounds=rounds,
@@ -108,7 +110,7 @@ def command(
         seed=seed if seed is not None else secrets.token_hex(4),
         is_private=url is None,
         enroll_token=enroll_token or token if url is not None else None,
-        reader=bearer.text if bearer is not None and url is not None else None,
+        operator=None if bearer is None else bearer.text,
         tag=settings.swarm_tag if url is not None else PRIVATE_TAG,
         hidden=(HELPS, DOES_NOTHING) if propose else (),
     )
@@ -132,6 +134,7 @@ async def _private(plan: Plan, most_at_once: int, trace: TextIO | None) -> int:
     """Simulate against a lab of our own, until the end or Ctrl-C."""
     say("starting a private lab: Redis, web, events and clock ...")
     async with private_lab(announce=say) as lab:
+        plan = replace(plan, operator=read_key(lab.own_settings))
         simulating = asyncio.create_task(_against(lab.url, plan, most_at_once, trace), name="simulate")
         stopped = asyncio.create_task(until_stopped(lab), name="until stopped")
         try:

@@ -21,7 +21,7 @@ from state.records import ROLES
 from state.settings import Settings
 from triggers.cli.address import base_url, is_own
 from triggers.cli.asking import Ask, asking
-from triggers.cli.bearer import bearer_of, forget, is_kept, keep, kept_at
+from triggers.cli.bearer import bearer_of
 from triggers.cli.lab_http import LabHttp, warn_of_plain_http
 from triggers.cli.options import Duration, data_option, lab_option, settings_from
 from triggers.cli.output import for_people, print_json
@@ -38,7 +38,7 @@ def common(run: Command) -> Command:
 direct_option = click.option(
     "--direct",
     is_flag=True,
-    help="use the lab's Redis, not HTTP: for the first token, or if the last operator's token is lost",
+    help="use the lab's Redis, not HTTP: where no web process of the lab runs on this machine",
 )
 
 
@@ -47,7 +47,7 @@ def command() -> None:
     """Manage tokens, which decide who may call the lab.
 
     The first token is an operator's; from then on every call needs a token. A token is shown once, alone on
-    standard output. The commands send NIGHTJAR_TOKEN, else the token that `issue --save` has kept.
+    standard output. The commands send NIGHTJAR_TOKEN, else the operator's key of the data directory.
     """
 
 
@@ -60,7 +60,6 @@ def command() -> None:
 @click.option("--expires", type=Duration(), help="lifetime, such as 12h or 30d [default: until revoked]")
 @click.option("--enroll", is_flag=True, help="an enroll token: agents and workers get their own with it")
 @click.option("--uses", type=click.IntRange(1), help="how often an enroll token can be used")
-@click.option("--save", is_flag=True, help="keep the operator's token in the data directory")
 def issue(
     data: Path | None,
     lab: str | None,
@@ -72,16 +71,9 @@ def issue(
     expires: float | None,
     enroll: bool,
     uses: int | None,
-    save: bool,
 ) -> None:
     """Issue a token to NAME."""
     settings = settings_from(data=data, lab=lab)
-    if save and (role != "operator" or enroll):
-        raise click.UsageError("--save keeps an operator's token, for the commands of this data directory")
-    if save and not is_own(settings):
-        raise click.UsageError(
-            "--save keeps only tokens of this data directory's lab: unset NIGHTJAR_URL, or omit --save"
-        )
     named = {"tags": list(tags) or None, "lasts_s": expires, "uses": uses}
     body: dict[str, Any] = {"name": name, "role": role, "kind": "enroll" if enroll else "access"}
     body |= {field: value for field, value in named.items() if value is not None}
@@ -92,9 +84,7 @@ def issue(
     with asking(settings, direct=direct, make=True) as ask:
         token = ask("token::issue", body)
     _show(token, as_json)
-    if save:
-        _say(f"{_described(token)}; kept in {keep(settings, token['token'])}, for the commands here")
-    elif enroll:
+    if enroll:
         _say(f"{_described(token)}; its receiver runs: {PROGRAM} token enroll URL --name N")
     else:
         _say(f"{_described(token)}; it is shown only once. Its bearer sets NIGHTJAR_TOKEN to it")
@@ -143,7 +133,7 @@ def show_all(data: Path | None, lab: str | None, as_json: bool, direct: bool) ->
             ", ".join(row["tags"] or ()),
             *(row["expires_at"] or "never", row["last_used_at"] or "never", row["issued_by"]),
         )
-    for_people().print(table if answer["tokens"] else "no token: all users of this machine are operators")
+    for_people().print(table if answer["tokens"] else "no token: programs on this machine need none")
 
 
 @command.command()
@@ -160,10 +150,7 @@ def show_all(data: Path | None, lab: str | None, as_json: bool, direct: bool) ->
 def rotate(
     data: Path | None, lab: str | None, as_json: bool, direct: bool, token: str | None, overlap: float
 ) -> None:
-    """Give a token a new secret: your own, or (as operator) another's.
-
-    If the data directory keeps this token, it keeps the new secret.
-    """
+    """Give a token a new secret: your own, or (as operator) another's."""
     settings = settings_from(data=data, lab=lab)
     if direct and token is None:
         raise click.UsageError("name the token: --direct has no token of its own")
@@ -171,10 +158,10 @@ def rotate(
         body = {"overlap_s": overlap} | ({"id": _found(ask, token)["id"]} if token else {})
         rotated = ask("token::rotate", body)
     _show(rotated, as_json)
-    where = "; its bearer sets NIGHTJAR_TOKEN to it"
-    if is_kept(settings, rotated["id"]):
-        where = f"; kept in {keep(settings, rotated['token'])}"
-    _say(f"{_described(rotated)}: a new secret{where}. The old one is valid for another {overlap:g} s")
+    _say(
+        f"{_described(rotated)}: a new secret; its bearer sets NIGHTJAR_TOKEN to it."
+        f" The old one is valid for another {overlap:g} s"
+    )
 
 
 @command.command()
@@ -200,14 +187,8 @@ def revoke(
         _say(f"so are those that were made with it: {', '.join(revoked['descendants'])}")
     if revoked["gpus"]:
         _say(f"no more in the pool: {', '.join(revoked['gpus'])}")
-    if is_kept(settings, revoked["id"]):
-        forget(settings)
-        _say(f"{kept_at(settings)} held it and is removed")
     if not any(_opens_all(row) for row in rows if row["id"] != revoked["id"]):
-        _say(
-            f"no operator's token is left: {PROGRAM} token issue NAME --role operator --direct"
-            f" --save{settings.options}"
-        )
+        _say(f"no operator's token is left: the lab stays closed to callers without one{settings.options}")
 
 
 @command.command()
@@ -222,9 +203,8 @@ def whoami(data: Path | None, lab: str | None, as_json: bool) -> None:
         return
     tags = f", on {', '.join(me['tags'])}" if me["tags"] else ""
     bearer = bearer_of(settings)
-    proof = f"token {me['token_id']}" if me["token_id"] else "this lab has no tokens"
-    source = f" from {bearer.source}" if bearer and me["token_id"] else ""
-    click.echo(f"{me['name']}: {me['role']}{tags} ({proof}{source}) at {http.url}")
+    proof = f"by {bearer.source}" if bearer else "without a token"
+    click.echo(f"{me['name']}: {me['role']}{tags} ({proof}) at {http.url}")
 
 
 def _found(ask: Ask, token: str) -> Shown:

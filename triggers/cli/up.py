@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,8 +15,11 @@ from functions.process.logs import start_logging
 from functions.process.project import check_data_dir, check_repository, project_around
 from functions.process.running import ended
 from functions.process.worker_options import isolation_options, python_option
+from state.errors import NightjarError
 from state.program import PROGRAM
 from triggers.cli.finished import tell_finished
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.open import sign_in_link
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.lab import LocalLab
 from triggers.lab_parts import LabParts
@@ -79,6 +83,11 @@ def command(
 async def _run(parts: LabParts, *, quiet: bool) -> int:
     async with beside() as tasks, LocalLab.started(parts, announce=_say) as lab:
         click.echo(f"ready: {lab.url} (docs at {lab.url}/docs), data in {parts.settings.data_dir}", err=True)
+        with contextlib.suppress(NightjarError):  # the key goes to no address but a loopback one
+            link = await asyncio.to_thread(sign_in_link, LabHttp(lab.own_settings))
+            click.echo(
+                f"sign in: {link} (works once, for 10 minutes; {PROGRAM} open prints another)", err=True
+            )
         if lab.worker is not None:
             click.echo(f"training {lab.worker['training']}", err=True)
             for warning in lab.worker["warnings"]:

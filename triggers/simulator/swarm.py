@@ -42,8 +42,8 @@ class Plan:
     is_private: bool
     """Whether the lab is ours: then its clock runs as fast as the simulation."""
     enroll_token: str | None = None
-    reader: str | None = None
-    """A token with which records are read, and dimensions proposed, where the server wants one."""
+    operator: str | None = None
+    """The token or key with which records are read and dimensions proposed; None: without one."""
     tag: str = "swarm"
     hidden: Sequence[Hidden] = ()
     """Constants that its dimensions leave out; a scripted author proposes them."""
@@ -110,7 +110,9 @@ class Swarm:
         await workers[0].join(self.plan.enroll_token)
         if self.plan.is_private:
             policy = {"tag": self.plan.tag, "policy": dict(self.plan.policy)}
-            await self.wire.ask("set_policy", "POST", "/api/search/set-policy", policy)
+            await self.wire.ask(
+                "set_policy", "POST", "/api/search/set-policy", policy, token=self.plan.operator
+            )
         async with self._proposing() as proposer:
             await self._work(workers, joined=1)
             if self.plan.is_private:
@@ -134,7 +136,7 @@ class Swarm:
         if not plan.hidden:
             yield None
             return
-        proposer = Proposer(plan.hidden, self.wire, self.book, plan.tag, plan.reader)
+        proposer = Proposer(plan.hidden, self.wire, self.book, plan.tag, plan.operator)
         working = asyncio.create_task(proposer.work(), name="proposer")
         try:
             yield proposer
@@ -254,7 +256,7 @@ class Swarm:
             return None
 
     async def _read(self, method: str, path: str, body: Any = None) -> Any:
-        return await self.wire.ask("check", method, path, body, token=self.plan.reader, is_kept=True)
+        return await self.wire.ask("check", method, path, body, token=self.plan.operator, is_kept=True)
 
 
 async def watched(swarm: Swarm, every_s: float, show: Callable[[Swarm], None]) -> Found:
