@@ -1,4 +1,5 @@
 // Who reads the page: the lab is shown to whoever may read it, everybody else gets the form where one signs in.
+// The link of `nightjar open` signs in, too: its code stands behind #sign-in= and works once.
 
 import { get, signIn, signOut, whenUnknown } from "./lab.js";
 import { open } from "./page.js";
@@ -7,7 +8,7 @@ const RETRY_MS = 2000;
 const form = document.getElementById("sign-in");
 const [why, complaint] = [form.querySelector(".why"), form.querySelector(".problem")];
 const [input, button] = [document.getElementById("token"), form.querySelector("button")];
-const who = document.getElementById("who");
+const [who, visit] = ["who", "visit"].map((id) => document.getElementById(id));
 const connection = document.getElementById("connection");
 const trouble = document.getElementById("trouble");
 let close = null; // ends what is shown of the lab
@@ -23,6 +24,19 @@ async function look() {
   }
 }
 
+// Signs in with the code in the address, if there is one, and takes it out of the address; then shows the lab.
+async function arrive() {
+  const code = new URLSearchParams(location.hash.slice(1)).get("sign-in");
+  if (code === null) return look();
+  history.replaceState(null, "", location.pathname);
+  try {
+    admit(await signIn({ code }));
+  } catch (problem) {
+    await look();
+    [trouble.textContent, trouble.hidden] = [sentence(problem), false];
+  }
+}
+
 function admit(reader) {
   if (!reader.may_read) {
     signOut().catch(() => {}); // its session opens nothing here
@@ -32,6 +46,7 @@ function admit(reader) {
   }
   trouble.hidden = form.hidden = true;
   who.hidden = !reader.signed_in;
+  visit.hidden = reader.signed_in;
   who.querySelector("b").textContent = `${reader.name} (${reader.role})`;
   close ??= open({ changed: (live) => live || look() });
 }
@@ -40,7 +55,7 @@ function admit(reader) {
 function shut(reason) {
   close?.();
   close = null;
-  trouble.hidden = who.hidden = connection.hidden = true;
+  trouble.hidden = who.hidden = visit.hidden = connection.hidden = true;
   who.querySelector("b").textContent = "";
   why.textContent = reason;
   complain("");
@@ -69,7 +84,7 @@ form.addEventListener("submit", async (event) => {
   button.disabled = true;
   complain("");
   try {
-    admit(await signIn(token));
+    admit(await signIn({ token }));
   } catch (problem) {
     complain(sentence(problem));
   } finally {
@@ -82,10 +97,12 @@ who.querySelector("button").addEventListener("click", async () => {
   try {
     await signOut();
     shut("You are signed out.");
+    look(); // an open lab is shown all the same
   } catch (problem) {
     [trouble.textContent, trouble.hidden] = [`You are still signed in. ${sentence(problem)}`, false];
   }
 });
 
 addEventListener("pageshow", (event) => event.persisted && look()); // back from another page, perhaps much later
-look();
+addEventListener("hashchange", () => location.hash.startsWith("#sign-in=") && arrive());
+arrive();

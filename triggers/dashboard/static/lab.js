@@ -6,7 +6,7 @@ const RETRY_MS = 2000;
 const REPEATS = 3; // of a request that came while the lab was busy with this reader's others
 const LONGEST_WAIT_S = 5;
 
-const OURS = { "x-nightjar-page": "1" }; // no form and no foreign page can send it
+const SECRET = "nightjar-page"; // where the session's second secret is kept: pages of other ports cannot read it
 
 export class Problem extends Error {
   constructor(detail, hint, status, retryAfter = null) {
@@ -65,19 +65,27 @@ export async function call(path, body) {
 }
 
 function posting(body) {
-  const headers = { "content-type": "application/json", ...OURS };
+  const headers = { "content-type": "application/json", ...ours() };
   return { method: "POST", headers, body: JSON.stringify(body) };
 }
 
-// Who is signed in then; a wrong token is a problem of its own.
-export async function signIn(token) {
-  const response = await asked("/api/session", posting({ token }));
+// What shows that a write is this page's: the cookie alone goes to every port of the host.
+function ours() {
+  const secret = localStorage.getItem(SECRET);
+  return secret === null ? {} : { "x-nightjar-page": secret };
+}
+
+// Signs in with { token } or { code }, and answers who is signed in then; a wrong one is a problem of its own.
+export async function signIn(shown) {
+  const { page, ...reader } = await (await asked("/api/session", posting(shown))).json();
+  localStorage.setItem(SECRET, page);
   session += 1;
-  return response.json();
+  return reader;
 }
 
 export async function signOut() {
-  await asked("/api/session", { method: "DELETE", headers: OURS });
+  await asked("/api/session", { method: "DELETE", headers: ours() });
+  localStorage.removeItem(SECRET);
 }
 
 // Tells what a run has printed and reported, each time that changes, until it has ended; answers how to end that.
