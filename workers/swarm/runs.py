@@ -152,7 +152,6 @@ def result_of(
     """What is reported of a run; `is_stopped`: the swarm has stopped it."""
     value: float | None = None
     error: str | None = None
-    time = result.time if isinstance(result, Trained) else None
     match result:
         case Trained(metric=metric) if math.isfinite(metric):
             value = metric
@@ -169,7 +168,8 @@ def result_of(
         "config_delta": given.config_delta,
         "val_bpb": value,
         "delta_bpb": None if value is None else value - baseline,
-        "duration_seconds": seconds if time is None else time.wall_seconds,
-        "cpu_seconds": time.cpu_seconds if time else None,
+        "duration_seconds": seconds,
     }
+    if isinstance(result, Trained) and (time := result.time) is not None:
+        report |= {"duration_seconds": time.wall_seconds, "cpu_seconds": time.cpu_seconds}
     return report if error is None else {**report, "error": error}

@@ -45,6 +45,7 @@ def test_an_assignment_is_run_with_exactly_its_constants_and_reported(
     assert swarm.registered == [expected]
     (result,) = swarm.results
     assert 1 <= result.pop("duration_seconds") < 60
+    assert result.pop("cpu_seconds") > 0
     assert result == {
         "worker_id": "w1",
         "exp_id": "swarm-1",
