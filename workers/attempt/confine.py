@@ -80,7 +80,7 @@ _CALLS = {
         (*range(180, 198), *range(217, 220)),  # mq_*, msg*, sem*, shm*, add_key .. keyctl
     ),
 }
-"""By machine: its number, seccomp, ioctl; calls on files that do nothing, or are refused; calls that always are."""
+"""By machine: its number; seccomp and ioctl; ignored and refused calls on files; calls refused to every process."""
 
 
 def confine(reach: Reach) -> None:

@@ -73,7 +73,7 @@ class Stage:
         return [python, "-I", "-S", str(SCORE), json.dumps(place), str(self.files / script), *arguments]
 
     def _reach(self, training: Reach) -> Reach:
-        """What the evaluator may touch: what a training reads, and folders of its own."""
+        """The evaluator's: it reads what a training reads, and writes its own folders."""
         writes = [str(folder) for folder in (self.files, self.temporary, self.caches)]
         return training._replace(
             writes=writes, reads=[*(training.reads or ()), str(SCORE.parent)], together=None

@@ -44,7 +44,7 @@ class Strangers:
         self._of_forks = {_environment("self"), *([_environment(self._parent)] if self._parent else [])}
         """What a fork shows until it tells its own environment, or becomes another program."""
         self._ended = dict[int, float]()
-        """Children that have ended and that nobody has reaped yet, with the time at which they may be."""
+        """Zombies among our children, each with the time from which on we may reap it."""
 
     def end(self, *, patience_s: float = 5.0) -> bool:
         """Kill them until none is left; False if one still lives after `patience_s`."""

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform != "linux", r
 
 
 def in_a_process(body: str) -> str:
-    """What a process prints that runs this with `strangers`: only a process of its own may adopt orphans."""
+    """The output of a process that runs this with `strangers`. Adopting orphans changes a whole process."""
     head = "import os, signal, subprocess, sys, time\nfrom workers.attempt.strangers import Strangers\n"
     script = head + "strangers = Strangers()\n" + textwrap.dedent(body)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
