@@ -1,7 +1,7 @@
 """How git is started: with no hook, monitor, filter, prompt or fetch, and with nobody's configuration.
 
 A commit's `.gitattributes` names filters and drivers. A configuration says which programs these are. So git reads
-neither the user's nor the system's, and in a clone it runs no command that applies attributes.
+neither the user's nor the system's. A worker checks out in repositories of its own, which configure nothing.
 """
 
 from __future__ import annotations
