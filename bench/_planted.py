@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -33,6 +33,10 @@ DIMENSIONS = (
     _dimension("BATCH_SIZE", "categorical", categories=[64, 128, 256, 512]),
     _dimension("WEIGHT_DECAY", "float_log", min=1e-6, max=1e-1),
 )
+WEAK = _dimension("CLIP", "float", min=0, max=2)
+"""One that a truth may have besides: its best and its worst value differ by WEAK_RANGE."""
+WEAK_RANGE = 2.0
+"""In sigmas."""
 IRRELEVANT = "WEIGHT_DECAY"
 TOGETHER = ("WIDTH", "DROPOUT")
 """Two dimensions, each of whose best values depends on the other one."""
@@ -56,20 +60,22 @@ class Truth:
 
     best_places: Mapping[str, float]
     """Where the best value of each range lies, 0 to 1."""
+    dimensions: Sequence[Dimension] = DIMENSIONS
 
     @classmethod
-    def drawn(cls, rng: Random) -> Truth:
-        return cls({name: 0.5 + rng.choice((-1, 1)) * rng.uniform(*OFF) for name in GAINS})
+    def drawn(cls, rng: Random, dimensions: Sequence[Dimension] = DIMENSIONS) -> Truth:
+        names = [*GAINS, WEAK.name]
+        return cls({name: 0.5 + rng.choice((-1, 1)) * rng.uniform(*OFF) for name in names}, dimensions)
 
     def value(self, config: Mapping[str, Value]) -> float:
         """The metric of a config that has every dimension."""
-        apart = sum(self._effect(d, config[d.name]) for d in DIMENSIONS)
+        apart = sum(self._effect(d, config[d.name]) for d in self.dimensions)
         return UNTUNED + SIGMA * (apart + self._together({name: config[name] for name in TOGETHER}))
 
     @cached_property
     def best(self) -> float:
         """The lowest value of any config."""
-        alone = (d for d in DIMENSIONS if d.name not in TOGETHER)
+        alone = (d for d in self.dimensions if d.name not in TOGETHER)
         apart = sum(min(self._effect(d, value) for value in values_of(d)) for d in alone)
         pair = [d for d in DIMENSIONS if d.name in TOGETHER]
         together = min(
@@ -86,9 +92,11 @@ class Truth:
     def _effect(self, dimension: Dimension, value: Value) -> float:
         if dimension.categories is not None:
             return CATEGORIES[dimension.name][dimension.categories.index(value)]
-        if dimension.name not in GAINS:
+        if dimension.name == IRRELEVANT:
             return 0.0
         best = self.best_places[dimension.name]
+        if dimension.name == WEAK.name:
+            return WEAK_RANGE * ((place_of(dimension, value) - best) / max(best, 1 - best)) ** 2
         return GAINS[dimension.name] * (((place_of(dimension, value) - best) / (best - 0.5)) ** 2 - 1)
 
     def _together(self, config: Mapping[str, Value]) -> float:

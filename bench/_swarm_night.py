@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -20,13 +20,20 @@ from functions.rules.opening import swarm_policy, swarm_tag
 from functions.rules.swarm.belonging import population_of, populations_of
 from functions.rules.swarm.dimensions import same
 from functions.rules.swarm.fingerprints import fingerprint
-from functions.rules.swarm.handing_out import CATEGORY, REFERENCE_PRIORITY, Waiting, handed_out, retest_for
+from functions.rules.swarm.handing_out import (
+    CATEGORY,
+    REFERENCE_PRIORITY,
+    Waiting,
+    handed_out,
+    lost,
+    retest_for,
+)
 from functions.rules.swarm.populations import Population, everyone
 from functions.rules.swarm.replenishing import observations_of, replenished, taken_for_best
 from state.decisions import HandOut
 from state.facts import Spread
 from state.policy import Policy
-from state.records import Experiment, SwarmWorker, Tag, Value
+from state.records import Dimension, Experiment, SwarmWorker, Tag, Value
 from state.swarm_facts import NextFacts, Observed, RefillFacts, SwarmFacts
 from state.swarms import LOOKED_AT
 
@@ -40,8 +47,6 @@ BASELINES = 3
 REFILLED_EVERY = 10
 """Results after which the queues are filled; the server does it once half of a queue was handed out."""
 POLICY = swarm_policy(Policy()).changed({"stopping.rule": "none"})
-UNCHANGED = reference_config(DIMENSIONS, {})
-"""The constants of the workers' own train.py: the middle of each range, and the first category."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,17 @@ class Said:
     results: int
 
 
+@dataclass(frozen=True)
+class Conditions:
+    """What goes wrong in a night."""
+
+    baseline_error: float | None = None
+    """Standard deviation of a worker's baseline, in sigmas; None: it measures its own, by BASELINES runs."""
+    lost: float = 0.0
+    """Share of the runs whose result never comes."""
+    dimensions: Sequence[Dimension] = DIMENSIONS
+
+
 @dataclass
 class Change:
     """The workers were shared out anew."""
@@ -80,9 +96,20 @@ class Change:
 class Night:
     """A swarm's tag with its workers, whose runs end one after the other; `believes`: with hypotheses."""
 
-    def __init__(self, seed: int, *, believes: bool, policy: Policy = POLICY, workers: int = WORKERS) -> None:
-        self.truth = Truth.drawn(Random(f"truth {seed}"))
-        self.beliefs = BeliefsInMemory(swarm_tag(TAG), policy, DIMENSIONS)
+    def __init__(
+        self,
+        seed: int,
+        *,
+        believes: bool,
+        policy: Policy = POLICY,
+        workers: int = WORKERS,
+        conditions: Conditions | None = None,
+    ) -> None:
+        self.conditions = conditions or Conditions()
+        self.truth = Truth.drawn(Random(f"truth {seed}"), self.conditions.dimensions)
+        self._unchanged = reference_config(self.conditions.dimensions, {})
+        """The constants of the workers' own train.py: the middle of each range, and the first category."""
+        self.beliefs = BeliefsInMemory(swarm_tag(TAG), policy, self.conditions.dimensions)
         self.policy = policy
         self.results = 0
         self.ran: list[Ran] = []
@@ -119,7 +146,10 @@ class Night:
         while self.results < results:
             self._now, name = heapq.heappop(self._ends)
             run = self._running.pop(name)
-            self._end(run)
+            if self._rng.random() < self.conditions.lost:
+                self._lose(run)
+            else:
+                self._end(run)
             assert run.worker_id is not None
             self._ask(run.worker_id)
 
@@ -150,7 +180,12 @@ class Night:
     # -- a worker
 
     def _joined(self, name: str, number: int) -> SwarmWorker:
-        baseline = sum(self.measured(UNCHANGED) for _ in range(BASELINES)) / BASELINES
+        error = self.conditions.baseline_error
+        baseline = (
+            sum(self.measured(self._unchanged) for _ in range(BASELINES)) / BASELINES
+            if error is None
+            else self.truth.value(self._unchanged) + self._rng.gauss(0.0, SIGMA * error)
+        )
         return SwarmWorker(
             worker_id=name,
             number=number,
@@ -207,7 +242,7 @@ class Night:
         )
 
     def _varied(self, config: Mapping[str, Value], around: Mapping[str, Value] | None) -> int:
-        known = [UNCHANGED, *(one for one in (self.best_config, around) if one)]
+        known = [self._unchanged, *(one for one in (self.best_config, around) if one)]
         may_vary = [d.name for d in self.beliefs.dimensions if not d.frozen]
         return min(sum(not same(config[name], one[name]) for name in may_vary) for one in known)
 
@@ -225,7 +260,7 @@ class Night:
             diff_summary="",
             registered_at=self._now,
             config_delta=dict(config),
-            fingerprint=fingerprint(config, DIMENSIONS),
+            fingerprint=fingerprint(config, self.conditions.dimensions),
             population_strategy=strategy,
             **fields,
         )
@@ -252,6 +287,18 @@ class Night:
         return self.measured(e.config_delta or {})
 
     # -- a result
+
+    def _lose(self, e: Experiment) -> None:
+        """What swarm::sweep does: its config waits for another worker, and a retest is begun anew."""
+        assert e.fingerprint is not None
+        self._in_flight[e.fingerprint] -= 1
+        if (retest := self._retests.get(e.experiment_id)) is not None:
+            self._keeps.end(retest, "lost")
+            self._judge_retests()
+        elif e.experiment_id in self.cells:
+            del self.cells[e.experiment_id]
+        elif (text := lost(e, "").returned) is not None and e.population_id in self._waiting:
+            self._waiting[e.population_id][text] = Waiting.read(text).priority
 
     def _end(self, e: Experiment) -> None:
         """What swarm::result does, and all that its event begins."""

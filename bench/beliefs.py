@@ -15,7 +15,8 @@ import math
 import time
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -26,15 +27,19 @@ from rich.console import Console
 from rich.table import Table
 
 from functions.rules.beliefs.evidence import ARCHIVED, outcome_of, part_of
-from functions.rules.beliefs.learning import ENOUGH_CONTRASTS, Moments, after, is_equivalent
-from functions.rules.beliefs.pairing import MOST_KEPT, pairs, wants_reference
+from functions.rules.beliefs.learning import after
+from functions.rules.beliefs.moving import Moved, moved
+from functions.rules.beliefs.pairing import MOST_KEPT, wants_reference
 from functions.rules.beliefs.posterior import posterior_of
 from functions.rules.beliefs.reprieved import Reprieved, band_of
 from functions.rules.beliefs.strategies import COMPARED, strategy_of
 from functions.rules.beliefs.terms import FinishedRun, Terms
+from functions.rules.beliefs.whole_range import ENOUGH_REPEATS, Block, is_irrelevant, with_run
 from functions.rules.keeps.noise import Noise, usual_distance
 from functions.rules.stopping.judging import Checkpoint, judge
 from functions.rules.stopping.ranks import standing
+from functions.rules.swarm.dimensions import DeclaredDimension, checked
+from functions.rules.swarm.sections import END
 from functions.rules.swarm.shapes import SwarmStrategy
 from state.policy import Stopping
 from state.records import Evidence, Hypothesis
@@ -45,12 +50,13 @@ Counts = NDArray[np.int64]
 MOST = 200
 """Outcomes of a claim, at most."""
 SIGMA = 1.0
-TERMS = Terms(sigma=SIGMA)
+LR = checked(DeclaredDimension(name="LR", dtype="float_log", min=1e-4, max=1e-1))
+TERMS = Terms(sigma=SIGMA, repeats=ENOUGH_REPEATS, dimensions=(LR,))
 BLIND = Terms()
 """Without a known sigma, there is no verdict of irrelevance: what is left are those of e-values."""
 REPEATS_BEFORE = 5
 """Repeats, beyond the first run of each config, by which the noise is known before the first pair."""
-OWN, OTHER = {"LR": 0.001}, {"LR": 0.01}
+OWN, OTHER = {"LR": 0.00316}, {"LR": 0.01}
 """The reference config, and a config of the claim."""
 SUPPORTED, REFUTED = 1, 2
 CODES = {"active": 0, None: 0, "supported": SUPPORTED, "refuted": REFUTED}
@@ -99,7 +105,7 @@ def _said(wins: int, losses: int) -> Hypothesis:
     won = wins > 0
     before, lost = wins - won, losses - (not won)
     known = claim(alpha=2.0 + before, beta=2.0 + lost, n_experiments=before + lost, wins=before, losses=lost)
-    return after(known, Evidence(experiment_id="x", outcome=float(won), against="reference"), BLIND, now=0.0)
+    return after(known, Evidence(experiment_id="x", outcome=float(won), against="reference"), now=0.0)
 
 
 @dataclass(frozen=True)
@@ -119,19 +125,6 @@ class Lives:
         """After how many outcomes each claim first has this code; more than MOST: never."""
         has = codes[self.wins, self.losses] == code
         return np.where(has.any(axis=1), has.argmax(axis=1) + 1, MOST + 1)
-
-    def irrelevant(self) -> Counts:
-        """After how many contrasts each claim is irrelevant first, whatever else it is; more than MOST: never."""
-        n = np.arange(1, self.contrasts.shape[1] + 1)
-        means = np.cumsum(self.contrasts, axis=1) / n
-        squares = np.maximum(np.cumsum(self.contrasts**2, axis=1) - n * means**2, 0.0)
-        found = np.full(len(self.contrasts), MOST + 1)
-        for row, (of_mean, of_squares) in enumerate(zip(means.tolist(), squares.tolist(), strict=True)):
-            for k in range(ENOUGH_CONTRASTS, MOST + 1):
-                if is_equivalent(Moments(k, of_mean[k - 1], of_squares[k - 1]), TERMS):
-                    found[row] = k
-                    break
-        return found
 
 
 def normal_pairs(chance: np.random.Generator, claims: int, effect: float = 0.0, slope: float = 0.0) -> Floats:
@@ -154,42 +147,32 @@ class Swarm:
     """Pair the oldest run with the oldest reference run, whoever made them; the lab does not."""
 
     def __post_init__(self) -> None:
-        self.waiting: list[FinishedRun] = []
-        self.unused: list[FinishedRun] = []
+        self.known = Moved(self.hypothesis, [], [])
         self.runs = 0
 
     def end(self, worker_id: str, judged: float, strategy: SwarmStrategy, *, is_reference: bool) -> None:
         """A run of a worker has ended."""
         self.runs += 1
-        run = FinishedRun(
-            *(str(self.runs), worker_id, OWN if is_reference else OTHER, strategy, "hyp_1", "value", judged)
-        )
-        match part_of(run, self.hypothesis, self.terms):
-            case "reference":
-                self.unused.append(run)
-            case "candidate":
-                self.waiting.append(run)
-            case "counts":
-                self._learn(outcome_of(run, self.hypothesis, self.terms))
-            case "none":
-                pass
-        for one, reference in self._pairs():
-            self._learn(outcome_of(one, self.hypothesis, self.terms, reference))
-            self.waiting.remove(one)
-            self.unused.remove(reference)
-        self.waiting, self.unused = self.waiting[-MOST_KEPT:], self.unused[-MOST_KEPT:]
+        config = OWN if is_reference else OTHER
+        run = FinishedRun(f"{self.runs}", worker_id, config, strategy, "hyp_1", "value", judged)
+        unused = [*self.known.unused, run] if is_reference and strategy in COMPARED else self.known.unused
+        known = replace(self.known, unused=unused)
+        after_it = self._by_age(run, known) if self.by_age else moved(run, known, self.terms, now=0.0)
+        waiting, unused = after_it.waiting[-MOST_KEPT:], after_it.unused[-MOST_KEPT:]
+        self.known = replace(after_it, waiting=waiting, unused=unused)
+        self.hypothesis = self.known.hypothesis
 
     def wants_reference(self, worker_id: str) -> bool:
-        return wants_reference(worker_id, self.waiting, self.unused)
+        return wants_reference(worker_id, self.known.waiting, self.known.unused)
 
-    def _pairs(self) -> list[tuple[FinishedRun, FinishedRun]]:
-        if self.by_age:
-            return list(zip(self.waiting, self.unused, strict=False))
-        return pairs(self.waiting, self.unused, self.hypothesis)
-
-    def _learn(self, said: Evidence | None) -> None:
-        if said is not None:
-            self.hypothesis = after(self.hypothesis, said, self.terms, now=0.0)
+    def _by_age(self, run: FinishedRun, known: Moved) -> Moved:
+        h, waiting, unused = known.hypothesis, [*known.waiting], [*known.unused]
+        if part_of(run, h, self.terms) == "candidate":
+            waiting.append(run)
+        while waiting and unused:
+            said = outcome_of(waiting.pop(0), h, self.terms, unused.pop(0))
+            h = h if said is None else after(h, said, now=0.0)
+        return replace(known, hypothesis=h, waiting=waiting, unused=unused)
 
 
 # -- the report
@@ -242,8 +225,6 @@ def nulls(report: Report, chance: np.random.Generator, claims: int) -> None:
     report.rate("archived as refuted", refuted <= MOST, 0.035)
     report.rate("supported with an e-value of 20", supported <= MOST, 0.035)
     report.rate("either", np.minimum(refuted, supported) <= MOST, 0.06)
-    irrelevant = lives.irrelevant()
-    report.rate("either, before they are settled as irrelevant", np.minimum(refuted, supported) < irrelevant)
     status = np.minimum(lives.first(ruled.status, REFUTED), lives.first(ruled.status, SUPPORTED))
     report.rate("ever supported or refuted without an e-value", status <= MOST)
     for shared in (2, 40):
@@ -304,9 +285,7 @@ def influences(report: Report, chance: np.random.Generator, claims: int) -> None
         settled = lives.first(ruled.verdict, SUPPORTED)
         what = f"{effect:g} sigma" if not slope else f"from -{slope:g} to {slope:g} sigma"
         if effect == slope:
-            irrelevant = Lives.of(contrasts).irrelevant()
             report.rate("without an effect: settled as supported", settled <= MOST, 0.035)
-            report.rate("before it is settled as irrelevant", settled < irrelevant, 0.035)
             continue
         report.figure(
             f"median until settled as supported, {what}",
@@ -341,23 +320,48 @@ def coverage(report: Report, chance: np.random.Generator, claims: int) -> None:
         report.figure(f"holds theta after {n} outcomes", 100 * float(inside.mean()), "%", 89, 91)
 
 
+SHAPES: Mapping[str, Callable[[Floats], Floats]] = {
+    "none": np.zeros_like,
+    "1 sigma everywhere but at the reference config": np.ones_like,
+    "1 sigma in the upper fifth alone": lambda place: (place > 0.8).astype(np.float64),
+    "a straight line of 2 sigma": lambda place: 2 * place - 1,
+    "a bowl of 2 sigma around the reference config": lambda place: 8 * (place - 0.5) ** 2,
+    "a bowl of 2 sigma around another value": lambda place: 2 * ((place - 0.3) / 0.7) ** 2 - 0.16,
+    "a cliff of 2 sigma in the upper sixth": lambda place: 2 * (place > 5 / 6).astype(np.float64),
+}
+"""Effects of a dimension by the place in its range, in sigmas; the reference config lies in the middle, at 0."""
+SECTIONS = ((0.0, END), (END, 1 - END), (1 - END, 1.0))
+"""Places that the claim's runs take by turns; an irrelevant dimension needs evidence in each."""
+
+
 def irrelevance(report: Report, chance: np.random.Generator, claims: int) -> None:
     """Whether a dimension without effect is found out, and one with an effect is not taken for one."""
-    report.section(f"irrelevance, up to {MOST} contrasts")
-    none = Lives.of(normal_pairs(chance, claims)).irrelevant()
-    report.figure(
-        "median contrasts until a dimension without effect is irrelevant",
-        float(np.median(none)),
-        beside=f" (90 % within {np.quantile(none, 0.9):.0f}, {_within(none):.3g} % within {MOST})",
+    report.section(
+        f"irrelevance of {claims // 40:,} dimensions, up to {MOST} runs and as many reference runs"
     )
-    for effect, slope, name in (
-        (1.5, 0.0, "of 1.5 sigma"),
-        (1.0, 0.0, "of 1 sigma, the margin"),
-        (0.0, 3.0, "from -3 to 3 sigma, none in the mean"),
-    ):
-        found = Lives.of(normal_pairs(chance, claims // 4, effect, slope)).irrelevant()
-        most = 0.05 if effect >= TERMS.equivalence_margin else None
-        report.rate(f"irrelevant with an effect {name}", found <= MOST, most)
+    for name, effect in SHAPES.items():
+        found = np.array([irrelevant_after(chance, effect) for _ in range(max(claims // 40, 1))])
+        if name == "none":
+            beside = f" (90 % within {np.quantile(found, 0.9):.0f}, {_within(found):.3g} % within {MOST})"
+            what = "median runs until a dimension without effect is irrelevant"
+            report.figure(what, float(np.median(found)), beside=beside)
+        else:
+            report.rate(f"irrelevant with an effect: {name}", found <= MOST, 0.05)
+
+
+def irrelevant_after(chance: np.random.Generator, effect: Callable[[Floats], Floats]) -> int:
+    """After how many runs beside as many reference runs a dimension is irrelevant first; more than MOST: never."""
+    h, blocks = claim(config_constraint={}), dict[str, Block]()
+    places = np.array([chance.uniform(*SECTIONS[k % len(SECTIONS)]) for k in range(MOST)])
+    judged = effect(places) + chance.normal(size=MOST)
+    for k, reference in enumerate(chance.normal(size=MOST).tolist()):
+        config = {"LR": float(f"{1e-4 * 1000 ** places[k]:.3g}")}
+        for each, value in ((OWN, reference), (config, float(judged[k]))):
+            run = FinishedRun(f"{k}", "w", each, "investigate", "hyp_1", "value", SIGMA * value)
+            blocks = dict(with_run(blocks, run, h, TERMS))
+        if is_irrelevant(blocks, h, TERMS):
+            return k + 1
+    return MOST + 1
 
 
 # -- runs that are stopped early
@@ -530,7 +534,7 @@ def strategies(report: Report, chance: np.random.Generator, claims: int) -> None
 
 def _pursued(chance: np.random.Generator, share: float, counts: bool) -> Hypothesis:
     """A claim after its runs."""
-    swarm = Swarm(claim(), Terms(sigma=SIGMA, exploits_count=counts))
+    swarm = Swarm(claim(), replace(TERMS, exploits_count=counts))
     while swarm.runs < 2 * MOST and swarm.hypothesis.settled not in ARCHIVED:
         strategy = strategy_of(swarm.hypothesis)
         if strategy in COMPARED or chance.random() < share:

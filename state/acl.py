@@ -48,6 +48,7 @@ NOT_OF_WORKERS = frozenset(
         "hypothesis_evidence",
         "unpaired",
         "used_references",
+        "part_sums",
         "references",
         "reprieved",
         "beliefs",

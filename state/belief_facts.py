@@ -79,6 +79,8 @@ class Kept:
     """Its runs that wait for a reference run."""
     used: str | None = None
     """Ids of the reference runs that its runs were compared with."""
+    blocks: str | None = None
+    """Its runs and reference runs by worker and part of the range, as numbers and sums."""
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ class Hypotheses:
         """What is kept of these hypotheses beside their records; one round trip."""
         if not hypothesis_ids:
             return {}
-        families = ("hypothesis_evidence", "unpaired", "used_references")
+        families = ("hypothesis_evidence", "unpaired", "used_references", "part_sums")
         rows = await self._lab.pipeline([("HMGET", self._keys(f, tag), *hypothesis_ids) for f in families])
         return {name: Kept(*texts) for name, *texts in zip(hypothesis_ids, *rows, strict=True)}
 
@@ -165,6 +165,7 @@ class Hypotheses:
                 "evidence": [kept.evidence or "" for _, kept in changed.values()],
                 "unpaired": [kept.unpaired or "" for _, kept in changed.values()],
                 "used": [kept.used or "" for _, kept in changed.values()],
+                "blocks": [kept.blocks or "" for _, kept in changed.values()],
                 "archived": list(learning.archived),
                 "reference": learning.reference,
                 "most": REFERENCES,

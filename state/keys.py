@@ -97,6 +97,11 @@ FAMILIES = (
     Family("hypothesis_evidence:<tag>", "hash", "the newest evidence of each of them"),
     Family("unpaired:<tag>", "hash", "runs that wait for a reference run to be compared with, by hypothesis"),
     Family("used_references:<tag>", "hash", "reference runs that were compared with, by hypothesis"),
+    Family(
+        "part_sums:<tag>",
+        "hash",
+        "sums of what runs are judged by, by worker and part of a range, by hypothesis",
+    ),
     Family("references:<tag>", "list", "its newest runs of reference configs, the newest last"),
     Family("reprieved:<tag>", "hash", "what runs came to that had one rank at one bucket and went on"),
     Family("beliefs:<tag>", "hash", "counts the changes of its beliefs, the results and the allocations"),

@@ -86,7 +86,7 @@ class Pipelines:
             NotFound: no such tag.
         """
         keys, lab = self._keys, self._lab
-        families = ("hypothesis_evidence", "unpaired", "used_references")
+        families = ("hypothesis_evidence", "unpaired", "used_references", "part_sums")
         found = await lab.read(
             {
                 **reading_beliefs(lab, tag),

@@ -37,9 +37,7 @@ async def freeze_irrelevant(
         before = next((d for d in facts.dimensions if d.name == name and not d.frozen), None)
         if before is None:
             break
-        reason = (
-            f"{h.hypothesis_id} is irrelevant: {h.contrasts} pairs of runs differ by less than the margin"
-        )
+        reason = f"{h.hypothesis_id} is irrelevant: it changes less than the margin anywhere in its range"
         after = frozen(before, h.reference_config[name], by=BY, at=facts.now, reason=reason)
         if after is None:
             break

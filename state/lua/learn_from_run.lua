@@ -1,9 +1,9 @@
 -- Change what a tag believes by one run that has ended; a run counts once.
 -- parts: events beliefs
--- keys: experiment hypotheses archived_hypotheses hypothesis_evidence unpaired used_references references reprieved
--- args: tag ids* texts* evidence* unpaired* used* archived* reference? most bands* sums* believed* believed_data*
+-- keys: experiment hypotheses archived_hypotheses hypothesis_evidence unpaired used_references part_sums references reprieved
+-- args: tag ids* texts* evidence* unpaired* used* blocks* archived* reference? most bands* sums* believed* believed_data*
 -- args: settled* settled_data* is_reference? checkpoint_every batch_every?
--- `ids`, `texts` and what follows up to `used` are of the hypotheses that it changes; `archived` are those of them that are
+-- `ids`, `texts` and what follows up to `blocks` are of the hypotheses that it changes; `archived` are those of them that are
 -- open no more. At most `most` reference runs are kept. `believed` have another status, `settled` a verdict. The journal is due
 -- after every `checkpoint_every` results, the pipeline has a batch after every `batch_every`; with `is_reference` the run was handed out as a reference run.
 -- Returns ok | learned | stale
@@ -22,10 +22,11 @@ for i, id in ipairs(A.ids) do
   keep(K.hypothesis_evidence, id, A.evidence[i])
   keep(K.unpaired, id, A.unpaired[i])
   keep(K.used_references, id, A.used[i])
+  keep(K.part_sums, id, A.blocks[i])
 end
 for _, id in ipairs(A.archived) do
   redis.call('HSET', K.archived_hypotheses, id, redis.call('HGET', K.hypotheses, id))
-  for _, key in ipairs({K.hypotheses, K.unpaired, K.used_references}) do redis.call('HDEL', key, id) end
+  for _, key in ipairs({K.hypotheses, K.unpaired, K.used_references, K.part_sums}) do redis.call('HDEL', key, id) end
 end
 if A.reference then
   redis.call('RPUSH', K.references, A.reference)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -18,6 +18,7 @@ from functions.rules.beliefs.reprieved import Reprieved, band_of
 from functions.rules.beliefs.sharing import is_due, is_over, shared_out, texts
 from functions.rules.beliefs.terms import FinishedRun, RunEnd, Terms
 from functions.rules.beliefs.testing import after_run, is_test, running_test
+from functions.rules.beliefs.whole_range import ENOUGH_REPEATS, Blocks
 from functions.rules.keeps.noise import noise_of, usual_distance
 from functions.rules.keeps.verdict import score
 from functions.rules.stopping.judging import REASON
@@ -29,6 +30,7 @@ MOST_UNPAIRED = 50
 """Newest runs of a hypothesis that wait for a reference run."""
 _EVIDENCE = TypeAdapter(list[Evidence])
 _RUNS = TypeAdapter(list[FinishedRun])
+_BLOCKS: TypeAdapter[Blocks] = TypeAdapter(dict[str, dict[str, tuple[int, float]]])
 _STRATEGY: TypeAdapter[SwarmStrategy] = TypeAdapter(SwarmStrategy)
 _VALUED = ("keep", "discard", "measured")
 _CRASHED = ("crash", "timeout", "invalid")
@@ -61,6 +63,7 @@ class _Belief:
     hypothesis: Hypothesis
     unpaired: tuple[FinishedRun, ...]
     used: tuple[str, ...]
+    blocks: Blocks = field(default_factory=dict)
     own: Evidence | None = None
     """What the run itself said."""
 
@@ -93,7 +96,9 @@ def terms_of(facts: EvidenceFacts) -> Terms:
     return Terms(
         policy=given.evidence,
         sigma=noise.sigma if noise else None,
-        usual_distance=usual_distance(noise) if noise else None,
+        usual_distance=usual_distance(noise) if noise and noise.df >= ENOUGH_REPEATS else None,
+        repeats=noise.df if noise else 0,
+        dimensions=facts.dimensions,
         dead_zone=given.dead_zone,
         equivalence_margin=given.equivalence_margin,
         exploits_count=False,
@@ -119,7 +124,7 @@ def learned(run: FinishedRun | None, facts: LearningFacts, kept: Mapping[str, Ke
     before = {h.hypothesis_id: h for h in facts.open}
     references = references_of(facts)
     beliefs = (
-        {name: _named(before[name], kept[name], facts, terms) for name in kept}
+        {name: _named(before[name], kept[name], facts) for name in kept}
         if run is None
         else {name: _learned(run, before[name], kept[name], references, facts, terms) for name in kept}
     )
@@ -164,10 +169,10 @@ def of_agent(e: Experiment) -> Evidence | None:
     return Evidence(**said, outcome=outcome, against="baseline", delta=-e.delta)
 
 
-def _named(h: Hypothesis, kept: Kept, facts: LearningFacts, terms: Terms) -> _Belief:
+def _named(h: Hypothesis, kept: Kept, facts: LearningFacts) -> _Belief:
     """One hypothesis after an agent's experiment that names it."""
     h, said = with_evidence(h, kept), of_agent(facts.run)
-    return _Belief(h if said is None else after(h, said, terms, facts.now), (), (), said)
+    return _Belief(h if said is None else after(h, said, facts.now), (), (), own=said)
 
 
 def with_evidence(h: Hypothesis, kept: Kept) -> Hypothesis:
@@ -181,7 +186,7 @@ def standing(h: Hypothesis, kept: Kept, references: Sequence[ReferenceRun]) -> M
     used = frozenset(json.loads(kept.used) if kept.used else ())
     waiting = _RUNS.validate_json(kept.unpaired) if kept.unpaired else []
     unused = [r.run for r in references if r.may_stand_beside(h) and r.run.experiment_id not in used]
-    return Moved(with_evidence(h, kept), waiting, unused, None)
+    return Moved(with_evidence(h, kept), waiting, unused, _blocks(kept))
 
 
 def references_of(facts: EvidenceFacts) -> list[ReferenceRun]:
@@ -198,22 +203,26 @@ def _learned(
     terms: Terms,
 ) -> _Belief:
     """One hypothesis after the run: what it says by itself, and what pairs it makes possible."""
-    h = with_evidence(h, kept)
-    unpaired = _RUNS.validate_json(kept.unpaired) if kept.unpaired else []
-    if _is_of_test(run, h):
-        return _tested(run, h, unpaired, facts)
-    used: list[str] = json.loads(kept.used) if kept.used else []
     made = [*references, _referring(facts, run)] if part_of(run, h, terms) == "reference" else references
-    unused = [r.run for r in made if r.may_stand_beside(h) and r.run.experiment_id not in used]
-    move = moved(run, h, unpaired, unused, terms, facts.now)
-    used += [r.experiment_id for r in unused if r not in move.unused]
+    before = standing(h, kept, made)
+    if _is_of_test(run, h):
+        return _tested(run, before.hypothesis, before.waiting, facts)
+    used: list[str] = json.loads(kept.used) if kept.used else []
+    move = moved(run, before, terms, facts.now)
+    left = {r.experiment_id for r in move.unused}
+    used += [r.experiment_id for r in before.unused if r.experiment_id not in left]
     still = {r.run.experiment_id for r in made}
     return _Belief(
         move.hypothesis,
         tuple(move.waiting[-MOST_UNPAIRED:]),
         tuple(n for n in used if n in still),
+        move.blocks,
         move.own,
     )
+
+
+def _blocks(kept: Kept) -> Blocks:
+    return _BLOCKS.validate_json(kept.blocks) if kept.blocks else {}
 
 
 def _is_of_test(run: FinishedRun, h: Hypothesis) -> bool:
@@ -245,6 +254,7 @@ def _kept(b: _Belief) -> Kept:
         evidence=_EVIDENCE.dump_json(b.hypothesis.evidence).decode(),
         unpaired=_RUNS.dump_json(list(b.unpaired)).decode() if b.unpaired else None,
         used=json.dumps(b.used) if b.used else None,
+        blocks=_BLOCKS.dump_json(b.blocks).decode() if b.blocks else None,
     )
 
 

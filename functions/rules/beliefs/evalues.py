@@ -1,4 +1,4 @@
-"""E-values and confidence sequences: evidence that stays valid however often one looks at it.
+"""E-values: evidence that stays valid however often one looks at it.
 
 A verdict that is hard to undo needs one of them. The posterior alone, looked at after every run, decides many claims
 of which nothing is true.
@@ -12,10 +12,6 @@ from functools import lru_cache
 
 ENOUGH = 20.0
 """An e-value that is enough for a verdict: at most 1 in 20 claims whose null hypothesis holds ever reach it."""
-MISSES = 0.05
-"""Share of confidence sequences that ever leave out the true mean, at most."""
-PRIOR_RUNS = 10.0
-"""The sequence is about narrowest at some times as many contrasts as this."""
 
 
 @dataclass(frozen=True)
@@ -54,34 +50,3 @@ def e_value(against: int, for_it: int) -> float:
     if mass == 0:  # all but nothing of the likelihood lies above 1/2
         return 0.0
     return math.exp(min(log + math.log(mass), 700.0))
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Where a mean lies; infinite ends where too little is known."""
-
-    low: float
-    high: float
-
-    def is_within(self, margin: float) -> bool:
-        """Whether all of it lies from -margin to margin."""
-        return -margin <= self.low and self.high <= margin
-
-
-def mean_contrast(n: int, mean: float, squares: float) -> Interval:
-    """The confidence sequence of the mean of normal contrasts with an unknown standard deviation, after `n` of them.
-
-    `squares` is the sum of squared differences from their mean. All means are inside that the scale-invariant t-test
-    with a normal mixture of variance 1/g on mean / sd does not reject: its e-value against the mean m, with
-    d = mean - m,
-        sqrt(g / (n + g)) * ((squares + n d^2) / (squares + n d^2 g / (n + g)))^(n/2),
-    is below 1 / MISSES (Lai, Ann. Stat. 4, 1976; Wang and Ramdas, Anytime-valid t-tests and confidence sequences for
-    Gaussian means with unknown variance, 2025). Exact for normal contrasts of any standard deviation, from the second
-    one on; g = PRIOR_RUNS.
-    """
-    share = PRIOR_RUNS / (n + PRIOR_RUNS)
-    ratio = math.exp((-math.log(share) / 2 - math.log(MISSES)) * 2 / n) if n else math.inf
-    if n < 2 or ratio * share >= 1:
-        return Interval(-math.inf, math.inf)
-    reach = math.sqrt((ratio - 1) * squares / (n * (1 - ratio * share)))
-    return Interval(mean - reach, mean + reach)

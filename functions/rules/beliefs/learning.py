@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from functions.rules.beliefs.evalues import ENOUGH, e_values, mean_contrast
+from functions.rules.beliefs.evalues import ENOUGH, e_values
 from functions.rules.beliefs.influence import is_of_influence
 from functions.rules.beliefs.posterior import Posterior, posterior_of
-from functions.rules.beliefs.terms import Terms
 from state.records import Evidence, Hypothesis
 from state.records.hypotheses import HypothesisStatus, Verdict
 
@@ -19,8 +18,6 @@ ENOUGH_RUNS = 10
 """Outcomes that a status other than active needs."""
 VERDICT_RUNS = 12
 """Outcomes that a verdict needs."""
-ENOUGH_CONTRASTS = 40
-"""Contrasts that the verdict of irrelevance needs."""
 NEWEST = 50
 """Pieces of evidence that are kept."""
 UNCERTAIN = (0.45, 0.55)
@@ -84,7 +81,7 @@ def effect(hypothesis: Hypothesis) -> Effect:
     )
 
 
-def after(hypothesis: Hypothesis, said: Evidence, terms: Terms, now: float) -> Hypothesis:
+def after(hypothesis: Hypothesis, said: Evidence, now: float) -> Hypothesis:
     """A hypothesis after one more piece of evidence; `now` is Redis' clock.
 
     Hand in each piece once. The posterior does not depend on their order.
@@ -102,7 +99,21 @@ def after(hypothesis: Hypothesis, said: Evidence, terms: Terms, now: float) -> H
     moved = hypothesis.model_copy(update=changes)
     if said.outcome is not None:
         moved = _judged(moved)
-    return _settled(moved, _verdict(moved, terms), now)
+    return _settled(moved, _verdict(moved), now)
+
+
+def may_be_irrelevant(hypothesis: Hypothesis) -> bool:
+    """Whether irrelevance may settle it: nothing has, and its runs do not clearly win more often than they lose.
+
+    However little they win by; runs beside baselines and stopped ones do not count.
+    """
+    guarded = posterior_of(2.0 + hypothesis.wins, 2.0 + hypothesis.losses)
+    return hypothesis.settled is None and guarded.support_probability < DECIDED
+
+
+def settled_irrelevant(hypothesis: Hypothesis, now: float) -> Hypothesis:
+    """A hypothesis whose dimensions change nothing; see `functions/rules/beliefs/whole_range.py`."""
+    return _settled(hypothesis, "irrelevant", now)
 
 
 def after_outside(hypothesis: Hypothesis, delta: float) -> Hypothesis:
@@ -124,21 +135,6 @@ def after_test(hypothesis: Hypothesis, said: Evidence, now: float) -> Hypothesis
     return _settled(moved, verdict, now)
 
 
-def is_equivalent(contrasts: Moments, terms: Terms) -> bool:
-    """Whether runs are no better and no worse than the reference runs, by more than the margin.
-
-    Their mean is not, by a confidence sequence. Nor do single values of the dimensions differ by more than the margin
-    where their mean does not, as on both sides of a slope: their spread about their mean, which is what the contrasts
-    vary by beyond the noise of two runs, is below it, too.
-    """
-    if terms.sigma is None or contrasts.n < ENOUGH_CONTRASTS:
-        return False
-    margin = terms.equivalence_margin * terms.sigma
-    if contrasts.squares / (contrasts.n - 1) > 2 * terms.sigma**2 + margin**2:
-        return False
-    return mean_contrast(contrasts.n, contrasts.mean, contrasts.squares).is_within(margin)
-
-
 def _counted(hypothesis: Hypothesis, said: Evidence, outcome: float) -> dict[str, Any]:
     """An outcome as what it adds to the prior, and to the counts of the e-values."""
     counted: dict[str, Any] = {
@@ -155,7 +151,7 @@ def _counted(hypothesis: Hypothesis, said: Evidence, outcome: float) -> dict[str
 def _judged(moved: Hypothesis) -> Hypothesis:
     """Its status, and what its indecision leads to."""
     believed = posterior_of(moved.alpha, moved.beta)
-    changes: dict[str, Any] = {"status": _status(believed, moved.n_experiments)}
+    changes: dict[str, Any] = {"status": _status(moved, believed)}
     low, high = UNCERTAIN
     streak = moved.uncertain_streak + 1 if low <= believed.posterior_mean <= high else 0
     changes["uncertain_streak"] = streak
@@ -172,30 +168,24 @@ def _judged(moved: Hypothesis) -> Hypothesis:
     return moved.model_copy(update=changes)
 
 
-def _status(believed: Posterior, n: int) -> HypothesisStatus:
-    if n < ENOUGH_RUNS:
+def _status(moved: Hypothesis, believed: Posterior) -> HypothesisStatus:
+    """A claim of influence is never refuted: it is irrelevant, or nothing is settled."""
+    if moved.n_experiments < ENOUGH_RUNS:
         return "active"
     if believed.support_probability >= DECIDED:
         return "supported"
-    return "refuted" if believed.refute_probability >= DECIDED else "active"
+    is_refuted = believed.refute_probability >= DECIDED and not is_of_influence(moved)
+    return "refuted" if is_refuted else "active"
 
 
-def _verdict(moved: Hypothesis, terms: Terms) -> Verdict | None:
-    """What may be held for settled, however often it was looked at.
-
-    A claim whose runs win clearly more often than they lose, by what enters the e-values, is not irrelevant, however
-    little they win by. One of influence is not refuted: it is irrelevant, or nothing is settled.
-    """
+def _verdict(moved: Hypothesis) -> Verdict | None:
+    """What an e-value bears out, however often it was looked at."""
     worth = e_values(moved.wins, moved.losses, moved.stopped)
-    if moved.n_experiments >= VERDICT_RUNS:
-        if moved.status == "refuted" and worth.refuted >= ENOUGH and not is_of_influence(moved):
-            return "refuted"
-        if moved.status == "supported" and worth.supported >= ENOUGH:
-            return "supported"
-    if moved.settled == "supported" or not is_equivalent(_contrasts(moved), terms):
+    if moved.n_experiments < VERDICT_RUNS:
         return None
-    guarded = posterior_of(2.0 + moved.wins, 2.0 + moved.losses)
-    return "irrelevant" if guarded.support_probability < DECIDED else None
+    if moved.status == "refuted" and worth.refuted >= ENOUGH:
+        return "refuted"
+    return "supported" if moved.status == "supported" and worth.supported >= ENOUGH else None
 
 
 def _settled(moved: Hypothesis, verdict: Verdict | None, now: float) -> Hypothesis:

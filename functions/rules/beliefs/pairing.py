@@ -5,6 +5,8 @@ worker it cancels. Beside another worker's it does not: all pairs of a worker wi
 way. So a run waits for a reference run of its own worker. Where many wait, since workers come and go, the oldest is
 compared with another worker's, and each of the two is in no other such pair among the newest evidence: as far as no
 pair shares a baseline with another one, each is won with probability 1/2 where nothing is true, whatever the past.
+That does not hold of a claim of influence, which is won by distance, to either side: there no run is compared with
+another worker's.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from functions.rules.beliefs.evidence import comparable
+from functions.rules.beliefs.influence import is_of_influence
 from functions.rules.beliefs.terms import FinishedRun
 from state.records import Hypothesis
 
@@ -40,7 +43,7 @@ def pairs(
             found.append((run, reference))
             alone.remove(run)
             unused.remove(reference)
-    return found + list(_across(alone, unused, hypothesis))
+    return found if is_of_influence(hypothesis) else found + list(_across(alone, unused, hypothesis))
 
 
 def wants_reference(

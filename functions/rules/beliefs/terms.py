@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from functions.rules.beliefs.reprieved import Reprieved
 from functions.rules.swarm.shapes import SwarmStrategy
-from state.records import Value
+from state.records import Dimension, Value
 
 EvidencePolicy = Literal["matched", "baseline"]
 RunEnd = Literal["value", "crash", "stopped", "failed"]
@@ -25,10 +25,14 @@ class Terms:
     """Standard deviation of two runs of one config on one worker; None: not known yet."""
     usual_distance: float | None = None
     """What two runs of one config on one worker lie apart by, half of the time; None: not known yet."""
+    repeats: int = 0
+    """Repeats by which sigma is known: degrees of freedom."""
+    dimensions: Sequence[Dimension] = ()
+    """What the tag's swarm varies."""
     dead_zone: float = 0.0
     """In sigmas: smaller differences are no outcome. A tie never is."""
     equivalence_margin: float = 1.0
-    """In sigmas: a dimension whose mean contrast lies inside is irrelevant."""
+    """In sigmas: a dimension whose effect lies inside, anywhere in its range, is irrelevant."""
     exploits_count: bool = True
     """Under `matched`, runs beside baselines move the belief in their own population's claim. False: its effect only,
     and such a population has to make pairs now and then, or its belief stands still. `bench/beliefs.py` compares."""

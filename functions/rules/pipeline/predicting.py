@@ -104,8 +104,9 @@ def _resampled(
                 h = belief.hypothesis
                 if is_test(h) or is_over(h) or (part := part_of(run, h, terms)) == "none":
                     continue
-                unused = [*belief.unused, run] if part == "reference" else belief.unused
-                beliefs[name] = moved(run, h, belief.waiting, unused, terms, facts.now)
+                if part == "reference":
+                    belief = replace(belief, unused=[*belief.unused, run])
+                beliefs[name] = moved(run, belief, terms, facts.now)
         now = _learned(now, beliefs)
     opened = {name: belief.hypothesis for name, belief in beliefs.items()}
     found = decided(map(Population.read, now.populations.values()), opened, before)

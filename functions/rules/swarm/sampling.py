@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from functions.rules.swarm.covering import Covering
 from functions.rules.swarm.proposals import Sampler
 from functions.rules.swarm.shapes import Shape, SwarmStrategy
 from functions.rules.swarm.thompson import Thompson
@@ -16,9 +17,9 @@ SEARCHING: frozenset[SwarmStrategy] = frozenset({"exploit", "converge", "investi
 def sampler_of(name: SamplerName, shape: Shape) -> Sampler:
     """The sampler of this name where good configs are looked for.
 
-    What tests a claim maps its dimensions, the bad values too: there it is Thompson's, which draws in every bucket.
+    What tests a claim maps its dimensions, the bad values too.
     """
-    return SAMPLERS[name]() if shape.strategy in SEARCHING and not shape.is_of_claim else Thompson()
+    return SAMPLERS[name]() if shape.strategy in SEARCHING and not shape.is_of_claim else Covering()
 
 
 def _gaussian_process() -> Sampler:

@@ -5,7 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.beliefs import LUCKY, MOST, REFUTED, SUPPORTED, Lives, Report, Ruled, normal_pairs, stopped_runs
+from bench.beliefs import (
+    LUCKY,
+    MOST,
+    REFUTED,
+    SHAPES,
+    SUPPORTED,
+    Lives,
+    Report,
+    Ruled,
+    irrelevance,
+    irrelevant_after,
+    normal_pairs,
+    stopped_runs,
+)
 from functions.rules.beliefs.evidence import outcome_of
 from functions.rules.beliefs.learning import after
 from functions.rules.beliefs.pairing import pairs
@@ -37,13 +50,12 @@ def test_a_claim_that_wins_three_of_four_is_supported_within_thirty_runs() -> No
 
 
 def test_only_dimensions_without_an_effect_are_irrelevant() -> None:
-    none, margin, strong = (
-        Lives.of(normal_pairs(chance(), CLAIMS // 8, effect)).irrelevant() <= MOST for effect in (0, 1.0, 1.5)
-    )
+    report = Report()
 
-    assert none.mean() >= 0.99
-    assert margin.mean() <= 0.05
-    assert strong.mean() == 0
+    irrelevance(report, chance(), 800)
+
+    assert report.missed == []
+    assert irrelevant_after(chance(), SHAPES["none"]) <= MOST
 
 
 def test_the_interval_holds_nine_of_ten_shares() -> None:
@@ -73,6 +85,6 @@ def test_a_worker_with_a_lucky_baseline_decides_nothing_by_itself(side: float) -
     for pair in pairs(waiting, unused, known):
         said = outcome_of(pair[0], known, Terms(workers=10), pair[1])
         assert said is not None
-        known = after(known, said, Terms(workers=10), now=9.0)
+        known = after(known, said, now=9.0)
 
     assert (known.n_experiments, known.status) == (1, "active")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from functions.rules.beliefs.evalues import ENOUGH, MISSES, e_value, e_values, mean_contrast
+from functions.rules.beliefs.evalues import ENOUGH, e_value, e_values
 
 COUNTS = st.integers(0, 80)
 
@@ -52,48 +52,6 @@ def test_runs_that_were_stopped_count_against_each_claim(wins: int, losses: int,
     assert having.supported < without.supported
     assert having.refuted < without.refuted
     assert e_values(wins, losses).supported == e_values(losses, wins).refuted
-
-
-@given(n=st.integers(3, 400), mean=st.floats(-3, 3), squares=st.floats(0.1, 1000))
-def test_the_ends_of_a_confidence_sequence_are_where_the_t_test_begins_to_reject(
-    n: int, mean: float, squares: float
-) -> None:
-    found = mean_contrast(n, mean, squares)
-
-    if math.isfinite(found.high):
-        apart = n * (found.high - mean) ** 2
-        e = math.sqrt(10 / (n + 10)) * ((squares + apart) / (squares + apart * 10 / (n + 10))) ** (n / 2)
-        assert e == pytest.approx(1 / MISSES, rel=1e-6)
-        assert found.high - mean == pytest.approx(mean - found.low)
-
-
-def test_it_is_endless_while_too_little_is_known() -> None:
-    for n in (0, 1, 2):
-        assert mean_contrast(n, 0.0, float(n)).low == -math.inf
-    assert not mean_contrast(1, 0.0, 0.0).is_within(1e9)
-    assert mean_contrast(60, 0.1, 120.0).is_within(1.0)
-    assert not mean_contrast(60, 0.9, 120.0).is_within(1.0)
-
-
-@pytest.mark.parametrize("noise", ["normal", "uniform", "heavy"])
-def test_it_holds_the_true_mean_at_all_times(noise: str) -> None:
-    chance, sequences, times = np.random.default_rng(3), 2000, 200
-    shape = (sequences, times)
-    x = {
-        "normal": chance.normal(size=shape),
-        "uniform": chance.uniform(-1, 1, size=shape),
-        "heavy": chance.standard_t(5, size=shape),
-    }[noise]
-    n = np.arange(1, times + 1)
-    means = np.cumsum(x, axis=1) / n
-    squares = np.maximum(np.cumsum(x**2, axis=1) - n * means**2, 0)
-    # the reach is proportional to the root of the sum of squares
-    reach = np.array([mean_contrast(int(k), 0.0, 1.0).high for k in n])
-    known = np.isfinite(reach)
-
-    left_out = (np.abs(means[:, known]) > reach[known] * np.sqrt(squares[:, known])).any(axis=1)
-
-    assert left_out.mean() <= MISSES + 0.01
 
 
 def test_a_fair_coin_seldom_reaches_it() -> None:

@@ -1,0 +1,165 @@
+"""Whether the effect of a claim's dimensions lies within the margin over their whole range.
+
+The range has sections (`functions/rules/swarm/sections.py`); the runs of a claim lie in one of them, or are reference
+runs. How much each section differs from the reference config is estimated by least squares over all of these runs,
+with an effect of each worker: its baseline error is in all of its deltas, and says nothing here. A run counts that
+lacks a partner, too, and several sections share the reference runs of a worker.
+
+Two rules make the effect irrelevant, each with an e-value of 20 or more:
+- no section differs from the reference config by the margin;
+- no section differs from another by 1.5 margins: a slope of two margins would, whose sections differ less from a
+  reference config in its middle.
+
+A difference of that size or more ever passes with probability 1/20 at most, however often one looks (Ville 1939;
+mixtures: Robbins, Ann. Math. Stat. 41, 1970). All have to pass. So their number needs no correction: the one that is
+too large seldom passes (intersection-union test, Berger, Technometrics 24, 1982). The variance of an estimate comes
+from repeats of one config by one worker.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from itertools import combinations, product
+
+from functions.rules.beliefs.evalues import ENOUGH
+from functions.rules.beliefs.evidence import about, is_reference
+from functions.rules.beliefs.terms import FinishedRun, Terms
+from functions.rules.swarm.sections import Sections, is_alone, section_of, sections_of_claim
+from state.records import Hypothesis
+
+ENOUGH_RUNS = 40
+"""Runs in all sections that irrelevance needs."""
+ENOUGH_REPEATS = 20
+"""Degrees of freedom of the noise that it needs: the margin is in sigmas."""
+BETWEEN = 1.5
+"""Margins by which one section may not differ from another."""
+MOST_BLOCKS = 128
+"""Workers, under one comparability key each, whose newest runs are kept for a hypothesis."""
+SMALLEST_SIGMA = 1e-12
+"""Where all repeats are equal, so must the sections be, but for rounding."""
+REFERENCE = ""
+"""The section of the reference runs."""
+
+Block = Mapping[str, tuple[int, float]]
+"""How many runs lie in each section, and the sum of what they are judged by."""
+Blocks = Mapping[str, Block]
+"""By what their runs share: a worker, a comparability key, and all constants but the claim's. The newest last."""
+
+
+def with_run(blocks: Blocks, run: FinishedRun, h: Hypothesis, terms: Terms) -> Blocks:
+    """And one more run: a reference run of a claim, or one that may be compared with it."""
+    section = _section_of_run(run, h, terms)
+    if run.judged is None or section is None:
+        return blocks
+    rest = sorted((name, value) for name, value in run.config.items() if name not in about(h))
+    name = sha256(json.dumps([run.worker_id, run.key, rest]).encode()).hexdigest()[:16]
+    block = dict(blocks.get(name, {}))
+    runs, total = block.get(section, (0, 0.0))
+    block[section] = runs + 1, total + run.judged
+    others = {key: each for key, each in blocks.items() if key != name}
+    return dict([*others.items(), (name, block)][-MOST_BLOCKS:])
+
+
+def is_irrelevant(blocks: Blocks, h: Hypothesis, terms: Terms) -> bool:
+    """Whether the claim's dimensions change nothing by more than the margin, anywhere in their range."""
+    needed = _sections_needed(h, terms)
+    runs = sum(block[name][0] for block in blocks.values() for name in needed if name in block)
+    if terms.sigma is None or terms.repeats < ENOUGH_REPEATS or not needed or runs < ENOUGH_RUNS:
+        return False
+    if not all(any(name in block for block in blocks.values()) for name in needed):
+        return False
+    sigma = max(terms.sigma, SMALLEST_SIGMA)
+    margin = terms.equivalence_margin * sigma
+    differences = _differences(blocks, needed)
+    return differences is not None and all(
+        e_value_within(mean, sigma**2 * variance, margin * (1 if other == REFERENCE else BETWEEN)) >= ENOUGH
+        for (_, other), (mean, variance) in differences.items()
+    )
+
+
+def e_value_within(mean: float, variance: float, size: float) -> float:
+    """The e-value of an estimate against each true difference of `size` or more, to the side that it is nearer to.
+
+    The likelihood ratio of the estimate under a smaller difference to that under `size`, mixed over smaller ones
+    uniformly from 0 to `size`. A larger difference makes it less. `variance` above 0.
+    """
+    error, away = math.sqrt(variance), size - abs(mean)
+    if away <= 0:
+        return 0.0
+    mass = _below(away / error) - _below(-abs(mean) / error)
+    return math.exp(min(away**2 / (2 * variance), 700.0)) * error * math.sqrt(2 * math.pi) / size * mass
+
+
+def _below(z: float) -> float:
+    """The distribution function of the standard normal."""
+    return math.erfc(-z / math.sqrt(2)) / 2
+
+
+def _differences(
+    blocks: Blocks, needed: Sequence[str]
+) -> Mapping[tuple[str, str], tuple[float, float]] | None:
+    """How much each section differs from the reference config and from each other one, with its variance in that of
+    one run; None where runs of one worker do not connect them."""
+    import numpy as np
+
+    names = [*needed, *sorted({name for block in blocks.values() for name in block} - {REFERENCE, *needed})]
+    place = {name: n for n, name in enumerate(names)}
+    normal, sums = np.zeros((len(names), len(names))), np.zeros(len(names))
+    for block in blocks.values():
+        runs, totals = np.zeros(len(names)), np.zeros(len(names))
+        for name, (n, total) in block.items():
+            if name != REFERENCE:
+                runs[place[name]], totals[place[name]] = n, total
+        all_runs = sum(n for n, _ in block.values())
+        normal += np.diag(runs) - np.outer(runs, runs) / all_runs
+        sums += totals - runs * (sum(total for _, total in block.values()) / all_runs)
+    if np.linalg.matrix_rank(normal) < len(names):
+        return None
+    variances = np.linalg.inv(normal)
+    means = variances @ sums
+    found = {
+        (name, REFERENCE): (float(means[n]), float(variances[n, n]))
+        for name, n in place.items()
+        if name in needed
+    }
+    for (one, a), (other, b) in combinations(list(place.items())[: len(needed)], 2):
+        variance = variances[a, a] + variances[b, b] - 2 * variances[a, b]
+        found[one, other] = float(means[a] - means[b]), float(variance)
+    return found
+
+
+def _section_of_run(run: FinishedRun, h: Hypothesis, terms: Terms) -> str | None:
+    """The section that a run lies in; None where the dimensions were defined anew since."""
+    if is_reference(run, h):
+        return REFERENCE
+    found = [
+        section_of(run.config[name], sections) if name in run.config else None
+        for name, sections in _sections(h, terms).items()
+    ]
+    names = [name for name in found if name is not None]
+    return "|".join(names) if names and len(names) == len(found) else None
+
+
+def _sections_needed(h: Hypothesis, terms: Terms) -> list[str]:
+    """The sections that the claim's runs can lie in; of a claim about several dimensions, their combinations.
+
+    Empty where a dimension is gone.
+    """
+    by_name, reference = _sections(h, terms), h.reference_config
+    found = []
+    for rooms in product(*(sections.items() for sections in by_name.values())):
+        named = zip(by_name, rooms, strict=True)
+        if not all(name in reference and is_alone(reference[name], room) for name, (_, room) in named):
+            found.append("|".join(section for section, _ in rooms))
+    return found
+
+
+def _sections(h: Hypothesis, terms: Terms) -> Mapping[str, Sections]:
+    by_name = {d.name: d for d in terms.dimensions}
+    return {
+        name: sections_of_claim(by_name[name], h.config_constraint.get(name)) if name in by_name else {}
+        for name in sorted(about(h))
+    }
