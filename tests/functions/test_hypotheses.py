@@ -16,6 +16,7 @@ import pytest
 from functions.process.lifecycle import Process
 from functions.rules.beliefs.protocols import ARM_PRIORITY
 from state.hypotheses import Hypotheses
+from state.noise import noise_key
 from state.records import Hypothesis
 from tests.functions.test_swarm import DIMENSIONS, Swarm
 from tests.labs import (
@@ -55,6 +56,12 @@ async def learned(swarm: Swarm, run_id: str) -> list[str]:
     return list(answer["hypotheses"])
 
 
+async def with_noise(swarm: Swarm) -> None:
+    """As if 40 repeats had shown how far two runs of one config lie apart."""
+    lab = swarm.process.lab
+    await lab.command("HSET", noise_key(lab.keys, "swarm", None), "squares", 0.001, "df", 40)
+
+
 async def test_each_dimension_begins_with_the_claim_that_it_matters(swarm: Swarm) -> None:
     found = await hypotheses(swarm)
 
@@ -83,6 +90,7 @@ async def test_workers_are_shared_out_among_the_hypotheses(swarm: Swarm) -> None
 
 async def test_a_run_counts_beside_a_run_of_the_reference_config(swarm: Swarm) -> None:
     """Reference runs come by themselves, every other run; what differs in one dimension is compared."""
+    await with_noise(swarm)
     await swarm.join("w1")
     configs: dict[str, dict[str, Any]] = {}
     for nth in range(12):
@@ -236,6 +244,49 @@ async def test_a_run_is_learned_from_once(swarm: Swarm) -> None:
 
     assert await learned(swarm, run_id) == []
     assert await hypotheses(swarm) == before
+
+
+async def test_pairs_wait_until_repeats_have_shown_the_noise(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    for nth in range(6):
+        await learned(swarm, await swarm.run("w1", 0.9 - nth / 10))
+    before = await hypotheses(swarm)
+
+    await with_noise(swarm)
+    for nth in range(6):
+        await learned(swarm, await swarm.run("w1", 0.9 - nth / 10))
+
+    after = await hypotheses(swarm)
+    assert sum(h["n_experiments"] for h in before.values()) == 0
+    assert sum(h["n_experiments"] for h in after.values()) > 3
+
+
+async def test_no_door_shows_that_an_influence_is_refuted(swarm: Swarm) -> None:
+    """All of its pairs lie nearer together than the noise says: their share of wins is far below one half."""
+    lab = swarm.process.lab
+    claim = (await hypotheses(swarm))["LR"]["hypothesis_id"]
+    losing = (await Hypotheses(lab).get("swarm", claim)).model_copy(
+        update={"beta": 40.0, "losses": 38, "n_experiments": 38}
+    )
+    await lab.command("DEL", lab.keys("hypotheses", "swarm"))
+    await lab.command(
+        "HSET", lab.keys("hypotheses", "swarm"), claim, losing.model_dump_json(exclude_none=True)
+    )
+    await with_noise(swarm)
+    await swarm.join("w1")
+    for _ in range(6):
+        await learned(swarm, await swarm.run("w1", 1.0))
+
+    [listed] = (await told(swarm.http, "/api/hypothesis/list", tag="swarm"))["hypotheses"]
+    [node] = (await asked(swarm.http, "/theory_graph"))["nodes"]
+    await told(swarm.http, "/api/journal/checkpoint", tag="swarm")
+    journal = (await swarm.http.get("/meta_log")).text
+
+    assert listed["n_experiments"] > 38
+    assert listed["refute_probability"] > 0.9
+    assert (listed["status"], node["status"]) == ("active", "active")
+    assert "| active |" in journal
+    assert "refuted |" not in journal
 
 
 async def test_what_is_not_there_is_said(swarm: Swarm) -> None:
