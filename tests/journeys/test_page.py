@@ -75,10 +75,10 @@ def test_the_page_shows_a_running_lab(browser: Browser, lab: RunningLab, tag: st
     show(browser, lab, tag)
 
     browser.until(lambda: len(rows(browser)) == 3, "every experiment has a row")
-    assert [row.split()[:3] for row in rows(browser)] == [
-        ["3", "discard", "4.000000"],
-        ["2", "keep", "2.500000"],
-        ["1", "keep", "3.000000"],
+    assert [row.split()[:4] for row in rows(browser)] == [
+        ["3", "discard", "4.000000", "▼"],
+        ["2", "keep", "2.500000", "▲"],
+        ["1", "keep", "①", "3.000000"],
     ]
     assert "ada" in rows(browser)[0]
     assert "2 kept of 3" in browser.text("#tags a[aria-current]")
@@ -130,7 +130,7 @@ def test_the_results_come_first_with_gain_and_pace(browser: Browser, lab: Runnin
     browser.until(lambda: "+0.500000" in browser.text("#night"), "the gain")
     shown = browser.text("#night")
     assert "2.500000" in shown
-    assert "from 3.000000" in shown
+    assert "3.000000 to 2.500000" in shown
     assert "3 -> 2.5 (one run)" in shown
     assert "ago" in shown
     above = browser.run(
@@ -313,7 +313,7 @@ def test_what_happens_appears_without_a_reload(browser: Browser, lab: RunningLab
     lab.until_status(name, "keep")
 
     browser.until(
-        lambda: [r.split()[:3] for r in rows(browser)] == [["1", "keep", "1.500000"]], "the new row"
+        lambda: [r.split()[:4] for r in rows(browser)] == [["1", "keep", "①", "1.500000"]], "the new row"
     )
     browser.until(
         lambda: browser.run("return document.title").startswith("1.500000"), "the new best as title"

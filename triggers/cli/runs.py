@@ -101,13 +101,13 @@ def gain_in_words(run: Run, gain: Mapping[str, Any] | None) -> str:
     """The gain of an experiment with the runs that it compares; empty without a gain."""
     if gain is None:
         return ""
-    over = run["compared_with"] or "its worker's baseline"
+    best = run["compared_with"] or "the baseline"
     runs = "one run of each"
     if gain["runs"]:
         runs = (
             f"by {gain['runs']} further {'run' if gain['runs'] == 1 else 'runs'} of each, on the same seeds"
         )
-    return f"{signed(gain['by'])} over {over} ({runs}; above zero is better)"
+    return f"{signed(gain['by'])} beside {best} ({runs}; above zero is better)"
 
 
 def table_of(runs: Iterable[Run], gains: Mapping[str, float]) -> Table:

@@ -7,7 +7,7 @@ const PAGE = 50;
 const MOST = 1000;
 // The evidence for a keep.
 const TRUST = {
-  first: ["1", "first: nothing was there to compare it with"],
+  first: ["①", "first: nothing was there to compare it with"],
   provisional: ["…", "provisional: kept until it has run once more on another seed"],
   unconfirmed: ["?", "unconfirmed: nobody has run it again"],
   confirmed: ["✓", "confirmed: borne out by further runs, or ahead by more than noise explains"],

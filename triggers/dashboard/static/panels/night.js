@@ -22,7 +22,7 @@ export function night() {
       const sure = found.further_runs ? `mean of ${found.further_runs} more` : found.best === null ? "" : "one run";
       sync(figures, [
         { name: `Best ${found.metric}`, value: found.best === null ? "none yet" : number(found.best), more: sure, run: found.best_experiment_id },
-        { name: "Gain", value: gain(found), more: found.gain === null ? "" : `${number(found.first)} to ${number(found.last)}, ${runs(found)}` },
+        { name: "Gain", value: gain(found), more: found.gain === null ? "" : `${number(found.first)} to ${number(found.last)}` },
         { name: "Runs an hour", value: found.runs_an_hour === null ? "not known yet" : number(found.runs_an_hour, found.runs_an_hour < 10 ? 1 : 0), more: `${counted(found.ideas, "idea")}, ${found.kept} kept` },
         { name: "Last keep", at: found.last_keep_at, value: "none yet", more: found.demoted ? `${counted(found.demoted, "lucky win")} caught` : "" },
       ], ({ name }) => name, (figure) => cell(figure, found.tag, view));
@@ -33,12 +33,6 @@ export function night() {
 function gain({ best, gain: by }) {
   if (by === null) return best === null ? "none yet" : "not known";
   return `${by > 0 ? "+" : ""}${number(by)}`;
-}
-
-// The runs that a gain compares, of the best and of the baseline; in a swarm of the best alone.
-function runs({ gain_runs: further, by_delta: isOfSwarm }) {
-  if (further === 0) return "one run";
-  return `mean of ${further} more${isOfSwarm ? "" : " of each"}`;
 }
 
 function counted(count, what) {
