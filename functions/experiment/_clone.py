@@ -14,10 +14,9 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from functions.children import Children
-from functions.formats.constants import differing, patch_constants, read_constants
+from functions.formats.constants import SCRIPT, differing, patch_constants, read_constants
 from functions.formats.patches import applicable
 from functions.git import command, environment
-from functions.process.project import SCRIPT
 from state.errors import Invalid
 
 log = logging.getLogger(__name__)

@@ -12,6 +12,9 @@ from typing import Final
 
 from state.errors import Invalid
 
+SCRIPT: Final = "train.py"
+"""The file whose constants are set."""
+
 LONGEST_SCRIPT: Final = 256 * 1024
 """Characters of a script that is parsed: that takes up to a thousand times as many bytes of memory."""
 

@@ -6,10 +6,11 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from functions.formats import constants
 from functions.git import command, environment
 from state.errors import Invalid, Unavailable
 
-SCRIPT = "train.py"
+SCRIPT = constants.SCRIPT
 _GIT_S = 10.0
 
 

@@ -23,9 +23,9 @@ def direction_of(metric: str) -> Direction:
         Invalid: no word of it is known, or two disagree.
     """
     words = named_words(metric)
-    found = {direction: words & known for direction, known in KNOWN.items() if words & known}
+    found: list[Direction] = [direction for direction, known in KNOWN.items() if words & known]
     if len(found) == 1:
-        return next(iter(found))
+        return found[0]
     why = (
         f"its words {' and '.join(sorted(words & set().union(*KNOWN.values())))} disagree"
         if found
