@@ -226,7 +226,10 @@ def nearest(printed: Printed, metric: str, log: str) -> str:
     """The end of the reason of a run without a score: the nearest lines, and the form that is read."""
     if printed.near:
         quoted = ", ".join(f"`{line}`" for line in printed.near)
-        return f"; nearest: {quoted}, where the number is in doubt: print the metric and one number on a line"
+        return (
+            f"; nearest: {quoted}, where the number is in doubt: print the metric and one number on a line, or open"
+            " a tag with the name as it is printed"
+        )
     names: dict[str, str] = {}
     for line in newest_lines(log, _MOST_LINES).splitlines():
         for found in _NAMED.finditer(line):

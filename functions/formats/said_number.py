@@ -30,17 +30,19 @@ _QUOTES = "[\"'`*]{0,4}"
 _FLAGS = re.ASCII | re.IGNORECASE
 
 _VALUE = re.compile(
-    rf"{_QUOTES}"
+    r"(?:[\"'`*)\]]{0,4}|>(?=\s{0,9}[:=]))"
     r"(?P<aside>\s{0,9}[(\[][^()\[\]]{0,40}[)\]](?=\s{0,9}[:=|]))?"  # (lower is better)
     rf"{_QUOTES}"
     r"(?P<where>\s{1,9}(?:at|after|on)\s[^,;|:=]{1,40}(?=[:=]))?"  # at step 10
-    r"(?:\s{0,80}(?:=>|->|→|[:=,;|│┃]|(?<=\s)(?:is|of)(?=\s))\s{0,80}|\s{1,80})"
+    r"(?:\s{0,80}(?:\.{2,80}\s{0,9}[:=]?|=>|->|→|[:=,;|│┃]|(?<=\s)(?:is|of)(?=\s))\s{0,80}|\s{1,80})"
     r"(?:[\"']?value[\"']?\s{0,9}[:=]\s{0,9})?"  # {"name": "val_bpb", "value": 0.9}
     r"(?:[a-z_][a-z0-9_.]{0,30}\(|[\[(\"'`*]){0,4}\s{0,3}"  # tensor(0.9)
     rf"(?P<number>{NUMBER}|{_NO_NUMBER})",
     _FLAGS,
 )
 _UNIT = re.compile(r"\s?%|(?![kmgtb](?![a-z]))[a-zµμ°]{1,12}(?:/[a-z]{1,12})?(?![a-z0-9_])", re.IGNORECASE)
+_FRACTION = re.compile(r"/([0-9]{1,15}) ?\(([0-9]{1,3}(?:\.[0-9]{0,9})?) ?%\)")
+"""A count of a whole, and the percentage that it is: `9910/10000 (99%)`."""
 _SPREAD = re.compile(rf"[\s(\[]{{0,4}}(?:±|\+/-|\+-)\s?{NUMBER}%?[)\]]?", _FLAGS)
 _RUNS_ON = re.compile(r"[0-9a-z_]|[.,:/^+*-][0-9]", _FLAGS)
 """Behind a number: it goes on, as a version, a date, a range, a fraction or a decimal comma does."""
@@ -174,6 +176,9 @@ def _is_other(before: str, value: re.Match[str]) -> bool:
 
 def _number(digits: str, behind: str) -> float | None:
     """The number, a percentage as a share of 1; None where the text behind it puts it in doubt."""
+    if (fraction := _FRACTION.match(behind)) is not None:
+        share, percent = float(digits) / max(1, int(fraction[1])), float(fraction[2])
+        return share if abs(100 * share - percent) <= 1 else None
     unit = _UNIT.match(behind)
     is_percent = unit is not None and unit[0].strip() == "%"
     if unit is not None:

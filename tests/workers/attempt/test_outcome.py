@@ -111,7 +111,7 @@ async def test_a_failure_that_names_a_file_of_a_strange_name_keeps_its_kind(name
         (
             "val_bpb: 0.95 -> 0.91",
             "exited with 0 but printed no line `val_bpb: NUMBER`; nearest: `val_bpb: 0.95 -> 0.91`, where the number"
-            " is in doubt: print the metric and one number on a line",
+            " is in doubt: print the metric and one number on a line, or open a tag with the name as it is printed",
         ),
         (
             "---\naccuracy: 0.9970",
