@@ -209,7 +209,7 @@ class Tokens:
         return await self._stand_in("codes", replace(proof, session=None), CODE_S)
 
     async def code(self, name: str) -> tuple[Token, Proof]:
-        """Whose code this is; it is used up by that.
+        """The token of a code, which is used up.
 
         Raises:
             Unauthenticated: unknown, used or too old, or its token has ended.
@@ -231,7 +231,7 @@ class Tokens:
     async def session(
         self, name: str, page: str | None = None, *, writes: bool = False
     ) -> tuple[Token, Proof]:
-        """Whose session this is; a request that `writes` shows the second secret, `page`.
+        """The token of a session. A request that `writes` shows the second secret, `page`.
 
         The cookie alone does not write: browsers send it to every port of its host.
 

@@ -29,7 +29,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     with running_lab(tmp_path_factory.mktemp("lab")) as found:
         found.commit({"train.py": WIDE})
         found.base = git(found.repo, "rev-parse", "HEAD")
-        words = ("issue", "olga", "--role", "operator", "--direct", "--save")
+        words = ("issue", "olga", "--role", "operator", "--direct")
         issued = nightjar(found.data, "token", *words)
         assert issued.returncode == 0, issued.stderr
         found.http.headers["authorization"] = f"Bearer {issued.stdout.strip()}"

@@ -135,7 +135,7 @@ def test_a_worker_says_how_far_its_runs_are_isolated(lab: RunningLab) -> None:
 CALLS = """
 import os, sys, time, urllib.error, urllib.request
 
-def call(path="api/lab/status", body=None):
+def call(path="api/lab/audit", body=b"{{}}"):
     try:
         return urllib.request.urlopen("http://127.0.0.1:{port}/" + path, body, timeout=20).status
     except urllib.error.HTTPError as refusal:
@@ -147,20 +147,19 @@ if os.fork() == 0:  # one that hides: no session, parent or variable of its run
     if os.fork() == 0:
         os.write(write, str(call()).encode())
     os._exit(0)
-print("=>", call(), os.read(read, 9).decode(), call("mcp", b"{{}}"))
+print("=>", call(), os.read(read, 9).decode(), call("api/lab/status", None))
 print("---\\nval_bpb: 1.0")
 """
 
 
 def check_that_runs_are_no_operators(lab: RunningLab) -> None:
-    """A run that can call the lab, and what hides from it, are refused what its user's own commands may."""
+    """A run that can call the lab, and what hides from it, are refused what its user's own commands may do."""
     calls = lab.commit({"train.py": CALLS.format(port=lab.port)})
 
     found = lab.until_status(lab.submit(commit_sha=calls), "keep", "crash")
 
-    assert "=> 403 403 403" in found["log_tail"], found["log_tail"]
-    assert lab.get("lab/status")["lab"] == "lab"
-    assert nightjar(lab.data, "call", "report::tags").returncode == 0
+    assert "=> 403 403 200" in found["log_tail"], found["log_tail"]
+    assert nightjar(lab.data, "call", "lab::audit").returncode == 0
 
 
 def test_a_run_is_no_operator_where_it_can_call_the_lab(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -171,7 +170,7 @@ def test_a_run_is_no_operator_where_it_can_call_the_lab(tmp_path_factory: pytest
         check_that_runs_are_no_operators(lab)
 
 
-def test_with_less_isolation_a_script_reaches_all_but_the_api(
+def test_with_less_isolation_a_script_reaches_all_that_its_user_reaches(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with running_lab(tmp_path_factory.mktemp("open")) as lab:
@@ -184,5 +183,5 @@ def test_with_less_isolation_a_script_reaches_all_but_the_api(
 
     [finding] = [f for f in doctor if f["what"] == "isolation"]
     assert finding["state"] == "warning"
-    assert "limits (a run reaches whatever this user reaches)" in finding["found"]
-    assert told == {"api": "HTTPError"} | dict.fromkeys(REFUSED, "done")
+    assert "limits (a run reaches whatever this user reaches, the operator's key too)" in finding["found"]
+    assert told == {"api": "done"} | dict.fromkeys(REFUSED, "done")

@@ -51,8 +51,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory, secret: str) -> Iterator[Runni
     with running_lab(tmp_path_factory.mktemp("lab"), FAST, **given, NIGHTJAR_SWARM_SECRET=secret) as found:
         issued = nightjar(found.data, *shlex.split(ISSUE)[1:])
         assert issued.returncode == 0, issued.stderr
-        kept = (found.data / "operator.token").read_text().strip()
-        found.http.headers["authorization"] = f"Bearer {kept}"
         found.start()
         (found.data.parent / "train.py").write_bytes(TINYLM.read_bytes())
         scanned = nightjar(found.data, "dims", "scan", "train.py")

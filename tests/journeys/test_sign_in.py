@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from tests.browser import Browser
+from tests.commands import nightjar
 from tests.journeys.running import RunningLab, running_lab
 from triggers.http.identity import BY_PAGE, COOKIE
 
@@ -205,7 +207,11 @@ def test_signing_out_elsewhere_takes_the_lab_off_this_page_too(browser: Browser,
     until_shown(browser)
 
     # As another tab does it, of which this page knows nothing.
-    browser.run("return fetch('/api/session', {method: 'DELETE', headers: {[arguments[0]]: '1'}})", BY_PAGE)
+    browser.run(
+        "return fetch('/api/session', {method: 'DELETE',"
+        " headers: {[arguments[0]]: localStorage.getItem('nightjar-page')}})",
+        BY_PAGE,
+    )
 
     until_asked(browser, "Signed out")
     assert "secret-tag" not in remembered(browser)
@@ -389,7 +395,15 @@ def test_a_link_from_elsewhere_leads_to_the_lab(browser: Browser, lab: RunningLa
     until_shown(browser)
 
 
-def test_a_lab_without_tokens_asks_nobody(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> None:
+WRITES = """
+    const headers = {'content-type': 'application/json', 'x-nightjar-page': localStorage.getItem('nightjar-page')};
+    return fetch('/api/tag/pause', {method: 'POST', headers, body: '{"tag": "t"}'}).then((answer) => answer.status);
+"""
+
+
+def test_an_open_lab_is_shown_to_everybody_and_a_link_signs_in_its_operator(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     with running_lab(tmp_path_factory.mktemp("open")) as opened:
         opened.start()
         opened.setup("t")
@@ -398,7 +412,29 @@ def test_a_lab_without_tokens_asks_nobody(browser: Browser, tmp_path_factory: py
         until_shown(browser)
         assert not is_visible(browser, "#who")
         assert not is_visible(browser, "#sign-in")
-        assert browser.said() == []
+        assert browser.text("#visit") == "You look on: ./nightjar open signs you in"
+        assert browser.run(WRITES) == 403
+        said = [line for line in browser.said() if "403" not in line]
+        assert said == []
+        [first] = re.findall(r"sign in: (http://\S+)", opened.output())
+        second = nightjar(opened.data, "open").stdout.strip()
+
+        for link in (first, second):
+            browser.open("about:blank")
+            browser.open(link)
+            browser.until(lambda: is_visible(browser, "#who"), "somebody is signed in")
+            assert browser.text("#who").startswith("signed in as operator (operator)")
+            assert browser.run("return location.hash") == ""
+            assert not is_visible(browser, "#visit")
+        until_shown(browser)
+        assert browser.run(WRITES) == 200
+        browser.click("#who button")
+        browser.until(lambda: is_visible(browser, "#visit"), "a visitor looks on again")
+        until_shown(browser)
+        browser.open("about:blank")
+        browser.open(first)
+        browser.until(lambda: is_visible(browser, "#trouble"), "the link was used")
+        assert "used or older" in browser.text("#trouble")
 
         root = token(opened, "operator")
 

@@ -206,6 +206,7 @@ def test_what_is_revoked_is_refused_at_once_and_its_open_events_end(lab: Running
         ("token", "whoami"),
         ("token", "list"),
         ("token", "rotate"),
+        ("open",),
         ("token", "revoke", "x"),
         ("token", "issue", "x", "--role", "viewer"),
     ],
@@ -239,27 +240,16 @@ def test_who_may_not_is_told_which_role_it_takes_and_exits_with_7(
     assert viewer not in done.stdout + done.stderr
 
 
-def test_the_operator_s_commands_send_the_token_that_was_kept(lab: RunningLab) -> None:
-    kept = lab.data / "operator.token"
+def test_the_operator_s_commands_send_the_key_of_the_data_directory(lab: RunningLab) -> None:
+    key = lab.data / "operator.key"
 
     me = told(nightjar(lab.data, "token", "whoami", "--json"))
     doctor = nightjar(lab.data, "doctor")
     status = nightjar(lab.data, "status")
 
-    assert kept.stat().st_mode & 0o777 == 0o600
-    assert (me["name"], me["role"]) == ("NAME", "operator")
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert me == {"name": "operator", "role": "operator", "tags": None, "token_id": None}
     assert (doctor.returncode, status.returncode) == (0, 0), doctor.stdout + status.stderr
-
-
-def test_a_kept_token_that_is_rotated_is_replaced_where_it_is_kept(lab: RunningLab) -> None:
-    kept = lab.data / "operator.token"
-    before = kept.read_text().strip()
-
-    printed = token(lab.data, "rotate", "--overlap", "10m")
-
-    assert kept.read_text().strip() == printed != before
-    assert nightjar(lab.data, "token", "whoami").returncode == 0
-    lab.http.headers["authorization"] = f"Bearer {printed}"
 
 
 def test_tokens_are_listed_with_their_state_and_revoked_by_name_or_id(lab: RunningLab) -> None:
@@ -294,7 +284,6 @@ def test_tokens_are_listed_with_their_state_and_revoked_by_name_or_id(lab: Runni
         (("issue", "x", "--role", "viewer", "--tag", "t"), "tags are for agents"),
         (("issue", "x", "--role", "viewer", "--uses", "3"), "uses are for enroll tokens"),
         (("issue", "x", "--role", "worker", "--enroll"), "send uses or lasts_s"),
-        (("issue", "x", "--role", "agent", "--save"), "--save keeps an operator's"),
         (("issue", "x", "--role", "king"), "king"),
         (("issue", "no spaces", "--role", "viewer"), "name"),
         (("issue", "x", "--role", "viewer", "--expires", "soon"), "not a duration"),
@@ -313,11 +302,10 @@ def test_what_cannot_be_is_a_usage_error_before_anything_is_sent(
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize("words", [("--save",), ("--direct",)], ids=" ".join)
-def test_a_lab_elsewhere_is_neither_written_to_nor_kept(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_a_lab_elsewhere_is_not_written_to_directly(tmp_path: Path) -> None:
     done = nightjar(
         tmp_path / "data",
-        *("token", "issue", "x", "--role", "operator", *words),
+        *("token", "issue", "x", "--role", "operator", "--direct"),
         NIGHTJAR_URL="https://lab.example",
     )
 
@@ -342,10 +330,10 @@ def test_a_lab_that_does_not_run_is_written_to_directly(tmp_path: Path) -> None:
     data = tmp_path / "data"
     nothing = nightjar(data, "token", "list", "--direct")
     too_early = nightjar(data, "token", "issue", "ann", "--role", "agent", "--direct")
-    first = token(data, "issue", "ops", "--role", "operator", "--direct", "--save")
+    first = token(data, "issue", "ops", "--role", "operator", "--direct")
     lost = nightjar(data, "token", "revoke", "ops", "--direct")
-    token(data, "issue", "ops2", "--role", "operator", "--direct", "--save")
-    rotated = token(data, "rotate", "ops2", "--direct")
+    token(data, "issue", "ops2", "--role", "operator", "--direct")
+    token(data, "rotate", "ops2", "--direct")
 
     rows = told(nightjar(data, "token", "list", "--direct", "--json"))["tokens"]
     assert (nothing.returncode, too_early.returncode) == (1, 1)
@@ -356,39 +344,35 @@ def test_a_lab_that_does_not_run_is_written_to_directly(tmp_path: Path) -> None:
     ]
     assert "no operator's token is left" in lost.stderr
     assert first.split("_")[1] == rows[0]["id"]
-    assert (data / "operator.token").read_text().strip() == rotated
     assert not (data / "redis.json").exists()
 
 
 # -- the demo
 
 
-def test_the_demo_of_a_kept_lab_asks_for_its_token_before_anything_runs(tmp_path: Path) -> None:
-    data, kept = tmp_path / "demo", tmp_path / "demo" / "operator.token"
+def test_the_demo_of_a_closed_lab_works_by_the_key_and_gives_its_agents_tokens_for_the_night(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "demo"
     words = ("demo", "--data", str(data), "--runs", "2", "--budget", "0.2", "--port", "0")
     anywhere = {"NIGHTJAR_HOST": "0.0.0.0"}
     open_to_all = nightjar(data, *words, **anywhere)
     (remedy,) = re.findall(r"\./nightjar (token issue .+?);", open_to_all.stderr)
-    mine = token(tmp_path / "elsewhere", *shlex.split(remedy)[1:])
-    kept.unlink()
-
-    refused = nightjar(data, *words, **anywhere)
-    wrong = nightjar(data, *words, NIGHTJAR_TOKEN=mine[:-4] + "AAAA", **anywhere)
-    agent = token(data, "issue", "ann", "--role", "agent", "--direct")
-    no_operator = nightjar(data, *words, NIGHTJAR_TOKEN=agent, **anywhere)
+    token(tmp_path / "elsewhere", *shlex.split(remedy)[1:])
     nothing_ran = not (data / "logs").exists()
-    kept.touch(mode=0o600)
-    kept.write_text(mine)
+
     ended, said = interrupted_after_the_baseline(data, *words, **anywhere)
 
-    assert (open_to_all.returncode, refused.returncode, wrong.returncode, nothing_ran) == (1, 7, 7, True)
-    assert f"--save --data {data}" in refused.stderr
-    assert no_operator.returncode == refused.returncode
-    assert "operator's token" in no_operator.stderr
+    key = (data / "operator.key").read_text().strip()
+    rows = told(nightjar(data, "token", "list", "--direct", "--json"))["tokens"]
+    assert (open_to_all.returncode, nothing_ran) == (1, True)
     assert (ended, "interrupted; the lab is kept" in said) == (130, True), said
-    assert mine not in said
+    assert {row["name"]: row["status"] for row in rows if row["role"] == "agent"} == {
+        "demo1-ada": "revoked",
+        "demo1-grace": "revoked",
+    }
     for log in (data / "logs").iterdir():
-        assert mine not in log.read_text(), log
+        assert key not in said + log.read_text(), log
 
 
 def interrupted_after_the_baseline(data: Path, *words: str, **environment: str) -> tuple[int, str]:

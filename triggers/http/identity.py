@@ -43,7 +43,7 @@ FORWARDED = frozenset(
 
 @dataclass(frozen=True)
 class Visitor:
-    """Who sends a request, and what proves it; None where nothing was shown."""
+    """The sender of a request, and the proof that was shown."""
 
     caller: Caller
     proof: Proof | None = None
@@ -67,7 +67,7 @@ async def identify(request: Request, *, ticket: bool = False, writes: bool | Non
 
 
 async def greet(request: Request, *, writes: bool | None = None) -> Visitor:
-    """Who calls a function that is open to anyone: the bearer of what is shown, a local caller, or a stranger.
+    """The caller of a function that is open to anyone: the bearer of what is shown, `local`, or a stranger.
 
     Raises:
         Unauthenticated: what is shown is wrong. Forbidden, TooManyRequests: as `identify`, of who shows something.
@@ -182,7 +182,7 @@ def _bearer(request: Request) -> str | None:
 
 
 async def _local(request: Request, process: Process) -> Visitor:
-    """Who calls an open lab without proof: a browser that nobody has signed in may look, a program may work.
+    """The caller of an open lab who shows nothing. A browser may look, a program may work.
 
     Raises:
         Unauthenticated: the lab is not open to this caller.
