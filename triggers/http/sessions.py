@@ -1,7 +1,7 @@
 """/api/session: a browser shows a token or a code once and is known by a cookie from then on, until it signs out.
 
-The token stands in the body of one request and nowhere else. The cookie is a random name of the session: no script can
-read it, and no other site's page can send it. The page keeps the session's second secret, and writes with it.
+The token stands in the body of one request and nowhere else. The cookie is a random name of the session: no script
+can read it, and no other site's page can send it. The page keeps the session's second secret, and writes with it.
 """
 
 from __future__ import annotations
