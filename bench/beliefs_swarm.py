@@ -1,6 +1,6 @@
 """Measures what a swarm with beliefs knows after a night, and what that has cost beside one without.
 
-    .venv/bin/python -P -m bench.beliefs_swarm
+    .venv/bin/python -P -m bench.beliefs_swarm --nights 4 --only usual
 
 A night is 1,000 runs of 60 simulated workers that ask as they finish. Of eight dimensions one changes nothing, five
 ranges and two categoricals do, and two of the ranges have an interaction; where the best values lie is drawn for each
@@ -8,6 +8,10 @@ night. A worker's baseline is the mean of three runs, with their luck. What is r
 what, which dimension is frozen, and which config is the best is decided by the rules of the server, in memory
 (`bench/_swarm_night.py`). In the middle of the night a test of the interaction begins, with cells among the 1,000
 runs. The swarm without beliefs has the same truth and workers, and runs the same number.
+
+The nights are lived under each of the CONDITIONS. In the first, nothing goes wrong. In the others 30 % of the runs
+never send a result, each worker's baseline is wrong by a normal error, and a further dimension has an effect of 2
+standard deviations of a run between its best and its worst value. Only results count towards the 1,000.
 
 A regret is how much worse the tag's best is than the best config that there is, in standard deviations of a run.
 Brackets hold 95 % bootstrap intervals over nights.
@@ -28,8 +32,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench._planted import APART, DIMENSIONS, IRRELEVANT, SIGMA, TOGETHER, value_at
-from bench._swarm_night import Night
+from bench._planted import APART, DIMENSIONS, IRRELEVANT, SIGMA, TOGETHER, WEAK, value_at
+from bench._swarm_night import Conditions, Night
 from functions.rules.beliefs.protocols import CellRun, Judgement, RunningTest, missing_cells, verdict
 from functions.rules.beliefs.specs import check_spec
 from state.records import Value
@@ -47,6 +51,14 @@ LEAST_STRENGTH = SIGMA / 2
 """Of an interaction that is one."""
 RESAMPLES = 10_000
 TRUE = [d.name for d in DIMENSIONS if d.name != IRRELEVANT]
+USUAL = "usual"
+LOST = 0.3
+LEAST_FROZEN = 0.8
+"""Share of the usual nights after which the irrelevant dimension is frozen: some need more runs than a night has."""
+CONDITIONS = {USUAL: Conditions()} | {
+    f"off-by-{error}": Conditions(error, LOST, (*DIMENSIONS, WEAK)) for error in (0, 1, 3)
+}
+"""By name; a baseline is off by so many standard deviations of a run."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +87,9 @@ class Found:
     by_model_without: float
 
 
-def lived(seed: int, results: int) -> Found:
+def lived(seed: int, results: int, conditions: Conditions = CONDITIONS[USUAL]) -> Found:
     """One night with beliefs, and one without."""
-    night, without = Night(seed, believes=True), Night(seed, believes=False)
+    night, without = (Night(seed, believes=each, conditions=conditions) for each in (True, False))
     night.go_on(results // 2)
     night.test = grid(night, TOGETHER)
     night.go_on(results)
@@ -133,11 +145,13 @@ def tested_apart(night: Night) -> Judgement:
 # -- the report
 
 
-def show(found: Sequence[Found], console: Console) -> list[str]:
-    """Print the tables; returns the missed targets."""
-    nights = Table(
-        "seed", "supported", "undecided or else", "irrelevant", "frozen", "interaction", "regret", "without"
+def show(name: str, found: Sequence[Found], console: Console) -> list[str]:
+    """Print the tables of one of the CONDITIONS; returns the missed targets."""
+    columns = (
+        *("seed", "supported", "undecided or else", "irrelevant", "frozen"),
+        *("interaction", "regret", "without"),
     )
+    nights = Table(*columns, title=name)
     for seed, one in enumerate(found, 1):
         nights.add_row(
             str(seed),
@@ -157,15 +171,14 @@ def show(found: Sequence[Found], console: Console) -> list[str]:
         if not is_hit:
             missed.append(what)
 
-    frozen = fmean(one.frozen == (IRRELEVANT,) for one in found)
-    row(
-        "the irrelevant dimension alone is frozen",
-        f"{100 * frozen:.0f} % of nights",
-        "100 %",
-        is_hit=frozen == 1,
-    )
+    wrong = fmean(not {*one.frozen} <= {IRRELEVANT} for one in found)
+    row("a dimension that matters is frozen", f"{100 * wrong:.0f} % of nights", "0 %", is_hit=wrong == 0)
+    frozen = fmean(IRRELEVANT in one.frozen for one in found)
+    least = LEAST_FROZEN if name == USUAL else 0.0
+    told, asked = f"{100 * frozen:.0f} % of nights", f">= {100 * least:.0f} %" if least else ""
+    row("the irrelevant dimension is frozen", told, asked, is_hit=frozen >= least)
     at = [one.first[IRRELEVANT] for one in found if one.verdicts[IRRELEVANT] == "irrelevant"]
-    row("after results, median", f"{median(at):.0f}" if at else "never")
+    row("after results, median of these", f"{median(at):.0f}" if at else "never")
     ends = Counter(one.verdicts[name] for one in found for name in TRUE)
     share = ends["supported"] / ends.total()
     row("true claims that end as supported", f"{100 * share:.0f} %", "100 %", is_hit=share == 1)
@@ -233,13 +246,16 @@ def means(regrets: Sequence[tuple[float, float]]) -> str:
 @click.command(help=__doc__)
 @click.option("--nights", default=SEEDS, show_default=True, type=click.IntRange(1))
 @click.option("--results", default=RESULTS, show_default=True, type=click.IntRange(2 * LATE))
+@click.option("--only", type=click.Choice([*CONDITIONS]), multiple=True, help="Leave the others out.")
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(1), help="Nights at once.")
-def main(nights: int, results: int, jobs: int) -> None:
+def main(nights: int, results: int, only: Sequence[str], jobs: int) -> None:
     """Live the nights; exits with 1 if a target is missed."""
-    begun, console = time.monotonic(), Console(width=150)
+    begun, console, missed = time.monotonic(), Console(width=150), list[str]()
     with ProcessPoolExecutor(jobs) as pool:
-        found = list(pool.map(partial(lived, results=results), range(1, nights + 1)))
-    missed = show(found, console)
+        for name in only or CONDITIONS:
+            live = partial(lived, results=results, conditions=CONDITIONS[name])
+            found = list(pool.map(live, range(1, nights + 1)))
+            missed += [f"{name}: {each}" for each in show(name, found, console)]
     console.print(f"{time.monotonic() - begun:.0f} s")
     for each in missed:
         console.print(f"missed: {each}")

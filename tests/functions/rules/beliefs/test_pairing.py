@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from functions.rules.beliefs.pairing import PATIENCE, Pair, pairs, wants_reference
 from functions.rules.beliefs.terms import FinishedRun
 from state.records import Evidence
-from tests.functions.rules.beliefs.sample import REFERENCE, hypothesis, reference, run
+from tests.functions.rules.beliefs.sample import REFERENCE, hypothesis, influence, reference, run
 
 NAMES = st.sampled_from(["w1", "w2", "w3", "w4"])
 
@@ -45,6 +45,13 @@ def test_where_many_wait_the_oldest_are_compared_with_runs_of_other_workers() ->
 
     assert pairs(crowd(PATIENCE), unused, hypothesis()) == []
     assert named(pairs(crowd(PATIENCE + 2), unused, hypothesis())) == [("c0", "r0"), ("c1", "r1")]
+
+
+def test_no_run_for_an_influence_is_compared_with_one_of_another_worker() -> None:
+    """It wins by distance, to either side: two baselines that are wrong would be one."""
+    unused = [reference(f"r{k}", worker_id=f"v{k}") for k in range(9)]
+
+    assert pairs(crowd(PATIENCE + 2), unused, influence()) == []
 
 
 def test_each_worker_is_in_one_pair_across_workers_among_the_newest_evidence() -> None:
