@@ -14,8 +14,9 @@ from functions.formats.metrics_block import EVIDENCE_CHARACTERS, LONGEST_LINE, F
 
 _KILLED = {-9, -15, 128 + 9, 128 + 15}
 """KILL and TERM as Python and as a shell say it."""
-_ORPHANED = 20
-"""Lines at the end of a log that may explain why a signal ended the process."""
+_ABORTED = {-6, 128 + 6}
+_DUMPED = 20
+"""Lines that an aborted process may print after its reason, such as its stack."""
 
 
 def classify_failure(
@@ -35,7 +36,7 @@ def classify_failure(
         return "oom" if _OOM_KILLER.search(text) else "killed"
     if any(not math.isfinite(value) for value in metrics.values()):
         return "nan"
-    found = _Explanation.of(text).kind(by_signal=returncode < 0 or returncode > 128)
+    found = _Explanation.of(text).kind(patience=_DUMPED if returncode in _ABORTED else 0)
     if returncode == 0:
         return "nan" if found == "nan" else "no_metrics"
     return found
@@ -58,8 +59,7 @@ class _Explanation:
             found._hear(said, is_end=is_end)
         return found
 
-    def kind(self, *, by_signal: bool) -> FailureKind:
-        patience = _ORPHANED if by_signal else 0
+    def kind(self, *, patience: int) -> FailureKind:
         if self.end is None and self.remark is not None and self.lines_after_remark <= patience:
             return self.remark
         return self.end or "other"
@@ -73,6 +73,8 @@ class _Explanation:
             self.end = kind or "other"
         elif kind is not None:
             self.remark, self.lines_after_remark = kind, 0
+        elif _ASSERTED.search(line):
+            self.remark = None
         elif self.end == "nan" and _GOES_ON.search(line):
             self.end = None
 
@@ -117,6 +119,10 @@ _PASSES_ON = re.compile(
     r"|RuntimeError: DataLoader worker \(pid\(s\) [\d, ]{1,99}\) exited unexpectedly"
 )
 """Exceptions that say only that another process has failed."""
+_ASSERTED = re.compile(
+    r"Assertion .{1,300} failed|terminate called|what\(\):|Fatal Python error|double free|\bpanicked at\b"
+)
+"""How native code says why it aborts."""
 _GOES_ON = re.compile(r"\bloss\s{0,3}[:=]?\s{0,3}[+-]?[0-9]", re.IGNORECASE)
 """A loss that is a number again: the script has got over the one that was not."""
 

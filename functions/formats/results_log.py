@@ -102,7 +102,7 @@ NO_VALUES = frozenset(
             "steps",
             "time",
         ),
-        *("timestamp", "tokens", "trial", "vram", "train", "training", "#", "index", "experiment", "exp"),
+        *("timestamp", "tokens", "trial", "vram", "train", "training", "index", "experiment", "exp"),
     )
 )
 """Words in the names of columns that hold other numbers than a run's result."""

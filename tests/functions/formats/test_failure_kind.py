@@ -97,8 +97,28 @@ def test_a_remark_of_a_device_or_a_module_explains_nothing_once_the_script_has_s
 
 
 @pytest.mark.parametrize(
+    ("end", "returncode"),
+    [
+        ("Segmentation fault (core dumped)", -11),
+        ("step 3", -11),
+        ("step 3", 139),
+        ("train: model.cpp:31: Assertion `n > 0' failed.\nAborted (core dumped)", -6),
+        ("terminate called after throwing an instance of 'std::out_of_range'\n  what():  vector::at", -6),
+        ("thread 'main' panicked at src/main.rs:3", 101),
+    ],
+)
+def test_the_exit_status_decides_where_native_code_ends_the_run(end: str, returncode: int) -> None:
+    assert kind(f"cuInit: no CUDA-capable device is detected\n{end}\n", returncode) == "other"
+
+
+@pytest.mark.parametrize(
     ("log", "returncode"),
     [
+        (
+            "terminate called after throwing an instance of 'c10::Error'\n  what():  CUDA error: no CUDA-capable"
+            " device is detected\nframe #0: 0x7f\nframe #1: 0x7f\n",
+            -6,
+        ),
         ("CUDA error: no CUDA-capable device is detected", 1),
         (f"{FRAMES}RuntimeError: No CUDA GPUs are available\n", 1),
         (f"{FRAMES}RuntimeError: No HIP GPUs are available\n", 1),
