@@ -82,7 +82,7 @@ async def test_a_run_over_its_budget_is_discarded_with_a_hint_and_is_not_the_bes
     shown = (await asked(client, "/api/experiment/mar11-2"))["experiment"]
     assert (shown["val_bpb"], shown["over_budget"]) == (0.5, True)
     assert (shown["wall_seconds"], shown["cpu_seconds"]) == (600.0, 590.0)
-    assert "discard (over budget)" in line(await Experiments(process.lab).get("mar11-2"))
+    assert "discard (over budget)" in line(await Experiments(process.lab).shown("mar11-2"))
     waited = await asked(client, "/api/experiment/mar11-2/wait")
     assert waited["over_budget"]
     assert HINT in waited["next"]
