@@ -51,7 +51,7 @@ async def test_defining_dimensions_creates_the_tag_that_is_missing(
     assert not policy.baseline_first
     assert len(await events_of(process, "tag.created")) == 1
     [event] = await events_of(process, "dimension.defined")
-    assert (event["subject"], event["count"], event["by"]) == ("swarm", 2, "local")
+    assert (event["subject"], event["count"], event["by"]) == ("swarm", 2, "operator")
     assert (event["added"], event["changed"], event["removed"]) == (["LR", "BATCH_SIZE"], [], [])
     assert (await told(client, "/api/lab/audit"))["violations"] == []
 
@@ -193,11 +193,11 @@ async def test_a_freeze_is_shown_and_told_with_its_evidence(
 
     assert (done["changed"], done["version"]) == (True, 2)
     row = (await listed(client))["DEPTH"]
-    assert (row["frozen"], row["frozen_value"], row["frozen_by"]) == (True, 8, "local")
+    assert (row["frozen"], row["frozen_value"], row["frozen_by"]) == (True, 8, "operator")
     assert row["frozen_reason"] == "48 runs: no depth differs"
     assert row["frozen_at"].endswith("Z")
     [event] = await events_of(process, "dimension.frozen")
-    assert (event["subject"], event["value"], event["by"]) == ("DEPTH", 8, "local")
+    assert (event["subject"], event["value"], event["by"]) == ("DEPTH", 8, "operator")
     assert event["reason"] == "48 runs: no depth differs"
 
 

@@ -1238,35 +1238,33 @@ async def test_a_worker_does_nothing_under_another_workers_name(
 
 
 async def test_a_closed_lab_admits_workers_with_an_enroll_token_for_workers_alone(
-    client: httpx.AsyncClient, process: Process
+    local: httpx.AsyncClient, process: Process
 ) -> None:
     root = await bearer(process, "olga", "operator")
-    client.headers.update(root)
-    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+    local.headers.update(root)
+    await told(local, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
     enroll = {
-        role: (await told(client, "/api/token/issue", name=f"e-{role}", role=role, kind="enroll", uses=1))[
+        role: (await told(local, "/api/token/issue", name=f"e-{role}", role=role, kind="enroll", uses=1))[
             "token"
         ]
         for role in ("worker", "agent")
     }
-    del client.headers["authorization"]
+    del local.headers["authorization"]
     body = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0}
 
     for wrong in (None, "guess", enroll["agent"]):
-        document = problem(await client.post("/register", json=body | {"enroll_token": wrong}), 401)
+        document = problem(await local.post("/register", json=body | {"enroll_token": wrong}), 401)
         assert document["detail"] == "Invalid enroll token"
-    joined = await client.post("/register", json=body | {"enroll_token": enroll["worker"]})
+    joined = await local.post("/register", json=body | {"enroll_token": enroll["worker"]})
     assert joined.status_code == 200, joined.text
-    used_up = await client.post(
-        "/register", json=body | {"worker_id": "w2", "enroll_token": enroll["worker"]}
-    )
+    used_up = await local.post("/register", json=body | {"worker_id": "w2", "enroll_token": enroll["worker"]})
     problem(used_up, 401)
-    taken_over = await client.post("/register", json=body | {"enroll_token": enroll["worker"]})
+    taken_over = await local.post("/register", json=body | {"enroll_token": enroll["worker"]})
     problem(taken_over, 401)
     mine = {"x-worker-token": joined.json()["worker_token"]}
-    assert (await client.post("/register", json=body, headers=mine)).status_code == 200
-    assert (await client.get("/next_config/w1", headers=mine)).status_code == 200
-    assert (await client.get("/next_config/w1")).status_code == 401
+    assert (await local.post("/register", json=body, headers=mine)).status_code == 200
+    assert (await local.get("/next_config/w1", headers=mine)).status_code == 200
+    assert (await local.get("/next_config/w1")).status_code == 401
 
 
 @asynccontextmanager
@@ -1283,7 +1281,7 @@ async def test_an_address_guesses_the_teams_secret_no_faster_than_ten_times_a_mi
 ) -> None:
     secret = SecretStr("owls")
     with_secret = settings.model_copy(update={"swarm_secret": secret})
-    async with opened("web", with_secret) as process, http_client(process) as client:
+    async with opened("web", with_secret) as process, http_client(process, by_key=False) as client:
         root = await bearer(process, "olga", "operator")
         asked_for = {"name": "friends", "role": "worker", "kind": "enroll", "uses": 1}
         enroll = (await client.post("/api/token/issue", json=asked_for, headers=root)).json()["token"]

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.commands import nightjar
@@ -128,8 +129,9 @@ def test_a_published_worker_joins_with_the_teams_secret_and_with_an_enroll_token
         set_policy(closed, RANKED)
         a_good_and_a_bad_worker(closed, 0.2, "--enroll-token", SECRET)
         before = closed.http.get("/health").json()["experiments"]
-        refused = closed.http.post(
-            "/register", json={"worker_id": "w2", "gpu_type": "H100", "baseline_bpb": 1.0}
+        refused = httpx.post(
+            f"{closed.http.base_url}/register",
+            json={"worker_id": "w2", "gpu_type": "H100", "baseline_bpb": 1.0},
         )
         root = nightjar(closed.data, "token", "issue", "olga", "--role", "operator")
         closed.http.headers["authorization"] = f"Bearer {root.stdout.strip()}"
