@@ -23,7 +23,10 @@ class Leave(Command):
         False, description="its last run is over and its worker ends now; else it takes no more"
     )
     keeper: str | None = Field(
-        None, max_length=100, description="as registered; where another serves it now, nothing changes"
+        None,
+        max_length=100,
+        description="as registered; where another serves it now, nothing changes",
+        examples=["node1:4711:8f3c/90210"],
     )
 
 
