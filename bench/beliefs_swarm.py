@@ -10,8 +10,8 @@ what, which dimension is frozen, and which config is the best is decided by the 
 runs. The swarm without beliefs has the same truth and workers, and runs the same number.
 
 The nights are lived under each of the CONDITIONS. In the first, nothing goes wrong. In the others 30 % of the runs
-never send a result, each worker's baseline is wrong by a normal error, and a further dimension has an effect of 2
-standard deviations of a run between its best and its worst value. Only results count towards the 1,000.
+never send a result, and each worker's baseline has a normal error. A further dimension has a weak effect there: its
+best and its worst value differ by 2 standard deviations of a run. Only results count towards the 1,000.
 
 A regret is how much worse the tag's best is than the best config that there is, in standard deviations of a run.
 Brackets hold 95 % bootstrap intervals over nights.

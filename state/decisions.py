@@ -304,7 +304,7 @@ class Risen:
 
 @dataclass(frozen=True)
 class LeftNoise:
-    """What runs that leave change of the noise."""
+    """The noise without the runs that leave."""
 
     entries: Sequence[NoiseEntry]
     df: int

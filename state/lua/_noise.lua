@@ -1,5 +1,5 @@
--- How far runs of the same code differ, for one tag and class of GPU: squared deviations and their degrees of freedom,
--- and what is kept of the runs of each code and worker.
+-- Noise of one tag and class of GPU: squared deviations with their degrees of freedom. Beside them stand the runs of each
+-- code, and of each worker and code.
 -- keys: noise?
 -- args: df? squares? noise_names* noise_before* noise_after*
 

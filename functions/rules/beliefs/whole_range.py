@@ -1,9 +1,9 @@
 """Whether the effect of a claim's dimensions lies within the margin over their whole range.
 
-The range has sections (`functions/rules/swarm/sections.py`); the runs of a claim lie in one of them, or are reference
-runs. How much each section differs from the reference config is estimated by least squares over all of these runs,
-with an effect of each worker: its baseline error is in all of its deltas, and says nothing here. A run counts that
-lacks a partner, too, and several sections share the reference runs of a worker.
+The range has sections (`functions/rules/swarm/sections.py`). Each run of a claim lies in one of them, or is a
+reference run. Least squares over all of these runs estimate the difference between each section and the reference
+config. The model has an effect of each worker, so that its baseline error cancels. Runs without a partner count, and
+the sections share a worker's reference runs.
 
 Two rules make the effect irrelevant, each with an e-value of 20 or more:
 - no section differs from the reference config by the margin;
@@ -38,6 +38,8 @@ BETWEEN = 1.5
 """Margins by which one section may not differ from another."""
 MOST_BLOCKS = 128
 """Workers, under one comparability key each, whose newest runs are kept for a hypothesis."""
+MOST_SECTIONS = 64
+"""Combinations of sections, of a claim about several dimensions; with more it is never irrelevant."""
 SMALLEST_SIGMA = 1e-12
 """Where all repeats are equal, so must the sections be, but for rounding."""
 REFERENCE = ""
@@ -146,10 +148,11 @@ def _section_of_run(run: FinishedRun, h: Hypothesis, terms: Terms) -> str | None
 def _sections_needed(h: Hypothesis, terms: Terms) -> list[str]:
     """The sections that the claim's runs can lie in; of a claim about several dimensions, their combinations.
 
-    Empty where a dimension is gone.
+    Empty where a dimension is gone, or the combinations are too many to be judged.
     """
-    by_name, reference = _sections(h, terms), h.reference_config
-    found = []
+    by_name, reference, found = _sections(h, terms), h.reference_config, list[str]()
+    if not by_name:
+        return found
     for rooms in product(*(sections.items() for sections in by_name.values())):
         named = zip(by_name, rooms, strict=True)
         if not all(name in reference and is_alone(reference[name], room) for name, (_, room) in named):
@@ -158,8 +161,10 @@ def _sections_needed(h: Hypothesis, terms: Terms) -> list[str]:
 
 
 def _sections(h: Hypothesis, terms: Terms) -> Mapping[str, Sections]:
+    """By the claim's dimensions; empty where their combinations are too many."""
     by_name = {d.name: d for d in terms.dimensions}
-    return {
+    found = {
         name: sections_of_claim(by_name[name], h.config_constraint.get(name)) if name in by_name else {}
         for name in sorted(about(h))
     }
+    return found if math.prod(map(len, found.values())) <= MOST_SECTIONS else {}

@@ -276,7 +276,7 @@ def _entry(name: str, before: str, after: Repeats | None) -> NoiseEntry:
 
 
 def _counted_anew(runs: Sequence[Experiment], before: str, facts: RetractionFacts) -> Repeats | None:
-    """What is kept of these runs, where others were among them before."""
+    """The summary of these runs; `before` is the summary that also had the runs that leave."""
     others = Sums(facts.noise.df, facts.noise.squares).without(parsed(before))
     found: Repeats | None = None
     for run in runs:

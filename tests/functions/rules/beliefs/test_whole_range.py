@@ -124,6 +124,13 @@ def test_a_claim_of_two_dimensions_needs_evidence_in_each_combination() -> None:
     assert after_runs(ANYWHERE, start=both, n=400).settled is None
 
 
+def test_a_claim_of_many_dimensions_is_never_irrelevant() -> None:
+    many = [LR.model_copy(update={"name": f"D{n}"}) for n in range(4)]
+    claim = influence(dimensions=[d.name for d in many])
+
+    assert after_runs(ANYWHERE, name="D1", start=claim, terms=replace(TERMS, dimensions=many)).settled is None
+
+
 def test_a_dimension_that_was_defined_anew_needs_evidence_in_its_new_range() -> None:
     wider: list[Dimension] = [LR.model_copy(update={"max": 10.0}), DEPTH, OPTIMIZER]
 

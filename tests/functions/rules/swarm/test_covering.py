@@ -1,4 +1,4 @@
-"""What tests a claim draws each part of its range alike often, whatever was measured there."""
+"""The sampler of claims draws each part of a range alike often, whatever was measured there."""
 
 from __future__ import annotations
 
