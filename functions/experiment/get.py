@@ -6,8 +6,8 @@ from typing import Any
 
 from functions.contract import Http, Request, Response, function
 from functions.formats.patches import text_of
-from functions.rules.keeps.gains import gain_of
-from functions.views.claims import ClaimView, GainView, RetestView, claim_of, retest_view
+from functions.rules.keeps.gains import Gain, gain_of
+from functions.views.claims import ClaimView, RetestView, claim_of, retest_view
 from functions.views.experiments import ExperimentView, view
 from functions.views.hints import no_signal
 from state.experiments import Experiments
@@ -24,7 +24,7 @@ class ExperimentShown(Response):
     retests: list[RetestView]
     """Further runs of its code."""
     claim: ClaimView
-    gain: GainView | None
+    gain: Gain | None
     """Over the best that it was compared with; null: they share no seed, or there was nothing to compare it with."""
     attempts: dict[int, dict[str, str]]
     ticks: list[tuple[float, float, float]]
@@ -41,13 +41,12 @@ async def get(request: ReadExperiment, experiments: Experiments) -> ExperimentSh
     """One experiment with everything that is known of it."""
     found = await experiments.shown(request.experiment_id)
     e = found.runs.experiment
-    gain = gain_of(e, found.runs, found.compared, found.direction)
     return ExperimentShown(
         experiment=view(e),
         diff=text_of(found.patch),
         retests=[retest_view(r) for r in found.runs.retests],
         claim=claim_of(found.runs, found.noise),
-        gain=None if gain is None else GainView(**vars(gain)),
+        gain=gain_of(e, found.runs, found.compared, found.direction),
         attempts={n: dict(attempt) for n, attempt in found.attempts.items()},
         ticks=list(found.ticks),
         no_signal=no_signal(e, found.policy),

@@ -34,17 +34,6 @@ class ClaimView(BaseModel):
     """95 %; None while the noise is not known."""
 
 
-class GainView(BaseModel):
-    """An experiment beside another, on the seeds that both have run."""
-
-    before: float
-    after: float
-    by: float
-    """Above zero is better, whatever the metric's direction."""
-    runs: int
-    """Further runs of each that `before` and `after` are means of; 0: one run of each."""
-
-
 def retest_view(retest: Experiment) -> RetestView:
     return RetestView(
         retest_id=retest.experiment_id,
