@@ -95,6 +95,7 @@ class Measured(Record):
     over_budget: bool = False
     """It trained for longer than its budget, beside the baseline: its value is compared with nothing."""
     trust: Trust | None = None
+    """Evidence for its keep."""
     claimed: bool = False
     """Its agent measured it, in a tag that the lab measures."""
     measured_by: str | None = None
