@@ -50,7 +50,8 @@ Counts = NDArray[np.int64]
 MOST = 200
 """Outcomes of a claim, at most."""
 SIGMA = 1.0
-LR = checked(DeclaredDimension(name="LR", dtype="float_log", min=1e-4, max=1e-1))
+_LR = {"name": "LR", "dtype": "float_log", "min": 1e-4, "max": 1e-1}
+LR = checked(DeclaredDimension.model_validate(_LR))
 TERMS = Terms(sigma=SIGMA, repeats=ENOUGH_REPEATS, dimensions=(LR,))
 BLIND = Terms()
 """Without a known sigma, there is no verdict of irrelevance: what is left are those of e-values."""

@@ -17,9 +17,12 @@ SEARCHING: frozenset[SwarmStrategy] = frozenset({"exploit", "converge", "investi
 def sampler_of(name: SamplerName, shape: Shape) -> Sampler:
     """The sampler of this name where good configs are looked for.
 
-    What tests a claim maps its dimensions, the bad values too.
+    What tests a claim maps its dimensions, the bad values too. Where no values are claimed to be better, all parts of
+    a range are drawn alike often.
     """
-    return SAMPLERS[name]() if shape.strategy in SEARCHING and not shape.is_of_claim else Covering()
+    if shape.strategy in SEARCHING and not shape.is_of_claim:
+        return SAMPLERS[name]()
+    return Thompson() if shape.constraint else Covering()
 
 
 def _gaussian_process() -> Sampler:

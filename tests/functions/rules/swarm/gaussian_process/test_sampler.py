@@ -391,6 +391,9 @@ def test_what_tests_something_is_not_led_to_good_values(strategy: str) -> None:
     tests = Shape(strategy)  # type: ignore[arg-type]
     of_claim = Shape("investigate", free=("LR",), center={"LR": 0.003})
 
+    better = Shape("investigate", free=("LR",), constraint={"LR": {"max": 0.01}}, center={"LR": 0.003})
+
     assert isinstance(sampler_of("gaussian_process", tests), Covering)
+    assert isinstance(sampler_of("gaussian_process", better), Thompson)
     assert isinstance(sampler_of("gaussian_process", of_claim), Covering)
     assert isinstance(sampler_of("gaussian_process", Shape("exploit", center={"LR": 0.003})), GaussianProcess)
