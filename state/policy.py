@@ -133,8 +133,8 @@ class Budgets(Part):
         default=120,
         ge=0,
         le=LONGEST_EXTENSION_S,
-        description="seconds that the best runs are given beyond their budget, once, where stopping.rule is not none;"
-        " 0: none",
+        description="seconds that the best runs are given beyond their budget, once, at stopping.extend_at, where"
+        " stopping.rule is not none; 0: none",
     )
 
     @model_validator(mode="after")
@@ -183,9 +183,10 @@ class Stopping(Part):
         le=1_000_000,
         description="other runs at the same point without which no run is stopped",
     )
-    extend_at: float = Field(
-        default=0.8,
-        description="share of a run at which the best 11 % are given budgets.extend_s more: 0.2, 0.4, 0.6, 0.8 or 1",
+    extend_at: float | None = Field(
+        default=None,
+        description="share of a run at which the best 11 % are given budgets.extend_s more: 0.2, 0.4, 0.6, 0.8 or 1;"
+        " default: no run is extended",
     )
 
     tick_source: TickSource = Field(
@@ -196,7 +197,7 @@ class Stopping(Part):
 
     @model_validator(mode="after")
     def _extends_at_a_bucket(self) -> Stopping:
-        if self.extend_at not in FIFTHS:
+        if self.extend_at is not None and self.extend_at not in FIFTHS:
             raise ValueError(f"extend_at {self.extend_at:g} is none of {', '.join(f'{b:g}' for b in FIFTHS)}")
         return self
 
@@ -247,10 +248,10 @@ class BeliefPolicy(Part):
         description="what a test needs for a win: an effect of its threshold; or one that is significant, too",
     )
     reference_share: float = Field(
-        default=0.5,
+        default=0.2,
         gt=0,
         le=0.5,
-        description="share of a worker's compared runs that are of the reference config",
+        description="most runs of the reference config, as a share of a swarm's runs",
     )
 
 

@@ -216,7 +216,7 @@ async def test_a_new_tag_stops_nothing_unless_it_is_told_to(lab: Lab) -> None:
         "max_prob": 0.65,
         "warmup_runs": 25,
         "min_peers": 5,
-        "extend_at": 0.8,
+        "extend_at": None,
         "tick_source": "report",
     }
 
@@ -480,7 +480,7 @@ async def test_a_run_need_not_report_where_nothing_is_stopped_early_or_its_agent
     assert await told_of(lab, "own-1") == [None, None]
 
 
-EXTENDING = CERTAIN | {"budgets.base_s": 300, "budgets.extend_s": 60}
+EXTENDING = CERTAIN | {"budgets.base_s": 300, "budgets.extend_s": 60, "stopping.extend_at": 0.8}
 
 
 async def five_runs(lab: Lab, **policy: Any) -> None:
@@ -521,7 +521,13 @@ async def test_a_run_that_has_used_its_extension_is_judged_by_what_it_had_at_the
 
 
 @pytest.mark.parametrize(
-    "changes", [{"budgets.extend_s": 0}, {"stopping.extend_at": 0.6}, {"stopping.rule": "none"}]
+    "changes",
+    [
+        {"budgets.extend_s": 0},
+        {"stopping.extend_at": None},
+        {"stopping.extend_at": 0.6},
+        {"stopping.rule": "none"},
+    ],
 )
 async def test_no_run_is_given_more_time_where_that_is_switched_off(
     lab: Lab, changes: dict[str, Any]

@@ -436,10 +436,18 @@ async def test_a_repeated_tick_gets_its_first_answer(swarm: Swarm) -> None:
     assert await swarm.tick(one, 0.21, 1.2) == first == {}
 
 
+EXTENDING = {
+    "stopping.rule": "stochastic",
+    "stopping.warmup_runs": 0,
+    "stopping.min_peers": 1,
+    "stopping.extend_at": 0.8,
+}
+
+
 async def test_the_best_run_is_given_more_time_once_and_judged_by_what_it_had_at_its_budget(
     swarm: Swarm,
 ) -> None:
-    await swarm.policy(**{"stopping.rule": "stochastic", "stopping.warmup_runs": 0, "stopping.min_peers": 1})
+    await swarm.policy(**EXTENDING)
     await swarm.join("a")
     await swarm.join("b")
     one, other = (await swarm.next("a"))["run_id"], (await swarm.next("b"))["run_id"]
@@ -465,7 +473,7 @@ async def extended_runs(swarm: Swarm) -> tuple[int, list[str]]:
 
 async def told_to_extend(swarm: Swarm) -> str:
     """A run of worker b that was given more time at 0.8, beside one of worker a."""
-    await swarm.policy(**{"stopping.rule": "stochastic", "stopping.warmup_runs": 0, "stopping.min_peers": 1})
+    await swarm.policy(**EXTENDING)
     await swarm.join("a")
     await swarm.join("b")
     one, other = (await swarm.next("a"))["run_id"], str((await swarm.next("b"))["run_id"])

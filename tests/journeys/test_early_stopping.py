@@ -138,7 +138,7 @@ print(f"---\\nval_bpb: {VALUE - 0.3}\\nbudget: {nightjar_report.budget_s}")
 
 def test_one_of_the_best_runs_is_given_more_time_and_judged_by_what_it_had_before(lab: RunningLab) -> None:
     longer = lab.commit({"train.py": LONGER})
-    lab.setup("more", **CERTAIN, **{"budgets.base_s": 5, "budgets.extend_s": 30})
+    lab.setup("more", **CERTAIN, **{"budgets.base_s": 5, "budgets.extend_s": 30, "stopping.extend_at": 0.8})
     for value in (1.0, 1.1):
         lab.until_status(
             lab.submit("more", commit_sha=longer, config_delta={"VALUE": value}), "keep", "discard"

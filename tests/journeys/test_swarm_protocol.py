@@ -84,7 +84,12 @@ def set_policy(lab: RunningLab, policy: dict[str, Any]) -> None:
     lab.http.post("/api/search/set-policy", json={"tag": "swarm", "policy": policy}).raise_for_status()
 
 
-RANKED = {"stopping.rule": "median", "stopping.warmup_runs": 0, "stopping.min_peers": 1}
+RANKED = {
+    "stopping.rule": "median",
+    "stopping.warmup_runs": 0,
+    "stopping.min_peers": 1,
+    "stopping.extend_at": 0.8,
+}
 """A policy under which the second run is ranked already."""
 MORE = {"action": "extend", "budget": 420}
 

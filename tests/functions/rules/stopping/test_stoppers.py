@@ -14,6 +14,7 @@ from state.policy import BUCKETS, Stopping
 from state.records import Direction
 
 STOCHASTIC = Stopping(rule="stochastic")
+EXTENDING = Stopping(rule="stochastic", extend_at=0.8)
 
 
 def ranked(rank: float) -> Standing:
@@ -105,7 +106,13 @@ def test_the_strategies_whose_numbers_are_needed_whole_are_named() -> None:
 def test_the_best_eleven_percent_are_extended_once_at_their_bucket(
     rank: float, bucket: float, more: dict[str, object], told: str
 ) -> None:
-    assert judge(at(rank, bucket, **more), 0.0, STOCHASTIC).told == told
+    assert judge(at(rank, bucket, **more), 0.0, EXTENDING).told == told
+
+
+def test_no_run_is_extended_unless_a_place_for_it_is_set() -> None:
+    told = {judge(at(100.0, bucket), 0.0, STOCHASTIC).told for bucket in BUCKETS}
+
+    assert told == {"continue"}
 
 
 def test_the_published_place_of_an_extension_is_the_end() -> None:
