@@ -229,7 +229,6 @@ class Nightjar:
             experiment_id=str(run),
             status="running",
             config_delta=dict(config),
-            baseline_bpb=0.0,
             fingerprint=fingerprint(config, self.task.dimensions),
         )
         return config
@@ -247,7 +246,7 @@ class Nightjar:
             self.tag.end(run, value)
             self.has_new_best |= value < self.lowest
             self.lowest = min(value, self.lowest)
-        became = {"status": ended, "delta_bpb": None if stopped else value, "last_metric": value}
+        became = {"status": ended, "delta_bpb": None if stopped else value}
         self.seen[run] = self.seen[run].model_copy(update=became)
         self.results += 1
 

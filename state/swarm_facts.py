@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from state.policy import Policy, TickSource
+from state.policy import Policy
 from state.records import Best, Dimension, Experiment, Record, Status, SwarmWorker, Tag
 
 
@@ -55,9 +55,6 @@ class Observed(Record):
     status: Status
     config_delta: dict[str, Any] = {}
     delta_bpb: float | None = None
-    last_metric: float | None = None
-    tick_source: TickSource = "report"
-    baseline_bpb: float | None = None
     fingerprint: str | None = None
     population_id: str | None = None
 

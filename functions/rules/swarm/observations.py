@@ -25,9 +25,7 @@ class Observation:
 
     config: Mapping[str, Value]
     value: float | None
-    """The judged delta, lower is better, finite; None: it crashed, is pending, or was stopped without a report."""
-    censored: bool = False
-    """It was stopped early: the value is its last one, None where only its loss is known."""
+    """The judged delta, lower is better, finite; None: it crashed or is pending."""
     pending: bool = False
     """It has not ended."""
 
@@ -50,29 +48,22 @@ def value_in(config: Mapping[str, Value], dimension: Dimension) -> Value | None:
 def scored(observations: Sequence[Observation]) -> Scores:
     """The score of each observation, from -LIMIT to LIMIT.
 
-    A crash is as bad as a score can be. A run that was stopped counts as its last value, but never as better than the
-    mean of the finished runs; where that value is not known, as half way from this mean to a crash. A pending run
-    counts as the mean of those that ended (constant liar; Ginsbourger et al. 2010), so that the next proposals look
-    elsewhere.
+    A crash is as bad as a score can be. A pending run counts as the mean of those that ended (constant liar;
+    Ginsbourger et al. 2010), so that the next proposals look elsewhere.
     """
-    finished = [o.value for o in observations if is_finished(o) and o.value is not None]
-    stopped = [o.value for o in observations if o.censored and not o.pending and o.value is not None]
-    scale = Scale.of(finished or stopped)
-    usual = fmean(map(scale.score, finished)) if finished else 0.0
-
-    def score(seen: Observation) -> float:
-        if seen.value is None:
-            return (usual + LIMIT) / 2 if seen.censored else LIMIT
-        return max(usual, scale.score(seen.value)) if seen.censored else scale.score(seen.value)
-
-    ended = {n: score(seen) for n, seen in enumerate(observations) if not seen.pending}
+    scale = Scale.of([o.value for o in observations if is_finished(o) and o.value is not None])
+    ended = {
+        n: LIMIT if seen.value is None else scale.score(seen.value)
+        for n, seen in enumerate(observations)
+        if not seen.pending
+    }
     mean = fmean(ended.values()) if ended else 0.0
     return Scores([ended.get(n, mean) for n in range(len(observations))], mean)
 
 
 def is_finished(seen: Observation) -> bool:
     """Whether the run went on to its end and has a value."""
-    return seen.value is not None and not seen.censored and not seen.pending
+    return seen.value is not None and not seen.pending
 
 
 def shrunk(total: float, n: int, mean: float, weight: float) -> float:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from functions.rules.beliefs.protocols import CellRun, missing_cells
 from functions.rules.beliefs.testing import running_test
 from functions.rules.keeps.verdict import score
-from functions.rules.stopping.sources import last_value
 from functions.rules.swarm.duplicates import Tried
 from functions.rules.swarm.fingerprints import fingerprint
 from functions.rules.swarm.handing_out import Waiting, fits
@@ -38,7 +37,7 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
     already.
     """
     results, observed = facts.tag.results, observations_of(facts)[::-1]
-    around = taken_for_best(facts, observed) if population.strategy in NEAR else None
+    around = taken_for_best(facts, observed) if population.queued.strategy in NEAR else None
     waiting = {text: Waiting.read(text) for text in facts.waiting[population.population_id]}
     workers = population.target or facts.active_workers
     lasts = max(LEAST_TARGET, facts.active_workers)
@@ -90,7 +89,7 @@ def is_beside(
     """Whether a search near one config goes as far as the other: what was to be run near that may still be run."""
     if now is None:
         return False
-    strategy = population.strategy
+    strategy = population.queued.strategy
     return strategy in NEAR and all(
         near_by(d, before.get(d.name), now.get(d.name), strategy) for d in dimensions
     )
@@ -119,18 +118,18 @@ def _cell_run(run: Observed) -> CellRun:
 
 
 def observations_of(facts: RefillFacts) -> list[Observation]:
-    """The runs as the sampler sees them, with lower = better."""
-    return [observation_of(run, facts.tag.direction) for run in facts.observed]
+    """The runs as the sampler sees them, with lower = better, without those that were stopped.
+
+    A last report is of an earlier time than a result, and mostly worse than any: near the best config it would pass
+    for one of the worst results.
+    """
+    return [observation_of(run, facts.tag.direction) for run in facts.observed if run.status != "stopped"]
 
 
 def observation_of(run: Observed, direction: Direction) -> Observation:
-    """One that was stopped counts by its last report, if it has one."""
+    """A run that goes on, or has ended by itself."""
     if run.status in OPEN:
         return Observation(run.config_delta, None, pending=True)
-    if run.status == "stopped":
-        last, baseline = last_value(run.last_metric, run.tick_source), run.baseline_bpb
-        value = None if last is None or baseline is None else score(last - baseline, direction)
-        return Observation(run.config_delta, value, censored=True)
     return Observation(run.config_delta, None if run.delta_bpb is None else score(run.delta_bpb, direction))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,11 +53,10 @@ STEPPED = (0.5, 0.3, 0.2)
 class GaussianProcess:
     """Expected improvement under a Gaussian process (Jones et al. 1998).
 
-    A few results that are far off distort nothing; see `_evened`. A crash is as bad as the worst result. A run that
-    was stopped early is not better than the median and not worse than the worst: its last value is of an earlier
-    time, or is not known; then it lies half way between both. Runs without a result, and the configs that are
-    proposed together, count as runs that had what is expected of them: they make their surroundings certain (kriging
-    believer; Ginsbourger et al. 2010). Until there are more results than dimensions, configs are drawn at random.
+    A few results that are far off distort nothing; see `_evened`. A crash is as bad as the worst result. Runs without
+    a result, and the configs that are proposed together, count as runs that had what is expected of them: they make
+    their surroundings certain (kriging believer; Ginsbourger et al. 2010). Until there are more results than
+    dimensions, configs are drawn at random.
     """
 
     def propose(
@@ -185,15 +183,8 @@ def _fitted(points: bytes, results: bytes, is_nominal: bytes) -> Regression:
 
 def _comparable(ended: Sequence[Observation]) -> Floats:
     """What each run counts as, lower is better; at least one has finished."""
-    finished = [one.value for one in ended if is_finished(one) and one.value is not None]
-    usual, worst = median(finished), max(finished)
-
-    def counts(one: Observation) -> float:
-        if one.value is None:
-            return (usual + worst) / 2 if one.censored else worst
-        return min(max(usual, one.value), worst) if one.censored else one.value
-
-    return np.array([counts(one) for one in ended])
+    worst = max(one.value for one in ended if one.value is not None)
+    return np.array([worst if one.value is None else one.value for one in ended])
 
 
 def _evened(values: Floats) -> Floats:

@@ -7,7 +7,7 @@ from random import Random
 
 from functions.rules.swarm.handing_out import Waiting, lost
 from functions.rules.swarm.populations import Population, everyone
-from functions.rules.swarm.replenishing import replenished
+from functions.rules.swarm.replenishing import observations_of, replenished
 from functions.rules.swarm.shapes import Shape, drawn_config
 from state.policy import Policy
 from state.records import Best, Experiment, Tag, Value
@@ -58,6 +58,19 @@ def test_a_config_near_a_best_that_is_no_more_leaves_the_queue_as_the_next_best_
 
     assert change.dropped == [old]
     assert all(Waiting.read(text).around == CONFIG for text, _ in change.added)
+
+
+def test_a_run_that_was_stopped_tells_the_sampler_nothing_of_its_config() -> None:
+    whole = Observed(experiment_id="swarm-1", status="discard", config_delta=CONFIG, delta_bpb=-0.1)
+    stopped = Observed(experiment_id="swarm-2", status="stopped", config_delta={**CONFIG, "DROPOUT": 0.5})
+    going = Observed(experiment_id="swarm-3", status="running", config_delta=CONFIG)
+
+    seen = observations_of(replace(facts(), observed=[whole, stopped, going]))
+
+    assert [(o.config["DROPOUT"], o.value, o.pending) for o in seen] == [
+        (CONFIG["DROPOUT"], -0.1, False),
+        (CONFIG["DROPOUT"], None, True),
+    ]
 
 
 def test_a_lucky_run_is_the_best_of_a_tag_and_not_what_the_next_configs_are_near() -> None:

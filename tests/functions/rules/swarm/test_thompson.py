@@ -72,11 +72,11 @@ def by_optimizer(better: str, gain: float = 1.0, n: int = 60) -> list[Observatio
 def histories(draw: st.DrawFn) -> tuple[list[Dimension], list[Observation]]:
     """A tag's dimensions, and runs of their configs that ended in any way."""
     found = draw(swarms())
-    kinds = draw(st.lists(st.tuples(RESULTS, st.sampled_from(["", "censored", "pending"])), max_size=12))
+    kinds = draw(st.lists(st.tuples(RESULTS, st.booleans()), max_size=12))
     seen = runs([value for value, _ in kinds], found)
     return found, [
-        Observation(o.config, o.value, censored=kind == "censored", pending=kind == "pending")
-        for o, (_, kind) in zip(seen, kinds, strict=True)
+        Observation(o.config, o.value, pending=is_pending)
+        for o, (_, is_pending) in zip(seen, kinds, strict=True)
     ]
 
 
@@ -202,26 +202,6 @@ def test_crashes_are_evidence_against_what_crashed() -> None:
     assert share(proposed(seen), "OPTIMIZER", "sgd") < 0.05
 
 
-def test_a_run_that_was_stopped_counts_as_its_value_and_never_as_better_than_usual() -> None:
-    seen = runs([0.0, 1.0, 2.0])
-    stopped = [Observation(seen[0].config, value, censored=True) for value in (-50.0, 0.0, 1.8, 50.0)]
-
-    scores = scored([*seen, *stopped]).each
-
-    usual = fmean(scores[:3])
-    assert scores[3] == scores[4] == usual
-    assert usual < scores[5] < scores[6] == LIMIT
-
-
-def test_a_stopped_run_of_which_only_a_loss_is_known_is_worse_than_usual_and_no_crash() -> None:
-    seen = runs([0.0, 1.0, 2.0])
-    stopped = Observation(seen[0].config, None, censored=True)
-
-    scores = scored([*seen, stopped, Observation(seen[0].config, None)]).each
-
-    assert fmean(scores[:3]) < scores[3] < scores[4] == LIMIT
-
-
 def test_a_pending_run_counts_as_the_mean_of_those_that_ended() -> None:
     seen = runs([0.0, 1.0, 5.0, None])
 
@@ -344,11 +324,11 @@ def test_spellings_of_one_config_are_one_config() -> None:
     assert top_configs(seen, [DEPTH]) == [{"DEPTH": 8}]
 
 
-def test_what_only_crashed_was_stopped_or_is_pending_gets_no_neighbours() -> None:
+def test_what_only_crashed_or_is_pending_gets_no_neighbours() -> None:
     config: Mapping[str, Value] = {"DEPTH": 8}
-    seen = [Observation(config, None), Observation(config, -9.0, censored=True)]
+    seen = [Observation(config, None), Observation(config, None, pending=True)]
 
-    assert promoted([*seen, Observation(config, None, pending=True)], [DEPTH], Random(1)) == []
+    assert promoted(seen, [DEPTH], Random(1)) == []
     assert promoted([], [DEPTH], Random(1)) == []
 
 

@@ -114,15 +114,11 @@ BLIND = fmean(bowl(one.config, Random(0), noise=0.0) for one in learned(400))
 def histories(draw: st.DrawFn) -> tuple[list[Dimension], list[Observation]]:
     """A tag's dimensions, and more runs of their configs than it has dimensions, ended in any way."""
     found = draw(swarms())
-    kinds = draw(
-        st.lists(
-            st.tuples(RESULTS, st.sampled_from(["", "", "censored", "pending"])), min_size=4, max_size=20
-        )
-    )
+    kinds = draw(st.lists(st.tuples(RESULTS, st.booleans()), min_size=4, max_size=20))
     seen = runs([value for value, _ in kinds], found)
     return found, [
-        Observation(o.config, o.value, censored=kind == "censored", pending=kind == "pending")
-        for o, (_, kind) in zip(seen, kinds, strict=True)
+        Observation(o.config, o.value, pending=is_pending)
+        for o, (_, is_pending) in zip(seen, kinds, strict=True)
     ]
 
 
@@ -183,17 +179,6 @@ def test_crashes_are_evidence_against_what_crashed() -> None:
     assert not any(p.config["OPTIMIZER"] == "lion" for p in proposed(seen))
 
 
-def test_a_run_that_was_stopped_is_not_better_than_usual_whatever_it_had() -> None:
-    seen = [
-        Observation(
-            o.config, -9.0 if (is_lion := o.config["OPTIMIZER"] == "lion") else o.value, censored=is_lion
-        )
-        for o in learned()
-    ]
-
-    assert sum(p.config["OPTIMIZER"] == "lion" for p in proposed(seen)) <= 3
-
-
 def test_true_is_another_category_than_one() -> None:
     flag = dimension("FLAG", "categorical", categories=[1, True])
     seen = [Observation({"FLAG": value}, float(value is True)) for value in (1, True) * 20]
@@ -229,23 +214,6 @@ def test_of_thousands_of_runs_the_best_are_among_those_it_learns_from() -> None:
     seen = [*learned(1000), *learned(30, seed=8)]
 
     assert mean_of(proposed(seen)) < 0.3 * BLIND
-
-
-def test_how_far_a_stopped_run_had_come_does_not_pass_for_how_good_it_is() -> None:
-    def stopped(above: float) -> list[Observation]:
-        seen = sorted(learned(), key=lambda o: o.value or 0.0)
-        late = [Observation(o.config, (o.value or 0.0) + above, censored=True) for o in seen[25:]]
-        return [*seen[:25], *late]
-
-    assert proposed(stopped(50.0)) == proposed(stopped(5.0))
-    assert mean_of(proposed(stopped(50.0))) < 0.4 * BLIND
-
-
-def test_it_learns_of_stopped_runs_of_which_only_a_loss_is_known() -> None:
-    seen = sorted(learned(), key=lambda o: o.value or 0.0)
-    late = [Observation(o.config, None, censored=True) for o in seen[25:]]
-
-    assert mean_of(proposed([*seen[:25], *late])) < 0.4 * BLIND
 
 
 # -- what a config varies
