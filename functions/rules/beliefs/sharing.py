@@ -8,7 +8,7 @@ from functions.rules.beliefs.allocation import MOONSHOT, USUAL, Allotting, has_c
 from functions.rules.beliefs.evidence import ARCHIVED, about
 from functions.rules.beliefs.posterior import posterior
 from functions.rules.beliefs.rebalancing import steadied
-from functions.rules.beliefs.strategies import COMPARED, moonshot_shape, shape_of, strategy_of
+from functions.rules.beliefs.strategies import COMPARED, REFERENCED, moonshot_shape, shape_of, strategy_of
 from functions.rules.beliefs.testing import can_be_run, is_test, test_terms
 from functions.rules.swarm.populations import Population, population_id
 from functions.rules.swarm.shapes import Shape, contradictions, standing_config
@@ -118,4 +118,7 @@ def _population(
         tested=None
         if strategy in COMPARED or h.settled == "supported"
         else shape_of(h, "investigate", best_config),
+        searched=shape_of(h, "exploit", best_config)
+        if strategy in REFERENCED and facts.policy.belief.evidence == "matched"
+        else None,
     )

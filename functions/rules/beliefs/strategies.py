@@ -22,6 +22,9 @@ COMPARED: Final[frozenset[SwarmStrategy]] = frozenset(
 """Strategies whose runs are compared with others for a claim: with runs of its reference config, or the
 cells of a test with each other."""
 
+REFERENCED: Final = COMPARED - {"validate"}
+"""Those whose runs are compared with runs of the reference config."""
+
 
 def strategy_of(hypothesis: Hypothesis, *, converged: bool = False) -> SwarmStrategy:
     """The first that applies.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from functions.rules.beliefs.rebalancing import population_for
-from functions.rules.beliefs.strategies import COMPARED
+from functions.rules.beliefs.strategies import REFERENCED
 from functions.rules.beliefs.terms import EvidencePolicy
 from functions.rules.swarm.populations import Population, everyone
 from functions.rules.swarm.shapes import Shape, SwarmStrategy, standing_config
@@ -66,33 +66,55 @@ class Purpose:
 
         The cells of a test are compared with each other.
         """
-        may_have = self.evidence == "matched" and self.strategy in COMPARED and self.strategy != "validate"
+        may_have = self.evidence == "matched" and self.strategy in REFERENCED
         return may_have and bool(self.shape.center)
 
 
-def purpose_of(population: Population, policy: Policy, draw: float) -> Purpose:
-    """What a worker's next run is for: its population's strategy, or now and then a run for the claim.
+def purpose_of(
+    population: Population, populations: Sequence[Population], policy: Policy, draw: float
+) -> Purpose:
+    """Purpose of a worker's next run: to test its population's claim, or to look for the best config.
 
-    Workers that look for the best config tell little of what is claimed: they win once the search works. A share of
-    their runs, `belief.tested_share`, is compared with reference runs; `draw` is a number of [0, 1).
+    Runs that look for the best config say little of the claim: they win once the search works. `draw` is a number of
+    [0, 1) that decides between both.
     """
     evidence = policy.belief.evidence
-    if population.tested is not None and draw < policy.belief.tested_share:
+    is_test = draw < _tested_share(population, populations, policy)
+    if population.tested is not None and is_test:
         return Purpose("investigate", population.tested, evidence)
-    return Purpose(population.strategy, population.shape, evidence)
+    own = Purpose(population.strategy, population.shape, evidence)
+    if population.searched is not None and own.has_references and not is_test:
+        return Purpose(population.searched.strategy, population.searched, evidence)
+    return own
+
+
+def _tested_share(population: Population, populations: Sequence[Population], policy: Policy) -> float:
+    """Share of a population's runs that test its claim.
+
+    Half of these are reference runs. Where all populations together would run more of them than
+    `belief.reference_share` of the swarm's runs, each tests less, in proportion.
+    """
+    wishes = [(max(p.target, 1), _wished_share(p, policy)) for p in populations]
+    references = sum(workers * wish for workers, wish in wishes) / 2 / sum(workers for workers, _ in wishes)
+    return _wished_share(population, policy) * min(1.0, policy.belief.reference_share / (references or 1.0))
+
+
+def _wished_share(population: Population, policy: Policy) -> float:
+    if population.tested is not None:
+        return policy.belief.tested_share
+    return 1.0 if population.strategy in REFERENCED else 0.0
 
 
 def reference_config(
-    worker: SwarmWorker, purpose: Purpose, dimensions: Sequence[Dimension], policy: Policy
+    worker: SwarmWorker, purpose: Purpose, dimensions: Sequence[Dimension]
 ) -> dict[str, Value] | None:
     """The reference config where the worker's next run has to be one of it; else None.
 
-    So many of its compared runs are as `belief.reference_share` says, and so many workers begin with one: those that
-    run once are compared with each other. A frozen dimension stands where it is frozen.
+    Every second of its compared runs is one. So is the first one of half of the workers: those that run once are
+    compared with each other. A frozen dimension stands where it is frozen.
     """
-    share = policy.belief.reference_share
-    ahead = worker.number % round(1 / share) if worker.population_id is None else 0
-    if not purpose.has_references or (worker.compared + 1 + ahead) * share < 1:
+    ahead = worker.number % 2 if worker.population_id is None else 0
+    if not purpose.has_references or worker.compared + ahead < 1:
         return None
     # the claim's constraint is for the runs that are compared with it
     return standing_config(dimensions, replace(purpose.shape, constraint={}))

@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from functions.rules.swarm.belonging import Purpose, is_reference, purpose_of, reference_config
+from functions.rules.swarm.belonging import (
+    Purpose,
+    is_reference,
+    populations_of,
+    purpose_of,
+    reference_config,
+)
 from functions.rules.swarm.canaries.trying import drawn_trial, trial_config
 from functions.rules.swarm.dimensions import value_of
 from functions.rules.swarm.fingerprints import fingerprint
@@ -198,14 +204,16 @@ def handed_out(facts: NextFacts, population: Population, owner: str | None, nth:
         trying = replace(population, hypothesis_id=None, statement=f"{tried.name} is on trial")
         trial = trial_config(tried, facts.dimensions, facts.best_config, rng)
         return hand_out(facts, trying, owner, trial, purpose, priority=TRIAL_PRIORITY)
-    purpose = purpose_of(population, facts.policy, rng.random())
+    purpose = purpose_of(population, populations_of(facts), facts.policy, rng.random())
     if purpose.strategy == "validate" or purpose.shape.is_of_claim:
         limits = {}
-    reference = reference_config(facts.worker, purpose, facts.dimensions, facts.policy)
+    reference = reference_config(facts.worker, purpose, facts.dimensions)
     if reference is not None:
         return hand_out(facts, population, owner, reference, purpose, priority=REFERENCE_PRIORITY)
     # not queued: the workers were shared out anew since the queue was read, or this run is for the claim
-    is_queued = population.population_id == facts.waiting_for and purpose.strategy == population.strategy
+    is_queued = (
+        population.population_id == facts.waiting_for and purpose.strategy == population.queued.strategy
+    )
     text = rng.choice(facts.waiting) if facts.waiting and is_queued and nth < TRIES else None
     waiting = Waiting.read(text) if text is not None else None
     if waiting is not None and fits(waiting.config, facts.dimensions):

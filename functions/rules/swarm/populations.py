@@ -32,13 +32,21 @@ class Population:
     constraint: Mapping[str, Any] = field(default_factory=dict)
     """Of its claim, where it is tested so."""
     tested: Shape | None = None
-    """What the runs vary that test its claim; None: all of its runs do, or it has no claim."""
+    """Shape of the runs that test its claim, where its strategy looks for the best config; None: it has no claim, or
+    the claim is settled."""
+    searched: Shape | None = None
+    """Shape of the runs that look for the best config, where its strategy tests its claim."""
+
+    @property
+    def queued(self) -> Shape:
+        """Shape of the configs that wait for its workers."""
+        return self.searched or self.shape
 
     def shape_around(self, best_config: Mapping[str, Value]) -> Shape:
-        """What its configs vary, around the best known config unless they are compared with its own center."""
-        if self.strategy in COMPARED and self.shape.center:
-            return self.shape
-        return replace(self.shape, center=best_config or self.shape.center)
+        """Shape of the configs that wait: around the best known config, unless they are compared with its center."""
+        if self.queued.strategy in COMPARED and self.queued.center:
+            return self.queued
+        return replace(self.queued, center=best_config or self.queued.center)
 
     def text(self) -> str:
         """As it is kept."""
