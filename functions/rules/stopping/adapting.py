@@ -19,20 +19,21 @@ from state.policy import Stopping
 
 TOP = 0.05
 """Share of all runs, the best ones, that are to live."""
-RISK = 0.2
-"""Bound of the chance to end among them, below which a run is stopped. Cantelli's is for the worst distribution: for
-others the chance is a tenth of that, and less."""
+FEW = 10
+"""Most runs that are to live. A search improves: a share of all runs would spare nearly every late one."""
+RISK = 0.741
+"""Bound of the chance to end among them, below which a run is stopped, as a share of the bound where nothing is
+foretold. Cantelli's is for the worst distribution: for others the chance is a tenth of that, and less."""
 DOUBT = 1.5
 """Standard errors by which the correlation is taken to be lower than it was measured."""
 HOPE = 2.0
 """Standard errors above the measured one within which a correlation above 0 is possible."""
 SURE = 0.98
 """Probability with which a run is stopped that hardly ends among the best."""
-UNSURE = 0.75
+UNSURE = 0.8
 """Probability with which one of the worst runs is stopped where its place foretells little."""
 UNSURE_UNTIL = 0.4
 """The last bucket at which it is: later there is less to save."""
-_AIM = NormalDist().inv_cdf(1 - TOP)
 
 
 def adaptive(standing: Standing, bucket: float, settings: Stopping) -> float:
@@ -41,24 +42,29 @@ def adaptive(standing: Standing, bucket: float, settings: Stopping) -> float:
     A run that was spared goes on to its end: the trend needs ends of runs that stood low, too.
     """
     known = correlation(standing.trend, doubt=DOUBT, hope=HOPE)
-    if known is None or standing.was_spared or standing.place > most(bucket):
+    top = min(TOP, FEW / (standing.peers + standing.stopped + 1))
+    if known is None or standing.was_spared or standing.place > most(bucket, top):
         return 0.0
-    if hardly_ends_well(score_of(standing.place), known.low):
+    if hardly_ends_well(score_of(standing.place), known.low, top):
         return SURE
     is_worst = standing.place < 1 / settings.eta
     return UNSURE if is_worst and bucket <= UNSURE_UNTIL and known.high > 0 else 0.0
 
 
-def most(bucket: float) -> float:
-    """The place, 0 (worst) to 1, from which on no run is stopped: it rises, as few late bloomers are left."""
-    return min(0.525 + 0.75 * bucket, 0.85)
+def most(bucket: float, top: float = TOP) -> float:
+    """The place, 0 (worst) to 1, from which on no run is stopped: it rises, as few late bloomers are left.
+
+    `top` is the share of all runs that is to live.
+    """
+    return 1 - max(0.475 - 0.75 * bucket, 0.15) * top / TOP
 
 
-def hardly_ends_well(u: float, r: float) -> bool:
+def hardly_ends_well(u: float, r: float, top: float) -> bool:
     """Whether a run of the normal score `u` hardly ends among the best, where `r` is the correlation.
 
-    With the mean r * u and the variance 1 - r * r, the chance to reach `_AIM` is at most variance / (variance +
-    distance ** 2): Cantelli, Atti Congr. Int. Mat. 1928.
+    With the mean r * u and the variance 1 - r * r, the chance to reach the score `aim` is at most variance /
+    (variance + distance ** 2): Cantelli, Atti Congr. Int. Mat. 1928. Where r is 0 that is 1 / (1 + aim ** 2).
     """
-    spread, distance = 1 - r * r, _AIM - r * u
-    return r > 0 and distance > 0 and spread < RISK * (spread + distance * distance)
+    aim = NormalDist().inv_cdf(1 - top)
+    spread, distance, risk = 1 - r * r, aim - r * u, RISK / (1 + aim * aim)
+    return r > 0 and distance > 0 and spread < risk * (spread + distance * distance)

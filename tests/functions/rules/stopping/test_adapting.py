@@ -15,6 +15,8 @@ from state.policy import BUCKETS, EARLY, FIFTHS, Stopping
 from tests.functions.rules.sample import experiment
 
 ADAPTIVE = Stopping(rule="adaptive")
+RUNS = 190
+"""As many as early stopping was tried with on one kind of curves: 5 % of them are about ten."""
 
 
 def told(r: float, runs: int = 200) -> Trend:
@@ -23,8 +25,8 @@ def told(r: float, runs: int = 200) -> Trend:
 
 
 def at(place: float, trend: Trend, **more: object) -> Standing:
-    worse = round(1000 * place)
-    return Standing(1000 - worse, 0, worse, trend=trend, **more)  # type: ignore[arg-type]
+    worse = round(RUNS * place)
+    return Standing(RUNS - worse, 0, worse, trend=trend, **more)  # type: ignore[arg-type]
 
 
 def cut(r: float, bucket: float) -> float:
@@ -41,6 +43,21 @@ def test_the_higher_the_correlation_the_more_are_stopped() -> None:
     assert cuts[0] == 0
     assert 0.2 < cuts[3] < 0.7
     assert cuts[-1] == pytest.approx(most(0.4), abs=0.01)
+
+
+@pytest.mark.parametrize("bucket", [0.2, 0.4])
+def test_the_more_runs_there_are_the_fewer_of_their_best_are_spared(bucket: float) -> None:
+    def cut_among(runs: int) -> float:
+        chances = [
+            adaptive(Standing(runs - n, 0, n, trend=told(0.97)), bucket, ADAPTIVE) for n in range(runs)
+        ]
+        return chances.count(SURE) / runs
+
+    few, usual, many = cut_among(100), cut_among(199), cut_among(2000)
+
+    assert few == pytest.approx(usual, abs=0.02)
+    assert usual == pytest.approx(most(bucket), abs=0.02)
+    assert usual < many < 0.99
 
 
 @pytest.mark.parametrize("bucket", BUCKETS)
