@@ -17,6 +17,7 @@ from functions.rules.beliefs.sharing import reference_config
 from functions.rules.beliefs.specs import cells_of
 from functions.rules.keeps.retests import Effort
 from functions.rules.opening import swarm_policy, swarm_tag
+from functions.rules.stopping.judging import REASON
 from functions.rules.swarm.belonging import population_of, populations_of
 from functions.rules.swarm.dimensions import same
 from functions.rules.swarm.fingerprints import fingerprint
@@ -44,8 +45,6 @@ VARIES = 0.1
 """By which share a run lasts longer or shorter, at most."""
 BASELINES = 3
 """Runs of a worker's unchanged train.py whose mean is its baseline."""
-REFILLED_EVERY = 10
-"""Results after which the queues are filled; the server does it once half of a queue was handed out."""
 POLICY = swarm_policy(Policy()).changed({"stopping.rule": "none"})
 
 
@@ -96,6 +95,9 @@ class Change:
 class Night:
     """A swarm's tag with its workers, whose runs end one after the other; `believes`: with hypotheses."""
 
+    refilled_every = 10
+    """Results after which the queues are filled; the server does it once half of a queue was handed out."""
+
     def __init__(
         self,
         seed: int,
@@ -111,7 +113,7 @@ class Night:
         """The constants of the workers' own train.py: the middle of each range, and the first category."""
         self.beliefs = BeliefsInMemory(swarm_tag(TAG), policy, self.conditions.dimensions)
         self.policy = policy
-        self.results = 0
+        self.results = self.stopped = 0
         self.ran: list[Ran] = []
         self.said: list[Said] = []
         self.off_after_a_round: list[int] = []
@@ -232,7 +234,12 @@ class Night:
         is_asked = out.is_reference and out.priority == REFERENCE_PRIORITY
         around = None if out.proposal is None else Waiting.read(out.proposal).around
         self.ran.append(Ran(out.strategy, is_asked, self._varied(config, around)))
-        fields = {"hypothesis_id": out.idea.hypothesis_id, "population_id": out.population_id}
+        fields = {
+            "hypothesis_id": out.idea.hypothesis_id,
+            "population_id": out.population_id,
+            "is_compared": out.is_compared,
+            "is_reference": out.is_reference,
+        }
         self._start(self._experiment(config, out.strategy, **fields), worker)
 
     def _is_taken(self, out: HandOut) -> bool:
@@ -320,6 +327,10 @@ class Night:
             self._ended.append(Observed(**ended.model_dump(include=set(Observed.model_fields))))
         if e.experiment_id in self.cells:
             self.cells[e.experiment_id] = CellRun(config, delta)
+        self._learn(ended)
+
+    def _learn(self, ended: Experiment) -> None:
+        """What the event of a run's end begins."""
         before = self.beliefs.populations
         learning = self.beliefs.learn(ended, self._spread(), self.best_config, len(self._workers), self._now)
         for said, word in ((learning.believed, "status"), (learning.settled, "settled")):
@@ -327,8 +338,25 @@ class Night:
                 self.said.append(Said(name, f"{word} {news[word]}", self.results))
         if learning.populations is not None:
             self._shared_out(before)
-        if self.results % REFILLED_EVERY == 0:
+        if self.results % self.refilled_every == 0:
             self._refill()
+
+    def _stop(self, e: Experiment) -> None:
+        """Stop a run early, as run::tick does, and learn from its end."""
+        assert e.fingerprint is not None
+        name = e.experiment_id
+        del self._running[name]
+        self._ends = [(at, ending) for at, ending in self._ends if ending != name]
+        heapq.heapify(self._ends)
+        self.results += 1
+        self.stopped += 1
+        self._in_flight[e.fingerprint] -= 1
+        self._trials[e.fingerprint] += 1
+        ended = e.model_copy(update={"status": "stopped", "stop_reason": REASON})
+        self._ended.append(Observed(**ended.model_dump(include=set(Observed.model_fields))))
+        self._learn(ended)
+        assert e.worker_id is not None
+        self._ask(e.worker_id)
 
     def _spread(self) -> Spread:
         """The noise that repeats have shown."""

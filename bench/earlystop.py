@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from functions.rules.stopping.buckets import bucket_of
-from functions.rules.stopping.judging import Checkpoint, drawn, judge
+from functions.rules.stopping.judging import Answer, Checkpoint, drawn, judge
 from functions.rules.stopping.ranks import Standing, place_among
 from functions.rules.stopping.stoppers import STOPPERS, looks_at
 from functions.rules.stopping.trends import score_of, together, told_by
@@ -74,6 +74,14 @@ class Outcome:
     top: float
 
 
+@dataclass(frozen=True)
+class Ranked:
+    """A run at a bucket: its rank, 0 to 100, and what it is told."""
+
+    rank: float
+    answer: Answer
+
+
 @dataclass
 class SimulatedTag:
     """What the server keeps of a tag's runs on one class of GPU, in memory."""
@@ -85,14 +93,27 @@ class SimulatedTag:
     stopped: dict[float, int] = field(default_factory=lambda: dict.fromkeys(BUCKETS, 0))
     ends: list[float] = field(default_factory=list)
     trends: dict[str, Trend] = field(default_factory=lambda: defaultdict(lambda: NO_TREND))
-    places: dict[int, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
-    spared: set[int] = field(default_factory=set)
+    places: dict[int | str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    spared: set[int | str] = field(default_factory=set)
 
     def is_stopped(self, run: int, progress: float, value: float) -> bool:
         """Rank a run by its report, and say whether it is to stop."""
         bucket = bucket_of(progress)
-        if bucket is None or not looks_at(self.settings.rule, bucket):
-            return False
+        told = None if bucket is None else self.told(run, bucket, value)
+        return told is not None and told.answer.told == "stop"
+
+    def told(
+        self,
+        run: int | str,
+        bucket: float,
+        value: float,
+        *,
+        strategy: str | None = None,
+        may_stop: bool = True,
+    ) -> Ranked | None:
+        """Rank a run by its report at a bucket; None: the rule does not look at runs there."""
+        if not looks_at(self.settings.rule, bucket):
+            return None
         stands = Standing(
             *_beside(self.ranks[bucket], value),
             stopped=sum(n for at, n in self.stopped.items() if at < bucket),
@@ -103,15 +124,15 @@ class SimulatedTag:
         if stands.peers >= self.settings.min_peers:
             self.places[run][repr(bucket)] = score_of(stands.place)
         draw = drawn(f"{self.name}-{run}", bucket)
-        answer = judge(Checkpoint(bucket, stands, self.results), draw, self.settings)
+        answer = judge(Checkpoint(bucket, stands, self.results, strategy, may_stop), draw, self.settings)
         if answer.told == "stop":
             self.stopped[bucket] += 1
             self.results += 1
         elif answer.chance > 0:
             self.spared.add(run)
-        return answer.told == "stop"
+        return Ranked(stands.rank, answer)
 
-    def end(self, run: int, value: float) -> None:
+    def end(self, run: int | str, value: float) -> None:
         """A run has ended with this value."""
         end = score_of(place_among(*_beside(self.ends, value)))
         insort(self.ends, value)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bench import beliefs_swarm, canaries, earlystop, search, transitions
+from bench import beliefs_swarm, canaries, earlystop, earlystop_swarm, search, transitions
 from bench._peers import Crashes, Registered, registered
 from bench._planted import IRRELEVANT
 from bench._search import RUN_S, AtRandom, Nightjar, from_folder, planted, searched
@@ -158,6 +158,18 @@ def test_rules_that_do_not_adapt_end_many_of_the_best_of_nearly_equal_runs_or_sa
     assert none == earlystop.Outcome(1.0, 1.0, 1.0)
     assert 0.8 < stochastic.used < 0.9
     assert max(median.top, asha.top) < 0.7
+
+
+def test_early_stopping_saves_gpu_time_of_a_whole_swarm_whose_reference_runs_are_a_quarter_at_most() -> None:
+    whole, stopped = [
+        earlystop_swarm.lived(earlystop_swarm.Wanted(1, "lcbench", rule, results=250))
+        for rule in ("none", earlystop_swarm.DEFAULT)
+    ]
+
+    assert (whole.saved, whole.stopped) == (0.0, 0)
+    assert stopped.saved > 0.08
+    assert stopped.stopped > 30
+    assert max(whole.references, stopped.references) <= 0.28
 
 
 def test_a_replay_is_the_same_however_often_it_is_made() -> None:

@@ -1,0 +1,319 @@
+"""Measures what early stopping saves of the GPU time of whole swarms, and whether they find as good a config with it.
+
+    .venv/bin/python -P -m bench.earlystop_swarm
+
+A night is 1,000 runs of 50 simulated workers (`bench/_swarm_night.py`). It has hypotheses, reference runs, retests
+and a search that learns. Runs report at each bucket, and the rules of the server decide what they are told. The same
+night without early stopping has the same truth, workers and seed.
+
+Each run follows the curve of a real run (`bench/curves/`), one that ended at the same place among its pool. Runs of
+one config have curves of one shape. In one regime curves settle early (`lcbench`), in the other they cross until the
+end, as real GPT runs do (`gpt`).
+
+Saved: share of the GPU time that the same runs would have taken to their ends. Best: how much worse the tag's best
+config truly is than the best one there is, in standard deviations of a run. The difference is with early stopping
+less without, night by night. Brackets hold 95 % bootstrap intervals over nights.
+
+`--shares` shows instead what a swarm knows after a night with other shares of reference runs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from random import Random
+from statistics import fmean, median
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bench._planted import DIMENSIONS, IRRELEVANT, SIGMA, Truth
+from bench._swarm_night import POLICY, Night
+from bench.earlystop import POINTS, SimulatedTag, pool
+from functions.rules.opening import swarm_policy
+from functions.rules.swarm.shapes import Shape, drawn_config
+from state.policy import BUCKETS, Policy, StoppingRule
+from state.records import Experiment, SwarmWorker
+
+NIGHTS = 20
+RESULTS = 1000
+WORKERS = 50
+REGIMES = {"lcbench": 0.20, "gpt": 0.12}
+"""Pools of curves, with the least share of the GPU time that the default rule is to save."""
+WORSE = 0.5
+"""Most sigmas by which the best config may be worse than without early stopping, at the upper end of the interval."""
+DEFAULT: StoppingRule = swarm_policy(Policy()).stopping.rule
+SHARES = (0.1, 0.15, 0.2, 0.25, 0.3, 0.5)
+DRAWN = 500
+"""Configs at random by which the place of a run's end is known."""
+ALIKE = 0.03
+"""Share of a pool, on either side of this place, from which a config's curve is taken."""
+RESAMPLES = 10_000
+
+
+class Curves:
+    """Curves of a pool for the runs of one truth."""
+
+    def __init__(self, name: str, truth: Truth, seed: int) -> None:
+        curves, rng = pool(name), Random(f"configs {seed}")
+        self._curves = curves[np.argsort(curves[:, -1])]
+        drawn = (truth.value(drawn_config(DIMENSIONS, Shape("investigate"), rng)) for _ in range(DRAWN))
+        self._ends = np.sort([value + rng.gauss(0.0, SIGMA) for value in drawn])
+        self._scale = _spread(self._ends) / _spread(self._curves[:, -1])
+        self._seed = seed
+
+    def reports(self, fingerprint: str, end: float, rng: Random) -> dict[float, float]:
+        """Reports of a run at each bucket, by its config and the value that it ends with."""
+        place = float(np.searchsorted(self._ends, end)) / DRAWN
+        near = abs(place + Random(f"{self._seed} {fingerprint}").uniform(-ALIKE, ALIKE))
+        curve = self._curves[min(int(near * len(self._curves)), len(self._curves) - 1)]
+        above = {bucket: float(curve[round(bucket * POINTS) - 1] - curve[-1]) for bucket in BUCKETS}
+        return {b: end + self._scale * up + rng.gauss(0.0, SIGMA) * (1 - b) for b, up in above.items()}
+
+
+def _spread(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
+    """Distance of the quartiles."""
+    low, high = np.quantile(values, (0.25, 0.75))
+    return float(high - low)
+
+
+class StoppingNight(Night):
+    """A night whose runs report on their way, and are ranked by it."""
+
+    refilled_every = 40
+
+    def __init__(self, seed: int, curves: str, policy: Policy, workers: int = WORKERS) -> None:
+        self.used_s = self.whole_s = 0.0
+        self.references = 0
+        """Runs of reference configs that have begun."""
+        self._path = Random(f"reports {seed}")
+        self._curves = Curves(curves, Truth.drawn(Random(f"truth {seed}")), seed)
+        self._ranks = SimulatedTag(f"{seed}", policy.stopping)
+        self._values: dict[str, float] = {}
+        self._reports: dict[str, dict[float, float]] = {}
+        self._ticks: list[tuple[float, str, float]] = []
+        super().__init__(seed, believes=True, policy=policy, workers=workers)
+
+    def go_on(self, results: int) -> None:
+        """Until so many runs have ended in all, whichever way."""
+        while self.results < results:
+            if self._ticks and self._ticks[0][0] <= self._ends[0][0]:
+                self._now, name, bucket = heapq.heappop(self._ticks)
+                if name in self._running:
+                    self._tick(self._running[name], bucket)
+            else:
+                super().go_on(self.results + 1)
+
+    def _start(self, e: Experiment, worker: SwarmWorker) -> None:
+        super()._start(e, worker)
+        assert e.fingerprint is not None
+        name, value = e.experiment_id, self.measured(e.config_delta or {})
+        lasts_s = next(at for at, ending in self._ends if ending == name) - self._now
+        self._values[name] = value
+        self._reports[name] = self._curves.reports(e.fingerprint, value, self._path)
+        self.references += e.is_reference
+        self.used_s += lasts_s
+        self.whole_s += lasts_s
+        for bucket in BUCKETS if e.retest_of is None else ():
+            if bucket < 1:
+                heapq.heappush(self._ticks, (self._now + bucket * lasts_s, name, bucket))
+
+    def _ended_with(self, e: Experiment) -> float:
+        return self._values[e.experiment_id]
+
+    def _end(self, e: Experiment) -> None:
+        assert e.baseline_bpb is not None
+        if e.retest_of is None:
+            self._ranks.end(e.experiment_id, self._values[e.experiment_id] - e.baseline_bpb)
+        super()._end(e)
+
+    def _tick(self, e: Experiment, bucket: float) -> None:
+        """What run::tick does."""
+        assert e.baseline_bpb is not None
+        name, value = e.experiment_id, self._reports[e.experiment_id][bucket]
+        ranked = self._ranks.told(
+            name,
+            bucket,
+            value - e.baseline_bpb,
+            strategy=e.population_strategy,
+            may_stop=not e.is_compared,
+        )
+        if ranked is None:
+            return
+        ranks = {**(e.ranked or {}), repr(bucket): (ranked.rank, ranked.answer.chance)}
+        e = e.model_copy(update={"ranked": ranks, "last_metric": value, "last_progress": bucket})
+        self._running[name] = e
+        if ranked.answer.told == "stop":
+            ends_at = next(at for at, ending in self._ends if ending == name)
+            self.used_s -= ends_at - self._now
+            self._stop(e)
+
+
+# -- with and without early stopping
+
+
+@dataclass(frozen=True)
+class Found:
+    """What became of one night."""
+
+    saved: float
+    stopped: int
+    regret: float
+    """Of the tag's best, in sigmas."""
+    references: float
+    """Share of the runs."""
+    verdicts: dict[str, str]
+    """By dimension: its verdict, else its status."""
+    frozen: tuple[str, ...]
+    settled: dict[str, int]
+    """Results after which a verdict was said first, by dimension."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A night to be lived."""
+
+    seed: int
+    curves: str
+    rule: StoppingRule
+    results: int = RESULTS
+    share: float | None = None
+    """Of reference runs; None: the default."""
+
+
+def lived(wanted: Wanted) -> Found:
+    changes = {} if wanted.share is None else {"belief.reference_share": wanted.share}
+    policy = POLICY.changed({"stopping.rule": wanted.rule, **changes})
+    night = StoppingNight(wanted.seed, wanted.curves, policy)
+    night.go_on(wanted.results)
+    claims = {h.dimensions[0]: h for h in night.beliefs.all}
+    return Found(
+        saved=1 - night.used_s / night.whole_s,
+        stopped=night.stopped,
+        regret=night.regret(night.best_config),
+        references=night.references / len(night.ran),
+        verdicts={name: h.settled or h.status for name, h in claims.items()},
+        frozen=tuple(d.name for d in night.beliefs.dimensions if d.frozen),
+        settled={
+            name: said.results
+            for name, h in claims.items()
+            for said in reversed(night.said)
+            if said.hypothesis_id == h.hypothesis_id and "settled" in said.what
+        },
+    )
+
+
+def mean_of(values: Sequence[float]) -> tuple[float, float, float]:
+    """The mean with its interval."""
+    known, chance = np.array(values), np.random.default_rng(0)
+    means = known[chance.integers(0, len(known), (RESAMPLES, len(known)))].mean(axis=1)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return float(known.mean()), float(low), float(high)
+
+
+def told(mean: tuple[float, float, float], digits: int) -> str:
+    return "{:.{d}f} [{:.{d}f}, {:.{d}f}]".format(*mean, d=digits)
+
+
+def compare(
+    nights: int, results: int, rules: Sequence[StoppingRule], pool_of: ProcessPoolExecutor, console: Console
+) -> list[str]:
+    """Print what each rule saves and costs; returns the missed targets of the default one."""
+    seeds = range(1, nights + 1)
+    # nothing is told to these runs, so that their curves change nothing
+    whole = [Wanted(seed, next(iter(REGIMES)), "none", results) for seed in seeds]
+    cells = [(rule, curves) for rule in rules for curves in REGIMES]
+    wanted = [Wanted(seed, curves, rule, results) for rule, curves in cells for seed in seeds]
+    found = iter(list(pool_of.map(lived, [*whole, *wanted])))
+    without = [next(found) for _ in seeds]
+    table = Table("rule", "curves", "saved", "stopped", "best", "without", "difference", "reference runs")
+    missed: list[str] = []
+    for rule, curves in cells:
+        its = [next(found) for _ in seeds]
+        saved = mean_of([one.saved for one in its])
+        worse = mean_of([one.regret - other.regret for one, other in zip(its, without, strict=True)])
+        table.add_row(
+            rule,
+            curves,
+            told(saved, 3),
+            f"{fmean(one.stopped for one in its):.0f} of {results}",
+            f"{fmean(one.regret for one in its):.2f}",
+            f"{fmean(one.regret for one in without):.2f}",
+            told(worse, 2),
+            f"{100 * fmean(one.references for one in its):.1f} %",
+        )
+        if rule == DEFAULT and saved[1] < REGIMES[curves]:
+            missed.append(f"{curves}: saves {told(saved, 3)}, at least {REGIMES[curves]} at the lower end")
+        if rule == DEFAULT and worse[2] > WORSE:
+            missed.append(f"{curves}: the best is {told(worse, 2)} worse, at most {WORSE} at the upper end")
+    console.print(table)
+    return missed
+
+
+def compare_shares(
+    nights: int, results: int, curves: str, pool_of: ProcessPoolExecutor, console: Console
+) -> None:
+    """Print what swarms know, and what they save, with other shares of reference runs."""
+    wanted = [
+        Wanted(seed, curves, DEFAULT, results, share) for share in SHARES for seed in range(1, nights + 1)
+    ]
+    found = iter(list(pool_of.map(lived, wanted)))
+    true = [d.name for d in DIMENSIONS if d.name != IRRELEVANT]
+    table = Table(
+        "at most",
+        "reference runs",
+        "true claims supported",
+        "settled after, median",
+        "frozen that matter",
+        "the irrelevant one frozen",
+        "saved",
+        "best",
+    )
+    for share in SHARES:
+        its = [next(found) for _ in range(nights)]
+        supported = fmean(one.verdicts[name] == "supported" for one in its for name in true)
+        after = median(one.settled.get(name, math.inf) for one in its for name in true)
+        table.add_row(
+            f"{100 * share:.0f} %",
+            f"{100 * fmean(one.references for one in its):.1f} %",
+            f"{100 * supported:.0f} %",
+            f"{after:.0f}",
+            f"{sum(name in one.frozen for one in its for name in true)} of {nights * len(true)}",
+            f"{sum(IRRELEVANT in one.frozen for one in its)} of {nights} nights",
+            told(mean_of([one.saved for one in its]), 3),
+            told(mean_of([one.regret for one in its]), 2),
+        )
+    console.print(table)
+
+
+@click.command(help=__doc__)
+@click.option("--nights", default=NIGHTS, show_default=True, type=click.IntRange(1))
+@click.option("--results", default=RESULTS, show_default=True, type=click.IntRange(1))
+@click.option("--rule", "rules", multiple=True, default=[DEFAULT], show_default=True, help="May be repeated.")
+@click.option(
+    "--shares", type=click.Choice([*REGIMES]), help="Compare shares of reference runs on these curves."
+)
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Nights at once.")
+def main(nights: int, results: int, rules: Sequence[StoppingRule], shares: str | None, jobs: int) -> None:
+    """Live the nights; exits with 1 if the default rule misses a target."""
+    begun, console = time.monotonic(), Console(width=150)
+    with ProcessPoolExecutor(jobs) as executor:
+        if shares is None:
+            missed = compare(nights, results, rules, executor, console)
+        else:
+            compare_shares(nights, results, shares, executor, console)
+            missed = []
+    for each in missed:
+        console.print(f"! missed: {each}")
+    console.print(f"{nights} nights in {time.monotonic() - begun:.0f} s")
+    raise SystemExit(bool(missed))
+
+
+if __name__ == "__main__":
+    main()
