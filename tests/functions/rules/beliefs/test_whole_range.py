@@ -19,10 +19,12 @@ from functions.rules.swarm.dimensions import DeclaredDimension, checked
 from state.records import Dimension, Hypothesis, Value
 from tests.functions.rules.beliefs.sample import REFERENCE, influence, reference, run
 
-LR = checked(DeclaredDimension(name="LR", dtype="float_log", min=1e-5, max=1e-1))
-DEPTH = checked(DeclaredDimension(name="DEPTH", dtype="int", min=7, max=9))
+LR = checked(DeclaredDimension.model_validate({"name": "LR", "dtype": "float_log", "min": 1e-5, "max": 1e-1}))
+DEPTH = checked(DeclaredDimension.model_validate({"name": "DEPTH", "dtype": "int", "min": 7, "max": 9}))
 OPTIMIZER = checked(
-    DeclaredDimension(name="OPTIMIZER", dtype="categorical", categories=["adam", "sgd", "lion"])
+    DeclaredDimension.model_validate(
+        {"name": "OPTIMIZER", "dtype": "categorical", "categories": ["adam", "sgd", "lion"]}
+    )
 )
 SIGMA = 0.01
 TERMS = Terms(

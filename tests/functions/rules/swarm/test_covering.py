@@ -15,9 +15,11 @@ from functions.rules.swarm.sections import section_of, sections_of
 from functions.rules.swarm.shapes import Shape
 from state.records import Dimension, Value
 
-LR = checked(DeclaredDimension(name="LR", dtype="float_log", min=1e-4, max=1e-1))
+LR = checked(DeclaredDimension.model_validate({"name": "LR", "dtype": "float_log", "min": 1e-4, "max": 1e-1}))
 OPTIMIZER = checked(
-    DeclaredDimension(name="OPTIMIZER", dtype="categorical", categories=["adam", "sgd", "lion"])
+    DeclaredDimension.model_validate(
+        {"name": "OPTIMIZER", "dtype": "categorical", "categories": ["adam", "sgd", "lion"]}
+    )
 )
 CENTER: dict[str, Value] = {"LR": 0.003, "OPTIMIZER": "adam"}
 OF_LR = Shape("investigate", free=("LR",), center=CENTER)
