@@ -158,7 +158,7 @@ def check_role(declared: Function[Any, Any], caller: Caller) -> None:
     """
     if not declared.allows(caller.role):
         raise Forbidden(
-            f"{declared.name} needs the role {' or '.join(declared.roles)}, and {caller.described}",
+            f"{declared.name} needs the role {' or '.join(declared.roles)}, {caller.described}",
             hint=caller.remedy,
         )
 

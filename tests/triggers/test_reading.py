@@ -66,7 +66,7 @@ async def lab(process: Process) -> Past:
         queued = (await told(http, "/api/experiment/submit", **idea()))["experiment_id"]
     people: dict[str, dict[str, str]] = {"none": {}}
     for role in ROLES:
-        issued = await process.tokens.issue(name=role, role=role, issued_by="root")
+        issued = await process.tokens.issue(name=f"one-{role}", role=role, issued_by="root")
         people[role] = {"authorization": f"Bearer {issued.text}"}
     for key in await dump(process.lab):
         await process.lab.command("PERSIST", key)  # else a ticket would end while all is read

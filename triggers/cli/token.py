@@ -188,7 +188,7 @@ def revoke(
     if revoked["gpus"]:
         _say(f"no more in the pool: {', '.join(revoked['gpus'])}")
     if not any(_opens_all(row) for row in rows if row["id"] != revoked["id"]):
-        _say(f"no operator's token is left: the lab stays closed to callers without one{settings.options}")
+        _say("no operator's token is left; the commands of this data directory go on by the operator's key")
 
 
 @command.command()

@@ -110,7 +110,7 @@ async def admit(request: Request, *audience: Audience, ticket: bool = False) -> 
     visitor = await identify(request, ticket=ticket)
     if not allows(audience, visitor.caller.role):
         raise Forbidden(
-            f"{request.url.path} needs the role {' or '.join(audience)}, and {visitor.caller.described}",
+            f"{request.url.path} needs the role {' or '.join(audience)}, {visitor.caller.described}",
             hint=visitor.caller.remedy,
         )
     return visitor

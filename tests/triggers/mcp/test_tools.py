@@ -371,9 +371,9 @@ CALL = request("tools/call", {"name": "brief", "arguments": {"tag": "mar11"}})
     ],
 )
 async def test_what_http_refuses_mcp_refuses_with_a_message(
-    client: httpx.AsyncClient, status: int, body: bytes, headers: Mapping[str, str]
+    local: httpx.AsyncClient, status: int, body: bytes, headers: Mapping[str, str]
 ) -> None:
-    answer = await client.post(
+    answer = await local.post(
         "/mcp", content=body, headers={**ACCEPT, "content-type": "application/json", **headers}
     )
 

@@ -175,7 +175,7 @@ async def test_a_revoked_token_loses_the_logs_that_it_follows(process: Process) 
 @pytest.mark.parametrize(("role", "status"), [("viewer", 200), ("worker", 403), (None, 401)])
 async def test_a_log_is_followed_by_who_may_read_it(process: Process, role: Role | None, status: int) -> None:
     headers = await bearer(process, "ann", "agent")
-    async with served_client(process) as http:
+    async with served_client(process, by_key=False) as http:
         await open_tag_as(http, headers)
         await told_as(http, headers, "/api/experiment/complete", experiment_id="mar11-1", val_bpb=0.5)
         reader = {} if role is None else await bearer(process, "vera", role)
