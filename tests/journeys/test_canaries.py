@@ -24,6 +24,7 @@ from tests.journeys.running import TRAIN, RunningLab, running_lab
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
 OF_PASSWORDS = frozenset({"redis.json", "redis-worker.json"})
+KEY = "operator.key"
 """Files of mode 0600 that tell the lab's own processes how to reach Redis."""
 SHOW = """
 import os, sys
@@ -82,6 +83,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
         for file in OF_PASSWORDS:
             url = json.loads((lab.data / file).read_text())["url"]
             found.others |= {f"the password in {file}": urlsplit(url).password or ""}
+        own_key = (lab.data / KEY).read_text().strip()
+        found.others["the operator's key"] = own_key.rpartition("nj_labsownkey_")[2]
         live(found)
         yield found
 
@@ -128,14 +131,17 @@ def sign_in(told: Told) -> None:
     with httpx.Client(base_url=told.lab.http.base_url, event_hooks=seen) as browser:
         for text, status in ((f"nj_aaaaaaaaaa_{mistyped}", 401), (mistyped, 401), (mistyped * 9, 422)):
             assert browser.post("/api/session", json={"token": text}).status_code == status
-        assert browser.post("/api/session", json={"token": told.root}).status_code == 200
+        code = told.issued("sign-in code", told.lab.post("token/sign-in")["code"])
+        signed_in = browser.post("/api/session", json={"code": code})
+        assert signed_in.status_code == 200
         (cookie,) = browser.cookies.jar
         told.issued("session", str(cookie.value))
-        page = {"X-Nightjar-Page": "1"}
+        page = {"X-Nightjar-Page": told.issued("page", signed_in.json()["page"])}
         assert browser.get("/api/session").json()["signed_in"]
         assert browser.get("/api/lab/status").status_code == 200
-        assert browser.post("/api/token/list", json={}, headers=page).status_code == 200
-        assert browser.post("/api/token/list", json={}).status_code == 403
+        assert browser.post("/api/token/list", json={}).status_code == 200
+        assert browser.post("/api/cron/pause", json={"function": "pool::sweep"}).status_code == 403
+        assert browser.post("/api/token/sign-in", json={}, headers=page).status_code == 200
         browser.cookies.clear()
         browser.cookies.set(cookie.name, wrong)
         assert browser.get("/api/lab/status").status_code == 401
@@ -261,7 +267,7 @@ def test_no_file_of_the_lab_but_the_aof_and_the_password_files_has_a_secret(told
         allowed = of_file(told, file)
         assert found_in(file.read_bytes(), told.secrets) <= allowed, file
     assert found_in(told.lab.output() + told.said, told.secrets) == set()
-    for secretive in OF_PASSWORDS:
+    for secretive in (*OF_PASSWORDS, KEY):
         assert (told.lab.data / secretive).stat().st_mode & 0o777 == 0o600
 
 
@@ -269,6 +275,8 @@ def of_file(told: Told, file: Path) -> set[str]:
     """What may stand in it: Redis' own files hold a webhook, whose secret signs what it is sent."""
     if file.name in OF_PASSWORDS:
         return {f"the password in {name}" for name in OF_PASSWORDS}
+    if file.name == KEY:
+        return {"the operator's key"}
     return {"a webhook's secret", "a webhook's path"} if "appendonly" in str(file) else set()
 
 
@@ -307,6 +315,7 @@ def test_no_answer_but_the_one_that_issued_it_has_a_secret(told: Told) -> None:
         "/api/token/enroll",
         "/api/token/rotate",
         "/api/event/ticket",
+        "/api/token/sign-in",
         "/api/session",
         "/api/webhook/add",
     }
