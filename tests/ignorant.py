@@ -58,7 +58,7 @@ CALLS: tuple[tuple[str, str, dict[str, Any] | None], ...] = (
     ("POST", "/api/experiment/register", {**IDEA, "commit_sha": "c6", "parent_id": "mar11-9"}),
     ("POST", "/api/experiment/complete", {"experiment_id": "mar11-3", "val_bpb": 0.98}),
     ("POST", "/api/experiment/complete", {"experiment_id": "mar11-3", "val_bpb": 0.99}),
-    ("POST", "/api/experiment/submit", {**IDEA, "commit_sha": "c7", "agent": "ann"}),
+    ("POST", "/api/experiment/submit", {**IDEA, "commit_sha": "c700000", "agent": "ann"}),
     ("GET", "/api/experiment/mar11-7/wait?timeout=0.01", None),
     ("GET", "/api/experiment/mar11-2", None),
     ("GET", "/api/experiment/mar11-4", None),

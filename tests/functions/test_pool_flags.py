@@ -54,7 +54,7 @@ class Bench:
         body: dict[str, Any] = {
             "hypothesis": "h",
             "category": "other",
-            "commit_sha": f"c{self.count}",
+            "commit_sha": f"{self.count:07x}",
             "diff_summary": "d",
         }
         return str((await self.post("experiment/submit", tag="t", **body))["experiment_id"])

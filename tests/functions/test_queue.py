@@ -20,9 +20,9 @@ from tests.labs import add_gpu, asked, begun, dump, idea, registered, silence, t
 async def submit(client: httpx.AsyncClient, agent: str, nth: int, **more: Any) -> str:
     body = {
         "tag": "mar11",
-        "hypothesis": "h",
+        "hypothesis": f"{agent}{nth}",
         "category": "other",
-        "commit_sha": f"{agent}{nth}",
+        "commit_sha": f"{agent}{nth}".encode().hex(),
         "diff_summary": "d",
         "agent": agent,
     }
@@ -37,7 +37,7 @@ async def tag(client: httpx.AsyncClient) -> None:
 
 
 async def order(process: Process) -> list[str]:
-    return [str(e.commit_sha) for e in await waiting(process.lab)]
+    return [e.hypothesis for e in await waiting(process.lab)]
 
 
 async def test_agents_take_turns_and_each_one_s_own_stay_in_order(
