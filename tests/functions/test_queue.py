@@ -22,7 +22,7 @@ async def submit(client: httpx.AsyncClient, agent: str, nth: int, **more: Any) -
         "tag": "mar11",
         "hypothesis": f"{agent}{nth}",
         "category": "other",
-        "commit_sha": f"{agent}{nth}".encode().hex(),
+        "commit_sha": f"{agent}{nth}".encode().hex().zfill(8),
         "diff_summary": "d",
         "agent": agent,
     }
