@@ -161,9 +161,9 @@ def test_rules_that_do_not_adapt_end_many_of_the_best_of_nearly_equal_runs_or_sa
 
 
 def test_early_stopping_saves_gpu_time_of_a_whole_swarm_whose_reference_runs_are_a_quarter_at_most() -> None:
+    rules: list[StoppingRule] = ["none", earlystop_swarm.DEFAULT]
     whole, stopped = [
-        earlystop_swarm.lived(earlystop_swarm.Wanted(1, "lcbench", rule, results=250))
-        for rule in ("none", earlystop_swarm.DEFAULT)
+        earlystop_swarm.lived(earlystop_swarm.Wanted(1, "lcbench", rule, results=250)) for rule in rules
     ]
 
     assert (whole.saved, whole.stopped) == (0.0, 0)
