@@ -228,7 +228,7 @@ def compare(
     seeds = range(1, nights + 1)
     # nothing is told to these runs, so that their curves change nothing
     whole = [Wanted(seed, next(iter(REGIMES)), "none", results) for seed in seeds]
-    cells = [(rule, curves) for rule in rules for curves in REGIMES]
+    cells: list[tuple[StoppingRule, str]] = [(rule, curves) for rule in rules for curves in REGIMES]
     wanted = [Wanted(seed, curves, rule, results) for rule, curves in cells for seed in seeds]
     found = iter(list(pool_of.map(lived, [*whole, *wanted])))
     without = [next(found) for _ in seeds]
