@@ -13,7 +13,6 @@ import shlex
 import stat
 from pathlib import Path
 
-from state.embedded import make_data_dir
 from state.errors import Unauthenticated
 from state.ids import token_id_in
 from state.private import write_once
@@ -37,6 +36,8 @@ def made_key(settings: Settings) -> str:
     """
     found = read_key(settings)
     if found is None:
+        from state.embedded import make_data_dir  # imports redis, which commands do without
+
         make_data_dir(settings.data_dir)
         write_once(key_file(settings), f"nj_{KEY_ID}_{new_secret()}")
         found = read_key(settings)

@@ -336,7 +336,7 @@ def test_transitions_are_compared_on_every_log_of_a_folder(tmp_path: Path) -> No
     for name in ("one", "two", "three"):
         (tmp_path / f"{name}.tsv").write_text(header + "\n".join(rows))
     (tmp_path / "none.tsv").write_text("nothing\n")
-    (tmp_path / "accuracies.tsv").write_text("commit\taccuracy\tstatus\n1a2b3c4\t0.5\tkeep\n")
+    (tmp_path / "signals.tsv").write_text("commit\tpsnr\tstatus\n1a2b3c4\t0.5\tkeep\n")
 
     done = CliRunner().invoke(transitions.main, [str(tmp_path), "--nights", "2"])
     empty = CliRunner().invoke(transitions.main, [str(tmp_path / "nothing")])
@@ -344,5 +344,5 @@ def test_transitions_are_compared_on_every_log_of_a_folder(tmp_path: Path) -> No
     assert done.exit_code == 0, done.output
     assert "3 logs, 75 tries after the first five of each" in done.output
     assert "left out: none.tsv: " in done.output
-    assert "left out: accuracies.tsv: nothing says whether a higher accuracy is better" in done.output
+    assert "left out: signals.tsv: nothing says whether a higher psnr is better" in done.output
     assert empty.exit_code == 2

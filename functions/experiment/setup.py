@@ -45,6 +45,7 @@ class Metric(Request):
         default=None,
         description="whether a lower or a higher value is better; may be left out where a word of the name tells:"
         f" {', '.join(sorted(KNOWN['minimize']))}: minimize; {', '.join(sorted(KNOWN['maximize']))}: maximize",
+        examples=["minimize"],
     )
     target: float | None = Field(default=None, description="the value to reach", examples=[0.95])
 

@@ -167,7 +167,7 @@ def test_waiting_ends_with_the_exit_code_of_the_outcome(lab: RunningLab) -> None
     lab.setup("codes")
     keep = wait(lab, lab.submit("codes", config_delta={"VALUE": 1.0}))
     discard = wait(lab, lab.submit("codes", config_delta={"VALUE": 2.0}), "--json")
-    crash = wait(lab, lab.submit("codes", config_delta={"MISSING": 2.0}))
+    crash = wait(lab, lab.submit("codes", config_delta={"VALUE": "none"}))
     again = wait(lab, lab.post("experiment/retest", experiment_id="codes-1")["retest_id"])
     endless = lab.submit("codes", config_delta={"SECONDS": 600.0})
     running = wait(lab, endless, "--timeout", "0.2")

@@ -54,7 +54,7 @@ def test_up_prints_a_line_for_each_run_that_ended(lab: RunningLab) -> None:
     lab.until(lambda: len(told()) >= 4, "a line for each")
 
     assert [words[:2] for words in told()[:4]] == [
-        ["t-1", "keep"],
+        ["t-1", "keep,"],
         ["t-2", "keep"],
         ["t-3", "discard"],
         ["t-4", "crash"],

@@ -210,7 +210,7 @@ async def test_a_full_quota_refuses_no_report_and_no_first_answer(
 
 
 async def test_callers_without_a_token_share_one_quota_in_an_open_lab(process: Process) -> None:
-    async with http_client(process) as http:
+    async with http_client(process, by_key=False) as http:
         await open_tag(http)
         for _ in range(3):
             await told(http, "/api/experiment/register", **wordy())
