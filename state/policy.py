@@ -248,7 +248,7 @@ class BeliefPolicy(Part):
         description="what a test needs for a win: an effect of its threshold; or one that is significant, too",
     )
     reference_share: float = Field(
-        default=0.2,
+        default=0.5,
         gt=0,
         le=0.5,
         description="most runs of the reference config, as a share of a swarm's runs",

@@ -137,7 +137,6 @@ DEEP: dict[str, Any] = {
 
 async def test_a_claim_that_its_reference_config_does_not_honour_is_tested_against_it(swarm: Swarm) -> None:
     claim = await only(swarm, **DEEP)
-    await swarm.policy(**{"belief.reference_share": 0.5})
     await swarm.join("w1")
     depths: list[Any] = []
     for nth in range(20):
@@ -173,7 +172,6 @@ async def test_a_claim_that_pins_the_value_of_the_reference_config_is_tested(swa
 
 async def test_nothing_is_compared_with_a_reference_run_that_was_stopped(swarm: Swarm) -> None:
     claim = await only(swarm, **{**DEEP, "config_constraint": {"DEPTH": {"min": 3}}})
-    await swarm.policy(**{"belief.reference_share": 0.5})
     await swarm.join("w1")
     stopped = 0
     for _ in range(12):
@@ -369,7 +367,6 @@ async def test_a_run_of_the_workers_own_choice_is_no_evidence(swarm: Swarm) -> N
 
 
 async def test_reference_runs_are_not_stopped(swarm: Swarm) -> None:
-    await swarm.policy(**{"belief.reference_share": 0.5})
     await swarm.join("w1")
     runs = [await swarm.run("w1", 1.0) for _ in range(4)]
 
@@ -379,14 +376,7 @@ async def test_reference_runs_are_not_stopped(swarm: Swarm) -> None:
 
 
 async def test_runs_that_are_compared_are_not_stopped_and_a_worker_s_own_choice_is(swarm: Swarm) -> None:
-    await swarm.policy(
-        **{
-            "stopping.rule": "median",
-            "stopping.warmup_runs": 0,
-            "stopping.min_peers": 1,
-            "belief.reference_share": 0.5,
-        }
-    )
+    await swarm.policy(**{"stopping.rule": "median", "stopping.warmup_runs": 0, "stopping.min_peers": 1})
     for worker in ("w1", "w2"):
         await swarm.join(worker)
     good = (await swarm.next("w1"))["run_id"]

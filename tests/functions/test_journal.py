@@ -50,7 +50,6 @@ async def journal(http: httpx.AsyncClient) -> str:
 async def test_the_hundredth_result_makes_a_checkpoint_due(swarm: Swarm) -> None:
     lab = swarm.process.lab
     await lab.command("HSET", lab.keys("beliefs", "swarm"), "results", 98, "references", 20)
-    await swarm.policy(**{"belief.reference_share": 0.5})
     await swarm.join("w1")
 
     await learned(swarm, 1)

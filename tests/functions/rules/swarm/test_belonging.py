@@ -104,7 +104,7 @@ def test_populations_that_look_for_the_best_config_test_less_where_others_need_t
 def test_runs_that_test_no_claim_look_for_the_best_config() -> None:
     tests = claiming("a", 30)
 
-    last = purpose_of(tests, [tests], USUAL, 0.999)
+    last = purpose_of(tests, [tests], USUAL.changed({"belief.reference_share": 0.25}), 0.999)
 
     assert (last.strategy, last.shape) == ("exploit", SEARCHES)
     assert not last.is_compared
