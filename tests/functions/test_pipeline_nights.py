@@ -26,7 +26,7 @@ def test_a_swarm_whose_truth_stays_has_most_drafts_confirmed() -> None:
 
 
 def test_a_truth_that_flips_flushes_drafts_stops_deployment_and_lets_trust_come_back() -> None:
-    night = Batches(1, workers=30, terms=TERMS, has_rivals=True, resamples=FEW)
+    night = Batches(6, workers=30, terms=TERMS, has_rivals=True, resamples=FEW)
     night.go_on(120)
     before = night.pipe.pipeline
     night.flip()
