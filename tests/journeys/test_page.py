@@ -256,7 +256,7 @@ def test_the_table_shows_the_status_of_a_near_miss_and_the_longest_category_whol
     browser: Browser, lab: RunningLab, tag: str
 ) -> None:
     for value in (3.0, 3.0005):
-        name = lab.submit(tag, config_delta={"VALUE": value}, category="regularization", agent="agent-12")
+        name = lab.submit(tag, config_delta={"VALUE": value}, category="regularization", agent="ann")
         lab.until_status(name, "keep", "discard")
 
     show(browser, lab, tag)
