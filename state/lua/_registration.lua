@@ -34,8 +34,8 @@ local function first_with_code(id)
   return first
 end
 
--- Store it as registered or queued. With `follows_tip` its parent is what finished last. Returns its id, its number, the key
--- of its record, the first with its code or empty, and its parents as JSON.
+-- Store it as registered or queued. With `follows_tip` its parent is what finished last, or else the baseline, which may run
+-- still. Returns its id, its number, the key of its record, the first with its code or empty, and its parents as JSON.
 local function register(status, attempt, at)
   local number = redis.call('HINCRBY', K.tag, 'last_number', 1)
   local id, experiment = A.tag .. '-' .. number, K.experiments .. number
@@ -43,7 +43,7 @@ local function register(status, attempt, at)
   redis.call('HSET', experiment, 'experiment_id', id, 'number', number, 'status', status, 'attempt', attempt, 'fence', 0,
     'registered_at', at, unpack(A.fields))
   if first then redis.call('HSET', experiment, 'duplicate_of', first) end
-  local tip = A.follows_tip and newest_node()
+  local tip = A.follows_tip and (newest_node() or redis.call('HGET', K.tag, 'baseline_id'))
   if tip then redis.call('HSET', experiment, 'parent_ids', cjson.encode({tip})) end
   keep(id, A.code, A.constants, A.limits)
   for _, index in ipairs({K.lineage, K.of_category, K.of_status, K.of_status_and_category}) do

@@ -59,6 +59,17 @@ async def test_the_loop_of_the_readme_draws_one_line(client: httpx.AsyncClient) 
     assert "[" not in drawing
 
 
+async def test_what_is_submitted_before_the_baseline_has_ended_is_built_on_it(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client, base_commit="abc1234")
+
+    for n in range(2):
+        await told(client, "/api/experiment/submit", **idea(commit_sha=f"4c1a9f{n}"))
+
+    assert await parents(client) == {"mar11-1": [], "mar11-2": ["mar11-1"], "mar11-3": ["mar11-1"]}
+
+
 async def test_the_answer_says_which_parent_it_has(client: httpx.AsyncClient) -> None:
     await open_tag(client, policy={"baseline_first": False})
     first = await told(client, "/api/experiment/register", **idea())
