@@ -8,7 +8,8 @@
 local e = redis.call('HMGET', K.experiment, 'status', 'attempt', 'fence', 'diff_id', 'duplicate_of', 'started_at')
 if e[1] ~= 'running' or e[2] ~= A.attempt or e[3] ~= A.fence then return 'stale' end
 local t = now()
-if redis.call('HSETNX', K.attempts, A.attempt .. ':built_at', clock(t)) == 1 then
+local is_new = redis.call('HSETNX', K.attempts, A.attempt .. ':built_at', clock(t)) == 1
+if is_new and redis.call('HEXISTS', K.gpu, 'deadline') == 1 then
   redis.call('HINCRBYFLOAT', K.gpu, 'deadline', clock(t - tonumber(e[6])))
 end
 if K.first then
