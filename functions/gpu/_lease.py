@@ -92,7 +92,7 @@ class AttemptLease:
 
     async def tail(self, text: str) -> None:
         """See functions.lanes.Watcher."""
-        await self.stores.experiments.keep_log(self.experiment.experiment_id, text)
+        await self.stores.experiments.keep_log(self.experiment, text)
 
     async def _renew(self, tick: tuple[float, float] | None = None) -> Order:
         return await self.stores.experiments.renew(

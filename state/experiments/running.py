@@ -161,10 +161,17 @@ class Running(Reading):
         )
         return answer
 
-    async def keep_log(self, experiment_id: str, text: str) -> None:
+    async def keep_log(self, e: Experiment, text: str) -> None:
         """Keep the newest lines of a run's log (text, at most 16 KiB of it)."""
         tail = text.encode("utf-8", "replace")[-LOG_BYTES:].decode("utf-8", "ignore")
-        await self._lab.command("SET", self._keys("log", experiment_id), tail)
+        await self._lab.move(
+            "keep_log",
+            keys={
+                "log": self._keys("log", e.experiment_id),
+                "stored": self._keys("stored", e.owner) if e.owner else None,
+            },
+            args={"text": tail, "most": LOG_BYTES},
+        )
 
     async def ask_to_stop(self, e: Experiment, reason: str) -> bool:
         """Tell the worker of a leased or running attempt to stop; False where the status moved on."""

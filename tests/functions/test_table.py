@@ -310,7 +310,7 @@ async def a_long_story(client: httpx.AsyncClient, process: Process) -> None:
     await add_gpu(client, "g0")
     e = await running(client, process)
     await experiments.renew(e.experiment_id, "g0", e.fence, 60, (1.0, 0.5))
-    await experiments.keep_log(e.experiment_id, "log")
+    await experiments.keep_log(e, "log")
     await experiments.keep_evidence(e.experiment_id, "digest", {"op": "crash"})
     await told(client, "/api/pool/heartbeat", gpu_id="g0", fence=e.fence, health={"temperature_c": 50})
     await told(client, "/api/experiment/stop", experiment_id=e.experiment_id)

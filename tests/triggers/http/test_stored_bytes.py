@@ -112,6 +112,19 @@ async def test_what_a_worker_stores_of_a_run_counts_for_the_token_that_submitted
     await refused(ann, 429, "/api/experiment/register", **idea(diff=patch(2)))
 
 
+async def test_the_log_of_a_run_counts_once_for_the_token_that_submitted_it(
+    process: Process, ann: httpx.AsyncClient
+) -> None:
+    name = (await told(ann, "/api/experiment/submit", **idea()))["experiment_id"]
+    experiments = Experiments(process.lab)
+    e, before = await experiments.get(name), await stored(process)
+
+    for lines in (1000, 1500, 1200):
+        await experiments.keep_log(e, "x" * lines)
+
+    assert await stored(process) - before == 16 * 1024
+
+
 async def test_a_tag_whose_patches_fill_its_budget_takes_no_new_one(process: Process) -> None:
     async with http_client(process) as http:
         http.headers.update(await bearer(process, "olga", "operator"))

@@ -62,7 +62,8 @@ async def follows(
 
 async def say(process: Process, text: str) -> None:
     """The run's worker brings what the run has printed so far."""
-    await Experiments(process.lab).keep_log("mar11-1", text)
+    experiments = Experiments(process.lab)
+    await experiments.keep_log(await experiments.get("mar11-1"), text)
 
 
 async def end(http: httpx.AsyncClient) -> None:
