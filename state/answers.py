@@ -6,12 +6,12 @@ import asyncio
 import hashlib
 import json
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from state.client import Lab
 from state.errors import Unavailable
-from state.quota import counting, current
+from state.quota import counting, enforced
 
 ANSWER_TTL_S = 24 * 3600
 IN_FLIGHT_TTL_S = 10
@@ -66,8 +66,7 @@ class Answers:
             TooManyRequests: the quota of the call's owner has no room for it.
         """
         answer = json.dumps({"digest": body_digest, "body": body})
-        quota = current.get()
-        with counting(replace(quota, refuses=True) if quota else None):
+        with counting(enforced()):
             await self._lab.move(
                 "store_answer",
                 keys={"answer": self._key(function, given)},

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from state.errors import TooManyRequests
@@ -36,6 +36,12 @@ def counting(quota: Quota | None) -> Iterator[None]:
         yield
     finally:
         current.reset(token)
+
+
+def enforced() -> Quota | None:
+    """The quota of the present call, which refuses now whatever the call is."""
+    quota = current.get()
+    return replace(quota, refuses=True) if quota else None
 
 
 def check_stored(quota: Quota, answer: Any) -> None:

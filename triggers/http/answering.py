@@ -27,19 +27,14 @@ log = logging.getLogger(__name__)
 JSON = "application/json"
 NEVER_FULL = frozenset(
     {
+        *("agent::announce", "event::ticket", "swarm::register", "token::rotate", "token::sign_in"),
         *("experiment::complete", "experiment::crash", "experiment::stop", "experiment::retract"),
         *("gpu::begin", "gpu::built", "gpu::renew", "gpu::stopped", "run::tick", "swarm::result"),
-        *(
-            "pool::give_back",
-            "pool::heartbeat",
-            "pool::leave",
-            "pool::next",
-            "pool::release",
-            "trace::release",
-        ),
+        *("pool::deregister", "pool::give_back", "pool::heartbeat", "pool::leave", "pool::next"),
+        *("pool::register_gpu", "pool::release", "trace::close", "trace::release", "trace::renew"),
     }
 )
-"""Functions that end or go on with what was begun: a full quota refuses none of them."""
+"""Writes that a full quota does not refuse: they end or go on with what was begun, or have a limit of their own."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +62,16 @@ async def answered(
         return await _answered(process, declared, asked, call, turns)
 
 
+def can_be_refused(declared: Function[Any, Any]) -> bool:
+    """Whether a full quota refuses this function."""
+    return declared.writes and declared.name not in NEVER_FULL
+
+
 def _quota(process: Process, declared: Function[Any, Any], call: Call) -> Quota | None:
     """The quota of the caller; None for an operator. Callers without a token share one in an open lab."""
     if call.caller.may_do_all and call.caller != LOCAL:
         return None
-    refuses = declared.name not in NEVER_FULL
-    return Quota(call.caller.name, process.settings.stored_bytes_a_day, refuses)
+    return Quota(call.caller.name, process.settings.stored_bytes_a_day, can_be_refused(declared))
 
 
 async def _answered(

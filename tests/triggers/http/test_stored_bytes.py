@@ -18,8 +18,8 @@ from state.experiments import Experiments
 from state.ids import RESERVED
 from state.settings import Settings
 from tests.conftest import http_client
-from tests.labs import asked, bearer, begun, curl, events_of, idea, open_tag, problem, refused, told
-from triggers.http.answering import NEVER_FULL
+from tests.labs import add_gpu, asked, bearer, begun, curl, events_of, idea, open_tag, problem, refused, told
+from triggers.http.answering import NEVER_FULL, can_be_refused
 
 LONG = 40_000
 """Bytes of a patch that hardly gets shorter by compression: two of them fit into a day."""
@@ -162,6 +162,17 @@ async def stored(process: Process, owner: str = "ann") -> int:
     return int(await process.lab.command("HGET", process.lab.keys("stored", owner), "bytes") or 0)
 
 
+async def fill(process: Process, owner: str) -> None:
+    """Leave an owner no room for a day."""
+    key = process.lab.keys("stored", owner)
+    await process.lab.command("HINCRBY", key, "bytes", 100_000)
+    await process.lab.command("EXPIRE", key, 86_400)
+
+
+def joining(worker_id: str) -> dict[str, Any]:
+    return {"worker_id": worker_id, "gpu_type": "H100", "baseline_bpb": 1.0, "tag": "swarm"}
+
+
 def wordy(**more: Any) -> dict[str, Any]:
     """An idea with texts as long as they may be."""
     text = "x" * LINE
@@ -203,7 +214,7 @@ async def test_a_full_quota_refuses_no_report_and_no_first_answer(
     name = (await told(ann, "/api/experiment/register", **idea()))["experiment_id"]
     kept = idea()
     first = await curl(ann, "/api/experiment/register", kept, idempotency_key="kept")
-    await process.lab.command("HINCRBY", process.lab.keys("stored", "ann"), "bytes", 100_000)
+    await fill(process, "ann")
 
     again = await curl(ann, "/api/experiment/register", kept, idempotency_key="kept")
     await refused(ann, 429, "/api/experiment/register", **idea())
@@ -222,15 +233,61 @@ async def test_a_full_quota_refuses_no_report_and_no_first_answer(
     assert (await told(ann, "/api/experiment/best", tag="mar11"))["best"]["experiment_id"] == name
 
 
+async def test_a_full_quota_refuses_nobody_to_read_or_to_keep_what_it_has(
+    process: Process, ann: httpx.AsyncClient
+) -> None:
+    name = (await told(ann, "/api/experiment/register", **idea()))["experiment_id"]
+    await add_gpu(ann, "ann:0")
+    await fill(process, "ann")
+
+    waited = await ann.get(f"/api/experiment/{name}/wait?timeout=0")
+    await told(ann, "/api/agent/announce", tag="mar11", agent="ann", state="working")
+    await add_gpu(ann, "ann:0")
+    await told(ann, "/api/pool/deregister", gpu_id="ann:0")
+    await told(ann, "/api/event/ticket")
+    await told(ann, "/api/token/sign-in")
+    rotated = await told(ann, "/api/token/rotate", overlap_s=0)
+
+    assert waited.status_code == 200
+    ann.headers["authorization"] = f"Bearer {rotated['token']}"
+    await refused(ann, 429, "/api/experiment/register", **idea())
+
+
+async def test_a_full_quota_ends_no_selection(process: Process) -> None:
+    async with http_client(process) as http:
+        http.headers.update(await bearer(process, "olga", "operator"))
+        await open_tag(http, policy={"baseline_first": False, "traces": {"mode": "multi"}})
+        http.headers.update(await bearer(process, "ann", "agent"))
+        chosen = await told(http, "/api/trace/select", tag="mar11")
+        await fill(process, "ann")
+
+        await told(http, "/api/trace/renew", selection_id=chosen["selection_id"])
+        await refused(http, 429, "/api/trace/select", tag="mar11")
+
+
+async def test_a_swarm_s_worker_with_a_full_quota_comes_back(process: Process) -> None:
+    async with http_client(process) as operator:
+        welcome = await told(operator, "/register", **joining("w1"))
+    await fill(process, "w1")
+    async with http_client(process, by_key=False) as http:
+        http.headers["x-worker-token"] = welcome["worker_token"]
+
+        again = await told(http, "/register", **joining("w1"))
+
+    assert again["worker_token"] != welcome["worker_token"]
+
+
 async def test_callers_without_a_token_share_one_quota_in_an_open_lab(process: Process) -> None:
     async with http_client(process, by_key=False) as http:
         await open_tag(http)
         for _ in range(3):
             await told(http, "/api/experiment/register", **wordy())
         over = await refused(http, 429, "/api/experiment/register", **wordy())
+        assert await stored(process, "local") <= 80_000
+        await fill(process, "local")
+        over_too = await refused(http, 429, "/register", **joining("w1"))
 
-    assert over["code"] == "stored_limit"
-    assert await stored(process, "local") <= 80_000
+    assert over["code"] == over_too["code"] == "stored_limit"
 
 
 async def test_an_operator_has_no_quota(process: Process) -> None:
@@ -287,13 +344,21 @@ async def rewritten(process: Process, experiment_id: str, content: bytes) -> Non
     await process.lab.command("SET", process.lab.keys("diffs", e.diff_id or ""), content)
 
 
-def test_what_a_full_quota_never_refuses_are_functions() -> None:
+PAGE = (Path(__file__).parents[3] / "docs" / "tokens.md").read_text()
+
+
+def test_the_tokens_page_lists_the_functions_that_a_full_quota_refuses() -> None:
+    refused = {
+        name for name, f in table().items() if can_be_refused(f) and set(f.roles) - {"operator", "anyone"}
+    }
+
+    [sentence] = re.findall(r"A full quota refuses ([^.]*)\.", PAGE)
+
     assert set(table()) >= NEVER_FULL
+    assert set(re.findall(r"`(\w+::\w+)`", sentence)) == refused
 
 
 def test_the_names_of_the_lab_itself_stand_in_the_tokens_page() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "tokens.md").read_text()
-
-    [sentence] = re.findall(r"The names ([^:]*) are the lab's own", page)
+    [sentence] = re.findall(r"The names ([^:]*) are the lab's own", PAGE)
 
     assert set(re.findall(r"`(\w+)`", sentence)) == RESERVED
