@@ -20,7 +20,7 @@ from state.errors import Conflict, Forbidden, Invalid, Unauthenticated
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.program_facts import Served
-from state.quota import counting, enforced
+from state.quota import Quota, counting, enforced
 from state.records import SwarmWorker
 from state.settings import Settings
 from state.swarm_facts import SwarmFacts
@@ -88,7 +88,7 @@ async def register(request: RegisterWorker, call: Call, joining: Joining, settin
     enrolling = await _admitted(request, call, joining, settings)
     await open_swarm(tag, joining.dimensions, settings)
     is_invited = enrolling is not None or None not in (settings.swarm_secret, request.enroll_token)
-    with counting(enforced()):
+    with counting(Quota(enrolling.name, settings.stored_bytes_a_day) if enrolling else enforced()):
         issued = await joining.swarms.join(
             _asked(request, tag), call.caller.name, enrolling, is_limited=is_invited
         )

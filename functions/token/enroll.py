@@ -8,6 +8,7 @@ from functions.contract import Command, function
 from functions.token.issue import Shown, shown
 from state.errors import Forbidden
 from state.ids import Id
+from state.quota import Quota, counting
 from state.settings import Settings
 from state.tokens import Tokens
 
@@ -36,4 +37,5 @@ async def enroll(request: Enroll, tokens: Tokens, settings: Settings) -> Shown:
             "this is an access token: it opens the lab by itself", hint="send it as Authorization: Bearer"
         )
     await tokens.take(proof, settings.rate_per_s, settings.rate_burst)
-    return shown(await tokens.enroll(enrolling, request.name))
+    with counting(Quota(enrolling.name, settings.stored_bytes_a_day)):
+        return shown(await tokens.enroll(enrolling, request.name))

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from functions.contract import Call, Command, Function, Nothing, Picture, Sparse, Text
 from functions.process.lifecycle import Process
 from functions.process.running import ended
-from functions.rules.access import LOCAL
+from functions.rules.access import STRANGER
 from state.answers import Stored
 from state.errors import Conflict, Invalid, TooManyRequests, Unauthenticated, Unavailable
 from state.quota import Quota, counting
@@ -68,8 +68,11 @@ def can_be_refused(declared: Function[Any, Any]) -> bool:
 
 
 def _quota(process: Process, declared: Function[Any, Any], call: Call) -> Quota | None:
-    """The quota of the caller; None for an operator. Callers without a token share one in an open lab."""
-    if call.caller.may_do_all and call.caller != LOCAL:
+    """The quota of the caller; None for operators and strangers. Callers without a token share one in an open lab.
+
+    A function that lets strangers in counts what they store by what they show.
+    """
+    if call.caller.may_do_all or call.caller == STRANGER:
         return None
     return Quota(call.caller.name, process.settings.stored_bytes_a_day, can_be_refused(declared))
 

@@ -265,6 +265,35 @@ async def test_a_full_quota_ends_no_selection(process: Process) -> None:
         await refused(http, 429, "/api/trace/select", tag="mar11")
 
 
+async def test_who_fills_the_quota_of_one_enroll_token_keeps_nobody_out_with_another(
+    process: Process,
+) -> None:
+    await bearer(process, "olga", "operator")
+    async with http_client(process, by_key=False) as http:
+        one, other = [
+            (
+                await process.tokens.issue(
+                    name=name, role="worker", kind="enroll", lasts_s=60, issued_by="olga"
+                )
+            ).text
+            for name in ("one", "other")
+        ]
+        await told(http, "/api/token/enroll", enroll_token=one, name="w1")
+        counted = await stored(process, "one")
+        await fill(process, "one")
+
+        over = await refused(http, 429, "/api/token/enroll", enroll_token=one, name="w2")
+        over_too = await refused(http, 429, "/register", enroll_token=one, **joining("w3"))
+        await told(http, "/api/token/enroll", enroll_token=other, name="w4")
+        welcome = await told(http, "/register", enroll_token=other, **joining("w5"))
+
+    assert counted > 200
+    assert over["code"] == over_too["code"] == "stored_limit"
+    assert "'one' has stored" in over["detail"]
+    assert welcome["ok"]
+    assert await stored(process, "anyone") == 0
+
+
 async def test_a_swarm_s_worker_with_a_full_quota_comes_back(process: Process) -> None:
     async with http_client(process) as operator:
         welcome = await told(operator, "/register", **joining("w1"))
