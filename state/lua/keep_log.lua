@@ -1,5 +1,5 @@
--- Keep the newest lines of a run's log. The first of them count for all that a log may hold, against its owner's quota:
--- no worker fills that by writing another's log again and again.
+-- Keep the newest lines of a run's log. A run's first log counts for its upper limit, on the owner's quota. Later ones are
+-- free, so that no worker fills the quota of another.
 -- keys: log
 -- args: text most
 -- returns: ok
