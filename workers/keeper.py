@@ -19,6 +19,7 @@ from typing import Any
 
 import psutil
 
+from functions.process.birth import birth_name, boot_id, is_alive
 from functions.process.forking import Threads
 from functions.process.logs import start_logging
 from functions.process.own_modules import started
@@ -32,14 +33,12 @@ from state.settings import Settings, host_name
 from workers import gpu as redis_runs
 from workers.attempt.disk import free_mb
 from workers.attempt.emptiness import memory_came_back
-from workers.attempt.running import is_alive, runner_name
 from workers.attempt.stamps import kill_all
 from workers.attempt.stopped import Standstills
 from workers.attempt.strangers import Strangers
 from workers.attempt.worktree import checkouts_in, remove_tree
 from workers.desk import Desk, reached
 from workers.device import Device, Sampler
-from workers.options import boot_id
 from workers.remote import asker
 from workers.slot import Slot
 
@@ -59,7 +58,7 @@ class Keeper:
     sampler: Sampler
     end_strangers: Callable[[], bool]
     """See Strangers.end."""
-    name: str = field(default_factory=lambda: runner_name(host_name(), os.getpid()))
+    name: str = field(default_factory=lambda: birth_name(host_name(), os.getpid()))
 
     def __post_init__(self) -> None:
         self._standstills = Standstills(self.settings.silent_s)

@@ -26,11 +26,3 @@ class WorkerOptions(BaseModel):
     pass_env: tuple[str, ...] = ()
     remote: bool = False
     """Whether it reaches its lab by HTTP alone; functions.process.remote says which."""
-
-
-def boot_id() -> str | None:
-    """Linux's id of this boot; None on other systems."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return None

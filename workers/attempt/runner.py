@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from functions.lanes import Failed, Halted, Trained, TrainingJob, TrainingResult, Unfit, Watcher
+from functions.process.birth import birth_name
 from functions.process.interpreter import find_interpreter
 from state.errors import Invalid, NightjarError
 from state.records import Footprint
@@ -25,7 +26,6 @@ from workers.attempt.interpreter import can_start, command_line
 from workers.attempt.isolation import hint_for
 from workers.attempt.outcome import not_started, outcome
 from workers.attempt.reach import Reach
-from workers.attempt.running import runner_name
 from workers.attempt.scoring import ScoringWatcher, is_changed, scored, set_stage
 from workers.attempt.source import Refused
 from workers.attempt.usage import Ceilings, threads_here
@@ -110,7 +110,7 @@ class TrainingRunner:
     @property
     def name(self) -> str:
         """See functions.lanes.Runner."""
-        return runner_name(host_name(), os.getpid())
+        return birth_name(host_name(), os.getpid())
 
     async def survey(self) -> Footprint | Unfit | None:
         """See functions.lanes.Runner."""

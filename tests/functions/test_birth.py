@@ -1,4 +1,4 @@
-"""Whether a process is still the one that a run was started in."""
+"""Whether a process is still the one that was named."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-import workers.attempt.running
-from workers.attempt.running import is_alive, runner_name
+import functions.process.birth
+from functions.process.birth import birth_name, is_alive
 
 pytestmark = pytest.mark.process
 
@@ -32,26 +32,26 @@ def sleeping(program: str) -> Iterator[int]:
 
 def test_a_living_process_is_alive_and_a_dead_one_is_not() -> None:
     with sleeping("sleep") as pid:
-        runner = runner_name("h", pid)
-        assert is_alive(runner, "h")
+        name = birth_name("h", pid)
+        assert is_alive(name, "h")
 
-    assert not is_alive(runner, "h")
+    assert not is_alive(name, "h")
 
 
 def test_a_process_that_has_ended_and_waits_for_its_parent_is_not_alive() -> None:
     with sleeping("sleep") as pid:
-        runner = runner_name("h", pid)
+        name = birth_name("h", pid)
         zombie = psutil.Process(pid)
 
         zombie.kill()
         while zombie.status() != psutil.STATUS_ZOMBIE:
             time.sleep(0.01)
 
-        assert not is_alive(runner, "h")
+        assert not is_alive(name, "h")
 
 
 def test_another_process_with_the_same_pid_is_not_it() -> None:
-    host, pid, born = runner_name("h", os.getpid()).split(":")
+    host, pid, born = birth_name("h", os.getpid()).split(":")
 
     assert is_alive(f"{host}:{pid}:{born}", "h")
     assert not is_alive(f"{host}:{pid}:{born}0", "h")
@@ -64,12 +64,12 @@ def test_one_of_another_host_is_believed_to_live() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the time of day is all there is")
 def test_setting_the_clock_does_not_kill_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = runner_name("h", os.getpid())
+    name = birth_name("h", os.getpid())
     created = psutil.Process.create_time
 
     monkeypatch.setattr(psutil.Process, "create_time", lambda process: created(process) + 3600)
 
-    assert is_alive(runner, "h")
+    assert is_alive(name, "h")
 
 
 def test_a_program_named_with_spaces_and_parentheses_is_read_right(tmp_path: Path) -> None:
@@ -77,19 +77,19 @@ def test_a_program_named_with_spaces_and_parentheses_is_read_right(tmp_path: Pat
     shutil.copy(shutil.which("sleep") or "sleep", program)
 
     with sleeping(str(program)) as pid:
-        born = runner_name("h", pid).split(":")[2]
+        born = birth_name("h", pid).split(":")[2]
         with sleeping("sleep") as other:
-            later = runner_name("h", other).split(":")[2]
+            later = birth_name("h", other).split(":")[2]
 
         assert born.split("/")[0] == later.split("/")[0]
         assert 0 <= int(later.split("/")[1]) - int(born.split("/")[1]) < 6000
 
 
 def test_without_proc_the_time_of_its_birth_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers.attempt.running, "boot_id", lambda: None)
+    monkeypatch.setattr(functions.process.birth, "boot_id", lambda: None)
 
     with sleeping("sleep") as pid:
-        runner = runner_name("h", pid)
-        assert is_alive(runner, "h")
+        name = birth_name("h", pid)
+        assert is_alive(name, "h")
 
-    assert not is_alive(runner, "h")
+    assert not is_alive(name, "h")

@@ -1,26 +1,30 @@
-"""Names the process that runs an attempt, and tells whether it still lives."""
+"""Names a process by its host, pid and start, and tells whether it still lives."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import psutil
 
-from workers.options import boot_id
-
-
-def runner_name(host: str, pid: int) -> str:
+def birth_name(host: str, pid: int) -> str:
     """`<host>:<pid>:<start>`; the start time tells a recycled pid apart."""
     return f"{host}:{pid}:{_born(pid)}"
 
 
-def is_alive(runner: str, host: str) -> bool:
+def is_alive(name: str, host: str) -> bool:
     """Whether that process lives; True for another host, which cannot be asked."""
-    where, _, rest = runner.partition(":")
+    where, _, rest = name.partition(":")
     pid, _, born = rest.partition(":")
     if where != host:
         return True
     return born != "" and _born(int(pid)) == born
+
+
+def boot_id() -> str | None:
+    """Linux's id of this boot; None on other systems."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
 
 
 def _born(pid: int) -> str:
@@ -40,6 +44,8 @@ def _born(pid: int) -> str:
 
 
 def _born_by_the_clock(pid: int) -> str:
+    import psutil  # the commands do without it on Linux
+
     try:
         process = psutil.Process(pid)
         return "" if process.status() == psutil.STATUS_ZOMBIE else str(round(process.create_time() * 100))
