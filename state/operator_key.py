@@ -19,13 +19,10 @@ from state.private import write_once
 from state.settings import Settings
 from state.token_values import KEY_ID, new_secret
 
-DEFAULT_LAB: str = Settings.model_fields["lab"].default
-
 
 def key_file(settings: Settings) -> Path:
     """The file of this lab's key."""
-    of_lab = "" if settings.lab == DEFAULT_LAB else f"-{settings.lab}"
-    return settings.data_dir / f"operator{of_lab}.key"
+    return settings.own_file("operator.key")
 
 
 def made_key(settings: Settings) -> str:

@@ -411,6 +411,11 @@ class Settings(BaseSettings):
         given = {name: url.get_secret_value() for name, url in own.items() if url is not None}
         return {**dict.fromkeys(OF_AUTHORS, ""), **given}
 
+    def own_file(self, name: str) -> Path:
+        """The file of the data directory; labs that share one add their name: `web.json`, `web-<lab>.json`."""
+        path = self.data_dir / name
+        return path if self.lab == "lab" else path.with_stem(f"{path.stem}-{self.lab}")
+
     @property
     def options(self) -> str:
         """The command line options that name this lab; empty for the default lab."""

@@ -15,12 +15,13 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 from starlette.applications import Starlette
 
+from functions.process.birth import birth_name
 from functions.process.holding import import_late, watch
 from functions.process.lifecycle import opened
 from functions.process.running import ended, run, stop_signals
 from functions.profiles import swarm_dimensions
 from functions.table import table
-from state.settings import Settings, set_in_vain
+from state.settings import Settings, host_name, set_in_vain
 from triggers.http.binding import check_bind
 from triggers.http.connection import Connection
 from triggers.http.routes import make_app
@@ -99,9 +100,9 @@ async def serve(settings: Settings) -> None:
 
 
 def write_down(settings: Settings) -> None:
-    """Leave the URL and our pid where the commands of this data directory look for them."""
-    told = {"url": local_url(settings), "lab": settings.lab, "pid": os.getpid()}
-    (settings.data_dir / "web.json").write_text(json.dumps(told))
+    """Leave the URL and the name of this process where the lab's commands look for them."""
+    told = {"url": local_url(settings), "process": birth_name(host_name(), os.getpid())}
+    settings.own_file("web.json").write_text(json.dumps(told))
 
 
 def collect_rarely() -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import httpx
 import psutil
 
-from state.operator_key import DEFAULT_LAB
 from state.settings import Settings
 from tests.conftest import ByKey
 from tests.warm import Started, start
@@ -86,7 +85,7 @@ class RunningLab:
         """Start `up` and wait until it says ready."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")}
         with self._log.open("w") as log:
-            name = arguments[arguments.index("--lab") + 1] if "--lab" in arguments else DEFAULT_LAB
+            name = arguments[arguments.index("--lab") + 1] if "--lab" in arguments else "lab"
             self.http.auth = ByKey(settings_of(self.data).model_copy(update={"lab": name}))
             words = ("--data", str(self.data), "--repo", str(self.repo), "--port", str(self.port), *arguments)
             self.up = start(

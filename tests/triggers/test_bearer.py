@@ -13,24 +13,28 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 import pytest
 
+from functions.process.birth import birth_name
 from functions.process.redaction import presentable, scrubbed
 from state.errors import NightjarError, Unauthenticated
 from state.operator_key import key_file, made_key, read_key
 from state.private import write_private
-from state.settings import Settings
+from state.settings import Settings, host_name
 from state.token_values import new_id, new_secret
 from tests.conftest import ROOT
 from triggers.cli import lab_http
+from triggers.cli.address import own_url
 from triggers.cli.bearer import bearer_of
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Duration, Number
 from triggers.cli.output import AUTH, exit_code
 from triggers.http.status import STATUS
 from triggers.lab_parts import LabParts
+from triggers.web import write_down
 
 HERE = "http://127.0.0.1:3999"
 
@@ -43,17 +47,26 @@ def settings_in(data: Path, **more: Any) -> Settings:
     return Settings.model_validate({"data": data, **more})
 
 
-def up(data: Path, url: str = HERE, pid: int | None = None, lab: str = "lab") -> None:
-    """As if a web process had written down that it runs."""
-    told = {"url": url, "lab": lab, "pid": os.getpid() if pid is None else pid}
-    (data / "web.json").write_text(json.dumps(told))
+def up(data: Path, url: str = HERE, lab: str = "lab") -> None:
+    """Write down that this process is the web process."""
+    where = urlsplit(url)
+    write_down(settings_in(data, lab=lab, host=where.hostname, port=where.port))
 
 
-def ended() -> int:
-    """The pid of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", "pass"])
-    process.wait()
-    return process.pid
+def taken_over(data: Path, process: str) -> None:
+    """Replace the name of the web process that is written down."""
+    written = json.loads((data / "web.json").read_text())
+    (data / "web.json").write_text(json.dumps(written | {"process": process}))
+
+
+@contextmanager
+def sleeping() -> Iterator[int]:
+    """The pid of a process that is not Nightjar's."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
 
 
 def sent(settings: Settings) -> str | None:
@@ -89,12 +102,36 @@ def test_the_key_is_not_sent_to_an_address_that_is_no_loopback_one(tmp_path: Pat
 
 
 def test_the_key_is_not_sent_to_whoever_has_the_port_of_a_lab_that_ended(tmp_path: Path) -> None:
+    key = made_key(settings_in(tmp_path))
+    assert sent(settings_in(tmp_path)) is None
+    with sleeping() as pid:
+        name = birth_name(host_name(), pid)
+        up(tmp_path)
+        taken_over(tmp_path, name)
+        assert sent(settings_in(tmp_path)) == key
+
+    assert sent(settings_in(tmp_path)) is None
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("other", ["host", "boot", "start"])
+def test_no_key_is_sent_where_another_process_has_the_pid_and_a_foreign_server_the_port(
+    tmp_path: Path, other: str
+) -> None:
     made_key(settings_in(tmp_path))
-    assert sent(settings_in(tmp_path)) is None
+    with sleeping() as pid, listening(200) as (url, heard):
+        host, _, born = birth_name(host_name(), pid).split(":")
+        before = {
+            "host": f"elsewhere-{host}:{pid}:{born}",
+            "boot": f"{host}:{pid}:another-boot/{born.rpartition('/')[2]}",
+            "start": f"{host}:{pid}:{born}0",
+        }
+        up(tmp_path, url=url)
+        taken_over(tmp_path, before[other])
 
-    up(tmp_path, pid=ended())
+        LabHttp(settings_in(tmp_path)).ask("GET", "/api/lab/status")
 
-    assert sent(settings_in(tmp_path)) is None
+    assert heard == [None]
 
 
 def test_each_lab_of_a_data_directory_has_a_key_of_its_own(tmp_path: Path) -> None:
@@ -105,6 +142,15 @@ def test_each_lab_of_a_data_directory_has_a_key_of_its_own(tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.glob("*.key")) == ["operator-other.key", "operator.key"]
     assert sent(settings_in(tmp_path)) is None
     assert sent(settings_in(tmp_path, lab="other")) == keys[1]
+
+    up(tmp_path, url="http://127.0.0.1:3998")
+
+    assert sent(settings_in(tmp_path)) == keys[0]
+    assert sent(settings_in(tmp_path, lab="other")) == keys[1]
+    assert [own_url(settings_in(tmp_path, lab=name)) for name in ("lab", "other")] == [
+        "http://127.0.0.1:3998",
+        HERE,
+    ]
 
 
 def test_processes_that_start_at_once_share_one_key_for_its_owner_s_eyes(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
+from functions.process.birth import is_alive
 from state.errors import Unavailable
-from state.settings import Settings
+from state.settings import Settings, host_name
 
 
 def base_url(settings: Settings) -> str:
@@ -37,15 +37,9 @@ def own_url(settings: Settings) -> str:
 
 
 def is_up(settings: Settings) -> bool:
-    """Whether this lab's web process runs; if not, another program may have its port now."""
-    pid = _written(settings).get("pid")
-    if not isinstance(pid, int) or pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except OSError:  # it has ended, or is another user's
-        return False
-    return True
+    """Whether this lab's web process runs on this machine; if not, another program may have its port now."""
+    name, host = _written(settings).get("process"), host_name()
+    return isinstance(name, str) and name.startswith(f"{host}:") and is_alive(name, host)
 
 
 def is_own(settings: Settings) -> bool:
@@ -63,9 +57,9 @@ def is_here(url: str) -> bool:
 
 
 def _written(settings: Settings) -> dict[str, Any]:
-    """The URL and pid that the web process of this lab wrote; empty if none ran."""
+    """What the web process of this lab wrote down; empty if none ran."""
     try:
-        written = json.loads((settings.data_dir / "web.json").read_text())
+        written = json.loads(settings.own_file("web.json").read_text())
     except (OSError, ValueError):
         return {}
-    return written if isinstance(written, dict) and written.get("lab") == settings.lab else {}
+    return written if isinstance(written, dict) else {}
