@@ -35,6 +35,7 @@ NOT_OF_WORKERS = frozenset(
         "token_use",
         "tries",
         "sessions",
+        "token_sessions",
         "codes",
         "tickets",
         "webhooks",

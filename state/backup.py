@@ -52,6 +52,7 @@ LEFT_OUT = frozenset(
         "restoring",
         "migration",
         "sessions",
+        "token_sessions",
         "codes",
         "tickets",
         "tries",

@@ -183,6 +183,7 @@ FAMILIES = (
     Family("joining", "string", "when the bucket of registrations with the team's secret is empty"),
     Family("tries:<address>", "string", "wrong tokens that an address tried to sign in with, for a minute"),
     Family("sessions:<digest>", "string", "a browser's session: its token, for 12 h"),
+    Family("token_sessions:<token>", "list", "keys of its sessions, the newest last"),
     Family("codes:<digest>", "string", "what signs one browser in: its token, for 10 minutes"),
     Family("tickets:<digest>", "string", "what opens one event stream: its token, for 30 s"),
     Family(

@@ -42,6 +42,8 @@ REMEMBERED_S = 1.0
 """Seconds for which a process lets a caller in without a look at Redis, unless it hears of a change."""
 
 SESSION_S = 12 * 3600
+SESSIONS_MOST = 20
+"""So many sessions a token, or the key, has at once; a further one ends the oldest."""
 TICKET_S = 30
 CODE_S = 600
 OVERLAP_MOST_S = 24 * 3600
@@ -223,10 +225,18 @@ class Tokens:
         return await self._proven(Proof(**json.loads(stored)))
 
     async def open_session(self, proof: Proof) -> Session:
-        """A session of 12 hours for a browser that has shown a token, or a code."""
-        page = new_secret()
-        opened = replace(proof, session=None)
-        return Session(await self._stand_in("sessions", opened, SESSION_S, page=digest_of_secret(page)), page)
+        """A session of 12 hours for a browser that has shown a token, or a code; it may end the token's oldest."""
+        session = Session(new_secret(), new_secret())
+        kept = asdict(replace(proof, session=None)) | {"page": digest_of_secret(session.page)}
+        await self._lab.move(
+            "open_session",
+            keys={
+                "session": self._keys("sessions", digest_of_secret(session.name)),
+                "sessions": self._keys("token_sessions", proof.token_id),
+            },
+            args={"kept": json.dumps(kept), "lasts_s": SESSION_S, "most": SESSIONS_MOST},
+        )
+        return session
 
     async def session(
         self, name: str, page: str | None = None, *, writes: bool = False
@@ -347,9 +357,9 @@ class Tokens:
         if int(count or 0) >= WRONG_TRIES:
             raise _too_many_tries(max(left_ms, 1) / 1000)
 
-    async def _stand_in(self, kind: str, proof: Proof, lasts_s: int, **more: str) -> str:
+    async def _stand_in(self, kind: str, proof: Proof, lasts_s: int) -> str:
         name = new_secret()
-        kept = json.dumps(asdict(proof) | more)
+        kept = json.dumps(asdict(proof))
         await self._lab.command("SET", self._keys(kind, digest_of_secret(name)), kept, "EX", lasts_s)
         return name
 

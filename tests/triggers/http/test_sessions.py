@@ -14,10 +14,10 @@ from functions.contract import Http
 from functions.invoke import Invoker
 from functions.pool.heartbeat import heartbeat
 from functions.process.lifecycle import Process, opened
-from state.operator_key import key_file
+from state.operator_key import key_file, made_key
 from state.records import Role
 from state.token_values import Issued, digest_of_secret
-from state.tokens import CODE_S, SESSION_S, TRIES_S, WRONG_TRIES
+from state.tokens import CODE_S, SESSION_S, SESSIONS_MOST, TRIES_S, WRONG_TRIES
 from tests.conftest import http_client, served_client
 from tests.labs import dump, problem, refused, told
 from triggers.http import identity
@@ -286,6 +286,29 @@ async def test_a_session_ends_with_the_secret_that_opened_it(
     await process.tokens.rotate(viewer.token, 0)
 
     assert problem(await http.get("/api/session"), 401)["detail"] == "the session has ended"
+
+
+@pytest.mark.parametrize("by_key", [False, True], ids=["a token", "the key"])
+async def test_the_oldest_session_of_a_token_ends_when_it_has_more_than_twenty(
+    http: httpx.AsyncClient, process: Process, viewer: Issued, by_key: bool
+) -> None:
+    tokens = process.tokens
+    _, proof = await tokens.recognise(made_key(process.settings) if by_key else viewer.text)
+    _, other = await tokens.recognise((await issued(process, "otto", "viewer")).text)
+    opened = [await tokens.open_session(other), *[await tokens.open_session(proof) for _ in range(20)]]
+    await tokens.close_session(opened[5].name)
+    opened += [await tokens.open_session(proof) for _ in range(3)]
+
+    http.cookies.set(COOKIE, opened[1].name)
+    problem(await http.get("/api/session"), 401)
+
+    kept = [key for key in await dump(process.lab, without=frozenset()) if ":sessions:" in key]
+    living = {
+        process.lab.keys("sessions", digest_of_secret(one.name))
+        for one in [opened[0], *opened[3:5], *opened[6:]]
+    }
+    assert set(kept) == living
+    assert len(kept) == 1 + SESSIONS_MOST == 21
 
 
 async def test_the_session_of_a_worker_reads_nothing(
