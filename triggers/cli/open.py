@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import html
 import os
 import sys
 import webbrowser
+from pathlib import Path
 
 import click
 
+from state.private import write_private
+from state.settings import Settings
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 
@@ -17,10 +22,12 @@ from triggers.cli.options import data_option, lab_option, settings_from
 @lab_option
 def command(data: str | None, lab: str | None) -> None:
     """Sign a browser in to the lab's page, as whoever the commands are: the link works once, for 10 minutes."""
-    link = sign_in_link(LabHttp(settings_from(data=data, lab=lab)))
+    settings = settings_from(data=data, lab=lab)
+    link = sign_in_link(LabHttp(settings))
     click.echo(link)
     if sys.stdout.isatty() and has_browser():
-        webbrowser.open(link)
+        with contextlib.suppress(OSError, webbrowser.Error):  # the link is printed
+            webbrowser.open(page_to(link, settings).as_uri())
 
 
 def sign_in_link(http: LabHttp) -> str:
@@ -31,6 +38,21 @@ def sign_in_link(http: LabHttp) -> str:
     """
     code = http.ask("POST", "/api/token/sign-in", {})["code"]
     return f"{http.url}/#sign-in={code}"
+
+
+def page_to(link: str, settings: Settings) -> Path:
+    """A private file that leads a browser to the link: every user may read the command line of a browser.
+
+    The file stays until the next call replaces it; its code works once, for 10 minutes.
+
+    Raises:
+        OSError: the data directory cannot be written.
+    """
+    page, to = settings.own_file("sign-in.html"), html.escape(link)
+    write_private(
+        page, f'<!doctype html><meta http-equiv="refresh" content="0;url={to}"><a href="{to}">Sign in</a>'
+    )
+    return page
 
 
 def has_browser() -> bool:
