@@ -103,6 +103,12 @@ class Browser:
         """
         self.until(lambda: self.run(script, css, value), f"{css} offers {value!r}")
 
+    def answer(self, accept: bool) -> str:
+        """Accept or dismiss the dialog that the page shows; answers its text."""
+        text = self.until(self._asked, "the page asks")
+        self._ask("POST", "/alert/accept" if accept else "/alert/dismiss")
+        return str(text)
+
     def press(self, key: str) -> None:
         """Press and release one key where the focus is."""
         strokes = [{"type": kind, "value": key} for kind in ("keyDown", "keyUp")]
@@ -151,6 +157,11 @@ class Browser:
         self.tell("Network.clearBrowserCache")
         self._origins.clear()
         self.said()
+
+    def _asked(self) -> str | None:
+        """The text of the dialog that is open."""
+        text = self._http.get(self._session + "/alert/text").json()["value"]
+        return text if isinstance(text, str) else None
 
     def _element(self, css: str) -> str:
         found = self._ask("POST", "/element", using="css selector", value=css)

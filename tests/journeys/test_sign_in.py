@@ -13,9 +13,11 @@ from typing import Any
 import psutil
 import pytest
 
+from state.settings import Settings
 from tests.browser import Browser
 from tests.commands import nightjar
 from tests.journeys.running import RunningLab, running_lab
+from triggers.cli.open import page_to
 from triggers.http.identity import BY_PAGE, COOKIE
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
@@ -401,6 +403,15 @@ WRITES = """
 """
 
 
+def until_signed_in_as_operator(browser: Browser) -> str:
+    """Wait for the operator's name; answers the second secret of the session."""
+    browser.until(lambda: is_visible(browser, "#who"), "somebody is signed in")
+    assert browser.text("#who").startswith("signed in as operator (operator)")
+    assert browser.run("return location.hash") == ""
+    assert not is_visible(browser, "#visit")
+    return str(browser.run("return localStorage.getItem('nightjar-page')"))
+
+
 def test_an_open_lab_is_shown_to_everybody_and_a_link_signs_in_its_operator(
     browser: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -419,13 +430,15 @@ def test_an_open_lab_is_shown_to_everybody_and_a_link_signs_in_its_operator(
         [first] = re.findall(r"sign in: (http://\S+)", opened.output())
         second = nightjar(opened.data, "open").stdout.strip()
 
-        for link in (first, second):
+        browser.open("about:blank")
+        browser.open(page_to(first, Settings.model_validate({"data": opened.data})).as_uri())
+        kept = [until_signed_in_as_operator(browser)]
+        for accept in (False, True):
             browser.open("about:blank")
-            browser.open(link)
-            browser.until(lambda: is_visible(browser, "#who"), "somebody is signed in")
-            assert browser.text("#who").startswith("signed in as operator (operator)")
-            assert browser.run("return location.hash") == ""
-            assert not is_visible(browser, "#visit")
+            browser.open(second)
+            assert browser.answer(accept) == "You are operator (operator). Sign in again with this link?"
+            kept.append(until_signed_in_as_operator(browser))
+        assert kept[0] == kept[1] != kept[2], "a link that was refused has changed nothing"
         until_shown(browser)
         assert browser.run(WRITES) == 200
         browser.click("#who button")

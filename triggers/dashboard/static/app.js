@@ -1,7 +1,7 @@
 // Who reads the page: the lab is shown to whoever may read it, everybody else gets the form where one signs in.
 // The link of `nightjar open` signs in, too: its code stands behind #sign-in= and works once.
 
-import { get, signIn, signOut, whenUnknown } from "./lab.js";
+import { get, signedIn, signIn, signOut, whenUnknown } from "./lab.js";
 import { open } from "./page.js";
 
 const RETRY_MS = 2000;
@@ -25,11 +25,14 @@ async function look() {
 }
 
 // Signs in with the code in the address, if there is one, and takes it out of the address; then shows the lab.
+// Whoever is signed in is asked first: the link may be somebody else's.
 async function arrive() {
   const code = new URLSearchParams(location.hash.slice(1)).get("sign-in");
   if (code === null) return look();
   history.replaceState(null, "", location.pathname);
   try {
+    const reader = await signedIn();
+    if (reader !== null && !confirm(`You are ${reader.name} (${reader.role}). Sign in again with this link?`)) return look();
     admit(await signIn({ code }));
   } catch (problem) {
     await look();

@@ -83,6 +83,17 @@ export async function signIn(shown) {
   return reader;
 }
 
+// Who is signed in; null: nobody.
+export async function signedIn() {
+  try {
+    const reader = await (await asked("/api/session")).json();
+    return reader.signed_in ? reader : null;
+  } catch (problem) {
+    if (problem.status === 401) return null;
+    throw problem;
+  }
+}
+
 export async function signOut() {
   await asked("/api/session", { method: "DELETE", headers: ours() });
   localStorage.removeItem(SECRET);
