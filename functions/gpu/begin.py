@@ -30,7 +30,7 @@ class RunBegun(Response):
 
 @function("gpu::begin", role="worker", writes=True, keeps_answer=False)
 async def begin(request: BeginRun, call: Call, stores: Stores, settings: Settings) -> RunBegun:
-    """BeginRun an attempt under its lease; the fence lets one process do so, which may ask again."""
+    """Begin an attempt under its lease; the fence lets one process do so, which may ask again."""
     lease, gpu = await lease_of(request, call, stores, settings.stale_s)
     e = lease.experiment
     if e.status == "running" and (e.attempt, e.fence) == (request.attempt, request.fence):
