@@ -50,12 +50,17 @@ RETESTS_S = 120.0
     help="number of ideas of both agents, beside the baseline",
 )
 @click.option("--budget", type=Number(0.2, 600), default=5.0, help="CPU seconds of each run")
-@click.option("--port", type=click.IntRange(0, 65535), default=3111, help="HTTP port, if it is free")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    help="HTTP port, if it is free [NIGHTJAR_PORT, 3111]",
+)
 @data_option
-def command(runs: int, budget: float, port: int, data: Path | None) -> int:
+def command(runs: int, budget: float, port: int | None, data: Path | None) -> int:
     """Improve a small language model with two agents on two CPU slots; the lab's data is kept."""
-    settings = settings_from(data=data or settings_from(lab="demo").data_dir, lab="lab", port=free_port(port))
-    settings = settings.model_copy(update={"url": None})
+    settings = settings_from(data=data or settings_from(lab="demo").data_dir, lab="lab", port=port)
+    settings = settings.model_copy(update={"url": None, "port": free_port(settings.port)})
     start_logging(settings, "up")
     make_data_dir(settings.data_dir)
     return asyncio.run(_demo(settings, runs, budget))
