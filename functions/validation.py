@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from functions.contract import Function, Request
-from state.errors import Invalid
+from state.errors import Invalid, by_problem
 
 NAMED = 3
 """Fields that the detail of a refusal names; `errors` has more."""
@@ -35,10 +35,9 @@ def invalid(problem: ValidationError) -> Invalid:
         {"field": ".".join(str(part) for part in e["loc"])[:200] or "body", "problem": e["msg"]}
         for e in problem.errors(include_url=False, include_context=False, include_input=False)
     ]
-    summary = "; ".join(f"{e['field']}: {e['problem']}" for e in errors[:NAMED])
     more = f" (and {len(errors) - NAMED} more)" if len(errors) > NAMED else ""
     return Invalid(
-        summary + more,
+        by_problem(errors[:NAMED]) + more,
         hint="correct the fields under `errors`; POST /api/function/list shows every request's schema",
         fields={"errors": errors[:50]},
     )

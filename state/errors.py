@@ -22,6 +22,8 @@ The status column is a table in `triggers/http/problems.py`. Every error may car
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from state.program import as_typed
 
 
@@ -43,6 +45,14 @@ class NightjarError(Exception):
         self.hint = as_typed(hint) if hint else hint
         self.retry_after = retry_after
         self.fields = fields or {}
+
+
+def by_problem(errors: Iterable[Mapping[str, str]]) -> str:
+    """What is wrong with the fields of a request, each problem once; an error has a `field` and its `problem`."""
+    fields: dict[str, list[str]] = {}
+    for error in errors:
+        fields.setdefault(error["problem"], []).append(error["field"])
+    return "; ".join(f"{', '.join(names)}: {problem}" for problem, names in fields.items())
 
 
 class Malformed(NightjarError):

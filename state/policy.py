@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from state.errors import Invalid
+from state.errors import Invalid, by_problem
 
 DEEPEST = 8
 """Dots that a name may have; the deepest value lies under one."""
@@ -388,7 +388,7 @@ def validated(values: dict[str, Any]) -> Policy:
             for e in problem.errors(include_url=False, include_context=False, include_input=False)
         ]
         raise Invalid(
-            "; ".join(f"{e['field']}: {e['problem']}" for e in errors[:3]),
+            by_problem(errors[:3]),
             hint="POST /api/search/policy shows every name with its value",
             fields={"errors": errors},
         ) from problem

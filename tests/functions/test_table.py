@@ -19,6 +19,7 @@ from functions.invoke import Invoker
 from functions.process.lifecycle import Process
 from functions.rules.access import Caller
 from functions.table import check, table
+from functions.validation import validated
 from state.errors import Forbidden, Invalid, NotFound
 from state.events import CATALOGUE
 from state.experiments import Experiments
@@ -156,6 +157,15 @@ def test_every_model_of_a_request_or_answer_has_a_name_of_its_own() -> None:
     assert [name for name, count in named.items() if count > 1] == []
 
 
+def test_no_summary_of_a_function_says_the_name_of_a_schema() -> None:
+    models = {model.__name__ for found in table().values() for model in within(found.request)}
+    schemas = {name for name in models if re.search("[a-z][A-Z]", name)}
+
+    said = {name: schemas & {*re.findall(r"\w+", found.description)} for name, found in table().items()}
+
+    assert {name: names for name, names in said.items() if names} == {}
+
+
 def within(annotation: Any) -> Iterator[type[BaseModel]]:
     """The models that an annotation names, and those of their fields."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -225,6 +235,14 @@ async def test_a_request_that_does_not_validate_names_its_fields_without_their_v
     assert "name" in refusal.value.detail
     assert "secret" not in refusal.value.detail
     assert len(refusal.value.detail) < 1000
+
+
+def test_fields_with_the_same_fault_are_named_together() -> None:
+    with pytest.raises(Invalid) as refusal:
+        validated(table()["event::list"], {"types": ["a.b", "c.d"]})
+
+    assert refusal.value.detail.startswith("types.0, types.1: ")
+    assert refusal.value.detail.count("best.changed") == 1
 
 
 async def test_a_function_of_another_lane_is_queued_or_unknown() -> None:

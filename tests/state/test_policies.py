@@ -61,6 +61,16 @@ def test_readers_are_found_whatever_the_value_is_called_on_its_way(tmp_path: Pat
     }
 
 
+def test_several_unknown_names_are_told_the_known_ones_once() -> None:
+    with pytest.raises(Invalid) as refusal:
+        Policy().changed({"stopping": {"speed": 1, "mood": 2}})
+
+    assert refusal.value.detail.startswith(
+        "policy.stopping.speed, policy.stopping.mood: there is no such value"
+    )
+    assert refusal.value.detail.count("tick_source") == 1
+
+
 @pytest.mark.parametrize(
     ("change", "known"),
     [

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from functions.contract import Function, Http
 from functions.contract import Request as Asked
 from functions.validation import invalid
-from state.errors import Invalid
+from state.errors import Invalid, by_problem
 from triggers.http.bodies import parsed, read_body
 from triggers.http.turns import Turns
 
@@ -70,8 +70,9 @@ def _reader(model: type[Asked], name: str) -> TypeAdapter[Any]:
 
 
 def _refused(problems: Mapping[str, str]) -> Invalid:
+    errors = [{"field": field, "problem": problem} for field, problem in problems.items()]
     return Invalid(
-        "; ".join(f"{field}: {problem}" for field, problem in problems.items())[:1000],
+        by_problem(errors)[:1000],
         hint="correct the fields under `errors`; POST /api/function/list shows every request's schema",
-        fields={"errors": [{"field": field, "problem": problem} for field, problem in problems.items()][:50]},
+        fields={"errors": errors[:50]},
     )
