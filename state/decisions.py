@@ -88,13 +88,13 @@ class KeyAfter:
 
 @dataclass(frozen=True)
 class ReferenceAfter:
-    """The time that runs of one GPU class and budget are compared with. The fields are the move's."""
+    """The times that runs of one GPU class and budget are compared with. The fields are the move's."""
 
-    time_class: str
-    reference_before: str
-    """As it was stored when this was decided; empty: there was none."""
-    reference_after: str | None = None
-    """None: it stays."""
+    time_classes: tuple[str, str]
+    references_before: tuple[str, str]
+    """As they were stored when this was decided; empty: there was none."""
+    reference_after: tuple[str, str] | None = None
+    """One of the classes with its new time; None: both stay."""
 
 
 @dataclass(frozen=True)

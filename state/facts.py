@@ -82,12 +82,15 @@ class Comparison:
     """Runs of the same class of GPU that ended, by what they ended with; None: it was ranked nowhere."""
     begins_on: Experiment | None = None
     """The nearest keep at or above the base that it was selected with: on this a new trace begins."""
-    reference: str = ""
-    """The time that runs of its GPU class and budget are compared with, as it is stored; empty: there is none."""
+    references: tuple[str, str] = ("", "")
+    """Times of its `time_classes`, as they are stored; empty: there is none."""
 
     @property
     def reference_time(self) -> ReferenceTime | None:
-        return ReferenceTime.model_validate_json(self.reference) if self.reference else None
+        """The time that it is compared with: the baseline's, else that of the first run."""
+        of_baseline, of_first = self.references
+        found = of_baseline or of_first
+        return ReferenceTime.model_validate_json(found) if found else None
 
 
 @dataclass(frozen=True)

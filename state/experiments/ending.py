@@ -130,13 +130,14 @@ class EndingStore(Reading):
                 "gpu": ("HGETALL", keys.gpu(run.gpu_id)) if run.gpu_id else None,
                 "best": ("HGETALL", keys.best(e.tag, other_key)) if other_key else None,
                 "base": base_above(self._lab, keys.experiment(base_id)) if base_id else None,
-                "reference": ("HGET", keys("reference_times", e.tag), e.time_class),
+                "reference": ("HMGET", keys("reference_times", e.tag), *e.time_classes),
                 **{name: ("HGETALL", keys.trace(name)) for name in names},
                 **counts,
             }
         )
         best = run.best if other_key is None else Best.found(found["best"])
         squares, df, own, bests, workers = found["noise"]
+        of_baseline, of_first = found["reference"]
         if best is not None and best.code not in (code, best_code):
             bests = await self._lab.command("HGET", noise, best.code or "")
         traces = {name: Trace.parse(found[name]) for name in names if found[name]}
@@ -155,7 +156,7 @@ class EndingStore(Reading):
             base=stands_on,
             ends=counted([found[name] for name in counts], value) if counts and value is not None else None,
             begins_on=begins_on,
-            reference=found["reference"] or "",
+            references=(of_baseline or "", of_first or ""),
         )
 
     async def end(self, ending: Ending) -> bool:

@@ -121,7 +121,7 @@ class Retracting(Reading):
                 **keys.relisted(e, e.status, "retracted"),
             },
             args={
-                "time_class": e.time_class,
+                "time_classes": e.time_classes,
                 "id": e.experiment_id,
                 "number": e.number,
                 "tag": e.tag,

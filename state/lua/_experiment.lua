@@ -9,7 +9,7 @@
 -- args: is_baseline? was_claim? counter? counter_before? counts? follows? reported_s? training_seconds? score? near_miss_score?
 -- args: best_version? best_fields* best_event? key_version? key_fields*
 -- args: tag_crashes? tag_crashes_before? abort_at? gpu_id? gpu_crashes? gpu_crashes_before? gpu_crashed? trip_reason? trip_s?
--- args: time_class? reference_before? reference_after?
+-- args: time_classes* references_before* reference_after*
 -- args: end_value? trend_sums* only_overdue?
 -- args: trace_fields* trace_version? epoch? trace_becomes? trace_why? source_versions*
 
@@ -26,8 +26,10 @@ local function is_stale()
     or changed(K.tag, 'key_version', '0', A.key_version)
     or changed(K.crashes, 'consecutive', '0', A.tag_crashes_before)
     or A.gpu_crashes_before and changed(K.gpu, 'consecutive_crashes', '0', A.gpu_crashes_before)
-    or noise_changed()
-    or A.time_class and changed(K.reference_times, A.time_class, '', A.reference_before) then return true end
+    or noise_changed() then return true end
+  for i, class in ipairs(A.time_classes) do
+    if changed(K.reference_times, class, '', A.references_before[i]) then return true end
+  end
   if A.only_overdue then
     local lost_at = redis.call('ZSCORE', K.handed_out, A.id)
     if not lost_at or tonumber(lost_at) > now() then return true end
@@ -149,7 +151,7 @@ local function end_experiment(t, used_until)
   count()
   if not A.was_claim then spend(used_until or at) end -- its agent's report has closed the books
   add_to_noise(at)
-  if A.reference_after then redis.call('HSET', K.reference_times, A.time_class, A.reference_after) end
+  if #A.reference_after > 0 then redis.call('HSET', K.reference_times, unpack(A.reference_after)) end
   add_to_trends()
   if A.score then redis.call('ZADD', K.standing, A.score, A.id) end
   if A.near_miss_score then redis.call('ZADD', K.near_misses, A.near_miss_score, A.id) end

@@ -3,7 +3,7 @@
 -- parts: events listing noise leaders
 -- keys: experiment tag best standing near_misses finished categories noise? same_code? traces*
 -- keys: corrected* beaten keeps risen? risen_listed* ranks* swarm_worker? ends? trends? reference_times
--- args: time_class id number tag category status_before branches finishes best_version fields* counter is_baseline? is_claim? tag_fields* event_data experiment_traceparent?
+-- args: time_classes* id number tag category status_before branches finishes best_version fields* counter is_baseline? is_claim? tag_fields* event_data experiment_traceparent?
 -- args: leaving* trend_sums*
 -- args: corrected_ids* corrected_fields* corrected_scores* corrected_near*
 -- args: risen_id? risen_was_discard? risen_number? risen_category? risen_fields* risen_score?
@@ -62,8 +62,10 @@ end
 
 -- The next run that is measured says how long runs take.
 local function leave_reference()
-  local reference = redis.call('HGET', K.reference_times, A.time_class)
-  if reference and cjson.decode(reference).experiment_id == A.id then redis.call('HDEL', K.reference_times, A.time_class) end
+  for _, class in ipairs(A.time_classes) do
+    local reference = redis.call('HGET', K.reference_times, class)
+    if reference and cjson.decode(reference).experiment_id == A.id then redis.call('HDEL', K.reference_times, class) end
+  end
 end
 
 local function correct()

@@ -63,9 +63,10 @@ class TimeSpent(BaseModel):
 
 
 class ReferenceTime(TimeSpent):
-    """The time that runs of one GPU class and budget are compared with."""
+    """The time that runs of one GPU class are compared with."""
 
     experiment_id: str
+    budget_s: float | None = None
     baseline: bool = False
     """It is the time of the tag's baseline."""
 
@@ -379,9 +380,11 @@ class Experiment(Trial):
         return self.status == RETESTED and self.val_bpb is not None and not self.claimed
 
     @property
-    def time_class(self) -> str:
-        """Runs that may take the same time have the same: those of one GPU class and budget."""
-        return f"{self.gpu_type or self.gpu_class}|{self.budget_s!r}"
+    def time_classes(self) -> tuple[str, str]:
+        """Names of the times that it is compared with: the baseline's on its class of GPU, then the first run's with
+        its budget."""
+        gpu = self.gpu_type or self.gpu_class
+        return f"{gpu}|", f"{gpu}|{self.budget_s!r}"
 
     def told_at(self, bucket: float) -> str | None:
         """What its newest attempt was told at this bucket; None: it has not reached it."""

@@ -10,9 +10,11 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process
+from functions.rules.keeps.judging import Report, conditions_of, judge_run
 from functions.rules.keeps.overruns import ALL_OVER, HINT
+from functions.rules.keeps.verdict import Key
 from state.experiments import Experiments
-from state.records import Experiment, ReferenceTime
+from state.records import Experiment, ReferenceTime, TimeSpent
 from tests.functions.test_swarm import DIMENSIONS, Swarm
 from tests.labs import add_gpu, asked, begun, events_of, idea, open_tag, refused, registered, told
 from triggers.cli.finished import line
@@ -196,21 +198,85 @@ async def test_on_a_busy_machine_a_cpu_slot_makes_no_run_guilty(
     assert (slowed["status"], slowed["over_budget"], over["over_budget"]) == ("keep", False, True)
 
 
-async def test_a_worker_that_does_not_measure_is_judged_by_the_labs_clock(
+async def test_a_worker_that_does_not_measure_its_time_is_never_over_its_budget(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     await opened(client)
     await run(client, process, 1.0, SHORT)
-    quick, slow = await leased(client, process), None
-    within = await ended(client, quick, 0.9, {})
-    slow = await leased(client, process)
-    lab = process.lab
-    began = f"{await lab.now() - 600:.6f}"
+    slow, lab = await leased(client, process), process.lab
+    began = f"{await lab.now() - 6000:.6f}"
     await lab.command("HSET", lab.keys.experiment(slow.experiment_id), "started_at", began)
 
-    over = await ended(client, slow, 0.5, {})
+    late = await ended(client, slow, 0.5, {})  # checkout, scoring and an outage may have taken that long
 
-    assert (within["over_budget"], over["over_budget"]) == (False, True)
+    assert (late["status"], late["over_budget"]) == ("keep", False)
+
+
+async def test_a_short_first_run_makes_no_honest_run_guilty(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await run(client, process, 1.0, {"wall_seconds": 6.0})
+
+    honest = await run(client, process, 0.9, SHORT)
+    over = await run(client, process, 0.5, LONG)
+
+    assert (honest["status"], honest["over_budget"], over["over_budget"]) == ("keep", False, True)
+
+
+async def with_baseline(http: httpx.AsyncClient, process: Process) -> None:
+    await open_tag(http, base_commit=BASE, policy={"budgets.max_timeout_s": 5000})
+    await add_gpu(http)
+    await told(http, "/api/experiment/submit", **idea())
+    await told(http, "/api/pool/dispatch")
+    await ended(http, await begun(process, "mar11-1"), 1.0, SHORT)
+    await told(http, "/api/pool/dispatch")
+    await ended(http, await begun(process, "mar11-2"), 0.9, SHORT)
+
+
+async def test_a_budget_of_its_own_is_no_way_around_the_baseline_s_time(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await with_baseline(client, process)
+
+    over = await ended(client, await leased_for(client, process, 300.001), 0.5, {"wall_seconds": 640.0})
+    fair = await ended(client, await leased_for(client, process, 600.0), 0.4, {"wall_seconds": 640.0})
+
+    assert (over["status"], over["over_budget"]) == ("discard", True)
+    assert (fair["status"], fair["over_budget"]) == ("keep", False)
+    assert await audited(client) == []
+
+
+@pytest.mark.parametrize("nth", [0, 1])
+async def test_a_verdict_counts_only_while_both_times_stay_what_it_was_made_by(
+    client: httpx.AsyncClient, process: Process, nth: int
+) -> None:
+    await opened(client)
+    e, store, lab = await leased(client, process), Experiments(process.lab), process.lab
+    facts = await store.run_facts(e.experiment_id, e.attempt)
+    report = Report(0.5, Key(), "", time=TimeSpent(wall_seconds=640.0))
+    under = conditions_of(report.key, facts)
+    beside = await store.comparison(facts, under.key.gpu_class, under.other_key, under.code, report.value)
+    time_class = facts.experiment.time_classes[nth]
+    found = ReferenceTime(experiment_id="mar11-9", baseline=nth == 0, budget_s=300.0, wall_seconds=300.0)
+    await lab.command("HSET", lab.keys("reference_times", "mar11"), time_class, found.model_dump_json())
+
+    assert not await store.end(judge_run(report, facts, under, beside))
+
+    verdict = await ended(client, e, 0.5, {"wall_seconds": 640.0})
+    assert (verdict["status"], verdict["over_budget"]) == ("discard", True)
+
+
+async def test_runs_of_every_budget_forget_the_time_of_a_baseline_that_was_taken_back(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await with_baseline(client, process)
+    await told(client, "/api/experiment/retract", experiment_id="mar11-1", reason="its machine was too fast")
+
+    longer = await ended(client, await leased_for(client, process, 300.001), 0.5, {"wall_seconds": 640.0})
+
+    assert longer["over_budget"] is False
+    assert await audited(client) == []
 
 
 async def test_what_an_agent_says_of_its_own_run_s_time_counts_for_nothing(
@@ -287,6 +353,14 @@ async def test_a_swarm_s_run_over_its_budget_leads_nobody_and_is_no_evidence(swa
     best = (await told(swarm.http, "/api/experiment/best", tag="swarm"))["best"]
     assert best["experiment_id"] == first.experiment_id
     assert await swarm.audited() == []
+
+
+async def test_a_worker_that_says_one_second_makes_no_other_guilty(swarm: Swarm) -> None:
+    await of_swarm(swarm, "w1", 0.9, 1.0)
+
+    honest = await of_swarm(swarm, "w2", 0.8, 300.0)
+
+    assert (honest.status, honest.over_budget) == ("keep", False)
 
 
 async def test_an_honest_worker_without_a_network_is_not_over_its_budget(swarm: Swarm) -> None:

@@ -31,7 +31,7 @@ from functions.rules.keeps.noise import (
     run_of_worker,
     written,
 )
-from functions.rules.keeps.overruns import HINT, is_timed, overrun, reference_after, time_of
+from functions.rules.keeps.overruns import HINT, is_timed, overrun, reference_after
 from functions.rules.keeps.retests import next_seed
 from functions.rules.keeps.seeds import own_noise
 from functions.rules.keeps.standing import new_best
@@ -306,8 +306,8 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
 
 def _overrun(report: Report, run: RunFacts, beside: Comparison) -> str | None:
     """Why a run is over its budget; None where it is not, or nothing says how long it may take."""
-    e, reference, time = run.experiment, beside.reference_time, time_of(run, report.time)
-    if reference is None or time is None or reference.experiment_id == e.experiment_id:
+    e, reference, time = run.experiment, beside.reference_time, report.time
+    if reference is None or time is None or not is_timed(e) or reference.experiment_id == e.experiment_id:
         return None
     if e.baseline and run.first is None:
         return None
@@ -320,7 +320,11 @@ def _reference(report: Report, run: RunFacts, beside: Comparison) -> ReferenceAf
     if not is_timed(e):
         return None
     after = reference_after(e, report.time, beside.reference_time)
-    return ReferenceAfter(e.time_class, beside.reference, after.model_dump_json() if after else None)
+    if after is None:
+        return ReferenceAfter(e.time_classes, beside.references)
+    of_baseline, of_first = e.time_classes
+    time_class = of_baseline if after.baseline else of_first
+    return ReferenceAfter(e.time_classes, beside.references, (time_class, after.model_dump_json()))
 
 
 def _over_budget(why: str, report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
@@ -352,7 +356,7 @@ def _over_budget(why: str, report: Report, run: RunFacts, under: Conditions, bes
         gpu=GpuCrashes(0),
         key=KeyAfter(run.tag.key_version),
         training_seconds=report.training_seconds,
-        reference=ReferenceAfter(e.time_class, beside.reference),
+        reference=ReferenceAfter(e.time_classes, beside.references),
         growth=growth,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from state.facts import RunFacts
 from state.records import Experiment, ReferenceTime, TimeSpent
 
 MORE_S = 10.0
@@ -16,17 +15,6 @@ ALL_OVER = "its further runs trained for longer than their budget"
 """Why a keep falls whose retests are all over their budget."""
 
 
-def time_of(run: RunFacts, told: TimeSpent | None) -> TimeSpent | None:
-    """How long a run trained: as its worker says, else by the lab's clock; None where its agent trained it.
-
-    The lab's clock also holds the checkout, the scoring and the way of the result: it is an upper bound.
-    """
-    e = run.experiment
-    if not is_timed(e):
-        return None
-    return told or TimeSpent(wall_seconds=max(run.now - (e.started_at or run.now), 0.0))
-
-
 def is_timed(e: Experiment) -> bool:
     """Whether a worker trains it: of the lab, or of a swarm."""
     return e.attempt > 0 or e.worker_id is not None
@@ -37,28 +25,50 @@ def overrun(
 ) -> str | None:
     """Why a run is over its budget; None where it is not.
 
-    Seconds that stopping granted it do not count. On a CPU slot its CPU seconds have to be over, too: on a busy
-    machine they are not.
+    It is compared with the usual time of its budget. Seconds that stopping granted it do not count. On a CPU slot its
+    CPU seconds have to be over, too: on a busy machine they are not.
     """
 
     def is_over(spent_s: float, usual_s: float) -> bool:
         more = spent_s - (e.extended_s or 0.0) - usual_s
         return more > (factor - 1) * usual_s and more > more_s
 
-    if not is_over(time.wall_seconds, reference.wall_seconds):
+    usual = usual_time(e, reference)
+    if not is_over(time.wall_seconds, usual.wall_seconds):
         return None
     cpu = ""
     if is_on_cpu(e):
-        if time.cpu_seconds is None or reference.cpu_seconds is None:
+        if time.cpu_seconds is None or usual.cpu_seconds is None:
             return None
-        if not is_over(time.cpu_seconds, reference.cpu_seconds):
+        if not is_over(time.cpu_seconds, usual.cpu_seconds):
             return None
-        cpu = f", and used {time.cpu_seconds:.1f} CPU seconds against {reference.cpu_seconds:.1f}"
-    usual = "the baseline" if reference.baseline else "the first run on its class of GPU with its budget"
+        cpu = f", and used {time.cpu_seconds:.1f} CPU seconds against {usual.cpu_seconds:.1f}"
+    whose = "the baseline" if reference.baseline else "the first run on its class of GPU with its budget"
+    is_other = usual.wall_seconds != reference.wall_seconds
+    other = f" ({usual.wall_seconds:.1f} s with a budget of {e.budget_s:g} s)" if is_other else ""
     return (
-        f"over its budget: it trained {time.wall_seconds:.1f} s where {reference.experiment_id}, {usual}, trained"
-        f" {reference.wall_seconds:.1f} s{cpu}; {factor:g} times as much, and {more_s:g} s more, are allowed"
+        f"over its budget: it trained {time.wall_seconds:.1f} s where {reference.experiment_id}, {whose}, trained"
+        f" {reference.wall_seconds:.1f} s{other}{cpu}; {factor:g} times as much, and {more_s:g} s more, are allowed"
     )
+
+
+def usual_time(e: Experiment, reference: ReferenceTime) -> TimeSpent:
+    """The time of an honest run with this budget, by the reference's.
+
+    The baseline's time grows with the budget; what it took beyond its own, its start, does not. A first run may have
+    been short for any reason: no run within its budget is over it.
+    """
+    if e.budget_s is None:
+        return reference
+    wall_s = reference.wall_seconds
+    if reference.baseline:
+        own_s = reference.budget_s or e.budget_s
+        trained_s = min(wall_s, own_s)
+        usual_s = trained_s * e.budget_s / own_s + wall_s - trained_s
+    else:
+        usual_s = max(wall_s, e.budget_s)
+    cpu_s = reference.cpu_seconds
+    return TimeSpent(wall_seconds=usual_s, cpu_seconds=None if cpu_s is None else cpu_s * usual_s / wall_s)
 
 
 def is_on_cpu(e: Experiment) -> bool:
@@ -76,11 +86,12 @@ def reference_after(
     is_baseline = e.baseline and e.retest_of is None
     if told is None or not is_timed(e) or (before is not None and not is_baseline):
         return None
-    if is_on_cpu(e) and told.cpu_seconds is None:
-        return None
     granted_s = e.extended_s or 0.0 if e.used_extension else 0.0
+    if told.wall_seconds <= granted_s or (is_on_cpu(e) and told.cpu_seconds is None):
+        return None
     return ReferenceTime(
-        wall_seconds=max(told.wall_seconds - granted_s, 0.0),
+        budget_s=e.budget_s,
+        wall_seconds=told.wall_seconds - granted_s,
         cpu_seconds=None if told.cpu_seconds is None else max(told.cpu_seconds - granted_s, 0.0),
         experiment_id=e.experiment_id,
         baseline=is_baseline,

@@ -25,8 +25,12 @@ def time(wall_seconds: float, cpu_seconds: float | None = None) -> TimeSpent:
 
 
 def baseline(wall_seconds: float, cpu_seconds: float | None = None) -> ReferenceTime:
+    return first_run(wall_seconds, cpu_seconds).model_copy(update={"baseline": True})
+
+
+def first_run(wall_seconds: float, cpu_seconds: float | None = None) -> ReferenceTime:
     return ReferenceTime(
-        experiment_id="mar11-1", baseline=True, wall_seconds=wall_seconds, cpu_seconds=cpu_seconds
+        experiment_id="mar11-1", budget_s=300.0, wall_seconds=wall_seconds, cpu_seconds=cpu_seconds
     )
 
 
@@ -74,23 +78,77 @@ def test_on_a_cpu_slot_its_cpu_seconds_have_to_be_over_too(
 
 
 def test_it_says_by_what() -> None:
-    first = ReferenceTime(experiment_id="mar11-1", wall_seconds=3.0, cpu_seconds=2.9)
+    of_3_s = trained(gpu_class="cpu", budget_s=3.0)
 
-    on_cpu = overrun(trained(gpu_class="cpu"), time(24.04, 23.5), first, FACTOR)
+    on_cpu = overrun(of_3_s, time(24.04, 23.5), first_run(3.1, 3.0), FACTOR)
+    scaled = overrun(trained(budget_s=600.0), time(900.0), baseline(310.0), FACTOR)
 
     assert on_cpu == (
         "over its budget: it trained 24.0 s where mar11-1, the first run on its class of GPU with its budget, trained"
-        " 3.0 s, and used 23.5 CPU seconds against 2.9; 1.25 times as much, and 10 s more, are allowed"
+        " 3.1 s, and used 23.5 CPU seconds against 3.0; 1.25 times as much, and 10 s more, are allowed"
     )
+    assert scaled == (
+        "over its budget: it trained 900.0 s where mar11-1, the baseline, trained 310.0 s (610.0 s with a budget of"
+        " 600 s); 1.25 times as much, and 10 s more, are allowed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "first_s", "wall_s", "is_over"),
+    [
+        (300.0, 6.0, 300.0, False),
+        (300.0, 1.0, 375.0, False),
+        (300.0, 6.0, 375.1, True),
+        (3.0, 0.5, 24.0, True),
+        (300.0, 500.0, 600.0, False),  # the first run took longer
+    ],
+)
+def test_a_short_first_run_makes_no_run_within_its_budget_guilty(
+    budget_s: float, first_s: float, wall_s: float, is_over: bool
+) -> None:
+    run = trained(budget_s=budget_s)
+
+    assert (overrun(run, time(wall_s), first_run(first_s), FACTOR) is not None) == is_over
+
+
+@pytest.mark.parametrize(("cpu_s", "is_over"), [(2400.0, False), (4800.0, True)])
+def test_a_short_first_run_makes_no_run_on_a_busy_machine_guilty(cpu_s: float, is_over: bool) -> None:
+    on_eight_cores = first_run(6.0, 48.0)
+
+    found = overrun(trained(gpu_class="cpu"), time(640.0, cpu_s), on_eight_cores, FACTOR)
+
+    assert (found is not None) == is_over
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "baseline_s", "wall_s", "is_over"),
+    [
+        (300.001, 300.0, 640.0, True),
+        (300.001, 300.0, 301.0, False),
+        (600.0, 300.0, 640.0, False),
+        (600.0, 300.0, 751.0, True),
+        (60.0, 340.0, 100.0, False),  # its start takes 40 s, whatever its budget
+        (60.0, 340.0, 130.0, True),
+        (60.0, 300.0, 100.0, True),
+    ],
+)
+def test_a_budget_of_its_own_scales_the_baseline_s_time(
+    budget_s: float, baseline_s: float, wall_s: float, is_over: bool
+) -> None:
+    run = trained(budget_s=budget_s)
+
+    assert (overrun(run, time(wall_s), baseline(baseline_s), FACTOR) is not None) == is_over
 
 
 def test_the_first_measured_run_is_what_others_are_compared_with_until_the_baseline_is() -> None:
     first = reference_after(trained(), time(301.0), None)
 
-    assert first == ReferenceTime(experiment_id="mar11-2", wall_seconds=301.0)
+    assert first == ReferenceTime(experiment_id="mar11-2", budget_s=300.0, wall_seconds=301.0)
     assert reference_after(trained(), time(200.0), first) is None
     of_baseline = reference_after(trained(baseline=True), time(310.0), first)
-    assert of_baseline == ReferenceTime(experiment_id="mar11-2", baseline=True, wall_seconds=310.0)
+    assert of_baseline == ReferenceTime(
+        experiment_id="mar11-2", budget_s=300.0, baseline=True, wall_seconds=310.0
+    )
     assert reference_after(trained(baseline=True, retest_of="mar11-1"), time(200.0), of_baseline) is None
 
 
@@ -103,7 +161,7 @@ def test_an_extended_run_is_compared_with_as_if_it_had_not_been() -> None:
 
 @pytest.mark.parametrize(
     ("fields", "told"),
-    [({}, None), ({"attempt": 0}, time(300.0)), ({"gpu_class": "cpu"}, time(300.0))],
+    [({}, None), ({"attempt": 0}, time(300.0)), ({"gpu_class": "cpu"}, time(300.0)), ({}, time(0.0))],
 )
 def test_nothing_is_compared_with_a_time_that_no_worker_measured(
     fields: dict[str, Any], told: TimeSpent | None
