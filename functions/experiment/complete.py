@@ -49,7 +49,9 @@ class Complete(RunReport):
         None, description="the GPU's name, or cpu; default: the best's", examples=["NVIDIA H100"]
     )
     budget_seconds: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="the training time it was given; default: the best's", examples=[300]
+        None,
+        description="the training time it was given; default: a worker's run's own, else the best's",
+        examples=[300],
     )
 
     wall_seconds: Seconds | None = Field(

@@ -86,7 +86,7 @@ class Conditions:
     """What a run is compared under."""
 
     key: Key
-    """As reported; parts that were not, from the lease and from the tag's main key."""
+    """As reported; parts that were not, from the run and from the tag's main key."""
     other_key: str | None
     """The comparability key that it competes under, where that is not the main one."""
     agrees: bool
@@ -196,7 +196,8 @@ def conditions_of(key: Key, run: RunFacts) -> Conditions:
     A retest is evidence only if it was measured as its first run was; the first retest of a claim measures it.
     """
     e, main = run.experiment, main_key(run.tag)
-    said = Key(key.gpu_class or e.gpu_class, key.evaluator_hash, key.budget_seconds)
+    own_s = e.budget_s if e.attempt > 0 else None  # an agent that trains itself says for how long
+    said = Key(key.gpu_class or e.gpu_class, key.evaluator_hash, key.budget_seconds or own_s)
     if run.first is not None and not run.first.is_claim:
         first = run.first
         theirs = Key(first.gpu_class, first.evaluator_hash, first.budget_seconds)
