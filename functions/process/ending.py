@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable
 
 import psutil
 
-from functions.process.kinship import children_of
+from functions.process.kinship import children_of, threads_of
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -42,9 +42,9 @@ def end_children(spare: Container[int], awaited: int | None, deadline: float) ->
 
 
 def is_living(pid: int) -> bool:
-    """Whether there is such a process and it is no zombie."""
+    """Whether any of its threads runs. Once the first has ended, the process shows as a zombie while others run."""
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE or len(threads_of(pid)) > 1
     except psutil.Error:
         return False
 

@@ -11,11 +11,11 @@ import os
 import signal
 import time
 from collections.abc import Container, Iterable
-from pathlib import Path
 
 import psutil
 
-from functions.process.ending import end_children
+from functions.process.ending import end_children, is_living
+from functions.process.kinship import environment_of
 
 STAMP = "NIGHTJAR_ATTEMPT"
 """Environment variable `<lab>/<gpu>/<experiment>/<attempt>/<fence>` of every process of an attempt."""
@@ -111,10 +111,7 @@ def _stamped(prefix: str) -> set[int]:
     wanted = f"\0{STAMP}={prefix}".encode()
     found = set()
     for pid in filter(str.isdecimal, os.listdir("/proc")):
-        try:
-            environment = b"\0" + Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
-        except OSError:  # it has ended, or is another user's
-            continue
+        environment = b"\0" + (environment_of(int(pid)) or b"") + b"\0"
         if wanted + b"\0" in environment or wanted + b"/" in environment:
             found.add(int(pid))
     return found
@@ -128,8 +125,4 @@ def _parent(process: psutil.Process) -> int:
 
 
 def _lives(process: psutil.Process) -> bool:
-    """False for a zombie."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
+    return process.is_running() and is_living(process.pid)

@@ -16,8 +16,8 @@ import time
 from collections.abc import Container, Iterable
 from pathlib import Path
 
-from functions.process.ending import end_children
-from functions.process.kinship import children_of
+from functions.process.ending import end_children, is_living
+from functions.process.kinship import children_of, environment_of, threads_of
 from workers.attempt.launch import adopt_orphans
 
 MARK = "NIGHTJAR_OWN"
@@ -41,7 +41,8 @@ class Strangers:
         self._mark = os.environ[MARK] = inherited or secrets.token_hex(16)
         self._wanted = f"\0{MARK}={self._mark}\0".encode()
         self._parent = os.getppid() if inherited else None
-        self._of_forks = {_environment("self"), *([_environment(self._parent)] if self._parent else [])}
+        shown = [os.getpid(), *([self._parent] if self._parent else [])]
+        self._of_forks = {environment_of(pid) for pid in shown}
         """What a fork shows until it tells its own environment, or becomes another program."""
         self._ended = dict[int, float]()
         """Zombies among our children, each with the time from which on we may reap it."""
@@ -52,7 +53,7 @@ class Strangers:
         killed = set[int]()
         while True:
             family = [*children_of(os.getpid()), *([] if self._parent is None else children_of(self._parent))]
-            known = {pid: self._is_ours(pid) for pid in family if _lives(pid)}
+            known = {pid: self._is_ours(pid) for pid in family if is_living(pid)}
             strangers = {pid for pid, is_ours in known.items() if is_ours is False}
             for pid in strangers - killed:
                 _log.warning("process %d, which a run has left, is killed", pid)
@@ -72,18 +73,17 @@ class Strangers:
 
     def _is_ours(self, pid: int) -> bool | None:
         """Whether a living process is one of ours; None while that cannot be told."""
-        environment = _environment(pid)
+        environment = environment_of(pid)
         if environment is None:  # it hides itself, which none of ours does
             return False
         if environment:
             return environment in self._of_forks or self._wanted in b"\0" + environment + b"\0"
-        is_becoming_a_program = int((_status(pid) or ["0"] * _ENV_START)[_ENV_START - 3]) == 0
-        return None if is_becoming_a_program or _environment(pid) else False
+        return False if _is_a_program(pid) and not environment_of(pid) else None
 
     def _reap(self, killed: Iterable[int]) -> None:
         """Reap orphans that have ended. Each of our own is reaped by its owner, who needs its exit status."""
         now = time.monotonic()
-        ended = [pid for pid in children_of(os.getpid()) if not _lives(pid)]
+        ended = [pid for pid in children_of(os.getpid()) if not is_living(pid)]
         self._ended = {pid: self._ended.get(pid, now + _REAPED_S) for pid in ended}
         self._ended |= dict.fromkeys(killed, now)
         for pid in [pid for pid, at in self._ended.items() if at <= now]:
@@ -91,23 +91,11 @@ class Strangers:
                 os.waitpid(pid, os.WNOHANG)
 
 
-def _environment(pid: int | str) -> bytes | None:
-    """Empty for a process that has ended; None where it cannot be read."""
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return b""
-    except OSError:
-        return None
-
-
-def _lives(pid: int) -> bool:
-    return _status(pid)[:1] not in ([], ["Z"], ["X"])
-
-
-def _status(pid: int) -> list[str]:
-    """Its fields in /proc/PID/stat, from the state on; none if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return []
+def _is_a_program(pid: int) -> bool:
+    """False in the middle of an exec, and for a process that has ended."""
+    for thread in threads_of(pid):
+        with contextlib.suppress(OSError):  # the thread has ended
+            stat = Path(f"/proc/{pid}/task/{thread}/stat").read_text(errors="replace")
+            if int(stat.rpartition(")")[2].split()[_ENV_START - 3]) != 0:
+                return True
+    return False

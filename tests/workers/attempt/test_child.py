@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from functions.lanes import Extension, Order
+from tests.workers.headless import HEADLESS, needs_number_of_exit
 from tests.workers.watching import Orders
 from workers.attempt.capped_log import CappedLog
 from workers.attempt.child import Command, Ended, Pace, run_command
@@ -747,6 +748,21 @@ def test_a_stamp_matches_whole_segments_only_and_spares_the_caller(
         finally:
             sleeper.kill()
         assert sleeper.wait() == -signal.SIGKILL
+
+
+@needs_number_of_exit
+def test_a_stamped_process_whose_first_thread_has_ended_is_found_and_killed(stamp: str) -> None:
+    words, env = [sys.executable, "-c", HEADLESS], {"NIGHTJAR_ATTEMPT": stamp}
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE) as left:
+        assert left.stdout is not None
+        left.stdout.readline()
+        try:
+            assert [p.pid for p in processes_of(stamp)] == [left.pid]
+
+            assert kill_all(stamp)
+        finally:
+            left.kill()
+        assert left.wait() == -signal.SIGKILL
 
 
 def test_a_capped_log_says_how_much_it_leaves_out(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import textwrap
 
 import pytest
 
+from tests.workers.headless import HEADLESS, needs_number_of_exit
+
 pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform != "linux", reason="orphans are Linux's")]
 
 
@@ -70,3 +72,32 @@ def test_an_orphan_of_a_run_is_ended(environ: str) -> None:
     )
 
     assert told == "True False"
+
+
+@needs_number_of_exit
+@pytest.mark.parametrize("environ", ["{}", "{'PATH': '/bin'}"])
+def test_a_process_of_a_run_whose_first_thread_has_ended_is_ended(environ: str) -> None:
+    told = in_a_process(
+        f"""
+        left = subprocess.Popen([sys.executable, "-c", {HEADLESS!r}], env={environ}, stdout=subprocess.PIPE)
+        left.stdout.readline()
+        print(strangers.end(), os.path.exists(f"/proc/{{left.pid}}"))
+        left.kill()
+        """
+    )
+
+    assert told == "True False"
+
+
+@needs_number_of_exit
+def test_a_process_of_ours_whose_first_thread_has_ended_is_no_stranger() -> None:
+    told = in_a_process(
+        f"""
+        ours = subprocess.Popen([sys.executable, "-c", {HEADLESS!r}], stdout=subprocess.PIPE)
+        ours.stdout.readline()
+        print(strangers.end(), ours.poll())
+        ours.kill()
+        """
+    )
+
+    assert told == "True None"
