@@ -16,12 +16,12 @@ _SETTINGS = (
     *("core.excludesFile=/dev/null", "core.autocrlf=false", "submodule.recurse=false"),
 )
 _PASSED = ("HOME", "PATH", "TMPDIR", "NIGHTJAR_OWN")
-"""Variables that git gets of this process; by the last one a worker knows its own processes."""
+"""Variables of this process that git inherits. `NIGHTJAR_OWN` marks the processes of a worker."""
 _TRUSTED = "safe.directory"
 
 
 def command(where: Path, *arguments: str) -> list[str]:
-    """The command line of git in a folder; `environment` goes with it."""
+    """The command line of git in a folder. Run it with `environment`."""
     return ["git", "-C", str(where), *(part for setting in _SETTINGS for part in ("-c", setting)), *arguments]
 
 
@@ -47,7 +47,7 @@ def environment(**names: str) -> dict[str, str]:
 
 @cache
 def _trusted() -> list[str]:
-    """Repositories of other users that this user lets git read: all that is taken of the user's configuration."""
+    """The user's `safe.directory` entries, the only part of the user's configuration that git keeps."""
     try:
         done = subprocess.run(
             ["git", "config", "--null", "--get-all", _TRUSTED],
@@ -57,6 +57,6 @@ def _trusted() -> list[str]:
             stderr=subprocess.DEVNULL,
             check=False,
         )
-    except OSError:  # there is no git: who needs it says so
+    except OSError:  # git is not installed; the command that needs it fails with a reason
         return []
     return os.fsdecode(done.stdout).split("\0")[:-1]

@@ -19,7 +19,7 @@ def check_manifest(directory: Path) -> None:
     """Refuse a server's directory that has lost its manifest; nothing is written.
 
     Raises:
-        Unavailable: it has, and what helps.
+        Unavailable: the manifest is missing. The hint names the remedy.
     """
     manifest = directory / MANIFEST
     files = _files(manifest.parent)
@@ -41,7 +41,7 @@ def _files(folder: Path) -> list[re.Match[str]]:
 
 
 def _manifest_of(files: list[re.Match[str]]) -> str:
-    """The manifest of these files; empty where they do not tell which of them belong together."""
+    """The manifest of these files; empty unless they are one base and consecutive increments."""
     bases = [file for file in files if file["kind"] == "base"]
     seqs = [int(file["seq"]) for file in files if file["kind"] == "incr"]
     if len(bases) != 1 or not seqs or seqs != [*range(seqs[0], seqs[0] + len(seqs))]:

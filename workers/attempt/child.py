@@ -35,7 +35,7 @@ _LAUNCH = Path(__file__).with_name("launch.py")
 _LONGEST_TICK = 4096
 _REAP_S = 5.0
 _MOST_PROCESSES = 10_000
-"""That are looked at where a run may have any number."""
+"""Processes that are looked at where the run has no ceiling."""
 _BY_SIGNAL = 128
 """What bubblewrap adds to the number of a signal."""
 
@@ -98,7 +98,7 @@ class Ended:
     time: TimeSpent | None = field(default=None, compare=False)
     """From the start of the command to its end."""
     printed: Printed = field(default_factory=Printed)
-    """Of its metric; in all of its output, the part that the log has lost too."""
+    """Metrics in the whole output, also in the part that the log leaves out."""
 
 
 async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
