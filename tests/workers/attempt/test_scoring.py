@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import subprocess
 import sys
 import textwrap
 import time
@@ -23,6 +24,7 @@ from tests.workers.watching import Orders
 from workers.attempt.child import Command, Ended, Pace, run_command
 from workers.attempt.isolation import Tier
 from workers.attempt.runner import TrainingRunner
+from workers.attempt.scoring import SCORE
 from workers.attempt.stamps import processes_of
 from workers.device import Device, Sampler
 from workers.slot import Slot
@@ -808,3 +810,18 @@ async def test_a_lost_lease_during_the_scoring_is_halted(repo: Repository) -> No
 
     assert isinstance(result, Halted)
     assert result.order == "lost"
+
+
+def test_an_ended_predictor_leaves_no_open_descriptor() -> None:
+    script = """
+import os, runpy, sys
+confined = runpy.run_path(sys.argv[1])["Confined"]
+before = os.listdir("/proc/self/fd")
+confined([sys.executable, "-c", ""], None, keep=[]).end()
+print(os.listdir("/proc/self/fd") == before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(SCORE)], capture_output=True, text=True, check=False
+    )
+
+    assert (done.stdout, done.stderr) == ("True\n", "")

@@ -64,6 +64,7 @@ class Confined:
         """Kill it, and what shares its namespaces."""
         self._process.kill()
         self._process.wait()
+        os.close(self._told)
 
     def status(self, patience_s: float | None = None) -> int | None:
         """Its exit status once it has ended, that of a signal is negative; None after the patience."""
