@@ -44,6 +44,15 @@ class Metric(click.ParamType[float]):
 
 
 @click.command()
+# triggers.cli.join reads the next four before this process starts; they are here for --help
+@click.option("--url", expose_value=False, help="the swarm's URL")
+@click.option(
+    "--enroll-token",
+    expose_value=False,
+    help="what the organiser gave you to get in [NIGHTJAR_ENROLL_TOKEN]",
+)
+@click.option("--worker-id", metavar="NAME", expose_value=False, help="the worker's name, which no other has")
+@click.option("--data", metavar="PATH", expose_value=False, help="the worker's own directory [NIGHTJAR_DATA]")
 @click.option("--train-py", type=click.Path(path_type=Path), default=None, help="the script to run")
 @click.option("--gpu-type", default=None, help="what others see of your GPU (default: its model)")
 @click.option("--contact", default=None, help="how the organiser reaches you")
@@ -99,9 +108,8 @@ def main(
 ) -> None:
     """Join a swarm with your train.py: pull configs, run them on this machine, report.
 
-    The first time: --url URL --train-py PATH, with --enroll-token T (or NIGHTJAR_ENROLL_TOKEN) where the organiser
-    gave you one, and --worker-id NAME. All of it is remembered: afterwards `join` alone goes on, and what you say
-    anew replaces what you said before. --data PATH is the worker's own directory; each worker has one.
+    The first time: --url URL --train-py PATH. What you say is remembered: afterwards `join` alone goes on, and what
+    you say anew replaces what you said before.
 
     Your train.py is never changed: each run gets a copy with other constants. Ctrl-C finishes the run and leaves;
     a second one gives the run back.

@@ -183,6 +183,11 @@ def devices_for(host: str, gpu: str, cpu: int | None) -> list[Device]:
 @click.option(
     "--remote", is_flag=True, hidden=True, help="reach the lab as remote.json in the data directory says"
 )
+# triggers.cli.worker reads the next four before this process starts; they are here for --help
+@click.option("--data", metavar="PATH", expose_value=False, help="state directory [NIGHTJAR_DATA]")
+@click.option("--lab", expose_value=False, help="name of the lab [NIGHTJAR_LAB]")
+@click.option("--url", expose_value=False, help="the lab's URL, without access to its Redis")
+@click.option("--token", expose_value=False, help="a token or enroll token for --url [NIGHTJAR_TOKEN]")
 def main(
     repo: Path,
     gpu: str,
@@ -197,10 +202,7 @@ def main(
 ) -> None:
     """Train for the lab on this machine's GPUs.
 
-    Beside the lab's Redis: --data PATH and --lab NAME say which lab, as for `up`.
-
-    By its URL alone: --url URL, and --token T, a worker's token or an enroll token (or NIGHTJAR_TOKEN; after the
-    first start the URL is enough); --data PATH is the worker's own directory then.
+    It reaches the lab by its Redis, or with --url by its URL alone. After the first start the URL is enough.
     """
     settings = Settings()
     start_logging(settings, "supervisor")

@@ -24,11 +24,9 @@ from triggers.cli.worker import check_no_lab, checked_url
     add_help_option=False,
 )
 @data_option
-@click.option("--url", default=None, help="the swarm's URL")
-@click.option("--worker-id", default=None, help="the worker's name, which no other has")
-@click.option(
-    "--enroll-token", default=None, help="what the organiser gave you to get in [NIGHTJAR_ENROLL_TOKEN]"
-)
+@click.option("--url", default=None)
+@click.option("--worker-id", default=None)
+@click.option("--enroll-token", default=None)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(
     data: Path | None,
@@ -37,7 +35,7 @@ def command(
     enroll_token: str | None,
     arguments: tuple[str, ...],
 ) -> None:
-    """Join a swarm with your train.py: --url URL --train-py PATH [--enroll-token T] [--worker-id NAME]."""
+    """Join a swarm with your train.py; `workers.join` answers --help."""
     environment = own_environment()
     if not {"--help", "-h"} & {*arguments}:
         settings = joining_worker(url, worker_id, data)

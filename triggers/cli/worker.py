@@ -27,15 +27,13 @@ from triggers.cli.options import data_option, lab_option, settings_from
 )
 @data_option
 @lab_option
-@click.option("--url", default=None, help="the lab's URL, where the worker has no access to its Redis")
-@click.option(
-    "--token", default=None, help="a worker's token or an enroll token of that lab [NIGHTJAR_TOKEN]"
-)
+@click.option("--url", default=None)
+@click.option("--token", default=None)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(
     data: Path | None, lab: str | None, url: str | None, token: str | None, arguments: tuple[str, ...]
 ) -> None:
-    """Train for the lab on this machine's GPUs: --repo PATH [--gpu all|INDEX] [--cpu N] [--url URL --token T]."""
+    """Train for the lab on this machine's GPUs; `workers.supervisor` answers --help."""
     if token is not None and url is None:
         raise click.UsageError("--token goes with --url: a worker beside the lab's Redis needs none")
     if url is None:
