@@ -9,7 +9,7 @@ import click
 from state.errors import Conflict, NotFound
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import data_option, lab_option, settings_from, tag_argument
 from triggers.cli.output import print_json, printable
 from triggers.cli.runs import Run, is_of_swarm, measured, outcome, the_tag, value
 from triggers.cli.setting import Change, set_constants
@@ -18,7 +18,7 @@ from triggers.cli.setting import Change, set_constants
 @click.command()
 @data_option
 @lab_option
-@click.argument("tag", required=False)
+@tag_argument
 @click.option(
     "--write",
     "script",

@@ -13,7 +13,7 @@ import click
 from state.errors import Invalid
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import data_option, lab_option, settings_from, tag_argument
 from triggers.cli.output import for_people, print_json, printable
 
 
@@ -26,7 +26,6 @@ def command() -> None:
 
 
 json_option = click.option("--json", "as_json", is_flag=True)
-tag_option = click.option("--tag", default=None, help="the swarm's tag [NIGHTJAR_SWARM_TAG]")
 
 
 @command.command()
@@ -51,7 +50,7 @@ def scan(script: Path, as_json: bool) -> None:
 @command.command()
 @data_option
 @lab_option
-@tag_option
+@click.option("--tag", default=None, help="the swarm's tag [NIGHTJAR_SWARM_TAG]")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--profile", default=None, help="dimensions that come with Nightjar: mnist or nanochat")
 @click.option("--replace", is_flag=True, help="remove the tag's dimensions that are not among them")
@@ -101,10 +100,10 @@ def define(
 @command.command()
 @data_option
 @lab_option
-@tag_option
+@tag_argument
 @json_option
 def ls(data: str | None, lab: str | None, tag: str | None, as_json: bool) -> None:
-    """List the dimensions of a tag."""
+    """List the dimensions of TAG (default: NIGHTJAR_SWARM_TAG)."""
     settings = settings_from(data=data, lab=lab)
     found = LabHttp(settings).ask("POST", "/api/dimension/list", {"tag": tag or settings.swarm_tag})
     if as_json:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from triggers.cli.follow import follow
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import Number, data_option, lab_option, settings_from
+from triggers.cli.options import Number, data_option, lab_option, settings_from, tag_argument
 from triggers.cli.output import OK, json_text, printable
 from triggers.cli.runs import names_of_tags
 
@@ -51,7 +51,7 @@ TOLD = {
 @click.command()
 @data_option
 @lab_option
-@click.option("--tag", help="only events of this tag")
+@tag_argument
 @click.option("--type", "types", multiple=True, help="only events of this type, such as experiment.finished")
 @click.option("--only-new-best", is_flag=True, help="only new bests")
 @click.option("--since", help="begin after the event with this id; 0: with the oldest kept")
@@ -76,7 +76,7 @@ def command(
     min_interval: float | None,
     as_json: bool,
 ) -> int:
-    """Follow the lab's events until Ctrl-C, also over restarts of the lab."""
+    """Follow the events of TAG (default: of the whole lab) until Ctrl-C, also over restarts of the lab."""
     if only_new_best and types:
         raise click.UsageError("give --only-new-best or --type, not both")
     asked = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import data_option, lab_option, settings_from, tag_argument
 from triggers.cli.output import printable_lines
 from triggers.cli.runs import the_tag
 
@@ -16,7 +16,7 @@ from triggers.cli.runs import the_tag
 @click.command()
 @data_option
 @lab_option
-@click.option("--tag", default=None, help="the swarm's tag [NIGHTJAR_SWARM_TAG]")
+@tag_argument
 @click.option(
     "-o",
     "--output",
@@ -25,7 +25,7 @@ from triggers.cli.runs import the_tag
     help="write it to this file",
 )
 def command(data: str | None, lab: str | None, tag: str | None, output: Path | None) -> None:
-    """Print the whole journal of a swarm: what it believes, gave up and wants to test, checkpoint by checkpoint."""
+    """Print the whole journal of TAG, a swarm (default: NIGHTJAR_SWARM_TAG), checkpoint by checkpoint."""
     settings = settings_from(data=data, lab=lab)
     http = LabHttp(settings)
     name = the_tag(http, tag or settings.swarm_tag)

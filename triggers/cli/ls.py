@@ -8,7 +8,7 @@ import click
 
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import data_option, lab_option, settings_from, tag_argument
 from triggers.cli.output import BY_STATUS, for_people, print_json
 from triggers.cli.runs import table_of, the_tag
 
@@ -18,7 +18,7 @@ MOST = 1000
 @click.command()
 @data_option
 @lab_option
-@click.argument("tag", required=False)
+@tag_argument
 @click.option("-n", "limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="how many")
 @click.option("--status", type=click.Choice([*BY_STATUS]), default=None, help="only of this status")
 @click.option("--category", default=None, help="only of this category")

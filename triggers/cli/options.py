@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from pydantic import ValidationError
 
 from state.settings import Settings
 
+_TAG_OPTION = f"{__name__}.tag"
+"""Where click keeps --tag until TAG is read."""
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -48,6 +51,30 @@ data_option = click.option(
     "--data", type=Folder(path_type=Path), default=None, help="state directory of the lab [NIGHTJAR_DATA]"
 )
 lab_option = click.option("--lab", default=None, help="name of the lab [NIGHTJAR_LAB]")
+
+
+def tag_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `tag`, which may stand as TAG or as --tag TAG; None where it is not given."""
+
+    def either(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        option: str | None = ctx.meta.pop(_TAG_OPTION, None)
+        if value is not None and option is not None and value != option:
+            raise click.UsageError(f"two tags are named, {value!r} and {option!r}: give one", ctx)
+        return value if option is None else option
+
+    def kept(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        ctx.meta[_TAG_OPTION] = value
+
+    command = click.argument("tag", required=False, callback=either)(command)
+    return click.option(
+        "--tag",
+        "tag_option",
+        metavar="TAG",
+        is_eager=True,
+        expose_value=False,
+        callback=kept,
+        help="the same as TAG",
+    )(command)
 
 
 def settings_from(**given: Any) -> Settings:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import data_option, lab_option, settings_from, tag_argument
 from triggers.cli.output import for_people, printable_lines
 from triggers.cli.runs import the_tag
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 @click.command()
 @data_option
 @lab_option
-@click.option("--tag", default=None, help="the tag [NIGHTJAR_SWARM_TAG]")
+@tag_argument
 @click.option("--versions", is_flag=True, help="list the versions: who wrote each, when and why")
 @click.option("--diff", type=click.IntRange(1), default=None, metavar="N", help="what version N changed")
 @click.option("--write", is_flag=True, help="have a version written now")
 def command(
     data: str | None, lab: str | None, tag: str | None, versions: bool, diff: int | None, write: bool
 ) -> None:
-    """Print what the lab has written of a tag's results for its workers and agents: the block in their program.md."""
+    """Print what the lab has written of the results of TAG (default: NIGHTJAR_SWARM_TAG): the block in program.md."""
     settings = settings_from(data=data, lab=lab)
     http = LabHttp(settings)
     name = the_tag(http, tag or settings.swarm_tag)

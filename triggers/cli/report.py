@@ -8,7 +8,7 @@ import click
 
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import data_option, lab_option, settings_from, tag_argument
 from triggers.cli.output import print_json, printable_lines
 from triggers.cli.runs import the_tag
 
@@ -16,7 +16,7 @@ from triggers.cli.runs import the_tag
 @click.command()
 @data_option
 @lab_option
-@click.argument("tag", required=False)
+@tag_argument
 @click.option(
     "-o",
     "--output",
