@@ -125,7 +125,7 @@ def suggestion(facts: SearchFacts, strategy: Strategy) -> Suggestion:
             least=_to_explore(facts, ground.recent),
             barren=empty,
             near=ground.near,
-            waits_for=tag.baseline_id if waits_for_baseline(tag) else None,
+            waits_for=_coming_baseline(facts),
             crashes_in_a_row=facts.crashes_in_a_row if aborts else 0,
         ),
         base_commit_sha=ground.commit_sha,
@@ -162,12 +162,19 @@ def _to_exploit(facts: SearchFacts, yielding: Sequence[str]) -> Sequence[str]:
     return [] if kept is None else [kept]
 
 
+def _coming_baseline(facts: SearchFacts) -> str | None:
+    """Words for the baseline that the lab runs before anything else; None where it runs none."""
+    if waits_for_baseline(facts.tag):
+        return f"the baseline {facts.tag.baseline_id}"
+    return "the baseline" if owes_baseline(facts.tag, facts.policy) else None
+
+
 def _next(facts: SearchFacts, chosen: Selection | None, *, is_first: bool, aborts: bool) -> str:
     if aborts:
         return abort_step(facts.crashes_in_a_row)
     if chosen is None and facts.policy.traces.mode == "multi":
         return SELECT
-    is_run = waits_for_baseline(facts.tag) or owes_baseline(facts.tag, facts.policy)
+    is_run = _coming_baseline(facts) is not None
     what = "submit it unchanged" if is_first and not is_run else "commit one change to it, and submit that"
     named = f" with selection_id {chosen.selection_id}" if chosen else ""
     step = f"Go to base_commit_sha, {what}{named}: POST /api/experiment/submit."

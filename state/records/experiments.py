@@ -147,6 +147,7 @@ class Sketch(Mention, OneRun):
     """A retest: the experiment whose code it runs again; None for an experiment of its own."""
     last_progress: float | None = None
     error: str | None = None
+    error_kind: str | None = None
 
 
 class Result(OneRun):
@@ -346,7 +347,6 @@ class Trial(Idea, Sketch):
     retracted_from: Literal["keep", "discard"] | None = None
     """What it was before its result was taken back."""
     retracted_because: str | None = None
-    error_kind: str | None = None
 
 
 NO_CHANGE = b""

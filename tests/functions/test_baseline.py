@@ -541,6 +541,8 @@ async def test_who_asks_what_to_do_is_told_that_the_lab_runs_the_baseline(
     assert opened_tag["next"] == said[0]
     assert "the lab runs the unchanged train.py, the baseline, before what you submit first" in said[0]
     assert "The lab runs the unchanged train.py before it" in before["next"]
+    assert "The lab runs the baseline first" in before["suggestions"][0]
+    assert "prepare one change in" in before["suggestions"][0]
     for suggestion in (waits, runs):
         assert "The lab runs the baseline mar11-1 first" in suggestion["suggestions"][0]
         assert "waits for its baseline mar11-1" in suggestion["hint"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from functions.formats.metrics_block import deciding_line
 from functions.rules.keeps.verdict import is_near, score
 from state.records import Direction, Mention, Mode, Sketch
 
@@ -26,8 +28,12 @@ class Least:
 
 
 def underexplored(stats: Mapping[str, tuple[int, int]], categories: Sequence[str]) -> list[str]:
-    """Categories with fewer than 3 tries, in the order of `categories`, without `other`."""
-    return [c for c in categories if c != "other" and stats.get(c, (0, 0))[0] < ENOUGH_TRIES]
+    """Categories with fewer than 3 tries, without `other`: the untried first, then those kept most often."""
+    tried = {c: stats.get(c, (0, 0)) for c in categories if c != "other"}
+    shares = {
+        c: kept / total if total else math.inf for c, (total, kept) in tried.items() if total < ENOUGH_TRIES
+    }
+    return sorted(shares, key=shares.__getitem__, reverse=True)
 
 
 def high_yield(stats: Mapping[str, tuple[int, int]]) -> list[str]:
@@ -48,8 +54,10 @@ def least_tried_of(stats: Mapping[str, tuple[int, int]], categories: Sequence[st
     While some have fewer than 3 tries, the one of these where the fewest came to nothing: a keep is a reason to go on
     there. Later the one with the fewest tries.
     """
-    if few := underexplored(stats, categories):
-        return min(few, key=lambda c: stats[c][0] - stats[c][1] if c in stats else 0)
+    few = underexplored(stats, categories)
+    if few:
+        among = (c for c in categories if c in few)
+        return min(among, key=lambda c: stats[c][0] - stats[c][1] if c in stats else 0)
     return min((c for c in categories if c != "other"), key=lambda c: stats[c][0])
 
 
@@ -105,13 +113,11 @@ def suggest(
     """One to five concrete ideas, most wanted first; never empty.
 
     `merging`: the experiments that a selected merge combines; `beside`, for a new root: the roots of other branches;
-    `near`: the near misses that `pair` was looked for in; `waits_for`: the baseline that the lab runs first;
+    `near`: the near misses that `pair` was looked for in; `waits_for`: words for the baseline that the lab runs;
     `crashes_in_a_row`: so many that nothing new is tried.
     """
     crashed = [e for e in recent if e.status in ("crash", "timeout")]
-    avoid = [
-        f"Avoid what crashed {e.experiment_id}: {short(e.error or 'unknown', 160)}" for e in crashed[-1:]
-    ]
+    avoid = [f"Avoid what crashed {e.experiment_id}: {_reason(e)}" for e in crashed[-1:]]
     if crashes_in_a_row:
         what = short(best.experiment_id) if best else "train.py"
         return [f"Run {what} unchanged: {crashes_in_a_row} runs in a row crashed.", *avoid]
@@ -155,14 +161,19 @@ def suggest(
     return ideas
 
 
-def _before_the_first_result(baseline_id: str | None, where: str) -> str:
+def _reason(crashed: Sketch) -> str:
+    """Its last exception, or how the lab says that it ended."""
+    return short(deciding_line(crashed.error or "", crashed.error_kind) or "unknown", 160)
+
+
+def _before_the_first_result(baseline: str | None, where: str) -> str:
     """The unchanged code comes first: where workers train the lab runs it, else an agent does."""
-    if baseline_id is None:
+    if baseline is None:
         return (
             "Run the unchanged train.py first: its result is the baseline that everything is compared with."
         )
     return (
-        f"The lab runs the baseline {baseline_id} first, the unchanged train.py that everything is compared with."
+        f"The lab runs {baseline} first, the unchanged train.py that everything is compared with."
         f" Meanwhile prepare one change in {where} to the tag's base commit, and submit it: it waits behind the"
         " baseline."
     )

@@ -54,7 +54,26 @@ def test_fewer_than_three_tries_are_too_few() -> None:
     assert "optimizer" not in found
     assert "attention" in found
     assert "other" not in found
-    assert found == [c for c in CATEGORIES if c in found]
+    assert found[-1] == "attention"
+    assert found[:-1] == [c for c in CATEGORIES if c in found and c != "attention"]
+
+
+def test_untried_categories_are_named_first_and_then_those_that_paid_off_best() -> None:
+    stats = {
+        "architecture": (2, 0),
+        "hyperparams": (2, 1),
+        "optimizer": (1, 1),
+        "depth": (5, 0),
+        "embedding": (0, 0),
+    }
+    names = ["architecture", "hyperparams", "depth", "optimizer", "activation", "embedding", "other"]
+
+    unexplored = underexplored(stats, names)
+
+    assert unexplored == ["activation", "embedding", "optimizer", "hyperparams", "architecture"]
+    assert "Not tried enough yet: activation, embedding, optimizer, hyperparams." in ideas(
+        "exploit", unexplored=unexplored
+    )
 
 
 def test_what_pays_off_has_three_tries_and_more_than_three_in_ten_kept() -> None:
@@ -113,10 +132,24 @@ def test_after_many_crashes_in_a_row_nothing_new_is_suggested() -> None:
     ]
 
 
+@given(st.integers(1, 40))
+def test_a_crash_hint_quotes_the_last_exception(frames: int) -> None:
+    trace = "\n".join(f'  File "/opt/a/long/path/{n}/train.py", line {n}, in f' for n in range(frames))
+    error = f"exited with 1\nTraceback (most recent call last):\n{trace}\nValueError: width 7 is odd"
+    crash = experiment(3, status="crash", error=error, error_kind="other")
+    late = experiment(
+        4, status="timeout", error=f"still running at its time limit\n{trace}", error_kind="timeout"
+    )
+
+    assert ideas("explore", recent=[crash])[1] == "Avoid what crashed mar11-3: ValueError: width 7 is odd"
+    assert ideas("explore", recent=[late])[1] == "Avoid what crashed mar11-4: still running at its time limit"
+
+
 def test_before_the_first_result_the_baseline_comes_first_in_every_mode_of_training() -> None:
     least = Least("attention", is_new=True)
     alone, queued = (
-        ideas("explore", best=None, least=least, waits_for=baseline) for baseline in (None, "mar11-1")
+        ideas("explore", best=None, least=least, waits_for=baseline)
+        for baseline in (None, "the baseline mar11-1")
     )
 
     assert alone == [
