@@ -4,7 +4,8 @@
 
 It knows nothing of Nightjar but its HTTP functions. Where a coding agent would think, `proposer.py` draws: it changes
 one top-level constant of train.py at a time. The clone is the agent's own: its branch is reset with every discard.
-A lab that asks for a token is sent the one in NIGHTJAR_TOKEN.
+A lab that asks for a token is sent the one in NIGHTJAR_TOKEN. NIGHTJAR_URL, NIGHTJAR_TAG and NIGHTJAR_NAME, which
+`nightjar agent` sets, are the defaults of the options of those names.
 """
 
 from __future__ import annotations
@@ -613,10 +614,17 @@ def speaker(name: str, as_json: bool) -> Say:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--url", default="http://127.0.0.1:3111", help="the lab (default: %(default)s)")
-    parser.add_argument("--tag", required=True, help="the line of research; created if it does not exist")
+    url, tag, name = (os.environ.get(f"NIGHTJAR_{word}", "").strip() for word in ("URL", "TAG", "NAME"))
+    parser.add_argument(
+        "--url", default=url or "http://127.0.0.1:3111", help="the lab (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--tag", default=tag, required=not tag, help="the line of research; created if it does not exist"
+    )
     parser.add_argument("--repo", required=True, type=Path, help="a git clone that the agent may reset")
-    parser.add_argument("--name", required=True, help="who the experiments are by: one name per agent")
+    parser.add_argument(
+        "--name", default=name, required=not name, help="who the experiments are by: one name per agent"
+    )
     parser.add_argument("--runs", type=int, help="how many runs to do (default: until Ctrl-C)")
     parser.add_argument("--seed", type=int, help="makes the proposals repeatable")
     parser.add_argument(

@@ -274,7 +274,9 @@ def test_every_setting_in_the_documents_exists() -> None:
     assert set(re.findall(r"NIGHTJAR_[A-Z_]+", DOCUMENTS)) - known <= {
         "NIGHTJAR_BUDGET_S",
         "NIGHTJAR_COMPLETE",
+        "NIGHTJAR_NAME",
         "NIGHTJAR_SEED",
+        "NIGHTJAR_TAG",
     }
 
 

@@ -2,6 +2,7 @@
 
 work      tries one idea with the charter's own commands, says what it cost, and exits
 exit      exits at once
+names     prints its words and the names in its environment, and exits
 hang      says hello and is silent for ever, with children that have cut every tie
 loop      asks the lab for its brief, and nothing else
 flood     prints without end
@@ -19,7 +20,7 @@ from pathlib import Path
 
 
 def main(what: str, given: str) -> int:
-    charter = Path(given).read_text() if given else sys.stdin.read()
+    charter = Path(given).read_text() if given and what != "names" else sys.stdin.read()
     blocks = re.findall(r"^```bash\n(.*?)^```$", charter, re.M | re.S)
     print(f"hello, {len(charter)} characters", flush=True)
     match what:
@@ -27,6 +28,9 @@ def main(what: str, given: str) -> int:
             work(charter, blocks)
         case "exit":
             return 3
+        case "names":
+            names = [os.environ[f"NIGHTJAR_{name}"] for name in ("URL", "TAG", "NAME")]
+            print("told:", *sys.argv[2:], *names, flush=True)
         case "hang":
             for environment in (None, {"PATH": os.environ["PATH"]}):
                 orphan = ["/bin/sh", "-c", "setsid sleep 98765 &"]

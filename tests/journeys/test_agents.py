@@ -202,6 +202,17 @@ def test_a_file_is_handed_over_where_the_command_names_it(lab: RunningLab) -> No
     assert lab.status("file-1") == "keep"
 
 
+def test_each_agent_is_told_its_lab_tag_and_name_by_its_command_and_its_environment(lab: RunningLab) -> None:
+    words = ("--name={name}", "--tag={tag}")
+
+    with agents(lab, "named", "-n", "2", "--starts", "1", *pretend("names"), *words) as process:
+        told(process)
+
+    for name in ("agent-1", "agent-2"):
+        log = (lab.data / "agents" / "named" / name / "log").read_text()
+        assert f"told: --name={name} --tag=named http://127.0.0.1:{lab.port} named {name}\n" in log
+
+
 def test_a_command_of_the_folder_here_is_found_in_the_clone_too(lab: RunningLab) -> None:
     here = lab.data.parent / "tool"
     here.write_text(f"#!/bin/sh\nexec {sys.executable} {PRETENDING} exit\n")
@@ -214,19 +225,19 @@ def test_a_command_of_the_folder_here_is_found_in_the_clone_too(lab: RunningLab)
     assert "it ended with exit code 3" in said
 
 
-def test_the_example_agent_works_a_night(lab: RunningLab) -> None:
+def test_the_example_agents_work_a_night_in_the_lab_that_started_them(lab: RunningLab) -> None:
     lab.setup("example", baseline_first=False)
-    lab.post("tag/budget", tag="example", runs=3)
-    example = (sys.executable, str(ROOT / "examples" / "agent.py"), "--url", f"http://127.0.0.1:{lab.port}")
+    lab.post("tag/budget", tag="example", runs=4)
+    example = (sys.executable, str(ROOT / "examples" / "agent.py"), "--repo", ".")
 
-    with agents(
-        lab, "example", "--", *example, "--tag", "example", "--repo", ".", "--name", "agent"
-    ) as process:
+    with agents(lab, "example", "-n", "2", "--", *example) as process:
         code, said = told(process)
 
     assert code == 0, said
     assert "example has no runs left" in said
-    assert {e["agent"] for e in lab.post("experiment/history", tag="example")["experiments"]} == {"agent"}
+    by = {e["agent"] for e in lab.post("experiment/history", tag="example")["experiments"]}
+    assert by
+    assert by <= {"agent-1", "agent-2"}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import shlex
 import signal
 import time
@@ -22,7 +23,9 @@ from triggers.agents.place import Log, Place
 
 LOOK_S = 5.0
 """Seconds between two looks at what the lab knows of an agent."""
-PROGRAM = "{program}"
+PROGRAM, NAME, TAG = "{program}", "{name}", "{tag}"
+"""What a word of the command may have for the file with the agent's task, its name and its tag."""
+_FILLED = re.compile("|".join(map(re.escape, (PROGRAM, NAME, TAG))))
 CHUNK = 65536
 DRAIN_S = 5.0
 """Seconds for the rest of what a process has printed, once it has ended."""
@@ -131,7 +134,8 @@ class Agent:
             self.orders.url, self.orders.launcher, self._token, brief=brief, told=told
         )
         takes_file = any(PROGRAM in word for word in self.orders.command)
-        command = [word.replace(PROGRAM, str(program)) for word in self.orders.command]
+        own = {PROGRAM: str(program), NAME: self.place.name, TAG: self.place.tag}
+        command = [_FILLED.sub(lambda found: own[found[0]], word) for word in self.orders.command]
         self.standing.starts += 1
         self._note(f"start {self.standing.starts}: {shlex.join(self.orders.command)}", aloud=False)
         self._printed_at = self._worked_at = time.monotonic()
@@ -145,6 +149,8 @@ class Agent:
                 env={
                     **self.orders.environment,
                     "NIGHTJAR_URL": self.orders.url,
+                    "NIGHTJAR_TAG": self.place.tag,
+                    "NIGHTJAR_NAME": self.place.name,
                     **({"NIGHTJAR_TOKEN": self._token} if self._token is not None else {}),
                 },
                 process_group=0,

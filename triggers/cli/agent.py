@@ -84,8 +84,8 @@ def command(
     """Start COMMAND as a research agent, such as `claude -p ...` or `codex exec ...`, and keep it at work.
 
     Each agent has a clone of its own and gets program.md on standard input, made out to it; where a word of COMMAND
-    has {program}, it gets the name of that file instead. It is started again when it exits, is silent or idle. The
-    night ends with the tag's budget, a pause, or Ctrl-C.
+    has {program}, it gets the name of that file instead; {name} and {tag} stand for its own name and tag. It is
+    started again when it exits, is silent or idle. The night ends with the tag's budget, a pause, or Ctrl-C.
     """
     from functions.process.project import project_around
     from functions.rules.agents import Patience
