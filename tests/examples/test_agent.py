@@ -129,7 +129,7 @@ async def test_a_night_of_keeps_stands_on_the_last_commit(web: str, process: Pro
 
     found = await experiments(web)
     assert [e["status"] for e in found] == ["keep"] * 5
-    assert [e["parent_ids"] for e in found] == [[], [], ["night-2"], ["night-3"], ["night-4"]]
+    assert [e["parent_ids"] for e in found] == [[], ["night-1"], ["night-2"], ["night-3"], ["night-4"]]
     assert (found[0]["commit_sha"], found[0]["diff"], found[0]["description"]) == (base, "", "baseline")
     assert [e["agent"] for e in found] == ["nightjar", *["alice"] * 4]
     assert git(clone, "branch", "--show-current") == "autoresearch/night-alice"
@@ -161,7 +161,7 @@ async def test_what_was_not_kept_is_reset(web: str, process: Process, project: P
 
     found = await experiments(web)
     assert [e["status"] for e in found] == ["keep"] + ["crash" if score is changes_crash else "discard"] * 4
-    assert [e["parent_ids"] for e in found] == [[], [], ["night-1"], ["night-1"], ["night-1"]]
+    assert [e["parent_ids"] for e in found] == [[], ["night-1"], ["night-1"], ["night-1"], ["night-1"]]
     assert len({e["diff"] for e in found}) == 5
     assert git(clone, "rev-parse", "HEAD") == base
     assert git(clone, "status", "--porcelain") == ""
@@ -204,7 +204,7 @@ async def test_an_agent_that_was_ended_goes_on_waiting_when_it_starts_again(
     found = await experiments(web)
     assert [line["experiment_id"] for line in said(again, "resumed")] == ["night-2"]
     assert [line["experiment_id"] for line in said(again, "finished")] == ["night-2", "night-3"]
-    assert [e["parent_ids"] for e in found] == [[], [], ["night-2"]]
+    assert [e["parent_ids"] for e in found] == [[], ["night-1"], ["night-2"]]
 
 
 async def test_an_agent_that_is_ended_while_its_submission_is_unanswered_ends_well(
