@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 LONGEST_PATCH = 4 * 1024 * 1024
 """Bytes of a patch that is kept."""
+HEAD = re.compile(r"diff --git |index |@@|--- (a/|/dev/null)|\+\+\+ (b/|/dev/null)")
+"""Start of a header line in a patch."""
+CONTEXT = 3
+"""Unchanged lines that are shown around a change."""
+_SIDES = {" ": "-+", "-": "-", "+": "+"}
+"""The patches that have a line of their diff, by its first character."""
 
 
 def essence(patch: bytes) -> bytes:
@@ -20,3 +28,54 @@ def applicable(patch: bytes) -> bytes:
 def text_of(patch: bytes | None) -> str | None:
     """A patch as text; bytes that are no UTF-8 are replaced."""
     return patch.decode("utf-8", "replace") if patch is not None else None
+
+
+def between_codes(diff_of_patches: str) -> str:
+    """The change from the code of one patch to the code of another, file by file.
+
+    The argument is a diff of their `essence` with all unchanged lines. A line that is context in only one patch is in
+    both codes, unless the other patch removes it.
+    """
+    files: dict[str, list[str]] = {}
+    now = {"-": "", "+": ""}
+    for line in diff_of_patches.split("\n"):
+        sides, text = _SIDES.get(line[:1], ""), line[1:]
+        if not sides or not text:
+            continue
+        if text.startswith("diff --git "):
+            now |= dict.fromkeys(sides, text)
+        elif text.startswith("@@"):
+            files.setdefault(now[sides[0]], []).append("@@")
+        elif HEAD.match(text):
+            continue
+        elif sides == "-+" and now["-"] == now["+"]:
+            if text[:1] in (" ", "+"):
+                files.setdefault(now["+"], []).append(f" {text[1:]}")
+        else:
+            for side in sides:
+                if text[:1] != " ":
+                    files.setdefault(now[side], []).append(_of_code(side, text))
+    shown = ((name, _near_changes(lines)) for name, lines in files.items())
+    return "".join(f"{line}\n" for name, lines in shown if lines for line in ([name] if name else []) + lines)
+
+
+def _of_code(side: str, text: str) -> str:
+    """A line of one patch as a change of the code; what is no line of code stays as it is."""
+    if text[:1] not in ("+", "-"):
+        return side + text
+    return ("+" if text[0] == side else "-") + text[1:]
+
+
+def _near_changes(lines: list[str]) -> list[str]:
+    """Changed lines with their context; each gap is one line `@@`."""
+    near = bytearray(len(lines))
+    for at, line in enumerate(lines):
+        if line[:1] in ("+", "-"):
+            first, end = max(0, at - CONTEXT), min(len(lines), at + CONTEXT + 1)
+            near[first:end] = bytes([True]) * (end - first)
+    found: list[str] = []
+    for at, line in enumerate(lines):
+        kept = line if near[at] else "@@"
+        if kept != "@@" or (found and found[-1] != "@@"):
+            found.append(kept)
+    return found[:-1] if found and found[-1] == "@@" else found

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from functions.formats.patches import essence, text_of
+from functions.formats.patches import between_codes, essence, text_of
 from functions.git import command, environment
 from state.errors import Unavailable
 
@@ -24,7 +24,7 @@ LONGEST_DIFF = 4 * 1024 * 1024
 
 _DIFF = (
     *("diff", "--no-index", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--text"),
-    *("--", "a", "b"),
+    *("--unified=4000000", "--", "a", "b"),
 )
 
 
@@ -33,7 +33,7 @@ class Between:
     """What lies between two patches."""
 
     diff: str | None = None
-    """A unified diff, as interdiff reads: `-` is only in a, `+` only in b; empty if they are equal."""
+    """The change from a's code to b's, file by file; empty if they are equal."""
     cut: str | None = None
     """Why there is no diff, or where it ends early."""
 
@@ -109,10 +109,11 @@ async def _begun(folder: Path) -> Process:
 
 
 def _shown(printed: bytes, name_a: str, name_b: str) -> Between:
-    """The diff under the experiments' names instead of the files'."""
+    """The change between the codes, under the experiments' names."""
     whole = len(printed) <= LONGEST_DIFF
     hunks = printed[printed.find(b"\n@@ ") + 1 :]
     if not whole:
         hunks = hunks[: hunks.rfind(b"\n") + 1]
-    diff = f"--- {name_a}\n+++ {name_b}\n{text_of(hunks)}"
+    change = between_codes(text_of(hunks) or "")
+    diff = f"--- {name_a}\n+++ {name_b}\n{change}" if change else ""
     return Between(diff, None if whole else f"only its first {LONGEST_DIFF // 1024**2} MiB are shown")

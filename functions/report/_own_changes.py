@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Sequence
 
 from functions.children import Children
-from functions.formats.patches import text_of
+from functions.formats.patches import HEAD, text_of
 from functions.report._git_diff import between
 
 MOST_LINES = 60
 """Lines of one change that are shown."""
 CHANGES_S = 20.0
 """Seconds for all; those that come later are not shown."""
-_HEAD = re.compile(r"diff --git |index |@@|--- (a/|/dev/null)|\+\+\+ (b/|/dev/null)")
-"""What begins a line of a patch that is no line of code."""
 
 
 async def own_changes(
@@ -40,22 +37,16 @@ async def _own_change(above: bytes | None, patch: bytes | None) -> str | None:
     if above is None or patch is None:
         return None
     if not above:
-        return await asyncio.to_thread(_code, patch)
-    made = await between(above, patch, "a", "b")
-    return None if made.diff is None else await asyncio.to_thread(_between_codes, made.diff)
+        return await asyncio.to_thread(_code, text_of(patch) or "")
+    made = await between(above, patch, "a/", "b/")
+    return None if made.diff is None else await asyncio.to_thread(_code, made.diff)
 
 
-def _code(patch: bytes) -> str:
+def _code(patch: str) -> str:
     """Its lines that add or remove code."""
-    lines = (text_of(patch) or "").splitlines()
-    return _shortened([line for line in lines if line[:1] in ("+", "-") and not _HEAD.match(line)])
-
-
-def _between_codes(diff_of_patches: str) -> str:
-    """What the second of two patches adds to the code of the first, or undoes of it."""
-    signs = {"++": "+", "-+": "-", "+-": "-", "--": "+"}
-    changed = [line for line in diff_of_patches.splitlines()[2:] if line[:2] in signs]
-    return _shortened([signs[line[:2]] + line[2:] for line in changed if not _HEAD.match(line[1:])])
+    return _shortened(
+        [line for line in patch.splitlines() if line[:1] in ("+", "-") and not HEAD.match(line)]
+    )
 
 
 def _shortened(lines: list[str]) -> str:

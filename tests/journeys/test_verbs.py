@@ -94,8 +94,8 @@ def test_diff_prints_a_patch_that_git_applies(
 
     assert "0.75" in (clone / "train.py").read_text()
     between = printed(lab, "diff", "t-2", "t-3")
-    assert "-+print('val_bpb: 0.5')" in between
-    assert "++print('val_bpb: 0.75')" in between
+    assert "\n-print('val_bpb: 0.5')" in between
+    assert "\n+print('val_bpb: 0.75')" in between
 
 
 def test_the_report_is_written_with_its_plot(lab: RunningLab, tmp_path: Path) -> None:
