@@ -18,6 +18,8 @@ _SETTINGS = (
 _PASSED = ("HOME", "PATH", "TMPDIR", "NIGHTJAR_OWN")
 """Variables of this process that git inherits. `NIGHTJAR_OWN` marks the processes of a worker."""
 _TRUSTED = "safe.directory"
+NAME_YOURSELF = "git config --global user.name NAME, and user.email ADDRESS"
+"""The remedy where `knows_user` is false."""
 
 
 def command(where: Path, *arguments: str) -> list[str]:
@@ -43,6 +45,12 @@ def environment(**names: str) -> dict[str, str]:
         "LC_ALL": "C",
         **names,
     }
+
+
+def knows_user(repo: Path) -> bool:
+    """Whether a commit of this process' user has an author, by the user's own configuration."""
+    asked = command(repo, "var", "GIT_COMMITTER_IDENT")
+    return subprocess.run(asked, env=os.environ, capture_output=True, check=False).returncode == 0
 
 
 @cache

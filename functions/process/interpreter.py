@@ -46,14 +46,18 @@ class Interpreter:
 
 
 async def find_interpreter(repo: Path, environ: Mapping[str, str]) -> Interpreter:
-    """The repository's `.venv`, the uv project's Python, the active environment's, conda's, else Nightjar's own."""
+    """The repository's `.venv`, the uv project's Python, the active environment's, conda's, else Nightjar's own.
+
+    Raises:
+        Invalid: the `.venv`, or the active environment, has a Python that this user cannot run.
+    """
     own_place = repo / ".venv" / "bin" / "python"
-    if _is_file(own_place):
+    if _is_usable(own_place):
         return _known(own_place)
     if (of_project := await _found_by_uv(repo, environ)) is not None:
         return _known(of_project)
     for name in _ACTIVE:
-        if environ.get(name) and _is_file(active := Path(environ[name], "bin", "python")):
+        if environ.get(name) and _is_usable(active := Path(environ[name], "bin", "python")):
             return _known(active)
     return Interpreter(Path(sys.executable), is_own=True)
 
@@ -195,8 +199,32 @@ def _known(python: Path) -> Interpreter:
 
 
 def _can_run(program: Path) -> bool:
-    return program.is_file() and os.access(program, os.X_OK)
+    return _is_file(program) and os.access(program, os.X_OK)
 
 
 def _is_file(place: Path) -> bool:
-    return place.is_file()
+    return os.path.isfile(
+        place
+    )  # False below a folder that this user may not enter; Path.is_file raises there
+
+
+def _is_usable(python: Path) -> bool:
+    """Whether an environment has this Python.
+
+    Raises:
+        Invalid: it has, and this user cannot run it, e.g. because it links to one that was removed or is another's.
+    """
+    try:
+        python.stat()
+    except OSError as problem:
+        if isinstance(problem, (FileNotFoundError, NotADirectoryError)) and not os.path.lexists(python):
+            return False
+        why = problem.strerror
+    else:
+        if _can_run(python):
+            return True
+        why = "it is no program that this user may run"
+    raise Invalid(
+        f"{python} cannot be used: {why}",
+        hint="make its environment anew as this user, or name another with --python",
+    )

@@ -11,7 +11,8 @@ import pytest
 
 import functions.git
 from functions.git import command, environment
-from functions.process.project import repository_head
+from functions.process.project import check_repository, repository_head
+from state.errors import Invalid
 from tests.workers.repository import Repository
 from workers.attempt.strangers import MARK
 
@@ -78,3 +79,9 @@ def test_a_repository_of_another_user_is_read_where_its_user_trusts_it(
         os.chown(place, 12345, 12345)
 
     assert repository_head(repo.path) == (repo.base if is_trusted else None)
+    if is_trusted:
+        check_repository(repo.path, None)
+        return
+    with pytest.raises(Invalid, match="belongs to another user, so git does not read it") as refused:
+        check_repository(repo.path, None)
+    assert refused.value.hint == f"if you trust it: git config --global --add safe.directory {repo.path}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import venv
@@ -76,6 +77,47 @@ async def test_an_environment_without_a_python_is_passed_over(repo: Repository, 
 
     assert await found(repo, gone) == conda
     assert await find_interpreter(repo.path, {"VIRTUAL_ENV": "", "CONDA_PREFIX": ""}) == OWN
+
+
+@pytest.mark.parametrize("name", [".venv", "VIRTUAL_ENV", "CONDA_PREFIX"])
+@pytest.mark.parametrize("fault", ["removed", "no program", "a loop"])
+async def test_an_environment_whose_python_cannot_be_used_is_refused_by_name(
+    repo: Repository, tmp_path: Path, name: str, fault: str
+) -> None:
+    folder = repo.path / name if name == ".venv" else tmp_path / "active"
+    python = environment(folder)
+    if fault == "no program":
+        python.chmod(0o644)
+    else:
+        python.unlink()
+        python.symlink_to(python if fault == "a loop" else tmp_path / "removed" / "python3")
+
+    with pytest.raises(Invalid, match=f"^{re.escape(str(python))} cannot be used: ") as refused:
+        await find_interpreter(repo.path, {name: str(folder)})
+
+    assert "or name another with --python" in (refused.value.hint or "")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root becomes another user")
+async def test_an_environment_below_a_folder_of_another_user_is_refused_by_name(
+    repo: Repository, tmp_path: Path
+) -> None:
+    python = environment(tmp_path / "of-root" / "env")
+    (tmp_path / "of-root").chmod(0o700)
+    own = repo.path / ".venv" / "bin" / "python"
+    own.parent.mkdir(parents=True)
+    own.symlink_to(python)
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+
+    os.seteuid(12345)
+    try:
+        with pytest.raises(Invalid, match=f"^{re.escape(str(own))} cannot be used: Permission denied$"):
+            await find_interpreter(repo.path, {})
+        with pytest.raises(Invalid, match="is no program that can be run"):
+            named(str(python))
+    finally:
+        os.seteuid(0)
 
 
 @pytest.mark.parametrize("name", ["VIRTUAL_ENV", "CONDA_PREFIX"])

@@ -61,7 +61,53 @@ def test_a_repository_that_cannot_be_trained_is_refused(project: Path, tmp_path:
     begin = ("commit", "--quiet", "--allow-empty", "--message", "Begin")
     subprocess.run([*GIT, *begin], cwd=without, check=True)
     assert f"{without} has no train.py" in refused(data, "--repo", str(without))[0]
+    (without / "src").mkdir()
+    said, remedy = refused(data, "--repo", str(without / "src"), "--command", "python train.py")
+    assert f"{without / 'src'} is a folder of the git repository {without}" in said
+    assert f"--repo {without}" in remedy
     assert not data.exists()
+
+
+def test_an_environment_that_cannot_be_used_is_refused_and_found_by_doctor(
+    project: Path, tmp_path: Path
+) -> None:
+    python = project / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(tmp_path / "removed" / "python3")
+
+    said, remedy = refused(tmp_path / "data", "--repo", str(project))
+    done = nightjar(tmp_path / "data", "doctor", "--json", "--repo", str(project))
+
+    assert said == f"nightjar: {python} cannot be used: No such file or directory"
+    assert "or name another with --python" in remedy
+    assert not (tmp_path / "data").exists()
+    (found,) = (f for f in json.loads(done.stdout) if f["what"] == "project")
+    assert (found["state"], found["found"]) == ("error", said.removeprefix("nightjar: "))
+
+
+def test_doctor_names_the_train_py_of_a_folder_and_who_has_no_name_for_git(tmp_path: Path) -> None:
+    (tmp_path / ".gitconfig").write_text("[user]\n\tuseConfigOnly = true\n")
+    nobody = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "none")}
+    repo = Repository(tmp_path / "repo")
+
+    def findings(*words: str) -> list[tuple[str, str, str]]:
+        done = nightjar(repo.path / "data", "doctor", "--json", *words, **nobody)
+        found = [f for f in json.loads(done.stdout) if f["what"] == "project"]
+        return [(f["state"], f["found"], f["remedy"]) for f in found]
+
+    state, said, remedy = findings("--python", sys.executable)[1]
+    assert (state, said) == ("warning", "git does not know who you are: it makes no commit")
+    assert remedy.startswith("git config --global user.name ")
+    (repo.path / "src").mkdir()
+    repo.git("mv", "train.py", "src/train.py")
+    repo.commit({})
+    assert findings() == [
+        (
+            "warning",
+            f"none here: {repo.path} has no train.py of its own",
+            f"--repo {repo.path} --command 'python src/train.py'",
+        )
+    ]
 
 
 def test_an_interpreter_that_is_not_there_is_refused(project: Path, tmp_path: Path) -> None:

@@ -87,14 +87,14 @@ def command(
     has {program}, it gets the name of that file instead; {name} and {tag} stand for its own name and tag. It is
     started again when it exits, is silent or idle. The night ends with the tag's budget, a pause, or Ctrl-C.
     """
-    from functions.process.project import project_around
+    from functions.process.project import repository_around
     from functions.rules.agents import Patience
     from triggers.agents.night import night
 
     names = [name] if count == 1 else [f"{name}-{nth + 1}" for nth in range(count)]
-    repo = repo or project_around(Path.cwd())
+    repo = repo or repository_around(Path.cwd())
     if repo is None:
-        raise click.UsageError("this folder has no train.py in a git repository: name one with --repo PATH")
+        raise click.UsageError("this folder is in no git repository: name one with --repo PATH")
     return night(
         settings_from(data=data, lab=lab),
         tag=tag,

@@ -18,8 +18,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from functions.git import NAME_YOURSELF, knows_user
 from functions.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
-from functions.process.project import SCRIPT, check_repository, project_around
+from functions.process.project import SCRIPT, check_repository, no_project, project_around, repository_around
 from functions.process.worker_options import python_option
 from state.archive import archive_of
 from state.client import SCHEMA, Lab
@@ -106,7 +107,10 @@ def project(repo: Path | None, python: str | None) -> Iterator[Finding]:
     """Which Python would train the project, and what its scripts import that this Python does not have."""
     found = repo.absolute() if repo is not None else project_around(Path.cwd())
     if found is None:
-        yield Finding("project", "ok", "none here: no git repository with a train.py around this folder")
+        here = Path.cwd()
+        is_meant = repository_around(here) is not None or (here / SCRIPT).is_file()
+        why = no_project(here)
+        yield Finding("project", "warning" if is_meant else "ok", f"none here: {why.detail}", why.hint or "")
         return
     try:
         check_repository(found, None)
@@ -115,6 +119,10 @@ def project(repo: Path | None, python: str | None) -> Iterator[Finding]:
         yield Finding("project", "error", problem.detail, problem.hint or "")
         return
     yield Finding("project", "ok", f"{brief(found / SCRIPT)} is trained with {chosen.path}")
+    if not knows_user(found):
+        yield Finding(
+            "project", "warning", "git does not know who you are: it makes no commit", NAME_YOURSELF
+        )
     yield from (Finding("project", "warning", lack) for lack in shortcomings(chosen, found, os.environ))
 
 

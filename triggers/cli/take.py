@@ -14,7 +14,7 @@ import click
 from functions.formats.constants import patch_constants
 from functions.formats.patches import applicable
 from functions.git import command as command_of_git
-from functions.git import environment
+from functions.git import environment, knows_user
 from state.errors import Conflict, Invalid, NotFound, Unavailable
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
@@ -163,8 +163,11 @@ class Git:
     def committed(self, tree: str, parent: str, message: str) -> str:
         """A commit of a tree, by the user whom their own configuration names; by Nightjar where it names none."""
         users = dict(os.environ)
-        known = self._run("var", "GIT_COMMITTER_IDENT", env=users).returncode == 0
-        who = () if known else ("-c", "user.name=Nightjar", "-c", "user.email=nightjar@localhost")
+        who = (
+            ()
+            if knows_user(self._repo)
+            else ("-c", "user.name=Nightjar", "-c", "user.email=nightjar@localhost")
+        )
         return self(*who, "commit-tree", tree, "-p", parent, "-m", message, env=users).strip()
 
     def _run(

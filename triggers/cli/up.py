@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import click
 
-from functions.process.interpreter import named
+from functions.process.interpreter import find_interpreter, named
 from functions.process.logs import start_logging
-from functions.process.project import check_data_dir, check_repository, project_around
+from functions.process.project import check_data_dir, check_repository, no_project, project_around
 from functions.process.running import ended
 from functions.process.worker_options import isolation_options, python_option
 from state.errors import NightjarError
@@ -39,7 +40,7 @@ from triggers.ports import free_port
     "--repo",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     default=None,
-    help="git repository to train from (default: the one around the working directory, if it has a train.py)",
+    help="git repository to train from (default: the one around the working directory, with a train.py or --command)",
 )
 @click.option("--cpu", type=click.IntRange(0, 256), default=None, help="CPU slots; 1 when no GPU is seen")
 @click.option("--gpu", default="all", help="all, none, or the index of one GPU")
@@ -69,10 +70,12 @@ def command(
     if settings.port == 0:
         settings = settings_from(data=data, lab=lab, port=free_port(0))
     start_logging(settings, "up")
-    repo = repo.absolute() if repo is not None else project_around(Path.cwd())
+    repo = repo.absolute() if repo is not None else project_around(Path.cwd(), train_command)
     if repo is not None:
         check_repository(repo, train_command)
         check_data_dir(settings.data_dir, repo, data_dirs)
+        if python is None:
+            asyncio.run(find_interpreter(repo, os.environ))
     trainer = ("--python", str(named(python))) if python else ()
     reach = ("--isolation", isolation, "--network", network)
     data_words = [word for folder in data_dirs for word in ("--data-dir", str(folder.absolute()))]
@@ -95,10 +98,8 @@ async def _run(parts: LabParts, *, quiet: bool) -> int:
             if (why := lab.worker["no_stronger_isolation"]) is not None:
                 click.echo(f"no stronger isolation: {why}", err=True)
         if parts.repo is None:
-            click.echo(
-                f"no worker: this folder has no train.py. Add one with: {PROGRAM} worker --repo PATH",
-                err=True,
-            )
+            why = no_project(Path.cwd())
+            click.echo(f"no worker: {why.detail} -> {why.hint}", err=True)
         if not quiet:
             tasks.append(asyncio.create_task(tell_finished(parts.settings, _say)))
         await lab.run()

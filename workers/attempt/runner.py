@@ -150,7 +150,10 @@ class TrainingRunner:
         self, job: TrainingJob, built: Checkout, watcher: Watcher, metric: str
     ) -> TrainingResult:
         """Train; where the tag's evaluator has a command, let it score what the training has left."""
-        python = str(self._slot.python or (await find_interpreter(self._slot.repo, self._environ)).path)
+        try:
+            python = str(self._slot.python or (await find_interpreter(self._slot.repo, self._environ)).path)
+        except Invalid as error:
+            return Failed("infra", _told(error))
         training = self._training(job, built, python, metric)
         begun = time.monotonic()
         ended = await self._run(training, watcher)
