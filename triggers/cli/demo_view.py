@@ -16,7 +16,7 @@ from rich.syntax import Syntax
 
 from state.program import as_typed
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.output import TABLE_WIDTH, for_people, printable, printable_lines
+from triggers.cli.output import for_people, printable, printable_lines
 from triggers.cli.runs import signed, table_of
 
 FINISHED = ("keep", "discard", "crash", "timeout")
@@ -97,7 +97,7 @@ class DemoView:
             self._http.ask("GET", f"/api/report/progress.png?tag={self.tag}")
         )
         (folder / "report.md").write_text(night["markdown"] + "\n")
-        console = for_people(markup=True, width=None if sys.stdout.isatty() else TABLE_WIDTH)
+        console = for_people(markup=True, width=None if sys.stdout.isatty() else 120)
         console.print(table_of(experiments, page["gains"]))
         console.print(escape(night["headline"]), style="bold", highlight=False)
         if night["best_experiment_id"] is not None:

@@ -53,9 +53,7 @@ BY_STATUS = {
 
 
 PLAIN_WIDTH = 1000
-"""Columns of a line that goes to a pipe or a file."""
-TABLE_WIDTH = 100
-"""Columns of a table that goes to a pipe or a file."""
+"""Columns of text that goes to a pipe or a file."""
 
 
 _UNSEEN = re.compile(
@@ -119,30 +117,17 @@ def _shown(c: str) -> str:
 
 
 def for_people(**options: Any) -> Console:
-    """Standard output for tables and lines, whose text is `printable`.
-
-    In a pipe or a file no line is cut or wrapped. A table has TABLE_WIDTH columns there: its cells wrap.
+    """Standard output for tables and lines, whose text is `printable`; in a pipe or a file nothing is cut or wrapped.
 
     `options` are those of rich's Console.
     """
     from rich.console import Console  # imported late: commands that print JSON start faster without it
-    from rich.table import Table
-
-    is_piped = not sys.stdout.isatty() and "width" not in options
 
     class Printable(Console):
         def render_str(self, text: str, **how: Any) -> Text:
             return super().render_str(printable_lines(text), **how)
 
-        def print(self, *objects: Any, **how: Any) -> None:
-            if is_piped and isinstance(table := objects[0] if objects else None, Table):
-                how = {"width": TABLE_WIDTH, **how}
-                for column in table.columns:
-                    column.overflow = "fold"
-                table.columns[0].no_wrap = True
-            super().print(*objects, **how)
-
-    plain = {"markup": False, "highlight": False, "width": PLAIN_WIDTH if is_piped else None}
+    plain = {"markup": False, "highlight": False, "width": None if sys.stdout.isatty() else PLAIN_WIDTH}
     return Printable(**{**plain, **options})
 
 
