@@ -71,8 +71,8 @@ class RunningLab:
         self._reserved = reserved_port()
         self.port: int = self._reserved.getsockname()[1]
         url = f"http://127.0.0.1:{self.port}"
-        self.http = httpx.Client(base_url=url, timeout=60.0)
-        """Sends the operator's key once the lab has started, unless it is given something else to show."""
+        self.http = httpx.Client(base_url=url, timeout=60.0, auth=ByKey(settings_of(self.data)))
+        """Sends the operator's key, unless it is given something else to show."""
         self.up: Started | None = None
         self._log = folder / "up.log"
         self.repo.mkdir(parents=True)
@@ -85,8 +85,9 @@ class RunningLab:
         """Start `up` and wait until it says ready."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")}
         with self._log.open("w") as log:
-            name = arguments[arguments.index("--lab") + 1] if "--lab" in arguments else "lab"
-            self.http.auth = ByKey(settings_of(self.data).model_copy(update={"lab": name}))
+            if "--lab" in arguments:  # whose key has a file of its own
+                name = arguments[arguments.index("--lab") + 1]
+                self.http.auth = ByKey(settings_of(self.data).model_copy(update={"lab": name}))
             words = ("--data", str(self.data), "--repo", str(self.repo), "--port", str(self.port), *arguments)
             self.up = start(
                 ("up", "--gpu", "none", "--cpu", "1", *words),
