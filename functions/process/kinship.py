@@ -19,17 +19,22 @@ def threads_of(pid: int) -> list[int]:
 
 
 def environment_of(pid: int) -> bytes | None:
-    """The environment, as any thread shows it. Empty for a process that has ended; None where it cannot be read."""
+    """The environment, as any thread shows it. Empty for a process that has ended; None where it cannot be read.
+
+    The first thread shows it to root alone once it has ended.
+    """
+    is_closed = False
     for thread in _first_then_others(pid):
         try:
             found = Path(f"/proc/{pid}/task/{thread}/environ").read_bytes()
         except (FileNotFoundError, ProcessLookupError):  # the thread has ended
             continue
         except OSError:
-            return None
+            is_closed = True
+            continue
         if found:
             return found
-    return b""
+    return None if is_closed else b""
 
 
 def _first_then_others(pid: int) -> Iterator[int]:

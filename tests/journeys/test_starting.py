@@ -137,7 +137,7 @@ def test_doctor_names_what_the_project_s_python_does_not_have(project: Path, tmp
     (project / "train.py").write_text("import torchless\n")
     subprocess.run([*GIT, "commit", "--quiet", "--all", "--message", "Need more"], cwd=project, check=True)
 
-    trained, lacks = findings("--repo", str(project), "--python", sys.executable)
+    trained, lacks, *_ = findings("--repo", str(project), "--python", sys.executable)
     ((_, nowhere),) = findings()
 
     assert trained == ("ok", f"{project}/train.py is trained with {sys.executable}")

@@ -119,11 +119,11 @@ def project(repo: Path | None, python: str | None) -> Iterator[Finding]:
         yield Finding("project", "error", problem.detail, problem.hint or "")
         return
     yield Finding("project", "ok", f"{brief(found / SCRIPT)} is trained with {chosen.path}")
+    yield from (Finding("project", "warning", lack) for lack in shortcomings(chosen, found, os.environ))
     if not knows_user(found):
         yield Finding(
             "project", "warning", "git does not know who you are: it makes no commit", NAME_YOURSELF
         )
-    yield from (Finding("project", "warning", lack) for lack in shortcomings(chosen, found, os.environ))
 
 
 def settings_left_behind(settings: Settings) -> Iterator[Finding]:

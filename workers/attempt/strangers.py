@@ -74,8 +74,8 @@ class Strangers:
     def _is_ours(self, pid: int) -> bool | None:
         """Whether a living process is one of ours; None while that cannot be told."""
         environment = environment_of(pid)
-        if environment is None:  # it hides itself, which none of ours does
-            return False
+        if environment is None:  # it hides itself, which none of ours does, or has ended meanwhile
+            return False if is_living(pid) else None
         if environment:
             return environment in self._of_forks or self._wanted in b"\0" + environment + b"\0"
         return False if _is_a_program(pid) and not environment_of(pid) else None
