@@ -1,4 +1,4 @@
-"""Which folder is trained from, and what is said of one that cannot be."""
+"""The folder that is trained from, and the error for a folder that cannot be."""
 
 from __future__ import annotations
 

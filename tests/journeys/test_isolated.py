@@ -153,7 +153,7 @@ print("---\\nval_bpb: 1.0")
 
 
 def check_that_runs_are_no_operators(lab: RunningLab) -> None:
-    """A run that can call the lab, and what hides from it, are refused what its user's own commands may do."""
+    """Neither a run that can call the lab nor a process that hides from it may do what its user's commands may."""
     calls = lab.commit({"train.py": CALLS.format(port=lab.port)})
 
     found = lab.until_status(lab.submit(commit_sha=calls), "keep", "crash")

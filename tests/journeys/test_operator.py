@@ -1,4 +1,4 @@
-"""Who is operator of an open lab: whoever can read its key, and no address; tried by a real run on a real lab."""
+"""The operator of an open lab is whoever can read its key. No address makes one. Tried by a run on a real lab."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
 
 
 def printed(lab: RunningLab, text: str, **constants: Any) -> str:
-    """What a run of this script prints, whose constants stand above it."""
+    """The output of a run of this script. Its constants are set above it."""
     lines = "".join(f"{name} = {value!r}\n" for name, value in constants.items())
     experiment = lab.submit(commit_sha=lab.commit({"train.py": lines + text}))
     lab.until_status(experiment, "keep", "discard", "crash")

@@ -55,7 +55,7 @@ async def sign_in(http: httpx.AsyncClient, text: str, **headers: str) -> httpx.R
 
 
 def page_of(response: httpx.Response) -> dict[str, str]:
-    """What the page sends with each write of the session that an answer has opened."""
+    """The headers of a write by the session that this answer opened."""
     return {BY_PAGE: response.json()["page"]}
 
 
