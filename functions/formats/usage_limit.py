@@ -1,0 +1,234 @@
+"""Usage limits in the last lines that a coding agent printed: the words of common tools, and when they say it ends.
+
+Words were collected from Claude Code, Codex, Gemini CLI, Copilot, aider and the errors of the providers' HTTP APIs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from email.utils import parsedate_to_datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from functions.rules.search.suggestions import short
+
+LONGEST = 160
+"""Characters of the line that is quoted."""
+JUST_PASSED = timedelta(hours=1)
+"""A time of day that passed so recently is not tomorrow's: the limit outlasts its own announcement."""
+_AFTER = 800
+"""Characters after the words in which their time is looked for first."""
+
+_KIND = r"(?:usage|rate|session|weekly|daily|monthly|hour(?:ly)?|message|request|plan|credit|spend(?:ing)?)"
+_NO_OTHER = r"(?:(?!context|turn|output|token|time|step|file|memory|disk)[\w'-]+ ){0,4}?"
+_WORDS = re.compile(
+    "|".join(
+        (
+            rf"{_KIND}s?[ -]limits? (?:(?:is|was|has|have|been|were) ){{0,2}}(?:reached|exceeded|hit)\b",
+            rf"\b(?:hit|reached|exceed(?:ed|s)?|over) {_NO_OTHER}{_KIND}[ -]limit",
+            rf"\byou(?:'ve| have) (?:hit|reached|exceeded) {_NO_OTHER}(?:limit|quota)\b",
+            rf"(?<!approaching ){_KIND} limits? (?:will (?:be )?)?resets?\b|\blimits? will (?:be )?reset\b",
+            r"\baccess resets\b|\bresume using this model\b",
+            r"rate[_ -]?limit(?:ed\b|[_ ]error\b|error:|[_ -]?(?:exceeded|reached|hit)\b)",
+            r"(?:http(?:/[\d.]+)?|status(?:[ _-]?code)?|code|error)[\"']?[\s:=(]{0,3}(?:code[\s:]*)?[\"']?[45]29\b",
+            r"\b429 (?:too many|\{)|\btoo many requests\b",
+            r"(?<!disk )\bquota (?:(?:is|was|has|been) ){0,2}(?:exceeded|exhausted|reached|used up)\b",
+            rf"\b(?:exceeded|exhausted|reached|out of) {_NO_OTHER}(?:quota|capacity on this model|credits?)\b",
+            r"\bout of (?:extra )?usage\b|\bcredit balance is too low\b",
+            r"\binsufficient[_ ](?:quota|balance|credits?|funds)\b",
+            r"\bresource[_ ](?:has been )?exhausted\b(?!\W+(?:out of memory|oom))",
+            r"\boverloaded_error\b|\b(?:is|are) (?:(?:currently|temporarily) )?overloaded\b",
+            r"\bexperiencing high demand\b",
+        )
+    ),
+    re.IGNORECASE,
+)
+_LEAD = (
+    r"\b(?:reset\w*|retry\w*|try(?:ing)? again|again|available|resum\w*|wait|until|renew\w*|refresh\w*|restored?)\b"
+    r"(?:(?!every)[^\d|]){0,40}?"
+)
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_UNIT = r"ms|weeks?|w|days?|d|hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s"
+_PART = rf"(\d+(?:\.\d+)?)\s*({_UNIT})(?![a-z])[\s,]*(?:and )?"
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_ZONES = {
+    "PT": "America/Los_Angeles",
+    "MT": "America/Denver",
+    "CT": "America/Chicago",
+    "ET": "America/New_York",
+    "CET": "Europe/Paris",
+    "CEST": "Europe/Paris",
+    "BST": "Europe/London",
+    "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo",
+    "PACIFIC": "America/Los_Angeles",
+    "EASTERN": "America/New_York",
+}
+_DATE = (
+    rf"(?P<month>{'|'.join(_MONTHS)})[a-z]*\.? (?P<date>\d{{1,2}})(?:st|nd|rd|th)?(?:,? (?P<year>\d{{4}}))?"
+)
+_TIME = (
+    r"(?:(?P<hour>\d{1,2})(?::(?P<minute>\d\d)(?::\d\d)?)? ?(?P<half>[ap]\.?m\b)?|(?P<word>noon|midnight))"
+)
+_OFFSET = r"(?:UTC|GMT)\b(?: ?[+-]\d{1,2}(?::?\d\d)?)?"
+_ZONE = rf" ?\(?(?P<zone>[a-z]+(?:/[a-z0-9_+-]+)+|{_OFFSET}|Pacific|Eastern|(?-i:[A-Z]{{1,5}})\b)\)?"
+_CLOCK = re.compile(
+    rf"{_LEAD}(?=\d|noon|midnight|tomorrow|{'|'.join((*_DAYS, *_MONTHS))})"
+    rf"(?:(?P<day>{'|'.join(_DAYS)})[a-z]*,? (?:at )?|{_DATE},?(?: at)? ?|(?P<tomorrow>tomorrow),?(?: at)? )?"
+    rf"{_TIME}?(?:{_ZONE})?",
+    re.IGNORECASE,
+)
+_IN = re.compile(rf"{_LEAD}((?:{_PART})+)", re.IGNORECASE)
+_HEADER = re.compile(
+    r"retry[-_ ]?after[-_ ]?(ms)?(?:seconds?|secs?)?[\"':=\s]+(\d+(?:\.\d+)?)\b", re.IGNORECASE
+)
+_HTTP_DATE = re.compile(r"retry-after\W+(\w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT)", re.IGNORECASE)
+_EPOCH = re.compile(r"(?:resets?(?:[_ ]?at)?[\"':=\s]*(?:at )?|\|)(\d{10}(?:\d{3})?)\b", re.IGNORECASE)
+_ISO = re.compile(
+    rf"{_LEAD}(\d{{4}}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)(?: ?(Z|UTC|[+-]\d\d:?\d\d))?",
+    re.IGNORECASE,
+)
+_FRAME = re.compile(r"[│┃║╭╮╰╯─═⎿■●✕✗]")
+
+
+@dataclass(frozen=True)
+class UsageLimit:
+    """A limit that an agent has met."""
+
+    said: str
+    """The line that says so."""
+    until: datetime | None
+    """When it ends; None: that is not said, or has passed."""
+
+
+def usage_limit(lines: Iterable[str], now: datetime) -> UsageLimit | None:
+    """The limit that the last lines of an agent speak of; a time without a zone is in that of `now`."""
+    told = [text for line in lines if (text := _told(line))]
+    whole = " ".join(told)
+    found = [*_WORDS.finditer(whole)]
+    if not found:
+        return None
+    at = found[-1].start()
+    times = sorted(_times(whole, now), key=lambda time: time[0])
+    after = [until for start, until in times if at <= start < at + _AFTER]
+    until = [*after[:1], *[until for _, until in times][-1:], None][0]
+    said = next((text for text in reversed(told) if _WORDS.search(text)), whole[at:])
+    return UsageLimit(
+        short(re.sub(r"\(?https?://\S+", "", said), LONGEST), until if until and until > now else None
+    )
+
+
+def _told(line: str) -> str:
+    """What a line says of the agent itself; nothing where it repeats what a model or a tool wrote."""
+    text = line.strip()
+    if text.startswith("{"):
+        try:
+            said = json.loads(text)
+        except ValueError:
+            said = None  # some tools print objects of JavaScript
+        if isinstance(said, dict):
+            text = _of_message(said)
+    return " ".join(_FRAME.sub(" ", text).replace("’", "'").split())
+
+
+def _of_message(said: Mapping[str, Any]) -> str:
+    """The texts of an error in a message of `claude --output-format stream-json`, `codex --json` and their like."""
+    kinds = [
+        str(of["type"])
+        for of in (said, said.get("msg"), said.get("item"))
+        if isinstance(of, dict) and "type" in of
+    ]
+    is_error = not kinds or any("error" in kind or "fail" in kind for kind in kinds)
+    match said:
+        case {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", **info}}:
+            return f"usage limit reached, resets at {info.get('resetsAt')}"
+        case {"type": "result"}:
+            failed = said.get("is_error") or said.get("status") == "error"
+            is_error = bool(failed) or len(str(said.get("result", ""))) <= LONGEST
+    return ", ".join(_flat("", said)) if is_error else ""
+
+
+def _flat(name: str, value: Any) -> Iterator[str]:
+    match value:
+        case dict():
+            for inner, of in value.items():
+                yield from _flat(str(inner), of)
+        case list():
+            for of in value:
+                yield from _flat(name, of)
+        case str() | int() | float():
+            yield f"{name}: {value}"
+
+
+def _times(text: str, now: datetime) -> Iterator[tuple[int, datetime | None]]:
+    """Each time that a text names for the end of a limit, and where; None: it has passed, or its zone is unknown."""
+    text = re.sub(r"\ban? (?=hour|minute|day|week)", "1 ", text)
+    for found in _EPOCH.finditer(text):
+        yield found.start(), datetime.fromtimestamp(int(found[1][:10]), UTC)
+    for found in _HTTP_DATE.finditer(text):
+        yield found.start(), parsedate_to_datetime(found[1])
+    for found in _ISO.finditer(text):
+        zone = _zone(found[2], now) if found[2] else now.tzinfo
+        yield found.start(), datetime.fromisoformat(found[1]).replace(tzinfo=zone)
+    for found in _IN.finditer(text):
+        parts = re.findall(_PART, found[1], re.IGNORECASE)
+        yield found.start(), now + timedelta(seconds=sum(float(n) * _UNITS[_unit(unit)] for n, unit in parts))
+    for found in _HEADER.finditer(text):
+        yield found.start(), now + timedelta(seconds=float(found[2]) / (1000 if found[1] else 1))
+    for found in _CLOCK.finditer(text):
+        named = found.groupdict()
+        if named["minute"] or named["half"] or named["word"] or (named["month"] and not named["hour"]):
+            yield found.start(), _clock(named, now)
+
+
+def _unit(name: str) -> str:
+    return "ms" if name.lower() == "ms" else name[0].lower()
+
+
+def _clock(named: Mapping[str, str | None], now: datetime) -> datetime | None:
+    """A date, a day or a time of day as a moment."""
+    zone = _zone(named["zone"], now) if named["zone"] else now.tzinfo
+    if zone is None:
+        return None
+    here = now.astimezone(zone)
+    hour = {"noon": 12, "midnight": 0}.get((named["word"] or "").lower(), int(named["hour"] or 0))
+    if half := named["half"]:
+        hour = hour % 12 + (12 if half.lower().startswith("p") else 0)
+    try:
+        found = here.replace(hour=hour, minute=int(named["minute"] or 0), second=0, microsecond=0)
+        if month := named["month"]:
+            year = int(named["year"] or here.year)
+            found = found.replace(
+                year=year, month=_MONTHS.index(month.lower()) + 1, day=int(named["date"] or 1)
+            )
+            if not named["year"] and here - found > timedelta(days=180):
+                found = found.replace(year=year + 1)
+            return found
+    except ValueError:
+        return None
+    if day := named["day"]:
+        found += timedelta(days=(_DAYS.index(day.lower()) - here.weekday()) % 7)
+    if named["tomorrow"]:
+        found += timedelta(days=1)
+    if here - found < JUST_PASSED:
+        return found
+    return found + timedelta(days=7 if named["day"] else 1)
+
+
+def _zone(name: str, now: datetime) -> tzinfo | None:
+    """The time zone of this name; None: unknown."""
+    if name.upper() in ("Z", "UTC", "GMT"):
+        return UTC
+    if offset := re.fullmatch(r"(?:UTC|GMT)? ?([+-])(\d{1,2}):?(\d\d)?", name, re.IGNORECASE):
+        ahead = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
+        return timezone(-ahead if offset[1] == "-" else ahead)
+    plain = re.sub(r"^([PMCE])[SD]T$", r"\1T", name.upper())
+    try:
+        return ZoneInfo(_ZONES.get(plain, name))
+    except (KeyError, ValueError, OSError):
+        return now.tzinfo if name in (now.tzname() or "") else None

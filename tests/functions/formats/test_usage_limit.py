@@ -1,0 +1,168 @@
+"""Words of usage limits as coding agents print them, and the time at which a limit ends."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from functions.formats.usage_limit import usage_limit
+
+BERLIN = ZoneInfo("Europe/Berlin")
+NOW = datetime(2026, 11, 26, 22, 15, tzinfo=BERLIN)  # a Thursday
+FIVE_UTC = datetime(2026, 11, 27, 5, tzinfo=UTC)
+
+
+def at(day: int, hour: int, minute: int = 0, zone: str = "Europe/Berlin", month: int = 11) -> datetime:
+    return datetime(2026, month, day, hour, minute, tzinfo=ZoneInfo(zone))
+
+
+CLAUDE_JSON = (
+    '{"type":"result","subtype":"success","is_error":true,"result":"You\'ve hit your limit · resets 11pm"}'
+)
+REJECTED = '{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":1795755600}}'
+CODEX_JSON = '{"type":"error","message":"You\'ve hit your usage limit. Try again at 4:29 AM."}'
+
+
+@pytest.mark.parametrize(
+    ("printed", "until"),
+    [
+        ("usage limit reached, resets 3am", at(27, 3)),
+        ("Claude usage limit reached. Your limit will reset at 3am (UTC).", at(27, 3, zone="UTC")),
+        ("Claude AI usage limit reached|1795755600", FIVE_UTC),
+        ("limit reached: Claude usage limit resets at 1795755600", FIVE_UTC),
+        ("5-hour limit reached ∙ resets 3pm", at(27, 15)),
+        ("You've hit your limit · resets 10pm (America/New_York)", at(26, 22, zone="America/New_York")),
+        (
+            "  ⎿  You’ve hit your session limit · resets 12:50am (America/Los_Angeles)\n     /upgrade to go on",
+            at(27, 0, 50, zone="America/Los_Angeles"),
+        ),
+        ("Weekly limit reached ∙ resets Dec 3, 5pm", at(3, 17, month=12)),
+        ("You've hit your weekly limit · resets Dec 2 at 5pm (UTC)", at(2, 17, zone="UTC", month=12)),
+        ("weekly limit reached · resets Dec 6", at(6, 0, month=12)),
+        ("You've hit your limit for Claude messages. Limits will reset at 9:30 AM.", at(27, 9, 30)),
+        (CLAUDE_JSON, at(26, 23)),
+        (REJECTED, FIVE_UTC),
+        (CODEX_JSON, at(27, 4, 29)),
+        ("You've hit your usage limit. Try again at 3:05 PM", at(27, 15, 5)),
+        ("You've hit your usage limit. Please try again at Nov 29th, 2026 12:55 AM.", at(29, 0, 55)),
+        ("usage limit reached, resets Monday 3am", at(30, 3)),
+        ("Your usage limit resets tomorrow at 8am", at(27, 8)),
+        (
+            "Usage limit reached for gemini-3. Access resets at 10:57 PM GMT-3.",
+            at(26, 22, 57, zone="Etc/GMT+3"),
+        ),
+        ("daily limit reached, resets at midnight Pacific time", at(27, 0, zone="America/Los_Angeles")),
+        ("usage limit reached, resets 5pm PST", at(26, 17, zone="America/Los_Angeles")),
+        ("anthropic-ratelimit-requests-reset: 2026-11-27T05:00:00Z\nHTTP 429", FIVE_UTC),
+        ("HTTP/1.1 429 Too Many Requests\nRetry-After: Fri, 27 Nov 2026 05:00:00 GMT", FIVE_UTC),
+    ],
+)
+def test_a_limit_ends_at_the_moment_that_its_words_name(printed: str, until: datetime) -> None:
+    found = usage_limit(printed.splitlines(), NOW)
+
+    assert found is not None
+    assert found.until == until
+
+
+@pytest.mark.parametrize(
+    ("printed", "after"),
+    [
+        (
+            "You've hit your usage limit. Upgrade (https://openai.com/pricing) or try again in 3 days 4 hours 5 minutes.",
+            timedelta(days=3, hours=4, minutes=5),
+        ),
+        ("■ You've hit your usage limit. Try again in 5 days 22 hours 11\nminutes.", timedelta(5, 79860)),
+        (
+            "[API Error: Your quota will reset after 8h44m7s. You have exhausted your capacity on this model]",
+            None,
+        ),
+        (
+            "You have exhausted your capacity on this model. Your quota will reset after 2m.",
+            timedelta(minutes=2),
+        ),
+        (
+            "openai.RateLimitError: Rate limit reached for gpt. Please try again in 1h12m36s.",
+            timedelta(0, 4356),
+        ),
+        ('"status": "RESOURCE_EXHAUSTED",\n "retryDelay": "26s"', timedelta(seconds=26)),
+        ("HTTP/1.1 429 Too Many Requests\nRetry-After: 120", timedelta(seconds=120)),
+        ("Retry-After: 120\nAPI Error: 429 rate_limit_error", timedelta(seconds=120)),
+        (
+            "Sorry, you have been rate-limited. Please wait 2 minutes before trying again.",
+            timedelta(minutes=2),
+        ),
+        ("Rate limit exceeded. Try again in an hour.", timedelta(hours=1)),
+    ],
+)
+def test_a_limit_ends_after_the_time_that_its_words_name(printed: str, after: timedelta | None) -> None:
+    found = usage_limit(printed.splitlines(), NOW)
+
+    assert found is not None
+    assert found.until == NOW + (after or timedelta(hours=8, minutes=44, seconds=7))
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "Monthly usage limit reached",
+        "You've hit your usage limit, or wait for limits to reset (every 5h and every week.).",
+        'API Error: 429 {"type":"error","error":{"type":"rate_limit_error","message":"Please try again later."}}',
+        'API Error: 529 {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}',
+        "openai.RateLimitError: Error code: 429 - {'error': {'code': 'insufficient_quota'}}",
+        "✕ [API Error: You have exhausted your daily quota on this model.]",
+        "litellm.RateLimitError: AnthropicException\nThe API provider has rate limited you. Try again later.",
+        "Credit balance is too low",
+        "usage limit reached, resets 10pm",  # a quarter of an hour ago
+        "usage limit reached, resets 5pm AEST",
+        "You have exhausted your capacity on this model. Your quota will reset after 0s.",
+    ],
+)
+def test_a_limit_whose_end_is_not_known_or_has_passed_has_no_time(printed: str) -> None:
+    found = usage_limit(printed.splitlines(), NOW)
+
+    assert found is not None
+    assert found.until is None
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "sh: 1: claude: not found",
+        "error: unexpected argument '--limit' found",
+        "Error: unknown option '--rate-limit'",
+        "ImportError: cannot import name 'RateLimitError' from 'openai'",
+        "OSError: [Errno 122] Disk quota exceeded",
+        "Invalid API key · Please run /login",
+        "Error: Reached max turns (30)",
+        "Context limit reached · /compact or /clear to continue",
+        "You've reached your context limit",
+        "RESOURCE_EXHAUSTED: Out of memory allocating 123 bytes",
+        "429 tests passed, the rate limiter in worker.js is wrong",
+        "Time limit reached",
+        '{"type":"rate_limit_event","rate_limit_info":{"status":"allowed","resetsAt":1795755600}}',
+        '{"type":"assistant","message":{"content":[{"type":"text","text":"usage limit reached|1795755600"}]}}',
+        '{"type":"item.completed","item":{"type":"agent_message","text":"usage limit reached, resets 3am"}}',
+        '{"type":"result","is_error":false,"result":"'
+        + "The run met a rate limit exceeded error. " * 9
+        + '"}',
+    ],
+)
+def test_other_failures_and_what_a_model_wrote_are_no_limit(printed: str) -> None:
+    assert usage_limit(printed.splitlines(), NOW) is None
+
+
+def test_the_last_limit_counts_and_its_line_is_quoted_without_addresses() -> None:
+    found = usage_limit(
+        [
+            "rate limit exceeded, try again in 20s",
+            "│ You've hit your usage limit. Upgrade (https://a.example/?key=secret) or try again at 11 PM. │",
+            "  at async main (file:///usr/lib/node_modules/cli.js:1:2)",
+        ],
+        NOW,
+    )
+
+    assert found is not None
+    assert found.until == at(26, 23)
+    assert found.said == "You've hit your usage limit. Upgrade or try again at 11 PM."
