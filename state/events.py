@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 CATALOGUE: Mapping[str, str] = {
+    "agent.limited": "an agent of `nightjar agent` has met a usage limit; data says when it is started again",
     "experiment.registered": "an idea was entered",
     "experiment.queued": "it waits for a GPU, or waits again",
     "experiment.leased": "a worker may begin it",

@@ -33,6 +33,7 @@ FAMILIES = (
     Family("adopted", "string", "that what is older than decided:<tag> was taken for decided"),
     Family("signing_keys:<id>", "string", "public key of a process that signs what workers run, for 24 h"),
     Family("strategy:<tag>", "hash", "how its search goes on"),
+    Family("agent_limits:<tag>", "hash", "the newest usage limit of each agent that `nightjar agent` runs"),
     Family("dimensions:<tag>", "hash", "what a swarm may vary in it, as one list, and the list's version"),
     Family("proposed_dimensions:<tag>", "hash", "dimensions that were proposed to add to it, by their ids"),
     Family("stalls:<tag>", "hash", "counts the changes of these, and the stall cycles of its search"),

@@ -9,6 +9,7 @@ from typing import Any
 
 from state.client import Lab, time_of
 from state.moves import Arg
+from state.records import AgentLimit, stamp
 
 FORGOTTEN_S = 3600.0
 """Seconds of silence after which announce_process.lua forgets a process."""
@@ -34,6 +35,12 @@ class Presence:
     async def announce(self, name: str, facts: Mapping[str, Any]) -> None:
         """Say that this process is alive."""
         await self._lab.move("announce_process", args={"name": name, "facts": json.dumps(dict(facts))})
+
+    async def limit(self, tag: str, limit: AgentLimit) -> None:
+        """Note that an agent has met a usage limit, once for each `since` and once a minute at most."""
+        told = json.dumps({"agent": limit.agent, "until": stamp(limit.until), "said": limit.said})
+        args = {"tag": tag, "agent": limit.agent, "limit": limit.model_dump_json(), "told": told}
+        await self._lab.move("limit_agent", args=args)
 
     async def leave(self, name: str) -> None:
         """Say that this process ends."""

@@ -17,6 +17,7 @@ from state.moves import Arg
 from state.noise import main_spread, spread_of
 from state.policy import Policy, read_policy
 from state.records import (
+    AgentLimit,
     Best,
     Experiment,
     Failure,
@@ -108,6 +109,8 @@ class NightFacts:
     """The last that finished, the newest first."""
     categories: Mapping[str, tuple[int, int]]
     """Total and kept of every category that was tried."""
+    limits: Sequence[AgentLimit]
+    """The newest usage limit of each agent."""
 
 
 class Reports:
@@ -236,6 +239,7 @@ class Reports:
                     holding="demoted",
                 ),
                 "categories": ("HGETALL", keys("categories", tag)),
+                "limits": ("HVALS", keys("agent_limits", tag)),
                 **{
                     status: self._listed(Failure, keys.status(tag, status, "")[0], FAILURES_READ)
                     for status in failed
@@ -254,6 +258,7 @@ class Reports:
             near_miss_margin=read_policy(found["policy"]).near_miss_margin,
             noise=spread_of(found["noise"]),
             categories=categories_of(found["categories"]),
+            limits=[AgentLimit.model_validate_json(text) for text in found["limits"]],
         )
 
     async def nearest(self, facts: NightFacts, near: NearBand) -> list[Sketch]:

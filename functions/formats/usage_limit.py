@@ -124,7 +124,7 @@ def usage_limit(lines: Iterable[str], now: datetime) -> UsageLimit | None:
 
 
 def _told(line: str) -> str:
-    """What a line says of the agent itself; nothing where it repeats what a model or a tool wrote."""
+    """A line without frames. JSON counts only where it reports an error: models and tools write other messages."""
     text = line.strip()
     if text.startswith("{"):
         try:

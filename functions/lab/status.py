@@ -14,6 +14,7 @@ from functions.views.hints import ADD_WORKER
 from state.overview import Overview, Overviews
 from state.presence import Announced
 from state.program import as_typed
+from state.records import stamp
 from state.settings import Settings
 
 
@@ -27,7 +28,11 @@ class AgentStatus(Response):
     agent: str
     tag: str
     state: str
-    """starting, working, or waiting: until it is started again."""
+    """starting, working, waiting (until it is started again), or limited: the same, after a usage limit."""
+    limit: str | None = None
+    """The line in which it spoke of that limit."""
+    until: str | None = None
+    """When a limited one is started again."""
     starts: int
     experiments: int
     tokens: int | None
@@ -77,6 +82,8 @@ async def status(request: ReadStatus, overviews: Overviews, settings: Settings) 
 def agent_status(seen: Announced) -> AgentStatus:
     """An agent as it was announced."""
     named = {name: value for name, value in seen.facts.items() if name in AgentStatus.model_fields}
+    if (limit := named.pop("limit", None)) is not None:
+        named |= {"limit": limit["said"], "until": stamp(limit["until"])}
     return AgentStatus.model_validate({**named, "seen_s_ago": round(seen.seen_s_ago, 1)})
 
 

@@ -1,12 +1,14 @@
-"""When an agent's process is ended, when it is started again, and when its night is over."""
+"""When an agent's process is started, ended and started again, and when its night is over."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 600.0
+FIRST_LIMIT_S, LONGEST_LIMIT_S = 60.0, 3600.0
+"""Pauses after a usage limit whose end is not known."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,31 @@ def pause_before(useless_starts: int) -> float:
     return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(useless_starts, 20)))
 
 
-def own_experiments(brief: Mapping[str, Any], agent: str) -> dict[str, str]:
-    """The status of each experiment in a brief that is this agent's: while one is open, or one changes, it works."""
+def pause_after_limit(limits: int, left_s: float | None) -> float:
+    """Seconds before the next start, after so many usage limits in a row; the last one ends in `left_s` seconds.
+
+    A time that was named holds once. A limit that outlasts it is waited for twice as long each time, up to an hour.
+    """
+    pause_s = min(LONGEST_LIMIT_S, FIRST_LIMIT_S * 2.0 ** min(limits - 1, 20))
+    if left_s is None:
+        return pause_s
+    return left_s if limits == 1 else max(left_s, pause_s)
+
+
+def own_experiments(brief: Mapping[str, Any], agent: str, unnamed: Collection[str] = ()) -> dict[str, str]:
+    """The status of each experiment in a brief that has the agent's name, or is one of its `unnamed` ones."""
     shown = [*brief["last_results"], *brief["open_experiments"]]
-    return {e["experiment_id"]: e["status"] for e in shown if e["agent"] == agent}
+    return {
+        e["experiment_id"]: e["status"] for e in shown if e["agent"] == agent or e["experiment_id"] in unnamed
+    }
+
+
+def awaited(brief: Mapping[str, Any], own: Mapping[str, str], before: Collection[str]) -> list[str]:
+    """Experiments of its own that an agent would only wait for; none where it has something to do.
+
+    It has where one of those that were open `before` has ended, where it trains one itself, and where a selection of
+    its own waits for an idea.
+    """
+    still_open = {e["experiment_id"] for e in brief["open_experiments"]} & own.keys()
+    is_busy = brief["open_selections"] or "registered" in {own[name] for name in still_open}
+    return [] if is_busy or set(before) - still_open else sorted(still_open)

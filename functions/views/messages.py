@@ -16,6 +16,7 @@ LONGEST = 1500
 INVISIBLE = "\u200b"
 
 SENTENCES: Mapping[str, str] = {
+    "agent.limited": "{subject} has met a usage limit on {tag}; it is started again at {until}: {said}",
     "experiment.registered": "{subject} was registered: {hypothesis}",
     "experiment.queued": "{subject} waits for a GPU.",
     "experiment.leased": "{subject} got {gpu_id}.",

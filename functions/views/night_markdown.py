@@ -37,6 +37,7 @@ def _lines(night: NightView, picture: str | None) -> Iterator[str]:
     yield from _changes(night.chain)
     yield from _failed(night)
     yield from _untried(night)
+    yield from _limits(night)
 
 
 def _first_words(night: NightView) -> str:
@@ -118,6 +119,14 @@ def _untried(night: NightView) -> Iterator[str]:
         yield ", ".join(f"{code(name)} {n['total']} ({n['kept']} kept)" for name, n in tried) + "."
     if night.never_tried:
         yield f"Never: {', '.join(night.never_tried)}."
+
+
+def _limits(night: NightView) -> Iterator[str]:
+    if night.limits:
+        yield "\n## Usage limits\n\n| agent | times | the last from | started again at | it printed |"
+        yield "|---|---|---|---|---|"
+        for limit in night.limits:
+            yield f"| {limit.agent} | {limit.times} | {limit.since} | {limit.until} | {code(limit.said)} |"
 
 
 def code(text: str) -> str:

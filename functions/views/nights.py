@@ -57,6 +57,19 @@ class FailureView(BaseModel):
     """The last line of its error."""
 
 
+class LimitView(BaseModel):
+    """The newest usage limit that an agent of `nightjar agent` has met."""
+
+    agent: str
+    times: int
+    """How many limits it has met."""
+    since: str
+    until: str
+    """When it was, or is, started again."""
+    said: str
+    """The line that it printed."""
+
+
 class NightView(BaseModel):
     """A tag's results, as a person wants them in the morning."""
 
@@ -104,6 +117,8 @@ class NightView(BaseModel):
     categories: dict[str, dict[str, int]]
     never_tried: list[str]
     """Categories without a finished experiment; none are told of a swarm, which tries constants alone."""
+    limits: list[LimitView]
+    """Of each agent that has met one, by name."""
 
 
 def night_view(
@@ -159,6 +174,10 @@ def night_view(
         categories={name: {"total": total, "kept": kept} for name, (total, kept) in facts.categories.items()},
         never_tried=[
             name for name in CATEGORIES if name != "other" and name not in facts.categories and not by_delta
+        ],
+        limits=[
+            LimitView(**dict(limit) | {"since": stamp(limit.since), "until": stamp(limit.until)})
+            for limit in sorted(facts.limits, key=lambda limit: limit.agent)
         ],
     )
 

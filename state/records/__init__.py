@@ -42,7 +42,7 @@ from state.records.pipelines import Confirmed, Decision, Draft, DraftState, Expe
 from state.records.proposed_dimensions import ProposalState, ProposedDimension
 from state.records.roles import ROLES, Role
 from state.records.swarms import HeardWorker, Leader, SwarmWorker
-from state.records.tags import Direction, Mode, Strategy, Tag
+from state.records.tags import AgentLimit, Direction, Mode, Strategy, Tag
 from state.records.traces import (
     Choice,
     Forest,
@@ -60,6 +60,7 @@ __all__ = [
     "RETESTED",
     "ROLES",
     "STATUSES",
+    "AgentLimit",
     "Best",
     "Choice",
     "Claim",

@@ -13,6 +13,19 @@ Direction = Literal["minimize", "maximize"]
 Mode = Literal["explore", "exploit", "combine", "ablation"]
 
 
+class AgentLimit(Record):
+    """The newest usage limit that an agent of `nightjar agent` has met; times in seconds since 1970."""
+
+    agent: str
+    since: int
+    until: int
+    """When it is started again."""
+    said: str
+    """The line that it printed."""
+    times: int = 1
+    """How many limits it has met."""
+
+
 class Tag(Record):
     """One line of research, with its counters; `total` counts keep, discard, crash and timeout."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
@@ -9,7 +10,7 @@ import httpx
 from functions.agent.announce import MOST
 from functions.process.lifecycle import Process
 from state.presence import Presence
-from tests.labs import asked, refused, told
+from tests.labs import asked, events_of, open_tag, refused, told
 
 ANNOUNCE = "/api/agent/announce"
 
@@ -63,3 +64,57 @@ async def test_what_is_no_count_is_refused(client: httpx.AsyncClient) -> None:
     for wrong in ({"tokens": -1}, {"cost_usd": 1e99}, {"starts": 10**16}, {"state": "asleep"}):
         body = {"tag": "mar11", "agent": "ada", "state": "working"} | wrong
         await refused(client, 422, ANNOUNCE, **body)
+
+
+LIMIT = {"since": 1795755600, "until": 1795759200, "said": "usage limit reached, resets 3am"}
+
+
+async def limited(client: httpx.AsyncClient, agent: str = "ada", **limit: Any) -> None:
+    await told(client, ANNOUNCE, tag="mar11", agent=agent, state="limited", limit={**LIMIT, **limit})
+
+
+async def test_a_usage_limit_is_one_event_and_is_shown_by_status_and_the_report(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    for _ in range(3):
+        await limited(client)
+
+    [event] = await events_of(process, "agent.limited")
+    assert event["until"] == "2026-11-27T06:00:00.000Z"
+    assert event["said"] == LIMIT["said"]
+    [ada] = await seen(client)
+    assert (ada["state"], ada["limit"], ada["until"]) == ("limited", LIMIT["said"], event["until"])
+    night = await told(client, "/api/report/night", tag="mar11")
+    assert [(limit["agent"], limit["times"]) for limit in night["limits"]] == [("ada", 1)]
+    assert "| ada | 1 | 2026-11-27T05:00:00.000Z | 2026-11-27T06:00:00.000Z |" in night["markdown"]
+    assert "`usage limit reached, resets 3am`" in night["markdown"]
+
+
+async def test_an_agent_writes_a_limit_once_a_minute_and_into_its_tag_alone(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await limited(client)  # there is no such tag yet
+    await open_tag(client)
+    for since in (1, 2, 3):
+        await limited(client, since=since)
+    await told(client, ANNOUNCE, tag="mar11", agent="bob", state="working")
+
+    assert len(await events_of(process, "agent.limited")) == 1
+    night = await told(client, "/api/report/night", tag="mar11")
+    assert [limit["agent"] for limit in night["limits"]] == ["ada"]
+
+
+async def test_a_second_limit_is_another_event(client: httpx.AsyncClient, process: Process) -> None:
+    await open_tag(client)
+    await limited(client)
+    key = process.lab.keys("agent_limits", "mar11")
+    [stored] = await process.lab.pipeline([("HGET", key, "ada")])
+    an_hour_ago = {**json.loads(stored), "noted": 0}
+    await process.lab.pipeline([("HSET", key, "ada", json.dumps(an_hour_ago))])
+
+    await limited(client, since=LIMIT["until"])
+
+    assert len(await events_of(process, "agent.limited")) == 2
+    night = await told(client, "/api/report/night", tag="mar11")
+    assert [limit["times"] for limit in night["limits"]] == [2]

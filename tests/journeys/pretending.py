@@ -1,7 +1,9 @@
 """A coding agent's command line that thinks nothing: `python pretending.py WHAT`, with its charter on standard input.
 
 work      tries one idea with the charter's own commands, says what it cost, and exits
+submit    the same, but it exits without waiting for its run
 exit      exits at once
+limit     says that it has met a usage limit, and exits
 names     prints its words and the names in its environment, and exits
 hang      says hello and is silent for ever, with children that have cut every tie
 loop      asks the lab for its brief, and nothing else
@@ -25,9 +27,14 @@ def main(what: str, given: str) -> int:
     print(f"hello, {len(charter)} characters", flush=True)
     match what:
         case "work":
+            wait_for(work(charter, blocks), blocks)
+        case "submit":
             work(charter, blocks)
         case "exit":
             return 3
+        case "limit":
+            print("usage limit reached, resets 3am", flush=True)
+            return 1
         case "names":
             names = [os.environ[f"NIGHTJAR_{name}"] for name in ("URL", "TAG", "NAME")]
             print("told:", *sys.argv[2:], *names, flush=True)
@@ -47,15 +54,20 @@ def main(what: str, given: str) -> int:
     return 0
 
 
-def work(charter: str, blocks: list[str]) -> None:
-    """Steps 2 to 4 of the charter, with the next width."""
+def work(charter: str, blocks: list[str]) -> str:
+    """Steps 2 and 3 of the charter, with the next width; answers the experiment."""
     width = int(re.findall(r"^WIDTH = (\d+)", Path("train.py").read_text(), re.M)[0])
     for words in ("perl -pi", ".git/idea.json <<EOF", "experiment/submit"):
         (block,) = [block for block in blocks if words in block]
         block = block.replace("WIDTH = 48/WIDTH = 96", f"WIDTH = {width}/WIDTH = {width + 1}")
         block = re.sub(r'"parent_id":"[^"]+",', "", block)
         done = subprocess.run(["bash", "-c", block], check=True, capture_output=True, text=True)
-    submitted = json.loads(done.stdout)["experiment_id"]
+    submitted: str = json.loads(done.stdout)["experiment_id"]
+    return submitted
+
+
+def wait_for(submitted: str, blocks: list[str]) -> None:
+    """Step 4 of the charter."""
     (wait,) = [block for block in blocks if "until=finished" in block]
     wait = re.sub(r"experiment/[\w.-]+/wait", f"experiment/{submitted}/wait", wait)
     done = subprocess.run(["bash", "-c", wait], check=True, capture_output=True, text=True)

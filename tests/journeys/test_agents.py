@@ -180,6 +180,36 @@ def test_one_that_comes_to_nothing_is_started_again_and_given_up(
     assert left_of(place) == []
 
 
+def test_an_agent_that_submits_and_exits_is_started_once_for_each_run(lab: RunningLab) -> None:
+    lab.setup("brisk", baseline_first=False)
+    lab.post("tag/budget", tag="brisk", runs=3)
+
+    with agents(lab, "brisk", *pretend("submit")) as process:
+        code, said = told(process)
+
+    assert code == 0, said
+    assert "agent: 3 experiments seen, 3 starts" in said
+
+
+def test_a_usage_limit_is_waited_for_and_shown(lab: RunningLab) -> None:
+    def state() -> str | None:
+        return next((a["state"] for a in lab.get("lab/status")["agents"] if a["tag"] == "limited"), None)
+
+    with agents(lab, "limited", "--starts", "1", *pretend("limit")) as process:
+        lab.until(lambda: state() == "limited", "the lab shows the limit")
+        status = nightjar(lab.data, "status").stdout
+        process.send_signal(signal.SIGINT)
+        code, said = told(process)
+    report = nightjar(lab.data, "report", "limited").stdout
+
+    assert code == 0, said
+    assert "1 starts, 1 usage limits met" in said
+    assert "agent agent on limited: limited until " in " ".join(status.split())
+    assert "usage limit reached, resets 3am" in " ".join(status.split())
+    assert "## Usage limits" in report
+    assert "| agent | 1 |" in report
+
+
 def test_a_pause_ends_the_night(lab: RunningLab) -> None:
     with agents(lab, "paused", *pretend("hang")) as process:
         until_at_work(lab, "paused")

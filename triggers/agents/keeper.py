@@ -1,4 +1,7 @@
-"""Keeps one agent at work: starts its process, watches it, ends it, and starts it again until its night is over."""
+"""Keeps one agent at work: starts its process, watches it, ends it, and starts it again until its night is over.
+
+Nothing is started while a usage limit lasts, nor while the agent would only wait for an experiment of its own.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,25 @@ import shlex
 import signal
 import time
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from functions.formats.agent_output import LONGEST_LINE, Meter, Usage
+from functions.formats.usage_limit import UsageLimit, usage_limit
 from functions.process.own_modules import started
-from functions.rules.agents import Patience, end_of_night, overdue, own_experiments, pause_before
+from functions.rules.agents import (
+    Patience,
+    awaited,
+    end_of_night,
+    overdue,
+    own_experiments,
+    pause_after_limit,
+    pause_before,
+)
+from functions.rules.search.suggestions import short
 from state.errors import Exhausted, NightjarError, TooManyRequests, Unavailable
 from state.tether import tethered
 from triggers.agents.minder import GRACE_S, KILL_S
@@ -29,6 +44,8 @@ _FILLED = re.compile("|".join(map(re.escape, (PROGRAM, NAME, TAG))))
 CHUNK = 65536
 DRAIN_S = 5.0
 """Seconds for the rest of what a process has printed, once it has ended."""
+LAST_LINES, LAST_LINE = 60, 16384
+"""Lines, and bytes of one, in which an agent may say why its process ended."""
 NOTHING = Usage()
 
 Brief = Mapping[str, Any]
@@ -54,6 +71,10 @@ class Standing:
     state: str = "starting"
     starts: int = 0
     experiments: set[str] = field(default_factory=set)
+    limits: int = 0
+    """Usage limits that it has met."""
+    limit: Mapping[str, Any] | None = None
+    """The one that it waits for now, as it is announced."""
     before: Usage = NOTHING
     """What its former processes have used."""
     meter: Meter = field(default_factory=Meter)
@@ -61,6 +82,10 @@ class Standing:
     @property
     def usage(self) -> Usage:
         return self.before + self.meter.usage
+
+
+class _NightOver(Exception):
+    """The tag has nothing more to do for an agent."""
 
 
 class Agent:
@@ -73,46 +98,88 @@ class Agent:
         token: str | None,
         ask: Ask,
         say: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.place, self.orders, self.standing = place, orders, Standing()
         self._token, self._ask, self._say = token, ask, say
+        self._clock, self._sleep = clock, sleep
         self._log = Log(place.log)
         self._who = {"tag": place.tag, "agent": place.name}
+        self._others: set[str] = set()
+        """Experiments without an agent's name that were open when its process was started."""
+        self._unnamed: set[str] = set()
+        """Those that were entered while its processes ran: they may be its own."""
         self._seen: dict[str, str] = {}
+        self._open: set[str] = set()
+        """Its own experiments that were open when its process was last seen."""
         self._sightings = 0
-        """How often it was seen to work on an experiment."""
+        """How often an experiment of its own was seen to change."""
+        self._lines: deque[bytes] = deque(maxlen=LAST_LINES)
         self._printed_at = self._worked_at = time.monotonic()
 
     async def keep(self) -> str:
         """Keep it at work; answers why its night is over."""
-        useless, told = 0, "This is your first start."
+        useless = limits = 0
+        pause_s, told = 0.0, "This is your first start."
         try:
             while True:
-                if (brief := await self._brief()) is not None and (over := end_of_night(brief)) is not None:
-                    return over
-                if useless >= self.orders.patience.starts:
-                    return f"given up: {useless} starts in a row came to nothing; its log is {self.place.log}"
-                if self.standing.starts:
-                    await self._wait(pause_before(useless))
+                brief = await self._rest(pause_s)
                 known = self._sightings
-                ended = await self._run(brief or {}, told)
-                if ended.over is not None:
-                    return ended.over
-                useless = useless + 1 if self._sightings == known else 0
-                told = f"You were started again, because your process before this one was ended: {ended.why}."
-                self._note(f"{ended.why}; starting it again")
+                why = await self._run(brief, told)
+                worked = self._sightings != known
+                useless, limits = (0, 0) if worked else (useless, limits)
+                now = datetime.fromtimestamp(self._clock()).astimezone()
+                if (limit := usage_limit(self._last_lines(), now)) is not None:
+                    limits += 1
+                    pause_s = self._limited(limit, limits, now)
+                    why = f"{why}, at a usage limit ({limit.said})"
+                else:
+                    limits = 0
+                    useless += not worked
+                    pause_s = pause_before(useless)
+                    if useless >= self.orders.patience.starts:
+                        self._note(why)
+                        last = short(next(reversed(self._last_lines()), "nothing"), 160)
+                        return (
+                            f"given up: {useless} starts in a row came to nothing: {why}, and the last line is:"
+                            f" {last}; its log is {self.place.log}"
+                        )
+                told = f"You were started again, because your process before this one was ended: {why}."
+                again = f"again in {pause_s:.0f} s" if limit else "again"
+                self._note(f"{why}; starting it {again}")
+        except _NightOver as over:
+            return str(over)
         finally:
-            self.standing.state = "ended"
+            self.standing.state, self.standing.limit = "ended", None
             await self._announce()
             self._log.close()
 
-    async def _wait(self, pause_s: float) -> None:
-        """Wait before the next start, and show that we do."""
-        self.standing.state = "waiting"
-        until = time.monotonic() + pause_s
-        while (left := until - time.monotonic()) > 0:
-            await self._announce()
-            await asyncio.sleep(min(left, LOOK_S))
+    def _limited(self, limit: UsageLimit, limits: int, now: datetime) -> float:
+        """Show that it has met a limit, the last of so many in a row; answers for how many seconds it waits."""
+        pause_s = pause_after_limit(limits, (limit.until - now).total_seconds() if limit.until else None)
+        since = now.timestamp()
+        self.standing.state, self.standing.limits = "limited", self.standing.limits + 1
+        self.standing.limit = {"since": int(since), "until": int(since + pause_s), "said": limit.said}
+        return pause_s
+
+    async def _rest(self, pause_s: float) -> Brief:
+        """Wait for the end of a pause, and until there is something to do; answers the brief of that moment."""
+        until, noted = self._clock() + pause_s, list[str]()
+        if pause_s and self.standing.limit is None:
+            self.standing.state = "waiting"
+        while True:
+            brief = await self._brief()
+            if (left := until - self._clock()) <= 0 and brief is not None:
+                waits_for = awaited(brief, self._seen, self._open)
+                if not waits_for:
+                    return brief
+                self.standing.state, self.standing.limit = "waiting", None
+                if waits_for != noted:
+                    self._note(f"is started again after {', '.join(waits_for)}")
+                    noted = waits_for
+            await self._sleep(min(left, LOOK_S) if left > 0 else LOOK_S)
 
     async def _announce(self) -> None:
         """Show in the lab how it is, if the lab takes it: nothing depends on that."""
@@ -124,12 +191,13 @@ class Agent:
             "experiments": len(standing.experiments),
             "tokens": usage.tokens,
             "cost_usd": usage.cost_usd,
+            "limit": standing.limit,
         }
         with contextlib.suppress(NightjarError):
             await asyncio.to_thread(self._ask, "agent/announce", told)
 
-    async def _run(self, brief: Brief, told: str) -> Ended:
-        """One process, from its start to its end."""
+    async def _run(self, brief: Brief, told: str) -> str:
+        """One process, from its start to its end; answers why it ended."""
         program = self.place.hand_over(
             self.orders.url, self.orders.launcher, self._token, brief=brief, told=told
         )
@@ -139,6 +207,8 @@ class Agent:
         self.standing.starts += 1
         self._note(f"start {self.standing.starts}: {shlex.join(self.orders.command)}", aloud=False)
         self._printed_at = self._worked_at = time.monotonic()
+        self._lines.clear()
+        self._others = {e["experiment_id"] for e in brief["open_experiments"]} - self._seen.keys()
         with program.open("rb") as text:
             process = await asyncio.create_subprocess_exec(
                 *tethered(started("triggers.agents.minder", *command)),
@@ -155,7 +225,7 @@ class Agent:
                 },
                 process_group=0,
             )
-        self.standing.state = "working"
+        self.standing.state, self.standing.limit = "working", None
         reading = asyncio.create_task(self._read(process))
         try:
             await self._announce()
@@ -168,36 +238,50 @@ class Agent:
                 one.result()  # such as a full disk, which leaves no log
             self.standing.before, self.standing.meter = self.standing.usage, Meter()
 
-    async def _watch(self, process: Process) -> Ended:
-        """Look at it until it has ended, or has to be."""
+    async def _watch(self, process: Process) -> str:
+        """Look at it until it has ended, or has to be; answers why."""
         exited = asyncio.create_task(process.wait())
         look_s = min(LOOK_S, self.orders.patience.idle_s / 2)
         while not (await asyncio.wait([exited], timeout=look_s))[0]:
-            brief = await self._brief()
+            await self._see()
             now = time.monotonic()
-            if brief is None:  # nothing is known of what it does
-                self._worked_at = now
-            elif (over := end_of_night(brief)) is not None:
-                return Ended(over, over=over)
             why = overdue(now - self._printed_at, now - self._worked_at, self.orders.patience)
             if why is not None:
-                return Ended(why)
-        await self._brief()  # a short one may have come and gone between two looks
-        return Ended(f"it ended with exit code {exited.result()}")
+                return why
+        await self._see()  # a short one may have come and gone between two looks
+        return f"it ended with exit code {exited.result()}"
+
+    async def _see(self) -> None:
+        """Note what its process works on, where a lab answers; else nothing is known."""
+        brief = await self._brief()
+        if brief is None:
+            self._worked_at = time.monotonic()
+            return
+        self._open = {e["experiment_id"] for e in brief["open_experiments"]} & self._seen.keys()
 
     async def _brief(self) -> Brief | None:
-        """What the lab tells the agent now, noted where it shows that the agent works; None where no lab answers."""
+        """The agent's brief of this moment; None where no lab answers. Notes the agent's own experiments.
+
+        Raises:
+            _NightOver: it has nothing more to do.
+        """
         try:
             await self._announce()
             brief = await asyncio.to_thread(self._ask, "report/brief", self._who)
         except (Exhausted, TooManyRequests, Unavailable):
             return None
-        mine = own_experiments(brief, self.place.name)
-        if brief["open_experiments"] or mine != self._seen:
-            self._worked_at = time.monotonic()
+        if self.standing.state == "working":
+            is_new = {e["experiment_id"] for e in brief["open_experiments"] if e["agent"] is None}
+            self._unnamed |= is_new - self._others
+        mine = own_experiments(brief, self.place.name, self._unnamed)
+        if mine != self._seen:
             self._sightings += 1
+        if mine != self._seen or mine.keys() & {e["experiment_id"] for e in brief["open_experiments"]}:
+            self._worked_at = time.monotonic()
         self._seen = mine
         self.standing.experiments |= mine.keys()
+        if (over := end_of_night(brief)) is not None:
+            raise _NightOver(over)
         return brief
 
     async def _read(self, process: Process) -> None:
@@ -209,22 +293,22 @@ class Agent:
             self._log.write(chunk)
             *whole, rest = (line + chunk).split(b"\n")
             for one in whole:
-                self.standing.meter.read(one)
+                self._heard(one)
             line = rest if len(rest) <= LONGEST_LINE else b""
+        self._heard(line)
+
+    def _heard(self, line: bytes) -> None:
         self.standing.meter.read(line)
+        if line.strip() and len(line) <= LAST_LINE:
+            self._lines.append(line)
+
+    def _last_lines(self) -> list[str]:
+        return [line.decode(errors="replace").strip() for line in self._lines]
 
     def _note(self, text: str, *, aloud: bool = True) -> None:
         self._log.write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n".encode())
         if aloud:
             self._say(f"{self.place.name}: {text}")
-
-
-@dataclass(frozen=True)
-class Ended:
-    """Why a process is at its end; `over` where its agent's night is."""
-
-    why: str
-    over: str | None = None
 
 
 async def _end(process: Process) -> None:

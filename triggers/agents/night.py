@@ -179,9 +179,10 @@ def _environment() -> dict[str, str]:
 def _summary(agent: Agent) -> str:
     """One line on what an agent has done and used."""
     standing = agent.standing
+    limits = f", {standing.limits} usage limits met" if standing.limits else ""
     return (
         f"{agent.place.name}: {len(standing.experiments)} experiments seen, {standing.starts} starts"
-        f"{used(standing.usage)}"
+        f"{limits}{used(standing.usage)}"
     )
 
 

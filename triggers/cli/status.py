@@ -59,8 +59,9 @@ def _show(url: str, status: dict[str, Any], pool: dict[str, Any], tags: dict[str
     for agent in status["agents"]:
         used = f", {agent['tokens']:,} tokens" if agent["tokens"] is not None else ""
         used += f", {agent['cost_usd']:.2f} USD" if agent["cost_usd"] is not None else ""
+        until = f" until {agent['until']} ({printable(agent['limit'])})" if agent["until"] else ""
         console.print(
-            f"agent {agent['agent']} on {agent['tag']}: {agent['state']}, {agent['starts']} starts,"
+            f"agent {agent['agent']} on {agent['tag']}: {agent['state']}{until}, {agent['starts']} starts,"
             f" {agent['experiments']} experiments{used}"
         )
     rows = Table("tag", "experiments", "kept", "best", "experiment", "state", "runs", "GPU hours")

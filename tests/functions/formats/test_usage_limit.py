@@ -70,7 +70,7 @@ def test_a_limit_ends_at_the_moment_that_its_words_name(printed: str, until: dat
     ("printed", "after"),
     [
         (
-            "You've hit your usage limit. Upgrade (https://openai.com/pricing) or try again in 3 days 4 hours 5 minutes.",
+            "You've hit your usage limit. Upgrade (https://a.example) or try again in 3 days 4 hours 5 minutes.",
             timedelta(days=3, hours=4, minutes=5),
         ),
         ("■ You've hit your usage limit. Try again in 5 days 22 hours 11\nminutes.", timedelta(5, 79860)),

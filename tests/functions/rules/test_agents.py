@@ -4,14 +4,22 @@ from typing import Any
 
 import pytest
 
-from functions.rules.agents import Patience, end_of_night, overdue, own_experiments, pause_before
+from functions.rules.agents import (
+    Patience,
+    awaited,
+    end_of_night,
+    overdue,
+    own_experiments,
+    pause_after_limit,
+    pause_before,
+)
 
 PATIENCE = Patience(silent_s=60, idle_s=30, starts=5)
 
 
 def brief(**fields: Any) -> dict[str, Any]:
-    plain = {"tag": "mar11", "paused": False, "budget": None, "open_experiments": [], "last_results": []}
-    return plain | fields
+    lists = dict.fromkeys(("open_experiments", "open_selections", "last_results"), ())
+    return {"tag": "mar11", "paused": False, "budget": None, **lists} | fields
 
 
 def budget(left: float, reserved: float = 0.0) -> dict[str, Any]:
@@ -68,3 +76,35 @@ def test_experiments_of_others_are_no_work_of_this_agent() -> None:
     )
 
     assert own_experiments(shown, "ada") == {"mar11-1": "keep", "mar11-3": "queued"}
+    assert own_experiments(shown, "bob", {"mar11-2"}) == {"mar11-2": "keep"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "left_s", "pause_s"),
+    [
+        (1, None, 60),
+        (2, None, 120),
+        (7, None, 3600),
+        (10_000, None, 3600),
+        (1, 5, 5),
+        (2, 5, 120),
+        (1, 20_000, 20_000),
+        (3, 20_000, 20_000),
+    ],
+)
+def test_a_limit_is_waited_for_until_its_end_or_twice_as_long_each_time(
+    limits: int, left_s: float | None, pause_s: float
+) -> None:
+    assert pause_after_limit(limits, left_s) == pause_s
+
+
+def test_an_agent_waits_for_its_open_runs_unless_it_has_something_to_do() -> None:
+    runs = [{"experiment_id": f"mar11-{n}", "status": "running", "agent": "ada"} for n in (1, 2)]
+    own = {"mar11-1": "running", "mar11-2": "running", "mar11-3": "registered"}
+    trained_itself = {"experiment_id": "mar11-3", "status": "registered", "agent": "ada"}
+
+    assert awaited(brief(open_experiments=runs), own, {"mar11-1"}) == ["mar11-1", "mar11-2"]
+    assert awaited(brief(open_experiments=runs), {}, ()) == []
+    assert awaited(brief(open_experiments=runs), own, {"mar11-0"}) == []
+    assert awaited(brief(open_experiments=[*runs, trained_itself]), own, ()) == []
+    assert awaited(brief(open_experiments=runs, open_selections=["mar11-s1"]), own, ()) == []

@@ -58,14 +58,17 @@ export function health() {
 // The agents that `nightjar agent` has at work, with what they have used; nothing where there are none.
 function agents(found) {
   const sum = (name) => found.map((agent) => agent[name]).reduce((one, other) => (other === null ? one : (one ?? 0) + other), null);
-  const states = ["working", "starting", "waiting"].map((state) => [found.filter((agent) => agent.state === state).length, state]);
+  const states = ["working", "starting", "waiting", "limited"].map((state) => [found.filter((agent) => agent.state === state).length, state]);
   const [tokens, cost] = [sum("tokens"), sum("cost_usd")];
   const line = [
     ...states.filter(([count]) => count).map(([count, state]) => `${count} ${state}`),
     ...(tokens === null ? [] : [`${tokens.toLocaleString("en")} tokens`]),
     ...(cost === null ? [] : [`${cost.toFixed(2)} USD`]),
   ];
-  const whole = found.map((agent) => `${agent.agent} on ${agent.tag}: ${agent.state}, ${agent.starts} starts, ${agent.experiments} experiments`);
+  const whole = found.map((agent) => {
+    const until = agent.until ? ` until ${agent.until} (${agent.limit})` : "";
+    return `${agent.agent} on ${agent.tag}: ${agent.state}${until}, ${agent.starts} starts, ${agent.experiments} experiments`;
+  });
   return found.length ? [["Agents", line.join(", "), states[0][0] ? "ok" : "warn", whole.join("; ")]] : [];
 }
 
