@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+from functions.formats.metrics_block import deciding_line
 from functions.rules.search.suggestions import short
 from state.records import Result, Selection, Sketch, stamp
 
 
 def sketch_view(e: Sketch) -> dict[str, Any]:
-    """One experiment."""
+    """One experiment by what agents use of it. Leaves out what says nothing, but for the value and the agent."""
+    said = {name: getattr(e, name) for name in e.FOR_AGENTS} | in_few_words(e)
     return {
-        "experiment_id": e.experiment_id,
-        "status": e.status,
-        "agent": e.agent,
-        "val_bpb": e.val_bpb,
-        **({"delta_bpb": e.delta_bpb} if e.delta_bpb is not None else {}),
-        **({"reported": e.reported} if e.reported is not None else {}),
-        **({"trust": e.trust} if e.trust is not None else {}),
-        **({"claimed": True} if e.is_claim else {}),
-        "category": e.category,
+        name: value
+        for name, value in said.items()
+        if name in ("val_bpb", "agent") or not (value is None or value is False)
+    }
+
+
+def in_few_words(e: Sketch) -> dict[str, Any]:
+    """The fields that agents need no more of than this."""
+    return {
+        "claimed": e.is_claim,
         "description": short(e.description, 60),
         "commit_sha": e.commit_sha[:12],
+        "error": short(deciding_line(e.error or "", e.error_kind), 100) or None,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -137,6 +137,12 @@ class OneRun(Measured):
 
 class Sketch(Mention, OneRun):
     """An experiment in a few words, for lists and suggestions."""
+
+    FOR_AGENTS: ClassVar[tuple[str, ...]] = (
+        *("experiment_id", "status", "val_bpb", "delta_bpb", "reported", "trust", "claimed", "over_budget"),
+        *("category", "description", "agent", "commit_sha", "error_kind", "error"),
+    )
+    """What agents use of an experiment: the lists of report::brief and of the MCP tools show these fields alone."""
 
     number: int
     status: Status

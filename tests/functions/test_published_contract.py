@@ -1441,6 +1441,19 @@ async def test_a_brief_is_all_that_an_empty_context_needs(client: httpx.AsyncCli
     assert brief["next"]
 
 
+async def test_a_brief_tells_why_runs_failed(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await crashed(
+        client, error="Traceback (most recent call last):\n  ...\nRuntimeError: shapes differ\n", kind="other"
+    )
+    await tried(client, 1.0)
+
+    failed, kept = (await told(client, "/api/report/brief", tag="mar11"))["last_results"]
+
+    assert (failed["error_kind"], failed["error"]) == ("other", "RuntimeError: shapes differ")
+    assert not {"error", "error_kind"} & kept.keys()
+
+
 @pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
 async def test_progress_is_drawn(client: httpx.AsyncClient, kind: str, start: bytes) -> None:
     await a_short_story(client)
