@@ -14,7 +14,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_args, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    TypeVar,
+    get_args,
+    get_type_hints,
+)
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -76,11 +86,23 @@ class Command(Request):
 class Response(BaseModel):
     """A response."""
 
+    FOR_AGENTS: ClassVar[tuple[str, ...]] = ()
+    """The fields that agents use, which the MCP tools show alone; empty: all."""
+
+    def as_json(self) -> bytes:
+        """Its JSON."""
+        return self.model_dump_json().encode()
+
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class Sparse(Response):
     """A response whose JSON leaves out its fields that are None: `{}` where all are."""
+
+    def as_json(self) -> bytes:
+        """Its JSON."""
+        unsaid = {name for name in type(self).model_fields if getattr(self, name) is None}
+        return self.model_dump_json(exclude=unsaid).encode()
 
 
 class Picture(Response):

@@ -17,6 +17,8 @@ class ReadBest(Request):
 
 
 class Incumbent(Response):
+    FOR_AGENTS = ("best",)
+
     best: dict[str, Any]
     experiment: ExperimentView
     key: dict[str, Any]

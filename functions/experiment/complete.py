@@ -67,7 +67,9 @@ class Complete(RunReport):
         description="trusted: the lab's own worker had the tag's evaluator measure val_bpb; agents leave it out",
     )
     reported: float | None = Field(
-        None, description="what train.py printed, where val_bpb is trusted", examples=[0.9979]
+        None,
+        description="what train.py printed, where val_bpb is trusted; agents leave it out",
+        examples=[0.9979],
     )
 
     @property

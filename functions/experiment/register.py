@@ -16,6 +16,8 @@ class RegisterExperiment(NewIdea):
 
 
 class RegisteredExperiment(Response):
+    FOR_AGENTS = ("experiment_id", "status", "duplicate_of", "parent_id", "hint")
+
     experiment_id: str
     status: str
     number: int

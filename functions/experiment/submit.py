@@ -36,6 +36,17 @@ class Submit(NewIdea):
 
 
 class Submitted(Response):
+    FOR_AGENTS = (
+        "experiment_id",
+        "status",
+        "duplicate_of",
+        "parent_id",
+        "queue",
+        "timeout_s",
+        "next",
+        "hint",
+    )
+
     experiment_id: str
     status: str
     number: int

@@ -45,6 +45,11 @@ class CategoryCount(Response):
 
 
 class Suggestion(Response):
+    FOR_AGENTS = (
+        *("strategy_mode", "suggestions", "base_commit_sha", "trace_id", "parent_ids", "trace_mode"),
+        *("should_abort", "next", "hint"),
+    )
+
     strategy: StrategyView
     strategy_mode: str
     """`strategy.mode` once more."""

@@ -176,7 +176,13 @@ def night_view(
             name for name in CATEGORIES if name != "other" and name not in facts.categories and not by_delta
         ],
         limits=[
-            LimitView(**dict(limit) | {"since": stamp(limit.since), "until": stamp(limit.until)})
+            LimitView(
+                agent=limit.agent,
+                times=limit.times,
+                since=stamp(limit.since),
+                until=stamp(limit.until),
+                said=limit.said,
+            )
             for limit in sorted(facts.limits, key=lambda limit: limit.agent)
         ],
     )

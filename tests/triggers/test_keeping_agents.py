@@ -22,7 +22,7 @@ HOUR = 3600.0
 
 
 class Night:
-    """A lab that answers what it is told to, and a clock that runs while the agent rests."""
+    """A pretended lab, and a clock that runs while the agent rests."""
 
     def __init__(self, folder: Path) -> None:
         self.now = EVENING

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from functions.contract import Call, Command, Function, Nothing, Picture, Sparse, Text
+from functions.contract import Call, Command, Function, Nothing, Picture, Response, Text
 from functions.process.lifecycle import Process
 from functions.process.running import ended
 from functions.rules.access import STRANGER
@@ -162,8 +162,7 @@ def _written(answer: BaseModel) -> Answer:
             return Answer(answer.content, answer.media_type)
         case Text():
             return Answer(answer.content.encode(), answer.media_type)
-        case Sparse():
-            unsaid = {name for name in type(answer).model_fields if getattr(answer, name) is None}
-            return Answer(answer.model_dump_json(exclude=unsaid).encode())
+        case Response():
+            return Answer(answer.as_json())
         case _:
             return Answer(answer.model_dump_json().encode())

@@ -129,14 +129,13 @@ class Tools:
             trigger="mcp",
         )
         answer = await answered(process, declared, asked, call, self._turns)
-        shown = self._words.answer(from_json(answer.body))
+        shown = self._words.answer(in_short(from_json(answer.body), declared.response.FOR_AGENTS))
         if most_s is not None and time.monotonic() - began >= most_s and "next" in shown:
             shown["next"] = (
                 f"No call waits longer than {most_s:g} s: repeat it to go on waiting. {shown['next']}"
             )
-        if context.protocol_version < FIRST_STRUCTURED:
-            return types.CallToolResult(content=[_text(to_json(shown).decode())])
-        return types.CallToolResult(content=[_text(in_short(shown))], structured_content=shown)
+        structured = shown if context.protocol_version >= FIRST_STRUCTURED else None
+        return types.CallToolResult(content=[_text(to_json(shown).decode())], structured_content=structured)
 
 
 def _request(context: Context) -> Request:
@@ -156,8 +155,7 @@ def _shown(tool: Tool) -> types.Tool:
         input_schema=dict(tool.schema),
         annotations=types.ToolAnnotations(
             read_only_hint=not tool.writes,
-            destructive_hint=tool.ends,
-            idempotent_hint=not tool.writes,
+            destructive_hint=tool.ends if tool.writes else None,
             open_world_hint=False,
         ),
     )

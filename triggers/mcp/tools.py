@@ -6,7 +6,7 @@ says which one, and the fields of all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,16 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "stop": {"stop": "experiment::stop"},
 }
 """Functions by tool and by `what`; the first is the one that is meant where `what` is missing."""
+NULL = {"type": "null"}
+TOLD_BY_REFUSALS = frozenset(
+    {
+        *("examples", "pattern", "minLength", "maxLength", "maxItems", "maxProperties", "propertyNames"),
+        *("minimum", "maximum", "exclusiveMinimum"),
+    }
+)
+"""Words of JSON Schema that only a wrong request needs: its refusal says the same."""
+FOR_OTHERS = ("agents leave it out", "operators only")
+"""Words in the description of a field that no agent sends."""
 ENDS = frozenset({"experiment::stop"})
 """What a client may ask its user about first: a run that was stopped is gone."""
 
@@ -57,7 +67,7 @@ class Tool:
         if len(self.choices) == 1:
             return self.first.description
         return "\n".join(
-            f"{WHAT}={what}: {declared.description}{_needs(declared)}"
+            f"{WHAT}={what}: {declared.description}{_needs(declared, self.schema['required'])}"
             for what, declared in self.choices.items()
         )
 
@@ -105,55 +115,81 @@ def tools_of(functions: Functions) -> Mapping[str, Tool]:
     return tools
 
 
-def _needs(declared: Function[Any, Any]) -> str:
+def _needs(declared: Function[Any, Any], by_all: Sequence[str]) -> str:
     required = schema_of(declared.request, "request").get("required", [])
-    return f" Needs {', '.join(required)}." if required else ""
+    own = [name for name in required if name not in by_all]
+    return f" Needs {', '.join(own)}." if own else ""
 
 
 def _schema(choices: Functions) -> Schema:
     """The fields of all of these functions as one object: clients take no alternatives at its top."""
-    schemas = {what: schema_of(declared.request, "request") for what, declared in choices.items()}
+    schemas = {what: plain(schema_of(declared.request, "request")) for what, declared in choices.items()}
     if len(schemas) == 1:
         return next(iter(schemas.values()))
     what = {
-        "type": "string",
         "enum": list(choices),
         "default": next(iter(choices)),
-        "description": "which of these is meant",
+        "description": "which is meant",
     }
-    names = dict.fromkeys(name for schema in schemas.values() for name in schema.get("properties", {}))
+    names = dict.fromkeys(name for schema in schemas.values() for name in schema["properties"])
     defs = {name: found for schema in schemas.values() for name, found in schema.get("$defs", {}).items()}
     return {
         "type": "object",
-        "additionalProperties": False,
         "properties": {WHAT: what, **{name: _property(name, schemas) for name in names}},
         "required": [name for name in names if all(name in s.get("required", []) for s in schemas.values())],
         **({"$defs": defs} if defs else {}),
     }
 
 
+def plain(schema: Schema) -> Schema:
+    """A schema as a language model needs it: without null, examples and limits. Refusals tell the limits.
+
+    Fields that agents leave out are not shown. They are taken all the same.
+    """
+    given = [of for of in schema.get("anyOf", []) if of != NULL]
+    whole = {**given[0], **schema} if len(given) == 1 else {**schema}
+    shown: dict[str, Any] = {}
+    for name, of in whole.items():
+        match name:
+            case "properties" | "$defs":
+                shown[name] = {inner: plain(s) for inner, s in of.items() if not _is_for_others(s)}
+            case "items":
+                shown[name] = {inner: said for inner, said in plain(of).items() if inner != "description"}
+            case "additionalProperties" if isinstance(of, Mapping):
+                shown[name] = plain(of)
+            case "anyOf" if len(given) > 1:
+                shown[name] = [plain(s) for s in given]
+            case "default" if of is not None and not isinstance(of, Mapping):
+                shown[name] = of
+            case "anyOf" | "default" | "additionalProperties":
+                pass
+            case "type" if "enum" in whole:
+                pass
+            case _ if name not in TOLD_BY_REFUSALS:
+                shown[name] = of
+    return shown
+
+
+def _is_for_others(schema: Schema) -> bool:
+    return any(words in schema.get("description", "") for words in FOR_OTHERS)
+
+
 def _property(name: str, schemas: Mapping[str, Schema]) -> Schema:
-    """A field of several functions: as all of them have it, else as each has it, and for which it is."""
-    found = {what: s["properties"][name] for what, s in schemas.items() if name in s.get("properties", {})}
-    different = list(_different(found))
-    if len(different) == 1:
-        if len(found) == len(schemas):
-            return different[0][1]
-        (whats, schema), *_ = different
-        return _for(whats, schema)
-    return {"anyOf": [_for(whats, schema) for whats, schema in different]}
+    """A field of several functions: as all of them have it, else with what each of them says of it."""
+    found = {what: s["properties"][name] for what, s in schemas.items() if name in s["properties"]}
+    first, *others = found.values()
+    is_one = len(found) == len(schemas) and all(other == first for other in others)
+    return first if is_one else _for(found)
 
 
-def _different(found: Mapping[str, Schema]) -> Iterator[tuple[list[str], Schema]]:
-    """Each schema once, with the functions that have it."""
-    told: list[Schema] = []
-    for schema in found.values():
-        if schema not in told:
-            told.append(schema)
-            yield [what for what, other in found.items() if other == schema], schema
-
-
-def _for(whats: list[str], schema: Schema) -> Schema:
-    text = schema.get("description")
-    meant = f"for {WHAT}={', '.join(whats)}"
-    return {**schema, "description": f"{meant}: {text}" if text else meant}
+def _for(found: Mapping[str, Schema]) -> Schema:
+    """A field that these functions have, with what each of them says of it."""
+    first, *others = found.values()
+    whats: dict[str, list[str]] = {}
+    for what, schema in found.items():
+        whats.setdefault(schema.get("description", ""), []).append(what)
+    told = "; ".join(f"{', '.join(of)}: {text}".removesuffix(": ") for text, of in whats.items())
+    shown = {**first, "description": told}
+    if any(schema.get("default") != first.get("default") for schema in others):
+        del shown["default"]
+    return shown

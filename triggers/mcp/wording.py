@@ -1,9 +1,9 @@
-"""What agents read: routes by the names of the tools that they have, and an answer or a refusal in a few words."""
+"""What agents read: the names of their tools in place of routes, and short answers and refusals."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from functions.validation import NAMED
@@ -13,9 +13,6 @@ from triggers.mcp.tools import WHAT, Tool
 ROUTE = re.compile(r"\b(GET|POST) (/api/[\w./:{}-]*[\w}])")
 SENTENCES = ("next", "hint")
 """Fields of an answer that say what to do."""
-LONGEST = 200
-"""Characters of a text that the few words repeat."""
-LONGEST_FACTS = 2000
 MOST_FAULTS = 20
 
 
@@ -64,26 +61,22 @@ def _faults(problem: NightjarError) -> list[str]:
     return [f"{error['field']}: {error['problem']}" for error in errors[NAMED:MOST_FAULTS]]
 
 
-def in_short(answer: Mapping[str, Any]) -> str:
-    """What to do next, and the answer's own numbers and short texts; the rest is in the structured content."""
-    sentences = [answer[name] for name in SENTENCES if answer.get(name)]
-    facts = [fact for name, value in answer.items() if name not in SENTENCES for fact in _facts(name, value)]
-    return "\n".join([*sentences, ", ".join(facts)[:LONGEST_FACTS]] if facts else sentences)
+def in_short(answer: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
+    """An answer by these fields (none: by all), without null."""
+    return {
+        name: _said(value)
+        for name, value in answer.items()
+        if value is not None and name in (fields or answer)
+    }
 
 
-def _facts(name: str, value: Any) -> Iterator[str]:
-    """A field in a few words; one with fields of its own by those."""
+def _said(value: Any) -> Any:
     match value:
-        case str() | int() | float() if len(str(value)) <= LONGEST:
-            yield f"{name}: {value}"
-        case str():
-            yield f"{name}: {len(value)} characters"
-        case list():
-            yield f"{name}: {len(value)} entries"
         case dict():
-            scalars = {inner: of for inner, of in value.items() if isinstance(of, str | int | float)}
-            for inner, of in scalars.items():
-                yield from _facts(f"{name}.{inner}", of)
+            return {name: _said(of) for name, of in value.items() if of is not None}
+        case list():
+            return [_said(of) for of in value]
+    return value
 
 
 def _named(tool: Tool, what: str) -> str:

@@ -22,11 +22,13 @@ from mcp_types import CallToolResult, TextContent
 from functions.process.lifecycle import Process, opened
 from functions.schemas import schema_of
 from functions.table import table
+from state.records import Trial
 from state.settings import Settings
 from tests.conftest import served_client
 from tests.labs import bearer, dump, idea, open_tag, registered, told, tried
-from triggers.mcp.tools import NAMES, WHAT, tools_of
+from triggers.mcp.tools import FOR_OTHERS, NAMES, WHAT, plain, tools_of
 
+KB = 1024
 CHOICES = [(tool, what) for tool, choices in tools_of(table()).items() for what in choices.choices]
 
 
@@ -76,22 +78,23 @@ async def test_a_client_of_each_era_sees_eight_tools_with_texts_and_fields(http:
 
 
 @pytest.mark.parametrize(("name", "what"), CHOICES)
-def test_a_tool_has_every_field_of_its_functions_as_the_table_has_it(name: str, what: str) -> None:
+def test_a_tool_has_every_field_that_agents_send_as_the_table_has_it(name: str, what: str) -> None:
     tool = tools_of(table())[name]
     declared = tool.choices[what]
-    wanted = schema_of(declared.request, "request")
+    whole = schema_of(declared.request, "request")["properties"]
+    wanted = plain(schema_of(declared.request, "request"))
 
     assert declared.description in tool.text
-    assert set(wanted["properties"]) <= set(tool.schema["properties"])
     assert set(tool.schema["required"]) <= set(wanted["required"])
     assert not {"anyOf", "oneOf", "allOf"} & set(tool.schema)  # clients take no alternatives at the top
+    for field in whole.keys() - wanted["properties"].keys():
+        assert any(words in whole[field]["description"] for words in FOR_OTHERS), field
     for field, of in wanted["properties"].items():
         shown = tool.schema["properties"][field]
-        variants = shown.get("anyOf", [shown]) if "default" not in shown else [shown]
-        texts = [variant.get("description", "") for variant in variants]
-        same = [{**variant, "description": of.get("description")} for variant in variants]
-        assert {**of, "description": of.get("description")} in same, field
-        assert any(text.endswith(of.get("description", "")) for text in texts), field
+        assert of.get("description", "") in shown.get("description", ""), field
+        assert shown.get("default", of.get("default")) == of.get("default"), field
+        said = dict.fromkeys(("description", "default"))
+        assert {**shown, **said} == {**of, **said}, field
 
 
 def test_no_function_of_a_tool_with_several_has_a_field_named_what() -> None:
@@ -131,29 +134,72 @@ async def test_an_answer_is_the_function_s_with_tools_for_routes(http: httpx.Asy
         brief = await client.call_tool("brief", {"tag": "mar11"})
     same = await told(http, "/api/report/brief", tag="mar11")
 
+    shown = brief.structured_content
     assert opened.structured_content["tag"]["name"] == "mar11"
-    assert {**brief.structured_content, "next": ""} == {**same, "next": ""}
+    assert {**shown, "next": ""} == {n: v for n, v in same.items() if v is not None} | {"next": ""}
     assert "POST /api/search/suggest" in same["next"]
-    assert "the tool suggest" in brief.structured_content["next"]
-    assert text(brief).startswith(brief.structured_content["next"])
-    assert "total_experiments: 0" in text(brief)
-    assert len(text(brief)) < 1000
+    assert "the tool suggest" in shown["next"]
 
 
-async def test_the_text_of_an_answer_is_short_and_has_its_numbers(http: httpx.AsyncClient) -> None:
+async def test_an_agent_reads_little_and_the_text_says_the_same_as_the_structure(
+    http: httpx.AsyncClient,
+) -> None:
+    why = "a wider MLP leaves more room in the residual stream, and the learning rate follows it"
     await open_tag(http)
-    for value in (1.0, 0.5):
-        await tried(http, value, diff=f"diff --git a/t b/t\n{value}" + "x" * 1000)
+    for nth in range(20):
+        if nth % 5 == 4:
+            name = await registered(http, agent="ada", hypothesis=why)
+            error = (
+                "Traceback (most recent call last):\n  ...\nRuntimeError: mat1 and mat2 cannot be multiplied"
+            )
+            await told(http, "/api/experiment/crash", experiment_id=name, error=error)
+        else:
+            commit: dict[str, Any] = {"commit_sha": f"{nth:040x}", "diff": f"diff --git a/t b/t\n{nth}"}
+            await tried(http, 1 / 3 - nth / 1000, agent="ada", hypothesis=why, **commit)
     async with speaking(http) as client:
-        best = await client.call_tool("query", {"tag": "mar11"})
-        history = await client.call_tool("query", {"what": "history", "tag": "mar11"})
-        diff = await client.call_tool("diff", {"experiment_a": "mar11-1", "experiment_b": "mar11-2"})
+        listed = (await client.list_tools()).model_dump_json(by_alias=True, exclude_none=True)
+        history = await client.call_tool("query", {"what": "history", "tag": "mar11", "limit": 20})
+        suggested = await client.call_tool("suggest", {"tag": "mar11"})
+        submitted = await client.call_tool("submit", {**idea(), "agent": "ada", "commit_sha": "ab" * 20})
+        waited = await client.call_tool("wait", {"experiment_id": "mar11-19"})
 
-    assert "best.val_bpb: 0.5" in text(best)
-    assert "experiments: 2 entries" in text(history)
-    assert "delta_bpb: -0.5" in text(diff)
-    assert "characters" in text(diff)
-    assert max(len(text(answer)) for answer in (best, history, diff)) <= 2000
+    for answer in (suggested, submitted, waited, history):
+        assert json.loads(text(answer)) == answer.structured_content
+    assert len(listed) <= 12 * KB
+    assert sum(len(text(answer).encode()) for answer in (suggested, submitted, waited)) <= 1.5 * KB
+    assert len(text(history).encode()) <= 6 * KB
+    shown = history.structured_content["experiments"]
+    assert len(shown) == 20
+    assert shown[4]["error"] == "RuntimeError: mat1 and mat2 cannot be multiplied"
+    assert set().union(*shown) <= set(Trial.FOR_AGENTS)
+
+
+async def test_history_shows_the_fields_that_were_asked_for(http: httpx.AsyncClient) -> None:
+    await open_tag(http)
+    await tried(http, 1.0)
+    name = await registered(http)
+    fields = ["experiment_id", "val_bpb", "hypothesis"]
+    async with speaking(http) as client:
+        by_mcp = await client.call_tool("query", {"what": "history", "tag": "mar11", "fields": fields})
+    by_http = await told(http, "/api/experiment/history", tag="mar11", fields=fields)
+    whole = await told(http, "/api/experiment/history", tag="mar11")
+    refused = await http.post("/api/experiment/history", json={"tag": "mar11", "fields": ["vall_bpb"]})
+
+    assert by_http["experiments"][1] == {
+        "experiment_id": name,
+        "val_bpb": None,
+        "hypothesis": whole["experiments"][1]["hypothesis"],
+    }
+    assert [set(e) for e in by_mcp.structured_content["experiments"]] == [set(fields), {fields[0], fields[2]}]
+    assert len(whole["experiments"][0]) > 100
+    assert refused.status_code == 422
+    assert "experiments have no field 'vall_bpb'" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize(("name", "what"), CHOICES)
+def test_what_agents_use_of_an_answer_is_a_field_of_it(name: str, what: str) -> None:
+    declared = tools_of(table())[name].choices[what]
+    assert set(declared.response.FOR_AGENTS) <= declared.response.model_fields.keys()
 
 
 async def test_a_page_is_as_long_as_a_language_model_reads(http: httpx.AsyncClient) -> None:
@@ -166,9 +212,9 @@ async def test_a_page_is_as_long_as_a_language_model_reads(http: httpx.AsyncClie
         rest = await client.call_tool("query", {"what": "history", **asked, "cursor": page["next_cursor"]})
     whole = await told(http, "/api/experiment/history", **asked)
 
-    found = [*rest.structured_content["experiments"], *page["experiments"]]
+    found = [e["experiment_id"] for e in [*rest.structured_content["experiments"], *page["experiments"]]]
     assert 1 < len(page["experiments"]) < len(found) < len(whole["experiments"]) == 20
-    assert found == whole["experiments"][-len(found) :]
+    assert found == [e["experiment_id"] for e in whole["experiments"][-len(found) :]]
 
 
 async def test_every_wrong_field_is_named(http: httpx.AsyncClient) -> None:
@@ -194,7 +240,6 @@ async def test_a_client_older_than_structured_answers_gets_the_answer_as_text(
         "experiments": [],
         "gains": {},
         "total": 0,
-        "next_cursor": None,
     }
 
 
