@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from email.utils import parsedate_to_datetime
@@ -28,7 +28,8 @@ _NO_OTHER = r"(?:(?!context|turn|output|token|time|step|file|memory|disk)[\w'-]+
 _WORDS = re.compile(
     "|".join(
         (
-            rf"{_KIND}s?[ -]limits? (?:(?:is|was|has|have|been|were) ){{0,2}}(?:reached|exceeded|hit)\b",
+            rf"{_KIND}s?[ _-]limits?[ _](?:(?:is|was|has|have|been|were) ){{0,2}}(?:reached|exceeded|hit)\b",
+            rf"(?:{_KIND} limit|\blimit reached)\W{{1,5}}resets?\b|\bThrottlingException\b",
             rf"\b(?:hit|reached|exceed(?:ed|s)?|over) {_NO_OTHER}{_KIND}[ -]limit",
             rf"\byou(?:'ve| have) (?:hit|reached|exceeded) {_NO_OTHER}(?:limit|quota)\b",
             rf"(?<!approaching ){_KIND} limits? (?:will (?:be )?)?resets?\b|\blimits? will (?:be )?reset\b",
@@ -37,9 +38,9 @@ _WORDS = re.compile(
             r"(?:http(?:/[\d.]+)?|status(?:[ _-]?code)?|code|error)[\"']?[\s:=(]{0,3}(?:code[\s:]*)?[\"']?[45]29\b",
             r"\b429 (?:too many|\{)|\btoo many requests\b",
             r"(?<!disk )\bquota (?:(?:is|was|has|been) ){0,2}(?:exceeded|exhausted|reached|used up)\b",
-            rf"\b(?:exceeded|exhausted|reached|out of) {_NO_OTHER}(?:quota|capacity on this model|credits?)\b",
-            r"\bout of (?:extra )?usage\b|\bcredit balance is too low\b",
-            r"\binsufficient[_ ](?:quota|balance|credits?|funds)\b",
+            rf"\b(?:exceeded|exhausted|reached|out of|used up) {_NO_OTHER}(?:quota|capacity|credits?)\b",
+            rf"\b(?:out of|used up) {_NO_OTHER}usage\b",
+            r"\bcredit balance is too low\b|\binsufficient[_ ](?:quota|balance|credits?|funds)\b",
             r"\bresource[_ ](?:has been )?exhausted\b(?!\W+(?:out of memory|oom))",
             r"\boverloaded_error\b|\b(?:is|are) (?:(?:currently|temporarily) )?overloaded\b",
             r"\bexperiencing high demand\b",
@@ -69,23 +70,23 @@ _ZONES = {
     "PACIFIC": "America/Los_Angeles",
     "EASTERN": "America/New_York",
 }
-_DATE = (
-    rf"(?P<month>{'|'.join(_MONTHS)})[a-z]*\.? (?P<date>\d{{1,2}})(?:st|nd|rd|th)?(?:,? (?P<year>\d{{4}}))?"
-)
-_TIME = (
-    r"(?:(?P<hour>\d{1,2})(?::(?P<minute>\d\d)(?::\d\d)?)? ?(?P<half>[ap]\.?m\b)?|(?P<word>noon|midnight))"
-)
+_MONTH, _NTH = rf"(?:{'|'.join(_MONTHS)})[a-z]*\.?", r"\d{1,2}(?:st|nd|rd|th)?"
+_DATE = rf"(?P<date>{_MONTH} {_NTH}|{_NTH} {_MONTH})(?:,? (?P<year>\d{{4}}))?"
+_IS_TIME = r"(?=\d{1,2}(?::\d\d| ?[ap]\.?m\b)|noon|midnight)"
+_HOUR = r"(?P<hour>\d\d?)(?::(?P<minute>\d\d)(?::\d\d)?)? ?(?P<half>[ap]\.?m\b)?"
+_TIME = rf"{_IS_TIME}(?:{_HOUR}|(?P<word>noon|midnight))"
 _OFFSET = r"(?:UTC|GMT)\b(?: ?[+-]\d{1,2}(?::?\d\d)?)?"
 _ZONE = rf" ?\(?(?P<zone>[a-z]+(?:/[a-z0-9_+-]+)+|{_OFFSET}|Pacific|Eastern|(?-i:[A-Z]{{1,5}})\b)\)?"
 _CLOCK = re.compile(
     rf"{_LEAD}(?=\d|noon|midnight|tomorrow|{'|'.join((*_DAYS, *_MONTHS))})"
     rf"(?:(?P<day>{'|'.join(_DAYS)})[a-z]*,? (?:at )?|{_DATE},?(?: at)? ?|(?P<tomorrow>tomorrow),?(?: at)? )?"
-    rf"{_TIME}?(?:{_ZONE})?",
+    rf"(?(date)|{_IS_TIME})(?:{_TIME})?(?:{_ZONE})?",
     re.IGNORECASE,
 )
 _IN = re.compile(rf"{_LEAD}((?:{_PART})+)", re.IGNORECASE)
 _HEADER = re.compile(
-    r"retry[-_ ]?after[-_ ]?(ms)?(?:seconds?|secs?)?[\"':=\s]+(\d+(?:\.\d+)?)\b", re.IGNORECASE
+    r"(?:retry[-_ ]?after|resets?[-_]in)[-_ ]?(ms)?(?:seconds?|secs?)?[\"':=\s]+(\d+(?:\.\d+)?)\b",
+    re.IGNORECASE,
 )
 _HTTP_DATE = re.compile(r"retry-after\W+(\w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT)", re.IGNORECASE)
 _EPOCH = re.compile(r"(?:resets?(?:[_ ]?at)?[\"':=\s]*(?:at )?|\|)(\d{10}(?:\d{3})?)\b", re.IGNORECASE)
@@ -129,7 +130,7 @@ def _told(line: str) -> str:
     if text.startswith("{"):
         try:
             said = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             said = None  # some tools print objects of JavaScript
         if isinstance(said, dict):
             text = _of_message(said)
@@ -166,62 +167,48 @@ def _flat(name: str, value: Any) -> Iterator[str]:
 
 
 def _times(text: str, now: datetime) -> Iterator[tuple[int, datetime | None]]:
-    """Each time that a text names for the end of a limit, and where; None: it has passed, or its zone is unknown."""
+    """Each time that a text names for the end of a limit, and where; None: it cannot be read."""
     text = re.sub(r"\ban? (?=hour|minute|day|week)", "1 ", text)
-    for found in _EPOCH.finditer(text):
-        yield found.start(), datetime.fromtimestamp(int(found[1][:10]), UTC)
-    for found in _HTTP_DATE.finditer(text):
-        yield found.start(), parsedate_to_datetime(found[1])
-    for found in _ISO.finditer(text):
-        zone = _zone(found[2], now) if found[2] else now.tzinfo
-        yield found.start(), datetime.fromisoformat(found[1]).replace(tzinfo=zone)
-    for found in _IN.finditer(text):
-        parts = re.findall(_PART, found[1], re.IGNORECASE)
-        yield found.start(), now + timedelta(seconds=sum(float(n) * _UNITS[_unit(unit)] for n, unit in parts))
-    for found in _HEADER.finditer(text):
-        yield found.start(), now + timedelta(seconds=float(found[2]) / (1000 if found[1] else 1))
-    for found in _CLOCK.finditer(text):
-        named = found.groupdict()
-        if named["minute"] or named["half"] or named["word"] or (named["month"] and not named["hour"]):
-            yield found.start(), _clock(named, now)
+    for pattern, read in _READERS:
+        for found in pattern.finditer(text):
+            try:
+                yield found.start(), read(found, now)
+            except (ValueError, OverflowError):
+                yield found.start(), None
 
 
-def _unit(name: str) -> str:
-    return "ms" if name.lower() == "ms" else name[0].lower()
+def _seconds(found: re.Match[str]) -> float:
+    parts = re.findall(_PART, found[1], re.IGNORECASE)
+    return sum(float(n) * _UNITS["ms" if unit.lower() == "ms" else unit[0].lower()] for n, unit in parts)
 
 
-def _clock(named: Mapping[str, str | None], now: datetime) -> datetime | None:
+def _clock(found: re.Match[str], now: datetime) -> datetime | None:
     """A date, a day or a time of day as a moment."""
-    zone = _zone(named["zone"], now) if named["zone"] else now.tzinfo
-    if zone is None:
+    named = found.groupdict()
+    if (zone := _zone(named["zone"], now)) is None:
         return None
     here = now.astimezone(zone)
     hour = {"noon": 12, "midnight": 0}.get((named["word"] or "").lower(), int(named["hour"] or 0))
     if half := named["half"]:
         hour = hour % 12 + (12 if half.lower().startswith("p") else 0)
-    try:
-        found = here.replace(hour=hour, minute=int(named["minute"] or 0), second=0, microsecond=0)
-        if month := named["month"]:
-            year = int(named["year"] or here.year)
-            found = found.replace(
-                year=year, month=_MONTHS.index(month.lower()) + 1, day=int(named["date"] or 1)
-            )
-            if not named["year"] and here - found > timedelta(days=180):
-                found = found.replace(year=year + 1)
-            return found
-    except ValueError:
-        return None
+    moment = here.replace(hour=hour, minute=int(named["minute"] or 0), second=0, microsecond=0)
+    if date := named["date"]:
+        month = next(n for n, name in enumerate(_MONTHS, 1) if name in date.lower())
+        year = int(named["year"] or here.year)
+        moment = moment.replace(year=year, month=month, day=int(re.findall(r"\d+", date)[0]))
+        is_past_year = not named["year"] and here - moment > timedelta(days=180)
+        return moment.replace(year=year + 1) if is_past_year else moment
     if day := named["day"]:
-        found += timedelta(days=(_DAYS.index(day.lower()) - here.weekday()) % 7)
+        moment += timedelta(days=(_DAYS.index(day.lower()) - here.weekday()) % 7)
     if named["tomorrow"]:
-        found += timedelta(days=1)
-    if here - found < JUST_PASSED:
-        return found
-    return found + timedelta(days=7 if named["day"] else 1)
+        moment += timedelta(days=1)
+    return moment if here - moment < JUST_PASSED else moment + timedelta(days=7 if day else 1)
 
 
-def _zone(name: str, now: datetime) -> tzinfo | None:
-    """The time zone of this name; None: unknown."""
+def _zone(name: str | None, now: datetime) -> tzinfo | None:
+    """The time zone of this name, that of `now` where there is none; None: unknown."""
+    if name is None:
+        return now.tzinfo
     if name.upper() in ("Z", "UTC", "GMT"):
         return UTC
     if offset := re.fullmatch(r"(?:UTC|GMT)? ?([+-])(\d{1,2}):?(\d\d)?", name, re.IGNORECASE):
@@ -231,4 +218,14 @@ def _zone(name: str, now: datetime) -> tzinfo | None:
     try:
         return ZoneInfo(_ZONES.get(plain, name))
     except (KeyError, ValueError, OSError):
-        return now.tzinfo if name in (now.tzname() or "") else None
+        return now.tzinfo if name == now.tzname() else None
+
+
+_READERS: Sequence[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], datetime | None]]] = (
+    (_EPOCH, lambda found, _: datetime.fromtimestamp(int(found[1][:10]), UTC)),
+    (_HTTP_DATE, lambda found, _: parsedate_to_datetime(found[1])),
+    (_ISO, lambda found, now: datetime.fromisoformat(found[1]).replace(tzinfo=_zone(found[2], now))),
+    (_IN, lambda found, now: now + timedelta(seconds=_seconds(found))),
+    (_HEADER, lambda found, now: now + timedelta(seconds=float(found[2]) / (1000 if found[1] else 1))),
+    (_CLOCK, _clock),
+)

@@ -15,7 +15,7 @@ from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from functions.formats.agent_output import LONGEST_LINE, Meter, Usage
@@ -147,8 +147,8 @@ class Agent:
                             f" {last}; its log is {self.place.log}"
                         )
                 told = f"You were started again, because your process before this one was ended: {why}."
-                again = f"again in {pause_s:.0f} s" if limit else "again"
-                self._note(f"{why}; starting it {again}")
+                at = f" at {now + timedelta(seconds=pause_s):%Y-%m-%d %H:%M:%S}" if limit else ""
+                self._note(f"{why}; starting it again{at}")
         except _NightOver as over:
             return str(over)
         finally:
@@ -279,7 +279,7 @@ class Agent:
         if mine != self._seen or mine.keys() & {e["experiment_id"] for e in brief["open_experiments"]}:
             self._worked_at = time.monotonic()
         self._seen = mine
-        self.standing.experiments |= mine.keys()
+        self.standing.experiments |= own_experiments(brief, self.place.name).keys()
         if (over := end_of_night(brief)) is not None:
             raise _NightOver(over)
         return brief

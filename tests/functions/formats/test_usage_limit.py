@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from functions.formats.usage_limit import usage_limit
 
@@ -48,6 +50,12 @@ CODEX_JSON = '{"type":"error","message":"You\'ve hit your usage limit. Try again
         ("You've hit your usage limit. Try again at 3:05 PM", at(27, 15, 5)),
         ("You've hit your usage limit. Please try again at Nov 29th, 2026 12:55 AM.", at(29, 0, 55)),
         ("usage limit reached, resets Monday 3am", at(30, 3)),
+        ("You have reached your 5-hour limit. It resets 3 am", at(27, 3)),
+        ("Error: usage limit. Resets at Nov 27, 3:00 AM", at(27, 3)),
+        ("usage limit reached; will reset at 27 Nov 03:00", at(27, 3)),
+        ("limit reached — resets 3:00 (Asia/Kolkata)", at(27, 3, zone="Asia/Kolkata")),
+        ("LLM quota exhausted until 2026-11-27T06:00:00+01:00", FIVE_UTC),
+        ('{"type":"error","error":{"type":"usage_limit_reached","resets_at":1795755600}}', FIVE_UTC),
         ("Your usage limit resets tomorrow at 8am", at(27, 8)),
         (
             "Usage limit reached for gemini-3. Access resets at 10:57 PM GMT-3.",
@@ -94,6 +102,9 @@ def test_a_limit_ends_at_the_moment_that_its_words_name(printed: str, until: dat
             timedelta(minutes=2),
         ),
         ("Rate limit exceeded. Try again in an hour.", timedelta(hours=1)),
+        ('{"error":{"type":"usage_limit_reached","resets_in_seconds":7200}}', timedelta(hours=2)),
+        ("status: 429, retry-after-ms: 1500", timedelta(seconds=1.5)),
+        ("Please wait for 37 minutes, you have reached the limit for this model", timedelta(minutes=37)),
     ],
 )
 def test_a_limit_ends_after_the_time_that_its_words_name(printed: str, after: timedelta | None) -> None:
@@ -166,3 +177,49 @@ def test_the_last_limit_counts_and_its_line_is_quoted_without_addresses() -> Non
     assert found is not None
     assert found.until == at(26, 23)
     assert found.said == "You've hit your usage limit. Upgrade or try again at 11 PM."
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                *(
+                    "rate limit exceeded",
+                    "resets",
+                    "at",
+                    "in",
+                    "try again",
+                    "Retry-After:",
+                    "|",
+                    '{"a":' * 4000,
+                ),
+                *(
+                    "tomorrow",
+                    "Feb 30",
+                    "Dec 1",
+                    "99:99",
+                    "3am",
+                    "13pm",
+                    "2026-13-45T99:99",
+                    "noon",
+                    "UTC+99",
+                ),
+                *(
+                    "9" * 30,
+                    "9999999999",
+                    "days",
+                    "1e9",
+                    "7",
+                    "Thu, 99 Foo 2026 99:99:99 GMT",
+                    "AEST",
+                    "a/../b",
+                ),
+            ]
+        ),
+        max_size=9,
+    )
+)
+def test_no_words_of_an_agent_end_its_night(words: list[str]) -> None:
+    found = usage_limit([" ".join(words), "".join(words)], NOW)
+
+    assert found is None or found.until is None or found.until > NOW
