@@ -89,11 +89,11 @@ class Response(BaseModel):
     FOR_AGENTS: ClassVar[tuple[str, ...]] = ()
     """The fields that agents use, which the MCP tools show alone; empty: all."""
 
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
+
     def as_json(self) -> bytes:
         """Its JSON."""
         return self.model_dump_json().encode()
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class Sparse(Response):

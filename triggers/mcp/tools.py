@@ -127,6 +127,7 @@ def _schema(choices: Functions) -> Schema:
     if len(schemas) == 1:
         return next(iter(schemas.values()))
     what = {
+        "type": "string",
         "enum": list(choices),
         "default": next(iter(choices)),
         "description": "which is meant",
@@ -162,8 +163,6 @@ def plain(schema: Schema) -> Schema:
             case "default" if of is not None and not isinstance(of, Mapping):
                 shown[name] = of
             case "anyOf" | "default" | "additionalProperties":
-                pass
-            case "type" if "enum" in whole:
                 pass
             case _ if name not in TOLD_BY_REFUSALS:
                 shown[name] = of
