@@ -14,6 +14,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from functions.formats.metrics_block import without_controls
 from functions.rules.search.suggestions import short
 
 LONGEST = 160
@@ -126,7 +127,7 @@ def usage_limit(lines: Iterable[str], now: datetime) -> UsageLimit | None:
 
 def _told(line: str) -> str:
     """A line without frames. JSON counts only where it reports an error: models and tools write other messages."""
-    text = line.strip()
+    text = without_controls(line).strip()
     if text.startswith("{"):
         try:
             said = json.loads(text)
@@ -134,7 +135,7 @@ def _told(line: str) -> str:
             said = None  # some tools print objects of JavaScript
         if isinstance(said, dict):
             text = _of_message(said)
-    return " ".join(_FRAME.sub(" ", text).replace("’", "'").split())
+    return without_controls(" ".join(_FRAME.sub(" ", text).replace("’", "'").split()))
 
 
 def _of_message(said: Mapping[str, Any]) -> str:

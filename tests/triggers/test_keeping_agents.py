@@ -114,7 +114,7 @@ def test_a_limit_that_outlasts_its_own_short_time_is_tried_ever_more_rarely(nigh
 def test_the_night_ends_while_a_limit_is_waited_for(night: Night) -> None:
     night.ends_at = EVENING + HOUR
 
-    assert night.kept("echo 'usage limit reached, resets 3am'") == "t is paused"
+    assert night.kept("printf 'thinking\\rusage limit reached, resets 3am\\n'") == "t is paused"
     assert night.starts == [EVENING]
     assert night.now < EVENING + HOUR + 10
 

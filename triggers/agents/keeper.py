@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from functions.formats.agent_output import LONGEST_LINE, Meter, Usage
+from functions.formats.metrics_block import without_controls
 from functions.formats.usage_limit import UsageLimit, usage_limit
 from functions.process.own_modules import started
 from functions.rules.agents import (
@@ -299,11 +300,12 @@ class Agent:
 
     def _heard(self, line: bytes) -> None:
         self.standing.meter.read(line)
-        if line.strip() and len(line) <= LAST_LINE:
+        line = line.strip().rpartition(b"\r")[2]  # what a spinner has left
+        if line and len(line) <= LAST_LINE:
             self._lines.append(line)
 
     def _last_lines(self) -> list[str]:
-        return [line.decode(errors="replace").strip() for line in self._lines]
+        return [without_controls(line.decode(errors="replace")) for line in self._lines]
 
     def _note(self, text: str, *, aloud: bool = True) -> None:
         self._log.write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n".encode())

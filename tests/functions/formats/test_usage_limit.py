@@ -47,6 +47,7 @@ CODEX_JSON = '{"type":"error","message":"You\'ve hit your usage limit. Try again
         (CLAUDE_JSON, at(26, 23)),
         (REJECTED, FIVE_UTC),
         (CODEX_JSON, at(27, 4, 29)),
+        ('{"type":"error","message":"usage limit reached\\nresets 3am"}', at(27, 3)),
         ("You've hit your usage limit. Try again at 3:05 PM", at(27, 15, 5)),
         ("You've hit your usage limit. Please try again at Nov 29th, 2026 12:55 AM.", at(29, 0, 55)),
         ("usage limit reached, resets Monday 3am", at(30, 3)),
@@ -56,6 +57,7 @@ CODEX_JSON = '{"type":"error","message":"You\'ve hit your usage limit. Try again
         ("limit reached — resets 3:00 (Asia/Kolkata)", at(27, 3, zone="Asia/Kolkata")),
         ("LLM quota exhausted until 2026-11-27T06:00:00+01:00", FIVE_UTC),
         ('{"type":"error","error":{"type":"usage_limit_reached","resets_at":1795755600}}', FIVE_UTC),
+        ("You've hit your \x1b[1musage limit\x1b[0m. Resets \x1b[2m11 PM\x1b[0m", at(26, 23)),
         ("Your usage limit resets tomorrow at 8am", at(27, 8)),
         (
             "Usage limit reached for gemini-3. Access resets at 10:57 PM GMT-3.",
