@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from state.entries import Run
 from state.records import Experiment, Tag, flatten
+from state.seeds import is_seed
 
 OF_TAG = ("base_commit", "metric", "evaluator", "evaluator_files", "evaluator_command")
 """What a tag says of its runs; none of it ever changes."""
-SEED = "SEED"
 OF_EXPERIMENT = ("commit_sha", "seed", "config_delta", "budget_s", "timeout_s")
 """What was decided of an experiment, beside its patch."""
 PARTS = ("", ":constants", ":limits")
@@ -75,7 +75,7 @@ class Decided(NamedTuple):
             return None
         code, delta = json.loads(self.code), json.loads(self.constants) if self.constants else None
         if code.pop("is_retest", False) and delta is not None:
-            delta.pop(SEED, None)  # it has a seed of its own
+            delta = {name: value for name, value in delta.items() if not is_seed(name)}  # it has its own
         return {**json.loads(self.tag), **code, **json.loads(self.limits), "config_delta": delta or None}
 
 

@@ -14,6 +14,7 @@ from state.ids import number_of
 from state.policy import Policy
 from state.records import Choice, Idea, Selection
 from state.refusals import over
+from state.seeds import is_seed
 
 SELECT_AGAIN = "POST /api/trace/select makes a new one"
 
@@ -74,7 +75,7 @@ def is_unchanged_best(idea: Idea, facts: EntryFacts) -> bool:
 
 
 def _constants(idea: Idea) -> dict[str, Any]:
-    return {name: value for name, value in (idea.config_delta or {}).items() if name != "SEED"}
+    return {name: value for name, value in (idea.config_delta or {}).items() if not is_seed(name)}
 
 
 def _aborted(facts: EntryFacts) -> Conflict:

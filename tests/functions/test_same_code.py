@@ -69,9 +69,10 @@ async def test_other_constants_are_other_code_and_another_seed_is_not(client: ht
     await tried(client, 1.0, **BEST, config_delta={"DEPTH": 8, "SEED": 1})
 
     same = await tried(client, 0.9, **BEST, config_delta={"DEPTH": 8, "SEED": 2})
+    others = await tried(client, 0.9, **BEST, config_delta={"DEPTH": 8, "random_state": 2, "manualSeed": 3})
     other = await tried(client, 0.9, **BEST, config_delta={"DEPTH": 9, "SEED": 1})
 
-    assert (same["status"], other["status"]) == ("discard", "keep")
+    assert (same["status"], others["status"], other["status"]) == ("discard", "discard", "keep")
 
 
 async def test_direction_is_applied_to_the_mean(client: httpx.AsyncClient) -> None:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, Valida
 from functions.rules.swarm.digits import DIGITS, is_short, short, short_within
 from state.errors import Invalid, NotFound
 from state.records import Dimension, Dtype, Number, Value
+from state.seeds import is_seed
 
 MOST = 64
 """Dimensions of a tag."""
@@ -26,11 +27,6 @@ LONGEST_TEXT = 200
 LARGEST_INT = 2**53
 """Beyond it, clients that read every JSON number as a double see another one."""
 LARGEST_FLOAT, SMALLEST_FLOAT = 1e100, 1e-100
-RESERVED = {
-    "TOTAL_WALL_CLOCK_TIME": "the budget of every run is written there",
-    "SEED": "repeats of a config differ by their seed",
-}
-"""Constants that no dimension may be."""
 NAME = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
@@ -64,6 +60,13 @@ class DeclaredDimension(BaseModel):
     canary_prob: Number | None = Field(None, description="that share, above 0 and at most 1", examples=[0.12])
 
 
+def reserved(name: str) -> str | None:
+    """Why no dimension may be this constant; None: one may."""
+    if name == "TOTAL_WALL_CLOCK_TIME":
+        return "the budget of every run is written there"
+    return "repeats of a config differ by their seed" if is_seed(name) else None
+
+
 def checked(declared: DeclaredDimension) -> Dimension:
     """The dimension that was declared.
 
@@ -77,8 +80,8 @@ def checked(declared: DeclaredDimension) -> Dimension:
             "this is no name of a constant",
             "letters, digits and _, at most 64, as train.py spells it; no name with __ in front",
         )
-    if name in RESERVED:
-        _refuse(name, f"no dimension may be this constant: {RESERVED[name]}", "leave it out")
+    if reason := reserved(name):
+        _refuse(name, f"no dimension may be this constant: {reason}", "leave it out")
     shape = _categorical(declared) if declared.dtype == "categorical" else _range(declared)
     found = Dimension(name=name, dtype=declared.dtype, is_canary=declared.is_canary, **shape)
     if declared.canary_prob is not None:

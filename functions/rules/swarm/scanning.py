@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from functions.rules.credentials import is_credential
 from functions.rules.swarm.digits import short, short_within
-from functions.rules.swarm.dimensions import MOST, RESERVED, DeclaredDimension, checked
+from functions.rules.swarm.dimensions import MOST, DeclaredDimension, checked, reserved
 from state.errors import Invalid
 
 LOG_BELOW = 0.1
@@ -21,7 +21,7 @@ POWER_OF_TWO = 16
 FROM_ZERO = 4
 """Highest int that is proposed for a constant that is 0."""
 
-_UNTOUCHED = re.compile(r"(^|_)(seed|seeds|path|paths|dir|file|filename|url|host)($|_)", re.I)
+_UNTOUCHED = re.compile(r"(^|_)(path|paths|dir|file|filename|url|host)($|_)", re.I)
 _BUDGET = re.compile(r"(wall_clock|time_budget|time_limit|timeout|max_time|total_time)", re.I)
 _PLACE = re.compile(r"[/\\]|^~|\.[A-Za-z][A-Za-z0-9]{1,4}$")
 
@@ -96,12 +96,12 @@ def untouched(name: str, value: object) -> str | None:
     """Why no search should touch a constant of this name, or with this value; None: one may."""
     if name.startswith("_"):
         return "a private name"
-    if name in RESERVED:
-        return RESERVED[name]
+    if reason := reserved(name):
+        return reason
     if _BUDGET.search(name):
         return "a time limit: it would change what runs are compared by"
     if _UNTOUCHED.search(name):
-        return "by its name a seed or a place"
+        return "by its name a place"
     if is_credential(name, value):
         return "by its name or its value a secret"
     if isinstance(value, str) and _PLACE.search(value):

@@ -221,6 +221,8 @@ def test_a_range_lies_around_the_value_of_its_constant(value: object, expected: 
     [
         ("SEED", 1),
         ("DATA_SEED", 1),
+        ("manualSeed", 1),
+        ("random_state", 1),
         ("TOTAL_WALL_CLOCK_TIME", 300),
         ("TIME_BUDGET", 300.0),
         ("__version__", "1"),

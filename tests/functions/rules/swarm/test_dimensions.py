@@ -111,7 +111,7 @@ def test_a_word_of_python_is_no_name(name: str) -> None:
         dimension(LR, name=name)
 
 
-@pytest.mark.parametrize("name", ["TOTAL_WALL_CLOCK_TIME", "SEED"])
+@pytest.mark.parametrize("name", ["TOTAL_WALL_CLOCK_TIME", "SEED", "random_state", "dataSeed"])
 def test_what_a_worker_sets_in_every_run_is_no_dimension(name: str) -> None:
     with pytest.raises(Invalid, match="no dimension may be this constant"):
         dimension(LR, name=name)

@@ -104,8 +104,8 @@ def test_what_is_wrong_with_a_proposal_is_said(fields: dict[str, Any], told: str
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"name": "DATA_SEED"}, "a seed or a place"),
-        ({"name": "CHECKPOINT_PATH"}, "a seed or a place"),
+        ({"name": "DATA_SEED"}, "repeats of a config differ by their seed"),
+        ({"name": "CHECKPOINT_PATH"}, "by its name a place"),
         ({"name": "API_KEY"}, "a secret"),
         ({"name": "_HIDDEN"}, "a private name"),
         ({"name": "TIME_LIMIT_S"}, "a time limit"),

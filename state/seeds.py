@@ -1,0 +1,36 @@
+"""Which constants of a script are seeds: code that differs in them alone is the same code."""
+
+from __future__ import annotations
+
+import re
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_OF_OTHERS = frozenset(
+    {
+        "n",
+        "num",
+        "number",
+        "count",
+        "len",
+        "length",
+        "size",
+        "max",
+        "min",
+        "text",
+        "tokens",
+        "every",
+        "path",
+        "dir",
+    }
+)
+"""Words of what is no seed: `N_SEEDS`, `SEED_LENGTH`, `seed_text`."""
+
+
+def is_seed(name: str) -> bool:
+    """Whether a constant is a seed by its name: `SEED`, `data_seed`, `manualSeed`, `RANDOM_STATE`, `rng_key`."""
+    words = [word.lower() for word in _WORD.findall(name)]
+    if not _OF_OTHERS.isdisjoint(words):
+        return False
+    joined = "_".join(words)
+    has_word = any(word.endswith(("seed", "seeds")) or word in ("rng", "prng") for word in words)
+    return has_word or "random_state" in joined or "randomstate" in words
