@@ -37,6 +37,8 @@ class Slot:
     heartbeat_at: float
     of_agent: bool = False
     """An agent trains on it itself: no worker is there."""
+    scripts: tuple[str, ...] = ()
+    """See Gpu."""
 
 
 @dataclass(frozen=True)

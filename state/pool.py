@@ -27,6 +27,7 @@ DESCRIBED = {
     "host",
     "boot_id",
     "labels",
+    "scripts",
     "transport",
     "keeper",
 }

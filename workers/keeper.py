@@ -92,6 +92,7 @@ class Keeper:
             "boot_id": boot_id(),
             "labels": {"kind": self.device.kind, "isolation": self.slot.tier}
             | ({"driver": self.device.driver} if self.device.driver else {}),
+            "scripts": list(self.slot.scripts),
             "transport": "http" if self.slot.remote else "redis",
             "keeper": self.name,
             "replaced": gpu.keeper if gpu is not None else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from functions.formats.train_command import scripts_of
 from state.settings import Settings
 from workers.attempt.isolation import CONFINED, Ground, bubblewrap
 from workers.attempt.kept import Kept
@@ -26,6 +27,11 @@ class Slot(WorkerOptions):
     @property
     def gpu_id(self) -> str:
         return self.device.gpu_id
+
+    @property
+    def scripts(self) -> tuple[str, ...]:
+        """Where the constants of its runs are set; see scripts_of."""
+        return scripts_of(self.command)
 
     def work_dir(self, settings: Settings) -> Path:
         """The folder in which its attempts are checked out and run."""

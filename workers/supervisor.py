@@ -18,12 +18,13 @@ from typing import Any
 import click
 
 from functions.attempting import delivered
+from functions.formats.train_command import SCRIPT, scripts_of
 from functions.process.alive import announced
 from functions.process.forking import Threads
 from functions.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
 from functions.process.logs import start_logging
 from functions.process.own_modules import started
-from functions.process.project import SCRIPT, check_data_dir, check_repository
+from functions.process.project import check_data_dir, check_repository
 from functions.process.readiness import connected, until_ready
 from functions.process.remote import alone_in, remote_of
 from functions.process.running import ended, exit_with
@@ -46,6 +47,12 @@ from workers.slot import Slot
 log = logging.getLogger(__name__)
 
 NO_SLOT = "no GPU is seen and no CPU slot is asked for: this worker serves nothing (--cpu 1 adds a slot)"
+
+
+NO_SCRIPT = (
+    "--command does not say which Python file it runs: no constant can be set, and another seed reaches it by"
+    " NIGHTJAR_SEED alone"
+)
 
 
 def keeper_spec(options: WorkerOptions, device: Device, slots: int, silent_s: float) -> ProcessSpec:
@@ -72,7 +79,11 @@ async def supervise(
         "slots": len(devices),
         "repo": str(options.repo),
         "training": f"{trained(options)} with {python.path} on {counted(devices)}, isolation {isolation}",
-        "warnings": [*([] if devices else [NO_SLOT]), *await asyncio.to_thread(warnings, options, python)],
+        "warnings": [
+            *([] if devices else [NO_SLOT]),
+            *([] if scripts_of(options.command) else [NO_SCRIPT]),
+            *await asyncio.to_thread(warnings, options, python),
+        ],
         "isolation": isolation,
         "no_stronger_isolation": why,
     }

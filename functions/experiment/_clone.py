@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import tempfile
 from asyncio.subprocess import PIPE
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,9 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from functions.children import Children
-from functions.formats.constants import SCRIPT, differing, patch_constants, read_constants
+from functions.formats.constants import patch_constants, settable_constants
 from functions.formats.patches import applicable
+from functions.formats.train_command import SCRIPT, no_script
 from functions.git import command, environment
 from state.errors import Invalid
 
@@ -24,6 +26,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _TRY_S = 10.0
+_BLOB = re.compile(r"([0-9a-f]{40,64}) blob \d+")
 _LONGEST_WORDS = 2000
 _LONGEST_LINE = 200
 """Commits between a run's own and the tag's base in which its parent is looked for."""
@@ -37,30 +40,34 @@ class Code:
     base: str | None
     patch: bytes | None
     constants: Mapping[str, object]
+    seed: int | None = None
+    scripts: Collection[tuple[str, ...]] = ((SCRIPT,),)
+    """Where the workers that may train it set constants; see `Gpu.scripts`."""
 
 
 async def check_trainable(clone: Path | None, children: Children, code: Code) -> None:
-    """Refuse a patch that does not apply to the base, and constants that the code does not have.
+    """Refuse a patch that does not apply to the base, and constants or a seed that cannot be set in the code.
 
     Nothing is said where that cannot be told here: there is no clone, or it has neither the commit nor the base, or
     its script does not parse.
 
     Raises:
-        Invalid: git does not apply it, or a constant cannot be set. Exhausted: too many others are tried.
+        Invalid: git does not apply it, or a constant or the seed cannot be set. Exhausted: too many others are tried.
     """
-    if clone is None or not (code.patch or code.constants):
+    if code.constants and () in code.scripts:
+        raise no_script(())
+    if clone is None or not (code.patch or code.constants or (code.seed is not None and () in code.scripts)):
         return
-    script = await _answered(children, lambda folder: _script(clone, code, folder))
-    if script is not None:
+    for script in await _answered(children, lambda folder: _scripts(clone, code, folder)) or ():
         await asyncio.to_thread(_check_constants, script, code.constants)
 
 
 def _check_constants(script: str, values: Mapping[str, object]) -> None:
     try:
-        constants = read_constants(script)
+        settable_constants(script)
     except Invalid:
         return  # the worker says what is wrong with it
-    patch_constants(script, differing(values, constants))
+    patch_constants(script, values)
 
 
 async def lacks(clone: Path, children: Children, commit: str) -> bool:
@@ -102,18 +109,18 @@ async def _answered(children: Children, ask: Callable[[Path], Awaitable[T]]) -> 
                 return None
 
 
-async def _script(clone: Path, code: Code, folder: Path) -> str | None:
-    """The script that a worker would set constants in; None where there are none, or it cannot be told.
+async def _scripts(clone: Path, code: Code, folder: Path) -> list[str]:
+    """The scripts that workers would set constants in; none where there are none to set, or it cannot be told.
 
     Raises:
-        Invalid: the patch does not apply, or there is no such script.
+        Invalid: the patch does not apply, there is no such script, or nothing would take the seed.
     """
     known = [sha for sha in (code.commit, code.base) if sha is not None]
     lacks_commit, *lacks_base = await _are_missing(clone, known, folder)
     tree, apart = code.commit, {}
     if lacks_commit:
         if not code.patch or code.base is None or lacks_base != [False]:
-            return None
+            return []
         objects = await _git(clone, folder, "rev-parse", "--path-format=absolute", "--git-path", "objects")
         tree = ""  # what is in the index
         apart = {"GIT_OBJECT_DIRECTORY": str(folder), "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects.strip()}
@@ -127,17 +134,31 @@ async def _script(clone: Path, code: Code, folder: Path) -> str | None:
                 hint=f"send the whole patch against that commit: git diff --binary {code.base}",
                 fields={"code": "patch"},
             ) from refusal
+    if code.seed is not None and () in code.scripts:
+        where = [tree] if tree else ["--cached"]
+        try:
+            await _git(clone, folder, "grep", "-q", "-F", "NIGHTJAR_SEED", *where, environ=apart)
+        except Untold:
+            raise no_script(()) from None
     if not code.constants:
-        return None
-    try:
-        return await _git(clone, folder, "cat-file", "blob", f"{tree}:{SCRIPT}", environ=apart)
-    except Untold as refusal:
-        if "does not exist" not in str(refusal):
-            raise
-        raise Invalid(
-            f"{SCRIPT!r} is not a file of this code, so its constants cannot be set",
-            hint="leave config_delta out",
-        ) from refusal
+        return []
+    return [await _script(clone, tree, scripts, folder, apart) for scripts in code.scripts]
+
+
+async def _script(
+    clone: Path, tree: str, scripts: Sequence[str], folder: Path, apart: Mapping[str, str]
+) -> str:
+    """The first of these files that a tree has.
+
+    Raises:
+        Invalid: it has none.
+    """
+    asked = "".join(f"{tree}:{path}\n" for path in scripts).encode()
+    told = await _git(clone, folder, "cat-file", "--batch-check", stdin=asked, environ=apart)
+    blob = next((found[1] for line in told.splitlines() if (found := _BLOB.fullmatch(line))), None)
+    if blob is None:
+        raise no_script(scripts)
+    return await _git(clone, folder, "cat-file", "blob", blob, environ=apart)
 
 
 async def _line_to_base(

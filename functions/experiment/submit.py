@@ -12,7 +12,7 @@ from functions.experiment._clone import Code, check_trainable
 from functions.experiment._ideas import NewIdea
 from functions.experiment._parents import hint_of, with_found_parent
 from functions.rules.baselines import is_base_code, owes_baseline
-from functions.rules.entering import admitted, run_of
+from functions.rules.entering import admitted, run_of, scripts_of_run
 from functions.rules.pool.turns import next_turn
 from functions.rules.time_limits import TIMEOUT, ends_after_s, longest_s
 from functions.views.budgets import held_back
@@ -86,7 +86,8 @@ async def submit(
             ends = ends_after_s(facts.tag, first.timeout_s or longest_s(facts.policy), held_s)
             return submitted(first, first.status, first.attempt, queue, ends, step, hint_of(moved, facts.tag))
         tag = facts.tag
-        code = Code(idea.commit_sha, tag.base_commit, patch, idea.config_delta or {})
+        scripts = scripts_of_run(facts.slots, workers, idea.pinned_gpu)
+        code = Code(idea.commit_sha, tag.base_commit, patch, idea.config_delta or {}, idea.seed, scripts)
         await check_trainable(settings.clone, children, code)
         if is_baseline := owes_baseline(tag, facts.policy):
             is_baseline = request.gpu_id is None and is_base_code(

@@ -7,13 +7,12 @@ import math
 import operator
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from functions.formats.overriding import bound_by_blocks, overriding
 from state.errors import Invalid
-
-SCRIPT: Final = "train.py"
-"""The file whose constants are set."""
+from state.seeds import is_seed
 
 LONGEST_SCRIPT: Final = 256 * 1024
 """Characters of a script that is parsed: that takes up to a thousand times as many bytes of memory."""
@@ -55,15 +54,40 @@ def read_constants(source: str) -> dict[str, object]:
 
     Raises Invalid for a source that does not parse.
     """
-    return {name: value for name, (_, value) in _literals(_parse(source)).items()}
+    tree = _parse(source)
+    bound = _bindings(tree)
+    return {name: found[0][1] for name, found in _literals(tree).items() if bound[name] == 1}
+
+
+def settable_constants(source: str) -> dict[str, object]:
+    """Every name that `patch_constants` can set, with the value of its last literal.
+
+    Raises Invalid for a source that does not parse.
+    """
+    return {name: found[-1][1] for name, found in _literals(_parse(source)).items()}
+
+
+def reseeded(constants: Mapping[str, object], seed: int) -> dict[str, object]:
+    """The seeds among these constants as another run has them: a list of seeds becomes as many from `seed` on."""
+    found: dict[str, object] = {}
+    for name, value in constants.items():
+        if not is_seed(name):
+            continue
+        if type(value) is int:
+            found[name] = seed
+        elif isinstance(value, list | tuple) and value and all(type(each) is int for each in value):
+            found[name] = type(value)(range(seed, seed + len(value)))
+    return found
 
 
 def patch_constants(source: str, values: Mapping[str, object]) -> str:
     """The source with these constants set; everything but the text of the literals stays byte for byte.
 
     A value may be a bool, int, finite float, str, None, or a list, tuple or dict of those, and reads back
-    exactly (3e-4 becomes `0.0003`). Raises Invalid for a name that is missing, bound several times or not
-    bound to a literal, and for a value that no literal can express.
+    exactly (3e-4 becomes `0.0003`). A literal that has its value already keeps its text. A name that the script binds
+    again is set at each of its top-level literals; `with_checks` shows where it gets another value.
+
+    Raises Invalid for a name that is missing or not bound to a literal, and for a value that no literal can express.
     """
     written = {name: _literal_text(name, value) for name, value in values.items()}
     if not written:
@@ -73,29 +97,49 @@ def patch_constants(source: str, values: Mapping[str, object]) -> str:
     for name in written:
         if name not in literals:
             raise Invalid(_why_not(tree, name, sorted(literals)), hint="set only top-level literals")
+    starts = _line_starts(source)
+    new = [
+        (*_span(statement.value, starts), written[name])
+        for name in written
+        for statement, present in literals[name]
+        if statement.value is not None and ascii(present) != written[name]
+    ]
+    patched = _rewritten(source, new)
 
-    bom, text = ("\ufeff", source[1:]) if source.startswith("\ufeff") else ("", source)
-    encoded = text.encode()
-    starts = _line_starts(encoded)
-    spans = sorted((_span(literals[name][0], starts), name) for name in written)
-    for (begin, end), name in reversed(spans):
-        encoded = encoded[:begin] + written[name].encode("ascii") + encoded[end:]
-    patched = bom + encoded.decode()
-
-    now = read_constants(patched)
+    now = _literals(_parse(patched))
     for name, literal in written.items():
-        if name not in now or ascii(now[name]) != literal:
+        if any(ascii(value) != literal for _, value in now.get(name, [(None, None)])):
             raise Invalid(f"setting {name!r} to {literal} would change the meaning of the script")
     return patched
 
 
-def differing(values: Mapping[str, object], constants: Mapping[str, object]) -> dict[str, object]:
-    """Those of the values that the constants do not have already, as the same type: the others keep their text."""
-    return {
-        name: value
-        for name, value in values.items()
-        if name not in constants or (type(constants[name]), constants[name]) != (type(value), value)
-    }
+def with_checks(source: str, names: Iterable[str], judge: str) -> str:
+    """The source, which ends its run where a later statement gives one of these constants another value.
+
+    Lines keep their numbers. `judge` is the path of `nightjar_constants.py`.
+    """
+    tree = _parse(source)
+    literals = _literals(tree)
+    wanted = {name: literals[name] for name in names}
+    set_by = [statement for found in wanted.values() for statement, _ in found]
+    starts, inserted = _line_starts(source), list[tuple[int, int, str]]()
+    for found in overriding(tree, wanted, set_by):
+        begin, end = _span(found.statement, starts)
+        before, after = _check(found.names, found.statement.lineno, judge)
+        inserted += [(begin, begin, f"{before}; "), (end, end, f"; {after}")]
+    return _rewritten(source, inserted)
+
+
+def _check(names: Iterable[str], line: int, judge: str) -> tuple[str, str]:
+    """Statements before and after one that may set these names; no name of the script is bound or trusted."""
+    now = [f"globals().get({name!a}, ...)" for name in names]
+    kept = '__import__("sys").nightjar_constants'
+    judged = f'__import__("runpy").run_path({judge!a})["judge"]'
+    after = [
+        f"{value} is {kept}[{place}] or {judged}({name!a}, {kept}[{place}], {value}, {line})"
+        for place, (name, value) in enumerate(zip(names, now, strict=True))
+    ]
+    return f"{kept} = [{', '.join(now)}]", "; ".join(after)
 
 
 def _parse(source: str) -> ast.Module:
@@ -110,9 +154,16 @@ def _parse(source: str) -> ast.Module:
         raise Invalid(f"the script does not parse: {type(error).__name__}") from error
 
 
-def _literals(tree: ast.Module) -> dict[str, tuple[ast.expr, object]]:
-    bound = _bindings(tree)
-    literals: dict[str, tuple[ast.expr, object]] = {}
+_Literals = Mapping[str, Sequence[tuple[ast.Assign | ast.AnnAssign, object]]]
+
+
+def _literals(tree: ast.Module) -> _Literals:
+    """The statements at the top level that bind a name to a literal, with its value.
+
+    Names that a loop or another block binds, too, are left out: they are no constants.
+    """
+    literals: dict[str, list[tuple[ast.Assign | ast.AnnAssign, object]]] = {}
+    of_blocks = bound_by_blocks(tree)
     for statement in tree.body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=expression):
@@ -121,12 +172,13 @@ def _literals(tree: ast.Module) -> dict[str, tuple[ast.expr, object]]:
                 pass
             case _:
                 continue
-        if bound.get(name, 0) != 1:
+        if name in of_blocks:
             continue
         try:
-            literals[name] = (expression, _value(expression))
+            value = _value(expression)
         except (_NotLiteral, ArithmeticError, TypeError, ValueError):
             continue
+        literals.setdefault(name, []).append((statement, value))
     return literals
 
 
@@ -224,8 +276,8 @@ def _why_not(tree: ast.Module, name: str, available: list[str]) -> str:
     count = _bindings(tree).get(name, 0)
     if count == 0:
         fault = "is not a top-level name of the script"
-    elif count > 1:
-        fault = "is assigned several times"
+    elif count > 1 and name in bound_by_blocks(tree):
+        fault = "is bound by a loop or another block, too"
     else:
         fault = "is not assigned a literal"
     shown = ", ".join(available[:50]) + (", ..." if len(available) > 50 else "")
@@ -258,12 +310,21 @@ def _check_value(name: str, value: object, depth: int) -> None:
         _check_value(name, item, depth + 1)
 
 
-def _line_starts(encoded: bytes) -> list[int]:
+def _rewritten(source: str, parts: Iterable[tuple[int, int, str]]) -> str:
+    """The source with other texts, in ASCII, in the place of these parts of its bytes."""
+    encoded = source.encode()
+    for begin, end, text in sorted(parts, reverse=True):
+        encoded = encoded[:begin] + text.encode("ascii") + encoded[end:]
+    return encoded.decode()
+
+
+def _line_starts(source: str) -> list[int]:
     """Byte offset of every line as Python's own tokenizer counts lines."""
-    return [0, *(found.end() for found in re.finditer(rb"\r\n|\r|\n", encoded))]
+    begin = 3 if source.startswith("\ufeff") else 0  # the bytes of a byte order mark
+    return [begin, *(found.end() for found in re.finditer(rb"\r\n|\r|\n", source.encode()))]
 
 
-def _span(node: ast.expr, starts: list[int]) -> tuple[int, int]:
+def _span(node: ast.expr | ast.stmt, starts: Sequence[int]) -> tuple[int, int]:
     assert node.end_lineno is not None
     assert node.end_col_offset is not None
     return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset

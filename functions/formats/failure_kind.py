@@ -129,6 +129,8 @@ _GOES_ON = re.compile(r"\bloss\s{0,3}[:=]?\s{0,3}[+-]?[0-9]", re.IGNORECASE)
 _OOM_KILLER = re.compile(
     r"oom[-_ ]?kill|out of memory: kill|detected \d+ oom|task \d+: out of memory", re.IGNORECASE
 )
+_CONSTANT = re.compile(r"\bnightjar\.ConstantError: ")
+"""What `nightjar_constants.py` says."""
 _KINDS: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
     (
         "infra",
@@ -186,6 +188,8 @@ _NUMERIC = re.compile(
 
 def _kind_in(line: str) -> FailureKind | None:
     """The kind of failure that a line speaks of."""
+    if _CONSTANT.search(line):
+        return "constant"
     if _OF_CODE.match(line):
         return None
     if _IMPORT.search(line):

@@ -7,13 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from functions.formats.constants import differing, patch_constants, read_constants
+from functions.formats.constants import (
+    patch_constants,
+    read_constants,
+    reseeded,
+    settable_constants,
+    with_checks,
+)
 from functions.rules.swarm.scanning import scanned
 from state.errors import Invalid
 
 BUDGET: Final = "TOTAL_WALL_CLOCK_TIME"
 """The constant that holds the seconds of a run."""
-SEED: Final = "SEED"
 REPORTING: Final = (
     "from nightjar_report import report",
     f"report(loss, seconds_so_far / {BUDGET})  # in the training loop",
@@ -27,12 +32,11 @@ class SwarmScript:
 
     source: bytes
     constants: Mapping[str, object]
-    """All that it binds once, at its top level, to a literal."""
+    """All that can be set."""
     tunable: Mapping[str, object]
     """Those that a swarm may vary."""
     own_budget_s: float | None
     """The seconds of its own `TOTAL_WALL_CLOCK_TIME`; None where no number is there to be set."""
-    has_seed: bool
     reports: bool
     """Whether it calls `report`."""
 
@@ -56,24 +60,34 @@ class SwarmScript:
         """Those of the names that are no constant of it."""
         return [name for name in names if name not in self.constants]
 
-    def configured(self, values: Mapping[str, object], *, budget_s: float | None, seed: int | None) -> bytes:
-        """The script with these constants set, and its budget and seed where it has them; the rest byte for byte.
+    def configured(
+        self,
+        values: Mapping[str, object],
+        *,
+        budget_s: float | None,
+        seed: int | None,
+        judge: str | None = None,
+    ) -> bytes:
+        """The script with these constants set, and its budget and seeds where it has them; the rest byte for byte.
 
-        A constant that has its value already keeps its text. None: budget or seed stay as they are.
+        A constant that has its value already keeps its text. None: budget or seeds stay as they are. With a `judge`
+        the script ends its run where it gives one of them another value.
 
         Raises:
             Invalid: one of the names is no constant of it.
         """
-        wanted = dict(values)
+        wanted = {**values, **self._seeds(seed)}
         if budget_s is not None and self.own_budget_s is not None:
             wanted[BUDGET] = int(budget_s) if budget_s == int(budget_s) else budget_s
-        if seed is not None and self.has_seed:
-            wanted[SEED] = seed
-        return patch_constants(self.source.decode(), differing(wanted, self.constants)).encode()
+        script = patch_constants(self.source.decode(), wanted)
+        return (script if judge is None else with_checks(script, wanted, judge)).encode()
 
     def config(self, values: Mapping[str, object], *, seed: int | None) -> dict[str, object]:
-        """All that a run with these values is made of, as far as a swarm may vary it, and its seed."""
-        return {**self.tunable, **values, **({SEED: seed} if seed is not None and self.has_seed else {})}
+        """All that a run with these values is made of, as far as a swarm may vary it, and its seeds."""
+        return {**self.tunable, **values, **self._seeds(seed)}
+
+    def _seeds(self, seed: int | None) -> Mapping[str, object]:
+        return {} if seed is None else reseeded(self.constants, seed)
 
 
 def read_swarm_script(source: bytes) -> SwarmScript:
@@ -86,8 +100,8 @@ def read_swarm_script(source: bytes) -> SwarmScript:
         text = source.decode()
     except UnicodeDecodeError as problem:
         raise Invalid("it is no text in UTF-8", hint="save it as UTF-8") from problem
-    constants = read_constants(text)
-    tunable = {declared.name: value for declared, value in scanned(constants).found}
+    constants = settable_constants(text)
+    tunable = {declared.name: value for declared, value in scanned(read_constants(text)).found}
     if not tunable:
         raise Invalid(
             "it has no constant that a swarm could vary",
@@ -100,7 +114,6 @@ def read_swarm_script(source: bytes) -> SwarmScript:
         constants=constants,
         tunable=tunable,
         own_budget_s=float(own) if has_budget and isinstance(own, int | float) else None,
-        has_seed=type(constants.get(SEED)) is int,
         reports=_reports(text),
     )
 

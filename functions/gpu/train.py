@@ -9,13 +9,14 @@ from pydantic import Field
 
 from functions.attempting import attempted, delivered
 from functions.contract import Call, Command, Http, Response, function
+from functions.formats.train_command import no_script
 from functions.gpu._lease import AttemptLease
 from functions.gpu._stores import Stores
 from functions.lanes import Runner, TrainingJob
 from functions.rules.access import check_own
 from functions.rules.baselines import is_base_code, owes_baseline
 from functions.rules.ended import REGISTER, already_finished
-from functions.rules.entering import run_of
+from functions.rules.entering import run_of, scripts_of_run
 from functions.rules.pool.turns import next_turn
 from functions.rules.time_limits import TIMEOUT, ends_after_s
 from functions.views.budgets import held_back
@@ -91,17 +92,17 @@ async def accept(request: Train, call: Call, experiments: Experiments, settings:
         paused = facts.tag.paused_at is not None
         if e.attempt > 0:
             return accepted(e, await experiments.position(e, workers), len(workers), facts.tag)
-        tag = facts.tag
+        tag, pinned = facts.tag, request.gpu_id or e.pinned_gpu
+        if request.config_delta and () in scripts_of_run(facts.slots, workers, pinned):
+            raise no_script(())
         if is_baseline := owes_baseline(tag, facts.policy) and e.retest_of is None and not facts.holds:
             delta = request.config_delta or e.config_delta
-            is_pinned = (request.gpu_id or e.pinned_gpu) is not None
-            is_baseline = not is_pinned and is_base_code(
+            is_baseline = pinned is None and is_base_code(
                 tag, e.commit_sha, delta, is_unpatched=e.is_unpatched
             )
             if not is_baseline:
                 await call.invoke("experiment::baseline", {"tag": tag.name})
                 continue
-        pinned = request.gpu_id or e.pinned_gpu
         for gpu_id in {pinned, e.gpu_id if facts.holds else None}:
             check_pinned(gpu_id, facts.slots)
         run = run_of(

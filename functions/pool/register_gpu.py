@@ -42,6 +42,12 @@ class Register(Command):
     replaced: Name | None = Field(
         None, description="the keeper that was found and has ended", examples=["node1:4242:8f3c/80120"]
     )
+    scripts: list[Annotated[str, Field(max_length=1000)]] = Field(
+        default=["train.py"],
+        max_length=32,
+        description="paths of the file that its command runs, the first that exists; empty: not known",
+        examples=[["src/main.py"]],
+    )
     labels: dict[Name, Annotated[str, Field(max_length=100)]] = Field(
         default_factory=dict,
         max_length=32,

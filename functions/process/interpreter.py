@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from functions.formats.imports import imported
+from functions.formats.train_command import SCRIPT
 from functions.git import command, environment
-from functions.process.project import SCRIPT
 from state.errors import Invalid
 
-PROVIDED = frozenset({"nightjar_report", "nightjar_predict", "worker", "nightjar_evaluator"})
+PROVIDED = frozenset(
+    {"nightjar_report", "nightjar_predict", "nightjar_constants", "worker", "nightjar_evaluator"}
+)
 """Modules that every run finds, or that its evaluator does."""
 _PREPARE = "prepare.py"
 _ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")

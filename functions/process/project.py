@@ -8,12 +8,11 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from functions.formats import constants
+from functions.formats.train_command import SCRIPT
 from functions.git import NAME_YOURSELF, command, environment, knows_user
 from state.errors import Invalid, Unavailable
 from state.program import PROGRAM
 
-SCRIPT = constants.SCRIPT
 _GIT_S = 10.0
 
 

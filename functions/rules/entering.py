@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from functions.formats.train_command import SCRIPT
 from functions.rules.access import Caller, check_own
 from functions.rules.baselines import is_base_code, is_same_commit
 from functions.rules.keeps.verdict import should_abort
 from functions.rules.time_limits import check_allowed, default_timeout_s, longest_s
-from state.entries import Entry, EntryFacts, Parent, Run
+from state.entries import Entry, EntryFacts, Parent, Run, Slot
 from state.errors import Conflict, Invalid
 from state.ids import number_of
 from state.policy import Policy
@@ -94,6 +96,13 @@ def _aborted(facts: EntryFacts) -> Conflict:
         hint=f"find the common cause: {way}have an operator lift it with POST /api/experiment/resume",
         fields={"consecutive_crashes": facts.crashes, "base_commit_sha": commit},
     )
+
+
+def scripts_of_run(slots: Sequence[Slot], alive: Collection[str], pinned: str | None) -> set[tuple[str, ...]]:
+    """Where a run's constants are set, by the slots that it may get; by all of the lab's where none is alive."""
+    of_lab = [slot for slot in slots if not slot.of_agent]
+    may_run = [slot for slot in of_lab if slot.gpu_id == pinned or (pinned is None and slot.gpu_id in alive)]
+    return {slot.scripts for slot in may_run or of_lab} or {(SCRIPT,)}
 
 
 def run_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from state.policy import read_policy
 from state.records import STATUSES, Experiment, GpuStatus, Status, Tag, flatten, words
 from state.tags import exhausted, pins_of, places_of, reading_pins
 
-SLOT_FIELDS = ("status", "heartbeat_at", "of_agent")
+SLOT_FIELDS = ("status", "heartbeat_at", "of_agent", "scripts")
 BASELINE_FIELDS: Mapping[str, str] = {"baseline": "true"}
 Decide = Callable[[Rounds], Turn]
 """The rule that says which round of the wait queue an experiment joins."""
@@ -282,6 +283,12 @@ def slots(lab: Lab) -> Sequence[Arg]:
 
 def slots_of(stored: Sequence[Any]) -> list[Slot]:
     return [
-        Slot(gpu_id, cast("GpuStatus", status), float(heartbeat_at or 0), of_agent == "true")
-        for gpu_id, (status, heartbeat_at, of_agent) in values(stored).items()
+        Slot(
+            gpu_id,
+            cast("GpuStatus", status),
+            float(heartbeat_at or 0),
+            of_agent == "true",
+            tuple(json.loads(scripts or "[]")),
+        )
+        for gpu_id, (status, heartbeat_at, of_agent, scripts) in values(stored).items()
     ]

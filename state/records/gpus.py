@@ -33,6 +33,8 @@ class Gpu(Record):
     host: str | None = None
     boot_id: str | None = None
     labels: dict[str, str] = {}
+    scripts: list[str] = ["train.py"]
+    """Where its worker sets constants: the first that is a file of the code. Empty: its command does not say it."""
     transport: Transport = "redis"
     """How its worker gets its runs: from a queue of RQ, or by asking pool::next."""
     owner: str | None = None

@@ -11,7 +11,7 @@ import pytest
 from functions.process.lifecycle import opened
 from state.settings import Settings
 from tests.conftest import http_client
-from tests.labs import idea, open_tag, refused, told
+from tests.labs import add_gpu, idea, open_tag, refused, registered, told
 from tests.workers.repository import Repository
 
 ELSEWHERE = "0123456789abcdef0123456789abcdef01234567"
@@ -140,6 +140,45 @@ async def test_constants_of_code_without_a_script_are_refused_at_submit(
     )
 
     assert "'train.py' is not a file of this code" in wrong["detail"]
+
+
+async def test_constants_are_looked_for_in_the_file_that_the_workers_command_runs(
+    client: httpx.AsyncClient, repo: Repository
+) -> None:
+    commit = repo.commit({"src/main.py": "LR = 3e-4\nLR = f()\n", "train.py": "DEPTH = 8\n"})
+    patch = repo.git_bytes("diff", "--binary", repo.base, commit).decode()
+    await add_gpu(client, scripts=["src/main/__main__.py", "src/main.py"])
+
+    for code in ({"commit_sha": commit}, {"commit_sha": ELSEWHERE, "diff": patch}):
+        await told(client, "/api/experiment/submit", **idea(**code, config_delta={"LR": 0.02}))
+        wrong = await refused(
+            client, 422, "/api/experiment/submit", **idea(**code, config_delta={"DEPTH": 9})
+        )
+        assert "constant 'DEPTH' is not a top-level name of the script; available: LR" in wrong["detail"]
+
+    before = await refused(
+        client, 422, "/api/experiment/submit", **idea(commit_sha=repo.base, config_delta={"LR": 0.02})
+    )
+    assert "'src/main/__main__.py' or 'src/main.py' is not a file of this code" in before["detail"]
+
+
+async def test_constants_and_a_seed_are_refused_where_a_worker_s_command_hides_its_file(
+    client: httpx.AsyncClient, repo: Repository
+) -> None:
+    reading = repo.commit({"run.sh": "exec python train.py --seed $NIGHTJAR_SEED\n"})
+    blind = repo.commit({"run.sh": "exec python train.py\n"})
+    await add_gpu(client, "host:gpu0", scripts=[])
+    await add_gpu(client, "host:gpu1", scripts=["train.py"])
+
+    for fields in ({"config_delta": {"DEPTH": 9}}, {"seed": 7}):
+        wrong = await refused(client, 422, "/api/experiment/submit", **idea(commit_sha=blind, **fields))
+        assert "--command does not say which Python file it runs" in wrong["detail"]
+        assert "leave config_delta and seed out" in wrong["hint"]
+        await told(client, "/api/experiment/submit", **idea(commit_sha=blind, gpu_id="host:gpu1", **fields))
+    name = await registered(client, commit_sha=blind)
+    await refused(client, 422, "/api/gpu/train", experiment_id=name, config_delta={"DEPTH": 9})
+    await told(client, "/api/experiment/submit", **idea(commit_sha=blind))
+    await told(client, "/api/experiment/submit", **idea(commit_sha=reading, seed=7))
 
 
 async def test_constants_of_a_script_that_does_not_parse_are_left_to_the_worker(

@@ -18,9 +18,10 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from functions.formats.train_command import SCRIPT
 from functions.git import NAME_YOURSELF, knows_user
 from functions.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
-from functions.process.project import SCRIPT, check_repository, no_project, project_around, repository_around
+from functions.process.project import check_repository, no_project, project_around, repository_around
 from functions.process.worker_options import python_option
 from state.archive import archive_of
 from state.client import SCHEMA, Lab

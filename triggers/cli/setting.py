@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from functions.formats.constants import differing, patch_constants, read_constants
+from functions.formats.constants import patch_constants, settable_constants
 from state.errors import Invalid, Unavailable
 
 Change = tuple[object, object]
@@ -27,10 +27,9 @@ def set_constants(script: Path, values: Mapping[str, object]) -> dict[str, Chang
     file = script.resolve()
     try:
         source = file.read_bytes().decode()
-        constants = read_constants(source)
-        new = differing(values, constants)
-        patched = patch_constants(source, new)
-        if new:
+        constants = settable_constants(source)
+        patched = patch_constants(source, values)
+        if patched != source:
             _replace(file, patched.encode())
     except UnicodeDecodeError as problem:
         raise Invalid(f"{script} is no text in UTF-8", hint="save it as UTF-8") from problem
@@ -43,7 +42,11 @@ def set_constants(script: Path, values: Mapping[str, object]) -> dict[str, Chang
         raise Unavailable(
             f"{script} is left as it is: {problem.strerror or problem}", hint="name a file that you may write"
         ) from problem
-    return {name: (constants[name], value) for name, value in new.items()}
+    return {
+        name: (constants[name], value)
+        for name, value in values.items()
+        if ascii(constants[name]) != ascii(value)
+    }
 
 
 def _replace(file: Path, content: bytes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,13 @@ import click
 
 from functions.formats.constants import patch_constants
 from functions.formats.patches import applicable
+from functions.formats.train_command import SCRIPT, no_script
 from functions.git import command as command_of_git
 from functions.git import environment, knows_user
-from state.errors import Conflict, Invalid, NotFound, Unavailable
+from state.errors import Conflict, NotFound, Unavailable
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.runs import Run, path_of
-
-SCRIPT = "train.py"
 
 
 @click.command()
@@ -50,7 +49,7 @@ def command(data: str | None, lab: str | None, experiment: str, branch: str | No
     base = _base_of(http, run)
     with tempfile.TemporaryDirectory(prefix="nightjar-take-") as folder:
         git.index = Path(folder) / "index"
-        commit = _committed(git, run, base, None if patch is None else patch.encode())
+        commit = _committed(git, run, base, None if patch is None else patch.encode(), _scripts_of(http, run))
     git("branch", name, commit)
     changed = git("diff", "--shortstat", base, commit).strip() if base and git.knows(base) else ""
     click.echo(f"{name}: {run['experiment_id']}, {changed or 'no change'}")
@@ -65,7 +64,13 @@ def _base_of(http: LabHttp, run: Run) -> str | None:
     return base
 
 
-def _committed(git: Git, run: Run, base: str | None, patch: bytes | None) -> str:
+def _scripts_of(http: LabHttp, run: Run) -> Sequence[str]:
+    """Where its worker has set its constants; train.py, where that worker is forgotten."""
+    workers = http.ask("GET", "/api/pool/list")["workers"]
+    return next((each["scripts"] for each in workers if each["gpu_id"] == run["gpu_id"]), [SCRIPT])
+
+
+def _committed(git: Git, run: Run, base: str | None, patch: bytes | None, scripts: Sequence[str]) -> str:
     """A commit with the code that was trained.
 
     Raises:
@@ -81,7 +86,7 @@ def _committed(git: Git, run: Run, base: str | None, patch: bytes | None) -> str
             f"this repository has neither {run['commit_sha']} nor the tag's base commit {base}",
             hint="go to the repository of the research, or name it with --repo; git fetch may bring them",
         )
-    whole = git.with_constants(tree, run["config_delta"] or {})
+    whole = git.with_constants(tree, run["config_delta"] or {}, scripts)
     parent = theirs or base
     if theirs is not None and whole == tree:
         return theirs
@@ -143,21 +148,22 @@ class Git:
                 )
         return self("write-tree").strip()
 
-    def with_constants(self, tree: str, values: Mapping[str, Any]) -> str:
-        """The tree with these constants of train.py set.
+    def with_constants(self, tree: str, values: Mapping[str, Any], scripts: Sequence[str]) -> str:
+        """The tree with these constants set, in the first of the scripts that it has.
 
         Raises:
-            Invalid: the script has no such constant.
+            Invalid: it has no such script, or the script no such constant.
         """
         if not values:
             return tree
         self("read-tree", tree)
-        mode = self("ls-tree", tree, "--", SCRIPT).split()[:1]
-        if not mode:
-            raise Invalid(f"its code has no {SCRIPT} to set constants in")
-        script = patch_constants(self("cat-file", "blob", f"{tree}:{SCRIPT}"), dict(values))
+        found = ((path, self("ls-tree", tree, "--", path).split()[:1]) for path in scripts)
+        path, mode = next(((path, mode[0]) for path, mode in found if mode), ("", ""))
+        if not path:
+            raise no_script(scripts)
+        script = patch_constants(self("cat-file", "blob", f"{tree}:{path}"), dict(values))
         blob = self("hash-object", "-w", "--stdin", stdin=script.encode()).strip()
-        self("update-index", "--cacheinfo", f"{mode[0]},{blob},{SCRIPT}")
+        self("update-index", "--cacheinfo", f"{mode},{blob},{path}")
         return self("write-tree").strip()
 
     def committed(self, tree: str, parent: str, message: str) -> str:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from functions.process.project import SCRIPT
+from functions.formats.train_command import SCRIPT
 
 
 def command_line(command: Sequence[str] | None, python: str) -> list[str]:

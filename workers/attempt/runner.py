@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from functions.lanes import Failed, Halted, Trained, TrainingJob, TrainingResult, Unfit, Watcher
@@ -51,7 +52,8 @@ class TrainingRunner:
 
     The script sees only an allow-list of `environ` and the names in the slot's `pass_env`. `alone` says that this
     process runs nothing else and adopts orphans: all its descendants belong to the attempt. `apart` says that runs
-    get no signal of this process' terminal. `checkouts` makes the tree of a job.
+    get no signal of this process' terminal. `checkouts` makes the tree of a job, by default from the
+    repository.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class TrainingRunner:
         environ: Mapping[str, str] = os.environ,
         alone: bool = False,
         apart: bool = False,
-        checkouts: Checkouts = checkout,
+        checkouts: Checkouts | None = None,
     ) -> None:
         self._slot = slot
         self._settings = settings
@@ -75,7 +77,7 @@ class TrainingRunner:
         self._pace = Pace(poll_s=settings.poll_s, term_grace_s=settings.term_grace_s)
         self._is_alone = alone
         self._is_apart = apart
-        self._checkouts = checkouts
+        self._checkouts = checkouts or partial(checkout, scripts=slot.scripts)
         self._is_buried = False
         self._is_limited = slot.tier != "none"
         self._ground = slot.ground(settings)

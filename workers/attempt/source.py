@@ -9,18 +9,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from functions.formats.constants import LONGEST_SCRIPT, differing, patch_constants, read_constants
+from functions.formats.constants import (
+    LONGEST_SCRIPT,
+    patch_constants,
+    reseeded,
+    settable_constants,
+    with_checks,
+)
 from functions.formats.metrics_block import FailureKind
 from functions.formats.patches import LONGEST_PATCH, applicable
 from functions.lanes import Source
-from functions.process.project import SCRIPT
 from state.errors import Invalid, NightjarError
 from workers.attempt.git import GitFailed, git
 
 Files = Mapping[str, bytes]
 """Mode and blob hash of each file of a tree, by its path."""
-
-SEED = "SEED"
 
 
 class Refused(NightjarError):
@@ -52,12 +55,18 @@ async def trees(tree: Path, base: str | None) -> Trees:
 
 
 async def source_of(
-    tree: Path, code: Trees, base: str | None, sent: bytes | None, script: bytes | None, *, is_rebuilt: bool
+    tree: Path,
+    code: Trees,
+    base: str | None,
+    sent: bytes | None,
+    script: tuple[str, bytes] | None,
+    *,
+    is_rebuilt: bool,
 ) -> Source:
     """What is told of the code: with its patch, where the one that was sent, if any, does not make these files.
 
-    `is_rebuilt`: the tree was made with it. `script` is the training script with its constants set, and a seed that
-    is the same for all.
+    `is_rebuilt`: the tree was made with it. `script` is the path and the text of the training script with its
+    constants set, and seeds that are the same for all.
 
     Raises:
         Refused: the patch is too long to be kept.
@@ -78,26 +87,29 @@ async def source_of(
     return Source(_identity(code.files, script), patch, differs)
 
 
-def settled(source: bytes, values: Mapping[str, object], seed: int | None) -> bytes:
-    """A script with its constants set, and the seed if it has SEED; what has its value already is left as it is.
+def settled(
+    source: bytes, values: Mapping[str, object], seed: int | None, *, judge: Path | None = None
+) -> bytes:
+    """A script with its constants set, and those that are seeds; what has its value already is left as it is.
+
+    With a `judge` the script ends its run where it gives one of them another value.
 
     Raises:
         Invalid: the script has no such constant, or is not Python in UTF-8.
     """
     try:
         text = source.decode()
-        constants = read_constants(text)
+        constants = settable_constants(text)
     except (UnicodeDecodeError, Invalid):
         if not values:
             return source  # the run will show the script's error
         raise Invalid(
             f"the script is not Python in UTF-8, or over {LONGEST_SCRIPT:,} characters: its constants cannot be set"
         ) from None
-    wanted = dict(values)
-    if seed is not None and SEED in constants:
-        wanted.setdefault(SEED, seed)
-    changed = differing(wanted, constants)
-    return patch_constants(text, changed).encode() if changed else source
+    seeds = {} if seed is None else reseeded(constants, seed)
+    wanted = {**seeds, **values}
+    script = patch_constants(text, wanted)
+    return (script if judge is None else with_checks(script, wanted, str(judge))).encode()
 
 
 async def _patch(tree: Path, base: str) -> bytes:
@@ -142,10 +154,11 @@ def _listed(answer: bytes) -> Files:
     return found
 
 
-def _identity(files: Files, script: bytes | None) -> str:
+def _identity(files: Files, script: tuple[str, bytes] | None) -> str:
     """One name for all files, with the training script as it is here."""
     whole = hashlib.sha256()
+    place, text = script or (None, b"")
     for path, blob in sorted(files.items()):
-        content = hashlib.sha256(script).digest() if path == SCRIPT and script is not None else blob
+        content = hashlib.sha256(text).digest() if path == place else blob
         whole.update(os.fsencode(path) + b"\0" + content + b"\0")
     return whole.hexdigest()[:32]

@@ -14,22 +14,24 @@ import re
 import shutil
 import stat
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from functions.formats.patches import applicable
+from functions.formats.train_command import SCRIPT, no_script
 from functions.lanes import Source, TrainingJob
-from functions.process.project import SCRIPT
-from state.errors import Invalid
+from state.seeds import is_seed
 from workers.attempt.evaluator import Guard
 from workers.attempt.git import GitFailed, Unbuildable, git
-from workers.attempt.source import SEED, Refused, settled, source_of, trees
+from workers.attempt.source import Refused, settled, source_of, trees
 
 _SHA = re.compile(r"[0-9a-fA-F]{7,40}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _COMPILED = "__pycache__"
+JUDGE = Path(__file__).with_name("child_path") / "nightjar_constants.py"
+"""What a script runs to end itself, once it has set a constant again."""
 LARGEST_FILE = 16 * 1024 * 1024
 
 
@@ -57,8 +59,12 @@ Checkouts = Callable[[Path, TrainingJob, Path], AbstractAsyncContextManager[Chec
 
 
 @contextlib.asynccontextmanager
-async def checkout(repo: Path, job: TrainingJob, root_dir: Path) -> AsyncIterator[Checkout]:
+async def checkout(
+    repo: Path, job: TrainingJob, root_dir: Path, scripts: Sequence[str] = (SCRIPT,)
+) -> AsyncIterator[Checkout]:
     """Check out the job's commit, or its base plus its patch; the folder is removed at the end.
+
+    Constants are set in the first of the `scripts` that is there.
 
     Raises:
         Unbuildable: a fault of the clone or the disk. Refused: the patch does not apply, or the code changes the
@@ -68,7 +74,7 @@ async def checkout(repo: Path, job: TrainingJob, root_dir: Path) -> AsyncIterato
     _remove_leftovers(root_dir, job)
     try:
         try:
-            built = await _build(repo, job, folder)
+            built = await _build(repo, job, folder, scripts)
         except OSError as error:
             raise Unbuildable(
                 f"cannot write the checkout: {error}", hint=f"make room under {str(root_dir)!r}"
@@ -78,7 +84,7 @@ async def checkout(repo: Path, job: TrainingJob, root_dir: Path) -> AsyncIterato
         remove_tree(folder)
 
 
-async def _build(repo: Path, job: TrainingJob, folder: Path) -> Checkout:
+async def _build(repo: Path, job: TrainingJob, folder: Path, scripts: Sequence[str]) -> Checkout:
     evaluator = _check_names(job)
     tree = folder / "tree"
     tree.mkdir(parents=True)
@@ -101,7 +107,7 @@ async def _build(repo: Path, job: TrainingJob, folder: Path) -> Checkout:
         guard.check(code.files, code.base or {})
         _restore_evaluator(tree, trusted, evaluator)
     _remove_compiled(tree, code.files)
-    script = _set_constants(tree, job)
+    script = _set_constants(tree, job, scripts)
     source = await source_of(tree, code, base, job.patch, script, is_rebuilt=commit is None)
     whose = guard or Guard.of(evaluator, b"", job.evaluator_files)
     return Checkout(tree, folder, source, frozenset(code.files), guard, whose.fingerprint(tree))
@@ -206,18 +212,19 @@ def _remove_compiled(tree: Path, files: Iterable[str]) -> None:
         remove_tree(tree / folder)
 
 
-def _set_constants(tree: Path, job: TrainingJob) -> bytes | None:
-    """Write `config_delta`, and the seed if the script has SEED, into the script; answers it as for any seed."""
+def _set_constants(tree: Path, job: TrainingJob, scripts: Sequence[str]) -> tuple[str, bytes] | None:
+    """Write `config_delta` and the seed into the script; answers its path, and its text as for any seed."""
     values = dict(job.config_delta or {})
-    source = read_inside(tree, SCRIPT)
-    if source is None:
+    found = ((path, source) for path in scripts if (source := read_inside(tree, path)) is not None)
+    path, source = next(found, ("", b""))
+    if not path:
         if values:
-            raise Invalid(f"{SCRIPT!r} is not a file of this commit, so its constants cannot be set")
+            raise no_script(scripts)
         return None
-    script = settled(source, values, job.seed)
+    script = settled(source, values, job.seed, judge=JUDGE)
     if script != source:
-        (tree / SCRIPT).write_bytes(script)
-    return settled(source, {name: value for name, value in values.items() if name != SEED}, 0)
+        (tree / path).write_bytes(script)
+    return path, settled(source, {name: value for name, value in values.items() if not is_seed(name)}, 0)
 
 
 def read_inside(tree: Path, relative: str) -> bytes | None:

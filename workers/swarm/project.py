@@ -19,7 +19,7 @@ from functions.lanes import Source, TrainingJob
 from state.errors import Invalid
 from workers.attempt.disk import bytes_on_disk
 from workers.attempt.git import Unbuildable
-from workers.attempt.worktree import LARGEST_FILE, Checkout, remove_tree
+from workers.attempt.worktree import JUDGE, LARGEST_FILE, Checkout, remove_tree
 
 LARGEST_FOLDER = 32 * 1024 * 1024
 """Bytes on disk of a folder that is copied for each run: what is larger is data, and linked."""
@@ -47,7 +47,9 @@ class Project:
     async def checkout(self, home: Path, job: TrainingJob, root: Path) -> AsyncIterator[Checkout]:
         """See Checkouts: the copy has the constants, the budget and the seed of the job."""
         folder = root / f"{job.experiment_id}@{job.attempt}@{job.fence}"
-        script = self.script.configured(job.config_delta or {}, budget_s=job.budget_s, seed=job.seed)
+        script = self.script.configured(
+            job.config_delta or {}, budget_s=job.budget_s, seed=job.seed, judge=str(JUDGE)
+        )
         try:
             try:
                 await asyncio.to_thread(self._write, folder / "tree", script)

@@ -117,7 +117,7 @@ MEASURES = frozenset(
     }
 )
 """Measurements beside the metric that an experiment keeps."""
-_OF_THE_CODE = frozenset({"patch", "evaluator", "leak"})
+_OF_THE_CODE = frozenset({"patch", "constant", "evaluator", "leak"})
 """Kinds of failures that say nothing of the GPU."""
 _KEPT = (
     *("improved", "delta", "p_better", "near_miss", "base_commit_sha", "trust", "branch_improved"),

@@ -19,7 +19,7 @@ SPARE = 2
 """Retests that may be begun beyond those owed, because workers are lost or stopped."""
 PASSED = "the further runs of the keep under it are better than it"
 """Why a keep falls when the one under it is confirmed."""
-NO_FAULT = frozenset({"infra", "killed", "disk"})
+NO_FAULT = frozenset({"infra", "killed", "disk", "constant"})
 """Kinds of crash that say nothing of the code."""
 
 

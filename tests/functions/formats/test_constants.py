@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.formats.constants import patch_constants, read_constants
+from functions.formats.constants import patch_constants, read_constants, reseeded, settable_constants
 from state.errors import Invalid
 
 SCRIPT = '''"""Tränt ein Modell — nicht ASCII."""
@@ -85,7 +85,6 @@ def test_any_line_ending_and_byte_order_mark_survives(newline: str, begin: str) 
     [
         ("WIDTH", "'WIDTH' is not a top-level name of the script; available: BETAS, DEPTH"),
         ("LOCAL", "'LOCAL' is not a top-level name"),
-        ("TWICE", "'TWICE' is assigned several times"),
         ("COMPUTED", "'COMPUTED' is not assigned a literal"),
         ("math", "'math' is not assigned a literal"),
         ("f", "'f' is not assigned a literal"),
@@ -115,6 +114,57 @@ def test_a_name_that_is_no_constant_is_refused_with_the_names_there_are(name: st
 )
 def test_a_second_binding_of_any_form_makes_a_name_no_constant(second: str) -> None:
     assert read_constants(f"X = 1\n{second}\n") == {}
+
+
+def test_a_name_that_is_bound_again_is_set_at_each_of_its_top_level_literals() -> None:
+    patched = patch_constants("X = 1\nif a:\n    X = 2\nX = 3\nX += 1\nX = f(X)\n", {"X": 9})
+
+    assert patched == "X = 9\nif a:\n    X = 2\nX = 9\nX += 1\nX = f(X)\n"
+    assert settable_constants(patched) == {"X": 9}
+
+
+def test_a_literal_that_has_its_value_already_keeps_its_text() -> None:
+    assert (
+        patch_constants("X = 3e-4\nY = 2**3\nX = 1\n", {"X": 3e-4, "Y": 8})
+        == "X = 3e-4\nY = 2**3\nX = 0.0003\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "block", ["for X in []: pass", "with a as X: pass", "class X: pass", "def X(): pass", "if (X := 3): pass"]
+)
+def test_a_name_that_a_block_binds_cannot_be_set(block: str) -> None:
+    with pytest.raises(Invalid, match="'X' is bound by a loop or another block, too"):
+        patch_constants(f"X = 1\n{block}\n", {"X": 2})
+
+
+def test_seeds_are_set_whatever_their_names() -> None:
+    script = {
+        "SEED": 1,
+        "seed": 1,
+        "RANDOM_STATE": 1,
+        "manualSeed": 1,
+        "rng_key": 1,
+        "torch_seed_2": 1,
+        "SEEDS": [1, 2],
+        "N_SEEDS": 3,
+        "SEED_LENGTH": 8,
+        "seed_text": "a",
+        "random_seed": None,
+        "USE_SEED": True,
+        "LR": 1,
+        "STATE": 1,
+    }
+
+    assert reseeded(script, 7) == {
+        "SEED": 7,
+        "seed": 7,
+        "RANDOM_STATE": 7,
+        "manualSeed": 7,
+        "rng_key": 7,
+        "torch_seed_2": 7,
+        "SEEDS": [7, 8],
+    }
 
 
 @pytest.mark.parametrize(
@@ -217,6 +267,6 @@ PIECES = st.sampled_from(
 )
 def test_a_source_is_refused_or_has_exactly_the_values(source: str, wanted: dict[str, object]) -> None:
     with contextlib.suppress(Invalid):
-        found = read_constants(patch_constants(source, wanted))
+        found = settable_constants(patch_constants(source, wanted))
 
         assert {name: ascii(found[name]) for name in wanted} == {n: ascii(v) for n, v in wanted.items()}

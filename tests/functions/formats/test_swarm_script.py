@@ -19,7 +19,7 @@ def test_the_example_has_all_that_a_swarm_needs() -> None:
     script = read_swarm_script(TINYLM)
 
     assert list(script.lacks()) == []
-    assert (script.own_budget_s, script.has_seed) == (5.0, True)
+    assert script.own_budget_s == 5.0
     assert {"LEARNING_RATE", "WIDTH", "OPTIMIZER"} <= set(script.tunable)
     assert script.tunable.keys().isdisjoint({"SEED", "TOTAL_WALL_CLOCK_TIME", "WEIGHTS"})
     assert script.without(["WIDTH", "HIDDEN_SIZE", "SEED", "N_LAYERS"]) == ["HIDDEN_SIZE", "N_LAYERS"]
@@ -52,6 +52,16 @@ def test_what_is_reported_of_a_run_is_all_that_it_was_made_of() -> None:
     script = read_swarm_script(b"LR = 3e-4\nN = 2\nSEED = 1\nPATH = '/data'\nTOTAL_WALL_CLOCK_TIME = 300\n")
 
     assert script.config({"LR": 0.01, "PATH": "/x"}, seed=9) == {"LR": 0.01, "N": 2, "PATH": "/x", "SEED": 9}
+
+
+def test_a_run_s_seed_is_set_under_any_name_and_a_name_that_is_bound_again_can_be_set() -> None:
+    script = read_swarm_script(b"LR = 3e-4\nWARMUP = 5\nWARMUP = f()\nrandom_seed = 1\n")
+
+    assert script.configured({"WARMUP": 3}, budget_s=None, seed=9) == (
+        b"LR = 3e-4\nWARMUP = 3\nWARMUP = f()\nrandom_seed = 9\n"
+    )
+    assert script.without(["WARMUP", "WIDTH"]) == ["WIDTH"]
+    assert script.config({}, seed=9) == {"LR": 3e-4, "random_seed": 9}
 
 
 @pytest.mark.parametrize(

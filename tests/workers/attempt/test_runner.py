@@ -119,6 +119,51 @@ async def test_constants_of_the_experiment_take_effect(repo: Repository) -> None
     assert result.metric == 1.5
 
 
+@pytest.mark.parametrize("folder", ["", "src/"])
+async def test_the_file_that_the_command_runs_has_the_constants_and_the_seed(
+    repo: Repository, folder: str
+) -> None:
+    script = "LR = 3e-4\nSEED = 1\nprint('val_bpb:', 0.5 + LR + SEED)\n"
+    commit = repo.commit(
+        {f"{folder}main.py": script, "train.py": "LR = 3e-4\nSEED = 1\nprint('val_bpb: 5')\n"}
+    )
+    asked = job(commit, base_commit=repo.base, config_delta={"LR": 0.02}, seed=7)
+
+    result = await runner(repo, command=("python", f"{folder}main.py")).run(asked, Orders(), metric="val_bpb")
+
+    assert isinstance(result, Trained)
+    assert result.metric == 7.52
+
+
+async def test_a_command_that_hides_its_file_refuses_constants_and_runs_without(repo: Repository) -> None:
+    commit = repo.commit({"run.sh": "exec python train.py\n"})
+    lane = runner(repo, command=("bash", "run.sh"))
+
+    without = await lane.run(job(commit, base_commit=repo.base), Orders(), metric="val_bpb")
+    refused = await lane.run(
+        job(commit, base_commit=repo.base, config_delta={"DEPTH": 9}), Orders(), metric="val_bpb"
+    )
+
+    assert isinstance(without, Trained), without
+    assert isinstance(refused, Failed)
+    assert "does not say which Python file it runs" in refused.error
+
+
+@pytest.mark.parametrize("tier", ["limits", "landlock", "bwrap"])
+async def test_a_run_that_sets_a_constant_again_is_of_the_kind_constant(repo: Repository, tier: Tier) -> None:
+    lane = runner(repo, tier=needs(tier))
+    commit = repo.commit({"train.py": 'LR = 3e-4\nexec("LR = 1e-3")\nprint("val_bpb:", 0.5 + LR)\n'})
+
+    without = await lane.run(job(commit, base_commit=repo.base), Orders(), metric="val_bpb")
+    asked = job(commit, base_commit=repo.base, config_delta={"LR": 0.02})
+    result = await lane.run(asked, Orders(), metric="val_bpb")
+
+    assert isinstance(without, Trained), without
+    assert isinstance(result, Failed)
+    assert result.kind == "constant", result
+    assert "LR was set to 0.02, and is 0.001 after line 2" in result.error
+
+
 async def test_a_state_module_beside_the_script_is_its_own_and_not_ours(repo: Repository) -> None:
     repo.commit(
         {"state.py": "ANSWER = 42\n", "workers.py": "", "functions/__init__.py": "", "triggers.py": ""}

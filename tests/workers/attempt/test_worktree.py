@@ -367,6 +367,68 @@ async def test_the_same_code_has_one_identity_whatever_its_seed(repo: Repository
     assert (len(same), len(different), same & different) == (1, 3, set())
 
 
+@pytest.mark.parametrize("name", ["seed", "RANDOM_STATE", "manualSeed", "np_seed", "SEEDS"])
+async def test_two_commits_that_differ_in_a_seed_of_any_name_are_the_same_code(
+    repo: Repository, root: Path, name: str
+) -> None:
+    async def identity(value: str) -> str:
+        commit = repo.commit({"train.py": f"{name} = {value}\nLR = 1\n"})
+        async with checkout(repo.path, job(commit, base_commit=repo.base), root) as built:
+            return built.source.tree_id
+
+    values = ["[1, 2]", "[3, 4]"] if name == "SEEDS" else ["1", "2"]
+
+    assert await identity(values[0]) == await identity(values[1]) != await identity("None")
+
+
+async def test_a_retest_sets_the_seed_of_any_name(repo: Repository, root: Path) -> None:
+    commit = repo.commit({"train.py": "seed = 1\nrandom_state: int = 2\nseed_text = 'a'\n"})
+
+    async with checkout(repo.path, job(commit, seed=7), root) as built:
+        assert (built.path / "train.py").read_text() == "seed = 7\nrandom_state: int = 7\nseed_text = 'a'\n"
+
+
+@pytest.mark.parametrize(
+    ("scripts", "place"),
+    [
+        (("main.py",), "main.py"),
+        (("src/fit.py",), "src/fit.py"),
+        (("pkg/mod/__main__.py", "pkg/mod.py"), "pkg/mod.py"),
+    ],
+)
+async def test_constants_and_the_seed_are_set_in_the_file_that_runs(
+    repo: Repository, root: Path, scripts: tuple[str, ...], place: str
+) -> None:
+    commit = repo.commit({place: TRAIN})
+    one = job(commit, base_commit=repo.base, config_delta={"DEPTH": 12}, seed=7)
+    other = replace(one, seed=9)
+
+    async with checkout(repo.path, one, root, scripts) as built:
+        assert (built.path / place).read_text() == TRAIN.replace("8\nSEED = 1", "12\nSEED = 7", 1)
+        assert (built.path / "train.py").read_text() == TRAIN
+        tree_id = built.source.tree_id
+    async with checkout(repo.path, other, root, scripts) as built:
+        assert built.source.tree_id == tree_id
+
+
+@pytest.mark.parametrize(
+    ("scripts", "reason"),
+    [
+        (("gone.py",), "'gone.py' is not a file of this code"),
+        ((), "does not say which Python file it runs"),
+    ],
+)
+async def test_constants_are_refused_where_no_file_is_known(
+    repo: Repository, root: Path, scripts: tuple[str, ...], reason: str
+) -> None:
+    with pytest.raises(Invalid, match=reason):
+        async with checkout(repo.path, job(repo.base, config_delta={"DEPTH": 12}), root, scripts):
+            pass
+
+    async with checkout(repo.path, job(repo.base, seed=7), root, scripts) as built:
+        assert (built.path / "train.py").read_text() == TRAIN
+
+
 async def test_a_commit_too_large_to_be_kept_is_refused(repo: Repository, root: Path) -> None:
     large = repo.commit({"blob.bin": os.urandom(LONGEST_PATCH)})
 

@@ -1,0 +1,271 @@
+"""Where a script may give a constant another value after the line that sets it.
+
+Such a statement assigns or imports the name, or it writes names that only a run knows: `exec`, a star import,
+`globals().update(...)`. A statement that computes the new value from the old one is none: a program may halve its
+batch or let a rate decay.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+_LOOKUPS = frozenset({"get", "getenv", "setdefault", "pop", "getattr", "float", "int", "str", "bool"})
+"""Functions that hand a default on: `LR = args.get("lr", LR)` computes nothing."""
+_READERS = frozenset(
+    {"dict", "list", "set", "sorted", "len", "print", "repr", "str", "tuple", "iter", "dir", "vars"}
+)
+"""Functions that only read a namespace."""
+_WRITERS = frozenset(
+    {"update", "setdefault", "pop", "popitem", "clear", "__setitem__", "__delitem__", "__setattr__"}
+)
+_NAMESPACES = frozenset({"globals", "locals", "vars"})
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Loop = ast.For | ast.AsyncFor | ast.While
+_UNREACHED = (ast.Return, ast.Raise, ast.Break, ast.Continue)
+
+
+@dataclass(frozen=True)
+class Overriding:
+    """A simple statement after which these constants may have another value."""
+
+    statement: ast.stmt
+    names: Sequence[str]
+
+
+def overriding(tree: ast.Module, names: Collection[str], literals: Collection[ast.stmt]) -> list[Overriding]:
+    """The statements of a script that may override these constants, which the statements `literals` set."""
+    search = _Search.of(tree, frozenset(names), {id(statement) for statement in literals})
+    search.visit(tree.body, _Place(search.names))
+    return search.found
+
+
+def bound_by_blocks(tree: ast.Module) -> set[str]:
+    """Names that a block of the module's scope binds, such as `for LR in rates:` or `def LR():`."""
+    return {name for block in _blocks(tree.body) for name in _bound_by_header(block)}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a statement stands."""
+
+    own: frozenset[str]
+    """Constants that an assignment there binds."""
+    superseded: frozenset[str] = frozenset()
+    """Constants that a literal sets afterwards, whatever happens there."""
+    loop: int | None = None
+    """First line of the outermost loop that it runs in."""
+
+
+@dataclass
+class _Search:
+    names: frozenset[str]
+    literals: Collection[int]
+    first_read: dict[str, int]
+    """The first line that reads each name."""
+    called_in_loops: dict[str, int]
+    """Names of functions, with the first line of the loop that calls them."""
+    namespaces: frozenset[str]
+    """Variables that hold the module's namespace."""
+    found: list[Overriding] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, tree: ast.Module, names: frozenset[str], literals: Collection[int]) -> _Search:
+        reads: dict[str, int] = {}
+        calls: dict[str, int] = {}
+        spaces: set[str] = set()
+        for node in ast.walk(tree):
+            match node:
+                case ast.Name(id=name, ctx=ast.Load()) if name in names:
+                    reads[name] = min(node.lineno, reads.get(name, node.lineno))
+                case ast.For() | ast.AsyncFor() | ast.While():
+                    for inner in ast.walk(node):
+                        if isinstance(inner, ast.Call) and (called := _name(inner.func)):
+                            calls[called] = min(node.lineno, calls.get(called, node.lineno))
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if _is_namespace(value, spaces):
+                    spaces.add(name)
+        return cls(names, literals, reads, calls, frozenset(spaces))
+
+    def visit(self, statements: Sequence[ast.stmt], place: _Place) -> None:
+        for statement in reversed(statements):
+            if id(statement) in self.literals:
+                place = replace(place, superseded=place.superseded | set(_bound_by(statement)))
+            elif isinstance(statement, _Function):
+                self._visit_function(statement)
+            elif isinstance(statement, ast.ClassDef):
+                for inner in statement.body:
+                    if isinstance(inner, _Function):
+                        self._visit_function(inner)
+            elif isinstance(statement, _Loop):
+                within = replace(place, loop=place.loop or statement.lineno, superseded=frozenset())
+                self.visit(statement.body, within)
+                self.visit(statement.orelse, place)
+            elif blocks := _blocks_of(statement):
+                for block in blocks:
+                    self.visit(block, place)
+            else:
+                self._look_at(statement, place)
+
+    def _visit_function(self, function: _Function) -> None:
+        own = {name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names}
+        self.visit(function.body, _Place(self.names & own, loop=self.called_in_loops.get(function.name)))
+
+    def _look_at(self, statement: ast.stmt, place: _Place) -> None:
+        if isinstance(statement, _UNREACHED):
+            return
+        if self._writes_any(statement):
+            names = self.names
+        else:
+            names = frozenset(
+                name for name in place.own & set(_bound_by(statement)) if self._gives(statement, name, place)
+            )
+        if names := names - place.superseded:
+            self.found.append(Overriding(statement, sorted(names)))
+
+    def _gives(self, statement: ast.stmt, name: str, place: _Place) -> bool:
+        """Whether an assignment replaces the value before a run has begun with it."""
+        is_under_way = place.loop is not None and self.first_read.get(name, place.loop) < place.loop
+        return not is_under_way and not _computes(statement, name)
+
+    def _writes_any(self, statement: ast.stmt) -> bool:
+        """Whether a statement may write names of the module that the script does not spell out."""
+        for node in _expressions(statement):
+            match node:
+                case ast.ImportFrom(names=[ast.alias(name="*")]):
+                    return True
+                case ast.Subscript(value=held, ctx=ast.Store() | ast.Del()) if self._is_namespace(held):
+                    return True
+                case ast.Attribute(value=held, ctx=ast.Store() | ast.Del()) if self._is_namespace(held):
+                    return True
+                case ast.AugAssign(target=held) if self._is_namespace(held):
+                    return True
+                case ast.Call() if self._call_writes(node):
+                    return True
+        return False
+
+    def _call_writes(self, call: ast.Call) -> bool:
+        match call.func:
+            case ast.Name(id="exec" | "execfile"):
+                return True
+            case ast.Name(id="eval"):
+                return any(isinstance(given, ast.Call) for given in call.args)  # eval(compile(...))
+            case ast.Attribute(value=held, attr=attribute) if self._is_namespace(held):
+                return attribute in _WRITERS
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        return _name(call.func) not in _READERS and any(self._is_namespace(value) for value in given)
+
+    def _is_namespace(self, node: ast.expr) -> bool:
+        return _is_namespace(node, self.namespaces)
+
+
+def _is_namespace(node: ast.expr, known: Collection[str]) -> bool:
+    """Whether an expression is the module, or its names as a mapping."""
+    match node:
+        case ast.Name(id=name):
+            return name in known
+        case ast.Call(func=ast.Name(id=name), args=[]):
+            return name in _NAMESPACES
+        case ast.Call(func=ast.Name(id="vars"), args=[held]):
+            return _is_namespace(held, known)
+        case ast.Attribute(value=held, attr="__dict__"):
+            return _is_namespace(held, known)
+        case ast.Subscript(value=ast.Attribute(attr="modules")):
+            return True
+    return False
+
+
+def _computes(statement: ast.stmt, name: str) -> bool:
+    """Whether the new value of a name is computed from its old one."""
+    match statement:
+        case ast.AugAssign(target=ast.Name(id=target)) if target == name:
+            return True
+        case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
+            return _uses(value, name, inside=False)
+    return False
+
+
+def _uses(node: ast.AST, name: str, *, inside: bool) -> bool:
+    match node:
+        case ast.Name(id=used):
+            return inside and used == name
+        case ast.IfExp(body=body, orelse=other):  # what it tests does not become the value
+            return _uses(body, name, inside=inside) or _uses(other, name, inside=inside)
+        case ast.BinOp() | ast.UnaryOp():
+            inside = True
+        case ast.Call(func=called):
+            inside = inside or _name(called) not in _LOOKUPS
+    return any(_uses(child, name, inside=inside) for child in ast.iter_child_nodes(node))
+
+
+def _name(called: ast.expr) -> str:
+    """The last part of the name of what is called."""
+    match called:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+def _bound_by(statement: ast.stmt) -> Iterator[str]:
+    """Names that a simple statement binds in its scope."""
+    for node in _expressions(statement):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                yield name
+            case ast.alias(name=name, asname=asname):
+                yield asname or name.split(".")[0]
+
+
+def _expressions(node: ast.AST, without: Collection[int] = ()) -> Iterator[ast.AST]:
+    """A node and what is evaluated with it: no body of a lambda, and no variable of a comprehension."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if id(child) in without or isinstance(child, ast.Lambda):
+            continue
+        if isinstance(child, ast.comprehension):
+            for expression in (child.iter, *child.ifs):
+                yield from _expressions(expression)
+        else:
+            yield from _expressions(child, without)
+
+
+def _blocks_of(statement: ast.stmt) -> list[list[ast.stmt]]:
+    """The blocks of a compound statement, in their order; none of a simple one."""
+    match statement:
+        case ast.Match(cases=cases):
+            return [case.body for case in cases]
+        case (
+            ast.Try(body=body, handlers=handlers, orelse=other, finalbody=last)
+            | ast.TryStar(body=body, handlers=handlers, orelse=other, finalbody=last)
+        ):
+            return [body, *(handler.body for handler in handlers), other, last]
+        case ast.For() | ast.AsyncFor() | ast.While() | ast.If():
+            return [statement.body, statement.orelse]
+        case ast.With(body=body) | ast.AsyncWith(body=body):
+            return [body]
+    return []
+
+
+def _blocks(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The compound statements of the module's scope, outside functions and classes."""
+    for statement in statements:
+        if isinstance(statement, _Function | ast.ClassDef):
+            yield statement
+        elif blocks := _blocks_of(statement):
+            yield statement
+            for block in blocks:
+                yield from _blocks(block)
+
+
+def _bound_by_header(block: ast.stmt) -> Iterator[str]:
+    if isinstance(block, _Function | ast.ClassDef):
+        yield block.name
+        return
+    for node in _expressions(block, without={id(inner) for body in _blocks_of(block) for inner in body}):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()):
+                yield name
+            case ast.ExceptHandler(name=str() as name) | ast.MatchAs(name=str() as name):
+                yield name
+            case ast.MatchStar(name=str() as name) | ast.MatchMapping(rest=str() as name):
+                yield name

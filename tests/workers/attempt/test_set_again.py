@@ -1,0 +1,176 @@
+"""A script that sets a constant again, to another value, is ended; one that computes with it is left alone."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from functions.formats.constants import patch_constants, with_checks
+from workers.attempt.worktree import JUDGE
+
+pytestmark = pytest.mark.process
+
+PARSER = "import argparse\nparser = argparse.ArgumentParser()\n"
+
+
+def run(
+    folder: Path, script: str, *arguments: str, names: Sequence[str] = ("LR",)
+) -> subprocess.CompletedProcess[str]:
+    """Run a script with its constants at 0.02 and the checks behind them."""
+    patched = with_checks(patch_constants(script, dict.fromkeys(names, 0.02)), names, str(JUDGE))
+    (folder / "train.py").write_bytes(patched.encode())
+    command = [sys.executable, "train.py", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+OVERRIDDEN = {
+    "exec": 'exec("LR = 1e-3")',
+    "exec in a function": 'def load():\n    exec("LR = 1e-3", globals())\nload()',
+    "exec that may fail": 'try:\n    exec("LR = 1e-3")\nexcept: pass',
+    "eval of a compiled text": 'eval(compile("LR = 1e-3", "c", "exec"))',
+    "star import": "from settings import *",
+    "import of the name": "try:\n    from settings import LR\nexcept ImportError: pass",
+    "argparse default": f"{PARSER}parser.add_argument('--lr', default=1e-3)\nLR = parser.parse_args().lr",
+    "argparse into globals": (
+        f"{PARSER}parser.add_argument('--LR', default=1e-3)\nglobals().update(vars(parser.parse_args()))"
+    ),
+    "argparse into the module": (
+        f"{PARSER}import sys\nparser.add_argument('--LR', default=1e-3)\n"
+        "parser.set_defaults(LR=1e-3); parser.parse_args(namespace=type('N', (), {}))\n"
+        "setattr(sys.modules[__name__], 'LR', 1e-3)"
+    ),
+    "a loop over settings": "for name, value in {'LR': 1e-3}.items(): globals()[name] = value",
+    "another name of globals": "names = globals()\nnames['LR'] = 1e-3",
+    "vars": "vars().update(LR=1e-3)",
+    "an attribute of the module": "import sys\nsys.modules[__name__].LR = 1e-3",
+    "a branch": "if True:\n    LR = 1e-3",
+    "a branch on one line": "if True: LR = 1e-3",
+    "several names": "LR, WIDTH = 1e-3, 2",
+    "global": "def main():\n    global LR\n    LR = 1e-3\nmain()",
+    "a default that loses": "import os\nLR = float(dict(LR='1e-3').get('LR', LR))",
+    "a schedule from the first step on": "for step in range(3):\n    LR = 0.5 ** step",
+    "del": "del LR",
+    "a value that cannot be compared": "class A:\n    __eq__ = None\nexec('LR = A()')",
+}
+KEPT = {
+    "exec of other names": 'exec("WIDTH = 1")',
+    "exec of the same value": 'exec("LR = 2e-2")',
+    "names of builtins": "map = all = list = getattr = None\nexec('')",
+    "argparse with its own default": (
+        f"{PARSER}parser.add_argument('--lr', type=float, default=LR)\nLR = parser.parse_args().lr"
+    ),
+    "a setting that is not there": "import os\nLR = float(dict(A=1).get('LR', LR))",
+    "an import that fails": "try:\n    from no_settings import LR\nexcept ImportError: pass",
+    "a branch that is not taken": "if False:\n    LR = 1e-3",
+    "a decay": "used = LR\nfor step in range(3): LR *= 0.5",
+    "a decay in full": "used = LR\nfor step in range(3):\n    LR = LR * 0.5",
+    "a floor": "used = LR\nfor step in range(3):\n    LR = max(LR * 0.5, 1e-6)",
+    "a scheduler": "used = [LR]\nfor step in range(3):\n    used.append(1)\n    LR = used[-1]",
+    "a scheduler behind a function": (
+        "used = [LR]\ndef update(step):\n    global LR\n    LR = 0.1 ** step\nfor step in range(3): update(step)"
+    ),
+    "halving after a failure": (
+        "while True:\n    try:\n        if LR > 1e-2: raise MemoryError\n        break\n"
+        "    except MemoryError:\n        LR /= 2"
+    ),
+    "scaling before exec": "LR = LR * 8\nexec('')",
+    "a decay, then a look at all names": (
+        "used = LR\nfor step in range(3): LR *= 0.5\nprint({k: globals()[k] for k in ['LR']}, len(vars()))"
+    ),
+    "a literal at the end": "from settings import *\nLR = 5e-4",
+    "a second literal": "LR = 1e-3",
+}
+
+
+@pytest.mark.parametrize("statement", OVERRIDDEN.values(), ids=OVERRIDDEN.keys())
+def test_a_run_ends_where_its_script_gives_a_constant_another_value(tmp_path: Path, statement: str) -> None:
+    (tmp_path / "settings.py").write_text("LR = 1e-3\n")
+
+    done = run(tmp_path, f"LR = 3e-4\n{statement}\nprint('done')\n")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("nightjar.ConstantError: LR was set to 0.02, and is ")
+    assert " after line " in done.stderr
+
+
+@pytest.mark.parametrize("statement", KEPT.values(), ids=KEPT.keys())
+def test_a_run_goes_on_that_keeps_its_constant_or_computes_with_it(tmp_path: Path, statement: str) -> None:
+    (tmp_path / "settings.py").write_text("LR = 1e-3\n")
+
+    done = run(tmp_path, f"LR = 3e-4\nfirst = LR\n{statement}\nprint('done', first)\n")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "done 0.02" in done.stdout
+
+
+NANOGPT = """learning_rate = 6e-4
+max_iters = 3
+config_keys = [k for k,v in globals().items() if not k.startswith('_') and isinstance(v, (int, float, bool, str))]
+exec(open('configurator.py').read()) # overrides from command line or config file
+config = {k: globals()[k] for k in config_keys}
+for iteration in range(max_iters):
+    lr = learning_rate * 0.9 ** iteration
+print(sorted(config.items()))
+"""
+CONFIGURATOR = """import sys
+from ast import literal_eval
+for arg in sys.argv[1:]:
+    if '=' in arg:
+        key, val = arg.split('=')
+        globals()[key[2:]] = literal_eval(val)
+    else:
+        exec(open(arg).read())
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ends"),
+    [
+        ([], False),
+        (["--max_iters=5"], False),
+        (["--learning_rate=0.02"], False),
+        (["--learning_rate=0.5"], True),
+        (["config.py"], True),
+    ],
+)
+def test_a_configurator_works_unless_it_sets_the_constant(
+    tmp_path: Path, arguments: list[str], ends: bool
+) -> None:
+    (tmp_path / "configurator.py").write_text(CONFIGURATOR)
+    (tmp_path / "config.py").write_text("learning_rate = 1e-3\n")
+
+    done = run(tmp_path, NANOGPT, *arguments, names=["learning_rate"])
+
+    if ends:
+        assert "learning_rate was set to 0.02" in done.stderr
+        assert "after line 4" in done.stderr
+    else:
+        assert "('learning_rate', 0.02)" in done.stdout
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("begin", ["", "\ufeff", "'''é'''\n"])
+def test_checks_move_no_line(newline: str, begin: str) -> None:
+    script = begin + 'LR = 1\nexec(\n  "é"\n); NEXT = 2  # ü\nif NEXT: exec("")\nLAST = 3\n'
+    script = script.replace("\n", newline)
+
+    checked = with_checks(script, ["LR"], "/judge.py")
+
+    assert checked.count(newline) == script.count(newline)
+    assert checked.endswith(f"LAST = 3{newline}")
+    lines = [
+        {type(node): node.lineno for node in ast.parse(text.removeprefix("\ufeff")).body}
+        for text in (script, checked)
+    ]
+    assert lines[0][ast.If] == lines[1][ast.If]
+
+
+def test_a_script_that_sets_each_constant_once_is_left_as_it_is() -> None:
+    script = "import os\nLR = 1\nWIDTH = 2\nWIDTH *= 2\ndef f():\n    LR = 3\n    return LR\nprint(f())\n"
+
+    assert with_checks(script, ["LR", "WIDTH"], "/judge.py") == script
