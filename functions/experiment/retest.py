@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from functions.children import Children
 from functions.contract import Call, Command, Response, function
+from functions.experiment._clone import Code, check_trainable
 from functions.rules.access import check_own
+from functions.rules.entering import scripts_of_run
 from functions.rules.keeps.claiming import check_unmeasured, run_asked_for
 from functions.rules.keeps.reports import check_repeatable
 from functions.views.hints import next_step
 from state.experiments import Experiments
 from state.ids import ExperimentId
+from state.settings import Settings
 
 
 class RunAgain(Command):
@@ -29,7 +33,9 @@ class RunningAgain(Response):
 
 
 @function("experiment::retest", role="agent", writes=True)
-async def retest(request: RunAgain, call: Call, experiments: Experiments) -> RunningAgain:
+async def retest(
+    request: RunAgain, call: Call, experiments: Experiments, children: Children, settings: Settings
+) -> RunningAgain:
     """Run the same code on its next fixed seed; its value is evidence, and counts nowhere as a new experiment."""
     while True:
         facts = await experiments.retest_facts(request.experiment_id)
@@ -38,7 +44,13 @@ async def retest(request: RunAgain, call: Call, experiments: Experiments) -> Run
         check_repeatable(e)
         if request.train:
             check_unmeasured(facts)
-        begun = await experiments.begin_retest(run_asked_for(facts, train=request.train))
+        again = run_asked_for(facts, train=request.train)
+        if request.train:
+            slots = (await experiments.train_facts(e.experiment_id)).slots
+            scripts = scripts_of_run(slots, (), again.pinned_gpu)
+            code = Code(e.commit_sha, facts.tag.base_commit, None, {}, again.seed, scripts)
+            await check_trainable(settings.clone, children, code)
+        begun = await experiments.begin_retest(again)
         if begun is not None:
             return RunningAgain(
                 experiment_id=e.experiment_id,

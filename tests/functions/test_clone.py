@@ -11,7 +11,7 @@ import pytest
 from functions.process.lifecycle import opened
 from state.settings import Settings
 from tests.conftest import http_client
-from tests.labs import add_gpu, idea, open_tag, refused, registered, told
+from tests.labs import add_gpu, idea, open_tag, refused, registered, told, tried
 from tests.workers.repository import Repository
 
 ELSEWHERE = "0123456789abcdef0123456789abcdef01234567"
@@ -179,6 +179,21 @@ async def test_constants_and_a_seed_are_refused_where_a_worker_s_command_hides_i
     await refused(client, 422, "/api/gpu/train", experiment_id=name, config_delta={"DEPTH": 9})
     await told(client, "/api/experiment/submit", **idea(commit_sha=blind))
     await told(client, "/api/experiment/submit", **idea(commit_sha=reading, seed=7))
+
+
+async def test_another_seed_is_refused_where_nothing_would_take_it(
+    client: httpx.AsyncClient, repo: Repository
+) -> None:
+    blind = await tried(client, 1.0, commit_sha=repo.base)
+    reading = await tried(client, 0.9, commit_sha=repo.commit({"run.sh": "python train.py $NIGHTJAR_SEED\n"}))
+    gpu = await add_gpu(client, scripts=[])
+
+    wrong = await refused(client, 422, "/api/experiment/retest", experiment_id=blind["experiment_id"])
+    await told(client, "/api/experiment/retest", experiment_id=blind["experiment_id"], train=False)
+    await told(client, "/api/experiment/retest", experiment_id=reading["experiment_id"])
+
+    assert gpu["worker"]["scripts"] == []
+    assert "--command does not say which Python file it runs" in wrong["detail"]
 
 
 async def test_constants_of_a_script_that_does_not_parse_are_left_to_the_worker(
