@@ -42,7 +42,7 @@ class Code:
     constants: Mapping[str, object]
     seed: int | None = None
     scripts: Collection[tuple[str, ...]] = ((SCRIPT,),)
-    """Where the workers that may train it set constants; see `Gpu.scripts`."""
+    """`Gpu.scripts` of the slots that may train it."""
 
 
 async def check_trainable(clone: Path | None, children: Children, code: Code) -> None:

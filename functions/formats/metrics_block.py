@@ -20,8 +20,8 @@ FailureKind = Literal[
     "infra",
     "other",
 ]
-"""Why a run has no result. `patch`: it does not apply; `constant`: the script sets one again, to another value;
-`evaluator`: the code changes how it is scored; `leak`: its predictions use what they must not know."""
+"""Why a run has no result. `patch`: it does not apply. `constant`: the script sets one again, to another value.
+`evaluator`: the code changes how it is scored. `leak`: its predictions use what they must not know."""
 
 MEASURES = (
     "peak_vram_mb",

@@ -1,4 +1,4 @@
-"""Where a script may give a constant another value after the line that sets it.
+"""Finds the statements that may give a constant another value after the line that sets it.
 
 Such a statement assigns or imports the name, or it writes names that only a run knows: `exec`, a star import,
 `globals().update(...)`. A statement that computes the new value from the old one is none: a program may halve its

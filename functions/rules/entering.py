@@ -99,7 +99,7 @@ def _aborted(facts: EntryFacts) -> Conflict:
 
 
 def scripts_of_run(slots: Sequence[Slot], alive: Collection[str], pinned: str | None) -> set[tuple[str, ...]]:
-    """Where a run's constants are set, by the slots that it may get; by all of the lab's where none is alive."""
+    """The scripts of the slots that a run may get. Without a live slot all slots of the lab count."""
     of_lab = [slot for slot in slots if not slot.of_agent]
     may_run = [slot for slot in of_lab if slot.gpu_id == pinned or (pinned is None and slot.gpu_id in alive)]
     return {slot.scripts for slot in may_run or of_lab} or {(SCRIPT,)}

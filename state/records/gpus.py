@@ -34,7 +34,7 @@ class Gpu(Record):
     boot_id: str | None = None
     labels: dict[str, str] = {}
     scripts: list[str] = ["train.py"]
-    """Where its worker sets constants: the first that is a file of the code. Empty: its command does not say it."""
+    """Files that its train command may run: the first that exists has its constants set. Empty: not known."""
     transport: Transport = "redis"
     """How its worker gets its runs: from a queue of RQ, or by asking pool::next."""
     owner: str | None = None

@@ -65,7 +65,7 @@ def _base_of(http: LabHttp, run: Run) -> str | None:
 
 
 def _scripts_of(http: LabHttp, run: Run) -> Sequence[str]:
-    """Where its worker has set its constants; train.py, where that worker is forgotten."""
+    """The scripts of its worker. Without a record of that worker it is train.py."""
     workers = http.ask("GET", "/api/pool/list")["workers"]
     return next((each["scripts"] for each in workers if each["gpu_id"] == run["gpu_id"]), [SCRIPT])
 
