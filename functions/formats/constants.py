@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from functions.formats.overriding import bound_by_blocks, overriding
+from functions.formats.seed_literals import seed_literals
 from state.errors import Invalid
 from state.seeds import is_seed
 
@@ -113,13 +114,39 @@ def patch_constants(source: str, values: Mapping[str, object]) -> str:
     return patched
 
 
+def with_seeds(source: str, seed: int) -> str:
+    """The source with this seed in the place of each that it spells out, in calls and functions, too.
+
+    Raises Invalid for a source that does not parse.
+    """
+    starts = _line_starts(source)
+    found = sorted(_span(literal, starts) for literal in seed_literals(_parse(source)))
+    return _rewritten(source, [(begin, end, str(seed)) for begin, end in found])
+
+
+def trained_source(
+    source: str, values: Mapping[str, object], seed: int | None, judge: str | None = None
+) -> str:
+    """The source that a run has: with its constants, and with its seed where it has one.
+
+    The seed goes to the top-level seeds, or else to all that the script spells out. `judge`: see `with_checks`.
+
+    Raises Invalid as `patch_constants` does.
+    """
+    seeds = {} if seed is None else reseeded(settable_constants(source), seed)
+    wanted = {**seeds, **values}
+    script = patch_constants(source, wanted)
+    if seed is not None and not seeds:
+        script = with_seeds(script, seed)
+    return with_checks(script, wanted, judge) if wanted and judge is not None else script
+
+
 def with_checks(source: str, names: Iterable[str], judge: str) -> str:
     """The source, which ends its run where a later statement gives one of these constants another value.
 
     Lines keep their numbers. `judge` is the path of `nightjar_constants.py`.
     """
-    tree = _parse(source)
-    literals = _literals(tree)
+    literals = _literals(tree := _parse(source))
     wanted = {name: literals[name] for name in names}
     set_by = [statement for found in wanted.values() for statement, _ in found]
     starts, inserted = _line_starts(source), list[tuple[int, int, str]]()

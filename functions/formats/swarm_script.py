@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from functions.formats.constants import (
-    patch_constants,
     read_constants,
     reseeded,
     settable_constants,
-    with_checks,
+    trained_source,
 )
 from functions.rules.swarm.scanning import scanned
 from state.errors import Invalid
@@ -76,18 +75,14 @@ class SwarmScript:
         Raises:
             Invalid: one of the names is no constant of it.
         """
-        wanted = {**values, **self._seeds(seed)}
+        wanted = dict(values)
         if budget_s is not None and self.own_budget_s is not None:
             wanted[BUDGET] = int(budget_s) if budget_s == int(budget_s) else budget_s
-        script = patch_constants(self.source.decode(), wanted)
-        return (script if judge is None else with_checks(script, wanted, judge)).encode()
+        return trained_source(self.source.decode(), wanted, seed, judge).encode()
 
     def config(self, values: Mapping[str, object], *, seed: int | None) -> dict[str, object]:
         """All that a run with these values is made of, as far as a swarm may vary it, and its seeds."""
-        return {**self.tunable, **values, **self._seeds(seed)}
-
-    def _seeds(self, seed: int | None) -> Mapping[str, object]:
-        return {} if seed is None else reseeded(self.constants, seed)
+        return {**self.tunable, **values, **({} if seed is None else reseeded(self.constants, seed))}
 
 
 def read_swarm_script(source: bytes) -> SwarmScript:

@@ -12,14 +12,15 @@ from pathlib import Path
 from functions.formats.constants import (
     LONGEST_SCRIPT,
     patch_constants,
-    reseeded,
     settable_constants,
-    with_checks,
+    trained_source,
+    with_seeds,
 )
 from functions.formats.metrics_block import FailureKind
 from functions.formats.patches import LONGEST_PATCH, applicable
 from functions.lanes import Source
 from state.errors import Invalid, NightjarError
+from state.seeds import is_seed
 from workers.attempt.git import GitFailed, git
 
 Files = Mapping[str, bytes]
@@ -88,28 +89,27 @@ async def source_of(
 
 
 def settled(
-    source: bytes, values: Mapping[str, object], seed: int | None, *, judge: Path | None = None
-) -> bytes:
-    """A script with its constants set, and those that are seeds; what has its value already is left as it is.
+    source: bytes, values: Mapping[str, object], seed: int | None, judge: Path
+) -> tuple[bytes, bytes]:
+    """A script as this run has it, with a `judge` of its constants; and the same for all runs of this code.
 
-    With a `judge` the script ends its run where it gives one of them another value.
+    What has its value already is left as it is. A script that does not parse is, too: its run will show the error.
 
     Raises:
         Invalid: the script has no such constant, or is not Python in UTF-8.
     """
     try:
         text = source.decode()
-        constants = settable_constants(text)
+        settable_constants(text)
     except (UnicodeDecodeError, Invalid):
         if not values:
-            return source  # the run will show the script's error
+            return source, source
         raise Invalid(
             f"the script is not Python in UTF-8, or over {LONGEST_SCRIPT:,} characters: its constants cannot be set"
         ) from None
-    seeds = {} if seed is None else reseeded(constants, seed)
-    wanted = {**seeds, **values}
-    script = patch_constants(text, wanted)
-    return (script if judge is None else with_checks(script, wanted, str(judge))).encode()
+    script = trained_source(text, values, seed, str(judge))
+    unseeded = {name: value for name, value in values.items() if not is_seed(name)}
+    return script.encode(), with_seeds(patch_constants(text, unseeded), 0).encode()
 
 
 async def _patch(tree: Path, base: str) -> bytes:

@@ -22,7 +22,6 @@ from pathlib import Path, PurePosixPath
 from functions.formats.patches import applicable
 from functions.formats.train_command import SCRIPT, no_script
 from functions.lanes import Source, TrainingJob
-from state.seeds import is_seed
 from workers.attempt.evaluator import Guard
 from workers.attempt.git import GitFailed, Unbuildable, git
 from workers.attempt.source import Refused, settled, source_of, trees
@@ -221,10 +220,10 @@ def _set_constants(tree: Path, job: TrainingJob, scripts: Sequence[str]) -> tupl
         if values:
             raise no_script(scripts)
         return None
-    script = settled(source, values, job.seed, judge=JUDGE)
+    script, of_any_seed = settled(source, values, job.seed, JUDGE)
     if script != source:
         (tree / path).write_bytes(script)
-    return path, settled(source, {name: value for name, value in values.items() if not is_seed(name)}, 0)
+    return path, of_any_seed
 
 
 def read_inside(tree: Path, relative: str) -> bytes | None:

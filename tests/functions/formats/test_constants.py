@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.formats.constants import patch_constants, read_constants, reseeded, settable_constants
+from functions.formats.constants import (
+    patch_constants,
+    read_constants,
+    reseeded,
+    settable_constants,
+    trained_source,
+    with_seeds,
+)
 from state.errors import Invalid
 
 SCRIPT = '''"""Tränt ein Modell — nicht ASCII."""
@@ -165,6 +172,57 @@ def test_seeds_are_set_whatever_their_names() -> None:
         "torch_seed_2": 7,
         "SEEDS": [7, 8],
     }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("seed = 1", "model.seed = 1", "torch.manual_seed(1)", "np.random.default_rng(1)", "random.seed(1)"),
+        *(
+            "torch.manual_seed(1 + rank)",
+            "Forest(random_state=1)",
+            "def main(seed: int = 1): pass",
+            "f(rng_seed=1)",
+        ),
+        *("config = {'seed': 1}", "class C:\n    seed: int = 1", "def f():\n    seed = 1", "SEEDS = [1, 1]"),
+        *(
+            "p.add_argument('-s', '--seed', type=int, default=1)",
+            "def f(*, seed=1): pass",
+            "jax.random.PRNGKey(1)",
+        ),
+        *("DEFINE_integer('seed', 1, 'the seed')", "Seed: int = 1", "set_seed(seed=1, deterministic=True)"),
+    ],
+)
+def test_a_seed_is_found_wherever_the_script_spells_it_out(line: str) -> None:
+    assert with_seeds(f"# é 1\n{line}\nN = 1\n", 7) == f"# é 1\n{line.replace('1', '7')}\nN = 1\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("n_seeds = 3", "seed = None", "use_seed = True", "seed = int(os.environ.get('NIGHTJAR_SEED', 1))"),
+        *(
+            "seed_length = 8",
+            "f(size=1)",
+            "exceeds = 1",
+            "state = 1",
+            "range(1)",
+            "x = seed + 1",
+            "seed = f(1)",
+        ),
+    ],
+)
+def test_other_numbers_are_no_seeds(line: str) -> None:
+    assert with_seeds(f"{line}\n", 7) == f"{line}\n"
+
+
+def test_a_run_s_seed_goes_to_the_top_level_seeds_or_else_to_all_others() -> None:
+    others = "random.seed(1)\n"
+
+    assert trained_source(f"SEED = 1\n{others}", {}, 7) == f"SEED = 7\n{others}"
+    assert trained_source(others, {}, 7) == "random.seed(7)\n"
+    assert trained_source(f"SEED = 1\n{others}", {"SEED": 2}, 7) == f"SEED = 2\n{others}"
+    assert trained_source(others, {}, None) == others
 
 
 @pytest.mark.parametrize(

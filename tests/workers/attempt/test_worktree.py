@@ -381,6 +381,19 @@ async def test_two_commits_that_differ_in_a_seed_of_any_name_are_the_same_code(
     assert await identity(values[0]) == await identity(values[1]) != await identity("None")
 
 
+async def test_two_commits_that_differ_in_a_seed_within_a_call_are_the_same_code(
+    repo: Repository, root: Path
+) -> None:
+    async def identity(script: str) -> str:
+        commit = repo.commit({"train.py": script})
+        async with checkout(repo.path, job(commit, base_commit=repo.base), root) as built:
+            return built.source.tree_id
+
+    one, other = await identity("torch.manual_seed(1)\n"), await identity("torch.manual_seed(2)\n")
+
+    assert one == other != await identity("torch.manual_seed(1 + 1)\n")
+
+
 async def test_a_retest_sets_the_seed_of_any_name(repo: Repository, root: Path) -> None:
     commit = repo.commit({"train.py": "seed = 1\nrandom_state: int = 2\nseed_text = 'a'\n"})
 
