@@ -138,3 +138,16 @@ def test_a_script_that_no_swarm_could_run_is_refused_by_its_path(home: Path, tmp
 
     with pytest.raises(Invalid, match=r"home/train\.py: it has no constant that a swarm could vary"):
         taken(home / "train.py", tmp_path / "kept")
+
+
+async def test_a_run_of_a_script_that_sets_a_constant_again_is_checked_as_it_runs(
+    home: Path, tmp_path: Path
+) -> None:
+    (home / "train.py").write_text(SCRIPT + "seed = 3\nexec(open('config.py').read())\n")
+    project = taken(home / "train.py", tmp_path / "kept")
+
+    script = (await tree_of(project, tmp_path / "work", LR=0.0003))["train.py"]
+
+    assert script.startswith("LR = 0.0003  # tune\nTOTAL_WALL_CLOCK_TIME = 60\nseed = 1\n")
+    assert all(f'["judge"]({name!r}, ' in script for name in ("LR", "TOTAL_WALL_CLOCK_TIME", "seed"))
+    assert script.count("\n") == 4
