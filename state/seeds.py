@@ -7,20 +7,8 @@ import re
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _OF_OTHERS = frozenset(
     {
-        "n",
-        "num",
-        "number",
-        "count",
-        "len",
-        "length",
-        "size",
-        "max",
-        "min",
-        "text",
-        "tokens",
-        "every",
-        "path",
-        "dir",
+        *("n", "num", "number", "count", "len", "length", "size"),
+        *("max", "min", "text", "tokens", "every", "path", "dir"),
     }
 )
 """Words of what is no seed: `N_SEEDS`, `SEED_LENGTH`, `seed_text`."""

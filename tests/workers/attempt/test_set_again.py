@@ -94,7 +94,7 @@ def test_a_run_ends_where_its_script_gives_a_constant_another_value(tmp_path: Pa
     done = run(tmp_path, f"LR = 3e-4\n{statement}\nprint('done')\n")
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("nightjar.ConstantError: LR was set to 0.02, and is ")
+    assert done.stderr.startswith("\nnightjar.ConstantError: LR was set to 0.02, and is ")
     assert " after line " in done.stderr
 
 

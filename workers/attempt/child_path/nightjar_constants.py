@@ -5,6 +5,7 @@ One file, standard library only. The copy of a script that is trained runs it be
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -16,13 +17,14 @@ def judge(name: str, before: object, now: object, line: int) -> None:
     if before is ... or _are_equal(before, now):
         return
     became = "is gone" if now is ... else f"is {_shown(now)}"
-    sys.stdout.flush()
-    sys.stderr.write(
-        f"nightjar.ConstantError: {name} was set to {_shown(before)}, and {became} after line {line}:"
+    with contextlib.suppress(Exception):  # a stream that the script has closed or replaced
+        sys.stdout.flush()
+    said = (
+        f"\nnightjar.ConstantError: {name} was set to {_shown(before)}, and {became} after line {line}:"
         f" that line sets it again. Let it keep the value, or set {name} there\n"
     )
-    sys.stderr.flush()
-    os._exit(1)  # no `except` of the script's
+    os.write(2, said.encode("utf-8", "backslashreplace"))
+    os._exit(1)  # no `except` of the script catches that
 
 
 def _are_equal(before: object, now: object) -> bool:
