@@ -7,10 +7,11 @@ import math
 import operator
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from functions.formats.overriding import bound_by_blocks, overriding
+from functions.formats.overriding import bound_by_blocks, bound_names, overriding
 from functions.formats.seed_literals import seed_literals
 from state.errors import Invalid
 from state.seeds import is_seed
@@ -56,7 +57,7 @@ def read_constants(source: str) -> dict[str, object]:
     Raises Invalid for a source that does not parse.
     """
     tree = _parse(source)
-    bound = _bindings(tree)
+    bound = Counter(bound_names(tree))
     return {name: found[0][1] for name, found in _literals(tree).items() if bound[name] == 1}
 
 
@@ -260,47 +261,8 @@ def _check_size(op: ast.operator, a: float, b: float) -> None:
         raise _NotLiteral
 
 
-def _bindings(tree: ast.Module) -> dict[str, int]:
-    """How often the module's scope binds each name: in branches and loops too, in functions by `global`."""
-    counts: dict[str, int] = {}
-    for name in _bound_names(tree):
-        counts[name] = counts.get(name, 0) + 1
-    return counts
-
-
-def _bound_names(tree: ast.Module) -> Iterator[str]:
-    waiting: list[tuple[ast.AST, bool]] = [(tree, True)]
-    while waiting:
-        node, at_module = waiting.pop()
-        inside = at_module
-        match node:
-            case ast.Global(names=names):
-                yield from names
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() as scope:
-                if at_module:
-                    yield scope.name
-                inside = False
-            case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-                inside = False
-            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) if at_module:
-                yield name
-            case ast.AugAssign(target=ast.Name(id=name)) if at_module:
-                yield name  # reads it as well, so it is never the only binding
-            case ast.alias(name=name, asname=asname) if at_module:
-                yield asname or name.split(".")[0]
-            case ast.ExceptHandler(name=str() as name) if at_module:
-                yield name
-            case ast.MatchAs(name=str() as name) | ast.MatchStar(name=str() as name) if at_module:
-                yield name
-            case ast.MatchMapping(rest=str() as name) if at_module:
-                yield name
-            case _:
-                pass
-        waiting.extend((child, inside) for child in ast.iter_child_nodes(node))
-
-
 def _why_not(tree: ast.Module, name: str, available: list[str]) -> str:
-    count = _bindings(tree).get(name, 0)
+    count = [*bound_names(tree)].count(name)
     if count == 0:
         fault = "is not a top-level name of the script"
     elif count > 1 and name in bound_by_blocks(tree):

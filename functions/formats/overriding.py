@@ -41,9 +41,19 @@ def overriding(tree: ast.Module, names: Collection[str], literals: Collection[as
     return search.found
 
 
+def bound_names(tree: ast.Module) -> Iterator[str]:
+    """Each name as often as the module's scope binds it: in branches and loops too, in functions by `global`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global):
+            yield from node.names
+    for statement in _statements(tree.body):
+        yield from _bound_by_header(statement) if _is_block(statement) else _bound_by(statement)
+
+
 def bound_by_blocks(tree: ast.Module) -> set[str]:
     """Names that a block of the module's scope binds, such as `for LR in rates:` or `def LR():`."""
-    return {name for block in _blocks(tree.body) for name in _bound_by_header(block)}
+    blocks = filter(_is_block, _statements(tree.body))
+    return {name for block in blocks for name in _bound_by_header(block)}
 
 
 @dataclass(frozen=True)
@@ -246,15 +256,16 @@ def _blocks_of(statement: ast.stmt) -> list[list[ast.stmt]]:
     return []
 
 
-def _blocks(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The compound statements of the module's scope, outside functions and classes."""
-    for statement in statements:
-        if isinstance(statement, _Function | ast.ClassDef):
-            yield statement
-        elif blocks := _blocks_of(statement):
-            yield statement
-            for block in blocks:
-                yield from _blocks(block)
+def _is_block(statement: ast.stmt) -> bool:
+    return isinstance(statement, _Function | ast.ClassDef) or bool(_blocks_of(statement))
+
+
+def _statements(block: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a scope, with those of its blocks, outside functions and classes."""
+    for statement in block:
+        yield statement
+        for inner in _blocks_of(statement):
+            yield from _statements(inner)
 
 
 def _bound_by_header(block: ast.stmt) -> Iterator[str]:

@@ -50,18 +50,8 @@ _PASS_ON = frozenset(
 """Programs that start the Python program among their words, in the folder that they were started in."""
 _OPAQUE = frozenset(
     {
-        "bash",
-        "sh",
-        "dash",
-        "zsh",
-        "fish",
-        "make",
-        "just",
-        "docker",
-        "podman",
-        "singularity",
-        "apptainer",
-        "ssh",
+        *("bash", "sh", "dash", "zsh", "fish", "make", "just"),
+        *("docker", "podman", "singularity", "apptainer", "ssh"),
     }
 )
 """Programs that run what their words do not say."""
