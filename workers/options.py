@@ -23,6 +23,8 @@ class WorkerOptions(BaseModel):
     """Whether confined runs may use the network."""
     data_dirs: tuple[Path, ...] = ()
     """Further folders that confined runs may read."""
+    links: tuple[str, ...] = ()
+    """Data of the project that runs get beside the files of a commit."""
     pass_env: tuple[str, ...] = ()
     remote: bool = False
     """Whether it reaches its lab by HTTP alone; functions.process.remote says which."""

@@ -27,6 +27,7 @@ from functions.process.own_modules import started
 from functions.process.project import check_data_dir, check_repository
 from functions.process.readiness import connected, until_ready
 from functions.process.remote import alone_in, remote_of
+from functions.process.run_files import UPSTREAM_CACHE, left_behind, linked
 from functions.process.running import ended, exit_with
 from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from functions.process.worker_options import Isolation, isolation_options, python_option
@@ -36,7 +37,7 @@ from state.program import PROGRAM
 from state.settings import Settings, host_name
 from workers import keeper
 from workers.attempt.interpreter import command_line
-from workers.attempt.isolation import chosen, described
+from workers.attempt.isolation import CONFINED, chosen, described, roots_of
 from workers.attempt.strangers import Strangers
 from workers.device import Device, discover
 from workers.horse import preload
@@ -149,10 +150,12 @@ async def chosen_python(options: WorkerOptions) -> Interpreter:
 
 
 def warnings(options: WorkerOptions, python: Interpreter) -> list[str]:
-    """What is wrong with the interpreter, where it runs the script; another program knows what it needs."""
+    """Warnings about files that runs miss, and about the interpreter where it runs the script."""
+    known = (options.repo, Path(UPSTREAM_CACHE).expanduser(), *options.data_dirs, *roots_of(python.path))
+    found = left_behind(options.repo, options.links, known if options.tier in CONFINED else None)
     if command_line(options.command, str(python.path))[0] != str(python.path):
-        return []
-    return shortcomings(python, options.repo, os.environ)
+        return found  # another program knows what it needs
+    return [*shortcomings(python, options.repo, os.environ), *found]
 
 
 def trained(options: WorkerOptions) -> str:
@@ -208,6 +211,7 @@ def main(
     isolation: Isolation,
     network: str,
     data_dirs: tuple[Path, ...],
+    links: tuple[str, ...],
     pass_env: tuple[str, ...],
     remote: bool,
 ) -> None:
@@ -218,20 +222,22 @@ def main(
     settings = Settings()
     start_logging(settings, "supervisor")
     try:
-        choice = chosen(isolation)
+        choice, repo = chosen(isolation), repo.expanduser().absolute()
+        check_repository(repo, command)
+        data = linked(repo, links)
         options = WorkerOptions.model_validate(
             {
-                "repo": repo.expanduser().absolute(),
+                "repo": repo,
                 "command": tuple(shlex.split(command)) if command else None,
                 "python": named(python) if python else None,
                 "tier": choice.tier,
                 "network": network == "on",
-                "data_dirs": [folder.absolute() for folder in data_dirs],
+                "data_dirs": [*(folder.absolute() for folder in data_dirs), *data.values()],
+                "links": [*data],
                 "pass_env": pass_env,
                 "remote": remote,
             }
         )
-        check_repository(options.repo, options.command)
         check_data_dir(settings.data_dir, options.repo, options.data_dirs)
         if remote:
             host = remote_of(settings.data_dir).name

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterable
 from typing import Literal
 
 FailureKind = Literal[
@@ -39,6 +41,8 @@ LONGEST_LINE = 400
 
 LONGEST_NAME = 100
 """Characters of a metric's name: lists show the names of a thousand runs at once."""
+REMEDY = "-> "
+"""Begins a line of an error that says what helps."""
 EVIDENCE_CHARACTERS = 256 * 1024
 
 _NAME = re.compile(r"[a-z_][a-z0-9_./@-]{0,79}", re.ASCII)
@@ -117,6 +121,19 @@ def deciding_line(error: str, kind: str | None) -> str:
     if kind in _TOLD_BY_THE_LAB or not speaking:
         return lines[-1] if lines[0].startswith("Traceback") else lines[0]
     return speaking[-1]
+
+
+def with_remedies(error: str, remedies: Iterable[str]) -> str:
+    """An error with what helps below its first line; no other line of it passes for that."""
+    reason, newline, rest = error.replace(f"\n{REMEDY}", f"\n {REMEDY}").partition("\n")
+    told = (f"\n{REMEDY}{' '.join(remedy.split())}" for remedy in remedies)
+    return f"{reason}{''.join(told)}{newline}{rest}"
+
+
+def remedies_in(error: str) -> list[str]:
+    """What `with_remedies` has put into a stored error."""
+    told = itertools.takewhile(lambda line: line.startswith(REMEDY), error.split("\n")[1:])
+    return [line.removeprefix(REMEDY) for line in told]
 
 
 _TOLD_BY_THE_LAB = frozenset({"timeout", "no_metrics"})

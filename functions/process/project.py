@@ -22,7 +22,7 @@ def repository_head(repo: Path) -> str | None:
     Raises:
         Unavailable: git does not answer in time, e.g. because a network drive hangs.
     """
-    return _git(repo, "rev-parse", "--verify", "--quiet", "HEAD").stdout.strip() or None
+    return git_says(repo, "rev-parse", "--verify", "--quiet", "HEAD").stdout.strip() or None
 
 
 def check_repository(repo: Path, command: Sequence[str] | str | None) -> None:
@@ -92,7 +92,7 @@ def _words_for(repo: Path, here: Path, command: Sequence[str] | str | None) -> s
     chosen = f"--repo {shlex.quote(str(repo))}"
     if command or (repo / SCRIPT).is_file():
         return f"{chosen}, whose top folder runs start in"
-    listed = _git(repo, "ls-tree", "-r", "--name-only", "-z", "HEAD").stdout.split("\0")
+    listed = git_says(repo, "ls-tree", "-r", "--name-only", "-z", "HEAD").stdout.split("\0")
     scripts = [name for name in listed if Path(name).name == SCRIPT]
     own = Path(os.path.abspath(here), SCRIPT)
     if own.is_file() and (found := str(own.relative_to(repo))) not in scripts:
@@ -107,7 +107,7 @@ def _words_for(repo: Path, here: Path, command: Sequence[str] | str | None) -> s
 
 def _without_head(repo: Path) -> Invalid:
     """Why git finds no commit."""
-    done = _git(repo, "rev-parse", "--git-dir")
+    done = git_says(repo, "rev-parse", "--git-dir")
     said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     if "dubious ownership" in done.stderr:
         return Invalid(
@@ -119,7 +119,7 @@ def _without_head(repo: Path) -> Invalid:
     return Invalid(f"{repo} has no commit yet", hint=f"commit train.py first{who}")
 
 
-def _git(repo: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def git_says(repo: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """What git says of a repository.
 
     Raises:

@@ -19,7 +19,7 @@ python_option = click.option(
 
 
 def isolation_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `isolation`, `network` and `data_dirs`."""
+    """Add `isolation`, `network`, `data_dirs` and `link`."""
     options = (
         click.option(
             "--isolation",
@@ -36,6 +36,13 @@ def isolation_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Path(path_type=Path, exists=True, file_okay=False),
             multiple=True,
             help="folder that isolated runs may read, too",
+        ),
+        click.option(
+            "--link",
+            "links",
+            multiple=True,
+            metavar="PATH",
+            help="data of the project that no commit has, for runs (besides those in nightjar.toml)",
         ),
     )
     for option in reversed(options):

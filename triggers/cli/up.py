@@ -14,6 +14,7 @@ import click
 from functions.process.interpreter import find_interpreter, named
 from functions.process.logs import start_logging
 from functions.process.project import check_data_dir, check_repository, no_project, project_around
+from functions.process.run_files import linked
 from functions.process.running import ended
 from functions.process.worker_options import isolation_options, python_option
 from state.errors import NightjarError
@@ -61,6 +62,7 @@ def command(
     isolation: str,
     network: str,
     data_dirs: tuple[Path, ...],
+    links: tuple[str, ...],
 ) -> int:
     """Start Redis (unless NIGHTJAR_REDIS_URL is set), web, events, clock and this machine's workers.
 
@@ -73,13 +75,14 @@ def command(
     repo = repo.absolute() if repo is not None else project_around(Path.cwd(), train_command)
     if repo is not None:
         check_repository(repo, train_command)
-        check_data_dir(settings.data_dir, repo, data_dirs)
+        check_data_dir(settings.data_dir, repo, (*data_dirs, *linked(repo, links).values()))
         if python is None:
             asyncio.run(find_interpreter(repo, os.environ))
     trainer = ("--python", str(named(python))) if python else ()
     reach = ("--isolation", isolation, "--network", network)
     data_words = [word for folder in data_dirs for word in ("--data-dir", str(folder.absolute()))]
-    parts = LabParts(settings, repo, cpu, gpu, train_command, (*trainer, *reach, *data_words))
+    link_words = [word for path in links for word in ("--link", path)]
+    parts = LabParts(settings, repo, cpu, gpu, train_command, (*trainer, *reach, *data_words, *link_words))
     return asyncio.run(_run(parts, quiet=quiet))
 
 

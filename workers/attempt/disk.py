@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _MIB = 1024 * 1024
+LARGEST_FILE = 16 * _MIB
+"""Bytes of the largest file that is read whole, or copied for a run."""
 _BLOCK = 512
 _ENTRY = 512
 """Least number of bytes that an entry counts for: empty files fill a disk too."""

@@ -21,7 +21,8 @@ from functions.formats.metrics_block import FailureKind
 from workers.attempt.source import Files, Refused
 
 _AT_START = frozenset({"sitecustomize", "usercustomize"})
-_LINK = b"120000 "
+_LINKS = (b"120000 ", b"160000 ")
+"""Modes of what may be a package without any file of its own: symbolic links and submodules."""
 _MODULES = (".py", ".pyc", ".so", ".pyd")
 
 
@@ -62,7 +63,7 @@ class Guard:
                     f"{path} is not the one of the tag's base commit: the evaluator and what it reads are fixed",
                     hint=f"restore it: git checkout <base commit> -- {path}",
                 )
-        links = {path for path, blob in ours.items() if blob.startswith(_LINK)}
+        links = {path for path, blob in ours.items() if blob.startswith(_LINKS)}
         if (shadow := self._shadow((path for path in ours if path not in base), links)) is not None:
             raise Tampered(
                 f"{shadow} would be imported in the place of what the evaluator {self.evaluator} uses",

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from functions.process.run_files import SYSTEM, UPSTREAM_CACHE
 from functions.process.worker_options import Isolation
 from state.errors import Invalid
 from workers.attempt.confine import version
@@ -34,10 +35,6 @@ CACHES = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "
 
 _KNOWS_TCP, _KNOWS_SIGNALS = 4, 6
 """Versions of Landlock."""
-_SIGNS = (
-    *("PermissionError", "Permission denied", "Operation not permitted", "Read-only file system"),
-    *("No such file or directory: '/", "Network is unreachable", "Temporary failure in name resolution"),
-)
 _LAUNCH = Path(__file__).with_name("launch.py")
 _PROBE_S, _PROBE_BYTES = 20.0, 1 << 20
 _ALLOW_NAMESPACES = (
@@ -45,13 +42,7 @@ _ALLOW_NAMESPACES = (
     " --security-opt apparmor=unconfined --security-opt systempaths=unconfined); on Ubuntu set"
     " kernel.apparmor_restrict_unprivileged_userns=0, elsewhere kernel.unprivileged_userns_clone=1"
 )
-_SYSTEM = (
-    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/proc", "/sys"),
-    *("/run/systemd/resolve", "/run/nvidia-persistenced"),
-)
 _SETTINGS = "/etc"
-_UPSTREAM_CACHE = "~/.cache/autoresearch"
-"""Where the research project that Nightjar's agents begin with keeps its data."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +85,14 @@ class Ground:
         )
 
     def _reads(self, tree: Path, python: Path, path: str, own: Path) -> Iterator[str]:
-        yield from _SYSTEM
+        yield from SYSTEM
         yield _SETTINGS
         yield from map(str, (tree, self.project, own, *roots_of(python)))
         caches = self.caches.resolve()
         for place in filter(None, path.split(os.pathsep)):
             if not caches.is_relative_to(Path(place).resolve()):  # else the lab's own files lie in it, too
                 yield place
-        yield from (str(folder.expanduser()) for folder in (Path(_UPSTREAM_CACHE), *self.data))
+        yield from (str(folder.expanduser()) for folder in (Path(UPSTREAM_CACHE), *self.data))
         yield from _objects_of(tree)
 
     def environment(self) -> Mapping[str, str]:
@@ -159,16 +150,6 @@ def described(tier: Tier, *, network: bool = False) -> str:
     return f"landlock ({', '.join(kept)})"
 
 
-def hint_for(error: str) -> str | None:
-    """What may help where an isolated run was refused something; None where nothing shows that."""
-    if not any(sign in error for sign in _SIGNS):
-        return None
-    return (
-        "runs are isolated here: the worker's owner may start it with --data-dir FOLDER for data that they read,"
-        " --network on, or --isolation limits"
-    )
-
-
 def roots_of(python: Path) -> Iterator[Path]:
     """The folders of an interpreter: its environment, what that was made from, and what is installed by reference."""
     for place in dict.fromkeys((python, python.resolve())):
@@ -194,9 +175,10 @@ def _hidden(folder: str) -> Iterator[str]:
 
 
 def _objects_of(tree: Path) -> list[str]:
-    """The clone's objects, which the checkout reads."""
+    """The clone's objects, which the checkout reads, and those of Git LFS."""
     alternates = tree / ".git" / "objects" / "info" / "alternates"
-    return alternates.read_text().split("\n") if alternates.is_file() else []
+    objects = alternates.read_text().splitlines() if alternates.is_file() else []
+    return [*objects, *(str(Path(place).with_name("lfs")) for place in objects)]
 
 
 def _landlock_problem() -> str | None:
@@ -221,7 +203,7 @@ def _bwrap_problem() -> tuple[str, str] | None:
 
 def _tried(bwrap: str | None) -> str | None:
     """What a confined process says where it fails; None if it ran."""
-    reads = [*_SYSTEM, _SETTINGS, *map(str, roots_of(Path(sys.executable)))]
+    reads = [*SYSTEM, _SETTINGS, *map(str, roots_of(Path(sys.executable)))]
     reach = Reach((), reads, False, leaves=True, bwrap=bwrap, scratch_bytes=_PROBE_BYTES)
     told, end = os.pipe()
     words = (str(os.getpid()), "", reach.packed(), str(end))

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from functions.formats.metrics_block import with_remedies
 from functions.lanes import Failed, Halted, Trained, TrainingJob, TrainingResult, Unfit, Watcher
 from functions.process.birth import birth_name
 from functions.process.interpreter import find_interpreter
@@ -24,7 +25,7 @@ from workers.attempt.disk import free_mb
 from workers.attempt.emptiness import look_until, memory_came_back
 from workers.attempt.git import Unbuildable
 from workers.attempt.interpreter import can_start, command_line
-from workers.attempt.isolation import hint_for
+from workers.attempt.missed import Missed
 from workers.attempt.outcome import not_started, outcome
 from workers.attempt.reach import Reach
 from workers.attempt.scoring import ScoringWatcher, is_changed, scored, set_stage
@@ -52,8 +53,7 @@ class TrainingRunner:
 
     The script sees only an allow-list of `environ` and the names in the slot's `pass_env`. `alone` says that this
     process runs nothing else and adopts orphans: all its descendants belong to the attempt. `apart` says that runs
-    get no signal of this process' terminal. `checkouts` makes the tree of a job, by default from the
-    repository.
+    get no signal of this process' terminal. `checkouts` makes the tree of a job, by default from its commit.
     """
 
     def __init__(
@@ -77,8 +77,9 @@ class TrainingRunner:
         self._pace = Pace(poll_s=settings.poll_s, term_grace_s=settings.term_grace_s)
         self._is_alone = alone
         self._is_apart = apart
-        self._checkouts = checkouts or partial(checkout, scripts=slot.scripts)
+        self._checkouts = checkouts or partial(checkout, scripts=slot.scripts, links=slot.links)
         self._is_buried = False
+        self._reach_of_run: Reach | None = None
         self._is_limited = slot.tier != "none"
         self._ground = slot.ground(settings)
         if slot.tier == "none":
@@ -95,7 +96,7 @@ class TrainingRunner:
                 except OSError as error:
                     return not_started(error)
                 if isinstance(result, Failed):
-                    return await self._keep(self._hinted(result), built)
+                    return await self._remedied(await self._keep(result, built), built)
                 return result
         except Refused as error:
             return Failed(error.kind, _told(error))
@@ -165,7 +166,7 @@ class TrainingRunner:
             return result
         if not ended.is_empty:
             return Failed("infra", "a process of the training could not be ended, so it cannot be scored")
-        stage = await set_stage(self._slot.repo, job, built)
+        stage = await set_stage(self._slot.repo, job, built, self._slot.links)
         if is_changed(stage, built):
             return Failed("infra", "the clone no longer has the evaluator that it had before the run")
         scoring = replace(
@@ -199,6 +200,7 @@ class TrainingRunner:
         env = self._child_env(job, built, python)
         if not can_start(argv[0], built.path, env["PATH"]):
             raise FileNotFoundError(errno.ENOENT, "no such program", argv[0])
+        self._reach_of_run = self._reach(built, python, env["PATH"])
         return Command(
             argv=argv,
             cwd=built.path,
@@ -211,7 +213,7 @@ class TrainingRunner:
             folder=built.folder,
             ceilings=self._ceilings(),
             spare=self._spare(),
-            reach=self._reach(built, python, env["PATH"]),
+            reach=self._reach_of_run,
             apart=self._is_apart,
             tick_source=job.tick_source,
         )
@@ -279,10 +281,11 @@ class TrainingRunner:
         one_thread = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         return {"CUDA_VISIBLE_DEVICES": "", **dict.fromkeys(one_thread, "1")}
 
-    def _hinted(self, failed: Failed) -> Failed:
-        """With what may help where the isolation has refused something."""
-        hint = hint_for(failed.error) if self._ground is not None else None
-        return Failed(failed.kind, _with_line(failed.error, hint)) if hint else failed
+    async def _remedied(self, failed: Failed, built: Checkout) -> Failed:
+        """With what helps where it missed a file, or the isolation has refused something."""
+        missed = Missed(built, self._slot.repo, self._slot.links, self._reach_of_run)
+        found = await asyncio.to_thread(missed.remedies, failed.error)
+        return Failed(failed.kind, with_remedies(failed.error, found))
 
     async def _keep(self, failed: Failed, built: Checkout) -> Failed:
         """Keep the files of a failed attempt and name their folder in the error."""
@@ -300,4 +303,4 @@ def _with_line(error: str, line: str) -> str:
 
 
 def _told(error: NightjarError) -> str:
-    return error.detail + (f"; {error.hint}" if error.hint else "")
+    return with_remedies(error.detail + (f"; {error.hint}" if error.hint else ""), ())

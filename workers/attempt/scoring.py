@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -86,8 +86,8 @@ class Stage:
         return {name: value for name, value in training.items() if name != "PYTHONPATH"} | own
 
 
-async def set_stage(repo: Path, job: TrainingJob, built: Checkout) -> Stage:
-    """Write the base commit's files beside the experiment's tree.
+async def set_stage(repo: Path, job: TrainingJob, built: Checkout, links: Sequence[str] = ()) -> Stage:
+    """Write the base commit's files, with links to the project's data, beside the experiment's tree.
 
     Raises:
         Unbuildable: a fault of the clone or the disk.
@@ -99,7 +99,7 @@ async def set_stage(repo: Path, job: TrainingJob, built: Checkout) -> Stage:
         remove_tree(folder)
         for place in (stage.files, stage.temporary, stage.caches, stage.theirs):
             place.mkdir(parents=True)
-        await write_base(repo, job, stage.files)
+        await write_base(repo, job, stage.files, links)
     except OSError as error:
         raise Unbuildable(
             f"cannot write the evaluator's files: {error}",

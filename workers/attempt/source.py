@@ -48,11 +48,11 @@ class Trees:
 async def trees(tree: Path, base: str | None) -> Trees:
     """Read a checkout from its index; nothing has run in it yet."""
     if base is None:
-        return Trees(_listed(await git(tree, "ls-files", "--stage", "-z")), None, None)
+        return Trees(listed(await git(tree, "ls-files", "--stage", "-z")), None, None)
     ours, theirs, patch = await asyncio.gather(
         git(tree, "ls-files", "--stage", "-z"), git(tree, "ls-tree", "-r", "-z", base), _patch(tree, base)
     )
-    return Trees(_listed(ours), _listed(theirs), patch)
+    return Trees(listed(ours), listed(theirs), patch)
 
 
 async def source_of(
@@ -141,10 +141,10 @@ async def _made_by(tree: Path, base: str, patch: bytes) -> Files | None:
             )
     except GitFailed:
         return None
-    return _listed(await git(tree, "ls-files", "--stage", "-z", environ=index))
+    return listed(await git(tree, "ls-files", "--stage", "-z", environ=index))
 
 
-def _listed(answer: bytes) -> Files:
+def listed(answer: bytes) -> Files:
     """From `ls-files --stage -z` (mode, hash, stage) or `ls-tree -r -z` (mode, type, hash)."""
     found: dict[str, bytes] = {}
     for line in answer.split(b"\0")[:-1]:

@@ -16,22 +16,23 @@ import stat
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from functions.formats.patches import applicable
 from functions.formats.train_command import SCRIPT, no_script
 from functions.lanes import Source, TrainingJob
+from workers.attempt.beside_commit import completed, start_repository
+from workers.attempt.disk import LARGEST_FILE
 from workers.attempt.evaluator import Guard
 from workers.attempt.git import GitFailed, Unbuildable, git
-from workers.attempt.source import Refused, settled, source_of, trees
+from workers.attempt.source import Refused, listed, settled, source_of, trees
 
 _SHA = re.compile(r"[0-9a-fA-F]{7,40}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _COMPILED = "__pycache__"
 JUDGE = Path(__file__).with_name("child_path") / "nightjar_constants.py"
 """What a script runs to end itself, once it has set a constant again."""
-LARGEST_FILE = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Checkout:
     """What must not change; None where the tag's base has no such evaluator."""
     evaluator_hash: str | None
     """First 16 hexadecimal digits of the SHA-256 of the evaluator in the tree; see `Guard.fingerprint`."""
+    empty: Sequence[str] = ()
+    """Submodules that the project has no copy of."""
 
     def harm(self) -> str | None:
         """How the run has changed what it is scored by; None: it has not."""
@@ -59,11 +62,16 @@ Checkouts = Callable[[Path, TrainingJob, Path], AbstractAsyncContextManager[Chec
 
 @contextlib.asynccontextmanager
 async def checkout(
-    repo: Path, job: TrainingJob, root_dir: Path, scripts: Sequence[str] = (SCRIPT,)
+    repo: Path,
+    job: TrainingJob,
+    root_dir: Path,
+    scripts: Sequence[str] = (SCRIPT,),
+    links: Sequence[str] = (),
 ) -> AsyncIterator[Checkout]:
     """Check out the job's commit, or its base plus its patch; the folder is removed at the end.
 
-    Constants are set in the first of the `scripts` that is there.
+    Constants are set in the first of the `scripts` that is there. `links`: data of the project that runs get beside
+    the commit's files.
 
     Raises:
         Unbuildable: a fault of the clone or the disk. Refused: the patch does not apply, or the code changes the
@@ -73,7 +81,7 @@ async def checkout(
     _remove_leftovers(root_dir, job)
     try:
         try:
-            built = await _build(repo, job, folder, scripts)
+            built = await _build(repo, job, folder, scripts, links)
         except OSError as error:
             raise Unbuildable(
                 f"cannot write the checkout: {error}", hint=f"make room under {str(root_dir)!r}"
@@ -83,7 +91,9 @@ async def checkout(
         remove_tree(folder)
 
 
-async def _build(repo: Path, job: TrainingJob, folder: Path, scripts: Sequence[str]) -> Checkout:
+async def _build(
+    repo: Path, job: TrainingJob, folder: Path, scripts: Sequence[str], links: Sequence[str]
+) -> Checkout:
     evaluator = _check_names(job)
     tree = folder / "tree"
     tree.mkdir(parents=True)
@@ -91,7 +101,7 @@ async def _build(repo: Path, job: TrainingJob, folder: Path, scripts: Sequence[s
         _commit(repo, job.commit_sha),
         _commit(repo, job.base_commit),
         _evaluator_of_base(repo, job),
-        _init(repo, tree),
+        start_repository(repo, tree),
     )
     await _check_out(repo, tree, job, commit, base)
     code = await trees(tree, base)
@@ -105,35 +115,28 @@ async def _build(repo: Path, job: TrainingJob, folder: Path, scripts: Sequence[s
         guard = Guard.of(evaluator, trusted, job.evaluator_files, job.evaluator_command)
         guard.check(code.files, code.base or {})
         _restore_evaluator(tree, trusted, evaluator)
-    _remove_compiled(tree, code.files)
+    beside = await completed(repo, tree, code.files, links)
+    _remove_compiled(tree, (*code.files, *beside.files))
     script = _set_constants(tree, job, scripts)
     source = await source_of(tree, code, base, job.patch, script, is_rebuilt=commit is None)
+    source = replace(source, tree_id=beside.identity(source.tree_id))
     whose = guard or Guard.of(evaluator, b"", job.evaluator_files)
-    return Checkout(tree, folder, source, frozenset(code.files), guard, whose.fingerprint(tree))
+    files = frozenset((*code.files, *beside.known()))
+    return Checkout(tree, folder, source, files, guard, whose.fingerprint(tree), beside.empty)
 
 
-async def write_base(repo: Path, job: TrainingJob, files: Path) -> None:
+async def write_base(repo: Path, job: TrainingJob, files: Path, links: Sequence[str] = ()) -> None:
     """Write the files of the tag's base commit, and no repository, into an empty folder."""
     base, trusted = await asyncio.gather(_commit(repo, job.base_commit), _evaluator_of_base(repo, job))
     if base is None or trusted is None:
         raise _missing(f"base {job.base_commit!r}, the evaluator's commit,", repo)
-    await _init(repo, files)
+    await start_repository(repo, files)
     await git(files, "checkout", "--quiet", "--detach", "--force", base)
-    written = await git(files, "ls-files", "-z")
+    written = listed(await git(files, "ls-files", "--stage", "-z"))
+    beside = await completed(repo, files, written, links)
     remove_tree(files / ".git")
-    _remove_compiled(files, map(os.fsdecode, written.split(b"\0")))
+    _remove_compiled(files, (*written, *beside.files))
     _restore_evaluator(files, trusted, _inside(job.evaluator))
-
-
-async def _init(repo: Path, tree: Path) -> None:
-    """Make an empty repository with the objects of the clone, and none of its configuration."""
-    objects, _ = await asyncio.gather(
-        git(repo, "rev-parse", "--path-format=absolute", "--git-path", "objects"),
-        git(tree, "init", "--quiet", "--template="),
-    )
-    alternates = tree / ".git" / "objects" / "info" / "alternates"
-    alternates.parent.mkdir(parents=True, exist_ok=True)
-    alternates.write_bytes(objects)
 
 
 async def _check_out(repo: Path, tree: Path, job: TrainingJob, commit: str | None, base: str | None) -> None:

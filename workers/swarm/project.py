@@ -17,9 +17,9 @@ from pathlib import Path
 from functions.formats.swarm_script import SwarmScript, read_swarm_script
 from functions.lanes import Source, TrainingJob
 from state.errors import Invalid
-from workers.attempt.disk import bytes_on_disk
+from workers.attempt.disk import LARGEST_FILE, bytes_on_disk
 from workers.attempt.git import Unbuildable
-from workers.attempt.worktree import JUDGE, LARGEST_FILE, Checkout, remove_tree
+from workers.attempt.worktree import JUDGE, Checkout, remove_tree
 
 LARGEST_FOLDER = 32 * 1024 * 1024
 """Bytes on disk of a folder that is copied for each run: what is larger is data, and linked."""

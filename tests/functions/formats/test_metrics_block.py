@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.formats.metrics_block import deciding_line, failure_tail, newest_lines
+from functions.formats.metrics_block import (
+    deciding_line,
+    failure_tail,
+    newest_lines,
+    remedies_in,
+    with_remedies,
+)
 
 HOSTILE = [
     " " * 3_000_000,
@@ -87,3 +93,16 @@ def test_escape_sequences_and_control_characters_are_stripped() -> None:
 
 def test_of_an_overwritten_progress_line_only_the_last_state_is_shown() -> None:
     assert newest_lines("start\n\rstep 1\rstep 2\rstep 3\r\nend\n") == "start\nstep 3\nend"
+
+
+@pytest.mark.parametrize(
+    "error", ["exited with 1", "exited with 1\nValueError: x", "x\n-> open the home\n-> so"]
+)
+def test_only_what_was_put_there_as_a_remedy_is_one(error: str) -> None:
+    assert remedies_in(with_remedies(error, ())) == []
+
+    told = with_remedies(error, ["start it\n-> anew", "wait"])
+
+    assert remedies_in(told) == ["start it -> anew", "wait"]
+    assert told.split("\n")[0] == error.split("\n")[0]
+    assert deciding_line(told, "other") == deciding_line(error, "other")

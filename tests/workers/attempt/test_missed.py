@@ -1,0 +1,187 @@
+"""A run that fails for a file that it misses: its error says how the worker's owner lets runs have that."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from functions.formats.metrics_block import deciding_line, remedies_in
+from functions.lanes import Failed
+from tests.workers.attempt.test_beside_commit import READS, ignored, pointer
+from tests.workers.attempt.test_runner import train
+from tests.workers.repository import Repository
+from tests.workers.tiers import needs
+from workers.attempt.isolation import Tier
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "repo")
+
+
+@pytest.fixture(params=["landlock", "bwrap"])
+def tier(request: pytest.FixtureRequest) -> Tier:
+    """Each tier that confines."""
+    return needs(request.param)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's home, which is the run's too."""
+    found = tmp_path / "home"
+    found.mkdir()
+    monkeypatch.setenv("HOME", str(found))
+    return found
+
+
+async def error_of(repo: Repository, script: str, **options: Any) -> str:
+    result = await train(repo, script, environ=os.environ.copy(), **options)
+    assert isinstance(result, Failed), result
+    return result.error
+
+
+async def test_ignored_data_that_is_not_linked_is_named_with_the_option_that_links_it(
+    repo: Repository,
+) -> None:
+    ignored(repo)
+
+    for script in (
+        READS,
+        "import os\nopen(os.path.join(os.path.dirname(os.path.abspath(__file__)), 'data/train.bin'))",
+        "raise RuntimeError('data/train.bin not found')",
+        "import os\nos.mkdir('sub')\nos.chdir('sub')\nopen('../data/train.bin')",
+        "raise RuntimeError('Dataset not found or corrupted. You can use download=True to download it')"
+        "\nROOT = './data'",
+    ):
+        error = await error_of(repo, script)
+        [remedy] = remedies_in(error)
+        assert remedy.endswith("if runs read it, start `up` or the worker with --link data"), error
+        assert "in no commit" in remedy or "no commit has data" in remedy
+
+
+async def test_a_file_beside_those_of_git_is_linked_with_its_folder(repo: Repository) -> None:
+    repo.commit({"data/nano/prepare.py": ""})
+    ignored(repo, "data/nano/train.bin")
+    ignored(repo, "input.txt")
+
+    nested = await error_of(repo, "open('data/nano/train.bin')")
+    alone = await error_of(repo, "open('input.txt')")
+
+    assert remedies_in(nested)[0].endswith("--link data/nano")
+    assert remedies_in(alone)[0].endswith("--link input.txt")
+
+
+async def test_code_that_was_not_committed_is_to_be_committed(repo: Repository) -> None:
+    ignored(repo, "helper.py")
+    ignored(repo, "package/__init__.py")
+
+    module = await error_of(repo, "import helper")
+    package = await error_of(repo, "import package.inner")
+
+    assert remedies_in(module) == ["helper.py is in the project's folder, but in no commit: commit it"]
+    assert remedies_in(package)[0].startswith("package is in the project's folder, but in no commit")
+
+
+async def test_a_path_that_leads_out_of_the_project_is_to_be_named_whole(
+    repo: Repository, tmp_path: Path
+) -> None:
+    (tmp_path / "datasets").mkdir()
+    (tmp_path / "datasets" / "x.bin").touch()
+    (repo.path / "linked").symlink_to("../datasets")
+    repo.commit({})
+
+    above = await error_of(repo, "open('../datasets/x.bin')")
+    linked = await error_of(repo, "open('linked/x.bin')")
+
+    whole = f"leads out of the project, to {tmp_path}/datasets/x.bin: name it by that path"
+    assert remedies_in(above) == [f"../datasets/x.bin {whole}"]
+    assert remedies_in(linked) == [f"linked/x.bin {whole}"]
+
+
+async def test_what_is_missing_everywhere_or_not_missing_has_no_remedy(repo: Repository) -> None:
+    ignored(repo)
+
+    for script in ("open('nothing.bin')", "raise ValueError('data/train.bin is too short')"):
+        assert remedies_in(await error_of(repo, script)) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "opened"),
+    [
+        (".cache/skl/cal.pkz", ".cache/skl"),
+        (".cache/huggingface/hub/models--x/config.json", ".cache/huggingface/hub"),
+        (".keras/datasets/mnist.npz", ".keras/datasets"),
+        ("scikit_learn_data/cal.pkz", "scikit_learn_data"),
+        ("my data/x.bin", "'my data'"),
+    ],
+)
+async def test_data_elsewhere_that_its_user_could_read_is_named_with_the_option_that_opens_it(
+    repo: Repository, tier: Tier, home: Path, place: str, opened: str
+) -> None:
+    data = home / place
+    data.parent.mkdir(parents=True)
+    data.write_text("planted")
+    wanted = f"--data-dir {home}/{opened}".replace(f"{home}/'", f"'{home}/")
+
+    error = await error_of(repo, f"import os\nopen(os.path.expanduser('~/{place}'))", tier=tier)
+
+    assert remedies_in(error) == [f"runs may not read {data} here: start `up` or the worker with {wanted}"], (
+        error
+    )
+    assert deciding_line(error, "other").startswith(("PermissionError", "FileNotFoundError"))
+
+
+async def test_linked_data_that_leads_elsewhere_is_named_with_its_real_folder(
+    repo: Repository, tier: Tier, home: Path
+) -> None:
+    (home / "big").mkdir()
+    (home / "big" / "x.bin").touch()
+    ignored(repo)
+    (repo.path / "data" / "x.bin").symlink_to(home / "big" / "x.bin")
+
+    error = await error_of(repo, "open('data/x.bin')", tier=tier, links=("data",))
+
+    assert remedies_in(error)[0].endswith(f"--data-dir {home}/big")
+
+
+@pytest.mark.parametrize("place", [".ssh/id", ".config/gh/hosts.yml", ".netrc", "notes.txt", ".cache/x"])
+async def test_a_script_cannot_have_a_home_or_its_secrets_offered(
+    repo: Repository, tier: Tier, home: Path, place: str
+) -> None:
+    (home / place).parent.mkdir(parents=True, exist_ok=True)
+    (home / place).write_text("planted")
+
+    error = await error_of(repo, f"open({str(home / place)!r})", tier=tier)
+
+    [remedy] = remedies_in(error)
+    assert "--data-dir FOLDER" in remedy
+
+
+async def test_a_run_that_writes_elsewhere_is_told_of_the_isolation(repo: Repository, home: Path) -> None:
+    script = f"import os\nos.makedirs({str(home / '.cache/x')!r})"
+
+    error = await error_of(repo, script, tier=needs("landlock"))
+
+    assert ["runs are isolated here" in remedy for remedy in remedies_in(error)] == [True]
+
+
+async def test_a_script_s_own_words_are_no_remedy(repo: Repository) -> None:
+    error = await error_of(repo, "print('-> start it with --isolation none'); raise SystemExit(1)")
+
+    assert "--isolation none" in error
+    assert remedies_in(error) == []
+
+
+async def test_a_path_of_a_commit_is_no_remedy(repo: Repository) -> None:
+    path = "w\n-> start it with --isolation none\n.pt"
+    repo.commit({".gitattributes": "w* filter=lfs\n", path: pointer(b"weights")})
+
+    error = await error_of(repo, "")
+
+    assert "Git LFS has not fetched w" in error
+    assert remedies_in(error) == []

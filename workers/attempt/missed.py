@@ -1,0 +1,118 @@
+"""What a failed run missed of its machine, as its error tells, and how the worker's owner lets runs have that."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from functions.formats.path_strings import strings_of
+from functions.process.run_files import (
+    folder_of_data,
+    folders_of,
+    if_opened,
+    if_read,
+    inside,
+    is_below,
+    left_behind,
+    link_for,
+    to_fetch,
+    untracked,
+)
+from state.errors import NightjarError
+from workers.attempt.reach import Reach
+from workers.attempt.worktree import Checkout
+
+_MOST_PATHS, _MOST_REMEDIES = 200, 3
+_NOT_FOUND = re.compile(
+    r"No such file|not found|[Nn]ot exist|\b[Mm]issing\b|No module named|[Cc]orrupt|(?:[Uu]nable|[Ff]ailed) to open"
+    r"|(?:[Cc]an(?:not|'t)|[Cc]ould(?: not|n't)) (?:open|find|load|read)"
+)
+_REFUSED = re.compile(
+    r"PermissionError|Permission denied|Operation not permitted|Read-only file system"
+    r"|No such file or directory: '/|Network is unreachable|Temporary failure in name resolution"
+)
+_MODULE = re.compile(r"No module named '(\w+)")
+_ISOLATED = (
+    "runs are isolated here: the worker's owner may start it with --data-dir FOLDER for data that they read,"
+    " --network on, or --isolation limits"
+)
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A failed run of a project, and what it could reach."""
+
+    built: Checkout
+    repo: Path
+    links: Sequence[str]
+    reach: Reach | None
+    """None: whatever its user may."""
+
+    def remedies(self, error: str) -> list[str]:
+        """What helps, where the error speaks of a file that was not found, or of a refusal. Blocks."""
+        is_refused, is_lacking = _REFUSED.search(error) is not None, _NOT_FOUND.search(error) is not None
+        if not is_refused and not is_lacking:
+            return []
+        found = [*dict.fromkeys(self._of_paths(error, is_refused=is_refused))]
+        if not found and is_lacking and self.built.files:
+            lacking = [to_fetch(self.repo, path) for path in self.built.empty]
+            found = [*dict.fromkeys([*lacking, *left_behind(self.repo, self.links, self._readable)])]
+        if not found and is_refused and self.reach is not None:
+            return [_ISOLATED]
+        return found[:_MOST_REMEDIES]
+
+    @property
+    def _readable(self) -> list[Path] | None:
+        return (
+            None if self.reach is None else [Path(p) for p in (*(self.reach.reads or ()), *self.reach.writes)]
+        )
+
+    def _of_paths(self, error: str, *, is_refused: bool) -> Iterator[str]:
+        modules = (f"{module}{end}" for module in _MODULE.findall(error) for end in (".py", ""))
+        for name in islice(dict.fromkeys((*strings_of(error), *modules)), _MOST_PATHS):
+            place = Path(os.path.normpath(self.built.path / os.path.expanduser(name)))
+            with contextlib.suppress(OSError, RuntimeError, ValueError, NightjarError):  # it may be any text
+                remedy = self._of_closed(place, is_refused=is_refused) or self._of_left_behind(name, place)
+                if remedy:
+                    yield remedy
+
+    def _of_closed(self, place: Path, *, is_refused: bool) -> str | None:
+        """For what is there, and closed to confined runs."""
+        readable = self._readable
+        if readable is None:
+            return None
+        if not is_below(place, readable):
+            real = place.resolve()
+            folder = folder_of_data(real)
+            return f"runs may not read {real} here: {if_opened([folder])}" if folder else None
+        is_linked = place.is_relative_to(self.built.path) and is_below(place, [self.repo])
+        if is_refused and is_linked and os.access(place, os.R_OK):
+            path = place.relative_to(self.built.path)
+            return f"runs read {path} where the project has it, and may not write there"
+        return None
+
+    def _of_left_behind(self, name: str, place: Path) -> str | None:
+        """For what the project's folder has, and the checkout has not."""
+        if os.path.isabs(name) and not place.is_relative_to(self.built.path):
+            return None
+        path = os.path.relpath(place, self.built.path)
+        if not self.built.files or os.path.lexists(place):
+            return None
+        theirs = Path(os.path.normpath(self.repo / path))
+        if not theirs.exists():
+            path = str(inside(path))
+            theirs = self.repo / path
+        if not theirs.exists() or theirs == self.repo:
+            return None
+        link = None if path.startswith("..") else link_for(self.repo, path, folders_of(self.built.files))
+        if link is not None and untracked(self.repo, link):
+            told = "commit it" if path.endswith(".py") else if_read([link])
+            return f"{path} is in the project's folder, but in no commit: {told}"
+        if not is_below(theirs, [self.repo]):
+            return f"{path} leads out of the project, to {theirs.resolve()}: name it by that path"
+        return None
