@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import shutil
@@ -18,10 +19,12 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from functions.formats.metrics_block import deciding_line
 from functions.formats.train_command import SCRIPT
 from functions.git import NAME_YOURSELF, knows_user
 from functions.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
 from functions.process.project import check_repository, no_project, project_around, repository_around
+from functions.process.run_files import UPSTREAM_CACHE, left_behind, linked
 from functions.process.worker_options import python_option
 from state.archive import archive_of
 from state.client import SCHEMA, Lab
@@ -34,10 +37,12 @@ from state.settings import Settings, user_file
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import AUTH, ERROR, OK, for_people, print_json, printable
+from triggers.cli.runs import names_of_tags, newest_remedies
 
 NVML = Path(__file__).parents[2] / "workers" / "nvml.py"
 LEAST_FREE_GB = 5
 MOST_SKEW_S = 1.0
+MOST_TAGS = 5
 OPEN_TIERS = ("none", "limits")
 """Tiers in which a run reaches whatever its user reaches."""
 REFUSED = "access"
@@ -120,11 +125,21 @@ def project(repo: Path | None, python: str | None) -> Iterator[Finding]:
         yield Finding("project", "error", problem.detail, problem.hint or "")
         return
     yield Finding("project", "ok", f"{brief(found / SCRIPT)} is trained with {chosen.path}")
-    yield from (Finding("project", "warning", lack) for lack in shortcomings(chosen, found, os.environ))
+    for lack in (*shortcomings(chosen, found, os.environ), *left_behind_by(found)):
+        yield Finding("project", "warning", lack)
     if not knows_user(found):
         yield Finding(
             "project", "warning", "git does not know who you are: it makes no commit", NAME_YOURSELF
         )
+
+
+def left_behind_by(repo: Path) -> list[str]:
+    """Files that the project names and that runs in the strongest isolation would miss."""
+    try:
+        links = linked(repo, ())
+    except NightjarError as problem:
+        return [f"{problem.detail}: {problem.hint}"]
+    return left_behind(repo, links, (repo, Path(UPSTREAM_CACHE).expanduser()))
 
 
 def settings_left_behind(settings: Settings) -> Iterator[Finding]:
@@ -236,6 +251,7 @@ def running_lab(settings: Settings) -> Iterator[Finding]:
         yield Finding("lab", "warning", hint)
     yield from training(status["processes"])
     yield from isolation(status["processes"])
+    yield from failures(http)
     if dead := status["events"]["dead_letters"]:
         yield Finding("events", "warning", f"{dead} dead letters", f"{PROGRAM} call event::dead shows them")
     seen = f"{audit['experiments']} experiments in {audit['tags']} tags, {audit['gpus']} slots"
@@ -252,6 +268,18 @@ def training(processes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
             yield Finding("training", "ok", f"{process['name']}: {printable(told)}")
             for warning in process["warnings"]:
                 yield Finding("training", "warning", f"{process['name']}: {printable(warning)}")
+
+
+def failures(http: LabHttp) -> Iterator[Finding]:
+    """Remedies for the newest failed runs of the newest tags; a run with a result ends the search in its tag."""
+    for tag in names_of_tags(http)[:MOST_TAGS]:
+        runs = http.ask("POST", "/api/experiment/history", {"tag": tag, "limit": 20})["experiments"]
+        failed = [*itertools.takewhile(lambda run: run["error"], reversed(runs))]
+        for remedy, run in newest_remedies(reversed(failed)).items():
+            reason = deciding_line(run["error"], run["error_kind"])
+            yield Finding(
+                "runs", "warning", printable(f"{run['experiment_id']}: {reason}"), printable(remedy)
+            )
 
 
 def isolation(processes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from functions.formats.metrics_block import remedies_in
 from state.errors import NotFound
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.output import printable
@@ -20,6 +21,7 @@ Run = Mapping[str, Any]
 TAGS_AT_ONCE = 1000
 """The most that one answer lists."""
 MOST_NAMED = 20
+MOST_REMEDIES = 3
 
 
 def path_of(experiment: str, *more: str) -> str:
@@ -90,6 +92,12 @@ def value(run: Run) -> str:
 def measured(run: Run) -> str:
     """The value that a run printed which is judged by its distance from a baseline; nothing for the others."""
     return "" if run["delta_bpb"] is None or run["val_bpb"] is None else f"{run['val_bpb']:.6f}"
+
+
+def newest_remedies(runs: Iterable[Run]) -> dict[str, Run]:
+    """Remedies for failed runs, each with its newest run; the runs come oldest first."""
+    told = {remedy: run for run in runs for remedy in remedies_in(run["error"] or "")}
+    return dict([*told.items()][-MOST_REMEDIES:])
 
 
 def signed(gain: float | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from functions.formats.metrics_block import deciding_line
+from functions.formats.metrics_block import deciding_line, remedies_in
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
@@ -85,6 +85,7 @@ def _facts(run: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[str, st
     )
     if run["error"]:
         yield run["error_kind"] or "error", deciding_line(run["error"], run["error_kind"] or run["status"])
+        yield from (("remedy", told) for told in remedies_in(run["error"]))
 
 
 def _of_baseline(run: dict[str, Any]) -> str:

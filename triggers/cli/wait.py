@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from functions.formats.metrics_block import deciding_line
+from functions.formats.metrics_block import deciding_line, remedies_in
 from state.errors import Exhausted, TooManyRequests, Unavailable
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Number, data_option, lab_option, settings_from
@@ -120,4 +120,5 @@ def line(outcome: Outcome, shown: dict[str, Any]) -> str:
         facts.append(
             printable(deciding_line(outcome["error"], outcome["error_kind"] or outcome["status"]))[:500]
         )
-    return f"{'  '.join(facts)}\n-> {printable(outcome['next'])}"
+    steps = (*remedies_in(outcome["error"] or ""), outcome["next"])
+    return "\n-> ".join(("  ".join(facts), *map(printable, steps)))
