@@ -1,4 +1,4 @@
-"""The files of a project that git does not carry: those that runs get, and those that they miss.
+"""Files of a project that git does not carry: linked data, submodules, Git LFS, and warnings about the rest.
 
 Runs get the files of a commit. The project's owner names further data by `--link`, or in `nightjar.toml`.
 """
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from functions.formats.lfs_pointer import LONGEST_POINTER, Pointer, pointer_in
+from functions.formats.metrics_block import without_controls
 from functions.formats.path_strings import LONGEST_TEXT, strings_of
 from functions.process.project import git_says
 from state.errors import Invalid, NightjarError
@@ -26,11 +27,11 @@ SYSTEM = (
 )
 """Folders of the system that every run may read."""
 UPSTREAM_CACHE = "~/.cache/autoresearch"
-"""Where the research project that Nightjar's agents begin with keeps its data."""
+"""Data folder of the upstream research project, karpathy/autoresearch."""
 _OF_DATA = frozenset({".cache", ".local", ".keras", ".torch", ".fastai", ".mxnet", ".dgl", ".ir_datasets"})
 """Hidden folders in which libraries keep data. Others may hold secrets."""
 _NEVER_DATA = ("/etc", "/dev", "/boot", "/run/secrets", "/run/user", *SYSTEM)
-_TEXTS = (".py", ".toml", ".yaml", ".yml", ".json")
+_TEXTS = (".py", ".sh", ".toml", ".yaml", ".yml", ".json", ".ini", ".cfg")
 _MOST_TEXTS = 500
 _MOST_NAMED = 5
 
@@ -38,7 +39,8 @@ _MOST_NAMED = 5
 def linked(repo: Path, named: Sequence[str]) -> Mapping[str, Path]:
     """The data that runs of a project get beside a commit's files: its path in the project, and its real place.
 
-    `named` are the owner's own words. Those of nightjar.toml may be a stranger's: they lead nowhere else.
+    `named` are the owner's own words. Those of nightjar.toml, and symbolic links of a commit, may be a stranger's:
+    they lead nowhere else.
 
     Raises:
         Invalid: one is no path inside the project, is not there, or leads out of the project on a stranger's word.
@@ -53,10 +55,12 @@ def linked(repo: Path, named: Sequence[str]) -> Mapping[str, Path]:
                 hint=f"name what is there: --link, or `link` in {CONFIG}",
             )
         real = place.resolve()
-        if name not in own and not real.is_relative_to(root):
+        is_own = name in own and git_says(repo, "ls-files", "--", f":(literal){name}").stdout == ""
+        if not is_own and not real.is_relative_to(root):
+            opens = f"--link {name}" if name not in own else f"--data-dir {real}"
             raise Invalid(
-                f"{CONFIG} links {name}, which leads out of the project to {real}",
-                hint=f"if runs may read that: --link {shlex.quote(name)}",
+                f"{name} is to be linked into runs, and leads out of the project to {real}",
+                hint=f"if runs may read that: {opens}",
             )
         found[name] = real
     return found
@@ -94,7 +98,7 @@ def _inside(repo: Path, name: str, where: str) -> str:
 
 
 def untracked(repo: Path, *below: str) -> list[str]:
-    """What git does not carry of a project, or of these paths in it: folders that are so as a whole, and files."""
+    """Files and whole folders of a project, or below these paths of it, that git does not carry."""
     asked = ("ls-files", "--others", "--directory", "-z", "--", *(f":(literal){path}" for path in below))
     return untracked_in(git_says(repo, *asked).stdout)
 
@@ -155,7 +159,7 @@ def left_behind(repo: Path, links: Iterable[str], readable: Sequence[Path] | Non
     `readable`: what runs may read of this machine; None: whatever their user may.
     """
     try:
-        return [*_left_behind(repo, links, readable)]
+        return [without_controls(told) for told in _left_behind(repo, links, readable)]
     except NightjarError as problem:
         return [problem.detail]
 
@@ -202,7 +206,7 @@ def if_opened(folders: Sequence[Path]) -> str:
 
 
 def link_for(repo: Path, path: str, folders: Collection[str]) -> str:
-    """What `--link` names so that runs get this path: the folder around it, with all that git does not carry of it.
+    """The value of `--link` for a path: the folder around it, as a whole or beside files of git.
 
     `folders` are those that a commit has.
     """
@@ -216,12 +220,13 @@ def folders_of(files: Iterable[str]) -> frozenset[str]:
     return frozenset(str(folder) for file in files for folder in PurePosixPath(file).parents)
 
 
-def texts_of(folder: Path, files: Iterable[str]) -> Iterator[str]:
-    """The programs and configurations among these files of a folder."""
+def texts_of(repo: Path, files: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The programs and configurations among these files of a project, each with its folder."""
     names = (name for name in files if name.endswith(_TEXTS))
     for name in itertools.islice(names, _MOST_TEXTS):
         with contextlib.suppress(OSError):
-            yield _start_of(folder / name, LONGEST_TEXT).decode(errors="replace")
+            text = _start_of(repo / name, LONGEST_TEXT).decode(errors="replace")
+            yield os.path.dirname(name), text
 
 
 def pointers(tree: Path) -> Iterator[tuple[str, Pointer]]:
@@ -247,15 +252,17 @@ def _start_of(place: Path, most: int) -> bytes:
 class Named:
     """Paths that texts of a project name."""
 
-    strings: frozenset[str]
+    strings: frozenset[tuple[str, str]]
+    """Each with the folder of the file that has it."""
 
     @classmethod
-    def by(cls, texts: Iterable[str]) -> Named:
-        return cls(frozenset(string for text in texts for string in strings_of(text)))
+    def by(cls, texts: Iterable[tuple[str, str]]) -> Named:
+        return cls(frozenset((folder, string) for folder, text in texts for string in strings_of(text)))
 
     def among(self, paths: Iterable[str]) -> list[str]:
         """Those of these relative paths that are named, or lie in or around one that is."""
-        names = {inside(string) for string in self.strings} - {PurePosixPath()}
+        names = {inside(os.path.normpath(os.path.join(*place))) for place in self.strings}
+        names = (names | {inside(string) for _, string in self.strings}) - {PurePosixPath()}
         above = {parent for name in names for parent in name.parents}
         return [
             path
@@ -267,7 +274,7 @@ class Named:
     def beyond(self, repo: Path, readable: Sequence[Path]) -> list[Path]:
         """Folders of data elsewhere on this machine that are named, and that this user may read but runs may not."""
         places = (
-            Path(string).expanduser() for string in self.strings if string[:2] == "~/" or string[:1] == "/"
+            Path(string).expanduser() for _, string in self.strings if string[:2] == "~/" or string[:1] == "/"
         )
         found = (folder_of_data(place) for place in places if not place.is_relative_to(repo))
         return sorted({folder for folder in found if folder and not is_below(folder, readable)})
@@ -285,7 +292,7 @@ def is_below(place: Path, folders: Iterable[Path]) -> bool:
 
 
 def folder_of_data(place: Path) -> Path | None:
-    """The folder that `--data-dir` opens so that runs read this place; None where it holds more than data.
+    """The value of `--data-dir` for a place; None where its folder holds more than data.
 
     That is a home or its cache as a whole, the system's own, and hidden folders, which may hold secrets.
     """
@@ -306,12 +313,10 @@ def folder_of_data(place: Path) -> Path | None:
 
 
 def _may_be_data(repo: Path, path: str) -> bool:
-    """Whether an untracked path may be data: no environment, code, or hidden file of a tool."""
-    return not (
-        path.startswith(".")
-        or path.endswith((".py", ".pyc", ".egg-info"))
-        or (repo / path / "pyvenv.cfg").exists()
-    )
+    """Whether an untracked path may be data: no environment, no code, no hidden file."""
+    if (repo / path).is_dir():
+        return not (repo / path / "pyvenv.cfg").exists() and not path.endswith(".egg-info")
+    return not path.startswith(".") and not path.endswith((".py", ".pyc"))
 
 
 def _is_linked(path: str, links: Iterable[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Which of a project's own data runs get, and what is said of the data that they would miss."""
+"""The data of a project that runs get, and warnings about data that they would miss."""
 
 from __future__ import annotations
 
@@ -67,6 +67,10 @@ def test_only_the_owner_links_what_leads_out_of_the_project(repo: Repository, tm
     assert linked(repo.path, ["data"]) == {"data": tmp_path / "private"}
     with pytest.raises(Invalid, match="is a symbolic link"):
         linked(repo.path, ["data/x"])
+    repo.commit({})
+    with pytest.raises(Invalid, match="leads out of the project") as refused:
+        linked(repo.path, ["data"])
+    assert refused.value.hint == f"if runs may read that: --data-dir {tmp_path / 'private'}"
 
 
 SCRIPTS = {
@@ -95,6 +99,21 @@ def test_data_that_another_file_of_the_project_names_counts_too(repo: Repository
     assert "--link corpus" in left_behind(repo.path, (), None)[0]
 
 
+def test_a_hidden_folder_that_a_script_names_may_be_data(repo: Repository) -> None:
+    ignored(repo, ".corpus/a.txt")
+    repo.commit({"train.py": "open('.corpus/a.txt')"})
+
+    assert "--link .corpus" in left_behind(repo.path, (), None)[0]
+
+
+@pytest.mark.parametrize("named", ["'data'", "'../src/data/x'", "'./data/'"])
+def test_data_beside_a_script_in_a_folder_is_named_by_it(repo: Repository, named: str) -> None:
+    repo.commit({"src/train.py": f"os.path.join(HERE, {named})"})
+    ignored(repo, "src/data/x.bin")
+
+    assert "--link src/data" in left_behind(repo.path, (), None)[0]
+
+
 def test_data_beside_files_of_git_is_linked_with_its_folder(repo: Repository) -> None:
     repo.commit({"data/nano/prepare.py": "", "train.py": "dataset = 'nano'\nos.path.join('data', dataset)"})
     for name in ("train.bin", "val.bin"):
@@ -104,8 +123,8 @@ def test_data_beside_files_of_git_is_linked_with_its_folder(repo: Repository) ->
 
 
 def test_what_no_script_names_and_what_is_no_data_is_not_told(repo: Repository) -> None:
-    repo.commit({"train.py": "open('.venv/x'); open('env/lib'); import helper; 'helper.py'; 'train.bin'"})
-    for name in (".venv/x", "env/pyvenv.cfg", "env/lib/x", "helper.py", "other/x", "__pycache__/x.pyc"):
+    repo.commit({"train.py": "open('.venv/lib'); open('.env'); import helper; 'helper.py'; 'train.bin'"})
+    for name in (".venv/pyvenv.cfg", ".venv/lib/x", ".env", "helper.py", "other/x", "__pycache__/x.pyc"):
         ignored(repo, name)
 
     assert left_behind(repo.path, (), None) == []
@@ -121,6 +140,14 @@ def test_submodules_and_files_of_git_lfs_that_were_not_fetched_are_told(repo: Re
 
     told = left_behind(repo.path, (), None)
     assert told[0].startswith("the submodule mod has no copy in the project")
+
+
+def test_what_is_told_of_a_repository_moves_no_cursor(repo: Repository) -> None:
+    repo.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},mod\x1b[2J\nready:")
+
+    [told] = left_behind(repo.path, (), None)
+
+    assert told.isprintable()
 
 
 def test_data_elsewhere_that_a_script_names_is_told_where_runs_may_not_read_it(

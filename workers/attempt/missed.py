@@ -1,4 +1,4 @@
-"""What a failed run missed of its machine, as its error tells, and how the worker's owner lets runs have that."""
+"""Remedies for a failed run: how its worker's owner lets runs have a file that the error names."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Missed:
     """None: whatever its user may."""
 
     def remedies(self, error: str) -> list[str]:
-        """What helps, where the error speaks of a file that was not found, or of a refusal. Blocks."""
+        """Remedies for a file that was not found, or for a refusal. Blocks."""
         is_refused, is_lacking = _REFUSED.search(error) is not None, _NOT_FOUND.search(error) is not None
         if not is_refused and not is_lacking:
             return []
@@ -109,10 +109,16 @@ class Missed:
             theirs = self.repo / path
         if not theirs.exists() or theirs == self.repo:
             return None
-        link = None if path.startswith("..") else link_for(self.repo, path, folders_of(self.built.files))
-        if link is not None and untracked(self.repo, link):
+        real, root = theirs.resolve(), self.repo.resolve()
+        if not path.startswith("..") and (link := self._link_for(path)):
             told = "commit it" if path.endswith(".py") else if_read([link])
             return f"{path} is in the project's folder, but in no commit: {told}"
-        if not is_below(theirs, [self.repo]):
-            return f"{path} leads out of the project, to {theirs.resolve()}: name it by that path"
-        return None
+        if not real.is_relative_to(root):
+            return f"{path} leads out of the project, to {real}: name it by that path"
+        link = self._link_for(str(real.relative_to(root)))  # where a link of the commit leads to
+        return f"{path} leads to {link}, which is in no commit: {if_read([link])}" if link else None
+
+    def _link_for(self, path: str) -> str | None:
+        """The value of `--link` for a path of the project; None where git carries it."""
+        link = link_for(self.repo, path, folders_of(self.built.files))
+        return link if untracked(self.repo, link) else None

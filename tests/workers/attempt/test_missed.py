@@ -1,4 +1,4 @@
-"""A run that fails for a file that it misses: its error says how the worker's owner lets runs have that."""
+"""The error of a run that misses a file says how the worker's owner lets runs have it."""
 
 from __future__ import annotations
 
@@ -101,6 +101,16 @@ async def test_a_path_that_leads_out_of_the_project_is_to_be_named_whole(
     whole = f"leads out of the project, to {tmp_path}/datasets/x.bin: name it by that path"
     assert remedies_in(above) == [f"../datasets/x.bin {whole}"]
     assert remedies_in(linked) == [f"linked/x.bin {whole}"]
+
+
+async def test_a_link_of_the_commit_to_ignored_data_names_that_data(repo: Repository) -> None:
+    ignored(repo, "store/set/x.bin")
+    (repo.path / "data").symlink_to("store/set")
+    repo.commit({})
+
+    error = await error_of(repo, "open('data/x.bin')")
+
+    assert remedies_in(error)[0].startswith("data/x.bin leads to store, which is in no commit")
 
 
 async def test_what_is_missing_everywhere_or_not_missing_has_no_remedy(repo: Repository) -> None:
