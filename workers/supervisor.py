@@ -83,7 +83,7 @@ async def supervise(
         "warnings": [
             *([] if devices else [NO_SLOT]),
             *([] if scripts_of(options.command) else [NO_SCRIPT]),
-            *await asyncio.to_thread(warnings, options, python),
+            *await asyncio.to_thread(warnings, options, python, settings.data_dir),
         ],
         "isolation": isolation,
         "no_stronger_isolation": why,
@@ -149,9 +149,10 @@ async def chosen_python(options: WorkerOptions) -> Interpreter:
     return await find_interpreter(options.repo, os.environ)
 
 
-def warnings(options: WorkerOptions, python: Interpreter) -> list[str]:
+def warnings(options: WorkerOptions, python: Interpreter, data: Path) -> list[str]:
     """Warnings about files that runs miss, and about the interpreter where it runs the script."""
-    known = (options.repo, Path(UPSTREAM_CACHE).expanduser(), *options.data_dirs, *roots_of(python.path))
+    cache = Path(UPSTREAM_CACHE).expanduser()
+    known = (options.repo, data, cache, *options.data_dirs, *roots_of(python.path))
     found = left_behind(options.repo, options.links, known if options.tier in CONFINED else None)
     if command_line(options.command, str(python.path))[0] != str(python.path):
         return found  # another program knows what it needs

@@ -28,7 +28,7 @@ SYSTEM = (
 """Folders of the system that every run may read."""
 UPSTREAM_CACHE = "~/.cache/autoresearch"
 """Data folder of the upstream research project, karpathy/autoresearch."""
-_OF_DATA = frozenset({".cache", ".local", ".keras", ".torch", ".fastai", ".mxnet", ".dgl", ".ir_datasets"})
+_OF_DATA = frozenset({".cache", ".keras", ".torch", ".fastai", ".mxnet", ".dgl", ".ir_datasets"})
 """Hidden folders in which libraries keep data. Others may hold secrets."""
 _NEVER_DATA = ("/etc", "/dev", "/boot", "/run/secrets", "/run/user", *SYSTEM)
 _TEXTS = (".py", ".sh", ".toml", ".yaml", ".yml", ".json", ".ini", ".cfg")

@@ -76,4 +76,4 @@ def test_data_that_only_the_isolation_closes_is_told_with_the_option_that_opens_
     writes = lab.commit({"train.py": "import os\nos.makedirs(os.path.expanduser('~/.cache/x'))\n"})
     failed = lab.until_status(lab.submit(commit_sha=writes), "crash")["experiment"]
     for words in (("show", failed["experiment_id"]), ("ls",)):
-        assert "runs are isolated here" in said(lab, *words), words
+        assert "runs are isolated here" in (text := said(lab, *words)), text

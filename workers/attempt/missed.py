@@ -52,6 +52,8 @@ class Missed:
     links: Sequence[str]
     reach: Reach | None
     """None: whatever its user may."""
+    data: Path
+    """The data directory of the worker."""
 
     def remedies(self, error: str) -> list[str]:
         """Remedies for a file that was not found, or for a refusal. Blocks."""
@@ -68,9 +70,10 @@ class Missed:
 
     @property
     def _readable(self) -> list[Path] | None:
-        return (
-            None if self.reach is None else [Path(p) for p in (*(self.reach.reads or ()), *self.reach.writes)]
-        )
+        """What runs read, and the data directory: no option is to open what is in it."""
+        if self.reach is None:
+            return None
+        return [*map(Path, (*(self.reach.reads or ()), *self.reach.writes)), self.data]
 
     def _of_paths(self, error: str, *, is_refused: bool) -> Iterator[str]:
         modules = (f"{module}{end}" for module in _MODULE.findall(error) for end in (".py", ""))

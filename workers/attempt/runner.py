@@ -96,7 +96,9 @@ class TrainingRunner:
                 except OSError as error:
                     return not_started(error)
                 if isinstance(result, Failed):
-                    return await self._remedied(await self._keep(result, built), built)
+                    remedies = await asyncio.to_thread(self._missed(built).remedies, result.error)
+                    kept = await self._keep(result, built)
+                    return Failed(kept.kind, with_remedies(kept.error, remedies))
                 return result
         except Refused as error:
             return Failed(error.kind, _told(error))
@@ -281,11 +283,9 @@ class TrainingRunner:
         one_thread = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         return {"CUDA_VISIBLE_DEVICES": "", **dict.fromkeys(one_thread, "1")}
 
-    async def _remedied(self, failed: Failed, built: Checkout) -> Failed:
-        """With what helps where it missed a file, or the isolation has refused something."""
-        missed = Missed(built, self._slot.repo, self._slot.links, self._reach_of_run)
-        found = await asyncio.to_thread(missed.remedies, failed.error)
-        return Failed(failed.kind, with_remedies(failed.error, found))
+    def _missed(self, built: Checkout) -> Missed:
+        slot = self._slot
+        return Missed(built, slot.repo, slot.links, self._reach_of_run, self._settings.data_dir)
 
     async def _keep(self, failed: Failed, built: Checkout) -> Failed:
         """Keep the files of a failed attempt and name their folder in the error."""

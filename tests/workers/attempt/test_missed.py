@@ -40,7 +40,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def error_of(repo: Repository, script: str, **options: Any) -> str:
-    result = await train(repo, script, environ=os.environ.copy(), **options)
+    pace = {"data": repo.path.parent / "lab", **options.pop("pace", {})}
+    result = await train(repo, script, environ=os.environ.copy(), pace=pace, **options)
     assert isinstance(result, Failed), result
     return result.error
 
@@ -159,7 +160,9 @@ async def test_linked_data_that_leads_elsewhere_is_named_with_its_real_folder(
     assert remedies_in(error)[0].endswith(f"--data-dir {home}/big")
 
 
-@pytest.mark.parametrize("place", [".ssh/id", ".config/gh/hosts.yml", ".netrc", "notes.txt", ".cache/x"])
+@pytest.mark.parametrize(
+    "place", [".ssh/id", ".config/gh/hosts.yml", ".local/state/x/y", ".netrc", "notes.txt", ".cache/x"]
+)
 async def test_a_script_cannot_have_a_home_or_its_secrets_offered(
     repo: Repository, tier: Tier, home: Path, place: str
 ) -> None:
@@ -170,6 +173,28 @@ async def test_a_script_cannot_have_a_home_or_its_secrets_offered(
 
     [remedy] = remedies_in(error)
     assert "--data-dir FOLDER" in remedy
+
+
+async def test_the_lab_s_own_files_are_not_offered(repo: Repository, tier: Tier) -> None:
+    log = repo.path.parent / "lab" / "logs" / "web.log"
+    log.parent.mkdir(parents=True)
+    log.touch()
+
+    error = await error_of(repo, f"open({str(log)!r})", tier=tier)
+
+    assert "--data-dir FOLDER" in remedies_in(error)[0]
+
+
+async def test_what_is_kept_of_a_failed_run_changes_no_remedy(repo: Repository, tier: Tier) -> None:
+    ignored(repo)
+
+    error = await error_of(
+        repo, "open('train.py').read(); open('data/train.bin')", tier=tier, pace={"keep_failed_s": 60.0}
+    )
+
+    [remedy] = remedies_in(error)
+    assert remedy.endswith("--link data")
+    assert error.splitlines()[2].startswith("its files are kept for a while")
 
 
 async def test_a_run_that_writes_elsewhere_is_told_of_the_isolation(repo: Repository, home: Path) -> None:
