@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from functions.process.run_files import (
@@ -181,23 +182,21 @@ def _check_is_folder(place: Path, path: str) -> None:
 
 def _stamp(data: Path) -> bytes:
     """Digest of path, size and time of the files that are or lie in a place."""
-    whole, left = hashlib.sha256(), MOST_STAMPED
-    for path in _files_of(data):
-        if (left := left - 1) < 0:
-            break
+    whole = hashlib.sha256()
+    for path in islice(_files_of(data), MOST_STAMPED):
         try:
-            status = path.stat()
+            status = os.stat(path)
             facts = f"{status.st_size} {status.st_mtime_ns}"
         except OSError as problem:  # a link to nowhere
             facts = problem.strerror or ""
-        whole.update(os.fsencode(path.relative_to(data)) + b"\0" + facts.encode() + b"\0")
+        whole.update(os.fsencode(path.removeprefix(str(data))) + b"\0" + facts.encode() + b"\0")
     return whole.digest()
 
 
-def _files_of(data: Path) -> Iterator[Path]:
+def _files_of(data: Path) -> Iterator[str]:
     if not data.is_dir():
-        yield data
+        yield str(data)
     for folder, folders, names in os.walk(data):
         folders.sort()
-        links = (name for name in folders if os.path.islink(os.path.join(folder, name)))
-        yield from (Path(folder, name) for name in sorted((*names, *links)))
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        yield from (os.path.join(folder, name) for name in sorted((*names, *links)))

@@ -70,7 +70,7 @@ class Missed:
 
     @property
     def _readable(self) -> list[Path] | None:
-        """What runs read, and the data directory: no option is to open what is in it."""
+        """Folders for which no --data-dir is suggested: readable ones, and the data directory."""
         if self.reach is None:
             return None
         return [*map(Path, (*(self.reach.reads or ()), *self.reach.writes)), self.data]
