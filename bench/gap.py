@@ -1,4 +1,4 @@
-"""Times the gap between two runs of a slot, the answer of a command, and the start of a lab.
+"""Times the gap between two runs of a slot, the answers of two commands, and the start of a lab.
 
     .venv/bin/python -P -m bench.gap
 
@@ -19,8 +19,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
 from statistics import median
 from typing import Any
 
@@ -32,7 +33,7 @@ from tests.journeys.running import BY_DEFAULT, RunningLab, running_lab
 
 ROOT = Path(__file__).parents[1]
 STARTS = 3
-CALLS = 10
+CALLS = 30
 GAP_S, CALL_S, READY_S = 0.1, 0.3, 3.0
 """Targets in seconds: median gap between two runs, a command minus an empty Python, start of a lab."""
 
@@ -119,20 +120,31 @@ def learn_noise(lab: RunningLab, tag: str) -> None:
 
 
 def called(lab: RunningLab, tag: str) -> list[Measure]:
-    """Seconds of `./nightjar call` minus those of an empty Python, and the latter, which shows the machine's load."""
-    found = Measure("./nightjar call experiment::best, beyond python3 -c pass", CALL_S)
-    nothing = Measure("python3 -c pass")
-    command = ["./nightjar", "call", "--data", str(lab.data), "experiment::best", "--tag", tag]
+    """Wall and CPU seconds of two commands beyond those of an empty Python, which also show the machine's load."""
+    commands = [["./nightjar", "status"], ["./nightjar", "call", "experiment::best", "--tag", tag]]
+    nothing = [Measure("python3 -c pass"), Measure("python3 -c pass, CPU")]
+    beyond = [
+        [Measure(f"{' '.join(words[:3])}, beyond python3 -c pass{which}", CALL_S) for which in ("", ", CPU")]
+        for words in commands
+    ]
     for _ in range(CALLS):
-        nothing.seconds.append(timed([shutil.which("python3") or "python3", "-c", "pass"]))
-        found.seconds.append(timed(command) - nothing.seconds[-1])
-    return [found, nothing]
+        empty = timed([shutil.which("python3") or "python3", "-c", "pass"])
+        for measure, seconds in zip(nothing, empty, strict=True):
+            measure.seconds.append(seconds)
+        for words, measures in zip(commands, beyond, strict=True):
+            whole = timed([*words[:2], "--data", str(lab.data), *words[2:]])
+            for measure, seconds, least in zip(measures, whole, empty, strict=True):
+                measure.seconds.append(seconds - least)
+    return [*chain(*beyond), *nothing]
 
 
-def timed(command: Sequence[str]) -> float:
-    begun = time.monotonic()
+def timed(command: Sequence[str]) -> tuple[float, float]:
+    """Wall seconds of a command, and its CPU seconds with those of its children."""
+    begun, before = time.monotonic(), getrusage(RUSAGE_CHILDREN)
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    return time.monotonic() - begun
+    wall, after = time.monotonic() - begun, getrusage(RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return wall, spent
 
 
 def measured(folder: Path, runs: int) -> list[Measure]:

@@ -115,6 +115,8 @@ def named_by(experiment_id: str) -> tuple[str, str]:
     return f"{tag}{dash}{number.partition('.')[0]}", tag
 
 
+KEY_ID = "labsownkey"
+"""Stands in the place of a token's id in the operator's key."""
 TOKEN_FORM = re.compile(r"nj_(?P<id>[a-z2-7]{10})_(?P<secret>[A-Za-z0-9_-]{43})")
 
 

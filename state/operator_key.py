@@ -13,19 +13,18 @@ import shlex
 import stat
 from pathlib import Path
 
+from state.client_settings import ClientSettings
 from state.errors import Unauthenticated
-from state.ids import token_id_in
+from state.ids import KEY_ID, token_id_in
 from state.private import write_once
-from state.settings import Settings
-from state.token_values import KEY_ID, new_secret
 
 
-def key_file(settings: Settings) -> Path:
+def key_file(settings: ClientSettings) -> Path:
     """The file of this lab's key."""
     return settings.own_file("operator.key")
 
 
-def made_key(settings: Settings) -> str:
+def made_key(settings: ClientSettings) -> str:
     """The key of this lab, made if it is missing; all web processes of a data directory share it.
 
     Raises:
@@ -33,7 +32,8 @@ def made_key(settings: Settings) -> str:
     """
     found = read_key(settings)
     if found is None:
-        from state.embedded import make_data_dir  # imports redis, which commands do without
+        from state.embedded import make_data_dir  # both import much that commands do without
+        from state.token_values import new_secret
 
         make_data_dir(settings.data_dir)
         write_once(key_file(settings), f"nj_{KEY_ID}_{new_secret()}")
@@ -42,7 +42,7 @@ def made_key(settings: Settings) -> str:
     return found
 
 
-def read_key(settings: Settings) -> str | None:
+def read_key(settings: ClientSettings) -> str | None:
     """The key of this lab; None where no web process has run on this data directory.
 
     Raises:

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-import platformdirs
-from pydantic import AliasChoices, Field, SecretStr, field_validator
-from pydantic_settings import (
-    BaseSettings,
-    DotEnvSettingsSource,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic import AliasChoices, Field, SecretStr
 
-from state.ids import Id, Tag
+from state.client_settings import ClientSettings
 
 OF_COMMANDS = frozenset({"NIGHTJAR_TOKEN", "NIGHTJAR_ENROLL_TOKEN"})
 """Variables that only commands get, no process of the lab."""
@@ -30,21 +20,9 @@ OF_AUTHORS = (
 """Variables with the key of a language model."""
 
 
-class Settings(BaseSettings):
-    """Variables with the prefix `NIGHTJAR_`, else lines of a `.env` file; `./nightjar config` shows them.
+class Settings(ClientSettings):
+    """All settings: those of commands, and those of the lab's processes, which take longer to import."""
 
-    The files are those of the lab's data directory and, after it, of the user's configuration folder. None is read
-    from the working directory: that may be a repository of somebody else. An empty value is none.
-    """
-
-    model_config = SettingsConfigDict(
-        env_prefix="NIGHTJAR_", env_ignore_empty=True, extra="ignore", populate_by_name=True, frozen=True
-    )
-
-    lab: Id = Field(default="lab", description="name of the lab, the hash tag {<lab>} of all its keys")
-    data: Path | None = Field(
-        default=None, description="state directory (default: the user's state directory / lab)"
-    )
     clone: Path | None = Field(
         default=None,
         description="a clone of the project that the web process reads: there it tries each patch that is submitted"
@@ -70,8 +48,6 @@ class Settings(BaseSettings):
     host: str = Field(
         default="127.0.0.1", description="address of the web process; must be loopback if there are no tokens"
     )
-    port: int = Field(default=3111, ge=0, le=65535, description="port of the web process")
-    url: str | None = Field(default=None, description="URL of the running lab, for `call` and `status`")
     allowed_hosts: str = Field(default="", description="further Host names to accept, separated by commas")
 
     plugins: str = Field(
@@ -111,8 +87,6 @@ class Settings(BaseSettings):
         default=1.0, gt=0, description="seconds of an event handler's first backoff, doubled each time"
     )
     temperature_limit_c: float = Field(default=90.0, gt=0, description="a hotter GPU is unhealthy")
-    token: SecretStr | None = Field(default=None, description="the token that commands send to the lab")
-    enroll_token: SecretStr | None = Field(default=None, description="the enroll token for `token enroll`")
     rate_per_s: float = Field(
         default=50.0, gt=0, description="most requests per second of one token, on average, per web process"
     )
@@ -237,10 +211,6 @@ class Settings(BaseSettings):
         description="the charter: the program.md that every tag's program is written into, read anew when it changes"
         " (default: the one that comes with Nightjar)",
     )
-    swarm_tag: Tag = Field(
-        default="swarm", description="the tag that the swarm's routes are about where a request names none"
-    )
-
     swarm_profile: str = Field(
         default="mnist",
         description="what a swarm's tag may vary that the first worker creates: mnist, nanochat, or the path of a"
@@ -356,43 +326,6 @@ class Settings(BaseSettings):
         description="least trust in drafts that this takes, 0 to 1; it begins at 0.5",
     )
 
-    @field_validator("data", mode="before")
-    @classmethod
-    def _named(cls, data: object) -> object:
-        """The data directory as a path from the root; None where it has no name, or a blank one."""
-        return data if not isinstance(data, str | Path) else _place(data)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        of_user = DotEnvSettingsSource(settings_cls, env_file=user_file())
-        given = {**of_user(), **env_settings(), **init_settings()}
-        # where the lab is says nobody but these: the file that lies there comes too late
-        place = {name: given[name] for name in ("data", "lab") if given.get(name) is not None}
-        default = cls.model_fields["lab"].default
-        try:
-            of_lab: Path | None = data_dir(place.get("data"), place.get("lab", default)) / ".env"
-        except ValueError:
-            of_lab = None  # the validator says why
-        return (
-            init_settings,
-            env_settings,
-            InitSettingsSource(settings_cls, {"data": None, "lab": default, **place}),
-            DotEnvSettingsSource(settings_cls, env_file=of_lab),
-            of_user,
-        )
-
-    @property
-    def data_dir(self) -> Path:
-        """The folder of the lab's files; by default below XDG_STATE_HOME."""
-        return data_dir(self.data, self.lab)
-
     @property
     def stored_bytes_a_day(self) -> int:
         """Bytes that one token may store in a day."""
@@ -410,46 +343,6 @@ class Settings(BaseSettings):
         own = {"NIGHTJAR_REDIS_URL": self.worker_redis_url, "NIGHTJAR_BROKER_URL": self.worker_broker_url}
         given = {name: url.get_secret_value() for name, url in own.items() if url is not None}
         return {**dict.fromkeys(OF_AUTHORS, ""), **given}
-
-    def own_file(self, name: str) -> Path:
-        """The file of the data directory; labs that share one add their name: `web.json`, `web-<lab>.json`."""
-        path = self.data_dir / name
-        return path if self.lab == "lab" else path.with_stem(f"{path.stem}-{self.lab}")
-
-    @property
-    def options(self) -> str:
-        """The command line options that name this lab; empty for the default lab."""
-        lab = "" if self.lab == "lab" else f" --lab {self.lab}"
-        return lab if self.data is None else f"{lab} --data {shlex.quote(str(self.data_dir))}"
-
-    @property
-    def base_url(self) -> str:
-        """The URL of the lab's HTTP triggers."""
-        return (self.url or f"http://127.0.0.1:{self.port}").rstrip("/")
-
-
-def data_dir(data: Path | str | None, lab: str) -> Path:
-    """The folder of a lab's files, where its settings name one and where they do not.
-
-    Raises:
-        ValueError: they name one in the home of a user that there is not.
-    """
-    return (_place(data) if data else None) or Path(platformdirs.user_state_dir("nightjar"), lab).absolute()
-
-
-def _place(data: Path | str) -> Path | None:
-    """A named folder from the root; None for a blank name, which `Path` would take for the working directory."""
-    if not str(data).strip():
-        return None
-    try:
-        return Path(data).expanduser().absolute()
-    except RuntimeError:
-        raise ValueError(f"there is no user {Path(data).parts[0][1:]!r}") from None
-
-
-def user_file() -> Path:
-    """The `.env` of the user, for all labs that have no setting of their own."""
-    return Path(platformdirs.user_config_dir("nightjar"), ".env")
 
 
 def own_environment() -> dict[str, str]:
@@ -475,9 +368,3 @@ def set_in_vain(environment: Mapping[str, str]) -> dict[str, str]:
         for name in sorted(environment)
         if name in WITHOUT_COUNTERPART or (name.startswith(("BAD_PI_", "META_")) and name not in known)
     }
-
-
-def host_name() -> str:
-    """This machine's short name, with only the characters that ids allow; it begins GPU ids."""
-    short = socket.gethostname().split(".")[0]
-    return "".join(c if c.isalnum() or c in "-_" else "-" for c in short)[:40].lstrip("-_") or "host"

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from state.errors import Unauthenticated
+from state.ids import KEY_ID
 from state.records import Record, Role
 
 Kind = Literal["access", "enroll"]
 """An enroll token opens nothing but `token::enroll` and `swarm::register`, which make an access token of it."""
-
-KEY_ID = "labsownkey"
-"""Stands in the place of a token's id in the operator's key."""
 
 _NOBODY = "0" * 64
 """Stands where no digest is: nothing that anybody could send has it."""

@@ -20,11 +20,10 @@ from typing import Any
 
 from state.client import Lab
 from state.errors import Forbidden, NotFound, TooManyRequests, Unauthenticated
-from state.ids import TOKEN_FORM
+from state.ids import KEY_ID, TOKEN_FORM
 from state.minting import check_minted, check_rotated, mint, rotated, surviving
 from state.records import Role
 from state.token_values import (
-    KEY_ID,
     STRANGER,
     Issued,
     Kind,

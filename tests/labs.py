@@ -14,9 +14,9 @@ import httpx
 
 from functions.process.lifecycle import Process
 from state.client import Lab
+from state.client_settings import host_name
 from state.experiments import Experiments
 from state.records import Experiment, Role
-from state.settings import host_name
 from state.token_values import Issued
 from state.tokens import Tokens
 from state.train_jobs import gpu_queue

@@ -18,10 +18,11 @@ from functions.process.supervision import ProcessGroup, stopping_on_signals
 from functions.profiles import swarm_dimensions
 from functions.table import table
 from state.charter_file import charter_file, read_charter
+from state.client_settings import host_name
 from state.embedded import EmbeddedRedis, make_data_dir
 from state.errors import Unavailable
 from state.presence import Announced, Presence
-from state.settings import Settings, host_name
+from state.settings import Settings
 from state.tokens import Tokens
 from triggers import own_redis
 from triggers.http.binding import check_bind

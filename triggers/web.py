@@ -21,7 +21,8 @@ from functions.process.lifecycle import opened
 from functions.process.running import ended, run, stop_signals
 from functions.profiles import swarm_dimensions
 from functions.table import table
-from state.settings import Settings, host_name, set_in_vain
+from state.client_settings import host_name
+from state.settings import Settings, set_in_vain
 from triggers.http.binding import check_bind
 from triggers.http.connection import Connection
 from triggers.http.routes import make_app

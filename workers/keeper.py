@@ -26,10 +26,11 @@ from functions.process.own_modules import started
 from functions.process.project import repository_head
 from functions.process.running import ended, exit_with
 from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
+from state.client_settings import host_name
 from state.errors import Conflict, NightjarError, NotFound, Unavailable
 from state.records import Gpu
 from state.refusals import no_gpu
-from state.settings import Settings, host_name
+from state.settings import Settings
 from workers import gpu as redis_runs
 from workers.attempt.disk import free_mb
 from workers.attempt.emptiness import memory_came_back

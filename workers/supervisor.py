@@ -31,10 +31,11 @@ from functions.process.run_files import UPSTREAM_CACHE, left_behind, linked
 from functions.process.running import ended, exit_with
 from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from functions.process.worker_options import Isolation, isolation_options, python_option
+from state.client_settings import host_name
 from state.embedded import redis_url
 from state.errors import Forbidden, NightjarError
 from state.program import PROGRAM
-from state.settings import Settings, host_name
+from state.settings import Settings
 from workers import keeper
 from workers.attempt.interpreter import command_line
 from workers.attempt.isolation import CONFINED, chosen, described, roots_of

@@ -15,10 +15,11 @@ import psutil
 
 from functions.process.running import ended
 from state.client import SCHEMA, Lab
+from state.client_settings import host_name
 from state.errors import Unavailable
 from state.presence import Presence
 from state.pulse import Pulse
-from state.settings import Settings, host_name
+from state.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
+from state.client_settings import host_name
 from state.errors import Conflict, Invalid
 from state.private import write_private
-from state.settings import host_name
 
 Kind = TypeVar("Kind", bound="Remote")
 

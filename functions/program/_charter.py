@@ -7,9 +7,10 @@ import logging
 
 from functions.formats.program_document import charter_of
 from state.charter_file import read_charters
+from state.client_settings import host_name
 from state.errors import NightjarError
 from state.programs import Programs
-from state.settings import Settings, host_name
+from state.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,10 @@ from functions.process.alive import has_died
 from functions.process.lifecycle import Process, opened
 from functions.process.readiness import until_ready
 from state.client import Lab
+from state.client_settings import host_name
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
-from state.settings import Settings, host_name
+from state.settings import Settings
 from tests.labs import gone
 
 

@@ -62,37 +62,34 @@ def test_a_part_of_the_path_that_is_not_given_is_what_it_is_by_default(lab: Runn
     assert done.stdout.startswith(b"\x89PNG")
 
 
-def test_call_asks_the_lab_what_it_can_do_and_imports_no_function(lab: RunningLab) -> None:
-    watched = (
-        sys.executable,
-        "-X",
-        "importtime",
-        "-P",
-        "-m",
-        "triggers.cli",
-        "call",
-        "--data",
-        str(lab.data),
-    )
+def imported_by(*words: str, **environment: str) -> set[str]:
+    """The modules that a command imports."""
+    watched = (sys.executable, "-X", "importtime", "-P", "-m", "triggers.cli", *words)
+    env = {**os.environ, "PYDANTIC_DISABLE_PLUGINS": "__all__", **environment}
+    done = subprocess.run(watched, capture_output=True, text=True, check=True, env=env)
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
 
-    done = subprocess.run([*watched, "report::tags"], capture_output=True, text=True, check=True)
 
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+@pytest.mark.parametrize("words", [("status",), ("call", "report::tags")], ids=lambda words: words[0])
+def test_a_command_that_asks_the_lab_imports_no_function_record_or_settings_of_its_processes(
+    lab: RunningLab, words: tuple[str, ...]
+) -> None:
+    imported = imported_by(*words, NIGHTJAR_DATA=str(lab.data))
+
     assert "triggers.cli.lab_http" in imported
-    assert not {
-        name for name in imported if name.startswith(("functions.table", "functions.report", "redis."))
+    heavy = {
+        *("functions.table", "functions.report", "functions.contract", "redis", "httpx", "numpy", "difflib"),
+        *("state.settings", "state.records", "state.policy", "rich._emoji_codes"),
     }
+    assert not imported & (heavy | ({"rich"} if words[0] == "call" else set()))
 
 
 @pytest.mark.parametrize("word", ["--help", "--version"])
 def test_what_needs_no_lab_reads_no_settings(word: str) -> None:
-    watched = (sys.executable, "-X", "importtime", "-P", "-m", "triggers.cli", word)
+    imported = imported_by(word)
 
-    done = subprocess.run(watched, capture_output=True, text=True, check=True)
-
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "click" in imported
-    assert not imported & {"state.settings", "pydantic", "rich", "asyncio", "functions.table", "redis"}
+    assert not imported & {"state.client_settings", "pydantic", "rich", "asyncio", "functions.table", "redis"}
 
 
 def test_without_a_lab_call_says_what_this_checkout_can_do(tmp_path: Path) -> None:

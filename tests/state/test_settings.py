@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from state.settings import Settings, set_in_vain, user_file
+from state.client_settings import user_file
+from state.settings import Settings, set_in_vain
 
 
 @pytest.fixture(autouse=True)

@@ -20,10 +20,11 @@ import pytest
 
 from functions.process.birth import birth_name
 from functions.process.redaction import presentable, scrubbed
+from state.client_settings import host_name
 from state.errors import NightjarError, Unauthenticated
 from state.operator_key import key_file, made_key, read_key
 from state.private import write_private
-from state.settings import Settings, host_name
+from state.settings import Settings
 from state.token_values import new_id, new_secret
 from tests.conftest import ROOT
 from triggers.cli import lab_http

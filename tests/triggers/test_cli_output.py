@@ -61,6 +61,18 @@ def test_tables_and_lines_show_them_escaped(capsys: pytest.CaptureFixture[str]) 
     assert not unseen(told)
 
 
+def test_text_with_colons_is_no_emoji(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("what")
+    table.add_row("fix :bug: in data:art:x")
+
+    for_people().print(table)
+    for_people().print("a :bug: in a line")
+
+    told = capsys.readouterr().out
+    assert "fix :bug: in data:art:x" in told
+    assert "a :bug: in a line" in told
+
+
 def test_errors_show_them_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     explain(Conflict(f"paused: {HOSTILE}", hint=HOSTILE))
 

@@ -8,16 +8,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from functions.process.birth import is_alive
+from state.client_settings import ClientSettings, host_name
 from state.errors import Unavailable
-from state.settings import Settings, host_name
 
 
-def base_url(settings: Settings) -> str:
+def base_url(settings: ClientSettings) -> str:
     """The URL of the lab that the commands call."""
     return settings.base_url if settings.url is not None else own_url(settings)
 
 
-def check_is_there(settings: Settings) -> None:
+def check_is_there(settings: ClientSettings) -> None:
     """Check that the data directory is there if one was named: else the default port may be another lab's.
 
     Raises:
@@ -30,19 +30,19 @@ def check_is_there(settings: Settings) -> None:
         )
 
 
-def own_url(settings: Settings) -> str:
+def own_url(settings: ClientSettings) -> str:
     """The URL of the lab of this data directory."""
     url = _written(settings).get("url")
     return url if isinstance(url, str) else settings.model_copy(update={"url": None}).base_url
 
 
-def is_up(settings: Settings) -> bool:
+def is_up(settings: ClientSettings) -> bool:
     """Whether this lab's web process runs on this machine; if not, another program may have its port now."""
     name, host = _written(settings).get("process"), host_name()
     return isinstance(name, str) and name.startswith(f"{host}:") and is_alive(name, host)
 
 
-def is_own(settings: Settings) -> bool:
+def is_own(settings: ClientSettings) -> bool:
     """Whether the commands call the lab of this data directory."""
     return base_url(settings) == own_url(settings)
 
@@ -56,7 +56,7 @@ def is_here(url: str) -> bool:
         return host == "localhost"
 
 
-def _written(settings: Settings) -> dict[str, Any]:
+def _written(settings: ClientSettings) -> dict[str, Any]:
     """What the web process of this lab wrote down; empty if none ran."""
     try:
         written = json.loads(settings.own_file("web.json").read_text())

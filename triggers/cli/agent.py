@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from state.ids import TAG_PATTERN
-from triggers.cli.options import Duration, data_option, lab_option, settings_from
+from triggers.cli.options import Duration, all_settings_from, data_option, lab_option
 
 
 class Named(click.ParamType[str]):
@@ -96,7 +96,7 @@ def command(
     if repo is None:
         raise click.UsageError("this folder is in no git repository: name one with --repo PATH")
     return night(
-        settings_from(data=data, lab=lab),
+        all_settings_from(data=data, lab=lab),
         tag=tag,
         names=names,
         repo=repo.absolute(),

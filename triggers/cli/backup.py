@@ -14,7 +14,7 @@ from state.client import Lab
 from state.embedded import serving
 from state.errors import Conflict, Unavailable
 from state.settings import Settings
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import all_settings_from, data_option, lab_option
 from triggers.cli.output import print_json
 
 
@@ -29,7 +29,7 @@ def command(data: Path | None, lab: str | None, force: bool, as_json: bool, file
 
     The lab may run: its writers wait for at most 0.6 of NIGHTJAR_REDIS_TIMEOUT_S.
     """
-    settings = settings_from(data=data, lab=lab)
+    settings = all_settings_from(data=data, lab=lab)
     if file.exists() and not force:
         raise Conflict(
             f"{str(file)!r} exists already", hint="name another file, or overwrite it with --force"

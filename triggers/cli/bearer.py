@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from functions.process.redaction import hide
+from state.client_settings import ClientSettings
 from state.errors import Unauthenticated
 from state.ids import token_id_in
 from state.operator_key import key_file, read_key
-from state.settings import Settings
 from triggers.cli.address import base_url, is_here, is_own, is_up
 
 
@@ -18,7 +18,7 @@ class Bearer:
     source: str
 
 
-def bearer_of(settings: Settings) -> Bearer | None:
+def bearer_of(settings: ClientSettings) -> Bearer | None:
     """The token for the lab that the commands call; the key goes to the running web process of its directory alone.
 
     Raises:
@@ -32,7 +32,7 @@ def bearer_of(settings: Settings) -> Bearer | None:
     return None if key is None else _checked(Bearer(key, str(key_file(settings))))
 
 
-def given(settings: Settings) -> Bearer | None:
+def given(settings: ClientSettings) -> Bearer | None:
     """The token in NIGHTJAR_TOKEN.
 
     Raises:

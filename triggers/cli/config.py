@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 from rich.table import Table
 
-from state.settings import Settings, user_file
-from triggers.cli.options import data_option, lab_option, settings_from
+from state.client_settings import user_file
+from state.settings import Settings
+from triggers.cli.options import all_settings_from, data_option, lab_option
 from triggers.cli.output import for_people, print_json
 
 
@@ -16,7 +17,7 @@ from triggers.cli.output import for_people, print_json
 @click.option("--json", "as_json", is_flag=True)
 def command(data: str | None, lab: str | None, as_json: bool) -> None:
     """Show every setting with its value and meaning; secrets are redacted."""
-    settings = settings_from(data=data, lab=lab)
+    settings = all_settings_from(data=data, lab=lab)
     shown = settings.model_dump(mode="json")
     shown["data"] = str(settings.data_dir)
     if as_json:

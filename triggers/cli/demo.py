@@ -25,7 +25,7 @@ from state.tether import tethered
 from triggers.agents.night import agent_token
 from triggers.cli.demo_view import DemoView
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import Number, data_option, settings_from
+from triggers.cli.options import Number, all_settings_from, data_option
 from triggers.cli.output import ERROR, OK
 from triggers.lab import LocalLab
 from triggers.lab_parts import LabParts
@@ -59,7 +59,7 @@ RETESTS_S = 120.0
 @data_option
 def command(runs: int, budget: float, port: int | None, data: Path | None) -> int:
     """Improve a small language model with two agents on two CPU slots; the lab's data is kept."""
-    settings = settings_from(data=data or settings_from(lab="demo").data_dir, lab="lab", port=port)
+    settings = all_settings_from(data=data or all_settings_from(lab="demo").data_dir, lab="lab", port=port)
     settings = settings.model_copy(update={"url": None, "port": free_port(settings.port)})
     start_logging(settings, "up")
     make_data_dir(settings.data_dir)

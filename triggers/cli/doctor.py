@@ -28,14 +28,15 @@ from functions.process.run_files import UPSTREAM_CACHE, left_behind, linked
 from functions.process.worker_options import python_option
 from state.archive import archive_of
 from state.client import SCHEMA, Lab
+from state.client_settings import user_file
 from state.embedded import redis_url
 from state.errors import Forbidden, NightjarError, Unauthenticated, Unavailable
 from state.fitness import Finding, look
 from state.program import PROGRAM
 from state.redis_binary import find_binary
-from state.settings import Settings, user_file
+from state.settings import Settings
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import all_settings_from, data_option, lab_option
 from triggers.cli.output import AUTH, ERROR, OK, for_people, print_json, printable
 from triggers.cli.runs import names_of_tags, newest_remedies
 
@@ -62,7 +63,7 @@ REFUSED = "access"
 @click.option("--json", "as_json", is_flag=True)
 def command(data: Path | None, lab: str | None, repo: Path | None, python: str | None, as_json: bool) -> int:
     """Check programs, the project, Redis, GPUs, disk, port and clock; audit the lab if one runs."""
-    settings = settings_from(data=data, lab=lab)
+    settings = all_settings_from(data=data, lab=lab)
     findings = [
         *machine(settings),
         *project(repo, python),

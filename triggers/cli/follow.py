@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from functions.process.supervision import Backoff
+from state.client_settings import ClientSettings
 from state.errors import Exhausted, TooManyRequests, Unavailable
-from state.settings import Settings
 from triggers.cli.lab_http import LabHttp
 
 TIMEOUT_S = 45.0
@@ -19,7 +19,7 @@ BACKOFF = Backoff(first_s=0.2, most_s=5.0)
 
 
 def follow(
-    settings: Settings,
+    settings: ClientSettings,
     query: Mapping[str, str],
     say: Callable[[str], None],
     path: str = "/api/events",
@@ -54,7 +54,7 @@ def follow(
 
 
 def _connection(
-    settings: Settings, path: str, query: Mapping[str, str], last_id: str | None
+    settings: ClientSettings, path: str, query: Mapping[str, str], last_id: str | None
 ) -> Iterator[tuple[str | None, dict[str, Any] | None]]:
     """Ids and events until the connection ends; the first id is where it begins and has no event."""
     headers = {} if last_id is None else {"Last-Event-ID": last_id}

@@ -15,7 +15,7 @@ from functions.process.remote import new_name, remembered
 from state.ids import Id
 from state.settings import Settings, own_environment
 from triggers.cli.lab_http import warn_of_plain_http
-from triggers.cli.options import data_option, settings_from
+from triggers.cli.options import all_settings_from, data_option
 from triggers.cli.worker import check_no_lab, checked_url
 
 
@@ -56,7 +56,7 @@ def joining_worker(url: str | None, worker_id: str | None, data: Path | None) ->
     url = None if url is None else checked_url(url)
     if worker_id is not None:
         _check_id(worker_id)
-    settings = settings_from(data=data)
+    settings = all_settings_from(data=data)
     place = settings.data_dir if settings.data is not None else _place(url, worker_id)
     check_no_lab(place)
     before = remembered(place, Joined)
@@ -67,7 +67,7 @@ def joining_worker(url: str | None, worker_id: str | None, data: Path | None) ->
         warn_of_plain_http(url)
         is_named = settings.data is not None
         Joined(url=url, name=worker_id or (new_name() if is_named else place.name)).save(place)
-    return settings_from(data=place)
+    return all_settings_from(data=place)
 
 
 def _place(url: str | None, worker_id: str | None) -> Path:

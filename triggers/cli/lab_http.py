@@ -14,8 +14,8 @@ from urllib.parse import urlencode, urlsplit
 import click
 
 from state import errors
+from state.client_settings import ClientSettings
 from state.errors import Forbidden, NightjarError, Unauthenticated, Unavailable
-from state.settings import Settings
 from triggers.cli.address import base_url, check_is_there, is_here, is_own
 from triggers.cli.bearer import Bearer, bearer_of
 from triggers.http.status import STATUS
@@ -42,7 +42,7 @@ class LabHttp:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ClientSettings,
         *,
         bearer: Bearer | None = None,
         anonymous: bool = False,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
+from state.client_settings import ClientSettings
 from state.private import write_private
-from state.settings import Settings
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 
@@ -40,7 +40,7 @@ def sign_in_link(http: LabHttp) -> str:
     return f"{http.url}/#sign-in={code}"
 
 
-def page_to(link: str, settings: Settings) -> Path:
+def page_to(link: str, settings: ClientSettings) -> Path:
     """A private file that leads a browser to the link: every user may read the command line of a browser.
 
     The file stays until the next call replaces it; its code works once, for 10 minutes.

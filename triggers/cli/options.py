@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from pydantic import ValidationError
 
-from state.settings import Settings
+from state.client_settings import ClientSettings
 
+if TYPE_CHECKING:
+    from state.settings import Settings
+
+AnySettings = TypeVar("AnySettings", bound=ClientSettings)
 _TAG_OPTION = f"{__name__}.tag"
 """Where click keeps --tag until TAG is read."""
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -77,15 +81,30 @@ def tag_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def settings_from(**given: Any) -> Settings:
-    """The settings of the command line, else of the environment.
+def settings_from(**given: Any) -> ClientSettings:
+    """Where the running lab is, by the command line, else by the environment.
 
     Raises:
         click.UsageError: a setting is not valid.
     """
+    return _settings(ClientSettings, given)
+
+
+def all_settings_from(**given: Any) -> Settings:
+    """All settings, for a command that does more than ask a running lab.
+
+    Raises:
+        click.UsageError: a setting is not valid.
+    """
+    from state.settings import Settings  # imported late: it takes as long as all else
+
+    return _settings(Settings, given)
+
+
+def _settings(kind: type[AnySettings], given: Mapping[str, Any]) -> AnySettings:
     named = {name: value for name, value in given.items() if value is not None}
     try:
-        return Settings(**named)
+        return kind(**named)
     except ValidationError as problem:
         first = problem.errors(include_url=False)[0]
         name = "_".join(str(part) for part in first["loc"]).upper()

@@ -127,8 +127,9 @@ def for_people(**options: Any) -> Console:
         def render_str(self, text: str, **how: Any) -> Text:
             return super().render_str(printable_lines(text), **how)
 
-    plain = {"markup": False, "highlight": False, "width": None if sys.stdout.isatty() else PLAIN_WIDTH}
-    return Printable(**{**plain, **options})
+    literal = {"markup": False, "emoji": False, "highlight": False}
+    width = None if sys.stdout.isatty() else PLAIN_WIDTH
+    return Printable(**{"width": width, **literal, **options})
 
 
 def print_json(value: Any) -> None:

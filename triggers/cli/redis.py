@@ -13,7 +13,7 @@ from state.acl import lab_rules, setuser, worker_rules
 from state.client import Lab
 from state.embedded import redis_url
 from state.settings import Settings
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import all_settings_from, data_option, lab_option
 from triggers.cli.output import print_json, printable_lines
 
 
@@ -27,7 +27,7 @@ def command(data: str | None, lab: str | None, as_json: bool, words: tuple[str, 
 
     The word `acl` sends nothing: it prints the commands that make the lab's two users, with new passwords.
     """
-    settings = settings_from(data=data, lab=lab)
+    settings = all_settings_from(data=data, lab=lab)
     if words == ("acl",):
         _print_users(settings.lab)
         return

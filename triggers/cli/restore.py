@@ -12,7 +12,7 @@ from state.backup import Restored, read_header, restore
 from state.client import Lab
 from state.embedded import serving
 from state.settings import Settings
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import all_settings_from, data_option, lab_option
 from triggers.cli.output import print_json
 
 
@@ -26,7 +26,7 @@ def command(data: Path | None, lab: str | None, as_json: bool, file: Path) -> No
 
     Experiments that were running are queued again. A restore that was killed can be repeated.
     """
-    settings = settings_from(data=data, lab=lab)
+    settings = all_settings_from(data=data, lab=lab)
     read_header(file)  # fails before Redis is started
     with serving(settings, make=True) as url:
         done = asyncio.run(_restore(settings, url, file))

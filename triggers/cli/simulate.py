@@ -17,7 +17,7 @@ from functions.rules.swarm.misbehaving import Faults
 from state.errors import Conflict
 from state.operator_key import read_key
 from triggers.cli.bearer import bearer_of
-from triggers.cli.options import Number, settings_from
+from triggers.cli.options import Number, all_settings_from
 from triggers.cli.output import ERROR, OK
 from triggers.cli.simulate_view import Progress, show
 from triggers.cli.worker import checked_url
@@ -95,12 +95,12 @@ def command(
     repeated. With --propose, a scripted author proposes two dimensions that the swarm lacks whenever the lab asks for
     some: one helps, one does nothing. Exits with 1 where a result was lost or counted twice, or a request failed.
     """
-    settings = settings_from()
+    settings = all_settings_from()
     url = meta_url or (settings.url if against_server else None)
     if url is None and against_server:
         raise click.UsageError("--against-server: name the server with --meta-url URL, or set NIGHTJAR_URL")
     token = settings.enroll_token.get_secret_value() if settings.enroll_token is not None else None
-    bearer = None if url is None else bearer_of(settings_from(url=checked_url(url)))
+    bearer = None if url is None else bearer_of(all_settings_from(url=checked_url(url)))
     plan = Plan(
         workers=workers,
         rounds=rounds,

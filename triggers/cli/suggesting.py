@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-
 import click
 
 from triggers.cli.output import printable
@@ -17,6 +15,8 @@ class Suggesting(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
+            import difflib  # imported late: few names are mistyped
+
             near = difflib.get_close_matches(name, self.list_commands(ctx), n=3)
             meant = f"; did you mean {' or '.join(near)}?" if near else ""
             raise click.UsageError(f"there is no command {printable(name)!r}{meant}", ctx)

@@ -23,7 +23,7 @@ from triggers.cli.address import base_url, is_own
 from triggers.cli.asking import Ask, asking
 from triggers.cli.bearer import bearer_of
 from triggers.cli.lab_http import LabHttp, warn_of_plain_http
-from triggers.cli.options import Duration, data_option, lab_option, settings_from
+from triggers.cli.options import Duration, all_settings_from, data_option, lab_option
 from triggers.cli.output import for_people, print_json
 
 Shown = dict[str, Any]
@@ -73,7 +73,7 @@ def issue(
     uses: int | None,
 ) -> None:
     """Issue a token to NAME."""
-    settings = settings_from(data=data, lab=lab)
+    settings = all_settings_from(data=data, lab=lab)
     named = {"tags": list(tags) or None, "lasts_s": expires, "uses": uses}
     body: dict[str, Any] = {"name": name, "role": role, "kind": "enroll" if enroll else "access"}
     body |= {field: value for field, value in named.items() if value is not None}
@@ -100,7 +100,7 @@ def enroll(data: Path | None, lab: str | None, as_json: bool, url: str | None, n
     The enroll token is asked for, or read from standard input or NIGHTJAR_ENROLL_TOKEN. It is not an argument,
     because all users of the machine can read command lines.
     """
-    settings = settings_from(data=data, lab=lab, url=url)
+    settings = all_settings_from(data=data, lab=lab, url=url)
     if not re.match(r"https?://.", base_url(settings)):
         raise click.UsageError(f"{base_url(settings)!r} is not a URL such as https://HOST")
     given = _enroll_token(settings)
@@ -118,7 +118,7 @@ def enroll(data: Path | None, lab: str | None, as_json: bool, url: str | None, n
 @direct_option
 def show_all(data: Path | None, lab: str | None, as_json: bool, direct: bool) -> None:
     """Show every token with its bearer and state, without secrets."""
-    with asking(settings_from(data=data, lab=lab), direct=direct) as ask:
+    with asking(all_settings_from(data=data, lab=lab), direct=direct) as ask:
         answer = ask("token::list", {})
     if as_json:
         print_json(answer)
@@ -151,7 +151,7 @@ def rotate(
     data: Path | None, lab: str | None, as_json: bool, direct: bool, token: str | None, overlap: float
 ) -> None:
     """Give a token a new secret: your own, or (as operator) another's."""
-    settings = settings_from(data=data, lab=lab)
+    settings = all_settings_from(data=data, lab=lab)
     if direct and token is None:
         raise click.UsageError("name the token: --direct has no token of its own")
     with asking(settings, direct=direct) as ask:
@@ -175,7 +175,7 @@ def revoke(
     data: Path | None, lab: str | None, as_json: bool, direct: bool, descendants: bool, token: str
 ) -> None:
     """Revoke a token, at once and for ever."""
-    settings = settings_from(data=data, lab=lab)
+    settings = all_settings_from(data=data, lab=lab)
     with asking(settings, direct=direct) as ask:
         rows = ask("token::list", {})["tokens"]
         found = _chosen(rows, token)
@@ -195,7 +195,7 @@ def revoke(
 @common
 def whoami(data: Path | None, lab: str | None, as_json: bool) -> None:
     """Show your name and role in the lab."""
-    settings = settings_from(data=data, lab=lab)
+    settings = all_settings_from(data=data, lab=lab)
     http = LabHttp(settings)
     me = http.ask("GET", "/api/token/whoami")
     if as_json:

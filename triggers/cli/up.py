@@ -22,7 +22,7 @@ from state.program import PROGRAM
 from triggers.cli.finished import tell_finished
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.open import sign_in_link
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import all_settings_from, data_option, lab_option
 from triggers.lab import LocalLab
 from triggers.lab_parts import LabParts
 from triggers.ports import free_port
@@ -68,9 +68,9 @@ def command(
 
     Ctrl-C lets runs finish; a second Ctrl-C ends them.
     """
-    settings = settings_from(data=data, lab=lab, port=port)
+    settings = all_settings_from(data=data, lab=lab, port=port)
     if settings.port == 0:
-        settings = settings_from(data=data, lab=lab, port=free_port(0))
+        settings = all_settings_from(data=data, lab=lab, port=free_port(0))
     start_logging(settings, "up")
     repo = repo.absolute() if repo is not None else project_around(Path.cwd(), train_command)
     if repo is not None:

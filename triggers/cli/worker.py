@@ -18,7 +18,7 @@ from state.errors import Forbidden
 from state.settings import Settings, own_environment
 from triggers.cli.bearer import Bearer, given, named
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import all_settings_from, data_option, lab_option
 
 
 @click.command(
@@ -37,7 +37,7 @@ def command(
     if token is not None and url is None:
         raise click.UsageError("--token goes with --url: a worker beside the lab's Redis needs none")
     if url is None:
-        settings = settings_from(data=data, lab=lab)
+        settings = all_settings_from(data=data, lab=lab)
         chosen: Mapping[str, str] = settings.worker_environment
     else:
         settings, chosen, arguments = remote_worker(url, token, data), {}, ("--remote", *arguments)
@@ -54,9 +54,9 @@ def remote_worker(url: str, token: str | None, data: Path | None) -> Settings:
     Its data directory is its own: a lab on this machine has another.
     """
     url = checked_url(url)
-    settings = settings_from(data=data, url=url)
+    settings = all_settings_from(data=data, url=url)
     if settings.data is None:
-        settings = settings_from(data=default_place(url), url=url)
+        settings = all_settings_from(data=default_place(url), url=url)
     check_no_lab(settings.data_dir)
     before = remembered(settings.data_dir, Remote)
     if before is not None and before.url != url:

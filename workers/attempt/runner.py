@@ -16,9 +16,10 @@ from functions.formats.metrics_block import with_remedies
 from functions.lanes import Failed, Halted, Trained, TrainingJob, TrainingResult, Unfit, Watcher
 from functions.process.birth import birth_name
 from functions.process.interpreter import find_interpreter
+from state.client_settings import host_name
 from state.errors import Invalid, NightjarError
 from state.records import Footprint
-from state.settings import Settings, host_name
+from state.settings import Settings
 from workers.attempt import stamps
 from workers.attempt.child import Command, Ended, Pace, run_command
 from workers.attempt.disk import free_mb
