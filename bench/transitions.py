@@ -44,7 +44,7 @@ from functions.rules.search.yields import MODES, best_category
 from state.errors import NightjarError
 from state.records import End, Mode
 from triggers.cli.recorded import Recorded, from_file
-from triggers.cli.transitions import draws, table_of, told
+from triggers.cli.transitions import draws, print_comparison, told
 
 EXPLORED: list[str] = [c for c in CATEGORIES if c not in OF_CATEGORY and c != NO_CATEGORY]
 EVENLY = "evenly"
@@ -164,11 +164,11 @@ def of_logs(logs: list[Recorded], console: Console) -> None:
     modes = _parts(logs, lambda log: mode_choices(log.tries, log.direction or "minimize"))
     console.print(f"{len(modes)} logs, {sum(map(len, modes))} tries after the first five of each")
     found = compared(modes, draws(len(modes)))
-    console.print(table_of(found, "search::adapt, the mode"))
+    print_comparison(found, "search::adapt, the mode")
     console.print(told(found))
     explored = _parts(logs, lambda log: category_choices(log.tries, log.direction or "minimize", CATEGORIES))
     found = compared(explored, draws(len(explored)))
-    console.print(table_of(found, "search::suggest_direction, the category to explore"))
+    print_comparison(found, "search::suggest_direction, the category to explore")
 
 
 def of_nights(nights: int, seed: int, console: Console) -> None:

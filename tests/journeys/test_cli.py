@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import unicodedata
@@ -241,6 +242,55 @@ def test_what_is_no_terminal_gets_whole_lines(lab: RunningLab) -> None:
 
     assert tag in done.stdout
     assert done.stdout.splitlines()[0].endswith("waiting")
+
+
+def test_every_table_in_a_pipe_has_lines_of_100_columns_with_whole_ids(
+    lab: RunningLab, tmp_path: Path
+) -> None:
+    tag, long = "the-2026-11-26-night-of-the-wider-models", "because a wider model learns more " * 9
+    lab.setup(tag)
+    about = {"hypothesis": long[:280], "diff_summary": long, "description": long[:280]}
+    for value in (1.0, 12345.678901, 0.9):
+        registered = lab.post(
+            "experiment/register",
+            tag=tag,
+            category="other",
+            commit_sha=lab.base,
+            agent="agent-of-" + tag,
+            **about,
+        )
+        lab.post("experiment/complete", experiment_id=registered["experiment_id"], val_bpb=value)
+    (file := tmp_path / "d.toml").write_text(
+        '[[dimension]]\nname = "GRADIENT_ACCUMULATION_STEPS_PER_DEVICE"\ndtype = "categorical"\n'
+        f"categories = {[f'choice-{nth}-of-many' for nth in range(30)]}\n"
+    )
+    nightjar(lab.data, "dims", "define", "--tag", tag, str(file))
+    held = (
+        "--name",
+        "GRADIENT_ACCUMULATION_STEPS_PER_DEVICE",
+        "--value",
+        "choice-7-of-many",
+        "--reason",
+        long,
+    )
+    nightjar(lab.data, "call", "dimension::freeze", "--tag", tag, *held)
+    lab.post("program/write", tag=tag)
+
+    tables = {
+        ("status",): [tag],
+        ("ls", tag): [f"{tag}-1", f"{tag}-3", "-12344.678901"],
+        ("dims", "ls", tag): ["GRADIENT_ACCUMULATION_STEPS_PER_DEVICE", "choice-7-of-many"],
+        ("program", tag, "--versions"): ["1"],
+        ("replay", tag, "--sigma", "0.01"): [f"{tag}-1"],
+    }
+    for words, whole in tables.items():
+        done = nightjar(lab.data, *words)
+        lines = done.stdout.splitlines()
+        table = [line for line in lines if re.search(r"\S {2,}\S", line)]
+        assert done.returncode == 0, done.stderr
+        assert max(map(len, table)) <= 100, words
+        cells = [cell for line in table for cell in re.split(" {2,}", line.strip())]
+        assert {*whole} <= {*cells}, (words, done.stdout)
 
 
 def test_a_gpu_s_name_is_text_and_nothing_else(lab: RunningLab) -> None:

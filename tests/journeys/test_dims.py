@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,7 +146,7 @@ def test_values_are_listed_as_a_file_spells_them(lab: RunningLab, tmp_path: Path
     ]
 
     assert "true, false, 2, 0.5, auto" in line
-    assert [cell.strip() for cell in line.split("│")][4] == "false"
+    assert re.split(" {2,}", line)[3] == "false"
 
 
 def test_a_dimension_on_trial_shows_its_share_in_the_list(lab: RunningLab, tmp_path: Path) -> None:
@@ -158,4 +159,4 @@ def test_a_dimension_on_trial_shows_its_share_in_the_list(lab: RunningLab, tmp_p
     lines = nightjar(lab.data, "dims", "ls", "--tag", "trial").stdout.splitlines()
 
     [told] = [line for line in lines if "20 % of configs" in line]
-    assert told.split()[1] == "B"
+    assert told.split()[0] == "B"

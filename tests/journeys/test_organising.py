@@ -154,11 +154,11 @@ def test_a_swarm_s_runs_are_listed_by_their_delta_with_the_value_beside_it(lab: 
     lines = nightjar(lab.data, "ls", "swarm").stdout.splitlines()
     agents = nightjar(lab.data, "ls", "agents").stdout.splitlines()
 
-    assert lines[1].split()[:5] == ["experiment", "outcome", "delta_bpb", "val_bpb", "gain"]
+    assert lines[0].split()[:5] == ["experiment", "outcome", "delta_bpb", "val_bpb", "gain"]
     [best] = [line.split() for line in lines if "swarm-3" in line]
     gain = record(lab, "swarm-3")["delta"]  # over the best of another config: two runs may have had the same
     assert best[1:5] == ["keep", "-0.150000", "0.850000", f"{gain:+.6f}"]
-    assert agents[1].split()[:4] == ["experiment", "outcome", "value", "gain"]
+    assert agents[0].split()[:4] == ["experiment", "outcome", "value", "gain"]
 
 
 def test_status_says_how_many_workers_a_swarm_has_and_of_agents_tags_nothing(lab: RunningLab) -> None:

@@ -24,6 +24,7 @@ from functions.rules.swarm.hidden import DOES_NOTHING, HELPS
 from functions.rules.swarm.shapes import CANARY_SHARE
 from tests.commands import PATIENCE_S, command_line, started_nightjar
 from tests.journeys.running import RunningLab, running_lab
+from triggers.cli.simulate_view import TRIAL
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
 
@@ -35,14 +36,13 @@ CLEAN = {"lost results": "0", "double-counted results": "0", "errors": "0"}
 
 
 def figures(printed: str) -> dict[str, str]:
-    """The rows of the table of figures by their names."""
-    return dict(rows(printed, 2))
+    """The figures by their names."""
+    return dict(rows(printed))
 
 
-def rows(printed: str, columns: int) -> list[list[str]]:
-    """The rows of all tables with so many columns."""
-    lines = [line.strip("│").split("│") for line in printed.splitlines() if line.startswith("│")]
-    return [[cell.strip() for cell in cells] for cells in lines if len(cells) == columns]
+def rows(printed: str) -> list[tuple[str, str]]:
+    """The lines with a name and a figure."""
+    return re.findall(r"^(\S.*?) {2,}(.*)$", printed, re.MULTILINE)
 
 
 def labs_in(folder: Path) -> list[Any]:
@@ -116,11 +116,12 @@ def test_a_simulated_swarm_tries_what_is_proposed_where_it_stalls_and_keeps_what
 
 
 def proposing(tmp_path: Path, temporary: Path) -> tuple[dict[str, str], list[list[str]]]:
-    """The tables of a simulation with an author of dimensions: the figures, and a row for each dimension."""
+    """What a simulation with an author of dimensions prints: the figures, and those of each of two dimensions."""
     asked = ("--workers", "24", "--rounds", "150", "--speed", SPEED, "--propose")
     done = started_nightjar(tmp_path / "unused", "simulate", *asked, TMPDIR=str(temporary))
     assert done.returncode == 0, done.stdout + done.stderr
-    return figures(done.stdout), rows(done.stdout, 6)[-2:]
+    told = [figure for what, figure in rows(done.stdout) if what in TRIAL]
+    return figures(done.stdout), [told[: len(TRIAL)], told[len(TRIAL) :]]
 
 
 def outcomes(trials: list[list[str]]) -> list[str]:

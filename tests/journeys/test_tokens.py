@@ -278,6 +278,18 @@ def test_tokens_are_listed_with_their_state_and_revoked_by_name_or_id(lab: Runni
     assert first not in people.stdout
 
 
+def test_the_list_of_tokens_in_a_pipe_has_lines_of_100_columns_with_whole_names(lab: RunningLab) -> None:
+    name = "agent-7-of-the-night-of-wider-models"
+    tags = [word for nth in range(9) for word in ("--tag", f"the-wider-models-{nth}")]
+    token(lab.data, "issue", name, "--role", "agent", *tags)
+
+    lines = nightjar(lab.data, "token", "list").stdout.splitlines()
+
+    [line] = [line for line in lines if name in line]
+    assert re.split(" {2,}", line)[1:4] == [name, "agent", "active"]
+    assert max(map(len, lines)) <= 100
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [

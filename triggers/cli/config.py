@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 import click
-from rich.table import Table
 
 from state.client_settings import user_file
 from state.settings import Settings
 from triggers.cli.options import all_settings_from, data_option, lab_option
-from triggers.cli.output import for_people, print_json
+from triggers.cli.output import print_json, show
+from triggers.cli.tables import PIPE_WIDTH
 
 
 @click.command()
@@ -16,15 +18,17 @@ from triggers.cli.output import for_people, print_json
 @lab_option
 @click.option("--json", "as_json", is_flag=True)
 def command(data: str | None, lab: str | None, as_json: bool) -> None:
-    """Show every setting with its value and meaning; secrets are redacted."""
+    """Show every setting with its meaning, as lines of a .env file; secrets are redacted."""
     settings = all_settings_from(data=data, lab=lab)
     shown = settings.model_dump(mode="json")
     shown["data"] = str(settings.data_dir)
     if as_json:
         print_json(shown)
         return
-    table = Table("variable", "value", "meaning")
     for name, info in Settings.model_fields.items():
-        table.add_row(f"NIGHTJAR_{name.upper()}", str(shown[name]), info.description or "")
-    for_people().print(table)
+        click.echo(
+            "\n".join(wrap(info.description or "", PIPE_WIDTH, initial_indent="# ", subsequent_indent="# "))
+        )
+        value = "" if shown[name] is None else shown[name]
+        show(f"NIGHTJAR_{name.upper()}={value}\n")
     click.echo(f"read from the environment, {settings.data_dir / '.env'}, then {user_file()}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,12 +11,11 @@ import click
 from rich import markup
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.syntax import Syntax
 
 from state.program import as_typed
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.output import for_people, printable, printable_lines
-from triggers.cli.runs import signed, table_of
+from triggers.cli.output import printable, show_patch
+from triggers.cli.runs import print_runs, signed
 
 FINISHED = ("keep", "discard", "crash", "timeout")
 VERDICTS = {
@@ -37,7 +35,7 @@ class DemoView:
         self._runs = runs
         self._told: set[str] = set()
         self._trusted: dict[str, str | None] = {}
-        self._console = for_people(stderr=True, soft_wrap=True, markup=True, width=None)
+        self._console = Console(stderr=True, soft_wrap=True, emoji=False)
         self._bar: tuple[Progress, Any] | None = None
 
     @contextmanager
@@ -97,24 +95,22 @@ class DemoView:
             self._http.ask("GET", f"/api/report/progress.png?tag={self.tag}")
         )
         (folder / "report.md").write_text(night["markdown"] + "\n")
-        console = for_people(markup=True, width=None if sys.stdout.isatty() else 120)
-        console.print(table_of(experiments, page["gains"]))
-        console.print(escape(night["headline"]), style="bold", highlight=False)
+        print_runs(experiments, page["gains"])
+        click.secho(f"\n{printable(night['headline'])}", bold=True)
         if night["best_experiment_id"] is not None:
-            self._show_best(console, night["best_experiment_id"], folder)
+            self._show_best(night["best_experiment_id"], folder)
         # not by the console, which wraps lines: wrapped commands cannot be copied
         click.echo(
             HOW_TO_GO_ON.format(data=data, project=project, folder=folder, tag=self.tag, charter=CHARTER)
         )
 
-    def _show_best(self, console: Console, name: str, folder: Path) -> None:
+    def _show_best(self, name: str, folder: Path) -> None:
         found = self._http.ask("GET", f"/api/experiment/{name}")
         patch = found["diff"] or ""
         (folder / "best.diff").write_text(patch)
-        shown = printable_lines(patch) or "(nothing: the baseline is the best)"
         by = ", measured by prepare.py" if found["experiment"]["score"] == "trusted" else ""
-        console.print(f"\nthe best, {name}{by}:", highlight=False)
-        console.print(Syntax(shown, "diff", background_color="default"))
+        click.echo(f"\nthe best, {name}{by}:")
+        show_patch(patch or "(nothing: the baseline is the best)")
 
     def _history(self) -> dict[str, Any]:
         page: dict[str, Any] = self._http.ask(

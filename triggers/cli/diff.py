@@ -9,10 +9,8 @@ import click
 from state.errors import NotFound
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
-from triggers.cli.output import printable
+from triggers.cli.output import show_patch
 from triggers.cli.runs import Run, is_of_swarm, path_of
-
-_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @click.command()
@@ -43,8 +41,7 @@ def command(data: str | None, lab: str | None, experiment: str, other: str | Non
     if not sys.stdout.isatty():
         sys.stdout.buffer.write(text.encode())  # as it is: it may be applied
         return
-    for line in text.splitlines():
-        click.secho(printable(line), fg=_COLOURS.get(line[:1]), bold=line.startswith("diff "))
+    show_patch(text)
 
 
 def _config(run: Run) -> str:

@@ -14,7 +14,18 @@ from state.errors import Invalid
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from, tag_argument
-from triggers.cli.output import for_people, print_json, printable
+from triggers.cli.output import print_json, printable
+from triggers.cli.tables import Column, print_table
+
+DIMENSIONS = (
+    *(Column("name"), Column("dtype"), Column("values", text=30), Column("frozen at")),
+    *(
+        Column("importance", right=True, spare=1),
+        Column("with others", spare=1),
+        Column("on trial", text=20, spare=2),
+    ),
+    *(Column("why frozen", text=20), Column("by", spare=3), Column("since", spare=4)),
+)
 
 
 @click.group(subcommand_metavar="COMMAND [--OPTION]...")
@@ -109,23 +120,20 @@ def ls(data: str | None, lab: str | None, tag: str | None, as_json: bool) -> Non
     if as_json:
         print_json(found["dimensions"])
         return
-    from rich.table import Table
-
-    table = Table(
-        "name", "dtype", "values", "frozen at", "since", "by", "why", "importance", "with others", "on trial"
-    )
-    for row in found["dimensions"]:
-        table.add_row(
-            *(row["name"], row["dtype"], _values(row)),
-            "" if not row["frozen"] else _shown(row["frozen_value"]),
-            *(row["frozen_at"] or "", row["frozen_by"] or "", row["frozen_reason"] or ""),
-            *("" if row["importance"] is None else f"{row['importance']:.2f}", _interaction(row)),
-            _trial(row),
-        )
-    console = for_people()
     if found["dimensions"]:
-        console.print(table)
-    console.print(f"{found['tag']}: {len(found['dimensions'])} dimensions")
+        print_table(DIMENSIONS, map(_row, found["dimensions"]))
+    count = len(found["dimensions"])
+    click.echo(f"{found['tag']}: {count} dimension{'' if count == 1 else 's'}")
+
+
+def _row(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        *(row["name"], row["dtype"], _values(row)),
+        "" if not row["frozen"] else _shown(row["frozen_value"]),
+        "" if row["importance"] is None else f"{row['importance']:.2f}",
+        *(_interaction(row), _trial(row)),
+        *(row["frozen_reason"] or "", row["frozen_by"] or "", row["frozen_at"] or ""),
+    )
 
 
 def _trial(row: dict[str, Any]) -> str:

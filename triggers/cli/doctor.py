@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from functions.formats.metrics_block import deciding_line
 from functions.formats.train_command import SCRIPT
@@ -37,7 +35,7 @@ from state.redis_binary import find_binary
 from state.settings import Settings
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import all_settings_from, data_option, lab_option
-from triggers.cli.output import AUTH, ERROR, OK, for_people, print_json, printable
+from triggers.cli.output import AUTH, ERROR, OK, print_json, printable
 from triggers.cli.runs import names_of_tags, newest_remedies
 
 NVML = Path(__file__).parents[2] / "workers" / "nvml.py"
@@ -73,11 +71,11 @@ def command(data: Path | None, lab: str | None, repo: Path | None, python: str |
     if as_json:
         print_json([vars(f) for f in findings])
     else:
-        table = Table("what", "", "found", "what to do")
         for f in findings:
-            style = {"ok": "green", "warning": "yellow", "error": "red"}[f.state]
-            table.add_row(f.what, Text(f.state, style), printable(f.found), f.remedy)
-        for_people().print(table)
+            colour = {"ok": "green", "warning": "yellow", "error": "red"}[f.state]
+            click.echo(f"{click.style(f'{f.state:<9}', colour)}{printable(f'{f.what}: {f.found}')}")
+            if f.remedy:
+                click.echo(f"{'':<9}-> {printable(f.remedy)}")
     wrong = {f.what for f in findings if f.state == "error"}
     if wrong == {REFUSED}:
         return AUTH

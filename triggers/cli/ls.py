@@ -9,8 +9,8 @@ import click
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from, tag_argument
-from triggers.cli.output import BY_STATUS, for_people, print_json, printable
-from triggers.cli.runs import newest_remedies, table_of, the_tag
+from triggers.cli.output import BY_STATUS, print_json, show
+from triggers.cli.runs import newest_remedies, print_runs, the_tag
 
 MOST = 1000
 
@@ -49,10 +49,11 @@ def command(
 
 def _show(tag: str, found: dict[str, Any]) -> None:
     runs = found["experiments"]
-    console = for_people()
     if runs:
-        console.print(table_of(runs[::-1], found["gains"]))
+        print_runs(runs[::-1], found["gains"])
     for remedy, run in newest_remedies(runs).items():
-        console.print(f"{run['experiment_id']}: {printable(remedy)}")
+        show(f"{run['experiment_id']}: {remedy}")
     shown = f"{len(runs)} of {found['total']}" if len(runs) < found["total"] else str(found["total"])
-    console.print(f"{tag}: {shown} experiments; {PROGRAM} show ID tells more of one")
+    click.echo(
+        f"{tag}: {shown} experiment{'' if found['total'] == 1 else 's'}; {PROGRAM} show ID tells more of one"
+    )

@@ -6,17 +6,13 @@ import json
 import re
 import sys
 import unicodedata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from functions.process.redaction import presentable
 from state.errors import BudgetExhausted, Forbidden, NightjarError, Unauthenticated
 from state.program import PROGRAM
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
 
 OK, ERROR, USAGE, DISCARD, CRASH, RUNNING, BUDGET, AUTH, STOPPED, LOST = range(10)
 
@@ -52,16 +48,13 @@ BY_STATUS = {
 """Exit code for an experiment's status."""
 
 
-PLAIN_WIDTH = 1000
-"""Columns of text that goes to a pipe or a file."""
-
-
 _UNSEEN = re.compile(
     r"[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\U000e0000-\U000e007f]"
 )
 """Control and format characters that JSON would leave as they are."""
 
 
+_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 _ROUTE = re.compile(r"(?:GET|POST) /api/[a-z/-]*[a-z]")
 
 
@@ -116,20 +109,15 @@ def _shown(c: str) -> str:
     return c.encode("unicode_escape").decode()
 
 
-def for_people(**options: Any) -> Console:
-    """Standard output for tables and lines, whose text is `printable`; in a pipe or a file nothing is cut or wrapped.
+def show(text: str) -> None:
+    """Print lines that may hold an agent's text; they are neither cut nor wrapped."""
+    click.echo(printable_lines(text))
 
-    `options` are those of rich's Console.
-    """
-    from rich.console import Console  # imported late: commands that print JSON start faster without it
 
-    class Printable(Console):
-        def render_str(self, text: str, **how: Any) -> Text:
-            return super().render_str(printable_lines(text), **how)
-
-    literal = {"markup": False, "emoji": False, "highlight": False}
-    width = None if sys.stdout.isatty() else PLAIN_WIDTH
-    return Printable(**{"width": width, **literal, **options})
+def show_patch(text: str) -> None:
+    """Print a patch, on a terminal in colours."""
+    for line in text.splitlines():
+        click.secho(printable(line), fg=_COLOURS.get(line[:1]), bold=line.startswith("diff "))
 
 
 def print_json(value: Any) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from, tag_argument
-from triggers.cli.output import for_people, printable_lines
+from triggers.cli.output import printable_lines
 from triggers.cli.runs import the_tag
+from triggers.cli.tables import Column, print_table
 
-if TYPE_CHECKING:
-    from rich.table import Table
+VERSIONS = (
+    *(Column("version", right=True), Column("written"), Column("by"), Column("results", right=True)),
+    *(Column("strategy"), Column("why", text=20)),
+)
 
 
 @click.command()
@@ -33,7 +36,7 @@ def command(
         begun = http.ask("POST", "/api/program/write", {"tag": name})
         click.echo(_of_writing(begun), err=True)
     elif versions:
-        for_people().print(_listed(http.ask("POST", "/api/program/list", {"tag": name})))
+        _list(http.ask("POST", "/api/program/list", {"tag": name}))
     elif diff is not None:
         shown = http.ask("POST", "/api/program/diff", {"tag": name, "number": diff})["diff"]
         click.echo(printable_lines(shown), nl=False)
@@ -56,13 +59,12 @@ def _of_writing(begun: dict[str, Any]) -> str:
     return f"a language model writes version {number} of the program of {tag}: --versions shows it once it is there"
 
 
-def _listed(found: dict[str, Any]) -> Table:
-    from rich.table import Table  # here: most commands print none
-
-    table = Table(
-        "version", "written", "by", "why", "results", "strategy", title=f"Program of {found['tag']}"
+def _list(found: dict[str, Any]) -> None:
+    click.echo(f"Program of {found['tag']}")
+    print_table(
+        VERSIONS,
+        [
+            (*map(str, (v["number"], v["written_at"], v["author"], v["results"], v["strategy"])), v["reason"])
+            for v in found["versions"]
+        ],
     )
-    for v in found["versions"]:
-        row = (v["number"], v["written_at"], v["author"], v["reason"], v["results"], v["strategy"])
-        table.add_row(*map(str, row))
-    return table

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
 from functions.formats.results_log import BITS_PER_BYTE
 from functions.rules.keeps.keeping import KEEP_RULES
@@ -22,8 +21,9 @@ from state.ids import TAG_PATTERN
 from state.records import Direction
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Number, data_option, lab_option, settings_from
-from triggers.cli.output import for_people, print_json, printable
+from triggers.cli.output import print_json, show
 from triggers.cli.recorded import Recorded, from_file, from_lab
+from triggers.cli.tables import Column, print_table
 from triggers.cli.transitions import show_transitions
 
 MOST_NOTES = 20
@@ -140,35 +140,39 @@ def _noise(recorded: Recorded, sigma: float | None) -> tuple[Noise, str]:
 
 
 def _show(what: str, rule: str, recorded: Recorded, noise: Noise, source: str, found: Replay) -> None:
-    console = for_people()
     kept = sum(run.kept for run in recorded.runs)
-    console.print(
-        f"{printable(what)}: {len(recorded.runs)} runs with a value, {kept} kept; "
-        f"sigma of {printable(recorded.metric)} {noise.sigma:.6g} ({source})"
+    show(
+        f"{what}: {len(recorded.runs)} runs with a value, {kept} kept; "
+        f"sigma of {recorded.metric} {noise.sigma:.6g} ({source})"
     )
     better = "lower" if recorded.direction == "minimize" else "higher"
-    console.print(f"Judged by {printable(recorded.metric)}: a {better} value is better.")
+    show(f"Judged by {recorded.metric}: a {better} value is better.")
     if recorded.no_verdicts:
-        console.print(
-            f"It has no verdicts ({printable(recorded.no_verdicts)[:100]}): "
+        show(
+            f"It has no verdicts ({recorded.no_verdicts[:100]}): "
             "new code that beat all before it counts as kept"
         )
     record = "running best" if recorded.no_verdicts else "record"
-    table = Table("run", recorded.metric, "better by", "in sigmas", "P(better)", record, rule, "description")
-    for judged in found.judged:
-        if judged.run.kept or judged.differs:
-            table.add_row(*_row(judged, noise))
-    console.print(table)
+    print_table(
+        [
+            Column("run"),
+            *(Column(recorded.metric, right=True), Column("better by", right=True)),
+            *(Column("in sigmas", right=True, spare=2), Column("P(better)", spare=1)),
+            *(Column(record), Column(rule)),
+            Column("description", text=20),
+        ],
+        [_row(judged, noise) for judged in found.judged if judged.run.kept or judged.differs],
+    )
     for line in _summary(rule, found, _false_share(recorded, found)):
-        console.print(line)
+        show(line)
     for name, reason, text in recorded.notes[:MOST_NOTES]:
-        console.print(f"{name}: {reason}: {printable(text)[:80]}")
+        show(f"{name}: {reason}: {text[:80]}")
     if len(recorded.notes) > MOST_NOTES:
-        console.print(f"and {len(recorded.notes) - MOST_NOTES} more like these: --json shows all")
+        show(f"and {len(recorded.notes) - MOST_NOTES} more like these: --json shows all")
     for reason, count in Counter(reason for _, reason, _ in recorded.skipped).items():
         names = [name for name, why, _ in recorded.skipped if why == reason]
         more = f" and {count - 5} more" if count > 5 else ""
-        console.print(f"not judged, because {reason}: {', '.join(names[:5])}{more}")
+        show(f"not judged, because {reason}: {', '.join(names[:5])}{more}")
 
 
 def _row(judged: Judged, noise: Noise) -> tuple[str, ...]:
@@ -179,7 +183,7 @@ def _row(judged: Judged, noise: Noise) -> tuple[str, ...]:
     return (
         *(run.name, f"{run.value:.6f}", "" if margin is None else f"{margin:+.6f}", sigmas),
         f"{sure} within noise" if judged.within_noise else sure,
-        *("keep" if run.kept else "discard", verdict, printable(run.text)[:60]),
+        *("keep" if run.kept else "discard", verdict, run.text),
     )
 
 

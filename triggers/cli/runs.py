@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from functions.formats.metrics_block import remedies_in
 from state.errors import NotFound
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.output import printable
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from triggers.cli.tables import Column, print_table
 
 Run = Mapping[str, Any]
 
@@ -118,23 +115,22 @@ def gain_in_words(run: Run, gain: Mapping[str, Any] | None) -> str:
     return f"{signed(gain['by'])} beside {best} ({runs}; above zero is better)"
 
 
-def table_of(runs: Iterable[Run], gains: Mapping[str, float]) -> Table:
-    """A line for each, within 80 columns; `gains` by id."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text  # imported late: JSON needs none of them
-
-    runs = [*runs]
+def print_runs(runs: Sequence[Run], gains: Mapping[str, float]) -> None:
+    """Print a line for each; `gains` by id."""
     by_delta = any(map(measured, runs))
     numbers = ("delta_bpb", "val_bpb", "gain") if by_delta else ("value", "gain")
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("experiment", "outcome", *numbers):
-        table.add_column(name, no_wrap=True, justify="right" if name in numbers else "left")
-    table.add_column("what")
-    for run in runs:
-        # its own `no_wrap`: where the terminal is narrow, a column that may wrap is the one that is cut
-        what = Text(printable(run["description"]), no_wrap=True, overflow="ellipsis")
-        gain = signed(gains.get(run["experiment_id"]))
-        shown = (value(run), measured(run), gain) if by_delta else (value(run), gain)
-        table.add_row(run["experiment_id"], outcome(run), *shown, what)
-    return table
+    print_table(
+        [
+            *map(Column, ("experiment", "outcome")),
+            *(Column(name, right=True) for name in numbers),
+            Column("what", text=20),
+        ],
+        [
+            (
+                *(run["experiment_id"], outcome(run), value(run)),
+                *((measured(run),) if by_delta else ()),
+                *(signed(gains.get(run["experiment_id"])), run["description"]),
+            )
+            for run in runs
+        ],
+    )

@@ -9,24 +9,21 @@ from typing import Any, Self
 import click
 from rich import progress as bars
 from rich.console import Console
-from rich.table import Table
 
 from functions.rules.swarm.simulating import is_planted
-from triggers.cli.output import for_people
+from triggers.cli import output
 from triggers.simulator.book import Book
 from triggers.simulator.proposer import Fortune
 from triggers.simulator.swarm import Found, Swarm
 
 ON_A_TERMINAL_S, IN_A_FILE_S = 0.25, 5.0
 """Seconds between two looks at it."""
-COLUMNS = (
-    "proposed, truth",
-    "times",
-    "counted in stall cycles",
-    "on trial",
-    "runs that varied it",
-    "outcome",
+TRIAL = (
+    *("proposed, truth", "times", "counted in stall cycles"),
+    *("on trial", "runs that varied it", "outcome"),
 )
+FIGURES = 37
+"""The column in which figures begin."""
 SHOWN = 10
 """Of each kind of discrepancy, those that are listed."""
 
@@ -66,16 +63,12 @@ class Progress:
 
 def show(swarm: Swarm, found: Found) -> None:
     """Print what came of a simulation, and what does not agree."""
-    console = for_people()
-    table = Table("what", "figure")
     for what, figure in rows(swarm, found):
-        table.add_row(what, figure)
-    console.print(table)
-    if found.fortunes:
-        trials = Table(*COLUMNS)
-        for fortune in found.fortunes:
-            trials.add_row(*_trial(fortune, swarm.book))
-        console.print(trials)
+        output.show(f"{what:<{FIGURES}}{figure}")
+    for fortune in found.fortunes:
+        output.show("")
+        for what, text in zip(TRIAL, _trial(fortune, swarm.book), strict=True):
+            output.show(f"{what:<{FIGURES}}{text}")
     for title, lines in (
         ("lost", found.lost),
         ("counted twice", found.double),
@@ -84,9 +77,9 @@ def show(swarm: Swarm, found: Found) -> None:
         ("not checked", found.unchecked),
     ):
         for line in lines[:SHOWN]:
-            console.print(f"{title}: {line}")
+            output.show(f"{title}: {line}")
         if len(lines) > SHOWN:
-            console.print(f"{title}: and {len(lines) - SHOWN} more")
+            output.show(f"{title}: and {len(lines) - SHOWN} more")
 
 
 def rows(swarm: Swarm, found: Found) -> Iterator[tuple[str, str]]:

@@ -5,12 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.table import Table
 
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
-from triggers.cli.output import for_people, print_json, printable
+from triggers.cli.output import print_json, show
+from triggers.cli.tables import Column, print_table
+
+GPUS = (
+    *(Column("GPU"), Column("name", text=20), Column("status"), Column("experiment")),
+    Column("last heartbeat", spare=1),
+)
+TAGS = (
+    *(Column("tag"), Column("experiments", right=True), Column("kept", right=True)),
+    *(Column("best", right=True), Column("experiment", spare=3), Column("state")),
+    *(Column("runs", right=True, spare=1), Column("GPU hours", right=True, spare=2)),
+)
 
 
 @click.command()
@@ -38,49 +48,49 @@ def command(data: str | None, lab: str | None, as_json: bool) -> None:
 
 
 def _show(url: str, status: dict[str, Any], pool: dict[str, Any], tags: dict[str, Any]) -> None:
-    console = for_people()
     alive = ", ".join(f"{count} {kind}" for kind, count in status["counts"].items())
-    console.print(f"lab {status['lab']!r} at {url}: {alive}; {status['queue']} waiting")
-    gpus = Table("GPU", "name", "status", "experiment", "last heartbeat")
-    for gpu in pool["workers"]:
-        gpus.add_row(
-            gpu["gpu_id"],
-            printable(gpu["gpu_name"]),
-            gpu["status"],
-            gpu["experiment_id"] or "",
-            gpu["last_heartbeat"],
+    show(f"lab {status['lab']!r} at {url}: {alive}; {status['queue']} waiting")
+    if pool["workers"]:
+        print_table(
+            GPUS,
+            [
+                (
+                    *(gpu["gpu_id"], gpu["gpu_name"], gpu["status"]),
+                    *(gpu["experiment_id"] or "", gpu["last_heartbeat"]),
+                )
+                for gpu in pool["workers"]
+            ],
         )
-    console.print(gpus if pool["workers"] else f"no worker: {PROGRAM} worker --repo PATH")
+    else:
+        show(f"no worker: {PROGRAM} worker --repo PATH")
     for process in status["processes"]:
         if training := process.get("training"):
-            console.print(f"{process['name']}: training {printable(training)}")
+            show(f"{process['name']}: training {training}")
         for warning in process.get("warnings", ()):
-            console.print(f"{process['name']}: {printable(warning)}")
+            show(f"{process['name']}: {warning}")
     for agent in status["agents"]:
         used = f", {agent['tokens']:,} tokens" if agent["tokens"] is not None else ""
         used += f", {agent['cost_usd']:.2f} USD" if agent["cost_usd"] is not None else ""
-        until = f" until {agent['until']} ({printable(agent['limit'])})" if agent["until"] else ""
-        console.print(
+        until = f" until {agent['until']} ({agent['limit']})" if agent["until"] else ""
+        show(
             f"agent {agent['agent']} on {agent['tag']}: {agent['state']}{until}, {agent['starts']} starts,"
             f" {agent['experiments']} experiments{used}"
         )
-    rows = Table("tag", "experiments", "kept", "best", "experiment", "state", "runs", "GPU hours")
-    for tag in tags["tags"]:
-        best = f"{tag['best_val_bpb']:.6f}" if tag["best_val_bpb"] is not None else ""
-        rows.add_row(
-            tag["name"],
-            str(tag["total_experiments"]),
-            str(tag["kept_experiments"]),
-            best,
-            tag["best_experiment_id"] or "",
-            "paused" if tag["paused"] else "",
-            _of_limit(tag["budget"]["runs"], 1),
-            _of_limit(tag["budget"]["gpu_seconds"], 3600),
-        )
     if tags["tags"]:
-        console.print(rows)
+        print_table(TAGS, map(_of_tag, tags["tags"]))
     for hint in status["hints"]:
-        console.print(f"-> {printable(hint)}")
+        show(f"-> {hint}")
+
+
+def _of_tag(tag: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        *(tag["name"], str(tag["total_experiments"]), str(tag["kept_experiments"])),
+        "" if tag["best_val_bpb"] is None else f"{tag['best_val_bpb']:.6f}",
+        tag["best_experiment_id"] or "",
+        "paused" if tag["paused"] else "",
+        _of_limit(tag["budget"]["runs"], 1),
+        _of_limit(tag["budget"]["gpu_seconds"], 3600),
+    )
 
 
 def _of_limit(account: dict[str, Any], unit: float) -> str:

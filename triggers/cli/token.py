@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import click
 from pydantic import ValidationError
-from rich.table import Table
 
 from functions.process.redaction import hide
 from functions.token.issue import Issue
@@ -24,7 +23,8 @@ from triggers.cli.asking import Ask, asking
 from triggers.cli.bearer import bearer_of
 from triggers.cli.lab_http import LabHttp, warn_of_plain_http
 from triggers.cli.options import Duration, all_settings_from, data_option, lab_option
-from triggers.cli.output import for_people, print_json
+from triggers.cli.output import print_json
+from triggers.cli.tables import Column, print_table
 
 Shown = dict[str, Any]
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -35,6 +35,15 @@ def common(run: Command) -> Command:
     return data_option(lab_option(click.option("--json", "as_json", is_flag=True)(run)))
 
 
+TOKENS = (
+    *(Column("id"), Column("name"), Column("role"), Column("state"), Column("kind", spare=1)),
+    *(
+        Column("tags", text=20),
+        Column("expires", spare=2),
+        Column("last used", spare=3),
+        Column("by", spare=4),
+    ),
+)
 direct_option = click.option(
     "--direct",
     is_flag=True,
@@ -123,17 +132,20 @@ def show_all(data: Path | None, lab: str | None, as_json: bool, direct: bool) ->
     if as_json:
         print_json(answer)
         return
-    table = Table("id", "name", "role", "kind", "state", "tags", "expires", "last used", "by")
-    for row in answer["tokens"]:
-        left = row["uses_left"]
-        table.add_row(
-            *(row["id"], row["name"], row["role"]),
-            row["kind"] if left is None else f"{row['kind']}, {left} uses left",
-            row["status"],
-            ", ".join(row["tags"] or ()),
-            *(row["expires_at"] or "never", row["last_used_at"] or "never", row["issued_by"]),
-        )
-    for_people().print(table if answer["tokens"] else "no token: programs on this machine need none")
+    if answer["tokens"]:
+        print_table(TOKENS, map(_row, answer["tokens"]))
+    else:
+        click.echo("no token: programs on this machine need none")
+
+
+def _row(token: dict[str, Any]) -> tuple[str, ...]:
+    left = token["uses_left"]
+    return (
+        *(token["id"], token["name"], token["role"], token["status"]),
+        token["kind"] if left is None else f"{token['kind']}, {left} use{'' if left == 1 else 's'} left",
+        ", ".join(token["tags"] or ()),
+        *(token["expires_at"] or "never", token["last_used_at"] or "never", token["issued_by"]),
+    )
 
 
 @command.command()

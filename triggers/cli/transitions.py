@@ -7,8 +7,6 @@ from dataclasses import asdict
 from random import Random
 from typing import Any
 
-from rich.table import Table
-
 from functions.contract import CATEGORIES
 from functions.rules.search.comparing import (
     RULES,
@@ -22,8 +20,9 @@ from functions.rules.search.comparing import (
 )
 from state.errors import Invalid
 from state.records import Direction
-from triggers.cli.output import for_people, print_json, printable
+from triggers.cli.output import print_json, show
 from triggers.cli.recorded import Recorded
+from triggers.cli.tables import Column, print_table
 
 FEWEST = 20
 """Tries of which a comparison says anything at all."""
@@ -49,7 +48,7 @@ def show_transitions(
     modes = scaled(mode_choices(recorded.tries, direction), sigma)
     if len(modes) < FEWEST:
         raise Invalid(
-            f"{printable(what)} is too short: it has {len(modes)} tries after the first five, baselines aside,"
+            f"{what} is too short: it has {len(modes)} tries after the first five, baselines aside,"
             f" and transitions are compared on {FEWEST} or more",
             hint="several logs together say more: bench.transitions, in bench/README.md",
         )
@@ -63,13 +62,12 @@ def show_transitions(
             | {name: document(comparison) for name, comparison in found.items()}
         )
         return
-    console = for_people()
-    console.print(f"{printable(what)}: gains in sigmas of {sigma:.6g}")
-    console.print(table_of(found["modes"], "search::adapt, the mode"))
-    console.print(table_of(found["categories"], "search::suggest_direction, the category to explore"))
-    console.print(told(found["modes"]))
-    console.print(WEIGHTED.format("draws of the tries with replacement"))
-    console.print(BIAS)
+    show(f"{what}: gains in sigmas of {sigma:.6g}")
+    print_comparison(found["modes"], "search::adapt, the mode")
+    print_comparison(found["categories"], "search::suggest_direction, the category to explore")
+    show(told(found["modes"]))
+    show(WEIGHTED.format("draws of the tries with replacement"))
+    show(BIAS)
 
 
 def on_one_record(choices: Sequence[Choice]) -> Comparison:
@@ -91,14 +89,17 @@ def told(comparison: Comparison) -> str:
     return f"{'yields' if better.rates[0] > 0 else 'published'} finds more keeps per try."
 
 
-def table_of(comparison: Comparison, title: str) -> Table:
-    """A row for the record, for each rule, and for their difference."""
-    table = Table("rule", "tries that it would have chosen", *RATES, title=title, title_justify="left")
-    table.add_row("the record", *_cells(comparison.record, signed=False))
-    for rule in RULES:
-        table.add_row(rule, *_cells(comparison.rules[rule], signed=False))
-    table.add_row("yields less published", *_cells(comparison.difference, signed=True))
-    return table
+def print_comparison(comparison: Comparison, title: str) -> None:
+    """Print a row for the record, for each rule, and for their difference."""
+    show(title)
+    print_table(
+        (Column("rule"), Column("tries"), *(Column(rate, spare=nth // 2) for nth, rate in enumerate(RATES))),
+        [
+            ("the record", *_cells(comparison.record, signed=False)),
+            *((rule, *_cells(comparison.rules[rule], signed=False)) for rule in RULES),
+            ("yields less published", *_cells(comparison.difference, signed=True)),
+        ],
+    )
 
 
 def _cells(estimate: Estimate, *, signed: bool) -> list[str]:
