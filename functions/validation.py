@@ -32,7 +32,10 @@ def validated(declared: Function[Any, Any], request: BaseModel | Mapping[str, ob
 def invalid(problem: ValidationError) -> Invalid:
     """pydantic's findings as our own error, without the values (they may be megabytes, or secret)."""
     errors = [
-        {"field": ".".join(str(part) for part in e["loc"])[:200] or "body", "problem": e["msg"]}
+        {
+            "field": ".".join(str(part) for part in e["loc"])[:200] or "body",
+            "problem": e["msg"].removeprefix("Value error, "),
+        }
         for e in problem.errors(include_url=False, include_context=False, include_input=False)
     ]
     more = f" (and {len(errors) - NAMED} more)" if len(errors) > NAMED else ""

@@ -80,9 +80,9 @@ def test_a_command_that_asks_the_lab_imports_no_function_record_or_settings_of_i
     assert "triggers.cli.lab_http" in imported
     heavy = {
         *("functions.table", "functions.report", "functions.contract", "redis", "httpx", "numpy", "difflib"),
-        *("state.settings", "state.records", "state.policy", "rich._emoji_codes"),
+        *("state.settings", "state.records", "state.policy", "rich.console"),
     }
-    assert not imported & (heavy | ({"rich"} if words[0] == "call" else set()))
+    assert not imported & heavy
 
 
 @pytest.mark.parametrize("word", ["--help", "--version"])

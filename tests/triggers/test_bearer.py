@@ -257,6 +257,8 @@ def listening(answer: int, location: str = "") -> Iterator[tuple[str, list[str |
             self.send_header("Content-Length", "0")
             self.end_headers()
 
+        do_POST = do_GET
+
         def log_message(self, format: str, *args: Any) -> None: ...
 
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:

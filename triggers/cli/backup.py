@@ -14,7 +14,7 @@ from state.client import Lab
 from state.embedded import serving
 from state.errors import Conflict, Unavailable
 from state.settings import Settings
-from triggers.cli.options import all_settings_from, data_option, lab_option
+from triggers.cli.options import all_settings_from, data_option, json_option, lab_option
 from triggers.cli.output import print_json
 
 
@@ -22,7 +22,7 @@ from triggers.cli.output import print_json
 @data_option
 @lab_option
 @click.option("--force", is_flag=True, help="overwrite an existing file")
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def command(data: Path | None, lab: str | None, force: bool, as_json: bool, file: Path) -> None:
     """Write the state of the lab at one moment to FILE, which `nightjar restore` reads.

@@ -9,7 +9,7 @@ import click
 from state.errors import Conflict, NotFound
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from, tag_argument
+from triggers.cli.options import data_option, json_option, lab_option, settings_from, tag_argument
 from triggers.cli.output import print_json, printable
 from triggers.cli.runs import Run, is_of_swarm, measured, outcome, the_tag, value
 from triggers.cli.setting import Change, set_constants
@@ -27,7 +27,7 @@ from triggers.cli.setting import Change, set_constants
     default=None,
     help="set the constants of this file to the best config of a swarm's tag",
 )
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 def command(data: str | None, lab: str | None, tag: str | None, script: Path | None, as_json: bool) -> None:
     """Show the best experiment of TAG (default: the lab's only tag), and what may be claimed of it.
 

@@ -8,7 +8,7 @@ import click
 
 from state.client_settings import user_file
 from state.settings import Settings
-from triggers.cli.options import all_settings_from, data_option, lab_option
+from triggers.cli.options import all_settings_from, data_option, json_option, lab_option
 from triggers.cli.output import print_json, show
 from triggers.cli.tables import PIPE_WIDTH
 
@@ -16,7 +16,7 @@ from triggers.cli.tables import PIPE_WIDTH
 @click.command()
 @data_option
 @lab_option
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 def command(data: str | None, lab: str | None, as_json: bool) -> None:
     """Show every setting with its meaning, as lines of a .env file; secrets are redacted."""
     settings = all_settings_from(data=data, lab=lab)

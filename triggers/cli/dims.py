@@ -13,7 +13,7 @@ import click
 from state.errors import Invalid
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from, tag_argument
+from triggers.cli.options import data_option, json_option, lab_option, settings_from, tag_argument
 from triggers.cli.output import print_json, printable
 from triggers.cli.tables import Column, print_table
 
@@ -34,9 +34,6 @@ def command() -> None:
 
     `scan` proposes a dimensions.toml, a person edits it, `define` loads it into a tag.
     """
-
-
-json_option = click.option("--json", "as_json", is_flag=True)
 
 
 @command.command()

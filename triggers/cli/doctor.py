@@ -34,7 +34,7 @@ from state.program import PROGRAM
 from state.redis_binary import find_binary
 from state.settings import Settings
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import all_settings_from, data_option, lab_option
+from triggers.cli.options import all_settings_from, data_option, json_option, lab_option
 from triggers.cli.output import AUTH, ERROR, OK, print_json, printable
 from triggers.cli.runs import names_of_tags, newest_remedies
 
@@ -58,7 +58,7 @@ REFUSED = "access"
     help="project to check (default: the one around the working directory)",
 )
 @python_option
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 def command(data: Path | None, lab: str | None, repo: Path | None, python: str | None, as_json: bool) -> int:
     """Check programs, the project, Redis, GPUs, disk, port and clock; audit the lab if one runs."""
     settings = all_settings_from(data=data, lab=lab)

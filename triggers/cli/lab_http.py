@@ -182,7 +182,7 @@ def problem_of(status: int, content: bytes) -> NightjarError:
     kind = BY_TITLE.get(str(body.get("title"))) or BY_STATUS.get(status, errors.Unavailable)
     return kind(
         str(body.get("detail")),
-        hint=body.get("hint"),
+        hint="--help shows what the command takes" if "errors" in body else body.get("hint"),
         retry_after=body.get("retry_after"),
         fields={"problem": body},
     )

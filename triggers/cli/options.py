@@ -56,6 +56,8 @@ data_option = click.option(
 )
 lab_option = click.option("--lab", default=None, help="name of the lab [NIGHTJAR_LAB]")
 
+json_option = click.option("--json", "as_json", is_flag=True, help="print JSON")
+
 
 def tag_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `tag`, which may stand as TAG or as --tag TAG; None where it is not given."""

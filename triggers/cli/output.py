@@ -55,6 +55,13 @@ _UNSEEN = re.compile(
 
 
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+OWN_COMMANDS = {
+    "experiment::setup": "setup",
+    "tag::pause": "pause",
+    "tag::unpause": "unpause",
+    "webhook::list": "webhook list",
+}
+"""Functions that hints name and that have a command of their own."""
 _ROUTE = re.compile(r"(?:GET|POST) /api/[a-z/-]*[a-z]")
 
 
@@ -76,8 +83,13 @@ def as_commands(hint: str) -> str:
         f"{door.method} {door.path}": name for name, declared in table().items() for door in declared.doors
     }
     return _ROUTE.sub(
-        lambda found: f"{PROGRAM} call {names[found[0]]}" if found[0] in names else found[0], hint
+        lambda found: f"{PROGRAM} {command_of(names[found[0]])}" if found[0] in names else found[0], hint
     )
+
+
+def command_of(function: str) -> str:
+    """What a person types to call a function."""
+    return OWN_COMMANDS.get(function, f"call {function}")
 
 
 def exit_code(problem: NightjarError) -> int:
@@ -107,6 +119,11 @@ def _shown(c: str) -> str:
     if c in "\t\n\r" or unicodedata.category(c).startswith("Z"):
         return " "
     return c.encode("unicode_escape").decode()
+
+
+def counted(count: int, noun: str) -> str:
+    """Such as `1 experiment` or `2 experiments`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def show(text: str) -> None:

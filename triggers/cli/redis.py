@@ -13,14 +13,14 @@ from state.acl import lab_rules, setuser, worker_rules
 from state.client import Lab
 from state.embedded import redis_url
 from state.settings import Settings
-from triggers.cli.options import all_settings_from, data_option, lab_option
+from triggers.cli.options import all_settings_from, data_option, json_option, lab_option
 from triggers.cli.output import print_json, printable_lines
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @data_option
 @lab_option
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 @click.argument("words", nargs=-1, required=True)
 def command(data: str | None, lab: str | None, as_json: bool, words: tuple[str, ...]) -> None:
     """Send WORDS to the lab's Redis, for example: KEYS '*' or HGETALL '{lab}:tags:mar11'.

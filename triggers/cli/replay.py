@@ -20,7 +20,7 @@ from state.errors import Invalid
 from state.ids import TAG_PATTERN
 from state.records import Direction
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import Number, data_option, lab_option, settings_from
+from triggers.cli.options import Number, data_option, json_option, lab_option, settings_from
 from triggers.cli.output import print_json, show
 from triggers.cli.recorded import Recorded, from_file, from_lab
 from triggers.cli.tables import Column, print_table
@@ -65,7 +65,7 @@ VERDICTS: dict[Verdict, str] = {
     help="instead of keep rules compare the rules of the search (adapt.rule): what came of the tries that each would"
     " have chosen, in keeps and in gain",
 )
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 @click.argument("what", metavar="FILE-OR-TAG")
 def command(
     data: Path | None,

@@ -12,14 +12,14 @@ from state.backup import Restored, read_header, restore
 from state.client import Lab
 from state.embedded import serving
 from state.settings import Settings
-from triggers.cli.options import all_settings_from, data_option, lab_option
+from triggers.cli.options import all_settings_from, data_option, json_option, lab_option
 from triggers.cli.output import print_json
 
 
 @click.command()
 @data_option
 @lab_option
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 @click.argument("file", type=click.Path(path_type=Path))
 def command(data: Path | None, lab: str | None, as_json: bool, file: Path) -> None:
     """Make a lab from FILE, which `nightjar backup` wrote; no lab of that name may exist.

@@ -6,7 +6,7 @@ import click
 
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import data_option, json_option, lab_option, settings_from
 from triggers.cli.output import print_json
 
 
@@ -14,7 +14,7 @@ from triggers.cli.output import print_json
 @data_option
 @lab_option
 @click.argument("experiment")
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 def command(data: str | None, lab: str | None, experiment: str, as_json: bool) -> None:
     """Run the code of EXPERIMENT once more on another seed: evidence for it, not a new experiment."""
     http = LabHttp(settings_from(data=data, lab=lab))

@@ -39,9 +39,7 @@ def the_tag(http: LabHttp, tag: str | None) -> str:
         return tag
     match names:
         case []:
-            raise NotFound(
-                "the lab has no tag yet", hint="open one: ./nightjar call experiment::setup --tag NAME"
-            )
+            raise NotFound("the lab has no tag yet", hint="open one: ./nightjar setup NAME")
         case [only]:
             return str(only)
         case _:

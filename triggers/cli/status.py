@@ -8,7 +8,7 @@ import click
 
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import data_option, json_option, lab_option, settings_from
 from triggers.cli.output import print_json, show
 from triggers.cli.tables import Column, print_table
 
@@ -26,7 +26,7 @@ TAGS = (
 @click.command()
 @data_option
 @lab_option
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 def command(data: str | None, lab: str | None, as_json: bool) -> None:
     """Show the running lab's processes, GPUs, queue and tags."""
     http = LabHttp(settings_from(data=data, lab=lab))

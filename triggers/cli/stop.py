@@ -6,7 +6,7 @@ import click
 
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import data_option, json_option, lab_option, settings_from
 from triggers.cli.output import print_json
 
 
@@ -15,7 +15,7 @@ from triggers.cli.output import print_json
 @lab_option
 @click.argument("experiment")
 @click.option("--reason", default=None, help="why, for whoever reads it later")
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 def command(data: str | None, lab: str | None, experiment: str, reason: str | None, as_json: bool) -> None:
     """Stop EXPERIMENT: at once where no worker has it, else its worker ends the run."""
     body = {"experiment_id": experiment} | ({"reason": reason} if reason is not None else {})

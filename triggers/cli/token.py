@@ -22,7 +22,7 @@ from triggers.cli.address import base_url, is_own
 from triggers.cli.asking import Ask, asking
 from triggers.cli.bearer import bearer_of
 from triggers.cli.lab_http import LabHttp, warn_of_plain_http
-from triggers.cli.options import Duration, all_settings_from, data_option, lab_option
+from triggers.cli.options import Duration, all_settings_from, data_option, json_option, lab_option
 from triggers.cli.output import print_json
 from triggers.cli.tables import Column, print_table
 
@@ -32,7 +32,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def common(run: Command) -> Command:
     """The options that all these commands take."""
-    return data_option(lab_option(click.option("--json", "as_json", is_flag=True)(run)))
+    return data_option(lab_option(json_option(run)))
 
 
 TOKENS = (

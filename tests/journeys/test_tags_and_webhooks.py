@@ -1,0 +1,117 @@
+"""Commands of an operator on a running lab: setup, pause, unpause, webhook."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.commands import nightjar
+from tests.journeys.running import RunningLab, running_lab
+from tests.journeys.test_verbs import SLOW, printed
+from tests.triggers.test_bearer import listening
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    with running_lab(tmp_path_factory.mktemp("lab"), NIGHTJAR_WEBHOOK_PRIVATE="true") as found:
+        found.start()
+        yield found
+
+
+def test_setup_shows_what_a_tag_is_measured_by_and_what_a_second_one_ignored(lab: RunningLab) -> None:
+    words = ("setup", "night", "--metric", "accuracy", "--budget", "60", "--policy", "keep_rule=strict")
+    opened = printed(lab, *words)
+    again = printed(lab, "setup", "night")
+    other = nightjar(lab.data, "setup", "night", "--metric", "val_loss", "--budget", "90", "--json")
+    people = nightjar(lab.data, "setup", "night", "--metric", "val_loss")
+
+    assert opened.startswith("night: opened\n")
+    assert "accuracy: a higher value is better" in opened
+    assert "60 s for each run" in opened
+    assert lab.post("search/policy", tag="night")["policy"]["keep_rule"] == "strict"
+    assert again.startswith("night: exists already, with 0 experiments\n")
+    assert "60 s for each run" in again
+    assert (other.returncode, people.returncode) == (1, 1)
+    assert json.loads(other.stdout)["ignored"]["policy.budgets.base_s"] == {"sent": 90.0, "has": 60.0}
+    assert "metric.name 'val_loss': it has 'accuracy'" in people.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ((), 2, "name the TAG"),
+        (("dusk", "--metric", "foo"), 1, "say --maximize or --minimize"),
+        (("dusk", "--minimize"), 2, "--metric NAME"),
+        (("dusk", "--policy", "keep_rule"), 2, "NAME=VALUE"),
+        (("dusk", "--policy", "keep_rule=lucky"), 1, "keep_rule"),
+        (("dusk", "--budget", "0"), 1, "budgets.base_s"),
+    ],
+)
+def test_setup_says_what_it_does_not_take(
+    lab: RunningLab, words: tuple[str, ...], code: int, told: str
+) -> None:
+    done = nightjar(lab.data, "setup", *words)
+
+    assert (done.returncode, told in done.stderr) == (code, True), done.stderr
+    assert "dusk" not in [tag["name"] for tag in lab.get("report/tags")["tags"]]
+
+
+def test_a_paused_tag_is_shown_so_and_goes_on_after_unpause(lab: RunningLab) -> None:
+    lab.setup("held")
+    first = printed(lab, "pause", "held", "--reason", "prices are high")
+    lab.submit("held")
+    second = printed(lab, "pause", "--tag", "held")
+    status = printed(lab, "status")
+    unpaused = printed(lab, "unpause", "held")
+    again = printed(lab, "unpause", "held", "--json")
+
+    assert "held: paused (prices are high); waiting: 0 experiments" in first
+    assert "./nightjar unpause held" in first
+    assert "held: paused since 20" in second
+    assert "waiting: 1 experiment\n" in second
+    assert [line.split()[4] for line in status.splitlines() if line.startswith("held ")] == ["paused"]
+    assert "held: goes on; waiting: 1 experiment\n" in unpaused
+    assert json.loads(again)["changed"] is False
+    lab.until_idle()
+
+
+def test_a_pause_can_end_the_runs_in_progress(lab: RunningLab) -> None:
+    lab.setup("ended")
+    run = lab.submit("ended", commit_sha=lab.commit({"train.py": SLOW}))
+    lab.until_status(run, "running")
+
+    said = printed(lab, "pause", "ended", "--stop-running")
+
+    assert f"its workers end {run}" in said
+    lab.until_status(run, "stopped")
+
+
+def test_webhooks_are_added_listed_tested_and_removed(lab: RunningLab) -> None:
+    with listening(200) as (url, _):
+        made = nightjar(
+            lab.data, "webhook", "add", f"{url}/a/secret/path", "--type", "best.changed", "--tag", "t"
+        )
+        [name] = [row["id"] for row in json.loads(printed(lab, "webhook", "list", "--json"))["webhooks"]]
+        tested = printed(lab, "webhook", "test", name)
+        listed = printed(lab, "webhook", "list")
+    gone = nightjar(lab.data, "webhook", "test", name)
+    mistyped = nightjar(lab.data, "webhook", "add", url, "--type", "best.chnged")
+    removed = printed(lab, "webhook", "remove", name)
+    unknown = nightjar(lab.data, "webhook", "test", name)
+
+    assert made.stdout.startswith("whsec_")
+    assert len(made.stdout.split()) == 1
+    assert name in made.stderr
+    assert tested == f"{name}: delivered, the receiver answered 200\n"
+    assert {name, "active"} <= {*listed.split()}
+    assert "secret" not in listed + made.stderr
+    assert (gone.returncode, "not delivered" in gone.stdout) == (1, True)
+    assert "there are no events of this type" in mistyped.stderr
+    assert "Value error" not in mistyped.stderr
+    assert removed == f"{name}: removed\n"
+    assert (unknown.returncode, name in unknown.stderr) == (1, True)
+    assert printed(lab, "webhook", "list").startswith("no webhook")

@@ -1,0 +1,37 @@
+"""`nightjar pause` holds the runs of a tag back."""
+
+from __future__ import annotations
+
+import click
+
+from state.program import PROGRAM
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import data_option, json_option, lab_option, settings_from, tag_argument
+from triggers.cli.output import counted, print_json, show
+from triggers.cli.runs import the_tag
+
+
+@click.command()
+@data_option
+@lab_option
+@tag_argument
+@click.option("--reason", default=None, help="why, for the tag's agents")
+@click.option("--stop-running", is_flag=True, help="stop its runs in progress too; else they go on")
+@json_option
+def command(
+    data: str | None, lab: str | None, tag: str | None, reason: str | None, stop_running: bool, as_json: bool
+) -> None:
+    """Start no more runs of TAG (default: the lab's only tag): what waits keeps its place."""
+    http = LabHttp(settings_from(data=data, lab=lab))
+    name = the_tag(http, tag)
+    body = {"tag": name, "stop_running": stop_running} | ({} if reason is None else {"reason": reason})
+    found = http.ask("POST", "/api/tag/pause", body)
+    if as_json:
+        print_json(found)
+        return
+    since = "" if found["changed"] else f" since {found['paused_at']}"
+    why = f" ({found['reason']})" if found["reason"] else ""
+    show(f"{name}: paused{since}{why}; waiting: {counted(found['waiting'], 'experiment')}")
+    if found["stopping"]:
+        show(f"its workers end {', '.join(found['stopping'])}")
+    click.echo(f"-> {PROGRAM} unpause {name}")

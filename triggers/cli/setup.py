@@ -1,0 +1,136 @@
+"""`nightjar setup` opens a tag, and shows the metric, direction and budget that it has."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from state.errors import Conflict, Invalid
+from state.program import PROGRAM
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import Number, data_option, json_option, lab_option, settings_from, tag_argument
+from triggers.cli.output import ERROR, OK, counted, print_json, show
+
+if TYPE_CHECKING:
+    from state.records import Direction
+
+
+def _policy(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+    """`budgets.overrun=1.5` as a name and a value, which is JSON where it can be."""
+    found: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE, such as keep_rule=strict")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+@click.command()
+@data_option
+@lab_option
+@tag_argument
+@click.option("--metric", default=None, help="its name, as train.py prints it  [default: val_bpb]")
+@click.option("direction", "--maximize", flag_value="maximize", help="a higher value is better")
+@click.option(
+    "direction",
+    "--minimize",
+    flag_value="minimize",
+    help="a lower value is better  [default: by a word of the metric's name]",
+)
+@click.option("--budget", type=Number(min=0), default=None, help="seconds of a run  [default: 300]")
+@click.option(
+    "--policy",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_policy,
+    help="another value of the policy, such as keep_rule=strict (repeatable)",
+)
+@click.option("--base", default=None, metavar="COMMIT", help="the base commit  [default: the workers' HEAD]")
+@click.option("--evaluator-command", default=None, help="measures the score after each training")
+@json_option
+def command(
+    data: str | None,
+    lab: str | None,
+    tag: str | None,
+    metric: str | None,
+    direction: Direction | None,
+    budget: float | None,
+    policy: dict[str, Any],
+    base: str | None,
+    evaluator_command: str | None,
+    as_json: bool,
+) -> int:
+    """Open TAG, a line of research, and show what its runs are measured by.
+
+    A TAG that exists already stays as it is: what it has otherwise is said, with exit code 1.
+    `nightjar call experiment::setup` has further fields.
+    """
+    if tag is None:
+        raise click.UsageError("name the TAG to open, such as mar11")
+    if direction is not None and metric is None:
+        raise click.UsageError(f"--{direction} goes with --metric NAME")
+    measured = {"name": metric, "direction": direction}
+    values = policy | ({} if budget is None else {"budgets.base_s": budget})
+    fields = {
+        "metric": {name: given for name, given in measured.items() if given is not None},
+        "policy": values,
+        "base_commit": base,
+        "evaluator_command": evaluator_command,
+    }
+    http = LabHttp(settings_from(data=data, lab=lab))
+    body = {"tag": tag} | {name: given for name, given in fields.items() if given}
+    if metric is not None and direction is None:
+        _check_direction(metric)
+    try:
+        answer = http.ask("POST", "/api/experiment/setup", body)
+    except Conflict as problem:
+        found = problem.fields.get("problem")
+        if not isinstance(found, dict) or "existing" not in found:
+            raise
+        answer = {"tag": found["existing"], "ignored": found["ignored"], "exists": True}
+    answer["policy"] = http.ask("POST", "/api/search/policy", {"tag": tag})["policy"]
+    if as_json:
+        print_json(answer)
+    else:
+        _show(answer)
+    return ERROR if answer.get("ignored") else OK
+
+
+def _check_direction(metric: str) -> None:
+    """Check that the name tells which way is better.
+
+    Raises:
+        Invalid: it does not.
+    """
+    from functions.rules.directions import direction_of  # imported late: few need it
+
+    try:
+        direction_of(metric)
+    except Invalid as problem:
+        raise Invalid(problem.detail, hint="say --maximize or --minimize") from problem
+
+
+def _show(answer: dict[str, Any]) -> None:
+    tag, ignored = answer["tag"], answer.get("ignored", {})
+    metric, better = tag["metric"], {"minimize": "lower", "maximize": "higher"}
+    count = counted(tag["total_experiments"], "experiment")
+    show(f"{tag['name']}: {f'exists already, with {count}' if 'exists' in answer else 'opened'}")
+    show(f"metric    {metric['name']}: a {better[metric['direction']]} value is better")
+    show(f"budget    {answer['policy']['budgets']['base_s']:g} s for each run")
+    show(f"base      {tag['base_commit'] or 'not known yet'}, branch {tag['branch']}")
+    for name, pair in ignored.items():
+        show(f"ignored   {name} {pair['sent']!r}: it has {pair['has']!r}")
+    if answer.get("hint"):
+        show(f"missing   {answer['hint']}")
+    if any(name.startswith("policy.") for name in ignored):
+        click.echo(f"-> {PROGRAM} call search::set_policy --tag {tag['name']} changes its policy")
+    elif ignored:
+        click.echo(f"-> go on with it, or open another tag: {PROGRAM} setup NAME")
+    else:
+        click.echo(f"-> {PROGRAM} agent --tag {tag['name']} -- COMMAND starts an agent on it")

@@ -1,0 +1,110 @@
+"""`nightjar webhook` sends the lab's events to URLs: add, list, test, remove."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from state.program import PROGRAM
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import data_option, json_option, lab_option, settings_from
+from triggers.cli.output import ERROR, OK, print_json, show
+from triggers.cli.tables import Column, print_table
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+WEBHOOKS = (
+    *(Column("id"), Column("URL", text=30), Column("state"), Column("delivered", right=True)),
+    *(Column("failed", right=True), Column("last answer", text=20), Column("tag", spare=2)),
+    *(Column("types", text=20, spare=1), Column("description", text=20, spare=3)),
+)
+
+
+def common(run: Command) -> Command:
+    """The options that all these commands take."""
+    return data_option(lab_option(json_option(run)))
+
+
+@click.group(subcommand_metavar="COMMAND [--OPTION]...")
+def command() -> None:
+    """Send the lab's events to a URL, Slack or Discord, signed by Standard Webhooks."""
+
+
+@command.command()
+@common
+@click.option("--type", "types", multiple=True, help="only events of this type (repeatable)  [default: all]")
+@click.option("--tag", default=None, help="only events of this tag")
+@click.option("--description", default="", help="what it is for")
+@click.argument("url")
+def add(
+    data: str | None,
+    lab: str | None,
+    as_json: bool,
+    types: tuple[str, ...],
+    tag: str | None,
+    description: str,
+    url: str,
+) -> None:
+    """Send every event from now on to URL; prints the secret that signs them, which is shown only once."""
+    body = {"url": url, "types": [*types] or None, "tag": tag, "description": description}
+    added = LabHttp(settings_from(data=data, lab=lab)).ask("POST", "/api/webhook/add", body)
+    if as_json:
+        print_json(added)
+        return
+    click.echo(added["secret"])
+    click.echo(f"nightjar: webhook {added['id']}; -> {PROGRAM} webhook test {added['id']}", err=True)
+
+
+@command.command("list")
+@common
+def show_all(data: str | None, lab: str | None, as_json: bool) -> None:
+    """Show every webhook with counts of its deliveries, without its secret and the path of its URL."""
+    found = LabHttp(settings_from(data=data, lab=lab)).ask("POST", "/api/webhook/list", {})
+    if as_json:
+        print_json(found)
+    elif found["webhooks"]:
+        print_table(WEBHOOKS, map(_row, found["webhooks"]))
+    else:
+        click.echo(f"no webhook: {PROGRAM} webhook add URL")
+
+
+def _row(webhook: dict[str, Any]) -> tuple[str, ...]:
+    status = webhook["last_status"]
+    return (
+        *(
+            webhook["id"],
+            webhook["url"],
+            webhook["status"],
+            str(webhook["delivered"]),
+            str(webhook["failed"]),
+        ),
+        webhook["disabled_reason"] or webhook["last_error"] or ("" if status is None else str(status)),
+        *(webhook["tag"] or "", ", ".join(webhook["types"] or ()), webhook["description"]),
+    )
+
+
+@command.command()
+@common
+@click.argument("webhook", metavar="ID")
+def test(data: str | None, lab: str | None, as_json: bool, webhook: str) -> int:
+    """Send the webhook ID one message now; exits with 1 where it was not delivered."""
+    found = LabHttp(settings_from(data=data, lab=lab)).ask("POST", "/api/webhook/test", {"id": webhook})
+    if as_json:
+        print_json(found)
+    else:
+        how = found["error"] or f"the receiver answered {found['status']}"
+        show(f"{webhook}: {'delivered' if found['delivered'] else 'not delivered'}, {how}")
+    return OK if found["delivered"] else ERROR
+
+
+@command.command()
+@common
+@click.argument("webhook", metavar="ID")
+def remove(data: str | None, lab: str | None, as_json: bool, webhook: str) -> None:
+    """Delete the webhook ID, with the events that it is still owed."""
+    found = LabHttp(settings_from(data=data, lab=lab)).ask("POST", "/api/webhook/remove", {"id": webhook})
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(f"{webhook}: removed")
