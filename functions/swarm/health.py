@@ -5,7 +5,9 @@ from __future__ import annotations
 from functions.contract import Call, Http, Response, function
 from functions.of_swarm import OfSwarm
 from functions.rules.access import STRANGER
+from functions.rules.opening import first_policy, swarm_policy
 from functions.rules.swarm.belonging import populations_of
+from functions.rules.swarm.handing_out import run_time
 from functions.swarm._stores import Stores
 from state.errors import Unauthenticated
 from state.settings import Settings
@@ -16,14 +18,16 @@ class ReadSwarmHealth(OfSwarm):
 
 
 class SwarmHealth(Response):
-    status: str
-    experiments: int
+    status: str = "ok"
+    experiments: int = 0
     """Runs that ended with a value, or were stopped."""
-    queue_depth: int
+    queue_depth: int = 0
     """Configs that wait for a worker."""
-    active_workers: int
+    active_workers: int = 0
     """Workers that were heard of in the last ten minutes."""
-    frozen_dims: int
+    frozen_dims: int = 0
+    budget_seconds: int
+    """Of a run that is not extended: what a worker measures its baseline with before it joins."""
     ts: float
     """Redis' clock, in seconds since 1970."""
 
@@ -39,14 +43,14 @@ async def health(request: ReadSwarmHealth, call: Call, stores: Stores, settings:
         )
     facts = await stores.swarms.find(tag)
     if facts is None:
-        now = await stores.swarms.now()
-        return SwarmHealth(status="ok", experiments=0, queue_depth=0, active_workers=0, frozen_dims=0, ts=now)
+        policy = swarm_policy(first_policy(settings.near_miss_threshold, settings.max_consecutive_crashes))
+        return SwarmHealth(budget_seconds=run_time(policy).budget_s, ts=await stores.swarms.now())
     depth = await stores.swarms.waiting_count(tag, [p.population_id for p in populations_of(facts)])
     return SwarmHealth(
-        status="ok",
         experiments=facts.tag.results,
         queue_depth=depth,
         active_workers=facts.active_workers,
         frozen_dims=sum(d.frozen for d in facts.dimensions),
+        budget_seconds=run_time(facts.policy).budget_s,
         ts=facts.now,
     )

@@ -359,6 +359,24 @@ def test_a_result_of_a_run_that_was_given_up_counts(
     assert (run["status"], run["val_bpb"]) == ("keep", run["config_delta"]["LR"])
 
 
+def test_an_enroll_token_is_enough_to_measure_the_baseline_with_the_budget_of_the_swarm(
+    lab: RunningLab, worker: JoinedWorker, tag: str, enroll_token: str
+) -> None:
+    opened(lab, tag, OF_TRAIN, keep_rule="strict", **{"budgets.base_s": 1})
+
+    worker.join(
+        *("--url", f"http://127.0.0.1:{lab.port}", "--worker-id", worker.home.parent.name, "--tag", tag),
+        *("--train-py", str(worker.train_py), "--baseline-runs", "2", "--max-runs", "1"),
+        NIGHTJAR_ENROLL_TOKEN=enroll_token,
+    )
+
+    lab.until(lambda: "baseline 1 of 2" in worker.said, "it measures its baseline")
+    [budget] = re.findall(r"baseline 1 of 2: .*, (\d+) s\n", worker.said)
+    assert budget == "1"  # the script's own is 300 s
+    assert worker.ended() == 0, worker.said
+    assert "measured anew" not in worker.said
+
+
 PAGE = (ROOT / "docs" / "workers.md").read_text().split("## In a swarm")[1].split("\n## ")[0]
 
 

@@ -165,8 +165,7 @@ class Server:
         base_s: float | None = None
         varied: list[Varied] | None = None
         with suppress(NightjarError, KeyError, TypeError, ValueError):
-            policy = await self._ask("POST", "/api/search/policy", {"tag": tag})
-            base_s = float(policy["policy"]["budgets"]["base_s"])
+            base_s = float((await self._ask("GET", f"/health{_about(tag)}"))["budget_seconds"])
         with suppress(NightjarError, KeyError, TypeError, ValidationError):
             found = await self._ask("POST", "/api/dimension/list", {"tag": tag})
             varied = [Varied.model_validate(dimension) for dimension in found["dimensions"]]

@@ -68,12 +68,13 @@ class Swarm:
 
     def answer(self, method: str, path: str, body: dict[str, Any], bearer: str | None) -> Reply:
         """The status and the document of one answer."""
-        route = path.split("/")[1]
+        route = path.partition("?")[0].split("/")[1]
         if self.refusals.get(route):
             return self.refusals[route].pop(0)
         match method, route:
             case "GET", "health":
-                return 200, {"status": "ok", "experiments": len(self.results), "queue_depth": 0}
+                more = {} if self.base_s is None else {"budget_seconds": self.base_s}
+                return 200, {"status": "ok", "experiments": len(self.results), "queue_depth": 0, **more}
             case "POST", "register":
                 self.registered.append(body)
                 self.bearers.append(bearer)
@@ -102,8 +103,6 @@ class Swarm:
                 return 200, self.todo[0]
             case "GET", "next_config":
                 return problem(503, "Service unavailable", "there is nothing to run", retry_after=1)
-            case "POST", "api" if path == "/api/search/policy" and self.base_s is not None:
-                return 200, {"tag": body["tag"], "policy": {"budgets": {"base_s": self.base_s}}}
             case "POST", "tick":
                 self.ticks.append(body)
                 return 200, self.on_tick(body)
