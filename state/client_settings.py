@@ -1,4 +1,4 @@
-"""The settings of commands that ask a running lab: where it is, and with which token."""
+"""The settings of commands that ask a running lab: its place, its URL and the token to send."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Metric(click.ParamType[float]):
         return number
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
 # triggers.cli.join reads the next four before this process starts; they are here for --help
 @click.option("--url", expose_value=False, help="the swarm's URL")
 @click.option(
@@ -54,7 +54,7 @@ class Metric(click.ParamType[float]):
 @click.option("--worker-id", metavar="NAME", expose_value=False, help="the worker's name, which no other has")
 @click.option("--data", metavar="PATH", expose_value=False, help="the worker's own directory [NIGHTJAR_DATA]")
 @click.option("--train-py", type=click.Path(path_type=Path), default=None, help="the script to run")
-@click.option("--gpu-type", default=None, help="what others see of your GPU (default: its model)")
+@click.option("--gpu-type", default=None, help="what others see of your GPU [default: its model]")
 @click.option("--contact", default=None, help="how the organiser reaches you")
 @click.option("--tag", default=None, help="the swarm, where the server has several")
 @click.option("--max-runs", type=click.IntRange(1), default=None, help="leave after so many runs")
@@ -67,13 +67,13 @@ class Metric(click.ParamType[float]):
 )
 @click.option("--skip-baseline", is_flag=True, help="measure none: --baseline-bpb says it")
 @click.option("--baseline-bpb", type=Metric(), default=None, help="val_bpb of the unchanged script")
-@click.option("--gpu", default=None, help="the index of a GPU, or none (default: the first, else the CPU)")
-@click.option("--python", default=None, help="interpreter that trains (default: the project's own)")
+@click.option("--gpu", default=None, help="the index of a GPU, or none [default: the first, else the CPU]")
+@click.option("--python", default=None, help="interpreter that trains [default: the project's own]")
 @click.option(
     "--isolation",
     type=click.Choice(get_args(Isolation)),
     default=None,
-    help="how far runs are kept from this machine (default: the strongest that works here)",
+    help="how far runs are kept from this machine [default: the strongest that works here]",
 )
 @click.option("--network", type=click.Choice(["on", "off"]), default=None, help="network for isolated runs")
 @click.option(

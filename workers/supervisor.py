@@ -188,7 +188,7 @@ def devices_for(host: str, gpu: str, cpu: int | None) -> list[Device]:
     return found
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--repo", type=click.Path(path_type=Path), default=Path(), help="git repository with train.py")
 @click.option("--gpu", default="all", help="all, none, or the index of one GPU")
 @click.option("--cpu", type=click.IntRange(0, 256), default=None, help="CPU slots; 1 when no GPU is seen")

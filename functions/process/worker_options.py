@@ -14,7 +14,7 @@ Isolation = Literal["auto", "none", "limits", "landlock", "bwrap"]
 python_option = click.option(
     "--python",
     default=None,
-    help="interpreter that trains (default: the project's .venv, its uv environment, the active one, Nightjar's own)",
+    help="interpreter that trains [default: the project's .venv, its uv environment, the active one, Nightjar's own]",
 )
 
 
@@ -25,7 +25,7 @@ def isolation_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--isolation",
             type=click.Choice(get_args(Isolation)),
             default="auto",
-            help="how far runs are kept from this machine (default: the strongest that works here)",
+            help="how far runs are kept from this machine [default: the strongest that works here]",
         ),
         click.option(
             "--network", type=click.Choice(["on", "off"]), default="off", help="network for isolated runs"

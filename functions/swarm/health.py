@@ -27,7 +27,7 @@ class SwarmHealth(Response):
     """Workers that were heard of in the last ten minutes."""
     frozen_dims: int = 0
     budget_seconds: int
-    """Of a run that is not extended: what a worker measures its baseline with before it joins."""
+    """Of a run that is not extended. A worker measures its baseline with it before it joins."""
     ts: float
     """Redis' clock, in seconds since 1970."""
 

@@ -165,8 +165,8 @@ def test_status_says_how_many_workers_a_swarm_has_and_of_agents_tags_nothing(lab
     lines = nightjar(lab.data, "status").stdout.splitlines()
 
     [swarm] = [line for line in lines if line.startswith("swarm 'swarm': ")]
-    assert swarm.startswith("swarm 'swarm': 1 active workers, ")
-    assert ", 4 results, 0 dimensions frozen; ./nightjar call swarm::leaderboard --tag swarm" in swarm
+    assert swarm.startswith("swarm 'swarm': 1 active worker, ")
+    assert ", 4 results, 0 frozen dimensions; ./nightjar call swarm::leaderboard --tag swarm" in swarm
     assert not [line for line in lines if line.startswith("swarm 'agents'")]
 
 
@@ -221,4 +221,4 @@ def test_the_journal_of_a_swarm_is_printed_and_written_to_a_file(lab: RunningLab
     assert written["written"]
     assert printed.stdout == written["text"] == file.read_text("utf-8")
     assert "matters` | 0.50 | " in printed.stdout
-    assert f"{file}: 1 checkpoints of swarm" in saved.stderr
+    assert f"{file}: 1 checkpoint of swarm" in saved.stderr

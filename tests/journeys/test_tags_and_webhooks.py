@@ -48,6 +48,7 @@ def test_setup_shows_what_a_tag_is_measured_by_and_what_a_second_one_ignored(lab
         (("dusk", "--minimize"), 2, "--metric NAME"),
         (("dusk", "--policy", "keep_rule"), 2, "NAME=VALUE"),
         (("dusk", "--policy", "keep_rule=lucky"), 1, "keep_rule"),
+        (("dusk dawn",), 2, "letters, digits"),
         (("dusk", "--budget", "0"), 1, "budgets.base_s"),
     ],
 )

@@ -15,7 +15,7 @@ from rich.console import Console
 from state.errors import Conflict
 from tests.commands import command_line
 from triggers.cli import demo_view
-from triggers.cli.output import explain, json_text, printable, show
+from triggers.cli.output import as_commands, explain, json_text, printable, show
 from triggers.cli.runs import print_runs
 from triggers.cli.tables import Column, print_table
 
@@ -118,6 +118,20 @@ def test_a_hint_names_the_command_in_the_place_of_its_route(capsys: pytest.Captu
     )
 
     assert "-> make a new one with ./nightjar call trace::select; GET /api/nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("hint", "command"),
+    [
+        ("GET /api/experiment/mar-11-7 shows it", "./nightjar show mar-11-7 shows it"),
+        ("wait: GET /api/experiment/t-7.2/wait; then", "wait: ./nightjar wait t-7.2; then"),
+        ("POST /api/experiment/history lists them", "./nightjar ls lists them"),
+        ("POST /api/tag/unpause", "./nightjar unpause"),
+        ("create it with POST /api/experiment/setup", "create it with ./nightjar setup"),
+    ],
+)
+def test_a_hint_names_the_short_command_where_there_is_one(hint: str, command: str) -> None:
+    assert as_commands(hint) == command
 
 
 def test_a_shell_completes_the_commands() -> None:

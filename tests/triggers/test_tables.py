@@ -1,4 +1,4 @@
-"""Tables in a pipe and on a terminal: what is shortened, what is left out, and what never is."""
+"""Tables in a pipe and on a terminal: ids and numbers are whole, texts are cut, spare columns left out."""
 
 from __future__ import annotations
 

@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any
 
 import click
 
-from state.ids import TAG_PATTERN
-from triggers.cli.options import Duration, all_settings_from, data_option, lab_option
-
-
-class Named(click.ParamType[str]):
-    """A tag's or an agent's name: it becomes part of a git branch and of a folder."""
-
-    name = "name"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value)
-        if not re.fullmatch(TAG_PATTERN, text) or ".." in text or text.endswith((".", ".lock")):
-            self.fail(f"{text!r} is no name: letters, digits, . _ - and 40 characters at most", param, ctx)
-        return text
+from triggers.cli.options import Duration, Named, all_settings_from, data_option, lab_option
 
 
 @click.command()
@@ -45,7 +30,7 @@ class Named(click.ParamType[str]):
     "--repo",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     default=None,
-    help="the research repository, which each agent clones (default: the one around the working directory)",
+    help="the research repository, which each agent clones [default: the one around the working directory]",
 )
 @click.option(
     "--idle-after",

@@ -14,7 +14,8 @@ from state.errors import Invalid
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, json_option, lab_option, settings_from, tag_argument
-from triggers.cli.output import print_json, printable
+from triggers.cli.output import counted, print_json, printable
+from triggers.cli.runs import the_tag
 from triggers.cli.tables import Column, print_table
 
 DIMENSIONS = (
@@ -111,16 +112,17 @@ def define(
 @tag_argument
 @json_option
 def ls(data: str | None, lab: str | None, tag: str | None, as_json: bool) -> None:
-    """List the dimensions of TAG (default: NIGHTJAR_SWARM_TAG)."""
+    """List the dimensions of TAG (default: the lab's only tag, else NIGHTJAR_SWARM_TAG)."""
     settings = settings_from(data=data, lab=lab)
-    found = LabHttp(settings).ask("POST", "/api/dimension/list", {"tag": tag or settings.swarm_tag})
+    http = LabHttp(settings)
+    name = the_tag(http, tag, among_several=settings.swarm_tag)
+    found = http.ask("POST", "/api/dimension/list", {"tag": name})
     if as_json:
         print_json(found["dimensions"])
         return
     if found["dimensions"]:
         print_table(DIMENSIONS, map(_row, found["dimensions"]))
-    count = len(found["dimensions"])
-    click.echo(f"{found['tag']}: {count} dimension{'' if count == 1 else 's'}")
+    click.echo(f"{name}: {counted(len(found['dimensions']), 'dimension')}")
 
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:
@@ -153,7 +155,9 @@ def _interaction(row: dict[str, Any]) -> str:
 def _show_definition(made: dict[str, Any]) -> None:
     tag = f"{made['tag']}, a new tag" if made["created"] else made["tag"]
     told = [f"{what}: {', '.join(made[what])}" for what in ("added", "changed", "removed") if made[what]]
-    click.echo(f"{tag}: {len(made['dimensions'])} dimensions; {'; '.join(told) or 'nothing changed'}")
+    click.echo(
+        f"{tag}: {counted(len(made['dimensions']), 'dimension')}; {'; '.join(told) or 'nothing changed'}"
+    )
     click.echo(f"-> {PROGRAM} dims ls --tag {made['tag']}")
 
 

@@ -35,7 +35,7 @@ from state.redis_binary import find_binary
 from state.settings import Settings
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import all_settings_from, data_option, json_option, lab_option
-from triggers.cli.output import AUTH, ERROR, OK, print_json, printable
+from triggers.cli.output import AUTH, ERROR, OK, counted, print_json, printable
 from triggers.cli.runs import names_of_tags, newest_remedies
 
 NVML = Path(__file__).parents[2] / "workers" / "nvml.py"
@@ -55,7 +55,7 @@ REFUSED = "access"
     "--repo",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     default=None,
-    help="project to check (default: the one around the working directory)",
+    help="project to check [default: the one around the working directory]",
 )
 @python_option
 @json_option
@@ -252,8 +252,10 @@ def running_lab(settings: Settings) -> Iterator[Finding]:
     yield from isolation(status["processes"])
     yield from failures(http)
     if dead := status["events"]["dead_letters"]:
-        yield Finding("events", "warning", f"{dead} dead letters", f"{PROGRAM} call event::dead shows them")
-    seen = f"{audit['experiments']} experiments in {audit['tags']} tags, {audit['gpus']} slots"
+        told = counted(dead, "dead letter")
+        yield Finding("events", "warning", told, f"{PROGRAM} call event::dead shows them")
+    tags, slots = counted(audit["tags"], "tag"), counted(audit["gpus"], "slot")
+    seen = f"{counted(audit['experiments'], 'experiment')} in {tags}, {slots}"
     if audit["ok"]:
         yield Finding("audit", "ok", seen)
     for violation in audit["violations"]:

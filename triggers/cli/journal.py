@@ -9,7 +9,7 @@ import click
 
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from, tag_argument
-from triggers.cli.output import printable_lines
+from triggers.cli.output import counted, printable_lines
 from triggers.cli.runs import the_tag
 
 
@@ -25,14 +25,17 @@ from triggers.cli.runs import the_tag
     help="write it to this file",
 )
 def command(data: str | None, lab: str | None, tag: str | None, output: Path | None) -> None:
-    """Print the whole journal of TAG, a swarm (default: NIGHTJAR_SWARM_TAG), checkpoint by checkpoint."""
+    """Print the whole journal of TAG, a swarm, checkpoint by checkpoint.
+
+    TAG is by default the lab's only tag, else NIGHTJAR_SWARM_TAG.
+    """
     settings = settings_from(data=data, lab=lab)
     http = LabHttp(settings)
-    name = the_tag(http, tag or settings.swarm_tag)
+    name = the_tag(http, tag, among_several=settings.swarm_tag)
     texts = list(_checkpoints(http, name))
     if output is not None:
         output.write_text("\n".join(texts), "utf-8")
-        click.echo(f"{output}: {len(texts)} checkpoints of {name}", err=True)
+        click.echo(f"{output}: {counted(len(texts), 'checkpoint')} of {name}", err=True)
     elif texts:
         click.echo(printable_lines("\n".join(texts)), nl=False)
     else:

@@ -9,7 +9,7 @@ import click
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from, tag_argument
-from triggers.cli.output import BY_STATUS, print_json, show
+from triggers.cli.output import BY_STATUS, counted, print_json, show
 from triggers.cli.runs import newest_remedies, print_runs, the_tag
 
 MOST = 1000
@@ -53,7 +53,6 @@ def _show(tag: str, found: dict[str, Any]) -> None:
         print_runs(runs[::-1], found["gains"])
     for remedy, run in newest_remedies(runs).items():
         show(f"{run['experiment_id']}: {remedy}")
-    shown = f"{len(runs)} of {found['total']}" if len(runs) < found["total"] else str(found["total"])
-    click.echo(
-        f"{tag}: {shown} experiment{'' if found['total'] == 1 else 's'}; {PROGRAM} show ID tells more of one"
-    )
+    of = f"{len(runs)} of " if len(runs) < found["total"] else ""
+    more = f"; {PROGRAM} show ID tells more of one" if runs else ""
+    click.echo(f"{tag}: {of}{counted(found['total'], 'experiment')}{more}")

@@ -12,6 +12,7 @@ import click
 from pydantic import ValidationError
 
 from state.client_settings import ClientSettings
+from state.ids import TAG_PATTERN
 
 if TYPE_CHECKING:
     from state.settings import Settings
@@ -42,6 +43,18 @@ class Number(click.FloatRange):
         if not math.isfinite(found):
             self.fail(f"{str(value)!r} is not a finite number", param, ctx)
         return found
+
+
+class Named(click.ParamType[str]):
+    """A tag's or an agent's name: it becomes part of a git branch and of a folder."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if not re.fullmatch(TAG_PATTERN, text) or ".." in text or text.endswith((".", ".lock")):
+            self.fail(f"{text!r} is no name: letters, digits, . _ - and 40 characters at most", param, ctx)
+        return text
 
 
 class Folder(click.Path):

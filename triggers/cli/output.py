@@ -55,8 +55,12 @@ _UNSEEN = re.compile(
 
 
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+_RUN = re.compile(r"GET /api/experiment/([\w.-]*-\d+(?:\.\d+)?)(/wait)?")
 OWN_COMMANDS = {
+    "experiment::history": "ls",
     "experiment::setup": "setup",
+    "experiment::stop": "stop",
+    "pool::list": "status",
     "tag::pause": "pause",
     "tag::unpause": "unpause",
     "webhook::list": "webhook list",
@@ -75,6 +79,7 @@ def explain(problem: NightjarError) -> int:
 
 def as_commands(hint: str) -> str:
     """A hint with the commands that people type in the place of the routes that agents call."""
+    hint = _RUN.sub(lambda run: f"{PROGRAM} {'wait' if run[2] else 'show'} {run[1]}", hint)
     if "/api/" not in hint:
         return hint
     from functions.table import table  # imported late: few errors name a route

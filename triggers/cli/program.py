@@ -28,10 +28,13 @@ VERSIONS = (
 def command(
     data: str | None, lab: str | None, tag: str | None, versions: bool, diff: int | None, write: bool
 ) -> None:
-    """Print what the lab has written of the results of TAG (default: NIGHTJAR_SWARM_TAG): the block in program.md."""
+    """Print what the lab has written of the results of TAG: the block in program.md.
+
+    TAG is by default the lab's only tag, else NIGHTJAR_SWARM_TAG.
+    """
     settings = settings_from(data=data, lab=lab)
     http = LabHttp(settings)
-    name = the_tag(http, tag or settings.swarm_tag)
+    name = the_tag(http, tag, among_several=settings.swarm_tag)
     if write:
         begun = http.ask("POST", "/api/program/write", {"tag": name})
         click.echo(_of_writing(begun), err=True)

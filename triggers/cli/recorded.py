@@ -129,6 +129,8 @@ def from_lab(http: LabHttp, tag: str) -> Recorded:
     recorded = Recorded(shown["metric"], shown["direction"], false_share=known["false_keeps_at_least"])
     if known["noise"] is not None:
         recorded.noise = Noise(known["noise"]["sigma"], known["noise"]["df"])
+    if not shown["total_experiments"]:
+        raise NotFound(f"the tag {tag!r} has no experiment yet", hint="./nightjar status shows what goes on")
     experiments = sorted(_history(http, tag), key=lambda e: (e["finished_at"] or "", e["number"]))
     main = Key()
     for e in experiments:

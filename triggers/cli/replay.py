@@ -40,7 +40,13 @@ VERDICTS: dict[Verdict, str] = {
 @click.command()
 @data_option
 @lab_option
-@click.option("--keep-rule", type=click.Choice(list(KEEP_RULES)), default="confirmed", show_default=True)
+@click.option(
+    "--keep-rule",
+    type=click.Choice(list(KEEP_RULES)),
+    default="confirmed",
+    show_default=True,
+    help="the rule",
+)
 @click.option(
     "--sigma",
     type=Number(min=0),

@@ -26,8 +26,8 @@ def path_of(experiment: str, *more: str) -> str:
     return "/".join(("/api/experiment", urllib.parse.quote(experiment, safe=""), *more))
 
 
-def the_tag(http: LabHttp, tag: str | None) -> str:
-    """The tag that was named, else the lab's only one.
+def the_tag(http: LabHttp, tag: str | None, *, among_several: str | None = None) -> str:
+    """The tag that was named, else the lab's only one, else `among_several`.
 
     Raises:
         NotFound: it has none, or the one that was named is not among them. click.UsageError: it has several.
@@ -42,6 +42,8 @@ def the_tag(http: LabHttp, tag: str | None) -> str:
             raise NotFound("the lab has no tag yet", hint="open one: ./nightjar setup NAME")
         case [only]:
             return str(only)
+        case _ if among_several in names:
+            return among_several
         case _:
             raise click.UsageError(f"the lab has several tags, name one: {_listed(names)}")
 

@@ -10,7 +10,15 @@ import click
 from state.errors import Conflict, Invalid
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import Number, data_option, json_option, lab_option, settings_from, tag_argument
+from triggers.cli.options import (
+    Named,
+    Number,
+    data_option,
+    json_option,
+    lab_option,
+    settings_from,
+    tag_argument,
+)
 from triggers.cli.output import ERROR, OK, counted, print_json, show
 
 if TYPE_CHECKING:
@@ -73,6 +81,7 @@ def command(
     """
     if tag is None:
         raise click.UsageError("name the TAG to open, such as mar11")
+    Named().convert(tag, None, click.get_current_context())
     if direction is not None and metric is None:
         raise click.UsageError(f"--{direction} goes with --metric NAME")
     measured = {"name": metric, "direction": direction}

@@ -36,7 +36,7 @@ SHARE = Number(0, 0.5)
 
 
 @click.command()
-@click.option("--workers", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@click.option("--workers", type=click.IntRange(1, 10_000), default=50, show_default=True, help="how many")
 @click.option("--rounds", type=click.IntRange(1, 10_000), default=3, show_default=True, help="runs of each")
 @click.option(
     "--against-server", is_flag=True, help="simulate against the server at --meta-url, not a private one"

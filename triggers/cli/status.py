@@ -9,7 +9,7 @@ import click
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, json_option, lab_option, settings_from
-from triggers.cli.output import print_json, show
+from triggers.cli.output import counted, print_json, show
 from triggers.cli.tables import Column, print_table
 
 GPUS = (
@@ -41,8 +41,9 @@ def command(data: str | None, lab: str | None, as_json: bool) -> None:
     _show(http.url, status, pool, tags)
     for name, swarm in swarms.items():
         click.echo(
-            f"swarm {name!r}: {swarm['active_workers']} active workers, {swarm['queue_depth']} configs wait,"
-            f" {swarm['experiments']} results, {swarm['frozen_dims']} dimensions frozen;"
+            f"swarm {name!r}: {counted(swarm['active_workers'], 'active worker')},"
+            f" {counted(swarm['queue_depth'], 'waiting config')},"
+            f" {counted(swarm['experiments'], 'result')}, {counted(swarm['frozen_dims'], 'frozen dimension')};"
             f" {PROGRAM} call swarm::leaderboard --tag {name}"
         )
 
@@ -73,8 +74,8 @@ def _show(url: str, status: dict[str, Any], pool: dict[str, Any], tags: dict[str
         used += f", {agent['cost_usd']:.2f} USD" if agent["cost_usd"] is not None else ""
         until = f" until {agent['until']} ({agent['limit']})" if agent["until"] else ""
         show(
-            f"agent {agent['agent']} on {agent['tag']}: {agent['state']}{until}, {agent['starts']} starts,"
-            f" {agent['experiments']} experiments{used}"
+            f"agent {agent['agent']} on {agent['tag']}: {agent['state']}{until},"
+            f" {counted(agent['starts'], 'start')}, {counted(agent['experiments'], 'experiment')}{used}"
         )
     if tags["tags"]:
         print_table(TAGS, map(_of_tag, tags["tags"]))

@@ -27,7 +27,7 @@ class Column:
     right: bool = False
     """For numbers."""
     text: int = 0
-    """Of a text that an ellipsis may end: the width that it keeps before a spare column is left out."""
+    """Least width of a long text, as long as there are spare columns; 0: no text that an ellipsis may end."""
     spare: int = 0
     """Where the rest does not fit, the column with the highest of these goes first; 0: it always stays."""
 

@@ -64,7 +64,7 @@ def command() -> None:
 @common
 @direct_option
 @click.argument("name")
-@click.option("--role", type=click.Choice(ROLES), required=True)
+@click.option("--role", type=click.Choice(ROLES), required=True, help="what its bearer may do")
 @click.option("--tag", "tags", multiple=True, help="a tag that the agent may use (repeatable) [default: all]")
 @click.option("--expires", type=Duration(), help="lifetime, such as 12h or 30d [default: until revoked]")
 @click.option("--enroll", is_flag=True, help="an enroll token: agents and workers get their own with it")

@@ -17,7 +17,7 @@ from functions.formats.metrics_block import deciding_line, remedies_in
 from state.errors import Exhausted, TooManyRequests, Unavailable
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Number, data_option, lab_option, settings_from
-from triggers.cli.output import BY_STATUS, print_json, printable
+from triggers.cli.output import BY_STATUS, as_commands, print_json, printable
 from triggers.cli.runs import gain_in_words, path_of
 from triggers.cli.runs import outcome as told
 
@@ -120,5 +120,5 @@ def line(outcome: Outcome, shown: dict[str, Any]) -> str:
         facts.append(
             printable(deciding_line(outcome["error"], outcome["error_kind"] or outcome["status"]))[:500]
         )
-    steps = (*remedies_in(outcome["error"] or ""), outcome["next"])
+    steps = (*remedies_in(outcome["error"] or ""), as_commands(outcome["next"]))
     return "\n-> ".join(("  ".join(facts), *map(printable, steps)))

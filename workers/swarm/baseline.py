@@ -73,4 +73,5 @@ def shown(baseline: Baseline) -> str:
         return f"baseline: val_bpb {baseline.val_bpb:g}, as you say"
     spread = "" if baseline.sigma is None else f", sigma {baseline.sigma:.6f}"
     each = f" of {baseline.budget_s:g} s" if baseline.budget_s is not None else ""
-    return f"baseline: val_bpb {baseline.val_bpb:.6f}{spread} ({baseline.runs} runs{each})"
+    runs = f"{baseline.runs} run{'' if baseline.runs == 1 else 's'}"
+    return f"baseline: val_bpb {baseline.val_bpb:.6f}{spread} ({runs}{each})"

@@ -47,9 +47,7 @@ class Results:
                 self._say(f"{file.stem} was not taken: {problem.detail}{hint}. It is kept in {place}")
             else:
                 file.unlink(missing_ok=True)
-                self._say(
-                    f"{file.stem}: {_told(result)}. The swarm has {handed.total_experiments:,} experiments"
-                )
+                self._say(f"{file.stem}: {_told(result)}. Results of the swarm: {handed.total_experiments:,}")
 
 
 def _told(result: Mapping[str, Any]) -> str:

@@ -134,7 +134,7 @@ class Working:
                 self._say(problem.detail)
                 await asyncio.sleep(pause_s)
         if waiting := self._results.kept():
-            self._say(f"{len(waiting)} results wait here: the next `nightjar join` hands them in")
+            self._say(f"results that wait here: {len(waiting)}; the next `nightjar join` hands them in")
 
 
 def keep_program(folder: Path, text: str, say: Callable[[str], None]) -> None:

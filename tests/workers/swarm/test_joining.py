@@ -228,7 +228,7 @@ def test_a_worker_waits_for_its_server_before_it_leaves_unless_its_owner_is_in_a
     worker.signal(signal.SIGINT)
 
     assert worker.ended() == 0
-    assert "1 results wait here: the next `nightjar join` hands them in" in worker.said
+    assert "results that wait here: 1; the next `nightjar join` hands them in" in worker.said
 
 
 def test_a_second_start_needs_no_flags_and_its_file_is_its_owner_s_alone(
@@ -402,7 +402,7 @@ def test_the_baseline_is_measured_anew_where_runs_take_other_seconds_than_its_ow
         )
 
         assert worker.ended() == 0
-        measured = re.findall(r"^baseline: .* \(1 runs of (.+) s\)$", worker.said, re.MULTILINE)
+        measured = re.findall(r"^baseline: .* \(1 run of (.+) s\)$", worker.said, re.MULTILINE)
         assert measured == ["1.5", "2", "1"]
     assert [result["exp_id"] for result in swarm.results] == ["swarm-1", "swarm-2"]
 
