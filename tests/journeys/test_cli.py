@@ -47,6 +47,16 @@ def test_call_says_where_a_field_is_not_json(lab: RunningLab) -> None:
     assert "policy is not JSON: Expecting property name enclosed in double quotes" in done.stderr
 
 
+def test_call_takes_the_lab_s_directory_before_and_after_the_function(
+    lab: RunningLab, tmp_path: Path
+) -> None:
+    words = ("call", "report::tags", "--data", str(lab.data))
+
+    done = nightjar(tmp_path / "nowhere", *words)
+
+    assert "cli" in [tag["name"] for tag in json.loads(done.stdout)["tags"]], done.stderr
+
+
 def test_call_fills_the_path_of_a_get(lab: RunningLab) -> None:
     gpu = lab.get("pool/list")["workers"][0]["gpu_id"]
 

@@ -536,7 +536,7 @@ def test_an_empty_lab_says_what_to_do_next(
         empty.start()
         browser.open(url(empty))
         browser.until(lambda: browser.texts("#empty h2") == ["No research yet"], "the first steps")
-        assert "./nightjar call experiment::setup --tag" in browser.text("#empty")
+        assert "./nightjar setup mar11" in browser.text("#empty")
         assert browser.said() == []
         browser.size(390, 844)
         wide, window = browser.run("return [document.documentElement.scrollWidth, screen.width]")

@@ -19,7 +19,7 @@ import click
 
 from state.errors import Invalid, NightjarError
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import Folder, data_option, lab_option, settings_from
 from triggers.cli.output import BY_STATUS, print_json, printable
 from triggers.cli.suggesting import Suggesting
 
@@ -61,13 +61,11 @@ class Calls(Suggesting):
 @click.group(cls=Calls, subcommand_metavar="NOUN::VERB [--FIELD VALUE]...")
 @data_option
 @lab_option
-@click.pass_context
-def command(context: click.Context, data: str | None, lab: str | None) -> None:
+def command(data: str | None, lab: str | None) -> None:
     """Call a function of the running lab; prints its JSON answer, or the drawing that was asked for.
 
     `nightjar call NOUN::VERB --help` shows its fields. Values are text, or JSON where the field is no text.
     """
-    context.obj = settings_from(data=data, lab=lab)
 
 
 def _lab_of(context: click.Context) -> dict[str, Any]:
@@ -131,10 +129,13 @@ def _command(operations: Sequence[Operation]) -> click.Command:
     first = operations[0]
 
     def run(**given: str | None) -> int:
+        parent = click.get_current_context().parent
+        assert parent is not None
+        lab = {name: given.pop(f"_{name}") or before for name, before in _lab_of(parent).items()}
         body = {
             name: _value(name, first.fields[name], text) for name, text in given.items() if text is not None
         }
-        answer = _ask(LabHttp(click.get_current_context().obj), operations, body)
+        answer = _ask(LabHttp(settings_from(**lab)), operations, body)
         if isinstance(answer, bytes):
             sys.stdout.buffer.write(answer)
             return 0
@@ -157,7 +158,11 @@ def _command(operations: Sequence[Operation]) -> click.Command:
         )
         for name, schema in first.fields.items()
     ]
-    options.append(click.Option(["--json", "_json"], is_flag=True, expose_value=False, help="(always JSON)"))
+    options += [
+        click.Option(["--data", "_data"], type=Folder(), help="as before the function's name"),
+        click.Option(["--lab", "_lab"], help="as before the function's name"),
+        click.Option(["--json", "_json"], is_flag=True, expose_value=False, help="(always JSON)"),
+    ]
     return click.Command(first.function, params=options, callback=run, help=first.description)
 
 

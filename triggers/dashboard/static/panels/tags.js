@@ -65,7 +65,7 @@ function known(found, view) {
 
 function firstSteps({ workers }) {
   const steps = [
-    ["Open a line of research:", `${PROGRAM} call experiment::setup --tag mar11`],
+    ["Open a line of research:", `${PROGRAM} setup mar11`],
     ["Give your agent its charter and this address, and let it begin:", `program.md, ${location.origin}, tag mar11`],
   ];
   if (workers === 0) steps.unshift(["Nothing can be trained yet. Add this machine's GPUs, or a CPU slot:", `${PROGRAM} worker --repo PATH`]);
