@@ -92,7 +92,8 @@ def hints(lab: Overview, kinds: Collection[str], stale_s: float) -> Iterator[str
     workers = [gpu for gpu in lab.gpus.gpus if not gpu.of_agent]
     gpus = pool_counts(workers, lab.gpus.now, stale_s)
     if lab.queued and not gpus["idle"] + gpus["training"]:
-        yield f"{lab.queued} experiments wait and {ADD_WORKER}"
+        waits = "1 experiment waits" if lab.queued == 1 else f"{lab.queued} experiments wait"
+        yield f"{waits} and {ADD_WORKER}"
     for tag in lab.paused_tags[:10]:
         yield f"{tag} is paused: POST /api/tag/unpause runs what waits"
     for kind in ("events", "clock"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import unicodedata
 
@@ -12,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from functions.table import table
 from state.errors import Conflict
 from tests.commands import command_line
 from triggers.cli import demo_view
-from triggers.cli.output import as_commands, explain, json_text, printable, show
+from triggers.cli.output import OWN_COMMANDS, as_commands, explain, json_text, printable, show
 from triggers.cli.runs import print_runs
 from triggers.cli.tables import Column, print_table
 
@@ -132,6 +134,22 @@ def test_a_hint_names_the_command_in_the_place_of_its_route(capsys: pytest.Captu
 )
 def test_a_hint_names_the_short_command_where_there_is_one(hint: str, command: str) -> None:
     assert as_commands(hint) == command
+
+
+def test_every_route_of_a_function_becomes_the_command_that_calls_it() -> None:
+    routes = {
+        f"{door.method} {door.path}": name
+        for name, declared in table().items()
+        for door in declared.doors
+        if re.fullmatch("/api/[a-z]+/[a-z-]+", door.path)
+    }
+
+    called = {route: as_commands(f"{route}.").removesuffix(".") for route in routes}
+
+    assert len(routes) > 100
+    own = {f"./nightjar {command}" for command in OWN_COMMANDS.values()}
+    wrong = {r: c for r, c in called.items() if c not in own and c != f"./nightjar call {routes[r]}"}
+    assert wrong == {}
 
 
 def test_a_shell_completes_the_commands() -> None:

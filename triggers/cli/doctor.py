@@ -35,7 +35,7 @@ from state.redis_binary import find_binary
 from state.settings import Settings
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import all_settings_from, data_option, json_option, lab_option
-from triggers.cli.output import AUTH, ERROR, OK, counted, print_json, printable
+from triggers.cli.output import AUTH, ERROR, OK, as_commands, counted, print_json, printable
 from triggers.cli.runs import names_of_tags, newest_remedies
 
 NVML = Path(__file__).parents[2] / "workers" / "nvml.py"
@@ -247,7 +247,7 @@ def running_lab(settings: Settings) -> Iterator[Finding]:
         return
     yield Finding("lab", "ok", f"answers at {http.url}")
     for hint in status["hints"]:
-        yield Finding("lab", "warning", hint)
+        yield Finding("lab", "warning", as_commands(hint))
     yield from training(status["processes"])
     yield from isolation(status["processes"])
     yield from failures(http)

@@ -61,12 +61,14 @@ OWN_COMMANDS = {
     "experiment::setup": "setup",
     "experiment::stop": "stop",
     "pool::list": "status",
+    "pool::register": "call pool::register_gpu",
+    "search::suggest": "call search::suggest_direction",
     "tag::pause": "pause",
     "tag::unpause": "unpause",
     "webhook::list": "webhook list",
 }
-"""Functions that hints name and that have a command of their own."""
-_ROUTE = re.compile(r"(?:GET|POST) /api/[a-z/-]*[a-z]")
+"""Commands for routes, where they are not `call` and the words of the route."""
+_ROUTE = re.compile(r"(?:GET|POST) /api/([a-z]+)/([a-z-]*[a-z])(?![\w/{]|\.\w)")
 
 
 def explain(problem: NightjarError) -> int:
@@ -80,21 +82,12 @@ def explain(problem: NightjarError) -> int:
 def as_commands(hint: str) -> str:
     """A hint with the commands that people type in the place of the routes that agents call."""
     hint = _RUN.sub(lambda run: f"{PROGRAM} {'wait' if run[2] else 'show'} {run[1]}", hint)
-    if "/api/" not in hint:
-        return hint
-    from functions.table import table  # imported late: few errors name a route
-
-    names = {
-        f"{door.method} {door.path}": name for name, declared in table().items() for door in declared.doors
-    }
-    return _ROUTE.sub(
-        lambda found: f"{PROGRAM} {command_of(names[found[0]])}" if found[0] in names else found[0], hint
-    )
+    return _ROUTE.sub(lambda route: f"{PROGRAM} {command_of(f'{route[1]}::{route[2]}')}", hint)
 
 
-def command_of(function: str) -> str:
-    """What a person types to call a function."""
-    return OWN_COMMANDS.get(function, f"call {function}")
+def command_of(route: str) -> str:
+    """What a person types for `/api/<noun>/<verb>`, here `<noun>::<verb>`."""
+    return OWN_COMMANDS.get(route, f"call {route.replace('-', '_')}")
 
 
 def exit_code(problem: NightjarError) -> int:

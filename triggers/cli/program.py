@@ -39,20 +39,29 @@ def command(
         begun = http.ask("POST", "/api/program/write", {"tag": name})
         click.echo(_of_writing(begun), err=True)
     elif versions:
-        _list(http.ask("POST", "/api/program/list", {"tag": name}))
+        if found := _versions(http, name):
+            print_table(VERSIONS, map(_row, found))
     elif diff is not None:
         shown = http.ask("POST", "/api/program/diff", {"tag": name, "number": diff})["diff"]
         click.echo(printable_lines(shown), nl=False)
     else:
-        _print(http, name)
+        for version in _versions(http, name, limit=1):
+            click.echo(printable_lines(version["text"]))
 
 
-def _print(http: LabHttp, tag: str) -> None:
-    found = http.ask("POST", "/api/program/list", {"tag": tag, "limit": 1})
-    if not found["versions"]:
+def _versions(http: LabHttp, tag: str, limit: int | None = None) -> list[dict[str, Any]]:
+    """The newest versions; where there are none, that is said."""
+    body = {"tag": tag} | ({} if limit is None else {"limit": limit})
+    found: list[dict[str, Any]] = http.ask("POST", "/api/program/list", body)["versions"]
+    if not found:
         click.echo(f"nothing was written of {tag} yet: it is after 50 results, or with --write", err=True)
-        return
-    click.echo(printable_lines(found["versions"][0]["text"]))
+    return found
+
+
+def _row(version: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(
+        str(version[name]) for name in ("number", "written_at", "author", "results", "strategy", "reason")
+    )
 
 
 def _of_writing(begun: dict[str, Any]) -> str:
@@ -60,14 +69,3 @@ def _of_writing(begun: dict[str, Any]) -> str:
     if begun["became"] == "written":
         return f"version {number} of the program of {tag} is written"
     return f"a language model writes version {number} of the program of {tag}: --versions shows it once it is there"
-
-
-def _list(found: dict[str, Any]) -> None:
-    click.echo(f"Program of {found['tag']}")
-    print_table(
-        VERSIONS,
-        [
-            (*map(str, (v["number"], v["written_at"], v["author"], v["results"], v["strategy"])), v["reason"])
-            for v in found["versions"]
-        ],
-    )

@@ -9,7 +9,7 @@ import click
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, json_option, lab_option, settings_from
-from triggers.cli.output import counted, print_json, show
+from triggers.cli.output import as_commands, counted, print_json, show
 from triggers.cli.tables import Column, print_table
 
 GPUS = (
@@ -80,7 +80,7 @@ def _show(url: str, status: dict[str, Any], pool: dict[str, Any], tags: dict[str
     if tags["tags"]:
         print_table(TAGS, map(_of_tag, tags["tags"]))
     for hint in status["hints"]:
-        show(f"-> {hint}")
+        show(f"-> {as_commands(hint)}")
 
 
 def _of_tag(tag: dict[str, Any]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from triggers.cli.asking import Ask, asking
 from triggers.cli.bearer import bearer_of
 from triggers.cli.lab_http import LabHttp, warn_of_plain_http
 from triggers.cli.options import Duration, all_settings_from, data_option, json_option, lab_option
-from triggers.cli.output import print_json
+from triggers.cli.output import counted, print_json
 from triggers.cli.tables import Column, print_table
 
 Shown = dict[str, Any]
@@ -142,7 +142,7 @@ def _row(token: dict[str, Any]) -> tuple[str, ...]:
     left = token["uses_left"]
     return (
         *(token["id"], token["name"], token["role"], token["status"]),
-        token["kind"] if left is None else f"{token['kind']}, {left} use{'' if left == 1 else 's'} left",
+        token["kind"] if left is None else f"{token['kind']}, {counted(left, 'use')} left",
         ", ".join(token["tags"] or ()),
         *(token["expires_at"] or "never", token["last_used_at"] or "never", token["issued_by"]),
     )

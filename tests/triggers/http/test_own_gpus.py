@@ -178,7 +178,7 @@ async def test_an_agent_s_gpu_is_no_worker_to_wait_for(people: People) -> None:
 
     assert submitted["queue"]["workers"] == waited["queue"]["workers"] == 0
     assert "no worker is there" in submitted["next"]
-    assert any("1 experiments wait and no worker is there" in hint for hint in hints)
+    assert any("1 experiment waits and no worker is there" in hint for hint in hints)
 
 
 async def test_the_lab_trains_nothing_on_an_agent_s_gpu_not_even_for_it(people: People) -> None:
