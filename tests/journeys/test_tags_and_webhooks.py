@@ -109,6 +109,7 @@ def test_webhooks_are_added_listed_tested_and_removed(lab: RunningLab) -> None:
     assert name in made.stderr
     assert tested == f"{name}: delivered, the receiver answered 200\n"
     assert {name, "active"} <= {*listed.split()}
+    assert max(map(len, listed.splitlines())) <= 100
     assert "secret" not in listed + made.stderr
     assert (gone.returncode, "not delivered" in gone.stdout) == (1, True)
     assert "there are no events of this type" in mistyped.stderr

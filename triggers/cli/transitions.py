@@ -93,7 +93,11 @@ def print_comparison(comparison: Comparison, title: str) -> None:
     """Print a row for the record, for each rule, and for their difference."""
     show(title)
     print_table(
-        (Column("rule"), Column("tries"), *(Column(rate, spare=nth // 2) for nth, rate in enumerate(RATES))),
+        (
+            Column("rule"),
+            Column("tries"),
+            *(Column(rate, spare=max(0, nth - 1)) for nth, rate in enumerate(RATES)),
+        ),
         [
             ("the record", *_cells(comparison.record, signed=False)),
             *((rule, *_cells(comparison.rules[rule], signed=False)) for rule in RULES),
