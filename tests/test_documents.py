@@ -341,3 +341,5 @@ def test_every_command_and_option_has_help() -> None:
             todo += [(f"{name} {each}", its) for each, its in command.commands.items()]
         options = [one for one in command.params if isinstance(one, click.Option)]
         assert [one.opts for one in options if not one.help] == [], name
+    for workers_own in (joined, supervised):
+        assert workers_own.context_settings["help_option_names"] == ["-h", "--help"]

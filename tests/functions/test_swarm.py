@@ -1028,6 +1028,14 @@ async def test_health_answers_before_there_is_a_swarm(client: httpx.AsyncClient)
     assert (health["status"], health["experiments"], health["active_workers"]) == ("ok", 0, 0)
 
 
+async def test_health_says_which_budget_a_baseline_is_measured_with(swarm: Swarm) -> None:
+    before = await asked(swarm.http, "/health")
+    await told(swarm.http, "/api/search/set-policy", tag="swarm", policy={"budgets.base_s": 60})
+    after = await asked(swarm.http, "/health")
+
+    assert (before["budget_seconds"], after["budget_seconds"]) == (300, 60)
+
+
 async def test_a_run_of_a_workers_own_choice_runs_beside_its_assignment(swarm: Swarm) -> None:
     await swarm.join("w1")
     given = await swarm.next("w1")
