@@ -79,6 +79,7 @@ def report_of(result: TrainingResult, job: TrainingJob) -> Report:
                 "budget_seconds": job.budget_s,
                 "score": result.score,
                 "reported": result.reported,
+                "hung": result.hung,
                 **(result.time.model_dump() if result.time else {}),
             }
         case Failed():

@@ -72,7 +72,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Trained:
-    """The run ended by itself and printed a finite metric."""
+    """The run printed a finite metric, and ended by itself or hung."""
 
     metrics: dict[str, float]
     """The metrics block as printed, lower-cased names; always holds the tag's metric."""
@@ -87,6 +87,8 @@ class Trained:
     """Whether the tag's evaluator measured the metric, or the script printed it."""
     time: TimeSpent | None = None
     """How long it trained, as the worker measured it."""
+    hung: bool = False
+    """It did not end after it had printed its result: the worker ended it."""
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,10 @@ class Complete(RunReport):
     cpu_seconds: Seconds | None = Field(
         None, description="CPU seconds of its processes in that time; agents leave it out", examples=[290.5]
     )
+    hung: bool = Field(
+        False,
+        description="whether it hung after its result, so that its worker ended it; agents leave it out",
+    )
     score: Score = Field(
         "reported",
         description="trusted: the lab's own worker had the tag's evaluator measure val_bpb; agents leave it out",
@@ -78,6 +82,7 @@ class Complete(RunReport):
         key = Key(self.gpu_class, self.evaluator_hash, self.budget_seconds)
         said = vars(self).items()
         measured = {name: value for name, value in said if name in MEASURES and value is not None}
+        measured |= {"hung": True} if self.hung else {}
         time = None
         if self.wall_seconds is not None:
             time = TimeSpent(wall_seconds=self.wall_seconds, cpu_seconds=self.cpu_seconds)

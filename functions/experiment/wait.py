@@ -12,7 +12,7 @@ from functions.rules.access import check_own
 from functions.rules.keeps.verdict import should_abort
 from functions.views.budgets import held_back
 from functions.views.experiments import score_of
-from functions.views.hints import Queue, abort_step, alive, next_step, no_signal
+from functions.views.hints import HUNG, Queue, abort_step, alive, next_step, no_signal
 from state.experiments import Experiments
 from state.facts import WaitFacts
 from state.ids import ExperimentId
@@ -72,6 +72,8 @@ class Outcome(Response):
     """It has the code of that best, so it is no progress."""
     over_budget: bool
     """It trained for longer than its budget: it is never kept, and compared with nothing."""
+    hung: bool
+    """It hung after it had printed its result: its worker ended it, and its score counts."""
     reason: str | None
     """Why it was not simply compared with the tag's best."""
     score: Score | None
@@ -138,7 +140,7 @@ def outcome(facts: WaitFacts, queue: Queue | None, *, changed: bool) -> Outcome:
     e, tag, best, crashes = facts.experiment, facts.tag, facts.best, facts.crashes_in_a_row
     finished = e.status not in OPEN
     aborts = should_abort(crashes, facts.policy.crash_limit)
-    waits_aside = held_back(tag, e)
+    step = abort_step(crashes) if finished and aborts else next_step(e, queue, held_back(tag, e))
     return Outcome(
         experiment_id=e.experiment_id,
         status=e.status,
@@ -158,6 +160,7 @@ def outcome(facts: WaitFacts, queue: Queue | None, *, changed: bool) -> Outcome:
         compared_with=e.compared_with,
         repeats_best=e.repeats_best,
         over_budget=e.over_budget,
+        hung=e.hung,
         reason=e.reason,
         score=score_of(e),
         reported=e.reported,
@@ -171,5 +174,5 @@ def outcome(facts: WaitFacts, queue: Queue | None, *, changed: bool) -> Outcome:
         no_signal=no_signal(e, facts.policy),
         queue=queue,
         paused=tag.paused_at is not None,
-        next=abort_step(crashes) if finished and aborts else next_step(e, queue, waits_aside),
+        next=f"{step} {HUNG}" if e.hung else step,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -71,6 +72,14 @@ class PrintedScore:
         self._read(self._begun + data[:ended])
         self._begun = data[ended + 1 :][-LONGEST_SAID:]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether a block has the metric, and no line behind its `---` says that the run goes on or has failed.
+
+        A block that names its epoch or step is one of many.
+        """
+        return self._blocks.is_whole
+
     def result(self) -> Printed:
         """What the output says; its last line need not have ended."""
         if not self._metric:
@@ -80,7 +89,8 @@ class PrintedScore:
         metrics = self._blocks.chosen
         if self._metric not in metrics and self._metric in (said := self._lines.said()):
             metrics = said | metrics
-        return Printed(metrics, self._plain, self._blocks.last, self._lines.near())
+        last = self._blocks.last
+        return Printed(metrics, self._plain, last.metrics if last else None, self._lines.near())
 
     def _read(self, text: bytes) -> None:
         """Read whole lines; most have no name on them, and are passed over at the speed of a search."""
@@ -103,34 +113,55 @@ class PrintedScore:
                 break
 
 
+@dataclass
+class _Block:
+    """The lines behind one `---`."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    goes_on: bool = False
+    """Whether a line names an epoch or a step, or is a traceback."""
+
+
 class _Blocks:
     """The metrics behind lines `---`: the published contract."""
 
     def __init__(self, metric: str) -> None:
-        self.last: dict[str, float] | None = None
+        self.last: _Block | None = None
         self.room = 0
         """Bytes behind the last `---` in which any name is a metric; further on only the tag's own is."""
         self._metric = metric
         self._needle = metric.encode()
-        self._closed: dict[str, float] = {}
+        self._closed = _Block()
         """The last one with the metric that a further line `---` has closed."""
 
     @property
     def chosen(self) -> dict[str, float]:
         """The last block that has the metric, or else the last one."""
-        last = self.last or {}
-        return last if self._metric in last else self._closed or last
+        return self._chosen.metrics
+
+    @property
+    def is_whole(self) -> bool:
+        """See PrintedScore."""
+        blocks = [self._chosen, self.last or self._closed]
+        value = self.chosen.get(self._metric, math.nan)
+        return math.isfinite(value) and self.room > 0 and not any(block.goes_on for block in blocks)
+
+    @property
+    def _chosen(self) -> _Block:
+        last = self.last or _Block()
+        return last if self._metric in last.metrics or not self._closed.metrics else self._closed
 
     def read(self, lines: Iterable[bytes]) -> None:
         """Read whole lines, which follow those before."""
         for raw in lines:
             if _MARKER.fullmatch(raw):
-                if self.last is not None and self._metric in self.last:
+                if self.last is not None and self._metric in self.last.metrics:
                     self._closed = self.last
-                self.last, self.room = {}, MOST_METRICS * LONGEST_LINE
+                self.last, self.room = _Block(), MOST_METRICS * LONGEST_LINE
             elif self.last is not None:
                 if self.room > 0 or self._needle in raw.lower():
-                    self._take(raw, self.last)
+                    self._take(raw, self.last.metrics)
+                    self.last.goes_on = self.last.goes_on or _GOES_ON.search(raw) is not None
                 self.room -= len(raw) + 1
 
     def _take(self, raw: bytes, block: dict[str, float]) -> None:
@@ -257,6 +288,9 @@ _LINE_END = re.compile(
     rb"|\x1b\[[0-9;]{0,20}[A-HJKf]"  # a terminal writes what follows elsewhere
 )
 _MARKER = re.compile(rb"[ \t]*---[ \t]*")
+_GOES_ON = re.compile(
+    rb"\b(?:epoch|iter(?:ation)?|round|step)\b\W{0,9}[0-9]|^Traceback \(most recent", re.IGNORECASE
+)
 
 
 def _quoted(text: str) -> str:

@@ -59,6 +59,9 @@ class SendResult(Command):
     cpu_seconds: Annotated[float, Field(ge=0, le=1e9)] | None = Field(
         None, description="CPU seconds of its processes; published workers send none", examples=[290.5]
     )
+    hung: bool = Field(
+        False, description="whether it hung after it had printed its result; published workers do not say"
+    )
     error: Annotated[str, Field(max_length=65536)] | None = Field(
         None,
         description="why there is no value: TIMEOUT, returned (others are to run its config), no such constant"
@@ -76,6 +79,7 @@ class SendResult(Command):
             self.cpu_seconds,
             self.delta_bpb,
             digest_of(self),
+            self.hung,
         )
 
 

@@ -26,6 +26,7 @@ MEND = "Reset to base_commit_sha; mend the idea if it is worth it, else go on."
 RUN_AGAIN = (
     "Its code was not at fault: mend what `error` names and submit it again, or reset to base_commit_sha."
 )
+HUNG = "It hung after it had printed its result, so its worker ended it: have it end its threads and child processes."
 ADD_WORKER = as_typed("no worker is there: start one with ./nightjar worker --repo PATH")
 PROGRESS_LINE = "step 00123 (12.3%) | loss: 2.345678 |"
 NO_SIGNAL = (

@@ -407,6 +407,7 @@ def _told(ending: Ending) -> str:
         "retest_of": e.retest_of,
         "trust": fields.get("trust"),
         "over_budget": fields.get("over_budget") or None,
+        "hung": fields.get("hung"),
         "claimed": True if ending.is_claim else None,
         "reported": fields.get("reported"),
         "base_commit_sha": fields.get("base_commit_sha") if e.is_claim else None,

@@ -331,6 +331,8 @@ class Trial(Idea, Sketch):
     """How long it trained, by the clock of its worker, without its scoring."""
     cpu_seconds: float | None = None
     """CPU seconds of all its processes in that time."""
+    hung: bool = False
+    """It hung after it had printed its result, and its worker ended it: its times end with that result."""
     total_tokens_m: float | None = None
     mfu_percent: float | None = None
     num_steps: float | None = None

@@ -13,6 +13,7 @@ from functions.process.lifecycle import Process
 from functions.rules.keeps.judging import Report, conditions_of, judge_run
 from functions.rules.keeps.overruns import ALL_OVER, HINT
 from functions.rules.keeps.verdict import Key
+from functions.views.hints import HUNG
 from state.experiments import Experiments
 from state.records import Experiment, ReferenceTime, TimeSpent
 from tests.functions.test_swarm import DIMENSIONS, Swarm
@@ -89,6 +90,26 @@ async def test_a_run_over_its_budget_is_discarded_with_a_hint_and_is_not_the_bes
     assert waited["over_budget"]
     assert HINT in waited["next"]
     assert (await events_of(process, "experiment.finished"))[-1]["over_budget"]
+    assert await audited(client) == []
+
+
+async def test_a_run_that_hung_after_its_result_is_kept_like_any_other_and_says_so(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await run(client, process, 1.0, SHORT)
+    hung = await leased(client, process)
+
+    verdict = await ended(client, hung, 0.9, SHORT, hung=True)
+
+    assert (verdict["status"], verdict["over_budget"]) == ("keep", False)
+    shown = (await asked(client, "/api/experiment/mar11-2"))["experiment"]
+    assert (shown["val_bpb"], shown["hung"], shown["wall_seconds"]) == (0.9, True, 300.0)
+    assert "provisional (hung)" in line(await Experiments(process.lab).shown("mar11-2"))
+    waited = await asked(client, "/api/experiment/mar11-2/wait")
+    assert waited["hung"]
+    assert waited["next"].endswith(HUNG)
+    assert [e.get("hung") for e in await events_of(process, "experiment.finished")] == [None, True]
     assert await audited(client) == []
 
 

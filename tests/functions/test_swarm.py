@@ -644,6 +644,16 @@ async def test_the_delta_is_the_labs_own_and_the_workers_is_only_kept(swarm: Swa
     assert record.sent_delta_bpb == -7.0
 
 
+async def test_a_result_says_that_its_run_hung_afterwards(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    await swarm.result("w1", run_id, 0.95, hung=True)
+
+    record = await swarm.record(run_id)
+    assert (record.val_bpb, record.hung) == (0.95, True)
+
+
 async def test_a_result_sent_twice_is_answered_the_same_and_counted_once(swarm: Swarm) -> None:
     await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]

@@ -122,13 +122,15 @@ async def test_the_lab_judges_a_run_by_the_time_that_its_worker_measured(
     assert HINT in waited["next"]
 
 
-def test_a_swarm_s_worker_sends_the_time_that_it_measured() -> None:
+def test_a_swarm_s_worker_sends_the_time_that_it_measured_and_whether_the_run_hung() -> None:
     given = Assignment.model_validate(
         {"run_id": "swarm-1", "exp_id": "swarm-1", "config_delta": {}, "budget_seconds": 300, "note": ""}
     )
-    result = Trained({}, None, "H100", "", 0.9, time=TimeSpent(wall_seconds=301.5, cpu_seconds=290.0))
+    result = Trained(
+        {}, None, "H100", "", 0.9, time=TimeSpent(wall_seconds=301.5, cpu_seconds=290.0), hung=True
+    )
     more: dict[str, Any] = {"worker_id": "w1", "config": {}, "baseline": 1.0, "is_stopped": False}
 
     sent = result_of(given, result, seconds=320.0, **more)
 
-    assert (sent["duration_seconds"], sent["cpu_seconds"]) == (301.5, 290.0)
+    assert (sent["duration_seconds"], sent["cpu_seconds"], sent["hung"]) == (301.5, 290.0, True)

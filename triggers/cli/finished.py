@@ -62,7 +62,7 @@ def line(found: Shown) -> str:
     """Such as `mar11-7  keep  0.997900  +0.002100  301 s  WIDTH 48 -> 96`; a gain above zero is better."""
     e = found.runs.experiment
     run, gain = view(e).model_dump(), gain_of(e, found.runs, found.compared, found.direction)
-    why = "over budget" if e.over_budget else e.error_kind
+    why = "over budget" if e.over_budget else "hung" if e.hung else e.error_kind
     said = f"{outcome(run)} ({why})" if why is not None else outcome(run)
     numbers = f"{value(run):>8} {signed(gain.by if gain else None):>9} {_seconds(e):>6}"
     told = f"{e.experiment_id:<9} {said:<8} {numbers}  {printable(e.description)}"

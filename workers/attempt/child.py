@@ -27,6 +27,7 @@ from workers.attempt.disk import bytes_on_disk
 from workers.attempt.pipes import inheritable_name, open_pipe, parse_tick, read_now, until_readable
 from workers.attempt.printed import PrintedTicks
 from workers.attempt.reach import Reach
+from workers.attempt.silence import Silence
 from workers.attempt.usage import Ceilings, CpuSeconds, Excess, below, excess_of, excess_of_disk
 
 _log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ _MOST_PROCESSES = 10_000
 _BY_SIGNAL = 128
 """What bubblewrap adds to the number of a signal."""
 
-Ordered = Literal["stop", "lost", "timeout", "excess"]
+Ordered = Literal["stop", "lost", "timeout", "excess", "hung"]
 Cause = Literal["exit"] | Ordered
 
 
@@ -82,6 +83,8 @@ class Pace:
     count_s: float = 0.5
     printed_s: float = 1.0
     """Between two ticks from the output, where the run enters no bucket."""
+    silence_s: float = 30.0
+    """After its whole result was printed: a run that neither prints nor computes for so long hangs, and is ended."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class Ended:
     excess: Excess | None = None
     """What it took too much of, where that ended it."""
     time: TimeSpent | None = field(default=None, compare=False)
-    """From the start of the command to its end."""
+    """From the start of the command to its end, or to the beginning of the silence in which it hung."""
     printed: Printed = field(default_factory=Printed)
     """Metrics in the whole output, also in the part that the log leaves out."""
 
@@ -186,6 +189,7 @@ class _Run:
         self._printed = PrintedTicks(pace.printed_s) if command.tick_source == "stdout" else None
         self._begun = self._ended = asyncio.get_running_loop().time()
         self._cpu = CpuSeconds()
+        self._silence = Silence(pace.silence_s, self._begun)
         self._exited = asyncio.ensure_future(process.wait())
         self._ordered = asyncio.Event()
         self._ordered_at = 0.0
@@ -207,6 +211,7 @@ class _Run:
                 self._show(),
                 self._measure_files(),
                 self._measure_processes(),
+                self._wait_out_silence(),
             )
         ]
         try:
@@ -218,7 +223,8 @@ class _Run:
                     self._process.terminate()
                     await asyncio.wait({self._exited}, timeout=self._pace.term_grace_s)
         finally:
-            self._ended = asyncio.get_running_loop().time()
+            now = asyncio.get_running_loop().time()
+            self._ended = self._silence.since if self.order == "hung" else now
             await ended(*helpers)
             for outcome in await asyncio.gather(*helpers, return_exceptions=True):
                 if isinstance(outcome, Exception):
@@ -290,6 +296,7 @@ class _Run:
             if not data:
                 return
             self.keep(data)
+            self._end_silence()
             if self._printed is not None:
                 self._printed.hear(data)
 
@@ -301,6 +308,7 @@ class _Run:
             data = read_now(reports)
             if not data:
                 return
+            self._end_silence()
             *lines, waiting = (waiting + data).split(b"\n")
             waiting = waiting[:_LONGEST_TICK]
             for line in lines:
@@ -358,6 +366,18 @@ class _Run:
                     order = "lost"
             if order != "continue":
                 self._give(order)
+
+    def _end_silence(self) -> None:
+        self._silence.ends(asyncio.get_running_loop().time(), self._cpu.total)
+
+    async def _wait_out_silence(self) -> None:
+        """End a run that has printed its whole result and hangs."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._pace.count_s)
+            if self.score.is_whole and self._silence.lasts(loop.time(), self._cpu.total):
+                self._give("hung")
+                return
 
     async def _show(self) -> None:
         while True:

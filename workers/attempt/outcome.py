@@ -20,7 +20,7 @@ from workers.attempt.worktree import Checkout, read_inside
 def outcome(
     ended: Ended, built: Checkout, metric: str, gpu_class: str, *, is_scored: bool = False
 ) -> TrainingResult:
-    """A run that exited with 0 and a finite metric is trained, even if it was told to stop.
+    """A run that exited with 0 and a finite metric is trained, even if it was told to stop, or hung afterwards.
 
     `is_scored`: the tag's evaluator measures the metric afterwards, so the script need not print it, and a run that
     was told to stop ends without.
@@ -36,7 +36,8 @@ def outcome(
     value = printed.get(metric, math.nan)
     is_whole = math.isfinite(value) or (is_scored and metric not in printed)
     ends_here = ("timeout", "excess", "stop") if is_scored else ("timeout", "excess")
-    if ended.returncode == 0 and ended.cause not in ends_here and is_whole:
+    has_ended = ended.returncode == 0 or ended.cause == "hung"
+    if has_ended and ended.cause not in ends_here and is_whole:
         return Trained(
             metrics={name: number for name, number in printed.items() if math.isfinite(number)},
             evaluator_hash=built.evaluator_hash,
@@ -45,6 +46,7 @@ def outcome(
             metric=value,
             reported=value if is_scored and math.isfinite(value) else None,
             time=ended.time,
+            hung=ended.cause == "hung",
         )
     if ended.cause == "stop":
         return Halted("stop", newest_lines(ended.log))
@@ -69,6 +71,11 @@ def _failed(ended: Ended, printed: Mapping[str, float], metric: str) -> Failed:
         kind, reason = ended.excess.kind, ended.excess.reason
     elif ended.cause == "timeout":
         reason = "still running at its time limit"
+        if metric in printed:
+            reason += (
+                f", after it had printed {metric} {printed[metric]:g}; a script that prints its last score behind a"
+                " line `---` and then hangs is ended soon, and the score counts"
+            )
     elif ended.returncode is not None and ended.returncode < 0:
         reason = f"ended by signal {-ended.returncode}"
     elif ended.returncode != 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -162,7 +163,7 @@ class TrainingRunner:
             return Failed("infra", _told(error))
         training = self._training(job, built, python, metric)
         begun = time.monotonic()
-        ended = await self._run(training, watcher)
+        ended = await self._run(training, watcher, self._pace)
         is_scored = job.evaluator_command is not None
         result = outcome(ended, built, metric, self._slot.device.name, is_scored=is_scored)
         if job.evaluator_command is None or not isinstance(result, Trained):
@@ -189,12 +190,14 @@ class TrainingRunner:
             log=stage.log,
             timeout_s=max(0.0, job.timeout_s - (time.monotonic() - begun)),
         )
-        ended = await self._run(scoring, ScoringWatcher(watcher, result.log_tail))
+        # an evaluator may wait for a predictor that does nothing
+        patient = replace(self._pace, silence_s=math.inf)
+        ended = await self._run(scoring, ScoringWatcher(watcher, result.log_tail), patient)
         return scored(ended, result, stage, built, metric)
 
-    async def _run(self, command: Command, watcher: Watcher) -> Ended:
+    async def _run(self, command: Command, watcher: Watcher, pace: Pace) -> Ended:
         self._is_buried = False
-        ended = await run_command(command, watcher, self._pace)
+        ended = await run_command(command, watcher, pace)
         self._is_buried = ended.is_empty
         return ended
 

@@ -170,6 +170,8 @@ def result_of(
         "delta_bpb": None if value is None else value - baseline,
         "duration_seconds": seconds,
     }
+    if isinstance(result, Trained) and result.hung:
+        report["hung"] = True
     if isinstance(result, Trained) and (time := result.time) is not None:
         report |= {"duration_seconds": time.wall_seconds, "cpu_seconds": time.cpu_seconds}
     return report if error is None else {**report, "error": error}

@@ -44,6 +44,7 @@ class Sent:
     sent_delta_bpb: float | None
     """The delta that the worker computed itself."""
     digest: str
+    hung: bool = False
 
 
 def check_comparison(before: Policy, after: Policy, tag: Tag) -> None:
@@ -91,6 +92,7 @@ def judged(sent: Sent, run: RunFacts, under: Conditions, beside: Comparison) -> 
         judged_value(sent, run),
         under.key,
         sent.digest,
+        {"hung": True} if sent.hung else {},
         training_seconds=sent.duration_seconds,
         time=_time(sent, run),
     )

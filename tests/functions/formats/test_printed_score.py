@@ -77,6 +77,32 @@ def test_a_block_closed_by_another_rule_is_read() -> None:
     assert score(f"{log}\nval_bpb: 0.8\n") == 0.8
 
 
+@pytest.mark.parametrize(
+    ("text", "finished"),
+    [
+        (BLOCK, True),
+        ("---\nval_bpb: 0.91\n---\n", True),
+        ("---\nval_bpb: 0.91\n---\nwandb: Waiting for the upload\nsaved model.pt\n", True),
+        ("---\nepoch: 1\nval_bpb: 0.95\n---\nval_bpb: 0.91\n", True),
+        ("val_bpb: 0.91\n", False),
+        ("epoch 1/10 val_bpb: 0.91\n", False),
+        ("---\nnum_steps: 10\n", False),
+        ("---\nval_bpb: nan\n", False),
+        ("---\nepoch: 1\nval_bpb: 0.91\n", False),
+        ("---\nEpoch 1\nval_bpb: 0.91\n---\n", False),
+        ("---\nval_bpb: 0.91\n---\nstep 00100 (10.0%) | loss: 2.3\n", False),
+        ("---\nval_bpb: 0.91\nTraceback (most recent call last):\n", False),
+    ],
+)
+def test_a_result_is_whole_once_a_block_has_the_metric_and_nothing_says_that_the_run_goes_on(
+    text: str, finished: bool
+) -> None:
+    score = PrintedScore("val_bpb")
+    score.feed(text.encode())
+
+    assert score.is_whole == finished
+
+
 def test_a_block_comes_before_what_is_logged_after_it() -> None:
     assert score("---\nval_bpb: 0.91\nINFO reloaded, val_bpb=0.95\n") == 0.91
 

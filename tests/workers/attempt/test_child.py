@@ -114,6 +114,46 @@ async def test_a_hanging_script_that_ignores_term_is_killed_at_its_deadline(
     assert (ended.cause, ended.returncode, ended.is_empty) == ("timeout", -signal.SIGKILL, True)
 
 
+HANGS = {
+    "thread": "import threading; threading.Thread(target=time.sleep, args=(600,)).start()",
+    "child": "import multiprocessing as m; m.get_context('fork').Process(target=time.sleep, args=(600,)).start()",
+    "at-exit": "import atexit; atexit.register(time.sleep, 600)",
+    "pool": "import concurrent.futures as f; f.ThreadPoolExecutor().submit(time.sleep, 600)",
+    "itself": "time.sleep(600)",
+    "polling": "import threading; threading.Thread(target=lambda: [time.sleep(0.05) for _ in iter(int, 1)]).start()",
+    "ignores-term": "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)",
+}
+
+
+@pytest.mark.parametrize("hang", HANGS.values(), ids=HANGS)
+async def test_a_script_that_has_printed_its_block_and_hangs_is_ended(
+    tmp_path: Path, stamp: str, hang: str
+) -> None:
+    script = f"import time; print('---\\nval_bpb: 0.91', flush=True); {hang}"
+    asked = replace(command(tmp_path, stamp, script), metric="val_bpb")
+
+    ended = await run_command(asked, Orders(), replace(QUICK, silence_s=0.5, count_s=0.02))
+
+    assert (ended.cause, ended.is_empty) == ("hung", True)
+    assert ended.printed.metrics == {"val_bpb": 0.91}
+
+
+@pytest.mark.parametrize("said", ["epoch 1 val_bpb: 0.91", "val_bpb: 0.91", "---\\nepoch: 1\\nval_bpb: 0.91"])
+async def test_a_script_that_prints_its_score_after_each_epoch_may_be_silent(
+    tmp_path: Path, stamp: str, said: str
+) -> None:
+    script = f"import time; print('{said}', flush=True); open('ready', 'w').close(); time.sleep(600)"
+    asked = replace(command(tmp_path, stamp, script), metric="val_bpb")
+    looks = iter(range(20))
+
+    def poll() -> Order:
+        return "stop" if (tmp_path / "ready").exists() and next(looks, None) is None else "continue"
+
+    ended = await run_command(asked, Orders(on_poll=poll), replace(QUICK, silence_s=0.0, count_s=0.01))
+
+    assert ended.cause == "stop"
+
+
 async def test_a_script_may_tidy_up_when_it_is_told_to_end(tmp_path: Path, stamp: str) -> None:
     script = """
         import signal, sys, time

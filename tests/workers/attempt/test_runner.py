@@ -7,19 +7,23 @@ import re
 import resource
 import sys
 import textwrap
+import time
 import uuid
 import venv
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 
-from functions.lanes import Failed, Halted, Runner, Trained, TrainingResult, Unfit
+import workers.attempt.runner
+from functions.lanes import Failed, Halted, Runner, Trained, TrainingResult, Unfit, Watcher
 from state.settings import Settings
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
+from workers.attempt.child import Command, Ended, Pace, run_command
 from workers.attempt.isolation import Tier
 from workers.attempt.runner import TrainingRunner
 from workers.attempt.stamps import processes_of
@@ -33,6 +37,7 @@ LAB = uuid.uuid4().hex
 """Another run of these tests beside this one is another lab."""
 
 CPU = Device("h:cpu0", index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
+SILENCE_S = 0.5
 GPU = Device("h:GPU-a", index=0, name="NVIDIA H200", vram_mb=1, uuid="GPU-a", driver="1", kind="gpu")
 ROOT = Path(__file__).parents[3]
 
@@ -388,6 +393,37 @@ async def test_a_script_over_its_time_is_a_timeout_even_with_a_block(repo: Repos
 
     assert isinstance(result, Failed)
     assert result.kind == "timeout"
+
+
+async def test_the_score_of_a_script_that_hangs_afterwards_counts_without_the_time_that_it_hung(
+    repo: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(command: Command, watcher: Watcher, pace: Pace) -> Ended:
+        return await run_command(command, watcher, replace(pace, silence_s=SILENCE_S))
+
+    monkeypatch.setattr(workers.attempt.runner, "run_command", run)
+    script = (
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\n"
+        "print('---\\nval_bpb: 0.91', flush=True)"
+    )
+    begun = time.monotonic()
+
+    result = await train(repo, script)
+
+    assert isinstance(result, Trained)
+    assert (result.metric, result.hung) == (0.91, True)
+    assert result.time is not None
+    assert result.time.wall_seconds <= time.monotonic() - begun - SILENCE_S
+
+
+async def test_a_script_that_hangs_until_its_time_limit_says_which_score_was_there(repo: Repository) -> None:
+    commit = repo.commit({"train.py": "import time; print('val_bpb: 0.91', flush=True); time.sleep(600)"})
+
+    result = await runner(repo).run(job(commit, timeout_s=1.0), Orders(), metric="val_bpb")
+
+    assert isinstance(result, Failed)
+    assert result.kind == "timeout"
+    assert result.error.startswith("still running at its time limit, after it had printed val_bpb 0.91;")
 
 
 STOPPED = """

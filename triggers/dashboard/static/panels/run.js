@@ -125,6 +125,7 @@ function facts({ experiment: e, retests, claim }) {
     score: e.reported === null ? e.score : `${e.score}; ${e.claimed ? "its agent said" : "train.py printed"} ${number(e.reported)}`,
     claimed: e.claimed && e.measured_by === null ? "only its agent has measured it" : null,
     "over budget": e.over_budget ? e.reason : null,
+    hung: e.hung ? "after it had printed its result: its worker ended it" : null,
     trust: e.trust,
     "truly better than the best of its time": e.p_better === null ? null : `with a probability of ${Math.round(e.p_better * 100)} %`,
     "run again": retests.map((r) => (r.val_bpb === null ? `${r.status} (seed ${r.seed})` : `${number(r.val_bpb)} (seed ${r.seed})`)).join(", "),
