@@ -33,8 +33,6 @@ class GpuCrashes:
     gpu_crashes: int
     gpu_crashes_before: int | None = None
     """What the decision used; None where it does not depend on it."""
-    gpu_crashed: Mapping[str, int] = field(default_factory=dict)
-    """How many of them were each tag's."""
     trip_reason: str | None = None
     """Its breaker opens: why."""
     trip_s: float | None = None

@@ -166,7 +166,7 @@ class Settings(ClientSettings):
     worker_crash_limit: int = Field(
         default=5,
         ge=1,
-        description="crashes in a row, of several tags, that take a GPU out of the pool for a while",
+        description="crashes in a row after which a baseline that crashes, too, takes its GPU out of the pool",
     )
     worker_cooldown_s: float = Field(
         default=60.0,

@@ -26,7 +26,7 @@ class Drained(Response):
 async def drain(request: Drain, pool: Pool) -> Drained:
     """Do not lend a GPU any more; what runs on it may finish. `undo` lends it again and forgets its crashes."""
     if request.undo:
-        forgotten = ("drained", "tripped", "tripped_until", "trips", "consecutive_crashes", "crashed")
+        forgotten = ("drained", "tripped", "tripped_until", "trips", "consecutive_crashes")
         gpu = await pool.flag(request.gpu_id, clear=forgotten, reason="an operator took the drain back")
     else:
         gpu = await pool.flag(request.gpu_id, set_={"drained": True}, reason="an operator drains it")

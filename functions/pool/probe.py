@@ -1,4 +1,4 @@
-"""pool::probe runs a tag's baseline on a GPU on which that tag's runs crash one after the other."""
+"""pool::probe runs a tag's baseline on a GPU on which runs crash one after the other."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Probing(Response):
 
 @function("pool::probe", On("experiment.finished"), role="operator", writes=True)
 async def probe(request: Probe, stores: Stores, settings: Settings) -> Probing:
-    """Have a tag's baseline say whether a GPU is broken or its runs are, where only they crash; safe to run twice."""
+    """Run a tag's baseline on a GPU on which runs crash in a row, to see whether it is broken; safe to run twice."""
     _, tag = named_by(request.experiment_id)
     breaker = Breaker(settings.worker_crash_limit, settings.worker_cooldown_s)
     while True:
         gpu = await stores.pool.find(request.gpu_id) if request.gpu_id else None
-        if gpu is None or not breaker.wants_probe(gpu, tag):
+        if gpu is None or not breaker.wants_probe(gpu):
             return Probing(retest_id=None)
         baseline_id = (await stores.tags.get(tag)).baseline_id
         if baseline_id is None:

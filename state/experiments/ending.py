@@ -277,8 +277,7 @@ class EndingStore(Reading):
         if ending.crashes is not None and not is_retest:
             args |= vars(ending.crashes)
         if ending.gpu is not None and e.gpu_id is not None and e.attempt > 0:
-            crashed = json.dumps(dict(ending.gpu.gpu_crashed))
-            args |= {"gpu_id": e.gpu_id, **vars(ending.gpu), "gpu_crashed": crashed}
+            args |= {"gpu_id": e.gpu_id, **vars(ending.gpu)}
         if ending.score is not None:
             other_key = best.other_key if best else None
             improved = ending.fields.get("improved")

@@ -8,7 +8,7 @@
 -- args: status? fields* event? event_data? experiment_traceparent? ending? reason?
 -- args: is_baseline? was_claim? counter? counter_before? counts? follows? reported_s? training_seconds? score? near_miss_score?
 -- args: best_version? best_fields* best_event? key_version? key_fields*
--- args: tag_crashes? tag_crashes_before? abort_at? gpu_id? gpu_crashes? gpu_crashes_before? gpu_crashed? trip_reason? trip_s?
+-- args: tag_crashes? tag_crashes_before? abort_at? gpu_id? gpu_crashes? gpu_crashes_before? trip_reason? trip_s?
 -- args: time_classes* references_before* reference_after*
 -- args: end_value? trend_sums* only_overdue?
 -- args: trace_fields* trace_version? epoch? trace_becomes? trace_why? source_versions*
@@ -83,7 +83,7 @@ local function count_crashes(t)
   if A.tag_crashes then redis.call('HSET', K.crashes, 'consecutive', A.tag_crashes) end
   if A.tag_crashes_before then redis.call('HINCRBY', K.crashes, 'total', 1) end
   if not A.gpu_crashes then return end
-  redis.call('HSET', K.gpu, 'consecutive_crashes', A.gpu_crashes, 'crashed', A.gpu_crashed)
+  redis.call('HSET', K.gpu, 'consecutive_crashes', A.gpu_crashes)
   if A.gpu_crashes == '0' then redis.call('HDEL', K.gpu, 'tripped', 'tripped_until', 'trips') end
   if A.trip_reason then
     redis.call('HINCRBY', K.gpu, 'trips', 1)

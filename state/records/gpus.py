@@ -70,10 +70,8 @@ class Gpu(Record):
     runner: str | None = None
     """`<host>:<pid>:<start time>` of the process that runs the attempt; none for an agent's own lease."""
     consecutive_crashes: int = 0
-    crashed: dict[str, int] = {}
-    """How many of them were each tag's, since its breaker last opened."""
     tripped: str | None = None
-    """Why its breaker is open: too many crashes in a row; it gets no run until `tripped_until`."""
+    """Why its breaker is open: code failed on it that ran before; it gets no run until `tripped_until`."""
     tripped_until: float | None = None
     trips: int = 0
     """How often the breaker opened since a run last succeeded."""

@@ -1,4 +1,4 @@
-"""A GPU on which the runs of several tags crash is taken out for a while; one tag's own fault takes none out."""
+"""A GPU on which code crashes that ran before is taken out for a while; crashes of new code take none out."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ GPU = "host:gpu0"
 TAGS = ("mar11", "other")
 LIMIT = 2
 COOLDOWN_S = 100.0
+WHY = "3 runs in a row have crashed on it, the last one of a baseline that ran before"
 
 
 @pytest.fixture
 async def process(settings: Settings) -> AsyncIterator[Process]:
-    """A lab whose GPUs are out after two crashes in a row."""
+    """A lab whose GPUs are probed after two crashes in a row."""
     impatient = settings.model_copy(
         update={"worker_crash_limit": LIMIT, "worker_cooldown_s": COOLDOWN_S, "stale_s": 10_000.0}
     )
@@ -61,8 +62,15 @@ class Slot:
         await Pool(self.process.lab).release(GPU, e.experiment_id, e.fence, proven=True)
 
     async def trip(self) -> None:
-        for tag in TAGS:
-            await self.run(tag, kind="other")
+        """Its runs crash, and then a baseline that ran here before."""
+        await with_a_baseline(self)
+        await self.probe(kind="infra")
+
+    async def probe(self, **ending: Any) -> None:
+        """The baseline of `alone` tells whether the GPU is broken."""
+        wanted = await told(self.http, "/api/pool/probe", experiment_id="alone-3", gpu_id=GPU)
+        assert (await told(self.http, "/api/pool/dispatch"))["leased"] == [wanted["retest_id"]]
+        await self.end(await begun(self.process, wanted["retest_id"]), **ending)
 
     async def read(self) -> Gpu:
         return await Pool(self.process.lab).get(GPU)
@@ -82,18 +90,18 @@ def slot(http: httpx.AsyncClient, process: Process) -> Slot:
     return Slot(http, process)
 
 
-@pytest.mark.parametrize("kinds", [("oom", "other"), ("infra", "disk"), ("timeout", "infra")])
-async def test_crashes_of_any_kind_in_a_row_take_a_gpu_out_and_say_why(
-    slot: Slot, kinds: tuple[str, str]
+@pytest.mark.parametrize("kind", ["oom", "other", "infra", "disk", "timeout"])
+async def test_a_baseline_that_ran_before_and_crashes_takes_a_gpu_out_and_says_why(
+    slot: Slot, kind: str
 ) -> None:
-    for tag, kind in zip(TAGS, kinds, strict=True):
-        await slot.run(tag, kind=kind)
+    await with_a_baseline(slot)
+    await slot.probe(kind=kind)
 
     shown = await slot.shown()
     assert (shown["status"], shown["breaker"]) == ("unhealthy", "open")
-    assert shown["tripped"] == "2 runs in a row have crashed on it"
+    assert shown["tripped"] == WHY
     told_of = [e for e in await slot.process.stream.last(5) if e.type == "gpu.unhealthy"]
-    assert [e.data["reason"] for e in told_of] == ["2 runs in a row have crashed on it"]
+    assert [e.data["reason"] for e in told_of] == [WHY]
 
 
 async def test_a_gpu_that_is_out_gets_no_lease_and_its_experiments_wait_for_another(slot: Slot) -> None:
@@ -135,8 +143,8 @@ async def test_crashes_of_the_trials_take_it_out_for_twice_as_long_up_to_an_hour
         assert gpu.tripped_until is not None
         pauses.append(gpu.tripped_until - await slot.process.lab.now())
         await slot.cool_down()
-        for tag in TAGS:
-            await slot.run(tag, kind="infra")
+        await slot.run("other", kind="infra")
+        await slot.probe(kind="infra")
 
     expected = [100, 200, 400, 800, 1600, 3200, 3600, 3600]
     assert all(due - 60 < pause <= due for pause, due in zip(pauses, expected, strict=True)), pauses
@@ -152,8 +160,8 @@ async def test_a_stopped_run_decides_nothing_and_the_next_one_is_the_trial(slot:
 
     assert gave["experiment_status"] == "stopped"
     assert (await slot.shown())["breaker"] == "half-open"
-    for tag in TAGS:
-        await slot.run(tag, kind="other")
+    await slot.run("other", kind="other")
+    await slot.probe(kind="other")
     assert (await slot.shown())["breaker"] == "open"
 
 
@@ -194,7 +202,17 @@ async def test_the_audit_finds_nothing_wrong_with_a_breaker_and_sees_one_without
     assert (await told(slot.http, "/api/lab/audit"))["violations"]
 
 
-# -- one tag's own fault
+# -- the runs' own fault
+
+
+async def test_first_tries_of_several_tags_take_no_gpu_out(slot: Slot) -> None:
+    for tag in (*TAGS, "third"):
+        if tag == "third":
+            await open_tag(slot.http, tag)
+        for kind in ("no_metrics", "other"):
+            await slot.run(tag, kind=kind)
+
+    assert ((await slot.read()).status, (await slot.shown())["breaker"]) == ("idle", "closed")
 
 
 async def test_a_tag_whose_every_run_crashes_takes_no_gpu_from_the_others(slot: Slot) -> None:
@@ -223,12 +241,12 @@ async def test_a_patch_that_does_not_apply_counts_against_its_tag_and_never_agai
         await slot.end(await begun(slot.process, name), kind="patch")
 
     gpu = await slot.read()
-    assert (gpu.consecutive_crashes, gpu.crashed, gpu.status) == (0, {}, "idle")
+    assert (gpu.consecutive_crashes, gpu.status) == (0, "idle")
     resumed = await told(slot.http, "/api/experiment/resume", tag="other")
     assert resumed["consecutive_crashes_before"] == 2  # a retest tries nothing of its own
 
 
-async def test_after_a_cool_down_one_tag_does_not_keep_a_gpu_out_either(slot: Slot) -> None:
+async def test_after_a_cool_down_new_code_does_not_keep_a_gpu_out_either(slot: Slot) -> None:
     await slot.trip()
     await slot.cool_down()
 
@@ -249,7 +267,7 @@ async def with_a_baseline(slot: Slot) -> None:
 
 
 @pytest.mark.parametrize(("ending", "status"), [({"kind": "infra"}, "unhealthy"), ({}, "idle")])
-async def test_where_only_one_tag_s_runs_crash_its_baseline_says_whether_the_gpu_is_broken(
+async def test_where_runs_crash_in_a_row_a_baseline_says_whether_the_gpu_is_broken(
     slot: Slot, ending: dict[str, Any], status: str
 ) -> None:
     await with_a_baseline(slot)

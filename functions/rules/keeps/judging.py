@@ -412,12 +412,11 @@ def _gpu_crashes(run: RunFacts, gpu: Gpu | None, breaker: Breaker) -> GpuCrashes
     """One more crash on this GPU."""
     if gpu is None:
         return None
-    after = breaker.after_crash(gpu, run.tag.name, is_probe=is_probe(run.first))
+    after = breaker.after_crash(gpu, is_probe=is_probe(run.first))
     trip = after.trip
     return GpuCrashes(
         after.in_a_row,
         gpu.consecutive_crashes,
-        after.by_tag,
         trip.reason if trip else None,
         trip.out_s if trip else None,
     )
