@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from state.policy import Policy
-from state.records import Experiment, GpuStatus, Idea, Selection, Tag, Trace
+from state.records import Experiment, GpuState, Idea, Selection, Tag, Trace
 
 
 @dataclass(frozen=True)
@@ -26,19 +26,6 @@ class Turn:
 
     round: int
     rounds: Rounds
-
-
-@dataclass(frozen=True)
-class Slot:
-    """A GPU, as far as those who wait for one need to know it."""
-
-    gpu_id: str
-    status: GpuStatus
-    heartbeat_at: float
-    of_agent: bool = False
-    """An agent trains on it itself: no worker is there."""
-    scripts: tuple[str, ...] = ()
-    """See Gpu."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +73,7 @@ class EntryFacts:
     branch: Trace | None
     """Where traces grow in parallel and nothing was selected: that of the first parent named, else of the best."""
     rounds: Rounds
-    slots: Sequence[Slot]
+    slots: Sequence[GpuState]
     """Every GPU; none where the idea is not to be trained."""
     waiting: int = 0
     """Experiments of the tag that wait for a GPU; not read where the idea is not to be trained."""
@@ -141,7 +128,7 @@ class TrainFacts:
     experiment: Experiment
     tag: Tag
     policy: Policy
-    slots: Sequence[Slot]
+    slots: Sequence[GpuState]
     """Every GPU."""
     rounds: Rounds
     waiting: int

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from state.entries import Rounds, Slot
+from state.entries import Rounds
 from state.policy import Policy, TickSource
 from state.records import (
     Best,
@@ -14,6 +14,7 @@ from state.records import (
     End,
     Experiment,
     Gpu,
+    GpuState,
     Mention,
     OneRun,
     ReferenceTime,
@@ -270,7 +271,7 @@ class WaitFacts:
     policy: Policy
     best: Best | None
     crashes_in_a_row: int
-    slots: Sequence[Slot]
+    slots: Sequence[GpuState]
     """Every GPU."""
 
 

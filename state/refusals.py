@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from state.entries import Slot
 from state.errors import Conflict, Invalid, NotFound
-from state.records import Selection
+from state.records import GpuState, Selection
 
 
 def no_gpu(gpu_id: str) -> NotFound:
@@ -32,7 +31,7 @@ def agents_own(gpu_id: str) -> Conflict:
     )
 
 
-def check_pinned(gpu_id: str | None, slots: Sequence[Slot]) -> None:
+def check_pinned(gpu_id: str | None, slots: Sequence[GpuState]) -> None:
     """Refuse to wait for a GPU on which no worker will ever train.
 
     Raises:

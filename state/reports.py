@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from state.client import Lab, time_of
-from state.entries import Slot
 from state.experiments import NearBand
 from state.experiments.queueing import slots, slots_of
 from state.experiments.showing import runs_of, runs_of_best
@@ -21,6 +20,7 @@ from state.records import (
     Best,
     Experiment,
     Failure,
+    GpuState,
     Hypothesis,
     Keep,
     Result,
@@ -50,6 +50,9 @@ AT_ONCE = 1000
 
 @dataclass(frozen=True)
 class BriefFacts:
+    now: float
+    slots: Sequence[GpuState]
+    """Every GPU."""
     """What an agent goes on with."""
 
     tag: Tag
@@ -84,7 +87,7 @@ class SummaryFacts:
     categories: Mapping[str, tuple[int, int]]
     """Total and kept of every category that was tried."""
     strategy: Strategy
-    slots: Sequence[Slot]
+    slots: Sequence[GpuState]
     """Every GPU."""
     noise: Spread
     """On the tag's main class of GPU."""
@@ -133,6 +136,8 @@ class Reports:
         }
         found = await self._lab.read(
             {
+                "now": ("TIME",),
+                "slots": slots(self._lab),
                 "tag": ("HGETALL", keys.tag(tag)),
                 "best": ("HGETALL", keys.best(tag)),
                 "strategy": ("HGETALL", keys("strategy", tag)),
@@ -162,6 +167,8 @@ class Reports:
             misses = read_as(Sketch, nearest)
         selections = [Selection.parse(stored) for stored in records(found["selections"]).values() if stored]
         return BriefFacts(
+            now=time_of(found["now"]),
+            slots=slots_of(found["slots"]),
             tag=of_tag,
             policy=policy,
             best=best,

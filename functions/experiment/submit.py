@@ -16,7 +16,7 @@ from functions.rules.entering import admitted, run_of, scripts_of_run
 from functions.rules.pool.turns import next_turn
 from functions.rules.time_limits import TIMEOUT, ends_after_s, longest_s
 from functions.views.budgets import held_back
-from functions.views.hints import Queue, alive, next_step, open_step
+from functions.views.hints import Queue, alive, next_step, open_step, standstill
 from state.decisions import RETEST_PRIORITY
 from state.entries import Entered, WaitQueue
 from state.experiments import Experiments
@@ -81,7 +81,8 @@ async def submit(
         workers = alive(facts.slots, facts.now, settings.stale_s)
         if (first := facts.first) is not None:
             queue = Queue(position=await experiments.position(first, workers), workers=len(workers))
-            step = next_step(first, queue, held_back(facts.tag, first))
+            why_not = standstill(facts.slots, facts.now, settings.stale_s, first)
+            step = next_step(first, queue, held_back(facts.tag, first) or why_not)
             held_s = first.reserved_gpu_seconds or 0.0
             ends = ends_after_s(facts.tag, first.timeout_s or longest_s(facts.policy), held_s)
             return submitted(first, first.status, first.attempt, queue, ends, step, hint_of(moved, facts.tag))
@@ -120,7 +121,8 @@ async def submit(
         )
         if new is not None:
             queue = Queue(position=new.position, workers=len(workers))
-            step = open_step(new.experiment_id, "queued", queue, waits_aside)
+            why_not = standstill(facts.slots, facts.now, settings.stale_s, pinned=request.gpu_id)
+            step = open_step(new.experiment_id, "queued", queue, waits_aside or why_not)
             return submitted(
                 new, "queued", 1, queue, ends_after_s(tag, run.timeout_s), step, hint_of(moved, tag)
             )

@@ -12,7 +12,7 @@ from functions.rules.access import check_own
 from functions.rules.keeps.verdict import should_abort
 from functions.views.budgets import held_back
 from functions.views.experiments import score_of
-from functions.views.hints import HUNG, Queue, abort_step, alive, next_step, no_signal
+from functions.views.hints import HUNG, Queue, abort_step, alive, next_step, no_signal, standstill
 from state.experiments import Experiments
 from state.facts import WaitFacts
 from state.ids import ExperimentId
@@ -116,12 +116,13 @@ async def wait(
             await experiments.touch(facts.experiment)
             await woken_within(woken, min(left, LOOK_AGAIN_S))
             facts = await experiments.wait_facts(request.experiment_id)
-    queue = None
+    queue = why_not = None
     if facts.experiment.status == "queued":
         workers = alive(facts.slots, facts.now, settings.stale_s)
         position = await experiments.position(facts.experiment, workers)
         queue = Queue(position=position, workers=len(workers))
-    return outcome(facts, queue, changed=facts.experiment.status != first.status)
+        why_not = standstill(facts.slots, facts.now, settings.stale_s, facts.experiment)
+    return outcome(facts, queue, why_not, changed=facts.experiment.status != first.status)
 
 
 def waits(request: Wait, first: Experiment, facts: WaitFacts) -> bool:
@@ -135,12 +136,12 @@ def action_of(e: Experiment) -> str:
     return "keep_commit" if e.status == "keep" and e.best_key is None else "git_reset"
 
 
-def outcome(facts: WaitFacts, queue: Queue | None, *, changed: bool) -> Outcome:
+def outcome(facts: WaitFacts, queue: Queue | None, why_not: str | None, *, changed: bool) -> Outcome:
     """What is known of an experiment now, and what its agent does next."""
     e, tag, best, crashes = facts.experiment, facts.tag, facts.best, facts.crashes_in_a_row
     finished = e.status not in OPEN
     aborts = should_abort(crashes, facts.policy.crash_limit)
-    step = abort_step(crashes) if finished and aborts else next_step(e, queue, held_back(tag, e))
+    step = abort_step(crashes) if finished and aborts else next_step(e, queue, held_back(tag, e) or why_not)
     return Outcome(
         experiment_id=e.experiment_id,
         status=e.status,

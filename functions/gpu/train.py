@@ -20,7 +20,7 @@ from functions.rules.entering import run_of, scripts_of_run
 from functions.rules.pool.turns import next_turn
 from functions.rules.time_limits import TIMEOUT, ends_after_s
 from functions.views.budgets import held_back
-from functions.views.hints import Queue, alive, next_step
+from functions.views.hints import Queue, alive, next_step, standstill
 from state.assignments import Assignment, Forged
 from state.entries import HeldLease, WaitQueue
 from state.errors import Damaged, Invalid, Unavailable
@@ -89,9 +89,10 @@ async def accept(request: Train, call: Call, experiments: Experiments, settings:
         e = facts.experiment
         check_trainable(request, e, call)
         workers = alive(facts.slots, facts.now, settings.stale_s)
+        why_not = standstill(facts.slots, facts.now, settings.stale_s, e, request.gpu_id)
         paused = facts.tag.paused_at is not None
         if e.attempt > 0:
-            return accepted(e, await experiments.position(e, workers), len(workers), facts.tag)
+            return accepted(e, await experiments.position(e, workers), len(workers), facts.tag, why_not)
         tag, pinned = facts.tag, request.gpu_id or e.pinned_gpu
         if request.config_delta and () in scripts_of_run(facts.slots, workers, pinned):
             raise no_script(())
@@ -122,7 +123,7 @@ async def accept(request: Train, call: Call, experiments: Experiments, settings:
             now = e.model_copy(
                 update={"status": queued.status, "attempt": queued.attempt, "timeout_s": run.timeout_s}
             )
-            return accepted(now, queued.position, len(workers), facts.tag)
+            return accepted(now, queued.position, len(workers), facts.tag, why_not)
 
 
 def check_trainable(request: Train, e: Experiment, call: Call) -> None:
@@ -148,7 +149,7 @@ def check_trainable(request: Train, e: Experiment, call: Call) -> None:
         )
 
 
-def accepted(e: Experiment, position: int, workers: int, tag: Tag) -> Accepted:
+def accepted(e: Experiment, position: int, workers: int, tag: Tag, why_not: str | None) -> Accepted:
     """Where an experiment that is to be trained stands."""
     queue, invocation = Queue(position=position, workers=workers), f"{e.experiment_id}.{e.attempt}"
     paused = tag.paused_at is not None
@@ -161,7 +162,7 @@ def accepted(e: Experiment, position: int, workers: int, tag: Tag) -> Accepted:
         queue=queue,
         paused=paused,
         timeout_s=ends_after_s(tag, e.timeout_s, e.reserved_gpu_seconds or 0.0) if e.timeout_s else None,
-        next=next_step(e, queue, held_back(tag, e)),
+        next=next_step(e, queue, held_back(tag, e) or why_not),
     )
 
 

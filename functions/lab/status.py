@@ -10,7 +10,7 @@ from functions.contract import Http, Request, Response, function
 from functions.table import table
 from functions.views.event_hints import event_hints
 from functions.views.gpus import pool_counts
-from functions.views.hints import ADD_WORKER
+from functions.views.hints import ADD_WORKER, standstill
 from state.overview import Overview, Overviews
 from state.presence import Announced
 from state.program import as_typed
@@ -93,7 +93,8 @@ def hints(lab: Overview, kinds: Collection[str], stale_s: float) -> Iterator[str
     gpus = pool_counts(workers, lab.gpus.now, stale_s)
     if lab.queued and not gpus["idle"] + gpus["training"]:
         waits = "1 experiment waits" if lab.queued == 1 else f"{lab.queued} experiments wait"
-        yield f"{waits} and {ADD_WORKER}"
+        why_not = standstill(workers, lab.gpus.now, stale_s)
+        yield waits + (f". {why_not}" if why_not else f" and {ADD_WORKER}")
     for tag in lab.paused_tags[:10]:
         yield f"{tag} is paused: POST /api/tag/unpause runs what waits"
     for kind in ("events", "clock"):

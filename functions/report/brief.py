@@ -12,13 +12,14 @@ from functions.rules.keeps.near import near_scores
 from functions.rules.keeps.verdict import should_abort
 from functions.rules.search.suggestions import short
 from functions.views.budgets import Budget, budget_view, is_limited, obstacle
-from functions.views.hints import open_step, tag_step
+from functions.views.hints import open_step, standstill, tag_step
 from functions.views.hypotheses import Belief, belief_of
 from functions.views.sketches import selection_view, sketch_view
 from state.ids import AgentName
 from state.ids import Tag as TagName
 from state.records import Best, Score, Selection, Sketch, Trust
 from state.reports import BriefFacts, Reports
+from state.settings import Settings
 
 OPEN_SHOWN = 10
 BELIEFS_SHOWN = 5
@@ -64,7 +65,7 @@ class Brief(Response):
 
 
 @function("report::brief", role="agent")
-async def brief(request: ReadBrief, reports: Reports) -> Brief:
+async def brief(request: ReadBrief, reports: Reports, settings: Settings) -> Brief:
     """Open experiments, what to build on, the last results, strategy and near misses; at most 2,000 tokens."""
     facts = await reports.brief(request.tag, near_scores)
     tag, best, strategy = facts.tag, facts.best, facts.strategy
@@ -96,7 +97,7 @@ async def brief(request: ReadBrief, reports: Reports) -> Brief:
         trace_mode=facts.policy.traces.mode,
         consecutive_crashes=facts.crashes_in_a_row,
         should_abort=should_abort(facts.crashes_in_a_row, facts.policy.crash_limit),
-        next=_next(facts, mine[0] if mine else None, unused[0] if unused else None),
+        next=_next(facts, mine[0] if mine else None, unused[0] if unused else None, settings.stale_s),
     )
 
 
@@ -109,9 +110,10 @@ def _best(best: Best, trust: Trust | None) -> dict[str, Any]:
     }
 
 
-def _next(facts: BriefFacts, mine: Sketch | None, unused: Selection | None) -> str:
+def _next(facts: BriefFacts, mine: Sketch | None, unused: Selection | None, stale_s: float) -> str:
     why_not = obstacle(facts.tag)
     if mine is not None and mine.status != "registered":
+        why_not = why_not or standstill(facts.slots, facts.now, stale_s)
         return open_step(mine.experiment_id, mine.status, None, why_not, mine.last_progress)
     if mine is not None:
         step = open_step(mine.experiment_id, mine.status, None)

@@ -10,11 +10,11 @@ from functions.rules.access import Caller, check_own
 from functions.rules.baselines import is_base_code, is_same_commit
 from functions.rules.keeps.verdict import should_abort
 from functions.rules.time_limits import check_allowed, default_timeout_s, longest_s
-from state.entries import Entry, EntryFacts, Parent, Run, Slot
+from state.entries import Entry, EntryFacts, Parent, Run
 from state.errors import Conflict, Invalid
 from state.ids import number_of
 from state.policy import Policy
-from state.records import Choice, Idea, Selection
+from state.records import Choice, GpuState, Idea, Selection
 from state.refusals import over
 from state.seeds import is_seed
 
@@ -98,11 +98,13 @@ def _aborted(facts: EntryFacts) -> Conflict:
     )
 
 
-def scripts_of_run(slots: Sequence[Slot], alive: Collection[str], pinned: str | None) -> set[tuple[str, ...]]:
+def scripts_of_run(
+    slots: Sequence[GpuState], alive: Collection[str], pinned: str | None
+) -> set[tuple[str, ...]]:
     """The scripts of the slots that a run may get. Without a live slot all slots of the lab count."""
     of_lab = [slot for slot in slots if not slot.of_agent]
     may_run = [slot for slot in of_lab if slot.gpu_id == pinned or (pinned is None and slot.gpu_id in alive)]
-    return {slot.scripts for slot in may_run or of_lab} or {(SCRIPT,)}
+    return {tuple(slot.scripts) for slot in may_run or of_lab} or {(SCRIPT,)}
 
 
 def run_of(

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from functions.rules.pool.health import effective_status
-from state.entries import Slot
-from state.records import Gpu, GpuStatus, stamp
+from state.records import Gpu, GpuState, GpuStatus, stamp
 
 WorkerView = dict[str, Any]
 STATUSES: tuple[GpuStatus, ...] = get_args(GpuStatus)
@@ -38,7 +37,7 @@ def worker_view(gpu: Gpu, now: float, stale_s: float) -> WorkerView:
     return shown
 
 
-def pool_counts(gpus: Sequence[Gpu | Slot], now: float, stale_s: float) -> dict[str, int]:
+def pool_counts(gpus: Sequence[GpuState], now: float, stale_s: float) -> dict[str, int]:
     """How many GPUs there are, and how many have each status."""
     states = Counter(effective_status(gpu, now, stale_s) for gpu in gpus)
     return {"total": len(gpus)} | {status: states[status] for status in STATUSES}

@@ -11,10 +11,9 @@ from functions.rules.keeps.overruns import HINT as OVER_BUDGET
 from functions.rules.keeps.verdict import should_abort
 from functions.rules.pool.health import effective_status
 from functions.rules.stopping.signals import is_silent
-from state.entries import Slot
 from state.policy import Policy
 from state.program import as_typed
-from state.records import OPEN, Experiment, Gpu, Status, Tag
+from state.records import OPEN, Experiment, GpuState, GpuStatus, Status, Tag
 
 ASK = "Ask for a direction: POST /api/search/suggest."
 SELECT = "Select what the next experiment is made from (trace::select): POST /api/trace/select."
@@ -28,6 +27,7 @@ RUN_AGAIN = (
 )
 HUNG = "It hung after it had printed its result, so its worker ended it: have it end its threads and child processes."
 ADD_WORKER = as_typed("no worker is there: start one with ./nightjar worker --repo PATH")
+GPUS_NAMED = 3
 PROGRESS_LINE = "step 00123 (12.3%) | loss: 2.345678 |"
 NO_SIGNAL = (
     "Its tag stops bad runs early, and train.py has reported nothing. Two lines let it: `from nightjar_report import"
@@ -47,11 +47,55 @@ class Queue(BaseModel):
     workers: int
 
 
-def alive(gpus: Sequence[Gpu | Slot], now: float, stale_s: float) -> list[str]:
+def alive(gpus: Sequence[GpuState], now: float, stale_s: float) -> list[str]:
     """The GPUs with a live worker; an agent that trains on its own is none."""
     return [
         gpu.gpu_id for gpu in gpus if not gpu.of_agent and effective_status(gpu, now, stale_s) != "offline"
     ]
+
+
+def standstill(
+    gpus: Sequence[GpuState],
+    now: float,
+    stale_s: float,
+    e: Experiment | None = None,
+    pinned: str | None = None,
+) -> str | None:
+    """Why no GPU takes a run now, though workers are there: this experiment's, one pinned to this GPU, or any.
+
+    None where a GPU is idle or trains: a run waits for its turn then.
+    """
+    pinned = pinned or (e.pinned_gpu if e else None)
+    gpu_class = e.gpu_class if e and e.retest_of else None
+    status = {g.gpu_id: effective_status(g, now, stale_s) for g in gpus}
+    there = [
+        g
+        for g in gpus
+        if not g.of_agent and (g.gpu_id == pinned if pinned else status[g.gpu_id] != "offline")
+    ]
+    fit = [g for g in there if gpu_class in (None, g.gpu_name)]
+    if any(status[g.gpu_id] in ("idle", "training") for g in fit):
+        return None
+    if fit and pinned:
+        return f"It runs on {pinned} alone, which {_out_because(fit[0], status[pinned], now)}."
+    if fit:
+        why = [f"{g.gpu_id} {_out_because(g, status[g.gpu_id], now)}" for g in fit[:GPUS_NAMED]]
+        more = f"; {len(fit) - GPUS_NAMED} more" if len(fit) > GPUS_NAMED else ""
+        return f"No GPU takes runs now: {'; '.join(why)}{more}."
+    return f"It waits for a GPU of the class {gpu_class!r}, which its first run had." if there else None
+
+
+def _out_because(gpu: GpuState, status: GpuStatus, now: float) -> str:
+    if status == "offline":
+        return "is offline"
+    if gpu.sick is not None:
+        return f"is unhealthy ({gpu.sick})"
+    if gpu.tripped is not None:
+        left_s = max(0.0, (gpu.tripped_until or now) - now)
+        return f"is unhealthy ({gpu.tripped}) and tries a run in {left_s:.0f} s"
+    if gpu.drained:
+        return "is drained until an operator takes that back (POST /api/pool/drain)"
+    return "gets no more runs: its worker ends" if gpu.leaving else "is still being cleared of its last run"
 
 
 def tag_step(tag: Tag, policy: Policy, crashes_in_a_row: int, *, is_empty: bool) -> str:
@@ -75,7 +119,7 @@ def abort_step(crashes_in_a_row: int) -> str:
 def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -> str:
     """One sentence for the agent that asks after this experiment.
 
-    `obstacle` says why nothing of its tag is run now.
+    `obstacle` says why it is not run now, though it may be its turn.
     """
     if e.selection_id is not None and e.status not in OPEN:
         return _select_again(e)

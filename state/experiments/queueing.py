@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 from weakref import WeakValueDictionary
 
 from state.budgets import WARN_AT
 from state.client import Lab, time_of
 from state.decided import constants_text, limits_text
-from state.entries import HeldLease, Queued, Rounds, Run, Slot, TrainFacts, Turn, WaitQueue
+from state.entries import HeldLease, Queued, Rounds, Run, TrainFacts, Turn, WaitQueue
 from state.experiments.reading import Reading, experiment_in
 from state.ids import named_by
-from state.indexes import members, values
+from state.indexes import fields_in, members, read_as
 from state.keys import Keys
 from state.moves import Arg
 from state.policy import read_policy
-from state.records import STATUSES, Experiment, GpuStatus, Status, Tag, flatten, words
+from state.records import STATUSES, Experiment, GpuState, Status, Tag, flatten, words
 from state.tags import exhausted, pins_of, places_of, reading_pins
 
-SLOT_FIELDS = ("status", "heartbeat_at", "of_agent", "scripts")
 BASELINE_FIELDS: Mapping[str, str] = {"baseline": "true"}
 Decide = Callable[[Rounds], Turn]
 """The rule that says which round of the wait queue an experiment joins."""
@@ -278,17 +276,8 @@ def rounds_of(stored: Sequence[str | None]) -> Rounds:
 
 def slots(lab: Lab) -> Sequence[Arg]:
     """A command that reads every GPU, for `slots_of`."""
-    return members(lab, lab.keys("gpus"), lab.keys.gpu(""), limit=-1, fields=SLOT_FIELDS)
+    return members(lab, lab.keys("gpus"), lab.keys.gpu(""), limit=-1, fields=fields_in(GpuState))
 
 
-def slots_of(stored: Sequence[Any]) -> list[Slot]:
-    return [
-        Slot(
-            gpu_id,
-            cast("GpuStatus", status),
-            float(heartbeat_at or 0),
-            of_agent == "true",
-            tuple(json.loads(scripts or "[]")),
-        )
-        for gpu_id, (status, heartbeat_at, of_agent, scripts) in values(stored).items()
-    ]
+def slots_of(stored: Sequence[Any]) -> list[GpuState]:
+    return read_as(GpuState, stored)

@@ -27,7 +27,7 @@ from state.records.experiments import (
     Trial,
     Trust,
 )
-from state.records.gpus import Footprint, Gpu, GpuStatus, Transport
+from state.records.gpus import Footprint, Gpu, GpuState, GpuStatus, Transport
 from state.records.hypotheses import (
     Claim,
     Evidence,
@@ -82,6 +82,7 @@ __all__ = [
     "Forest",
     "ForestRecords",
     "Gpu",
+    "GpuState",
     "GpuStatus",
     "HeardWorker",
     "Hypothesis",

@@ -22,42 +22,50 @@ class Footprint(BaseModel):
     """MiB by process id, of any owner; None where the driver does not list processes."""
 
 
-class Gpu(Record):
-    """One GPU or CPU slot, and the lease on it."""
+class GpuState(Record):
+    """A GPU or CPU slot, as far as those who wait for one need to know it."""
 
     gpu_id: str
-    gpu_index: int
     gpu_name: str
+    of_agent: bool = False
+    """The owner is an agent that trains on it itself: it is lent to that agent only, and no worker serves it."""
+    status: GpuStatus = "idle"
+    sick: str | None = None
+    """Why it is unhealthy."""
+    drained: bool = False
+    """An operator took it out: it takes no more runs."""
+    leaving: str | None = None
+    """The worker that ends after the present run: its keeper's name, or the caller's where it has none."""
+    heartbeat_at: float = 0.0
+    tripped: str | None = None
+    """Why its breaker is open: code failed on it that ran before; it gets no run until `tripped_until`."""
+    tripped_until: float | None = None
+    scripts: list[str] = ["train.py"]
+    """Files that its train command may run: the first that exists has its constants set. Empty: not known."""
+
+
+class Gpu(GpuState):
+    """The same with its device, and the lease on it."""
+
+    gpu_index: int
     vram_mb: float
     uuid: str | None = None
     host: str | None = None
     boot_id: str | None = None
     labels: dict[str, str] = {}
-    scripts: list[str] = ["train.py"]
-    """Files that its train command may run: the first that exists has its constants set. Empty: not known."""
     transport: Transport = "redis"
     """How its worker gets its runs: from a queue of RQ, or by asking pool::next."""
     owner: str | None = None
     """Owner of the token that registered it; None: the lab's own worker."""
-    of_agent: bool = False
-    """The owner is an agent that trains on it itself: it is lent to that agent only, and no worker serves it."""
-    status: GpuStatus = "idle"
     offline: bool = False
     """No heartbeat came for too long."""
-    sick: str | None = None
-    """Why it is unhealthy."""
-    drained: bool = False
-    """An operator took it out: it takes no more runs."""
     unproven: bool = False
     """A run on it is over, and its keeper has not yet proven that nothing of it is left there."""
     footprint: Footprint | None = None
     """Its memory before the newest run, until that run is proven gone; none for a CPU slot."""
     keeper: str | None = None
     """`<host>:<pid>:<start time>` of the process that serves it; none where its worker has not said it."""
-    leaving: str | None = None
-    """The worker that ends after the present run: its keeper's name, or the caller's where it has none."""
     registered_at: float = 0.0
-    heartbeat_at: float = 0.0
     idle_since: float | None = None
     holder: str | None = None
     """The experiment that holds the lease."""
@@ -70,9 +78,6 @@ class Gpu(Record):
     runner: str | None = None
     """`<host>:<pid>:<start time>` of the process that runs the attempt; none for an agent's own lease."""
     consecutive_crashes: int = 0
-    tripped: str | None = None
-    """Why its breaker is open: code failed on it that ran before; it gets no run until `tripped_until`."""
-    tripped_until: float | None = None
     trips: int = 0
     """How often the breaker opened since a run last succeeded."""
     health: dict[str, Any] | None = None

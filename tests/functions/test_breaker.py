@@ -202,6 +202,62 @@ async def test_the_audit_finds_nothing_wrong_with_a_breaker_and_sees_one_without
     assert (await told(slot.http, "/api/lab/audit"))["violations"]
 
 
+async def said(http: httpx.AsyncClient, experiment_id: str) -> list[str]:
+    """The sentences about this experiment in `wait`, in a brief and in the lab's status."""
+    waited = await asked(http, f"/api/experiment/{experiment_id}/wait?timeout=0")
+    brief = await told(http, "/api/report/brief", tag="mar11")
+    return [waited["next"], brief["next"], *(await asked(http, "/api/lab/status"))["hints"][:1]]
+
+
+@pytest.mark.parametrize("of", ["submit", "train"])
+async def test_who_waits_is_told_that_the_only_gpu_is_out_why_and_until_when(slot: Slot, of: str) -> None:
+    await slot.trip()
+
+    if of == "submit":
+        answer = await told(slot.http, "/api/experiment/submit", **idea())
+    else:
+        answer = await told(slot.http, "/api/gpu/train", experiment_id=await registered(slot.http))
+
+    for sentence in (answer["next"], *await said(slot.http, "mar11-1")):
+        assert f"{GPU} is unhealthy ({WHY}) and tries a run in " in sentence
+        assert "waits for its turn" not in sentence
+    await slot.cool_down()
+    assert all("waits for its turn" in sentence for sentence in (await said(slot.http, "mar11-1"))[:2])
+
+
+@pytest.mark.parametrize(
+    ("flag", "why"),
+    [
+        ({"sick": "95 °C is over the limit of 90 °C"}, "is unhealthy (95 °C is over the limit of 90 °C)"),
+        ({"drained": True}, "is drained"),
+        ({"unproven": True}, "is still being cleared of its last run"),
+        ({"leaving": "host:1:1"}, "gets no more runs: its worker ends"),
+    ],
+)
+async def test_who_waits_is_told_why_no_gpu_is_lent(slot: Slot, flag: dict[str, Any], why: str) -> None:
+    await told(slot.http, "/api/experiment/submit", **idea())
+    await Pool(slot.process.lab).flag(GPU, set_=flag, reason="a test")
+
+    assert all(
+        f"No GPU takes runs now: {GPU} {why}" in sentence for sentence in await said(slot.http, "mar11-1")
+    )
+
+
+async def test_who_waits_for_one_gpu_or_one_class_of_them_is_told_so(slot: Slot) -> None:
+    await add_gpu(slot.http, "host:gpu1", gpu_name="H200")
+    first = await running(slot.http, slot.process)
+    await slot.end(first)
+    again = await told(slot.http, "/api/experiment/retest", experiment_id=first.experiment_id)
+    pinned = await told(slot.http, "/api/experiment/submit", **idea("other", gpu_id=GPU))
+    await Pool(slot.process.lab).flag(GPU, set_={"drained": True}, reason="a test")
+
+    waited = await asked(slot.http, f"/api/experiment/{pinned['experiment_id']}/wait?timeout=0")
+    assert f"It runs on {GPU} alone, which is drained" in waited["next"]
+    await told(slot.http, "/api/pool/deregister", gpu_id=GPU)
+    waited = await asked(slot.http, f"/api/experiment/{again['retest_id']}/wait?timeout=0")
+    assert "It waits for a GPU of the class" in waited["next"]
+
+
 # -- the runs' own fault
 
 

@@ -6,8 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from state.entries import Slot
-from state.records import Footprint, Gpu, GpuStatus
+from state.records import Footprint, Gpu, GpuState, GpuStatus
 
 
 def is_stale(heartbeat_at: float, now: float, stale_s: float) -> bool:
@@ -27,7 +26,7 @@ def is_forgotten(gpu: Gpu, now: float, forget_s: float) -> bool:
     )
 
 
-def effective_status(gpu: Gpu | Slot, now: float, stale_s: float) -> GpuStatus:
+def effective_status(gpu: GpuState, now: float, stale_s: float) -> GpuStatus:
     """The status that a reader should see before the sweep has written it."""
     return "offline" if is_stale(gpu.heartbeat_at, now, stale_s) else gpu.status
 

@@ -23,10 +23,11 @@ export function gpus() {
 }
 
 function facts(gpu) {
-  const { gpu_id: id, gpu_name: name, status, holder, leased_at, sick, consecutive_crashes: crashes, owner } = gpu;
+  const { gpu_id: id, gpu_name: name, status, holder, leased_at, sick, tripped, consecutive_crashes: crashes, owner } = gpu;
   const { utilization_percent: used, temperature_c, memory_used_mb, memory_total_mb } = gpu.health ?? {};
   return {
-    id, name, status, holder, leased_at, sick, crashes,
+    id, name, status, holder, leased_at, crashes,
+    why: sick ?? tripped,
     agent: gpu.of_agent ? owner : null,
     used: rounded(used),
     degrees: rounded(temperature_c),
@@ -42,7 +43,7 @@ function card(gpu, view) {
   const what = gpu.holder
     ? [h("a", { href: view.link({ tag: gpu.holder.replace(/-\d+$/, ""), run: gpu.holder }) }, gpu.holder),
         gpu.leased_at ? [" for ", age(gpu.leased_at)] : null]
-    : [gpu.sick ?? ""];
+    : [gpu.why ?? ""];
   const sizes = [
     gpu.agent ? `only for ${gpu.agent}` : null,
     gpu.degrees === null ? null : `${gpu.degrees} °C`,
