@@ -6,18 +6,15 @@ import ast
 import math
 import operator
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from functions.formats.overriding import bound_by_blocks, bound_names, overriding
+from functions.formats.parsing import parsed
 from functions.formats.seed_literals import seed_literals
 from state.errors import Invalid
 from state.seeds import is_seed
-
-LONGEST_SCRIPT: Final = 256 * 1024
-"""Characters of a script that is parsed: that takes up to a thousand times as many bytes of memory."""
 
 _LARGEST_BITS: Final = 4096
 """Size of an integer that `2**17` or `1 << 20` may come to: more is a trap, not a hyperparameter."""
@@ -56,7 +53,7 @@ def read_constants(source: str) -> dict[str, object]:
 
     Raises Invalid for a source that does not parse.
     """
-    tree = _parse(source)
+    tree = parsed(source)
     bound = Counter(bound_names(tree))
     return {name: found[0][1] for name, found in _literals(tree).items() if bound[name] == 1}
 
@@ -66,7 +63,7 @@ def settable_constants(source: str) -> dict[str, object]:
 
     Raises Invalid for a source that does not parse.
     """
-    return {name: found[-1][1] for name, found in _literals(_parse(source)).items()}
+    return {name: found[-1][1] for name, found in _literals(parsed(source)).items()}
 
 
 def reseeded(constants: Mapping[str, object], seed: int) -> dict[str, object]:
@@ -94,7 +91,7 @@ def patch_constants(source: str, values: Mapping[str, object]) -> str:
     written = {name: _literal_text(name, value) for name, value in values.items()}
     if not written:
         return source
-    tree = _parse(source)
+    tree = parsed(source)
     literals = _literals(tree)
     for name in written:
         if name not in literals:
@@ -108,7 +105,7 @@ def patch_constants(source: str, values: Mapping[str, object]) -> str:
     ]
     patched = _rewritten(source, new)
 
-    now = _literals(_parse(patched))
+    now = _literals(parsed(patched))
     for name, literal in written.items():
         if any(ascii(value) != literal for _, value in now.get(name, [(None, None)])):
             raise Invalid(f"setting {name!r} to {literal} would change the meaning of the script")
@@ -121,7 +118,7 @@ def with_seeds(source: str, seed: int) -> str:
     Raises Invalid for a source that does not parse.
     """
     starts = _line_starts(source)
-    found = sorted(_span(literal, starts) for literal in seed_literals(_parse(source)))
+    found = sorted(_span(literal, starts) for literal in seed_literals(parsed(source)))
     return _rewritten(source, [(begin, end, str(seed)) for begin, end in found])
 
 
@@ -147,7 +144,7 @@ def with_checks(source: str, names: Iterable[str], judge: str) -> str:
 
     Lines keep their numbers. `judge` is the path of `nightjar_constants.py`.
     """
-    literals = _literals(tree := _parse(source))
+    literals = _literals(tree := parsed(source))
     wanted = {name: literals[name] for name in names}
     set_by = [statement for found in wanted.values() for statement, _ in found]
     starts, inserted = _line_starts(source), list[tuple[int, int, str]]()
@@ -168,18 +165,6 @@ def _check(names: Iterable[str], line: int, judge: str) -> tuple[str, str]:
         for place, (name, value) in enumerate(zip(names, now, strict=True))
     ]
     return f"{kept} = [{', '.join(now)}]", "; ".join(after)
-
-
-def _parse(source: str) -> ast.Module:
-    if len(source) > LONGEST_SCRIPT:
-        raise Invalid(f"the script has {len(source):,} characters: none over {LONGEST_SCRIPT:,} is parsed")
-    try:
-        with warnings.catch_warnings(action="ignore"):  # a stray backslash is the script's own affair
-            return ast.parse(source.removeprefix("\ufeff"))
-    except SyntaxError as error:
-        raise Invalid(f"the script does not parse: {error.msg} (line {error.lineno})") from error
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise Invalid(f"the script does not parse: {type(error).__name__}") from error
 
 
 _Literals = Mapping[str, Sequence[tuple[ast.Assign | ast.AnnAssign, object]]]
@@ -208,6 +193,14 @@ def _literals(tree: ast.Module) -> _Literals:
             continue
         literals.setdefault(name, []).append((statement, value))
     return literals
+
+
+def literal_of(expression: ast.expr) -> object:
+    """The value of a literal, or of simple arithmetic over numbers; None: it has none without running the script."""
+    try:
+        return _value(expression)
+    except (_NotLiteral, ArithmeticError, TypeError, ValueError):
+        return None
 
 
 def _value(node: ast.expr, depth: int = 0) -> object:

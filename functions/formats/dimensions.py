@@ -21,13 +21,15 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from functions.formats.constants import read_constants
+from functions.formats.hyperparameters import choices_in, computed_at_top, found_elsewhere
 from functions.rules.beliefs.declaring import DeclaredHypothesis, declared_hypotheses
 from functions.rules.swarm.dimensions import DeclaredDimension, checked, complete
-from functions.rules.swarm.scanning import Scanned, scanned
+from functions.rules.swarm.scanning import Scanned, scanned, untouched
 from state.errors import Invalid
 
 LONGEST_FILE: Final = 256 * 1024
 """Characters."""
+MOST_NAMED: Final = 20
 EXAMPLE: Final = """\
 [[dimension]]
 name = "LEARNING_RATE"
@@ -140,21 +142,28 @@ def scan(source: str) -> Scanned:
     Raises:
         Invalid: it does not parse, or has no constant that a swarm could vary.
     """
-    found = scanned(read_constants(source))
+    constants = read_constants(source)
+    found = scanned(constants, choices_in(source))
+    elsewhere = {
+        name: untouched(name, None) or reason
+        for name, reason in (computed_at_top(source, constants) | found_elsewhere(source)).items()
+        if name not in constants
+    }
     if not found.found:
+        seen = ", ".join([*found.left_out, *elsewhere][:MOST_NAMED])
         raise Invalid(
-            "it has no top-level constant that a swarm could vary",
+            "it has no top-level constant that a swarm could vary" + (f"; it has {seen}" if seen else ""),
             hint="assign each hyperparameter once, at the top level, to a number or a text: LEARNING_RATE = 3e-4",
         )
-    return found
+    return Scanned(found.found, {**found.left_out, **elsewhere})
 
 
 def scanned_file(of: Scanned, title: str) -> str:
     """The dimensions.toml of a scan, with what is to be edited in comments."""
     head = [
         f"# What a swarm may vary of {ascii(title)[1:-1]}: proposed from the values of its constants.",
-        "# Edit each range: the search tries all of it, and nothing outside. Add categories. Delete the dimensions",
-        "# that do not matter, such as how often to print.",
+        "# Edit each range: the search tries all of it, and nothing outside. Delete the dimensions that do not",
+        "# matter, such as how often to print.",
     ]
     tables = [_table(declared, value) for declared, value in of.found]
     tail = ["# Left out:", *(f"#   {name}: {reason}" for name, reason in of.left_out.items())]
@@ -168,8 +177,7 @@ def _table(declared: DeclaredDimension, value: object) -> str:
         f"dtype = {_literal(declared.dtype)}",
     ]
     if declared.categories is not None:
-        more = "  # add what it may be, too" if len(declared.categories) == 1 else ""
-        lines.append(f"categories = [{', '.join(map(_literal, declared.categories))}]{more}")
+        lines.append(f"categories = [{', '.join(map(_literal, declared.categories))}]")
     else:
         lines += [f"min = {_literal(declared.min)}", f"max = {_literal(declared.max)}"]
     return "\n".join(lines)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from functions.formats.constants import LONGEST_SCRIPT
+from functions.formats.parsing import parsed
+from state.errors import Invalid
 
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 """What a script catches that can do without a module."""
@@ -12,11 +13,9 @@ _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 def imported(source: str) -> list[str]:
     """The first names of the modules that a script needs; none where it is no Python."""
-    if len(source) > LONGEST_SCRIPT:
-        return []
     try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = parsed(source)
+    except Invalid:
         return []
     return [*dict.fromkeys(_below(tree))]
 

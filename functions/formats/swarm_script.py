@@ -13,7 +13,8 @@ from functions.formats.constants import (
     settable_constants,
     trained_source,
 )
-from functions.rules.swarm.scanning import scanned
+from functions.formats.parsing import decoded, parsed
+from functions.rules.swarm.scanning import suggestion
 from state.errors import Invalid
 
 BUDGET: Final = "TOTAL_WALL_CLOCK_TIME"
@@ -78,7 +79,8 @@ class SwarmScript:
         wanted = dict(values)
         if budget_s is not None and self.own_budget_s is not None:
             wanted[BUDGET] = int(budget_s) if budget_s == int(budget_s) else budget_s
-        return trained_source(self.source.decode(), wanted, seed, judge).encode()
+        text, encoding = decoded(self.source)
+        return trained_source(text, wanted, seed, judge).encode(encoding)
 
     def config(self, values: Mapping[str, object], *, seed: int | None) -> dict[str, object]:
         """All that a run with these values is made of, as far as a swarm may vary it, and its seeds."""
@@ -89,14 +91,12 @@ def read_swarm_script(source: bytes) -> SwarmScript:
     """What a swarm may do with this script; nothing of it is run.
 
     Raises:
-        Invalid: it is no Python in UTF-8, or has no constant to vary.
+        Invalid: it is no Python, or has no constant to vary.
     """
-    try:
-        text = source.decode()
-    except UnicodeDecodeError as problem:
-        raise Invalid("it is no text in UTF-8", hint="save it as UTF-8") from problem
+    text, _ = decoded(source)
     constants = settable_constants(text)
-    tunable = {declared.name: value for declared, value in scanned(read_constants(text)).found}
+    single = read_constants(text).items()
+    tunable = {name: value for name, value in single if not isinstance(suggestion(name, value), str)}
     if not tunable:
         raise Invalid(
             "it has no constant that a swarm could vary",
@@ -115,8 +115,8 @@ def read_swarm_script(source: bytes) -> SwarmScript:
 
 def _reports(text: str) -> bool:
     """Whether a function called `report` is called anywhere."""
-    tree = ast.parse(text.removeprefix("\ufeff"))
-    return any(isinstance(node, ast.Call) and _name(node.func) == "report" for node in ast.walk(tree))
+    calls = (node for node in ast.walk(parsed(text)) if isinstance(node, ast.Call))
+    return any(_name(call.func) == "report" for call in calls)
 
 
 def _name(called: ast.expr) -> str:

@@ -13,7 +13,7 @@ from functions.rules.pool.health import effective_status
 from functions.rules.stopping.signals import is_silent
 from state.policy import Policy
 from state.program import as_typed
-from state.records import OPEN, Experiment, GpuState, GpuStatus, Status, Tag
+from state.records import OPEN, Experiment, GpuState, Status, Tag
 
 ASK = "Ask for a direction: POST /api/search/suggest."
 SELECT = "Select what the next experiment is made from (trace::select): POST /api/trace/select."
@@ -67,26 +67,26 @@ def standstill(
     """
     pinned = pinned or (e.pinned_gpu if e else None)
     gpu_class = e.gpu_class if e and e.retest_of else None
-    status = {g.gpu_id: effective_status(g, now, stale_s) for g in gpus}
+    served = [g for g in gpus if not g.of_agent]
     there = [
         g
-        for g in gpus
-        if not g.of_agent and (g.gpu_id == pinned if pinned else status[g.gpu_id] != "offline")
+        for g in served
+        if (g.gpu_id == pinned if pinned else effective_status(g, now, stale_s) != "offline")
     ]
     fit = [g for g in there if gpu_class in (None, g.gpu_name)]
-    if any(status[g.gpu_id] in ("idle", "training") for g in fit):
+    if any(effective_status(g, now, stale_s) in ("idle", "training") for g in fit):
         return None
     if fit and pinned:
-        return f"It runs on {pinned} alone, which {_out_because(fit[0], status[pinned], now)}."
+        return f"It runs on {pinned} alone, which {_out_because(fit[0], now, stale_s)}."
     if fit:
-        why = [f"{g.gpu_id} {_out_because(g, status[g.gpu_id], now)}" for g in fit[:GPUS_NAMED]]
+        why = [f"{g.gpu_id} {_out_because(g, now, stale_s)}" for g in fit[:GPUS_NAMED]]
         more = f"; {len(fit) - GPUS_NAMED} more" if len(fit) > GPUS_NAMED else ""
         return f"No GPU takes runs now: {'; '.join(why)}{more}."
     return f"It waits for a GPU of the class {gpu_class!r}, which its first run had." if there else None
 
 
-def _out_because(gpu: GpuState, status: GpuStatus, now: float) -> str:
-    if status == "offline":
+def _out_because(gpu: GpuState, now: float, stale_s: float) -> str:
+    if effective_status(gpu, now, stale_s) == "offline":
         return "is offline"
     if gpu.sick is not None:
         return f"is unhealthy ({gpu.sick})"

@@ -46,7 +46,7 @@ def test_scan_as_json_says_what_it_left_out(tmp_path: Path) -> None:
 
     answer = json.loads(done.stdout)
     assert {d["name"]: d["dtype"] for d in answer["dimensions"]}["LEARNING_RATE"] == "float_log"
-    assert set(answer["left_out"]) == {"SEED", "WEIGHTS", "TOTAL_WALL_CLOCK_TIME"}
+    assert set(answer["left_out"]) == {"SEED", "WEIGHTS", "TOTAL_WALL_CLOCK_TIME", "TIME_BUDGET"}
 
 
 def test_the_file_of_the_documents_is_one_and_a_freeze_shows_in_the_list(

@@ -46,9 +46,10 @@ def scan(script: Path, as_json: bool) -> None:
         scan as scanned,
     )  # imported late: the other commands need no reader
     from functions.formats.dimensions import scanned_file
+    from functions.formats.parsing import decoded
 
     with _about(script):
-        found = scanned(_text(script))
+        found = scanned(decoded(script.read_bytes())[0])
     if as_json:
         dimensions = [declared.model_dump(exclude_none=True) for declared, _ in found.found]
         print_json({"dimensions": dimensions, "left_out": dict(found.left_out)})

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from functions.formats.constants import patch_constants, settable_constants
+from functions.formats.parsing import decoded
 from state.errors import Invalid, Unavailable
 
 Change = tuple[object, object]
@@ -21,18 +22,16 @@ def set_constants(script: Path, values: Mapping[str, object]) -> dict[str, Chang
     replaced in one step: who reads it meanwhile sees the old text or the new one.
 
     Raises:
-        Invalid: the file is no Python in UTF-8, or lacks one of the constants: it is left as it is.
+        Invalid: the file is no Python, or lacks one of the constants: it is left as it is.
         Unavailable: it cannot be read or written.
     """
     file = script.resolve()
     try:
-        source = file.read_bytes().decode()
+        source, encoding = decoded(file.read_bytes())
         constants = settable_constants(source)
         patched = patch_constants(source, values)
         if patched != source:
-            _replace(file, patched.encode())
-    except UnicodeDecodeError as problem:
-        raise Invalid(f"{script} is no text in UTF-8", hint="save it as UTF-8") from problem
+            _replace(file, patched.encode(encoding))
     except Invalid as problem:
         raise Invalid(
             f"{script} is left as it is: {problem.detail}",

@@ -84,7 +84,7 @@ class Pace:
     printed_s: float = 1.0
     """Between two ticks from the output, where the run enters no bucket."""
     silence_s: float = 30.0
-    """After its whole result was printed: a run that neither prints nor computes for so long hangs, and is ended."""
+    """Without a sign of a run, after its whole result was printed, until it is ended; see Silence."""
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ import hashlib
 import os
 import stat
 import sys
-import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from functions.formats.metrics_block import FailureKind
+from functions.formats.parsing import decoded, parsed
+from state.errors import Invalid
 from workers.attempt.source import Files, Refused
 
 _AT_START = frozenset({"sitecustomize", "usercustomize"})
@@ -138,9 +139,9 @@ class Guard:
 
 def _imported(source: bytes) -> frozenset[str]:
     try:
-        with warnings.catch_warnings(action="ignore"):
-            nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        text, _ = decoded(source)
+        nodes = list(ast.walk(parsed(text, longest=len(text))))
+    except Invalid:
         return frozenset()  # an evaluator that is no Python imports nothing
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     named = {

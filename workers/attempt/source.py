@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from functions.formats.constants import (
-    LONGEST_SCRIPT,
     patch_constants,
     settable_constants,
     trained_source,
     with_seeds,
 )
 from functions.formats.metrics_block import FailureKind
+from functions.formats.parsing import decoded
 from functions.formats.patches import LONGEST_PATCH, applicable
 from functions.lanes import Source
 from state.errors import Invalid, NightjarError
@@ -96,20 +96,18 @@ def settled(
     What has its value already is left as it is. A script that does not parse is, too: its run will show the error.
 
     Raises:
-        Invalid: the script has no such constant, or is not Python in UTF-8.
+        Invalid: the script has no such constant, or is no Python.
     """
     try:
-        text = source.decode()
+        text, encoding = decoded(source)
         settable_constants(text)
-    except (UnicodeDecodeError, Invalid):
+    except Invalid as problem:
         if not values:
             return source, source
-        raise Invalid(
-            f"the script is not Python in UTF-8, or over {LONGEST_SCRIPT:,} characters: its constants cannot be set"
-        ) from None
+        raise Invalid(f"no constants can be set: {problem.detail}", hint=problem.hint) from None
     script = trained_source(text, values, seed, str(judge))
     unseeded = {name: value for name, value in values.items() if not is_seed(name)}
-    return script.encode(), with_seeds(patch_constants(text, unseeded), 0).encode()
+    return script.encode(encoding), with_seeds(patch_constants(text, unseeded), 0).encode(encoding)
 
 
 async def _patch(tree: Path, base: str) -> bytes:

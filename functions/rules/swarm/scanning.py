@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pydantic import ValidationError
 
@@ -18,6 +19,7 @@ LOG_BELOW = 0.1
 """Floats up to it are varied by factors: learning rates, decays, epsilons."""
 POWER_OF_TWO = 16
 """From here on a power of two stays one: batch sizes, widths."""
+NO_CHOICES: Mapping[str, Sequence[str]] = MappingProxyType({})
 FROM_ZERO = 4
 """Highest int that is proposed for a constant that is 0."""
 
@@ -36,14 +38,18 @@ class Scanned:
     """Constants that no search should touch, or that are no single value, with the reason."""
 
 
-def scanned(constants: Mapping[str, object]) -> Scanned:
-    """The dimensions that these constants suggest, in their order."""
+def scanned(constants: Mapping[str, object], choices: Mapping[str, Sequence[str]] = NO_CHOICES) -> Scanned:
+    """The dimensions that these constants suggest, in their order; `choices` says what else texts may be."""
     found: list[tuple[DeclaredDimension, object]] = []
     left_out: dict[str, str] = {}
     for name, value in constants.items():
-        suggested = suggestion(name, value)
+        suggested = suggestion(name, value, choices.get(name, ()))
         if isinstance(suggested, str):
             left_out[name] = suggested
+        elif suggested.categories is not None and len(suggested.categories) == 1:
+            left_out[name] = (
+                f"{ascii(value)[:60]}, and nothing says what else it may be: list that in a comment on its line"
+            )
         elif len(found) == MOST:
             left_out[name] = f"a tag has at most {MOST} dimensions"
         else:
@@ -51,8 +57,11 @@ def scanned(constants: Mapping[str, object]) -> Scanned:
     return Scanned(found, left_out)
 
 
-def suggestion(name: str, value: object) -> DeclaredDimension | str:
-    """A dimension for this constant; a text says why there is none."""
+def suggestion(name: str, value: object, choices: Sequence[str] = ()) -> DeclaredDimension | str:
+    """A dimension for this constant; a text says why there is none.
+
+    `choices`: what it may be, where it is a text. Without them such a dimension has one category.
+    """
     if reason := untouched(name, value):
         return reason
     match value:
@@ -63,7 +72,7 @@ def suggestion(name: str, value: object) -> DeclaredDimension | str:
         case float() if math.isfinite(value):
             fields = _around_float(value)
         case str():
-            fields = {"dtype": "categorical", "categories": [value]}
+            fields = {"dtype": "categorical", "categories": [*choices] or [value]}
         case _:
             return "not a number, text, true or false"
     try:

@@ -175,9 +175,9 @@ def test_a_scan_of_the_example_proposes_its_hyperparameters_and_neither_seed_nor
     assert found["LEARNING_RATE"] == {"dtype": "float_log", "min": 0.0001, "max": 0.01}
     assert found["WIDTH"] == {"dtype": "int", "min": 24, "max": 96}
     assert found["BATCH_SIZE"] == {"dtype": "categorical", "categories": [64, 128, 256, 512, 1024]}
-    assert found["OPTIMIZER"] == {"dtype": "categorical", "categories": ["adam"]}
+    assert found["OPTIMIZER"] == {"dtype": "categorical", "categories": ["adam", "lion", "sgd"]}
     assert found["BETA1"] == {"dtype": "float", "min": 0.0, "max": 0.99}
-    assert set(scan(TINYLM).left_out) == {"SEED", "WEIGHTS", "TOTAL_WALL_CLOCK_TIME"}
+    assert set(scan(TINYLM).left_out) == {"SEED", "WEIGHTS", "TOTAL_WALL_CLOCK_TIME", "TIME_BUDGET"}
 
 
 def test_what_a_scan_prints_the_reader_reads_and_no_byte_is_run() -> None:
@@ -185,7 +185,7 @@ def test_what_a_scan_prints_the_reader_reads_and_no_byte_is_run() -> None:
 
     assert read_dimensions(text).dimensions == [declared for declared, _ in scan(TINYLM).found]
     assert 'name = "LEARNING_RATE"  # 0.001 now' in text
-    assert 'categories = ["adam"]  # add what it may be, too' in text
+    assert 'categories = ["adam", "lion", "sgd"]' in text
     assert "#   SEED: " in text
 
 

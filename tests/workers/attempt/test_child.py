@@ -121,6 +121,7 @@ HANGS = {
     "pool": "import concurrent.futures as f; f.ThreadPoolExecutor().submit(time.sleep, 600)",
     "itself": "time.sleep(600)",
     "polling": "import threading; threading.Thread(target=lambda: [time.sleep(0.05) for _ in iter(int, 1)]).start()",
+    "spinning": "import threading; threading.Thread(target=lambda: all(True for _ in iter(int, 1))).start()",
     "ignores-term": "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)",
 }
 

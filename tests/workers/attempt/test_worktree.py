@@ -203,7 +203,8 @@ TAMPERED: dict[str, dict[str, str | None]] = {
 async def test_code_that_changes_how_it_is_scored_is_refused(
     repo: Repository, root: Path, way: str, what: str
 ) -> None:
-    repo.commit({"eval/prepare.py": "import numpy.linalg\n", "data/part/a.txt": "a\n", "own.py": ""})
+    evaluator = 'import numpy.linalg\nprint(f"{d["x"]}")\n'  # in the syntax of Python 3.12
+    repo.commit({"eval/prepare.py": evaluator, "data/part/a.txt": "a\n", "own.py": ""})
     base = repo.git("rev-parse", "HEAD")
     cheat = _changed(repo, TAMPERED[what])
     patch = repo.git_bytes("diff", "--binary", base, cheat)
@@ -455,6 +456,27 @@ async def test_a_commit_too_large_to_be_kept_is_refused(repo: Repository, root: 
 async def test_constants_and_the_seed_are_set_in_the_script(repo: Repository, root: Path) -> None:
     async with checkout(repo.path, job(repo.base, config_delta={"DEPTH": 12}, seed=7), root) as built:
         assert (built.path / "train.py").read_text() == TRAIN.replace("8\nSEED = 1", "12\nSEED = 7", 1)
+
+
+@pytest.mark.parametrize(
+    ("script", "encoding"),
+    [('DEPTH = 8\nprint(f"{d["x"]}")\n', "utf-8"), ("# coding: latin-1\nDEPTH = 8  # \xe9\n", "latin-1")],
+)
+async def test_constants_are_set_in_a_script_of_another_python_or_encoding(
+    repo: Repository, root: Path, script: str, encoding: str
+) -> None:
+    commit = repo.commit({"train.py": script.encode(encoding)})
+
+    async with checkout(repo.path, job(commit, config_delta={"DEPTH": 12}), root) as built:
+        assert (built.path / "train.py").read_bytes() == script.replace("8", "12").encode(encoding)
+
+
+async def test_constants_that_cannot_be_set_say_why(repo: Repository, root: Path) -> None:
+    commit = repo.commit({"train.py": "DEPTH = = 8\n"})
+
+    with pytest.raises(Invalid, match=r"no constants can be set: the script does not parse: .* \(line 1\)"):
+        async with checkout(repo.path, job(commit, config_delta={"DEPTH": 12}), root):
+            pass
 
 
 async def test_a_constant_that_is_not_there_is_invalid_before_the_run(repo: Repository, root: Path) -> None:

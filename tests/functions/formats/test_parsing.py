@@ -1,0 +1,94 @@
+"""Scripts of a later Python than ours are read, and set, as if we knew their syntax."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from functions.formats.constants import patch_constants, read_constants
+from functions.formats.imports import imported
+from functions.formats.parsing import decoded, parsed
+from state.errors import Invalid
+
+LATER = {
+    "same-quotes": 's = f"{d["x"]}"',
+    "same-triple-quotes": "s = f'''{d['''x''']}\n'''",
+    "backslash": 's = f"{"\\n".join(a)}"',
+    "comment-and-lines": 's = f"{\n    d["x"]  # of x\n}"',
+    "nested": 's = f"{f"{f"{1}"}"}"',
+    "format": 's = f"{x["a"]:>{w["b"]}}"',
+    "beside-another": 's = ("a"\n    f"{d["x"]}"\n    \'z\')',
+    "not-ascii": 's = f"é {d["ü"]} 漢"; t = 1',
+    "in-a-call": 'print(f"{", ".join(f"{k}={v}" for k, v in d.items())}".upper())',
+    "template": 's = t"{x}"',
+    "function": "def f[T: int](x: T) -> T:\n    return x",
+    "function-over-lines": "def f[\n    T,\n\n    *Ts, **P\n](x: T):\n    return x",
+    "async-function": "async def f[T](x): ...",
+    "class": "class A[T]:\n    pass",
+    "class-with-base": "class A[T = int](list[T]):\n    pass",
+    "alias": "type Batch[T] = dict[str, T]",
+    "exceptions": "try:\n    pass\nexcept A.B, C:\n    pass",
+    "exception-groups": "try:\n    pass\nexcept* A, B:\n    pass",
+}
+BEHIND = "import torch\nLR = 3e-4\nx: list[int] = [1]\n"
+
+
+@pytest.mark.parametrize("line", LATER.values(), ids=LATER)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_constants_of_a_script_for_a_later_python_are_read_and_set(line: str, newline: str) -> None:
+    script = f"WIDTH = 64\n{line}\n{BEHIND}".replace("\n", newline)
+
+    assert read_constants(script).items() >= {"WIDTH": 64, "LR": 3e-4, "x": [1]}.items()
+    assert patch_constants(script, {"LR": 0.02, "WIDTH": 8}) == script.replace("3e-4", "0.02").replace(
+        "64", "8"
+    )
+    assert imported(script) == ["torch"]
+
+
+@pytest.mark.parametrize("line", ['for LR in range(3):\n    print(f"{d["x"]}")', "type LR = float"])
+def test_a_second_binding_beside_later_syntax_is_seen(line: str) -> None:
+    assert "LR" not in read_constants(f'LR = 1\n{line}\ns = f"{{d["x"]}}"\n')
+
+
+def test_a_formatted_string_is_no_constant() -> None:
+    assert read_constants('NAME = f"{d["x"]}"\nN = 1\n') == {"N": 1}
+
+
+def test_a_call_of_type_is_no_alias() -> None:
+    tree = parsed('type(a).b = f"{d["x"]}"\n')
+
+    assert ast.unparse(tree).startswith("type(a).b = ")
+
+
+@pytest.mark.parametrize("source", ['s = f"{d["x"]}"\nx = = 1\n', 'f"{', "print 'x'\n", "def f[T(x): ...\n"])
+def test_what_no_python_parses_is_invalid_with_the_line(source: str) -> None:
+    with pytest.raises(Invalid, match=r"does not parse: .* \(line [12]\)"):
+        parsed(source)
+
+
+@pytest.mark.parametrize("part", ["(", "[", "not ", 'f"{', "a.", "1**", "'\"", "lambda: "])
+def test_a_script_that_nests_without_end_is_refused_like_any_other(part: str) -> None:
+    with pytest.raises(Invalid):
+        parsed(f"x = = {part * 60_000}"[:250_000])
+
+
+@pytest.mark.parametrize(
+    ("script", "encoding"),
+    [
+        ("# é\n", "utf-8"),
+        ("\ufeff# é\n", "utf-8"),
+        ("# -*- coding: latin-1 -*-\n# é\n", "iso-8859-1"),
+        ("#!/usr/bin/python\n# vim: set fileencoding=cp1252 :\n# é €\n", "cp1252"),
+    ],
+)
+def test_a_script_is_read_in_the_encoding_that_it_names(script: str, encoding: str) -> None:
+    assert decoded(script.encode(encoding)) == (script, encoding)
+
+
+@pytest.mark.parametrize("script", [b"# \xe9\n", b"# coding: latin-9000\n", b"# coding: rot13\n"])
+def test_a_script_that_its_own_python_cannot_decode_is_invalid(script: bytes) -> None:
+    with pytest.raises(Invalid) as refusal:
+        decoded(script)
+
+    assert refusal.value.hint == "save it as UTF-8"
