@@ -53,12 +53,24 @@ def knows_user(repo: Path) -> bool:
     return subprocess.run(asked, env=os.environ, capture_output=True, check=False).returncode == 0
 
 
+def user_excludes() -> Path:
+    """The file with the patterns that the user's own git ignores in every repository; it need not exist."""
+    named = _of_user("--type=path", "--get", "core.excludesFile")
+    config = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
+    return Path(named[0]) if named else Path(config, "git", "ignore")
+
+
 @cache
 def _trusted() -> list[str]:
-    """The user's `safe.directory` entries, the only part of the user's configuration that git keeps."""
+    """The user's `safe.directory` entries, the only part of the user's configuration that every git keeps."""
+    return _of_user("--get-all", _TRUSTED)
+
+
+def _of_user(*asked: str) -> list[str]:
+    """Values of the user's own configuration."""
     try:
         done = subprocess.run(
-            ["git", "config", "--null", "--get-all", _TRUSTED],
+            ["git", "config", "--null", *asked],
             env=os.environ | {"GIT_DIR": os.devnull},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

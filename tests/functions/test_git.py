@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import functions.git
-from functions.git import command, environment
+from functions.git import command, environment, user_excludes
 from functions.process.project import check_repository, repository_head
 from state.errors import Invalid
 from tests.workers.repository import Repository
@@ -85,3 +85,14 @@ def test_a_repository_of_another_user_is_read_where_its_user_trusts_it(
     with pytest.raises(Invalid, match="belongs to another user, so git does not read it") as refused:
         check_repository(repo.path, None)
     assert refused.value.hint == f"if you trust it: git config --global --add safe.directory {repo.path}"
+
+
+@pytest.mark.parametrize("named", [None, "~/ignored"])
+def test_the_user_s_own_list_of_ignored_files_is_found(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str | None
+) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    if named:
+        config.write_text(f"[core]\n\texcludesFile = {named}\n")
+
+    assert user_excludes() == tmp_path / ("ignored" if named else ".config/git/ignore")

@@ -1,0 +1,223 @@
+"""Git in the user's own repository: reads its working tree, and rebuilds the code of experiments."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from functions.formats.constants import patch_constants
+from functions.formats.patches import applicable
+from functions.formats.train_command import SCRIPT, no_script
+from functions.git import command, environment, knows_user, user_excludes
+from state.errors import Conflict, Invalid, NotFound, Unavailable
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.runs import Run
+
+_UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "BISECT_LOG")
+"""Files in a repository's own folder while a command of git waits for its user."""
+_NEVER_TAKEN = (":(top,exclude).nightjar", ":(top,exclude,glob)**/__pycache__/**")
+"""The token and texts of an agent, and Python's bytecode."""
+
+
+def base_of(http: LabHttp, tag: str) -> str | None:
+    """The base commit of a tag."""
+    base: str | None = http.ask("POST", "/api/report/night", {"tag": tag, "changes": False})["base_commit"]
+    return base
+
+
+def scripts_of(http: LabHttp, run: Run) -> Sequence[str]:
+    """The scripts of its worker. Without a record of that worker it is train.py."""
+    workers = http.ask("GET", "/api/pool/list")["workers"]
+    return next((each["scripts"] for each in workers if each["gpu_id"] == run["gpu_id"]), [SCRIPT])
+
+
+class Git:
+    """Git in one repository."""
+
+    def __init__(self, repo: Path) -> None:
+        self._repo = repo
+        self._index: Path | None = None
+        """The index that is written instead of the repository's."""
+        if self._run("rev-parse", "--git-dir").returncode:
+            raise NotFound(
+                f"{repo.resolve()} is in no git repository", hint="go to a clone of the research project"
+            )
+
+    def __call__(self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> str:
+        """What it prints.
+
+        Raises:
+            Unavailable: it ends with an error.
+        """
+        return os.fsdecode(self.output(*arguments, stdin=stdin, env=env))
+
+    def output(self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
+        """The same as bytes."""
+        done = self._run(*arguments, stdin=stdin, env=env)
+        if done.returncode:
+            said = done.stderr.decode("utf-8", "replace").strip()
+            raise Unavailable(
+                f"git {arguments[0]} failed in {self._repo}: {said[-500:]}", hint="mend that first"
+            )
+        return done.stdout
+
+    def succeeds(self, *arguments: str, stdin: bytes = b"") -> bool:
+        """Whether it ends without an error."""
+        return self._run(*arguments, stdin=stdin).returncode == 0
+
+    def commit(self, name: str) -> str | None:
+        """The whole hash of a commit here; None: there is none of this name."""
+        done = self._run("rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}")
+        return None if done.returncode else done.stdout.decode().strip()
+
+    def check_settled(self) -> None:
+        """Check that no merge, rebase or the like waits for its user, and that HEAD is a commit.
+
+        Raises:
+            Conflict: one does. Invalid: there is no commit.
+        """
+        under_way = [name for name in _UNDER_WAY if (self.folder / name).exists()]
+        if under_way or self("ls-files", "--unmerged"):
+            raise Conflict(
+                f"a merge, rebase, pick or bisect is under way in {self._repo}", hint="end or abort it first"
+            )
+        if self.commit("HEAD") is None:
+            raise Invalid(
+                f"{self._repo} has no commit", hint="git fetch, and switch to the tag's base commit"
+            )
+
+    @property
+    def folder(self) -> Path:
+        """The repository's own folder; each worktree has another."""
+        return Path(self("rev-parse", "--absolute-git-dir").rstrip("\n"))
+
+    # -- trees
+
+    def tree(self, commit: str) -> str:
+        """The tree of a commit."""
+        return self("rev-parse", f"{commit}^{{tree}}").strip()
+
+    def files(self) -> str:
+        """The tree of the working tree's files: new ones too, ignored ones not."""
+        with self._own_index() as index:
+            if (own := self.folder / "index").exists():
+                shutil.copy2(own, index)  # with its times, by which git finds what has changed
+            excludes = f"core.excludesFile={user_excludes()}"
+            self("-c", excludes, "add", "--all", "--", ":/", *_NEVER_TAKEN)
+            return self("write-tree").strip()
+
+    def patched(self, base: str, patch: bytes, *, three_way: bool = False) -> str:
+        """The tree that a patch makes of a commit's.
+
+        Raises:
+            Conflict: it does not apply.
+        """
+        with self._own_index():
+            self("read-tree", base)
+            if patch:
+                how = ("--cached", "--binary", "--whitespace=nowarn", *(("--3way",) if three_way else ()))
+                done = self._run("apply", *how, "-", stdin=applicable(patch))
+                if done.returncode:
+                    said = done.stderr.decode("utf-8", "replace").strip()
+                    raise Conflict(
+                        f"its patch does not apply to {base}: {said[-500:]}", hint="is this its repository?"
+                    )
+            return self("write-tree").strip()
+
+    def with_constants(self, tree: str, values: Mapping[str, Any], scripts: Sequence[str]) -> str:
+        """The tree with these constants set, in the first of the scripts that it has.
+
+        Raises:
+            Invalid: it has no such script, or the script no such constant.
+        """
+        if not values:
+            return tree
+        with self._own_index():
+            self("read-tree", tree)
+            found = ((path, self("ls-tree", tree, "--", path).split()[:1]) for path in scripts)
+            path, mode = next(((path, mode[0]) for path, mode in found if mode), ("", ""))
+            if not path:
+                raise no_script(scripts)
+            script = patch_constants(self("cat-file", "blob", f"{tree}:{path}"), dict(values))
+            blob = self("hash-object", "-w", "--stdin", stdin=script.encode()).strip()
+            self("update-index", "--cacheinfo", f"{mode},{blob},{path}")
+            return self("write-tree").strip()
+
+    def diff(self, before: str, after: str) -> bytes:
+        """The patch from one tree to another, for `git apply`."""
+        how = ("--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
+        return self.output("diff-tree", "-p", *how, "--src-prefix=a/", "--dst-prefix=b/", before, after)
+
+    # -- commits
+
+    def committed(self, tree: str, parent: str, message: str) -> str:
+        """A commit of a tree, by the user whom their own configuration names; by Nightjar where it names none."""
+        users = dict(os.environ)
+        who = (
+            ()
+            if knows_user(self._repo)
+            else ("-c", "user.name=Nightjar", "-c", "user.email=nightjar@localhost")
+        )
+        return self(*who, "commit-tree", tree, "-p", parent, "-m", message, env=users).strip()
+
+    def trained(self, run: Run, base: str | None, patch: str | None, scripts: Sequence[str]) -> str:
+        """A commit with the code of an experiment: its own commit if that is here and the same, else one on the base.
+
+        Raises:
+            NotFound: the repository has neither the base nor the commit. Conflict: the patch does not apply.
+        """
+        base = self.commit(base) if base is not None else None
+        theirs = self.commit(run["commit_sha"])
+        tree = self.tree(theirs) if theirs else None
+        if patch is not None and base is not None:
+            rebuilt = self.patched(base, patch.encode())
+            theirs, tree = (theirs if rebuilt == tree else None), rebuilt
+        if tree is None:
+            raise NotFound(
+                f"this repository has neither {run['commit_sha']} nor the base commit of {run['tag']}",
+                hint="go to the repository of the research; git fetch may bring them",
+            )
+        whole = self.with_constants(tree, run["config_delta"] or {}, scripts)
+        if theirs is not None and whole == tree:
+            return theirs
+        parent = theirs or base
+        assert parent is not None
+        return self.committed(whole, parent, _message(run))
+
+    # -- the rest
+
+    @contextmanager
+    def _own_index(self) -> Iterator[Path]:
+        """An index of our own: the repository's is not touched."""
+        with tempfile.TemporaryDirectory(prefix="nightjar-git-") as folder:
+            self._index = Path(folder) / "index"
+            try:
+                yield self._index
+            finally:
+                self._index = None
+
+    def _run(
+        self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        index = {"GIT_INDEX_FILE": str(self._index)} if self._index else {}
+        try:
+            return subprocess.run(
+                command(self._repo, *arguments),
+                input=stdin,
+                capture_output=True,
+                env=environment(**index) if env is None else env,
+                check=False,
+            )
+        except FileNotFoundError:
+            raise Unavailable("there is no git on this machine", hint="install git") from None
+
+
+def _message(run: Run) -> str:
+    value = "" if run["val_bpb"] is None else f"Value: {run['val_bpb']!r}\n"
+    return f"{run['description']}\n\n{run['hypothesis']}\n\n{value}Experiment: {run['experiment_id']}\n"
