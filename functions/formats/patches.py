@@ -6,6 +6,8 @@ import re
 
 LONGEST_PATCH = 4 * 1024 * 1024
 """Bytes of a patch that is kept."""
+LONGEST_WORDS = 200
+"""Characters of a patch in a line."""
 HEAD = re.compile(r"diff --git |index |@@|--- (a/|/dev/null)|\+\+\+ (b/|/dev/null)")
 """Start of a header line in a patch."""
 CONTEXT = 3
@@ -28,6 +30,25 @@ def applicable(patch: bytes) -> bytes:
 def text_of(patch: bytes | None) -> str | None:
     """A patch as text; bytes that are no UTF-8 are replaced."""
     return patch.decode("utf-8", "replace") if patch is not None else None
+
+
+def in_a_line(patch: str) -> str:
+    """What a patch changes, in a few words: `WIDTH = 48 -> 96`, or its files and how many lines."""
+    files: list[str] = []
+    changed: dict[str, list[str]] = {"-": [], "+": []}
+    for line in patch.split("\n"):
+        if line.startswith("diff --git "):
+            files.append(line.rpartition(" b/")[2])
+        elif line[:1] in changed and not HEAD.match(line):
+            changed[line[0]].append(line[1:].strip())
+    removed, added = changed.values()
+    if len(removed) == len(added) == 1:
+        before, after = (line.partition(" #")[0].strip() for line in (removed[0], added[0]))
+        name = before.partition(" = ")[0] + " = "
+        return f"{before} -> {after.removeprefix(name)}"[:LONGEST_WORDS]
+    if not files:
+        return "unchanged"
+    return f"{', '.join(files)}: +{len(added)} -{len(removed)} lines"[:LONGEST_WORDS]
 
 
 def between_codes(diff_of_patches: str) -> str:

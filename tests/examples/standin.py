@@ -107,6 +107,7 @@ async def standing_in(
 def build(clone: Path, base: str, patch: bytes) -> str:
     """The script of a base commit with a patch; fails where it does not apply."""
     git(clone, "reset", "--quiet", "--hard", base)
+    git(clone, "clean", "--quiet", "-d", "--force")
     if patch:
         git(clone, "apply", "--binary", "-", stdin=patch)
     return (clone / "train.py").read_text()

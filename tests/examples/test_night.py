@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import pytest
 from functions.formats.charter import FILES, Reader, charter
 from functions.process.lifecycle import Process
 from state.token_values import Issued
+from tests.commands import command_line
 from tests.examples.standin import ROOT, git, git_env, standing_in
 from tests.labs import told
 
@@ -79,6 +81,8 @@ class CodingAgent:
     charter: Charter
     clone: Path
     home: Path
+    environment: dict[str, str]
+    """What `nightjar agent` sets."""
     example: str = "night"
     """The tag of the examples, whose ids stand for those of the answers."""
     log: list[str] = field(default_factory=list)
@@ -90,7 +94,7 @@ class CodingAgent:
         child = await asyncio.create_subprocess_exec(
             *("bash", "-c", command),
             cwd=self.clone,
-            env=git_env() | {"HOME": str(self.home)},
+            env=git_env() | {"HOME": str(self.home)} | self.environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -179,6 +183,13 @@ class CodingAgent:
                 self.log.append("budget")
                 return None
         return found
+
+    async def try_at_once(self, idea: Idea) -> None:
+        """The loop's one command, for an idea that is kept."""
+        edit = self.charter.line("perl -pi").replace(
+            "WIDTH = 48/WIDTH = 96", f"{idea.name} = {idea.before}/{idea.name} = {idea.after}"
+        )
+        await self.run(f"{edit}\n{self.charter.line('nightjar try')}")
 
     async def submit(self, idea: Idea, made_from: str) -> Json | None:
         """Steps 2 and 3; None where the budget is spent."""
@@ -302,10 +313,15 @@ def agent(web: str, tokens: dict[str, Issued], project: Path, tmp_path: Path) ->
         handed = clone / ".nightjar"
         handed.mkdir()
         (handed / "auth").write_text(f"Authorization: Bearer {tokens['ada'].text}\n")
-        reader = Reader(web, "night", "ada", "/opt/nightjar", str(handed / "auth"))
+        launcher = tmp_path / "nightjar"
+        launcher.write_text(f'#!/bin/sh\nexec {shlex.join(command_line())} "$@"\n')
+        launcher.chmod(0o755)
+        reader = Reader(web, "night", "ada", str(launcher), str(handed / "auth"))
         for name in FILES:
             (handed / name).write_text(charter((ROOT / name).read_text(), reader))
-        return CodingAgent(Charter(handed, *names), clone, tmp_path)
+        environment = {"NIGHTJAR_URL": web, "NIGHTJAR_TAG": "night", "NIGHTJAR_NAME": "ada"}
+        environment["NIGHTJAR_TOKEN"] = tokens["ada"].text
+        return CodingAgent(Charter(handed, *names), clone, tmp_path, environment)
 
     return made
 
@@ -334,6 +350,8 @@ async def test_a_night_in_a_tag_with_one_branch_goes_by_the_letter(
     await ada.single(iter([Idea("DEPTH", "2", n) for n in ("3", "4", "5", "6")]))
     await told(http, "/api/tag/budget", tag="night", runs=machine.runs + 1)
     await ada.single(iter([Idea("DEPTH", "6", "7"), Idea("DEPTH", "7", "8")]))
+    await told(http, "/api/tag/budget", tag="night", runs=None)
+    await ada.try_at_once(Idea("DEPTH", "7", "8"))
     for route in ("experiment/history", "near-misses", "report/diff"):
         await ada.ask(route)
 
@@ -362,6 +380,9 @@ async def test_a_night_in_a_tag_with_one_branch_goes_by_the_letter(
         "budget",
     ]
     assert ada.charter.unused("program.md") == []
+    best = await told(http, "/api/experiment/best", tag="night")
+    assert best["best"]["commit_sha"] == git(ada.clone, "rev-parse", "HEAD")
+    assert "DEPTH = 8" in git(ada.clone, "show", "HEAD:train.py")
 
 
 async def test_a_night_in_a_tag_with_several_branches_goes_by_the_letter(

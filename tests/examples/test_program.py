@@ -19,7 +19,9 @@ from tests.examples.standin import ROOT, git, git_env, standing_in
 PROGRAM = (ROOT / FILES[0]).read_text()
 WHOLE = "".join((ROOT / name).read_text() for name in FILES)
 BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-BLOCKS = BLOCK.findall(WHOLE)
+TRY = "./nightjar try "
+"""Start of the one command that replaces the steps by curl."""
+BLOCKS = [block for block in BLOCK.findall(WHOLE) if not block.startswith(TRY)]
 START, END = "<!-- NIGHTJAR_MUTABLE_START -->", "<!-- NIGHTJAR_MUTABLE_END -->"
 
 # Refusals end curl with an error, and every status is told on standard error.
@@ -53,8 +55,14 @@ def test_it_names_the_files_for_several_branches_and_for_training_oneself() -> N
 
 
 def test_every_code_block_is_one_that_the_next_test_runs() -> None:
-    assert WHOLE.count("```") == 2 * len(BLOCKS)
+    assert WHOLE.count("```") == 2 * (len(BLOCKS) + 1)
     assert len(BLOCKS) >= 10
+
+
+def test_it_shows_the_one_command_before_the_steps_by_curl() -> None:
+    loop = PROGRAM.partition("## The loop")[2]
+
+    assert 0 < loop.index(TRY) < loop.index("curl")
 
 
 def test_it_is_made_out_to_one_agent() -> None:
@@ -65,7 +73,7 @@ def test_it_is_made_out_to_one_agent() -> None:
     made_out = "".join(charter((ROOT / name).read_text(), reader) for name in FILES)
 
     assert not re.search(r"mar11|alice|127\.0\.0\.1|\./nightjar", made_out)
-    assert "'/opt/night jar/nightjar' wait jul4-2 --timeout 600" in made_out
+    assert "\n'/opt/night jar/nightjar' try \"The model is" in made_out
     calls = made_out.count("curl -s ")
     assert calls == WHOLE.count("curl -s ") > 15
     assert made_out.count("curl -s -H @'/home/a b/.nightjar/auth' ") == calls
@@ -86,7 +94,7 @@ async def test_every_command_succeeds_in_the_order_given(
     answers: list[dict[str, Any]] = []
     async with httpx.AsyncClient(base_url=web) as http:
         shown = [(await http.get(f"/{name}?tag=mar11&name=alice")).text for name in FILES]
-    blocks = BLOCK.findall("".join(shown))
+    blocks = [block for block in BLOCK.findall("".join(shown)) if not block.startswith(TRY)]
 
     async with standing_in(process, web, project, wider_is_better, gpu="lab:0"):
         for block in blocks:

@@ -32,6 +32,7 @@ COMMANDS = {
     "program": "print what a tag's workers and agents are told of its results; its versions",
     "journal": "print what a swarm has come to believe, checkpoint by checkpoint",
     "take": "make a git branch of an experiment's code",
+    "try": "have the change in your clone trained, and keep it or take it back",
     "wait": "wait for an experiment; the exit code is its outcome",
     "stop": "stop an experiment",
     "setup": "open a tag: its metric, its direction, its budget",

@@ -46,8 +46,8 @@ def command(data: Path | None, lab: str | None, experiment: str, timeout: float 
     """
     http = LabHttp(settings_from(data=data, lab=lab))
     console = Console(stderr=True)
-    with _progress(console, experiment) as show:
-        outcome = _finished(http, experiment, timeout, LOOK_S if console.is_terminal else WAIT_S, show)
+    with progress(console, experiment) as show:
+        outcome = finished(http, experiment, timeout, LOOK_S if console.is_terminal else WAIT_S, show)
     if as_json:
         print_json(outcome)
     else:
@@ -55,7 +55,7 @@ def command(data: Path | None, lab: str | None, experiment: str, timeout: float 
     return BY_STATUS[outcome["status"]]
 
 
-def _finished(
+def finished(
     http: LabHttp, experiment: str, timeout: float | None, wait_s: float, show: Callable[[Outcome], None]
 ) -> Outcome:
     """The outcome as soon as it is final, or after `timeout` seconds.
@@ -82,7 +82,7 @@ def _finished(
 
 
 @contextlib.contextmanager
-def _progress(console: Console, experiment: str) -> Iterator[Callable[[Outcome], None]]:
+def progress(console: Console, experiment: str) -> Iterator[Callable[[Outcome], None]]:
     """Show a progress bar on a terminal; yields the function that updates it."""
     if not console.is_terminal:
         yield lambda _: None

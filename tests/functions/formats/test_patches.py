@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from functions.formats.patches import essence
+from functions.formats.patches import essence, in_a_line
 
 PATCH = (
     b"diff --git a/train.py b/train.py\nindex 111..222 100644\n@@ -10,3 +10,4 @@ def f():\n x\n+LR = 0.1\n"
@@ -28,3 +29,25 @@ def test_the_last_line_ends_whether_the_patch_s_does_or_not(patch: bytes) -> Non
     assert essence(patch).endswith(b"\n") or not essence(patch)
     without = patch.rstrip(b"\n")
     assert essence(without) == essence(without + b"\n")
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["-WIDTH = 48  # wide", "+WIDTH = 96  # wide"], "WIDTH = 48 -> 96"),
+        (["-x = relu(x)", "+x = gelu(x)"], "x = relu(x) -> gelu(x)"),
+        (["-return a", "+return b"], "return a -> return b"),
+        (["+a = 1", "+b = 2", "-c = 3"], "train.py: +2 -1 lines"),
+    ],
+)
+def test_a_patch_in_a_line(lines: list[str], words: str) -> None:
+    head = [
+        "diff --git a/train.py b/train.py",
+        "index 1..2 100644",
+        "--- a/train.py",
+        "+++ b/train.py",
+        "@@ -1 +1 @@",
+    ]
+
+    assert in_a_line("\n".join([*head, " same", *lines, ""])) == words
+    assert in_a_line("") == "unchanged"

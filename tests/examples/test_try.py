@@ -1,0 +1,542 @@
+"""`nightjar try` in an agent's clone, with a stand-in that trains."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from functions.process.lifecycle import Process
+from tests.commands import command_line
+from tests.examples.standin import StandIn, git, git_env, standing_in
+from tests.labs import told
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    lines: list[str]
+    errors: str
+
+
+@dataclass(frozen=True)
+class Clone:
+    """An agent's clone, and what it types there."""
+
+    path: Path
+    url: str
+    more: Mapping[str, str]
+
+    async def started(self, *words: str, **more: str) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *command_line("try", *words),
+            cwd=self.path,
+            env=git_env() | {"HOME": str(self.path.parent), "NIGHTJAR_URL": self.url} | {**self.more, **more},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def tried_change(self, before: str, after: str, **more: str) -> Done:
+        self.set(before, after)
+        return await self.tried(f"{after} is better than {before}", **more)
+
+    async def tried(self, *words: str, **more: str) -> Done:
+        child = await self.started(*words, **more)
+        printed, errors = [stream.decode() for stream in await child.communicate()]
+        assert child.returncode is not None
+        return Done(child.returncode, printed.splitlines(), errors)
+
+    def set(self, before: str, after: str) -> None:
+        script = self.path / "train.py"
+        text = script.read_text()
+        assert before in text
+        script.write_text(text.replace(before, after))
+
+    def has(self, words: str) -> bool:
+        return words in (self.path / "train.py").read_text()
+
+    @property
+    def head(self) -> str:
+        return git(self.path, "rev-parse", "HEAD")
+
+    @property
+    def changes(self) -> str:
+        return git(self.path, "status", "--porcelain")
+
+
+def wider_is_better(constants: Mapping[str, object]) -> float:
+    width, depth = constants["WIDTH"], constants["DEPTH"]
+    assert isinstance(width, int)
+    assert isinstance(depth, int)
+    if depth > 8:
+        raise RuntimeError("out of memory")
+    return 2.9 - width / 500 - depth / 1000
+
+
+async def submitted(http: httpx.AsyncClient, clone: Clone) -> None:
+    """Wait until the clone's first idea is in the lab, and its branch has the commit."""
+    while not (clone.path / ".git" / "refs" / "nightjar" / "night-2").exists() or clone.changes:  # noqa: ASYNC110 another process makes it
+        await asyncio.sleep(0.05)
+    assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 2
+
+
+@asynccontextmanager
+async def killing_at(
+    path: str, url: str
+) -> AsyncIterator[tuple[str, asyncio.Future[asyncio.subprocess.Process]]]:
+    """A way to the lab that kills its caller (-9) once the lab has answered a call of this path."""
+    victim: asyncio.Future[asyncio.subprocess.Process] = asyncio.get_running_loop().create_future()
+
+    async def passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: (\d+)", head)
+        body = await reader.readexactly(int(length[1])) if length else b""
+        method, route, _ = head.split(b"\r\n")[0].decode().split()
+        async with httpx.AsyncClient(base_url=url, timeout=60) as http:
+            own = dict(line.split(": ", 1) for line in head.decode().splitlines()[1:] if ": " in line)
+            answer = await http.request(method, route, content=body, headers=own)
+        if route == path:
+            (await victim).kill()
+        else:
+            writer.write(
+                f"HTTP/1.1 {answer.status_code} .\r\ncontent-type: {answer.headers['content-type']}\r\n"
+                f"content-length: {len(answer.content)}\r\nconnection: close\r\n\r\n".encode()
+                + answer.content
+            )
+        writer.close()
+
+    server = await asyncio.start_server(passed_on, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", victim
+
+
+@pytest.fixture
+async def tokens(process: Process) -> dict[str, str]:
+    olga = await process.tokens.issue(name="olga", role="operator", issued_by="local")
+    ada = await process.tokens.issue(name="ada", role="agent", issued_by="olga")
+    return {"olga": olga.text, "ada": ada.text}
+
+
+@pytest.fixture
+async def http(web: str, tokens: dict[str, str]) -> AsyncIterator[httpx.AsyncClient]:
+    """The lab as its operator calls it."""
+    async with httpx.AsyncClient(
+        base_url=web, headers={"authorization": f"Bearer {tokens['olga']}"}
+    ) as client:
+        yield client
+
+
+@dataclass
+class Trainer:
+    """The lab's only worker: its runs end at once."""
+
+    process: Process
+    url: str
+    project: Path
+    bearer: str
+
+    def at_work(self) -> AbstractAsyncContextManager[StandIn]:
+        return standing_in(self.process, self.url, self.project, wider_is_better, bearer=self.bearer)
+
+
+@pytest.fixture
+def trainer(web: str, process: Process, project: Path, tokens: dict[str, str]) -> Trainer:
+    return Trainer(process, web, project, tokens["olga"])
+
+
+@pytest.fixture
+async def waiting(
+    web: str, project: Path, http: httpx.AsyncClient, tokens: dict[str, str], tmp_path: Path
+) -> Clone:
+    """A clone on the branch of ada, in a lab with the tag `night` where nobody trains."""
+    path = tmp_path / "ada"
+    git(tmp_path, "clone", "--quiet", str(project), str(path))
+    git(path, "switch", "--quiet", "--create", "autoresearch/night-ada")
+    await told(http, "/api/experiment/setup", tag="night", base_commit=git(project, "rev-parse", "HEAD"))
+    return Clone(path, web, {"NIGHTJAR_TOKEN": tokens["ada"]})
+
+
+@pytest.fixture
+async def clone(waiting: Clone, trainer: Trainer) -> AsyncIterator[Clone]:
+    """The same where somebody trains."""
+    async with trainer.at_work():
+        yield waiting
+
+
+async def test_a_keep_stays_and_a_discard_goes_back_to_the_best(
+    clone: Clone, http: httpx.AsyncClient
+) -> None:
+    base = clone.head
+    clone.set("WIDTH = 48", "WIDTH = 96")
+
+    kept = await clone.tried("a wider model learns more", "--category", "architecture")
+    keep = clone.head
+    clone.set("WIDTH = 96", "WIDTH = 64")
+    lost = await clone.tried("it was too wide")
+
+    assert (kept.code, kept.errors, lost.code, lost.errors) == (0, "", 3, "")
+    assert kept.lines[0].startswith("night-2: keep")
+    assert git(clone.path, "rev-parse", "HEAD~1") == base
+    assert clone.head == keep
+    assert clone.changes == ""
+    assert clone.has("WIDTH = 96")
+    assert lost.lines[0].startswith("night-3: discard")
+    assert max(len(done.lines) for done in (kept, lost)) <= 6
+    (command,) = [line.partition("; ")[2].partition(" brings")[0] for line in lost.lines if "brings" in line]
+    git(clone.path, *command.split()[1:])
+    assert clone.has("WIDTH = 64")
+    found = (await http.get("/api/experiment/night-3")).json()["experiment"]
+    assert (found["agent"], found["parent_ids"], found["category"]) == ("ada", ["night-2"], "other")
+    assert found["description"] == "WIDTH = 96 -> 64"
+
+
+async def test_a_change_that_was_committed_is_tried_too_with_its_new_files(clone: Clone) -> None:
+    base = clone.head
+    clone.set("WIDTH = 48", "WIDTH = 40")
+    git(clone.path, "commit", "--quiet", "--all", "--message", "Try a narrow model")
+    (clone.path / "notes.py").write_text("NOTE = 1\n")
+    (clone.path / "__pycache__").mkdir()
+    (clone.path / "__pycache__" / "notes.pyc").write_bytes(b"\0")
+    (clone.path / ".nightjar").mkdir()
+    (clone.path / ".nightjar" / "auth").write_text("Authorization: Bearer nj_secret\n")
+
+    done = await clone.tried("narrow is enough")
+
+    assert (done.code, done.errors) == (3, "nightjar: new files go along: notes.py\n")
+    assert clone.head == base
+    assert not (clone.path / "notes.py").exists()
+    assert (clone.path / ".nightjar" / "auth").exists()
+    git(clone.path, "reset", "--quiet", "--hard", "refs/nightjar/night-2")
+    assert clone.has("WIDTH = 40")
+    changed = git(clone.path, "diff", "--name-only", base, "HEAD").split()
+    assert changed == ["notes.py", "train.py"]
+
+
+async def test_a_crash_says_why_and_takes_the_change_back(clone: Clone) -> None:
+    clone.set("DEPTH = 1", "DEPTH = 99")
+
+    done = await clone.tried("deep is better")
+
+    assert done.code == 4
+    assert "out of memory" in done.lines[1]
+    assert clone.has("DEPTH = 1 ")
+    assert clone.changes == ""
+
+
+async def test_called_again_without_a_change_it_tells_the_same_verdict_and_submits_nothing(
+    clone: Clone, http: httpx.AsyncClient
+) -> None:
+    clone.set("WIDTH = 48", "WIDTH = 40")
+    first = await clone.tried("narrow is enough")
+
+    again = await clone.tried("narrow is enough")
+    other = await clone.tried("deep is better")
+
+    assert (again.code, again.lines) == (first.code, first.lines)
+    assert other.code == 1
+    assert "nothing has changed since" in other.errors
+    tsv = await told(http, "/api/experiment/history", tag="night")
+    assert tsv["total"] == 2
+
+
+async def test_the_best_of_another_agent_is_rebuilt_where_the_clone_lacks_it(
+    clone: Clone, http: httpx.AsyncClient, project: Path, tmp_path: Path
+) -> None:
+    other = Clone(
+        tmp_path / "bob", clone.url, {**clone.more, "NIGHTJAR_TAG": "night", "NIGHTJAR_NAME": "bob"}
+    )
+    git(tmp_path, "clone", "--quiet", str(project), str(other.path))
+    other.set("WIDTH = 48", "WIDTH = 96")
+    assert (await other.tried("wide is better")).code == 0
+    clone.set("WIDTH = 48", "WIDTH = 40")
+
+    done = await clone.tried("narrow is enough")
+
+    assert done.code == 3
+    assert clone.has("WIDTH = 96")
+    assert clone.changes == ""
+    clone.set("WIDTH = 96", "WIDTH = 100")
+    assert (await clone.tried("wider is better")).code == 0
+    found = (await http.get("/api/experiment/night-4")).json()["experiment"]
+    assert (found["agent"], found["parent_ids"]) == ("ada", ["night-2"])
+
+
+async def test_without_a_lab_nothing_is_noted(clone: Clone) -> None:
+    clone.set("WIDTH = 48", "WIDTH = 40")
+
+    done = await clone.tried("narrow is enough", NIGHTJAR_URL="http://127.0.0.1:9")
+
+    assert done.code == 1
+    assert clone.has("WIDTH = 40")
+    assert (await clone.tried("narrow is enough")).code == 3
+
+
+async def test_what_was_changed_while_it_waited_is_not_reset(
+    waiting: Clone, http: httpx.AsyncClient, trainer: Trainer
+) -> None:
+    base = waiting.head
+    waiting.set("WIDTH = 48", "WIDTH = 40")
+    child = await waiting.started("narrow is enough")
+    await submitted(http, waiting)
+    waiting.set("BETA1 = 0.9", "BETA1 = 0.8")
+
+    async with trainer.at_work():
+        printed = (await child.communicate())[0].decode()
+
+    assert child.returncode == 3
+    assert "because files have changed since: git stash them" in printed
+    assert waiting.has("WIDTH = 40")
+    assert waiting.has("BETA1 = 0.8")
+    git(waiting.path, "stash")
+    git(waiting.path, "reset", "--keep", base)
+    git(waiting.path, "stash", "pop")
+    assert waiting.has("WIDTH = 48")
+    assert waiting.has("BETA1 = 0.8")
+
+
+async def test_commits_that_were_made_while_it_waited_are_not_reset(
+    waiting: Clone, http: httpx.AsyncClient, trainer: Trainer
+) -> None:
+    waiting.set("WIDTH = 48", "WIDTH = 40")
+    child = await waiting.started("narrow is enough")
+    await submitted(http, waiting)
+    waiting.set("DEPTH = 1", "DEPTH = 2")
+    git(waiting.path, "commit", "--quiet", "--all", "--message", "Next")
+    head = waiting.head
+
+    async with trainer.at_work():
+        printed = (await child.communicate())[0].decode()
+
+    assert child.returncode == 3
+    assert "where you have moved it" in printed
+    assert waiting.head == head
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+async def test_interrupted_and_called_again_it_goes_on_waiting(
+    waiting: Clone, http: httpx.AsyncClient, trainer: Trainer, number: int
+) -> None:
+    waiting.set("WIDTH = 48", "WIDTH = 96")
+    child = await waiting.started("wide is better")
+    await submitted(http, waiting)
+    child.send_signal(number)
+    errors = (await child.communicate())[1].decode()
+
+    async with trainer.at_work():
+        done = await waiting.tried("wide is better")
+
+    assert child.returncode == (130 if number == signal.SIGINT else -number)
+    assert ("the same command waits again" in errors) == (number == signal.SIGINT)
+    assert (done.code, done.lines[0][:13]) == (0, "night-2: keep")
+    assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 2
+
+
+async def test_another_hypothesis_waits_for_the_one_before_it(
+    waiting: Clone, http: httpx.AsyncClient, trainer: Trainer
+) -> None:
+    waiting.set("WIDTH = 48", "WIDTH = 96")
+    child = await waiting.started("wide is better")
+    await submitted(http, waiting)
+    child.kill()
+    await child.communicate()
+
+    async with trainer.at_work():
+        done = await waiting.tried("deep is better")
+
+    assert (done.code, done.lines[0][:13]) == (0, "night-2: keep")
+    assert done.lines[-1] == "'deep is better' was not submitted: night-2 came first; try again"
+
+
+async def test_two_at_once_in_one_clone_submit_one_change_once(clone: Clone, http: httpx.AsyncClient) -> None:
+    clone.set("WIDTH = 48", "WIDTH = 96")
+
+    both = await asyncio.gather(clone.tried("wide is better"), clone.tried("wide is better"))
+
+    assert [done.code for done in both] == [0, 0]
+    assert both[0].lines == both[1].lines
+    assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "stride"), [(4, 11), pytest.param(1, 1, marks=[pytest.mark.long, pytest.mark.timeout(1200)])]
+)
+async def test_killed_at_any_step_it_submits_once_and_ends_where_it_should(
+    clone: Clone, http: httpx.AsyncClient, tmp_path: Path, first: int, stride: int
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    count, dies, script = (programs / name for name in ("count", "dies", "git"))
+    script.write_text(
+        f"""#!/bin/bash
+n=$(($(cat {count}) + 1)); echo $n > {count}
+[ "before $n" = "$(cat {dies})" ] && kill -9 $PPID && exit
+{shutil.which("git")} "$@"; status=$?
+[ "after $n" = "$(cat {dies})" ] && kill -9 $PPID
+exit $status
+"""
+    )
+    script.chmod(0o755)
+    assert (await clone.tried_change("WIDTH = 48", "WIDTH = 96")).code == 0  # the best from now on
+    best, total, nth, killed = clone.head, 2, first, 0
+    while True:
+        when = f"{('before', 'after')[killed % 2]} {nth}"
+        count.write_text("0")
+        dies.write_text(when)
+        clone.set("WIDTH = 96", "WIDTH = 64")
+        (clone.path / "new.py").write_text(f"NEW = {nth}\n")
+        path = f"{programs}:{os.environ['PATH']}"
+        hypothesis = f"it was too wide, {when}"
+        died = await clone.tried(hypothesis, PATH=path)
+        done = await clone.tried(hypothesis)
+        total += 1
+
+        assert (done.code, done.lines[0].split(":")[0]) == (3, f"night-{total}"), (when, done)
+        assert clone.head == best, when
+        assert clone.changes == "", when
+        assert git(clone.path, "show", f"refs/nightjar/night-{total}:new.py") == f"NEW = {nth}"
+        if died.code == 3:
+            break
+        assert died.code == -signal.SIGKILL
+        nth, killed = nth + stride, killed + 1
+    assert killed > 2
+    assert (await told(http, "/api/experiment/history", tag="night"))["total"] == total
+
+
+async def test_a_lost_answer_is_asked_for_again(clone: Clone, http: httpx.AsyncClient) -> None:
+    """The lab gets the submission, and its caller is killed before the answer comes."""
+    clone.set("WIDTH = 48", "WIDTH = 96")
+    async with killing_at("/api/experiment/submit", clone.url) as (url, victim):
+        child = await clone.started("wide is better", NIGHTJAR_URL=url)
+        victim.set_result(child)
+        await child.communicate()
+    assert child.returncode == -signal.SIGKILL
+    assert clone.changes
+
+    done = await clone.tried("wide is better")
+
+    assert (done.code, done.lines[0][:13]) == (0, "night-2: keep")
+    assert clone.changes == ""
+    assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 2
+
+
+async def test_in_a_tag_with_traces_it_selects_first(clone: Clone, http: httpx.AsyncClient) -> None:
+    multi = {"traces.mode": "multi", "traces.target_traces": 2}
+    await told(http, "/api/search/set-policy", tag="night", policy=multi)
+
+    first = await clone.tried_change("WIDTH = 48", "WIDTH = 96")
+    carried = await clone.tried_change("BETA1 = 0.9", "BETA1 = 0.8")
+    assert (first.code, carried.code) == (0, 3)
+    assert clone.has("WIDTH = 48")
+    clone.set("WIDTH = 48", "WIDTH = 40")
+    clash = await clone.tried("narrow is enough")
+    again = await clone.tried("narrow is enough")
+
+    assert (clash.code, again.code) == (1, 1)
+    assert clash.errors.splitlines()[0] == again.errors.splitlines()[0]
+    assert "your change does not apply to it" in clash.errors
+    assert clone.has("WIDTH = 40")
+    reset, _, show = clash.errors.partition("-> ")[2].partition(", make it there, and try again; ")
+    git(clone.path, *reset.split()[1:])
+    assert "+WIDTH = 40" in git(clone.path, *show.partition(" has it")[0].split()[1:])
+    last = await clone.tried_change("WIDTH = 96", "WIDTH = 100")
+
+    assert last.code == 0
+    answers = [(await http.get(f"/api/experiment/night-{n}")).json()["experiment"] for n in (2, 3, 4)]
+    made_from = [(run["selection_id"], run["trace_id"], run["parent_ids"]) for run in answers]
+    assert made_from == [
+        ("night-s1", "night-t1", []),
+        ("night-s2", "night-t2", []),
+        ("night-s3", "night-t1", ["night-2"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    "fault", ["merge", "large", "nested", "latin", "no base", "no tag", "two tags", "no change"]
+)
+async def test_what_cannot_be_submitted_is_refused_before_anything_moves(
+    waiting: Clone, http: httpx.AsyncClient, fault: str
+) -> None:
+    path, more, words = waiting.path, {}, fault
+    if fault != "no change":
+        waiting.set("WIDTH = 48", "WIDTH = 96")
+    match fault:
+        case "merge":
+            (path / ".git" / "MERGE_HEAD").write_text(waiting.head)
+        case "large":
+            (path / "model.bin").write_bytes(os.urandom(6 * 2**20))
+            words = "the largest file: 'model.bin'"
+        case "nested":
+            git(path, "init", "--quiet", "sub")
+            git(path / "sub", "commit", "--quiet", "--allow-empty", "--message", "Begin")
+            words = "sub is a repository of its own"
+        case "latin":
+            (path / "names.txt").write_bytes(b"caf\xe9\n")
+            words = "not UTF-8"
+        case "no base":
+            await told(http, "/api/experiment/setup", tag="else", base_commit="1234567890abcdef")
+            more, words = {"NIGHTJAR_TAG": "else"}, "does not have the commit 1234567890ab"
+        case "no tag":
+            more, words = {"NIGHTJAR_TAG": "none"}, "'none'"
+        case "two tags":
+            await told(http, "/api/experiment/setup", tag="else")
+            git(path, "branch", "--move", "other")
+            words = "the lab has several tags"
+        case _:
+            words = "nothing has changed"
+    head, files = waiting.head, waiting.changes
+
+    done = await waiting.tried("wide is better", **more)
+
+    assert done.code in (1, 2)
+    assert words in done.errors
+    assert (waiting.head, waiting.changes) == (head, files)
+    if fault not in ("no base", "no tag"):
+        assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 0
+    assert not (path / ".git" / "nightjar-try.json").exists()
+
+
+async def test_a_spent_budget_leaves_the_change_where_it_is(clone: Clone, http: httpx.AsyncClient) -> None:
+    await clone.tried_change("WIDTH = 48", "WIDTH = 96")
+    await told(http, "/api/tag/budget", tag="night", runs=1)
+    clone.set("WIDTH = 96", "WIDTH = 99")
+
+    done = await clone.tried("a bit wider")
+
+    assert done.code == 6
+    assert clone.has("WIDTH = 99")
+    assert clone.changes
+
+
+async def test_files_that_git_ignores_are_neither_sent_nor_overwritten(
+    clone: Clone, project: Path, tmp_path: Path
+) -> None:
+    (tmp_path / ".config" / "git").mkdir(parents=True)
+    (tmp_path / ".config" / "git" / "ignore").write_text("*.local\n")
+    (clone.path / "keys.local").write_text("secret\n")
+    other = Clone(
+        tmp_path / "bob", clone.url, {**clone.more, "NIGHTJAR_TAG": "night", "NIGHTJAR_NAME": "bob"}
+    )
+    git(tmp_path, "clone", "--quiet", str(project), str(other.path))
+    (other.path / "keys.local").write_text("other\n")
+    other.set("WIDTH = 48", "WIDTH = 96")
+    git(other.path, "add", "--force", "keys.local")
+    assert (await other.tried("wide is better")).code == 0
+
+    done = await clone.tried_change("WIDTH = 48", "WIDTH = 40")
+
+    assert done.code == 3
+    assert "'keys.local', which git ignores, is in the way" in "".join(done.lines)
+    assert (clone.path / "keys.local").read_text() == "secret\n"
+    assert git(clone.path, "ls-tree", "--name-only", "HEAD", "keys.local") == ""

@@ -1,0 +1,418 @@
+"""One idea in an agent's clone: taken from its files, submitted under a key, waited for, and kept or taken back.
+
+Each step is noted in the repository's own folder before the next one, so a command that was killed at any moment is
+continued by the next one. The code of an experiment stays at `refs/nightjar/ID`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from functions.formats.patches import LONGEST_PATCH, in_a_line
+from state.errors import (
+    BudgetExhausted,
+    Conflict,
+    Exhausted,
+    Forbidden,
+    Invalid,
+    NightjarError,
+    NotFound,
+    TooManyRequests,
+    Unauthenticated,
+    Unavailable,
+)
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.repository import Git, base_of, scripts_of
+from triggers.cli.runs import names_of_tags, path_of, the_tag
+from triggers.cli.wait import LOOK_S, PATIENCE_S, RETRY_S, WAIT_S, Outcome, finished, progress
+
+BRANCH = "autoresearch/"
+"""What the name of an agent's branch begins with; TAG-NAME follows."""
+REFS = "refs/nightjar/"
+_PASSING = (Exhausted, TooManyRequests, Unavailable)
+"""Errors after which the same request is sent again."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says of an idea."""
+
+    hypothesis: str
+    category: str
+    tag: str | None
+    agent: str | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of an experiment, and where its code and the branch are now."""
+
+    outcome: Outcome
+    place: str
+    unsent: str | None = None
+    """That the hypothesis of this call was not submitted."""
+
+
+@dataclass
+class Note:
+    """How far an idea has come."""
+
+    key: str
+    body: dict[str, Any] = field(default_factory=dict)
+    """What is submitted, word for word; empty until that is known."""
+    head: str = ""
+    """HEAD before `own`."""
+    own: str = ""
+    """The commit of the files as they were."""
+    commit: str = ""
+    """The commit that is trained: `own`, or its change on the base that the lab selected."""
+    is_changed: bool = True
+    """Whether it differs from the code that it is built on."""
+    experiment_id: str | None = None
+    is_adopted: bool = False
+    """Whether the branch was moved to `commit`."""
+    is_over: bool = False
+
+
+class OneIdea:
+    """Tries one idea at a time in the clone around a folder; `say` is for what happens on the way."""
+
+    def __init__(self, http: LabHttp, here: Path, say: Callable[[str], None]) -> None:
+        self._http, self._say, self._git = http, say, Git(here)
+        self._top = Path(self._git("rev-parse", "--show-toplevel").rstrip("\n"))
+        self._file = self._git.folder / "nightjar-try.json"
+
+    def tried(self, asked: Asked) -> Verdict:
+        """The verdict on the change in the clone, or on an earlier one that has none yet.
+
+        Raises:
+            NightjarError: the change cannot be submitted, and nothing has moved; or no lab answers.
+        """
+        with self._alone():
+            note = self._noted()
+            is_resumed = note is not None and bool(note.body) and not note.is_over
+            if note is None or not is_resumed:
+                note = self._prepared(asked, note)
+            self._submit(note, is_resumed=is_resumed)
+            self._adopt(note)
+            outcome = self._finished(str(note.experiment_id))
+            place = self._decided(note, outcome)
+            note.is_over = True
+            self._write(note)
+            is_other = note.body["hypothesis"] != asked.hypothesis
+            unsent = (
+                f"{asked.hypothesis[:60]!r} was not submitted: {note.experiment_id} came first; try again"
+            )
+            return Verdict(outcome, place, unsent if is_other else None)
+
+    # -- what is submitted
+
+    def _prepared(self, asked: Asked, last: Note | None) -> Note:
+        """The note of a new idea; `last` itself if that was this idea, and nothing has changed since.
+
+        Raises:
+            NightjarError: the files cannot be submitted as they are, or nothing has changed.
+        """
+        git = self._git
+        git.check_settled()
+        tag, agent = self._who(asked)
+        brief = self._http.ask(
+            "POST", "/api/report/brief", {"tag": tag, **({"agent": agent} if agent else {})}
+        )
+        base = self._base(tag)
+        head = str(git.commit("HEAD"))
+        tree = git.files()
+        own = head if tree == git.tree(head) else git.committed(tree, head, asked.hypothesis)
+        built_on, parent = self._built_on(own, base, brief["best"])
+        is_changed = tree != git.tree(built_on)
+        if (
+            not is_changed
+            and last
+            and last.is_over
+            and last.is_changed
+            and last.body["hypothesis"] == asked.hypothesis
+        ):
+            return last
+        if not is_changed and not brief["should_abort"]:
+            raise Invalid(
+                f"nothing has changed since {built_on[:12]}{f' ({parent})' if parent else ''}",
+                hint="make the change that the hypothesis is about, then try again",
+            )
+        note = Note(last.key if last and not last.is_over else str(uuid.uuid4()), is_changed=is_changed)
+        made_from = {"parent_id": parent} if parent else {}
+        commit = own
+        if is_changed and brief["trace_mode"] == "multi":
+            self._write(note)
+            selection, commit = self._selected(note.key, tag, agent, built_on, own)
+            made_from = {"selection_id": selection}
+        change = in_a_line(git.diff(built_on, own).decode("utf-8", "replace"))
+        note.head, note.own, note.commit = head, own, commit
+        note.body = {
+            "tag": tag,
+            "agent": agent,
+            "hypothesis": asked.hypothesis,
+            "category": asked.category,
+            "commit_sha": commit,
+            "diff": self._patch(base, commit),
+            "diff_summary": change,
+            "description": git("log", "-1", "--format=%s", own).strip() if own == head else change,
+            "request_id": note.key,
+            **made_from,
+        }
+        if own != head and (
+            new := git("diff-tree", "-r", "--name-only", "--diff-filter=A", head, own).split("\n")[:-1]
+        ):
+            self._say(f"new files go along: {', '.join(new)}"[:200])
+        self._write(note)
+        return note
+
+    def _who(self, asked: Asked) -> tuple[str, str | None]:
+        """The tag and the agent's name: as named, else by the branch; or the lab's only tag."""
+        branch = self._git("rev-parse", "--abbrev-ref", "HEAD").strip()
+        name = branch.removeprefix(BRANCH) if branch.startswith(BRANCH) else ""
+        tag = asked.tag
+        if tag is None:
+            fitting = [known for known in names_of_tags(self._http) if name.startswith(f"{known}-")]
+            tag = max(fitting, key=len) if fitting else the_tag(self._http, None)
+        return tag, asked.agent or (name.removeprefix(f"{tag}-") if name.startswith(f"{tag}-") else None)
+
+    def _base(self, tag: str) -> str:
+        """The tag's base commit, as this clone has it.
+
+        Raises:
+            NotFound: it does not.
+        """
+        base = base_of(self._http, tag)
+        if base is None:
+            raise NotFound(f"{tag} has no base commit", hint="open a tag with base_commit: experiment::setup")
+        found = self._git.commit(base)
+        if found is None:
+            raise NotFound(
+                f"this clone does not have the commit {base[:12]}, the base of {tag}",
+                hint="git fetch, or clone the repository that the lab trains",
+            )
+        return found
+
+    def _built_on(self, commit: str, base: str, best: Mapping[str, Any] | None) -> tuple[str, str | None]:
+        """The nearest commit from here down that is an experiment's or the tag's base, and that experiment."""
+        git = self._git
+        listed = git("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", REFS).splitlines()
+        known: dict[str, str | None] = {base: None, **dict(line.split(" ", 1) for line in listed)}
+        ends = {base}
+        if best is not None and (code := git.commit(best["commit"])) is not None:
+            known[code] = best["experiment_id"]
+            ends.add(code)
+        for found in git("rev-list", "--first-parent", commit).split():
+            if found in ends or (found in known and found != commit):
+                return found, known[found]
+        return base, known[base]
+
+    def _selected(self, key: str, tag: str, agent: str | None, built_on: str, own: str) -> tuple[str, str]:
+        """What the lab selects to build on, and the commit of the change on that.
+
+        Raises:
+            Conflict: the change does not apply there. BudgetExhausted: the tag has spent what it may.
+        """
+        git, told = self._git, ""
+        body = {"tag": tag, "agent": agent, "wait": WAIT_S, "request_id": key}
+        while (found := self._patiently("/api/trace/select", body))["status"] != "selected":
+            if found["reason"] == "budget":
+                raise BudgetExhausted(found["hint"])
+            if found["hint"] != told:
+                self._say(told := found["hint"])
+        selection = found["selection_id"]
+        base = self._here(tag, found["base_commit_sha"], found["base_experiment_id"])
+        if base is None:
+            raise NotFound(f"this clone lacks the commit {found['base_commit_sha']}", hint="git fetch")
+        if base == built_on:
+            return selection, own
+        try:
+            tree = git.patched(base, git.diff(built_on, own), three_way=True)
+        except Conflict:
+            git("update-ref", f"{REFS}{selection}", own)
+            raise Conflict(
+                f"the lab selected {base[:12]} to build on, and your change does not apply to it",
+                hint=f"git reset --hard {base[:12]}, make it there, and try again; git show {own[:12]} has it",
+            ) from None
+        return selection, git.committed(tree, base, git("log", "-1", "--format=%B", own))
+
+    def _patch(self, base: str, commit: str) -> str:
+        """The whole change since the tag's base.
+
+        Raises:
+            Invalid: it cannot be sent.
+        """
+        git = self._git
+        for line in git("diff-tree", "-r", base, commit).splitlines():
+            modes, _, path = line.partition("\t")
+            if modes.startswith(":000000 160000"):
+                raise Invalid(f"{path} is a repository of its own", hint=f"list it in .gitignore: /{path}/")
+        patch = git.diff(base, commit)
+        if len(patch) > LONGEST_PATCH:
+            names = {*git("diff-tree", "-r", "-z", "--name-only", base, commit).split("\0")}
+            listed = [
+                line.split("\t", 1) for line in git("ls-tree", "-r", "-l", "-z", commit).split("\0")[:-1]
+            ]
+            sizes = {
+                name: int(words.split()[3])
+                for words, name in listed
+                if name in names and "commit" not in words
+            }
+            largest = max(sizes, key=lambda name: sizes[name], default="")
+            raise Invalid(
+                f"it has {len(patch) / 2**20:.1f} MiB, over {LONGEST_PATCH >> 20}; the largest file: {largest!r}",
+                hint="list data and checkpoints in .gitignore",
+            )
+        try:
+            return patch.decode()
+        except UnicodeDecodeError as problem:
+            raise Invalid(
+                "the change has text that is not UTF-8", hint="save the file as UTF-8, or leave it out"
+            ) from problem
+
+    # -- one step after the other
+
+    def _submit(self, note: Note, *, is_resumed: bool) -> None:
+        """Submit it, unless that was answered before.
+
+        Raises:
+            NightjarError: the lab refuses it, and it is forgotten; or its answer is missing.
+        """
+        if note.experiment_id is None:
+            try:
+                answer = self._patiently("/api/experiment/submit", note.body)
+            except (*_PASSING, Unauthenticated, Forbidden) as problem:
+                if isinstance(problem, Unauthenticated | Forbidden) and not is_resumed:
+                    self._file.unlink()
+                raise
+            except NightjarError:
+                self._file.unlink()
+                raise
+            note.experiment_id = answer["experiment_id"]
+            self._write(note)
+        self._git("update-ref", f"{REFS}{note.experiment_id}", note.commit)
+
+    def _adopt(self, note: Note) -> None:
+        """Move the branch to the commit that is trained; the files stay as they are, or get the selected base."""
+        if note.is_adopted:
+            return
+        if note.own != note.head and self._git.commit("HEAD") == note.head:
+            self._git("reset", "--quiet", "--mixed", note.own)
+        if note.commit != note.own and self._git.commit("HEAD") == note.own:
+            self._go(note.commit)
+        note.is_adopted = True
+        self._write(note)
+
+    def _finished(self, experiment: str) -> Outcome:
+        console, told = Console(stderr=True), False
+        with progress(console, experiment) as show:
+
+            def shown(outcome: Outcome) -> None:
+                nonlocal told
+                show(outcome)
+                if not told and outcome["queue"] and not outcome["queue"]["workers"]:
+                    self._say(f"{experiment}: {outcome['next']}")
+                    told = True
+
+            return finished(self._http, experiment, None, LOOK_S if console.is_terminal else WAIT_S, shown)
+
+    def _decided(self, note: Note, outcome: Outcome) -> str:
+        """Move the branch by the verdict; answers where it is."""
+        here, commit = str(self._git.commit("HEAD")), note.commit
+        at = "your branch stays at" if here == commit else "your branch is at"
+        if outcome["action"] == "keep_commit":
+            return f"{at} {here[:12]}" + ("" if here == commit else f"; the keep is {commit[:12]}")
+        base = self._here(note.body["tag"], outcome["base_commit_sha"], None)
+        if base is None:
+            return f"{at} {here[:12]}: this clone does not have the base {outcome['base_commit_sha']}"
+        if here not in (base, commit):
+            return f"{at} {here[:12]}, where you have moved it; the base is {base[:12]}"
+        if here != base and (why := self._go(base)):
+            return f"{at} {here[:12]}, because {why}; then: git reset --keep {base[:12]}"
+        back = "" if base == commit else f"; git reset --hard {commit[:12]} brings the change back"
+        return f"your branch is at {base[:12]}{back}"
+
+    def _go(self, commit: str) -> str:
+        """Move the branch and the files from HEAD to a commit, where that overwrites nothing; answers why not."""
+        git = self._git
+        git.succeeds("update-index", "-q", "--refresh")
+        new = git("diff-tree", "-r", "-z", "--name-only", "--diff-filter=A", "HEAD", commit).split("\0")[:-1]
+        if in_the_way := [name for name in new if os.path.lexists(self._top / name)]:
+            return f"{in_the_way[0]!r}, which git ignores, is in the way: move it"
+        if git.succeeds("reset", "--quiet", "--keep", commit):
+            return ""
+        return "files have changed since: git stash them"
+
+    def _here(self, tag: str, commit: str, experiment: str | None) -> str | None:
+        """The commit in this clone that has the code of a commit of the lab; None: it cannot be made.
+
+        Another agent's is rebuilt from its patch; `experiment` names it, else it is the tag's best.
+        """
+        if (found := self._git.commit(commit)) is not None:
+            return found
+        try:
+            if experiment is None:
+                best = self._http.ask("POST", "/api/experiment/best", {"tag": tag})["best"]
+                experiment = best["experiment_id"] if best["commit_sha"] == commit else None
+            if experiment is None:
+                return None
+            if (found := self._git.commit(f"{REFS}{experiment}")) is not None:
+                return found
+            shown = self._http.ask("GET", path_of(experiment))
+            run = shown["experiment"]
+            found = self._git.trained(
+                run, base_of(self._http, tag), shown["diff"], scripts_of(self._http, run)
+            )
+        except (NotFound, Conflict, Invalid):
+            return None
+        self._git("update-ref", f"{REFS}{experiment}", found)
+        return found
+
+    # -- the rest
+
+    def _patiently(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a keyed request, sent again while the lab is busy or away."""
+        sent = {name: value for name, value in body.items() if value is not None}
+        give_up = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                answer: dict[str, Any] = self._http.ask("POST", path, sent)
+                return answer
+            except NightjarError as problem:
+                is_passing = isinstance(problem, _PASSING) or problem.retry_after is not None
+                if not is_passing or time.monotonic() > give_up:
+                    raise
+                time.sleep(min(problem.retry_after or RETRY_S, PATIENCE_S / 10))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait until no other call is at work in this clone."""
+        with self._file.with_suffix(".lock").open("ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._say("another idea is tried in this clone: waiting for that")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _noted(self) -> Note | None:
+        try:
+            return Note(**json.loads(self._file.read_text()))
+        except FileNotFoundError:
+            return None
+
+    def _write(self, note: Note) -> None:
+        new = self._file.with_suffix(".new")
+        new.write_text(json.dumps(asdict(note)))
+        new.replace(self._file)

@@ -1,0 +1,74 @@
+"""`nightjar try` has the change in your clone trained, waits, and moves the branch by the verdict."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from functions.contract import CATEGORIES
+from functions.formats.metrics_block import deciding_line
+from functions.views.hints import abort_step
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.one_idea import Asked, OneIdea, Verdict
+from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.output import BY_STATUS, printable
+from triggers.cli.runs import gain_in_words, outcome, path_of
+
+LONGEST = 160
+"""Characters of a reason or an error that are printed."""
+
+
+@click.command()
+@data_option
+@lab_option
+@click.argument("hypothesis")
+@click.option(
+    "--category", type=click.Choice(CATEGORIES), default="other", show_default=True, help="the kind of change"
+)
+@click.option(
+    "--tag", envvar="NIGHTJAR_TAG", help="[NIGHTJAR_TAG, else that of the branch autoresearch/TAG-NAME]"
+)
+def command(data: Path | None, lab: str | None, hypothesis: str, category: str, tag: str | None) -> int:
+    """Have the change in this clone trained, committed or not; wait for the verdict, and act on it.
+
+    HYPOTHESIS is what you expect of the change, and why. A keep stays on your branch. Otherwise the branch goes back
+    to the lab's base, and the last line says how to get the change back. After Ctrl-C the same command goes on
+    waiting. Exit codes are those of `wait`.
+    """
+    http = LabHttp(settings_from(data=data, lab=lab))
+    idea = OneIdea(http, Path.cwd(), lambda line: click.echo(f"nightjar: {printable(line)}", err=True))
+    try:
+        verdict = idea.tried(Asked(hypothesis, category, tag, os.environ.get("NIGHTJAR_NAME")))
+    except KeyboardInterrupt:
+        click.echo("nightjar: the lab goes on; the same command waits again", err=True)
+        raise
+    for line in lines(http, verdict):
+        click.echo(printable(line))
+    return BY_STATUS[verdict.outcome["status"]]
+
+
+def lines(http: LabHttp, verdict: Verdict) -> Iterator[str]:
+    """The verdict in six lines at most."""
+    found = verdict.outcome
+    shown = http.ask("GET", path_of(found["experiment_id"]))
+    run = shown["experiment"]
+    facts = [f"{found['experiment_id']}: {outcome(run)}{', near miss' if found['near_miss'] else ''}"]
+    if found["val_bpb"] is not None:
+        facts.append(f"{found['val_bpb']:.6f}")
+    if better := gain_in_words(run, shown["gain"]):
+        facts.append(better)
+    yield "  ".join(facts)
+    if found["error"]:
+        yield deciding_line(found["error"], found["error_kind"] or found["status"])[:LONGEST]
+    elif found["reason"]:
+        yield found["reason"][:LONGEST]
+    if found["trust"] == "provisional":
+        yield "It runs once more on another seed, and may be demoted."
+    yield verdict.place
+    if found["should_abort"]:
+        yield abort_step(found["consecutive_crashes"])
+    if verdict.unsent:
+        yield verdict.unsent
