@@ -172,21 +172,21 @@ class Git:
         Raises:
             NotFound: the repository has neither the base nor the commit. Conflict: the patch does not apply.
         """
-        base = self.commit(base) if base is not None else None
+        base_here = self.commit(base) if base is not None else None
         theirs = self.commit(run["commit_sha"])
         tree = self.tree(theirs) if theirs else None
-        if patch is not None and base is not None:
-            rebuilt = self.patched(base, patch.encode())
+        if patch is not None and base_here is not None:
+            rebuilt = self.patched(base_here, patch.encode())
             theirs, tree = (theirs if rebuilt == tree else None), rebuilt
         if tree is None:
             raise NotFound(
-                f"this repository has neither {run['commit_sha']} nor the base commit of {run['tag']}",
+                f"this repository has neither {run['commit_sha']} nor the tag's base commit {base}",
                 hint="go to the repository of the research; git fetch may bring them",
             )
         whole = self.with_constants(tree, run["config_delta"] or {}, scripts)
         if theirs is not None and whole == tree:
             return theirs
-        parent = theirs or base
+        parent = theirs or base_here
         assert parent is not None
         return self.committed(whole, parent, _message(run))
 
