@@ -47,11 +47,17 @@ def test_ls_lists_the_newest_first_with_what_came_of_each(lab: RunningLab) -> No
     assert lines[1][2:] == ["0.750000", "-0.250000", "value", "0.75"]
 
 
-def test_up_prints_a_line_for_each_run_that_ended(lab: RunningLab) -> None:
-    def told() -> list[list[str]]:
+def test_up_prints_a_line_for_each_run_that_starts_and_ends(lab: RunningLab) -> None:
+    def lines() -> list[list[str]]:
         return [line.split() for line in lab.output().splitlines() if line.startswith("t-")]
 
+    def told() -> list[list[str]]:
+        return [words for words in lines() if words[1] != "starts"]
+
     lab.until(lambda: len(told()) >= 4, "a line for each")
+    begun = lines()[:8:2]
+    assert [words[:2] for words in begun] == [[f"t-{nth}", "starts"] for nth in (1, 2, 3, 4)]
+    assert begun[1][4:] == ["budget", "20", "s", "value", "0.5"]
 
     assert [words[:2] for words in told()[:4]] == [
         ["t-1", "keep,"],

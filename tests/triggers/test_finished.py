@@ -1,4 +1,4 @@
-"""The line of `up` for a run that has ended."""
+"""The lines of `up` for a run that starts and ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import httpx
 from functions.process.lifecycle import Process
 from state.experiments import Experiments
 from tests.labs import crashed, open_tag, tried
-from triggers.cli.finished import WIDTH, line
+from triggers.cli.finished import WIDTH, begun, line
 
 
 async def test_a_line_has_number_status_value_gain_seconds_and_description(
@@ -29,6 +29,17 @@ async def test_a_line_has_number_status_value_gain_seconds_and_description(
         "WIDTH 48 -> 96",
     ]
     assert lines[2].split()[:3] == ["mar11-3", "crash", "(oom)"]
+
+
+async def test_a_line_for_a_run_that_starts_has_its_gpu_and_its_budget(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client, policy={"budgets.base_s": 60})
+    await tried(client, 1.0, gpu_id="box:0", description="WIDTH 48 -> 96")
+
+    told = begun(await Experiments(process.lab).shown("mar11-1"), "box:0")
+
+    assert told == "mar11-1   starts on box:0, budget 60 s  WIDTH 48 -> 96"
 
 
 async def test_a_higher_metric_s_gain_is_above_zero_too(client: httpx.AsyncClient, process: Process) -> None:

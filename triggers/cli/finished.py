@@ -1,4 +1,4 @@
-"""One line for each run that ends, for who has `nightjar up` before them."""
+"""One line for each run that starts or ends, for who has `nightjar up` before them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from triggers.cli.runs import outcome, signed, value
 
 log = logging.getLogger(__name__)
 
+START = "experiment.started"
 ENDS = frozenset(
     {
         "experiment.finished",
@@ -37,8 +38,8 @@ WIDTH = 160
 """Columns where nothing says how many there are."""
 
 
-async def tell_finished(settings: Settings, say: Callable[[str], None]) -> None:
-    """Say a line for each run that ends from now on, until cancelled."""
+async def tell_runs(settings: Settings, say: Callable[[str], None]) -> None:
+    """Say a line for each run that starts or ends from now on, until cancelled."""
     async with connected(settings) as lab:
         stream, experiments = Stream(lab), Experiments(lab)
         last: str | None = None
@@ -49,13 +50,23 @@ async def tell_finished(settings: Settings, say: Callable[[str], None]) -> None:
                     last = event.id
                     if event.type in ENDS:
                         say(line(await experiments.shown(event.subject)))
+                    elif event.type == START:
+                        say(begun(await experiments.shown(event.subject), event.data.get("gpu_id")))
             except NotFound:
                 continue  # its record is gone already: there is nothing to tell
             except NightjarError:
                 await asyncio.sleep(AWAY_S)  # `up` says itself that Redis is away
             except Exception:  # the lab goes on without these lines
-                log.exception("telling of finished runs")
+                log.exception("telling of runs")
                 await asyncio.sleep(AWAY_S)
+
+
+def begun(found: Shown, gpu: str | None) -> str:
+    """Such as `mar11-7   starts on box:0, budget 300 s  WIDTH 48 -> 96`."""
+    e = found.runs.experiment
+    budget = found.policy.budgets.base_s if e.budget_s is None else e.budget_s
+    place = f" on {gpu}" if gpu else ""
+    return _cut(f"{e.experiment_id:<9} starts{place}, budget {budget:g} s  {printable(e.description)}")
 
 
 def line(found: Shown) -> str:
@@ -65,7 +76,10 @@ def line(found: Shown) -> str:
     why = "over budget" if e.over_budget else "hung" if e.hung else e.error_kind
     said = f"{outcome(run)} ({why})" if why is not None else outcome(run)
     numbers = f"{value(run):>8} {signed(gain.by if gain else None):>9} {_seconds(e):>6}"
-    told = f"{e.experiment_id:<9} {said:<8} {numbers}  {printable(e.description)}"
+    return _cut(f"{e.experiment_id:<9} {said:<8} {numbers}  {printable(e.description)}")
+
+
+def _cut(told: str) -> str:
     width = shutil.get_terminal_size((WIDTH, 0)).columns if sys.stderr.isatty() else WIDTH
     return told if len(told) <= width else f"{told[: width - 1]}…"
 

@@ -19,7 +19,7 @@ from functions.process.running import ended
 from functions.process.worker_options import isolation_options, python_option
 from state.errors import NightjarError
 from state.program import PROGRAM
-from triggers.cli.finished import tell_finished
+from triggers.cli.finished import tell_runs
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.open import sign_in_link
 from triggers.cli.options import all_settings_from, data_option, lab_option
@@ -46,7 +46,7 @@ from triggers.ports import free_port
 @click.option("--cpu", type=click.IntRange(0, 256), default=None, help="CPU slots; 1 when no GPU is seen")
 @click.option("--gpu", default="all", help="all, none, or the index of one GPU")
 @click.option("--command", "train_command", default=None, help="train command, instead of python train.py")
-@click.option("--quiet", is_flag=True, help="print no line for each run that ends")
+@click.option("--quiet", is_flag=True, help="print no lines for runs that start and end")
 @python_option
 @isolation_options
 def command(
@@ -104,7 +104,7 @@ async def _run(parts: LabParts, *, quiet: bool) -> int:
             why = no_project(Path.cwd())
             click.echo(f"no worker: {why.detail} -> {why.hint}", err=True)
         if not quiet:
-            tasks.append(asyncio.create_task(tell_finished(parts.settings, _say)))
+            tasks.append(asyncio.create_task(tell_runs(parts.settings, _say)))
         await lab.run()
     click.echo("stopped", err=True)
     return 0
