@@ -14,10 +14,13 @@ import pytest
 from functions.__main__ import markdown
 from functions.contract import Cron, Every, On, function
 from functions.experiment.best import best
+from functions.experiment.setup import OpenTag
+from functions.experiment.submit import Submit
 from functions.rules.branches.schedulers import SCHEDULERS, checked_params
 from functions.rules.opening import swarm_policy
+from functions.rules.time_limits import default_timeout_s
 from functions.table import check, table
-from state.policy import Policy
+from state.policy import Policy, names
 from state.records import RETESTED, ROLES, STATUSES
 from state.settings import WITHOUT_COUNTERPART, Settings
 from triggers.cli.__main__ import COMMANDS, nightjar
@@ -343,3 +346,33 @@ def test_every_command_and_option_has_help() -> None:
         assert [one.opts for one in options if not one.help] == [], name
     for workers_own in (joined, supervised):
         assert workers_own.context_settings["help_option_names"] == ["-h", "--help"]
+
+
+def test_the_table_of_defaults_shows_the_values_of_the_code() -> None:
+    rows = re.findall(r"^\| .+ \| `(.+)` \| (\w+) `(.+)` \|$", PAGES["defaults"], re.MULTILINE)
+    assert len(rows) == sum(line.startswith("| ") for line in PAGES["defaults"].splitlines()) - 1
+
+    for shown, kind, name in rows:
+        assert shown == _default(kind, name), (kind, name)
+    named = {name for _, kind, name in rows if kind == "policy"}
+    assert named == {*names()}
+
+
+def _default(kind: str, name: str) -> str:
+    value: object
+    match kind:
+        case "policy":
+            value = _within(Policy().model_dump(), name)
+        case "setup":
+            value = _within(OpenTag(tag="t").model_dump(), name)
+        case "submit":
+            assert name in Submit.model_fields
+            value = default_timeout_s(Policy().budgets.base_s)
+        case "setting":
+            value = Settings.model_fields[name.removeprefix("NIGHTJAR_").lower()].default
+        case _:
+            command, option = name.split()
+            found = nightjar.get_command(nightjar.make_context("nightjar", ["status"]), command)
+            assert found is not None
+            value = next(parameter.default for parameter in found.params if option in parameter.opts)
+    return value if isinstance(value, str) else json.dumps(value)

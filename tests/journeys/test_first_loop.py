@@ -81,6 +81,25 @@ def test_the_readme_s_loop_keeps_a_better_idea_of_a_project_that_knows_nothing_o
     )
 
 
+def test_the_loop_s_setup_shows_where_another_metric_and_budget_go(lab: RunningLab) -> None:
+    setup, _, submit, wait, _ = loop()
+    shown = '"name": "val_bpb", "direction": "minimize"', '"budgets.base_s": 300'
+    assert all(words in setup for words in shown)
+    accurate = TRAIN.replace("val_bpb:", "accuracy:")
+    base = lab.commit({"train.py": accurate})
+
+    setup = setup.replace(shown[0], '"name": "accuracy", "direction": "maximize"').replace("300", "60")
+    pasted(lab, setup.replace('"mar11"', f'"mar11", "base_commit": "{base}"'))
+    commit = lab.commit({"train.py": accurate.replace("WIDTH = 48", "WIDTH = 24")})
+    answer = pasted(lab, submit.replace("4c1a9f2", commit[:7]))
+    outcome = pasted(lab, wait)
+    while not outcome["finished"]:
+        outcome = pasted(lab, wait)
+
+    assert answer["timeout_s"] == 180
+    assert (outcome["status"], outcome["val_bpb"]) == ("keep", 0.976)
+
+
 def test_a_script_that_prints_no_score_is_told_which_line_is_missing(lab: RunningLab) -> None:
     lab.setup("t")
     silent = lab.commit({"train.py": TRAIN.replace("val_bpb:", "the score is")})

@@ -70,7 +70,7 @@ class Note:
 
     key: str
     body: dict[str, Any] = field(default_factory=dict)
-    """What is submitted, word for word; empty until that is known."""
+    """Body of the submission, word for word; empty until it is known."""
     head: str = ""
     """HEAD before `own`."""
     own: str = ""
@@ -219,7 +219,7 @@ class OneIdea:
         return base, known[base]
 
     def _selected(self, key: str, tag: str, agent: str | None, built_on: str, own: str) -> tuple[str, str]:
-        """What the lab selects to build on, and the commit of the change on that.
+        """The lab's selection, and the commit of the change on its base.
 
         Raises:
             Conflict: the change does not apply there. BudgetExhausted: the tag has spent what it may.
