@@ -39,10 +39,12 @@ class Clone:
     more: Mapping[str, str]
 
     async def started(self, *words: str, **more: str) -> asyncio.subprocess.Process:
+        own = {"HOME": str(self.path.parent), "NIGHTJAR_URL": self.url}
+        environment = git_env() | own | {**self.more, **more}
         return await asyncio.create_subprocess_exec(
             *command_line("try", *words),
             cwd=self.path,
-            env=git_env() | {"HOME": str(self.path.parent), "NIGHTJAR_URL": self.url} | {**self.more, **more},
+            env={name: text for name, text in environment.items() if text},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -540,3 +542,64 @@ async def test_files_that_git_ignores_are_neither_sent_nor_overwritten(
     assert "'keys.local', which git ignores, is in the way" in "".join(done.lines)
     assert (clone.path / "keys.local").read_text() == "secret\n"
     assert git(clone.path, "ls-tree", "--name-only", "HEAD", "keys.local") == ""
+
+
+async def test_every_kind_of_change_arrives_as_it_is_and_is_taken_back(clone: Clone, project: Path) -> None:
+    path = clone.path
+    before = git(path, "write-tree")
+    clone.set("WIDTH = 48", "WIDTH = 40")
+    git(path, "add", "train.py")
+    clone.set("BETA1 = 0.9", "BETA1 = 0.8")  # staged, and changed again
+    (path / "README.md").unlink()
+    git(path, "mv", "prepare.py", "moved.py")
+    (path / "prepare.py").symlink_to("moved.py")
+    (path / "moved.py").chmod(0o755)
+    folder = path / "a folder" / 'with "quotes"'
+    folder.mkdir(parents=True)
+    (folder / "naïve.bin").write_bytes(bytes(range(256)))
+    (folder / "dos.txt").write_bytes(b"one\r\ntwo\r\n")
+    (folder / "empty").touch()
+    (folder / "no newline").write_text("x")
+
+    done = await Clone(folder, clone.url, clone.more).tried("everything at once")
+
+    assert done.code == 3, done
+    assert clone.changes == ""
+    assert git(path, "write-tree") == before
+    built = project.parent / "worker"
+    git(built, "add", "--all")
+    assert git(built, "write-tree") == git(path, "rev-parse", "refs/nightjar/night-2^{tree}")
+
+
+@pytest.mark.parametrize(
+    "kind", ["detached", "worktree", "shallow", "nobody", "several commits", "wrong base tag"]
+)
+async def test_every_kind_of_clone_will_do(clone: Clone, tmp_path: Path, project: Path, kind: str) -> None:
+    path, more = clone.path, dict(clone.more)
+    match kind:
+        case "detached":
+            git(path, "switch", "--quiet", "--detach")
+        case "worktree":
+            git(path, "worktree", "add", "--quiet", "-b", "autoresearch/night-eve", str(tmp_path / "eve"))
+            path = tmp_path / "eve"
+        case "shallow":
+            path = tmp_path / "shallow"
+            git(tmp_path, "clone", "--quiet", "--depth", "1", f"file://{project}", str(path))
+        case "nobody":
+            more |= dict.fromkeys(
+                ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"), ""
+            )
+        case "several commits":
+            git(path, "commit", "--quiet", "--allow-empty", "--message", "Nothing yet")
+        case _:
+            git(path, "commit", "--quiet", "--allow-empty", "--message", "Elsewhere")
+            git(path, "tag", "night-base")
+    own = Clone(path, clone.url, more)
+    own.set("WIDTH = 48", "WIDTH = 40")
+
+    done = await own.tried("narrow is enough")
+
+    assert done.code == 3, done
+    assert own.has("WIDTH = 48")
+    assert own.changes == ""
+    assert own.head == git(project, "rev-parse", "HEAD")

@@ -62,9 +62,8 @@ class Git:
         done = self._run(*arguments, stdin=stdin, env=env)
         if done.returncode:
             said = done.stderr.decode("utf-8", "replace").strip()
-            raise Unavailable(
-                f"git {arguments[0]} failed in {self._repo}: {said[-500:]}", hint="mend that first"
-            )
+            verb = next(word for word in arguments if not word.startswith("-") and "=" not in word)
+            raise Unavailable(f"git {verb} failed in {self._repo}: {said[-500:]}", hint="mend that first")
         return done.stdout
 
     def succeeds(self, *arguments: str, stdin: bytes = b"") -> bool:
