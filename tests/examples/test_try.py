@@ -196,6 +196,7 @@ async def test_a_keep_stays_and_a_discard_goes_back_to_the_best(
     assert clone.has("WIDTH = 96")
     assert lost.lines[0].startswith("night-3: discard")
     assert max(len(done.lines) for done in (kept, lost)) <= 6
+    assert max(len("\n".join(done.lines)) for done in (kept, lost)) <= 400
     (command,) = [line.partition("; ")[2].partition(" brings")[0] for line in lost.lines if "brings" in line]
     git(clone.path, *command.split()[1:])
     assert clone.has("WIDTH = 64")
@@ -204,13 +205,17 @@ async def test_a_keep_stays_and_a_discard_goes_back_to_the_best(
     assert found["description"] == "WIDTH = 96 -> 64"
 
 
-async def test_a_change_that_was_committed_is_tried_too_with_its_new_files(clone: Clone) -> None:
+@pytest.mark.parametrize("exclude", ["", "/.nightjar/\n"])
+async def test_a_change_that_was_committed_is_tried_too_with_its_new_files(
+    clone: Clone, exclude: str
+) -> None:
     base = clone.head
     clone.set("WIDTH = 48", "WIDTH = 40")
     git(clone.path, "commit", "--quiet", "--all", "--message", "Try a narrow model")
     (clone.path / "notes.py").write_text("NOTE = 1\n")
     (clone.path / "__pycache__").mkdir()
     (clone.path / "__pycache__" / "notes.pyc").write_bytes(b"\0")
+    (clone.path / ".git" / "info" / "exclude").write_text(exclude)
     (clone.path / ".nightjar").mkdir()
     (clone.path / ".nightjar" / "auth").write_text("Authorization: Bearer nj_secret\n")
 
@@ -235,6 +240,21 @@ async def test_a_crash_says_why_and_takes_the_change_back(clone: Clone) -> None:
     assert "out of memory" in done.lines[1]
     assert clone.has("DEPTH = 1 ")
     assert clone.changes == ""
+
+
+async def test_after_crashes_in_a_row_the_unchanged_code_may_be_tried(clone: Clone) -> None:
+    early = await clone.tried("is something broken?")
+    crashed = [await clone.tried_change("DEPTH = 1 ", f"DEPTH = {depth} ") for depth in (97, 98, 99)]
+    unchanged = [await clone.tried("is something broken?") for _ in range(2)]
+
+    assert (early.code, "nothing has changed since" in early.errors) == (1, True)
+    assert [done.code for done in crashed] == [4, 4, 4]
+    assert "3 runs in a row crashed" in crashed[-1].lines[-1]
+    assert max(len(done.lines) for done in crashed) <= 6
+    assert unchanged[0].code == 3
+    assert unchanged[0].lines[0].startswith("night-5")
+    assert unchanged[0].lines[-1].endswith(f"your branch is at {clone.head[:12]}")
+    assert (unchanged[1].code, "nothing has changed since" in unchanged[1].errors) == (1, True)
 
 
 async def test_called_again_without_a_change_it_tells_the_same_verdict_and_submits_nothing(

@@ -21,8 +21,8 @@ from triggers.cli.runs import Run
 
 _UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "BISECT_LOG")
 """Files in a repository's own folder while a command of git waits for its user."""
-_NEVER_TAKEN = (":(top,exclude).nightjar", ":(top,exclude,glob)**/__pycache__/**")
-"""The token and texts of an agent, and Python's bytecode."""
+_NEVER_TAKEN = "/.nightjar/\n__pycache__/\n"
+"""Patterns for the token and texts of an agent, and for Python's bytecode."""
 
 
 def base_of(http: LabHttp, tag: str) -> str | None:
@@ -107,8 +107,11 @@ class Git:
         with self._own_index() as index:
             if (own := self.folder / "index").exists():
                 shutil.copy2(own, index)  # with its times, by which git finds what has changed
-            excludes = f"core.excludesFile={user_excludes()}"
-            self("-c", excludes, "add", "--all", "--", ":/", *_NEVER_TAKEN)
+            ignored, of_user = index.with_name("ignored"), user_excludes()
+            ignored.write_bytes(
+                (of_user.read_bytes() + b"\n" if of_user.is_file() else b"") + _NEVER_TAKEN.encode()
+            )
+            self("-c", f"core.excludesFile={ignored}", "add", "--all", ":/")
             return self("write-tree").strip()
 
     def patched(self, base: str, patch: bytes, *, three_way: bool = False) -> str:
