@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -365,6 +366,24 @@ async def test_interrupted_and_called_again_it_goes_on_waiting(
     assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 2
 
 
+async def test_an_experiment_that_the_lab_does_not_have_is_forgotten(
+    clone: Clone, http: httpx.AsyncClient
+) -> None:
+    clone.set("WIDTH = 48", "WIDTH = 96")
+    note = clone.path / ".git" / "nightjar-try.json"
+    assert (await clone.tried("wide is better")).code == 0
+    note.write_text(
+        json.dumps({**json.loads(note.read_text()), "experiment_id": "night-99", "is_over": False})
+    )
+
+    gone = await clone.tried("wide is better")
+    clone.set("WIDTH = 96", "WIDTH = 100")
+    done = await clone.tried("wider is better")
+
+    assert (gone.code, "night-99" in gone.errors) == (1, True)
+    assert (done.code, done.lines[0][:7]) == (0, "night-3")
+
+
 async def test_another_hypothesis_waits_for_the_one_before_it(
     waiting: Clone, http: httpx.AsyncClient, trainer: Trainer
 ) -> None:
@@ -498,7 +517,7 @@ async def test_what_cannot_be_submitted_is_refused_before_anything_moves(
             (path / ".git" / "MERGE_HEAD").write_text(waiting.head)
         case "large":
             (path / "model.bin").write_bytes(os.urandom(6 * 2**20))
-            words = "the largest file: 'model.bin'"
+            words = "the new file 'model.bin' has over 4 MiB"
         case "nested":
             git(path, "init", "--quiet", "sub")
             git(path / "sub", "commit", "--quiet", "--allow-empty", "--message", "Begin")

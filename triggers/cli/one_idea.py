@@ -40,6 +40,7 @@ from triggers.cli.wait import LOOK_S, PATIENCE_S, RETRY_S, WAIT_S, Outcome, fini
 BRANCH = "autoresearch/"
 """What the name of an agent's branch begins with; TAG-NAME follows."""
 REFS = "refs/nightjar/"
+NO_DATA = "list data and checkpoints in .gitignore"
 _PASSING = (Exhausted, TooManyRequests, Unavailable)
 """Errors after which the same request is sent again."""
 
@@ -132,18 +133,16 @@ class OneIdea:
         )
         base = self._base(tag)
         head = str(git.commit("HEAD"))
+        new = git.new_files()
+        if large := [name for name in new if os.lstat(self._top / name).st_size > LONGEST_PATCH]:
+            raise Invalid(f"the new file {large[0]!r} has over {LONGEST_PATCH >> 20} MiB", hint=NO_DATA)
         tree = git.files()
         own = head if tree == git.tree(head) else git.committed(tree, head, asked.hypothesis)
-        built_on, parent = self._built_on(own, base, brief["best"])
+        built_on, parent = self._built_on(own, tag, base, brief["best"])
         is_changed = tree != git.tree(built_on)
-        if (
-            not is_changed
-            and last
-            and last.is_over
-            and last.is_changed
-            and last.body["hypothesis"] == asked.hypothesis
-        ):
-            return last
+        decided = last if last and last.is_over and last.is_changed else None
+        if not is_changed and decided and decided.body["hypothesis"] == asked.hypothesis:
+            return decided
         if not is_changed and not brief["should_abort"]:
             raise Invalid(
                 f"nothing has changed since {built_on[:12]}{f' ({parent})' if parent else ''}",
@@ -170,9 +169,7 @@ class OneIdea:
             "request_id": note.key,
             **made_from,
         }
-        if own != head and (
-            new := git("diff-tree", "-r", "--name-only", "--diff-filter=A", head, own).split("\n")[:-1]
-        ):
+        if new:
             self._say(f"new files go along: {', '.join(new)}"[:200])
         self._write(note)
         return note
@@ -204,15 +201,19 @@ class OneIdea:
             )
         return found
 
-    def _built_on(self, commit: str, base: str, best: Mapping[str, Any] | None) -> tuple[str, str | None]:
+    def _built_on(
+        self, commit: str, tag: str, base: str, best: Mapping[str, Any] | None
+    ) -> tuple[str, str | None]:
         """The nearest commit from here down that is an experiment's or the tag's base, and that experiment."""
-        git = self._git
-        listed = git("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", REFS).splitlines()
-        known: dict[str, str | None] = {base: None, **dict(line.split(" ", 1) for line in listed)}
-        ends = {base}
-        if best is not None and (code := git.commit(best["commit"])) is not None:
-            known[code] = best["experiment_id"]
-            ends.add(code)
+        git, known = self._git, dict[str, str | None]()
+        for line in git("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", REFS).splitlines():
+            code, experiment = line.split(" ", 1)
+            if experiment.removeprefix(f"{tag}-").isdigit():
+                known[code] = experiment
+        known[base], ends = None, {base}
+        if best is not None and (own := git.commit(best["commit"])) is not None:
+            known[own] = best["experiment_id"]
+            ends.add(own)
         for found in git("rev-list", "--first-parent", commit).split():
             if found in ends or (found in known and found != commit):
                 return found, known[found]
@@ -260,19 +261,8 @@ class OneIdea:
                 raise Invalid(f"{path} is a repository of its own", hint=f"list it in .gitignore: /{path}/")
         patch = git.diff(base, commit)
         if len(patch) > LONGEST_PATCH:
-            names = {*git("diff-tree", "-r", "-z", "--name-only", base, commit).split("\0")}
-            listed = [
-                line.split("\t", 1) for line in git("ls-tree", "-r", "-l", "-z", commit).split("\0")[:-1]
-            ]
-            sizes = {
-                name: int(words.split()[3])
-                for words, name in listed
-                if name in names and "commit" not in words
-            }
-            largest = max(sizes, key=lambda name: sizes[name], default="")
             raise Invalid(
-                f"it has {len(patch) / 2**20:.1f} MiB, over {LONGEST_PATCH >> 20}; the largest file: {largest!r}",
-                hint="list data and checkpoints in .gitignore",
+                f"the change has {len(patch) / 2**20:.1f} MiB, over {LONGEST_PATCH >> 20}", hint=NO_DATA
             )
         try:
             return patch.decode()
@@ -325,7 +315,12 @@ class OneIdea:
                     self._say(f"{experiment}: {outcome['next']}")
                     told = True
 
-            return finished(self._http, experiment, None, LOOK_S if console.is_terminal else WAIT_S, shown)
+            wait_s = LOOK_S if console.is_terminal else WAIT_S
+            try:
+                return finished(self._http, experiment, None, wait_s, shown)
+            except NotFound:  # another lab, or a new one in the place of the old
+                self._file.unlink()
+                raise
 
     def _decided(self, note: Note, outcome: Outcome) -> str:
         """Move the branch by the verdict; answers where it is."""

@@ -21,7 +21,7 @@ from triggers.cli.runs import Run
 
 _UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "BISECT_LOG")
 """Files in a repository's own folder while a command of git waits for its user."""
-_NEVER_TAKEN = "/.nightjar/\n__pycache__/\n"
+_NEVER_TAKEN = b"\n/.nightjar/\n__pycache__/\n"
 """Patterns for the token and texts of an agent, and for Python's bytecode."""
 
 
@@ -104,15 +104,15 @@ class Git:
 
     def files(self) -> str:
         """The tree of the working tree's files: new ones too, ignored ones not."""
-        with self._own_index() as index:
-            if (own := self.folder / "index").exists():
-                shutil.copy2(own, index)  # with its times, by which git finds what has changed
-            ignored, of_user = index.with_name("ignored"), user_excludes()
-            ignored.write_bytes(
-                (of_user.read_bytes() + b"\n" if of_user.is_file() else b"") + _NEVER_TAKEN.encode()
-            )
-            self("-c", f"core.excludesFile={ignored}", "add", "--all", ":/")
+        with self._beside_index() as ignoring:
+            self("-c", ignoring, "add", "--all", ":/")
             return self("write-tree").strip()
+
+    def new_files(self) -> list[str]:
+        """Files that git neither knows nor ignores."""
+        with self._beside_index() as ignoring:
+            asked = ("ls-files", "--others", "--exclude-standard", "--full-name", "-z", ":/")
+            return self("-c", ignoring, *asked).split("\0")[:-1]
 
     def patched(self, base: str, patch: bytes, *, three_way: bool = False) -> str:
         """The tree that a patch makes of a commit's.
@@ -203,6 +203,16 @@ class Git:
                 yield self._index
             finally:
                 self._index = None
+
+    @contextmanager
+    def _beside_index(self) -> Iterator[str]:
+        """A copy of the repository's index, and the setting for what is never taken and what the user ignores."""
+        with self._own_index() as index:
+            if (own := self.folder / "index").exists():
+                shutil.copy2(own, index)  # with its times, by which git finds what has changed
+            ignored, of_user = index.with_name("ignored"), user_excludes()
+            ignored.write_bytes((of_user.read_bytes() if of_user.is_file() else b"") + _NEVER_TAKEN)
+            yield f"core.excludesFile={ignored}"
 
     def _run(
         self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None
