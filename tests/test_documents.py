@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import get_args
 
 import click
 import pytest
@@ -16,6 +17,7 @@ from functions.contract import Cron, Every, On, function
 from functions.experiment.best import best
 from functions.experiment.setup import OpenTag
 from functions.experiment.submit import Submit
+from functions.formats.metrics_block import FailureKind
 from functions.rules.branches.schedulers import SCHEDULERS, checked_params
 from functions.rules.opening import swarm_policy
 from functions.rules.time_limits import default_timeout_s
@@ -346,6 +348,12 @@ def test_every_command_and_option_has_help() -> None:
         assert [one.opts for one in options if not one.help] == [], name
     for workers_own in (joined, supervised):
         assert workers_own.context_settings["help_option_names"] == ["-h", "--help"]
+
+
+def test_the_troubleshooting_page_has_a_row_for_each_way_to_fail() -> None:
+    rows = PAGES["troubleshooting"].split("| `error_kind` | do |")[1].split("\n\n")[0]
+
+    assert {*get_args(FailureKind)} <= {*re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE)}
 
 
 def test_the_table_of_defaults_shows_the_values_of_the_code() -> None:
