@@ -45,7 +45,8 @@ def in_a_line(patch: str) -> str:
     if len(removed) == len(added) == 1:
         before, after = (line.partition(" #")[0].strip() for line in (removed[0], added[0]))
         name = before.partition(" = ")[0] + " = "
-        return f"{before} -> {after.removeprefix(name)}"[:LONGEST_WORDS]
+        if before != after:
+            return f"{before} -> {after.removeprefix(name)}"[:LONGEST_WORDS]
     if not files:
         return "unchanged"
     return f"{', '.join(files)}: +{len(added)} -{len(removed)} lines"[:LONGEST_WORDS]

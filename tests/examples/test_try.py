@@ -361,7 +361,7 @@ async def test_interrupted_and_called_again_it_goes_on_waiting(
         done = await waiting.tried("wide is better")
 
     assert child.returncode == (130 if number == signal.SIGINT else -number)
-    assert ("the same command waits again" in errors) == (number == signal.SIGINT)
+    assert ("the same command goes on" in errors) == (number == signal.SIGINT)
     assert (done.code, done.lines[0][:13]) == (0, "night-2: keep")
     assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 2
 

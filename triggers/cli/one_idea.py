@@ -165,7 +165,7 @@ class OneIdea:
             "commit_sha": commit,
             "diff": self._patch(base, commit),
             "diff_summary": change,
-            "description": git("log", "-1", "--format=%s", own).strip() if own == head else change,
+            "description": (own == head and git("log", "-1", "--format=%s", own).strip()) or change,
             "request_id": note.key,
             **made_from,
         }

@@ -10,7 +10,6 @@ import click
 
 from functions.contract import CATEGORIES
 from functions.formats.metrics_block import deciding_line
-from functions.views.hints import abort_step
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.one_idea import Asked, OneIdea, Verdict
 from triggers.cli.options import data_option, lab_option, settings_from
@@ -43,7 +42,7 @@ def command(data: Path | None, lab: str | None, hypothesis: str, category: str, 
     try:
         verdict = idea.tried(Asked(hypothesis, category, tag, os.environ.get("NIGHTJAR_NAME")))
     except KeyboardInterrupt:
-        click.echo("nightjar: the lab goes on; the same command waits again", err=True)
+        click.echo("nightjar: interrupted; the same command goes on", err=True)
         raise
     for line in lines(http, verdict):
         click.echo(printable(line))
@@ -69,6 +68,6 @@ def lines(http: LabHttp, verdict: Verdict) -> Iterator[str]:
         yield "It runs once more on another seed, and may be demoted."
     yield verdict.place
     if found["should_abort"]:
-        yield abort_step(found["consecutive_crashes"])
+        yield found["next"]
     if verdict.unsent:
         yield verdict.unsent

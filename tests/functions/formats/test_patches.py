@@ -37,6 +37,7 @@ def test_the_last_line_ends_whether_the_patch_s_does_or_not(patch: bytes) -> Non
         (["-WIDTH = 48  # wide", "+WIDTH = 96  # wide"], "WIDTH = 48 -> 96"),
         (["-x = relu(x)", "+x = gelu(x)"], "x = relu(x) -> gelu(x)"),
         (["-return a", "+return b"], "return a -> return b"),
+        (["-x = 1  # one", "+x = 1  # two"], "train.py: +1 -1 lines"),
         (["+a = 1", "+b = 2", "-c = 3"], "train.py: +2 -1 lines"),
     ],
 )
