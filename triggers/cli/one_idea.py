@@ -41,8 +41,6 @@ BRANCH = "autoresearch/"
 """What the name of an agent's branch begins with; TAG-NAME follows."""
 REFS = "refs/nightjar/"
 NO_DATA = "list data and checkpoints in .gitignore"
-_PASSING = (Exhausted, TooManyRequests, Unavailable)
-"""Errors after which the same request is sent again."""
 
 
 @dataclass(frozen=True)
@@ -282,12 +280,10 @@ class OneIdea:
         if note.experiment_id is None:
             try:
                 answer = self._patiently("/api/experiment/submit", note.body)
-            except (*_PASSING, Unauthenticated, Forbidden) as problem:
-                if isinstance(problem, Unauthenticated | Forbidden) and not is_resumed:
+            except NightjarError as problem:
+                is_token_s = isinstance(problem, Unauthenticated | Forbidden)
+                if not is_passing(problem) and not (is_token_s and is_resumed):
                     self._file.unlink()
-                raise
-            except NightjarError:
-                self._file.unlink()
                 raise
             note.experiment_id = answer["experiment_id"]
             self._write(note)
@@ -385,8 +381,7 @@ class OneIdea:
                 answer: dict[str, Any] = self._http.ask("POST", path, sent)
                 return answer
             except NightjarError as problem:
-                is_passing = isinstance(problem, _PASSING) or problem.retry_after is not None
-                if not is_passing or time.monotonic() > give_up:
+                if not is_passing(problem) or time.monotonic() > give_up:
                     raise
                 time.sleep(min(problem.retry_after or RETRY_S, PATIENCE_S / 10))
 
@@ -411,3 +406,9 @@ class OneIdea:
         new = self._file.with_suffix(".new")
         new.write_text(json.dumps(asdict(note)))
         new.replace(self._file)
+
+
+def is_passing(problem: NightjarError) -> bool:
+    """Whether the same request is to be sent again: it may have been done, or will be."""
+    is_away = isinstance(problem, Exhausted | TooManyRequests | Unavailable)
+    return is_away or problem.retry_after is not None
