@@ -27,6 +27,12 @@ HELD_MOST_S = 0.25
 """CPU seconds for which the event loop's thread may be busy with one request."""
 
 
+@pytest.fixture(autouse=True)
+def _git_has_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No limit of time on a busy machine."""
+    monkeypatch.setattr(_git_diff, "DIFF_S", 600.0)
+
+
 def patch(lr: float, at: int = 10) -> bytes:
     return PATCH.format(at=at, lr=lr).encode()
 

@@ -42,7 +42,8 @@ async def test_the_loop_of_the_readme_draws_one_line(client: httpx.AsyncClient) 
     ]
     ideas = [body for body in bodies if "hypothesis" in body]
     assert len(ideas) == 1
-    await told(client, "/api/experiment/setup", **bodies[0], policy={"baseline_first": False})
+    policy = {**bodies[0].get("policy", {}), "baseline_first": False}
+    await told(client, "/api/experiment/setup", **{**bodies[0], "policy": policy})
 
     for n, value in enumerate((1.0, 0.9, 0.95, 0.8)):
         asked_for = {**ideas[0], "commit_sha": f"4c1a9f{n}"}

@@ -27,6 +27,7 @@ NOT_STORES_OF_WORKERS = {
     "journal",
     "migrations",
     "programs",
+    "reports",
     "swarms",
     "tokens",
     "webhooks",
