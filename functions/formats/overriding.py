@@ -8,7 +8,7 @@ batch or let a rate decay.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 _LOOKUPS = frozenset({"get", "getenv", "setdefault", "pop", "getattr", "float", "int", "str", "bool"})
@@ -20,6 +20,10 @@ _READERS = frozenset(
 _WRITERS = frozenset(
     {"update", "setdefault", "pop", "popitem", "clear", "__setitem__", "__delitem__", "__setattr__"}
 )
+_SETTINGS = frozenset(
+    {"argv", "arg", "getopt", "environ", "items", "open", "line", "readlines", "splitlines"}
+)
+"""Names in the header of a loop over the command line or a file of settings."""
 _NAMESPACES = frozenset({"globals", "locals", "vars"})
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Loop = ast.For | ast.AsyncFor | ast.While
@@ -64,8 +68,12 @@ class _Place:
     """Constants that an assignment there binds."""
     superseded: frozenset[str] = frozenset()
     """Constants that a literal sets afterwards, whatever happens there."""
-    loop: int | None = None
-    """First line of the outermost loop that it runs in."""
+    loop: ast.stmt | None = None
+    """The outermost loop that it runs in."""
+    call: ast.Call | None = None
+    """The call of its function in that loop."""
+    skipped: frozenset[str] = frozenset()
+    """Constants that some rounds of that loop do not bind."""
 
 
 @dataclass
@@ -74,8 +82,8 @@ class _Search:
     literals: Collection[int]
     first_read: dict[str, int]
     """The first line that reads each name."""
-    called_in_loops: dict[str, int]
-    """Names of functions, with the first line of the loop that calls them."""
+    called_in_loops: Mapping[str, _Place]
+    """Where functions are called in loops, by their names."""
     namespaces: frozenset[str]
     """Variables that hold the module's namespace."""
     found: list[Overriding] = field(default_factory=list)
@@ -83,16 +91,21 @@ class _Search:
     @classmethod
     def of(cls, tree: ast.Module, names: frozenset[str], literals: Collection[int]) -> _Search:
         reads: dict[str, int] = {}
-        calls: dict[str, int] = {}
-        spaces: set[str] = set()
+        calls: dict[str, _Place] = {}
+        spaces: set[str] = {"__main__"}
         for node in ast.walk(tree):
             match node:
                 case ast.Name(id=name, ctx=ast.Load()) if name in names:
                     reads[name] = min(node.lineno, reads.get(name, node.lineno))
-                case ast.For() | ast.AsyncFor() | ast.While():
+                case ast.For() | ast.AsyncFor() | ast.While() if not _is_over_settings(node):
+                    branches = [branch for branch in ast.walk(node) if isinstance(branch, ast.If | ast.Match)]
+                    sometimes = {id(inner) for branch in branches for inner in ast.walk(branch)}
                     for inner in ast.walk(node):
                         if isinstance(inner, ast.Call) and (called := _name(inner.func)):
-                            calls[called] = min(node.lineno, calls.get(called, node.lineno))
+                            skipped = names if id(inner) in sometimes else frozenset()
+                            calls.setdefault(called, _Place(names, loop=node, call=inner, skipped=skipped))
+                case ast.alias(name="__main__", asname=str() as name):
+                    spaces.add(name)
                 case ast.Assign(targets=[ast.Name(id=name)], value=value) if _is_namespace(value, spaces):
                     spaces.add(name)
         return cls(names, literals, reads, calls, frozenset(spaces))
@@ -108,10 +121,14 @@ class _Search:
                     if isinstance(inner, _Function):
                         self._visit_function(inner)
             elif isinstance(statement, _Loop):
-                within = replace(place, loop=place.loop or statement.lineno, superseded=frozenset())
+                within = replace(place, superseded=frozenset())
+                if place.loop is None and not _is_over_settings(statement):
+                    within = replace(within, loop=statement, skipped=frozenset())
                 self.visit(statement.body, within)
                 self.visit(statement.orelse, place)
             elif blocks := _blocks_of(statement):
+                if isinstance(statement, ast.If | ast.Match):
+                    place = replace(place, skipped=place.skipped | (self.names - _always_bound([statement])))
                 for block in blocks:
                     self.visit(block, place)
             else:
@@ -119,7 +136,8 @@ class _Search:
 
     def _visit_function(self, function: _Function) -> None:
         own = {name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names}
-        self.visit(function.body, _Place(self.names & own, loop=self.called_in_loops.get(function.name)))
+        place = self.called_in_loops.get(function.name, _Place(self.names))
+        self.visit(function.body, replace(place, own=self.names & own))
 
     def _look_at(self, statement: ast.stmt, place: _Place) -> None:
         if isinstance(statement, _UNREACHED):
@@ -135,8 +153,13 @@ class _Search:
 
     def _gives(self, statement: ast.stmt, name: str, place: _Place) -> bool:
         """Whether an assignment replaces the value before a run has begun with it."""
-        is_under_way = place.loop is not None and self.first_read.get(name, place.loop) < place.loop
-        return not is_under_way and not _computes(statement, name)
+        if place.loop is not None:
+            line = (place.call or statement).lineno
+            if name in place.skipped:  # a round that does not bind it may come first
+                line = (place.loop.end_lineno or line) + 1
+            if self.first_read.get(name, line) < line:
+                return False
+        return not _computes(statement, name)
 
     def _writes_any(self, statement: ast.stmt) -> bool:
         """Whether a statement may write names of the module that the script does not spell out."""
@@ -156,7 +179,7 @@ class _Search:
 
     def _call_writes(self, call: ast.Call) -> bool:
         match call.func:
-            case ast.Name(id="exec" | "execfile"):
+            case ast.Name(id="exec" | "execfile") | ast.Attribute(value=ast.Name(id="builtins"), attr="exec"):
                 return True
             case ast.Name(id="eval"):
                 return any(isinstance(given, ast.Call) for given in call.args)  # eval(compile(...))
@@ -167,6 +190,22 @@ class _Search:
 
     def _is_namespace(self, node: ast.expr) -> bool:
         return _is_namespace(node, self.namespaces)
+
+
+def _is_over_settings(loop: ast.stmt) -> bool:
+    """Whether a loop reads settings: no training is under way in it."""
+    return any(isinstance(node, ast.expr) and _name(node) in _SETTINGS for node in _of_header(loop))
+
+
+def _always_bound(block: Sequence[ast.stmt]) -> set[str]:
+    """Names that a block binds on each way through it."""
+    found: set[str] = set()
+    for statement in block:
+        if isinstance(statement, ast.If):
+            found |= _always_bound(statement.body) & _always_bound(statement.orelse)
+        elif not _is_block(statement):
+            found |= set(_bound_by(statement))
+    return found
 
 
 def _is_namespace(node: ast.expr, known: Collection[str]) -> bool:
@@ -180,7 +219,10 @@ def _is_namespace(node: ast.expr, known: Collection[str]) -> bool:
             return _is_namespace(held, known)
         case ast.Attribute(value=held, attr="__dict__"):
             return _is_namespace(held, known)
-        case ast.Subscript(value=ast.Attribute(attr="modules")):
+        case (
+            ast.Call(args=[ast.Constant(value="__main__")])
+            | ast.Subscript(value=ast.Attribute(attr="modules"))
+        ):
             return True
     return False
 
@@ -201,7 +243,7 @@ def _uses(node: ast.AST, name: str, *, inside: bool) -> bool:
             return inside and used == name
         case ast.IfExp(body=body, orelse=other):  # what it tests does not become the value
             return _uses(body, name, inside=inside) or _uses(other, name, inside=inside)
-        case ast.BinOp() | ast.UnaryOp():
+        case ast.BinOp() | ast.UnaryOp() | ast.JoinedStr():
             inside = True
         case ast.Call(func=called):
             inside = inside or _name(called) not in _LOOKUPS
@@ -239,6 +281,11 @@ def _expressions(node: ast.AST, without: Collection[int] = ()) -> Iterator[ast.A
             yield from _expressions(child, without)
 
 
+def _of_header(statement: ast.stmt) -> Iterator[ast.AST]:
+    """A statement and what is evaluated with it, without the statements of its blocks."""
+    return _expressions(statement, without={id(inner) for body in _blocks_of(statement) for inner in body})
+
+
 def _blocks_of(statement: ast.stmt) -> list[list[ast.stmt]]:
     """The blocks of a compound statement, in their order; none of a simple one."""
     match statement:
@@ -272,7 +319,7 @@ def _bound_by_header(block: ast.stmt) -> Iterator[str]:
     if isinstance(block, _Function | ast.ClassDef):
         yield block.name
         return
-    for node in _expressions(block, without={id(inner) for body in _blocks_of(block) for inner in body}):
+    for node in _of_header(block):
         match node:
             case ast.Name(id=name, ctx=ast.Store()):
                 yield name

@@ -54,6 +54,21 @@ OVERRIDDEN = {
     "global": "def main():\n    global LR\n    LR = 1e-3\nmain()",
     "a default that loses": "import os\nLR = float(dict(LR='1e-3').get('LR', LR))",
     "a schedule from the first step on": "for step in range(3):\n    LR = 0.5 ** step",
+    "a schedule in a branch": "if True:\n    for step in range(9):\n        LR = 0.5 ** step\n        used = LR",
+    "a schedule in pieces": (
+        "for step in range(9):\n    if step < 5: LR = 1e-3\n    elif step < 7: LR = 1e-4\n    else: LR = 1e-5\n"
+        "    used = LR"
+    ),
+    "a loop over arguments": (
+        "def train(): print(LR)\nfor arg in ['lr=1e-3']:\n    if arg.startswith('lr='): LR = float(arg[3:])\ntrain()"
+    ),
+    "a function that a loop over arguments calls": (
+        "def train(): print(LR)\ndef set_to(text):\n    global LR\n    if text: LR = float(text)\n"
+        "for arg in ['1e-3']: set_to(arg)\ntrain()"
+    ),
+    "an attribute of __main__": "import __main__ as me\nme.LR = 1e-3",
+    "an imported __main__": "import importlib\nsetattr(importlib.import_module('__main__'), 'LR', 1e-3)",
+    "exec of builtins": "import builtins\nbuiltins.exec('LR = 1e-3')",
     "del": "del LR",
     "a value that cannot be compared": "class A:\n    __eq__ = None\nexec('LR = A()')",
 }
@@ -85,6 +100,35 @@ KEPT = {
     "a literal at the end": "from settings import *\nLR = 5e-4",
     "a second literal": "LR = 1e-3",
 }
+DROP = "    if step == 5: LR = 1e-5\n"
+DECAYS = {
+    "a drop behind its use": f"for step in range(9):\n    used = LR\n{DROP}",
+    "as many rounds as arguments say": (
+        f"{PARSER}parser.add_argument('--n', default=9)\nargs = parser.parse_args()\n"
+        f"for step in range(args.n):\n{DROP}    used = LR"
+    ),
+    "a drop before its use": f"for step in range(9):\n{DROP}    used = LR",
+    "a drop by pieces": (
+        "for step in range(9):\n    if step > 7: LR = 1e-5\n    elif step > 5: LR = 1e-4\n    used = LR"
+    ),
+    "a drop in nested branches": (
+        "for step in range(9):\n    if step > 5:\n        if step > 7: LR = 1e-5\n        else: LR = 1e-4\n"
+        "    used = LR"
+    ),
+    "a drop in a function": (
+        f"def main():\n    global LR\n    for step in range(9):\n    {DROP}        used = LR\nmain()"
+    ),
+    "a drop by a function": (
+        "def drop():\n    global LR\n    LR = 1e-5\nfor step in range(9):\n    if step == 5: drop()\n    used = LR"
+    ),
+    "a drop behind a function that uses it": f"def train(): return LR\nfor step in range(9):\n    train()\n{DROP}",
+    "a smaller size after a failure": (
+        "def train():\n    if LR > 1e-2: raise MemoryError\nwhile True:\n    try:\n        train()\n        break\n"
+        "    except MemoryError:\n        LR = 1e-3"
+    ),
+    "a match": "for step in range(9):\n    match step:\n        case 5: LR = 1e-5\n    used = LR",
+    "a name made longer": "LR = f'{LR}-long'",
+}
 
 
 @pytest.mark.parametrize("statement", OVERRIDDEN.values(), ids=OVERRIDDEN.keys())
@@ -106,6 +150,14 @@ def test_a_run_goes_on_that_keeps_its_constant_or_computes_with_it(tmp_path: Pat
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "done 0.02" in done.stdout
+
+
+@pytest.mark.parametrize("statement", DECAYS.values(), ids=DECAYS.keys())
+def test_a_run_goes_on_that_drops_its_constant_once_it_has_used_it(tmp_path: Path, statement: str) -> None:
+    done = run(tmp_path, f"LR = 3e-4\n{statement}\nprint('done', LR)\n")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout != "done 0.02\n"
 
 
 NANOGPT = """learning_rate = 6e-4
