@@ -118,8 +118,14 @@ def with_seeds(source: str, seed: int) -> str:
     Raises Invalid for a source that does not parse.
     """
     starts = _line_starts(source)
-    found = sorted(_span(literal, starts) for literal in seed_literals(parsed(source)))
-    return _rewritten(source, [(begin, end, str(seed)) for begin, end in found])
+    found = seed_literals(parsed(source))
+    return _rewritten(
+        source,
+        [
+            (*_span(literal, starts), ascii(str(seed) if isinstance(literal.value, str) else seed))
+            for literal in found
+        ],
+    )
 
 
 def trained_source(

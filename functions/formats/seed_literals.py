@@ -9,10 +9,14 @@ from state.seeds import is_seed
 
 _OPTIONS = frozenset({"add_argument", "option", "Option", "DEFINE_integer"})
 """Functions that declare an option of a command line, whose name comes first."""
+_GENERATORS = frozenset({"Random", "PCG64", "PCG64DXSM", "Philox", "MT19937", "SFC64"})
+"""Generators of random numbers that get their seed first."""
+_PASS_ON = frozenset({"int", "field", "Field"})
+"""Functions that answer what they get."""
 
 
 def seed_literals(tree: ast.Module) -> list[ast.Constant]:
-    """The integers of a script that are seeds, by the name of what gets them."""
+    """The integers of a script that are seeds, by the name of what gets them; those in texts of digits, too."""
     found = {id(literal): literal for value in _seeds(tree) for literal in _integers(value)}
     return list(found.values())
 
@@ -21,9 +25,15 @@ def _seeds(tree: ast.Module) -> Iterator[ast.expr]:
     """What is given to seeds: to variables, parameters, keys, and functions such as `manual_seed`."""
     for node in ast.walk(tree):
         match node:
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+                yield from (value for name, value in zip(names, values, strict=False) if is_seed(_name(name)))
+            case ast.Assign(targets=targets, value=value) if any(
+                is_seed(_name(target)) for target in targets
+            ):
+                yield value
             case (
-                ast.Assign(targets=[target], value=value)
-                | ast.AnnAssign(target=target, value=ast.expr() as value)
+                ast.AnnAssign(target=target, value=ast.expr() as value)
+                | ast.NamedExpr(target=target, value=value)
             ) if is_seed(_name(target)):
                 yield value
             case ast.keyword(arg=str() as name, value=value) if is_seed(name):
@@ -32,11 +42,13 @@ def _seeds(tree: ast.Module) -> Iterator[ast.expr]:
                 yield from _defaults(node)
             case ast.Dict(keys=keys, values=values):
                 yield from (value for key, value in zip(keys, values, strict=True) if is_seed(_text(key)))
-            case ast.Call(func=called, args=[first, *_]) if is_seed(_name(called)):
-                yield first
-            case ast.Call(func=called, args=[*names], keywords=keywords) if _name(called) in _OPTIONS:
-                if any(is_seed(_text(name)) for name in names):
-                    yield from (*names[1:2], *(word.value for word in keywords if word.arg == "default"))
+            case ast.Call(func=called, args=[first, *others], keywords=keywords):
+                if is_seed(_name(called)) or _name(called) in _GENERATORS or _is_key(called):
+                    yield first
+                named = [is_seed(_text(name)) for name in (first, *others)]
+                yield from (value for value, follows in zip(others, named, strict=False) if follows)
+                if any(named) and _name(called) in _OPTIONS:
+                    yield from (word.value for word in keywords if word.arg == "default")
 
 
 def _defaults(of: ast.arguments) -> Iterator[ast.expr]:
@@ -53,18 +65,33 @@ def _integers(value: ast.expr) -> Iterator[ast.Constant]:
     match value:
         case ast.Constant(value=number) if type(number) is int:
             yield value
-        case ast.BinOp(left=left, right=right):  # 1337 + rank
+        case ast.Constant(value=str() as text) if text.isdecimal():  # os.environ.get("SEED", "1")
+            yield value
+        case ast.BinOp(left=left, right=right) | ast.IfExp(body=left, orelse=right):  # 1337 + rank
             yield from (*_integers(left), *_integers(right))
-        case ast.List(elts=items) | ast.Tuple(elts=items):
+        case ast.Call(func=called, args=args, keywords=words) if _name(called) in _PASS_ON:
+            for given in (*args[:1], *(word.value for word in words if word.arg == "default")):
+                yield from _integers(given)
+        case ast.BoolOp(values=items) | ast.List(elts=items) | ast.Tuple(elts=items):
             for item in items:
                 yield from _integers(item)
 
 
+def _is_key(called: ast.expr) -> bool:
+    """Whether this is `jax.random.key`."""
+    match called:
+        case ast.Attribute(value=module, attr="key"):
+            return _name(module) in ("random", "jr", "jrandom")
+    return False
+
+
 def _name(node: ast.expr) -> str:
-    """The last part of a name."""
+    """The last part of a name, or the key of an entry."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
+        case ast.Subscript(slice=key):
+            return _text(key)
     return ""
 
 

@@ -191,6 +191,15 @@ def test_seeds_are_set_whatever_their_names() -> None:
             "jax.random.PRNGKey(1)",
         ),
         *("DEFINE_integer('seed', 1, 'the seed')", "Seed: int = 1", "set_seed(seed=1, deterministic=True)"),
+        *(
+            "seed = int(os.environ.get('SEED', '1'))",
+            "os.environ['PYTHONHASHSEED'] = '1'",
+            "getenv('SEED', 1)",
+        ),
+        *("config['seed'] = 1", "config.setdefault('seed', 1)", "WIDTH, SEED = 8, 1", "a = seed = 1"),
+        *("rng = random.Random(1)", "Generator(np.random.PCG64(1))", "key = jax.random.key(1)"),
+        *("seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1", "seed = args.seed or 1", "f(seed := 1)"),
+        *("class C:\n    seed: int = field(default=1)", "class C:\n    seed: int = Field(1, ge=0)"),
     ],
 )
 def test_a_seed_is_found_wherever_the_script_spells_it_out(line: str) -> None:
@@ -200,7 +209,7 @@ def test_a_seed_is_found_wherever_the_script_spells_it_out(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *("n_seeds = 3", "seed = None", "use_seed = True", "seed = int(os.environ.get('NIGHTJAR_SEED', 1))"),
+        *("n_seeds = 3", "seed = None", "use_seed = True", "seed = random.randint(1, 9)", "f('N', 1)"),
         *(
             "seed_length = 8",
             "f(size=1)",
