@@ -25,30 +25,41 @@ _AFTER = 800
 """Characters after the words in which their time is looked for first."""
 
 _KIND = r"(?:usage|rate|session|weekly|daily|monthly|hour(?:ly)?|message|request|plan|credit|spend(?:ing)?)"
+_PER = r"per (?:minute|hour|day|week|month)"
+_MET = r"(?:reached|exceeded|hit)\b"
 _NO_OTHER = r"(?:(?!context|turn|output|token|time|step|file|memory|disk)[\w'-]+ ){0,4}?"
 _WORDS = re.compile(
     "|".join(
         (
-            rf"{_KIND}s?[ _-]limits?[ _](?:(?:is|was|has|have|been|were) ){{0,2}}(?:reached|exceeded|hit)\b",
+            rf"(?<!learning ){_KIND}s?[ _-]limits?[ _](?:(?:is|was|has|have|been|were) ){{0,2}}{_MET}",
             rf"(?:{_KIND} limit|\blimit reached)\W{{1,5}}resets?\b|\bThrottlingException\b",
             rf"\b(?:hit|reached|exceed(?:ed|s)?|over) {_NO_OTHER}{_KIND}[ -]limit",
             rf"\byou(?:'ve| have) (?:hit|reached|exceeded) {_NO_OTHER}(?:limit|quota)\b",
-            rf"(?<!approaching ){_KIND} limits? (?:will (?:be )?)?resets?\b|\blimits? will (?:be )?reset\b",
+            rf"(?<!approaching ){_KIND} limits? (?:will (?:be )?)?resets?\b|\b(?:limits?|quota) will (?:be )?reset\b",
             r"\baccess resets\b|\bresume using this model\b",
-            r"rate[_ -]?limit(?:ed\b|[_ ]error\b|error:|[_ -]?(?:exceeded|reached|hit)\b)",
+            r"(?<!learning )rate[_ -]?limit(?:ed\b|[_ ]error\b|error:|[_ -]?(?:exceeded|reached|hit)\b)",
             r"(?:http(?:/[\d.]+)?|status(?:[ _-]?code)?|code|error)[\"']?[\s:=(]{0,3}(?:code[\s:]*)?[\"']?[45]29\b",
             r"\b429 (?:too many|\{)|\btoo many requests\b",
             r"(?<!disk )\bquota (?:(?:is|was|has|been) ){0,2}(?:exceeded|exhausted|reached|used up)\b",
             rf"\b(?:exceeded|exhausted|reached|out of|used up) {_NO_OTHER}(?:quota|capacity|credits?)\b",
-            rf"\b(?:out of|used up) {_NO_OTHER}usage\b",
+            rf"\b(?:out of|used up|used all|exceeded) {_NO_OTHER}(?:token )?(?:usage|messages|requests)\b",
+            rf"\b(?:daily|weekly|monthly|hourly|{_PER}) (?:\w+ )?limits? (?:is |was )?{_MET}",
+            r"\blimit reached\W{1,5}(?:please )?(?:retry|try again|wait)\b",
             r"\bcredit balance is too low\b|\binsufficient[_ ](?:quota|balance|credits?|funds)\b",
             r"\bresource[_ ](?:has been )?exhausted\b(?!\W+(?:out of memory|oom))",
+            r"\berror\W{1,3}(?:repeated )?(?:529 )?overloaded\b",
             r"\boverloaded_error\b|\b(?:is|are) (?:(?:currently|temporarily) )?overloaded\b",
             r"\bexperiencing high demand\b",
         )
     ),
     re.IGNORECASE,
 )
+_RESETS = re.compile(r"resets\b|retry[-_ ]after\b", re.IGNORECASE)
+"""Words that speak of a limit where a time follows."""
+_WARNING = re.compile(
+    r"\b(?:approaching|nearing|close to|used \d\d?% of)\b.*\b(?:limits?|usage|quota)\b", re.IGNORECASE
+)
+"""A limit that is not met yet."""
 _LEAD = (
     r"\b(?:reset\w*|retry\w*|try(?:ing)? again|again|available|resum\w*|wait|until|renew\w*|refresh\w*|restored?)\b"
     r"(?:(?!every)[^\d|]){0,40}?"
@@ -74,7 +85,7 @@ _ZONES = {
 _MONTH, _NTH = rf"(?:{'|'.join(_MONTHS)})[a-z]*\.?", r"\d{1,2}(?:st|nd|rd|th)?"
 _DATE = rf"(?P<date>{_MONTH} {_NTH}|{_NTH} {_MONTH})(?:,? (?P<year>\d{{4}}))?"
 _IS_TIME = r"(?=\d{1,2}(?::\d\d| ?[ap]\.?m\b)|noon|midnight)"
-_HOUR = r"(?P<hour>\d\d?)(?::(?P<minute>\d\d)(?::\d\d)?)? ?(?P<half>[ap]\.?m\b)?"
+_HOUR = r"(?P<hour>\d\d?)(?::(?P<minute>\d\d)(?::\d\d)?)? ?(?P<half>[ap]\.?m\b\.?)?"
 _TIME = rf"{_IS_TIME}(?:{_HOUR}|(?P<word>noon|midnight))"
 _OFFSET = r"(?:UTC|GMT)\b(?: ?[+-]\d{1,2}(?::?\d\d)?)?"
 _ZONE = rf" ?\(?(?P<zone>[a-z]+(?:/[a-z0-9_+-]+)+|{_OFFSET}|Pacific|Eastern|(?-i:[A-Z]{{1,5}})\b)\)?"
@@ -112,11 +123,12 @@ def usage_limit(lines: Iterable[str], now: datetime) -> UsageLimit | None:
     """The limit that the last lines of an agent speak of; a time without a zone is in that of `now`."""
     told = [text for line in lines if (text := _told(line))]
     whole = " ".join(told)
-    found = [*_WORDS.finditer(whole)]
+    times = sorted(_times(whole, now), key=lambda time: time[0])
+    found = [words.start() for words in _WORDS.finditer(whole)]
+    found = found or [start for start, until in times if until is not None and _RESETS.match(whole, start)]
     if not found:
         return None
-    at = found[-1].start()
-    times = sorted(_times(whole, now), key=lambda time: time[0])
+    at = found[-1]
     after = [until for start, until in times if at <= start < at + _AFTER]
     until = [*after[:1], *[until for _, until in times][-1:], None][0]
     said = next((text for text in reversed(told) if _WORDS.search(text)), whole[at:])
@@ -135,7 +147,8 @@ def _told(line: str) -> str:
             said = None  # some tools print objects of JavaScript
         if isinstance(said, dict):
             text = _of_message(said)
-    return without_controls(" ".join(_FRAME.sub(" ", text).replace("’", "'").split()))
+    text = without_controls(" ".join(_FRAME.sub(" ", text).replace("’", "'").split()))
+    return "" if _WARNING.search(text) else text
 
 
 def _of_message(said: Mapping[str, Any]) -> str:
