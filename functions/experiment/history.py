@@ -67,11 +67,12 @@ class HistoryPage(Response):
     next_cursor: int | None
 
     _fields: Collection[str] | None = PrivateAttr(None)
+    _is_short: bool = PrivateAttr(default=False)
 
-    def by(self, fields: Collection[str]) -> Self:
-        """The same with these fields of each experiment alone."""
+    def by(self, fields: Collection[str], *, is_short: bool = False) -> Self:
+        """The same with these fields of each experiment alone; `is_short`: without those that say nothing."""
         page = self.model_copy()
-        page._fields = fields
+        page._fields, page._is_short = fields, is_short
         return page
 
     def as_json(self) -> bytes:
@@ -80,7 +81,7 @@ class HistoryPage(Response):
             return super().as_json()
         of_each = {"__all__": set(self._fields)}
         shown = {name: name != "experiments" or of_each for name in type(self).model_fields}
-        return self.model_dump_json(include=shown).encode()
+        return self.model_dump_json(include=shown, exclude_defaults=self._is_short).encode()
 
 
 @function("experiment::history", role="viewer")
@@ -90,7 +91,7 @@ async def history(request: ListHistory, call: Call, experiments: Experiments) ->
     if unknown := set(fields or ()) - SHOWN:
         raise Invalid(
             f"experiments have no field {', '.join(map(repr, sorted(unknown)))}",
-            hint=f"agents use {', '.join(Sketch.FOR_AGENTS)}; a call without fields shows all names",
+            hint=f"agents use {', '.join(Sketch.FOR_AGENTS)}; GET /api/experiment/{{experiment_id}} shows all",
         )
     window = Window(
         request.tag,
@@ -113,7 +114,7 @@ async def history(request: ListHistory, call: Call, experiments: Experiments) ->
         return page.by(fields)
     if by_mcp:
         few = [e.model_copy(update=in_few_words(e)) for e in found.experiments]
-        return page.model_copy(update={"experiments": few}).by(Sketch.FOR_AGENTS)
+        return page.model_copy(update={"experiments": few}).by(Sketch.FOR_AGENTS, is_short=True)
     return page
 
 

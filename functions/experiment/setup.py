@@ -14,7 +14,7 @@ from functions.experiment._clone import lacks
 from functions.formats.evaluator_command import words_of
 from functions.plugins import Schedulers
 from functions.rules.access import check_may_command
-from functions.rules.directions import KNOWN, direction_of
+from functions.rules.directions import direction_of
 from functions.rules.opening import FIRST, first_policy
 from functions.rules.stopping.sources import check_source
 from functions.rules.time_limits import check_may_lengthen
@@ -43,8 +43,7 @@ class Metric(Request):
     )
     direction: Direction | None = Field(
         default=None,
-        description="whether a lower or a higher value is better; may be left out where a word of the name tells:"
-        f" {', '.join(sorted(KNOWN['minimize']))}: minimize; {', '.join(sorted(KNOWN['maximize']))}: maximize",
+        description="whether a lower or a higher value is better; loss and accuracy, say, need none",
         examples=["minimize"],
     )
     target: float | None = Field(default=None, description="the value to reach", examples=[0.95])

@@ -28,7 +28,7 @@ from state.settings import Settings
 class Submit(NewIdea):
     """An idea that a worker is to train."""
 
-    commit_sha: CommitHash = Field(description="the hash of the commit that holds the change")
+    commit_sha: CommitHash = Field(description="the commit that holds the change")
     priority: int = Field(0, ge=0, le=7, description="higher first")
     timeout_s: Annotated[float, Field(gt=0, le=7 * 86400)] | None = Field(
         None, description=TIMEOUT, examples=[660]

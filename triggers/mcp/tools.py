@@ -41,7 +41,16 @@ NAMES: Mapping[str, Mapping[str, str]] = {
 NULL = {"type": "null"}
 TOLD_BY_REFUSALS = frozenset(
     {
-        *("examples", "pattern", "minLength", "maxLength", "maxItems", "maxProperties", "propertyNames"),
+        *(
+            "examples",
+            "pattern",
+            "minLength",
+            "maxLength",
+            "minItems",
+            "maxItems",
+            "maxProperties",
+            "propertyNames",
+        ),
         *("minimum", "maximum", "exclusiveMinimum"),
     }
 )
@@ -126,12 +135,7 @@ def _schema(choices: Functions) -> Schema:
     schemas = {what: plain(schema_of(declared.request, "request")) for what, declared in choices.items()}
     if len(schemas) == 1:
         return next(iter(schemas.values()))
-    what = {
-        "type": "string",
-        "enum": list(choices),
-        "default": next(iter(choices)),
-        "description": "which is meant",
-    }
+    what = {"type": "string", "enum": list(choices), "default": next(iter(choices))}
     names = dict.fromkeys(name for schema in schemas.values() for name in schema["properties"])
     defs = {name: found for schema in schemas.values() for name, found in schema.get("$defs", {}).items()}
     return {
@@ -160,7 +164,7 @@ def plain(schema: Schema) -> Schema:
                 shown[name] = plain(of)
             case "anyOf" if len(given) > 1:
                 shown[name] = [plain(s) for s in given]
-            case "default" if of is not None and not isinstance(of, Mapping):
+            case "default" if of and not isinstance(of, Mapping):  # 0 and false go without saying
                 shown[name] = of
             case "anyOf" | "default" | "additionalProperties":
                 pass

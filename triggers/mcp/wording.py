@@ -62,11 +62,12 @@ def _faults(problem: NightjarError) -> list[str]:
 
 
 def in_short(answer: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
-    """An answer by these fields (none: by all), without null."""
+    """An answer by these fields (none: by all), without null, and without a hint that `next` repeats."""
+    is_repeated = answer.get("hint") and answer["hint"] in (answer.get("next") or "")
     return {
         name: _said(value)
         for name, value in answer.items()
-        if value is not None and name in (fields or answer)
+        if value is not None and name in (fields or answer) and not (name == "hint" and is_repeated)
     }
 
 

@@ -27,6 +27,7 @@ from state.settings import Settings
 from tests.conftest import served_client
 from tests.labs import bearer, dump, idea, open_tag, registered, told, tried
 from triggers.mcp.tools import FOR_OTHERS, NAMES, WHAT, plain, tools_of
+from triggers.mcp.wording import in_short
 
 KB = 1024
 CHOICES = [(tool, what) for tool, choices in tools_of(table()).items() for what in choices.choices]
@@ -141,23 +142,32 @@ async def test_an_answer_is_the_function_s_with_tools_for_routes(http: httpx.Asy
     assert "the tool suggest" in shown["next"]
 
 
+def test_a_hint_is_left_out_that_the_next_step_repeats() -> None:
+    answer = {
+        "status": "queued",
+        "next": "It waits for its baseline. Wait.",
+        "hint": "It waits for its baseline.",
+    }
+
+    assert set(in_short(answer, ())) == {"status", "next"}
+    assert in_short({**answer, "hint": "Its parent is t-1."}, ())["hint"] == "Its parent is t-1."
+
+
 async def test_an_agent_reads_little_and_the_text_says_the_same_as_the_structure(
     http: httpx.AsyncClient,
 ) -> None:
     why = "a wider MLP leaves more room in the residual stream, and the learning rate follows it"
     await open_tag(http)
     for nth in range(20):
-        if nth % 5 == 4:
-            name = await registered(http, agent="ada", hypothesis=why)
-            error = (
-                "Traceback (most recent call last):\n  ...\nRuntimeError: mat1 and mat2 cannot be multiplied"
-            )
+        if nth % 2:
+            name = await registered(http, agent="ada", hypothesis=why, diff_summary=why)
+            error = f"Traceback (most recent call last):\n  ...\nRuntimeError: {'mat1 and mat2 differ, ' * 9}"
             await told(http, "/api/experiment/crash", experiment_id=name, error=error)
         else:
             commit: dict[str, Any] = {"commit_sha": f"{nth:040x}", "diff": f"diff --git a/t b/t\n{nth}"}
-            await tried(http, 1 / 3 - nth / 1000, agent="ada", hypothesis=why, **commit)
+            await tried(http, 1 / 3 - nth / 1000, agent="ada", hypothesis=why, diff_summary=why, **commit)
     async with speaking(http) as client:
-        listed = (await client.list_tools()).model_dump_json(by_alias=True, exclude_none=True)
+        listed = (await client.list_tools()).model_dump(mode="json", by_alias=True, exclude_none=True)
         history = await client.call_tool("query", {"what": "history", "tag": "mar11", "limit": 20})
         suggested = await client.call_tool("suggest", {"tag": "mar11"})
         submitted = await client.call_tool("submit", {**idea(), "agent": "ada", "commit_sha": "ab" * 20})
@@ -165,12 +175,12 @@ async def test_an_agent_reads_little_and_the_text_says_the_same_as_the_structure
 
     for answer in (suggested, submitted, waited, history):
         assert json.loads(text(answer)) == answer.structured_content
-    assert len(listed) <= 12 * KB
+    assert len(json.dumps(listed["tools"])) <= 12 * KB
     assert sum(len(text(answer).encode()) for answer in (suggested, submitted, waited)) <= 1.5 * KB
     assert len(text(history).encode()) <= 6 * KB
     shown = history.structured_content["experiments"]
     assert len(shown) == 20
-    assert shown[4]["error"] == "RuntimeError: mat1 and mat2 cannot be multiplied"
+    assert shown[5]["error"].startswith("RuntimeError: mat1 and mat2 differ")
     assert set().union(*shown) <= set(Trial.FOR_AGENTS)
 
 
