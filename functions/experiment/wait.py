@@ -8,8 +8,10 @@ from typing import Literal
 from pydantic import Field
 
 from functions.contract import Call, Http, Request, Response, function
+from functions.formats.metrics_block import deciding_line
 from functions.rules.access import check_own
 from functions.rules.keeps.verdict import should_abort
+from functions.rules.search.suggestions import short
 from functions.views.budgets import held_back
 from functions.views.experiments import score_of
 from functions.views.hints import HUNG, Queue, abort_step, alive, next_step, no_signal, standstill
@@ -22,6 +24,8 @@ from state.wakeups import Wakeups, woken_within
 
 LOOK_AGAIN_S = 5.0
 """A wake-up may be lost with its connection; the state never is."""
+LONGEST_ERROR = 450
+"""Characters of an error for a tool's caller; experiment::get has all of it."""
 
 
 class Wait(Request):
@@ -122,7 +126,18 @@ async def wait(
         position = await experiments.position(facts.experiment, workers)
         queue = Queue(position=position, workers=len(workers))
         why_not = standstill(facts.slots, facts.now, settings.stale_s, facts.experiment)
-    return outcome(facts, queue, why_not, changed=facts.experiment.status != first.status)
+    answer = outcome(facts, queue, why_not, changed=facts.experiment.status != first.status)
+    if call.trigger == "mcp" and answer.error is not None:
+        return answer.model_copy(update={"error": in_few_words(answer.error, answer.error_kind)})
+    return answer
+
+
+def in_few_words(error: str, kind: str | None) -> str:
+    """The line of a long error that says what failed, and its end, which says where."""
+    if len(error) <= LONGEST_ERROR:
+        return error
+    third = LONGEST_ERROR // 3
+    return f"{short(deciding_line(error, kind), 2 * third)}\n[...]\n{error[-third:]}"
 
 
 def waits(request: Wait, first: Experiment, facts: WaitFacts) -> bool:

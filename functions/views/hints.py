@@ -123,6 +123,9 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
     """
     if e.selection_id is not None and e.status not in OPEN:
         return _select_again(e)
+    build = (
+        f"Keep the commit and build the next idea on it{', with its config_delta' if e.config_delta else ''}"
+    )
     match e.status:
         case "registered" | "queued" | "leased" | "running":
             return open_step(e.experiment_id, e.status, queue, obstacle, e.last_progress)
@@ -132,13 +135,13 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
             )
         case "keep" if e.trust == "provisional":
             return (
-                "Keep the commit and build the next idea on it. It may have to run once more on another seed:"
+                f"{build}. It may have to run once more on another seed:"
                 " if it is demoted, base_commit_sha of your next suggestion is what to go back to."
             )
         case "keep" if e.trust == "first":
-            return "Keep the commit and build the next idea on it: nothing was there to compare it with."
+            return f"{build}: nothing was there to compare it with."
         case "keep":
-            return "Keep the commit and build the next idea on it."
+            return f"{build}."
         case "discard" if e.trust == "demoted":
             return "It was kept, but further runs did not bear it out: reset to base_commit_sha and go on."
         case "discard" if e.is_claim:

@@ -75,6 +75,17 @@ async def test_other_constants_are_other_code_and_another_seed_is_not(client: ht
     assert (same["status"], others["status"], other["status"]) == ("discard", "discard", "keep")
 
 
+async def test_the_next_idea_is_built_on_the_constants_of_a_keep_too(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0, **BEST)
+    await tried(client, 0.9, **BEST, config_delta={"LR": 0.1})
+
+    answers = [(await client.get(f"/api/experiment/mar11-{n}/wait?timeout=0")).json() for n in (1, 2)]
+
+    assert "with its config_delta" not in answers[0]["next"]
+    assert "build the next idea on it, with its config_delta" in answers[1]["next"]
+
+
 async def test_direction_is_applied_to_the_mean(client: httpx.AsyncClient) -> None:
     await open_tag(client, metric={"name": "accuracy", "direction": "maximize"})
     await tried(client, 0.5, **BEST)

@@ -172,11 +172,19 @@ async def test_an_agent_reads_little_and_the_text_says_the_same_as_the_structure
         suggested = await client.call_tool("suggest", {"tag": "mar11"})
         submitted = await client.call_tool("submit", {**idea(), "agent": "ada", "commit_sha": "ab" * 20})
         waited = await client.call_tool("wait", {"experiment_id": "mar11-19"})
+        failed = await registered(http, agent="ada", hypothesis=why)
+        frames = "".join(f'  File "train.py", line {nth}, in forward\n' for nth in range(99))
+        long = f"exited with 1\nits files are kept\nRuntimeError: no\nTraceback:\n{frames}"
+        await told(http, "/api/experiment/crash", experiment_id=failed, error=long)
+        crashed = await client.call_tool("wait", {"experiment_id": failed})
 
-    for answer in (suggested, submitted, waited, history):
+    for answer in (suggested, submitted, waited, crashed, history):
         assert json.loads(text(answer)) == answer.structured_content
     assert len(json.dumps(listed["tools"])) <= 12 * KB
-    assert sum(len(text(answer).encode()) for answer in (suggested, submitted, waited)) <= 1.5 * KB
+    for outcome in (waited, crashed):
+        assert sum(len(text(answer).encode()) for answer in (suggested, submitted, outcome)) <= 1.5 * KB
+    assert "RuntimeError: no" in crashed.structured_content["error"]
+    assert "line 98, in forward" in crashed.structured_content["error"]
     assert len(text(history).encode()) <= 6 * KB
     shown = history.structured_content["experiments"]
     assert len(shown) == 20
