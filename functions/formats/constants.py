@@ -164,7 +164,7 @@ def with_checks(source: str, names: Iterable[str], judge: str) -> str:
 def _check(names: Iterable[str], line: int, judge: str) -> tuple[str, str]:
     """Statements before and after one that may set these names; no name of the script is bound or trusted."""
     now = [f"globals().get({name!a}, ...)" for name in names]
-    kept = '__import__("sys").nightjar_constants'
+    kept = f'__import__("sys").nightjar_constants_{line}'  # one such statement may run another
     judged = f'__import__("runpy").run_path({judge!a})["judge"]'
     after = [
         f"{value} is {kept}[{place}] or {judged}({name!a}, {kept}[{place}], {value}, {line})"

@@ -160,6 +160,17 @@ def test_a_run_goes_on_that_drops_its_constant_once_it_has_used_it(tmp_path: Pat
     assert done.stdout != "done 0.02\n"
 
 
+def test_one_such_statement_may_run_another(tmp_path: Path) -> None:
+    script = (
+        "A = 1\nLR = 3e-4\ndef load():\n    global LR\n    LR = float(dict().get('LR', LR))\n    return {}\n"
+        "globals().update(load())\nprint('done', LR)\n"
+    )
+
+    done = run(tmp_path, script, names=["A", "LR"])
+
+    assert (done.stdout, done.stderr) == ("done 0.02\n", "")
+
+
 NANOGPT = """learning_rate = 6e-4
 max_iters = 3
 config_keys = [k for k,v in globals().items() if not k.startswith('_') and isinstance(v, (int, float, bool, str))]
