@@ -6,7 +6,7 @@ import hashlib
 import json
 
 from state.records import Experiment
-from state.seeds import is_seed
+from state.seeds import unseeded
 
 _JSON = json.JSONEncoder(sort_keys=True)
 
@@ -18,7 +18,7 @@ def code_of(e: Experiment, other_key: str | None) -> str:
 
     Under a comparability key of its own the same code counts as another: a longer run is no repeat.
     """
-    constants = {name: value for name, value in (e.config_delta or {}).items() if not is_seed(name)}
+    constants = unseeded(e.config_delta)
     code: list[object] = (
         [e.tree_id] if e.tree_id else [e.commit_sha if e.is_unpatched else e.diff_id, constants]
     )

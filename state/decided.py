@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from state.entries import Run
 from state.records import Experiment, Tag, flatten
-from state.seeds import is_seed
+from state.seeds import unseeded
 
 OF_TAG = ("base_commit", "metric", "evaluator", "evaluator_files", "evaluator_command")
 """What a tag says of its runs; none of it ever changes."""
@@ -75,7 +75,7 @@ class Decided(NamedTuple):
             return None
         code, delta = json.loads(self.code), json.loads(self.constants) if self.constants else None
         if code.pop("is_retest", False) and delta is not None:
-            delta = {name: value for name, value in delta.items() if not is_seed(name)}  # it has its own
+            delta = unseeded(delta)  # it has a seed of its own
         return {**json.loads(self.tag), **code, **json.loads(self.limits), "config_delta": delta or None}
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _OF_OTHERS = frozenset(
@@ -22,3 +24,8 @@ def is_seed(name: str) -> bool:
     joined = "_".join(words)
     has_word = any(word.endswith(("seed", "seeds")) or word in ("rng", "prng") for word in words)
     return has_word or "random_state" in joined or "randomstate" in words
+
+
+def unseeded(constants: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Constants without the seeds among them."""
+    return {name: value for name, value in (constants or {}).items() if not is_seed(name)}

@@ -8,7 +8,7 @@ from typing import Any
 from state.ids import named_by
 from state.policy import Policy
 from state.records import Experiment, Gpu, Idea, Tag
-from state.seeds import is_seed
+from state.seeds import unseeded
 
 LEAST_HASH = 7
 """Characters that name a commit."""
@@ -30,7 +30,7 @@ def is_base_code(
 ) -> bool:
     """Whether this is the base commit's own code, whatever its seed."""
     is_base = is_same_commit(tag.base_commit or "", commit_sha)
-    return is_base and is_unpatched and all(map(is_seed, config_delta or {}))
+    return is_base and is_unpatched and not unseeded(config_delta)
 
 
 def is_same_commit(one: str, other: str) -> bool:

@@ -16,7 +16,7 @@ from state.ids import number_of
 from state.policy import Policy
 from state.records import Choice, GpuState, Idea, Selection
 from state.refusals import over
-from state.seeds import is_seed
+from state.seeds import unseeded
 
 SELECT_AGAIN = "POST /api/trace/select makes a new one"
 
@@ -69,15 +69,11 @@ def is_unchanged_best(idea: Idea, facts: EntryFacts) -> bool:
     best = facts.best
     if best is None:
         return is_base_code(facts.tag, idea.commit_sha, idea.config_delta, is_unpatched=idea.is_unpatched)
-    if _constants(idea) != _constants(best):
+    if unseeded(idea.config_delta) != unseeded(best.config_delta):
         return False
     if idea.is_unpatched:
         return is_same_commit(idea.commit_sha, best.commit_sha)
     return idea.diff_id == best.diff_id
-
-
-def _constants(idea: Idea) -> dict[str, Any]:
-    return {name: value for name, value in (idea.config_delta or {}).items() if not is_seed(name)}
 
 
 def _aborted(facts: EntryFacts) -> Conflict:

@@ -19,7 +19,7 @@ from functions.rules.keeps.verdict import Key, compare
 from functions.rules.search.comparing import Try
 from state.errors import Invalid, NotFound, Unavailable
 from state.records import RETESTED, Direction, End, Status
-from state.seeds import is_seed
+from state.seeds import unseeded
 from triggers.cli.lab_http import LabHttp
 
 PAGE = 1000
@@ -160,8 +160,7 @@ def _try_in_lab(e: View) -> Try:
 
 
 def _code_in_lab(e: View) -> tuple[str, str]:
-    constants = {name: value for name, value in (e["config_delta"] or {}).items() if not is_seed(name)}
-    return (e["commit_sha"], json.dumps(constants, sort_keys=True))
+    return (e["commit_sha"], json.dumps(unseeded(e["config_delta"]), sort_keys=True))
 
 
 def _retests(http: LabHttp, e: View) -> list[tuple[str, float]]:

@@ -20,7 +20,7 @@ from functions.formats.parsing import decoded
 from functions.formats.patches import LONGEST_PATCH, applicable
 from functions.lanes import Source
 from state.errors import Invalid, NightjarError
-from state.seeds import is_seed
+from state.seeds import unseeded
 from workers.attempt.git import GitFailed, git
 
 Files = Mapping[str, bytes]
@@ -106,8 +106,8 @@ def settled(
             return source, source
         raise Invalid(f"no constants can be set: {problem.detail}", hint=problem.hint) from None
     script = trained_source(text, values, seed, str(judge))
-    unseeded = {name: value for name, value in values.items() if not is_seed(name)}
-    return script.encode(encoding), with_seeds(patch_constants(text, unseeded), 0).encode(encoding)
+    script_of_code = with_seeds(patch_constants(text, unseeded(values)), 0)
+    return script.encode(encoding), script_of_code.encode(encoding)
 
 
 async def _patch(tree: Path, base: str) -> bytes:
