@@ -133,7 +133,7 @@ async def wait(
 
 
 def in_few_words(error: str, kind: str | None) -> str:
-    """The line of a long error that says what failed, and its end, which says where."""
+    """The deciding line of a long error, and its end."""
     if len(error) <= LONGEST_ERROR:
         return error
     third = LONGEST_ERROR // 3

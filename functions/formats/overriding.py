@@ -72,6 +72,8 @@ class _Place:
     """The outermost loop that it runs in."""
     call: ast.Call | None = None
     """The call of its function in that loop."""
+    end: int = 0
+    """The last line of that function."""
     skipped: frozenset[str] = frozenset()
     """Constants that some rounds of that loop do not bind."""
 
@@ -80,8 +82,8 @@ class _Place:
 class _Search:
     names: frozenset[str]
     literals: Collection[int]
-    first_read: dict[str, int]
-    """The first line that reads each name."""
+    reads: Mapping[str, Sequence[int]]
+    """The lines that read each name."""
     called_in_loops: Mapping[str, _Place]
     """Where functions are called in loops, by their names."""
     namespaces: frozenset[str]
@@ -90,13 +92,13 @@ class _Search:
 
     @classmethod
     def of(cls, tree: ast.Module, names: frozenset[str], literals: Collection[int]) -> _Search:
-        reads: dict[str, int] = {}
+        reads: dict[str, list[int]] = {name: [] for name in names}
         calls: dict[str, _Place] = {}
         spaces: set[str] = {"__main__"}
         for node in ast.walk(tree):
             match node:
                 case ast.Name(id=name, ctx=ast.Load()) if name in names:
-                    reads[name] = min(node.lineno, reads.get(name, node.lineno))
+                    reads[name].append(node.lineno)
                 case ast.For() | ast.AsyncFor() | ast.While() if not _is_over_settings(node):
                     branches = [branch for branch in ast.walk(node) if isinstance(branch, ast.If | ast.Match)]
                     sometimes = {id(inner) for branch in branches for inner in ast.walk(branch)}
@@ -137,7 +139,7 @@ class _Search:
     def _visit_function(self, function: _Function) -> None:
         own = {name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names}
         place = self.called_in_loops.get(function.name, _Place(self.names))
-        self.visit(function.body, replace(place, own=self.names & own))
+        self.visit(function.body, replace(place, own=self.names & own, end=function.end_lineno or 0))
 
     def _look_at(self, statement: ast.stmt, place: _Place) -> None:
         if isinstance(statement, _UNREACHED):
@@ -154,10 +156,11 @@ class _Search:
     def _gives(self, statement: ast.stmt, name: str, place: _Place) -> bool:
         """Whether an assignment replaces the value before a run has begun with it."""
         if place.loop is not None:
-            line = (place.call or statement).lineno
-            if name in place.skipped:  # a round that does not bind it may come first
-                line = (place.loop.end_lineno or line) + 1
-            if self.first_read.get(name, line) < line:
+            reads = self.reads[name]
+            if name not in place.skipped:  # else a round that does not bind it may come first
+                here, until = statement.lineno, (place.call or statement).lineno
+                reads = [line for line in reads if line < until and not here <= line <= place.end]
+            if any(line <= (place.loop.end_lineno or 0) for line in reads):
                 return False
         return not _computes(statement, name)
 

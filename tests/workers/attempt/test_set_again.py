@@ -66,6 +66,9 @@ OVERRIDDEN = {
         "def train(): print(LR)\ndef set_to(text):\n    global LR\n    if text: LR = float(text)\n"
         "for arg in ['1e-3']: set_to(arg)\ntrain()"
     ),
+    "a function that a loop calls": (
+        "def train(step):\n    global LR\n    LR = 1e-3\n    return LR\nfor step in range(9): train(step)"
+    ),
     "an attribute of __main__": "import __main__ as me\nme.LR = 1e-3",
     "an imported __main__": "import importlib\nsetattr(importlib.import_module('__main__'), 'LR', 1e-3)",
     "exec of builtins": "import builtins\nbuiltins.exec('LR = 1e-3')",
