@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import shlex
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from functions.formats.lfs_pointer import LONGEST_POINTER, Pointer, pointer_in
 from functions.formats.metrics_block import without_controls
-from functions.formats.path_strings import LONGEST_TEXT, strings_of
+from functions.formats.path_strings import LONGEST_TEXT, strings_read
 from functions.process.project import git_says
 from state.errors import Invalid, NightjarError
 
@@ -32,6 +33,13 @@ _OF_DATA = frozenset({".cache", ".keras", ".torch", ".fastai", ".mxnet", ".dgl",
 """Hidden folders in which libraries keep data. Others may hold secrets."""
 _NEVER_DATA = ("/etc", "/dev", "/boot", "/run/secrets", "/run/user", *SYSTEM)
 _TEXTS = (".py", ".sh", ".toml", ".yaml", ".yml", ".json", ".ini", ".cfg")
+_OF_TOOLS = re.compile(
+    r"(?:.*/)?(?:\..*|(?:tests?|docs?)/.*|pyproject\.toml|setup\.(?:py|cfg)|tox\.ini|mkdocs\.yml|package(?:-lock)?\.json)"
+)
+"""Texts that no run reads. They name folders that tools make."""
+_MADE_BY_TOOLS = frozenset(
+    {"wandb", "mlruns", "lightning_logs", "multirun", "build", "dist", "htmlcov", "node_modules"}
+)
 _MOST_TEXTS = 500
 _MOST_NAMED = 5
 
@@ -222,7 +230,7 @@ def folders_of(files: Iterable[str]) -> frozenset[str]:
 
 def texts_of(repo: Path, files: Iterable[str]) -> Iterator[tuple[str, str]]:
     """The programs and configurations among these files of a project, each with its folder."""
-    names = (name for name in files if name.endswith(_TEXTS))
+    names = (name for name in files if name.endswith(_TEXTS) and not _OF_TOOLS.fullmatch(name))
     for name in itertools.islice(names, _MOST_TEXTS):
         with contextlib.suppress(OSError):
             text = _start_of(repo / name, LONGEST_TEXT).decode(errors="replace")
@@ -257,7 +265,7 @@ class Named:
 
     @classmethod
     def by(cls, texts: Iterable[tuple[str, str]]) -> Named:
-        return cls(frozenset((folder, string) for folder, text in texts for string in strings_of(text)))
+        return cls(frozenset((folder, string) for folder, text in texts for string in strings_read(text)))
 
     def among(self, paths: Iterable[str]) -> list[str]:
         """Those of these relative paths that are named, or lie in or around one that is."""
@@ -313,8 +321,10 @@ def folder_of_data(place: Path) -> Path | None:
 
 
 def _may_be_data(repo: Path, path: str) -> bool:
-    """Whether an untracked path may be data: no environment, no code, no hidden file."""
+    """Whether an untracked path may be data: no environment, no code, no hidden file, no folder of a tool."""
     if (repo / path).is_dir():
+        if PurePosixPath(path).name in _MADE_BY_TOOLS:
+            return False
         return not (repo / path / "pyvenv.cfg").exists() and not path.endswith(".egg-info")
     return not path.startswith(".") and not path.endswith((".py", ".pyc"))
 

@@ -130,6 +130,23 @@ def test_what_no_script_names_and_what_is_no_data_is_not_told(repo: Repository) 
     assert left_behind(repo.path, (), None) == []
 
 
+def test_what_runs_and_tools_write_is_not_told(repo: Repository) -> None:
+    script = "out_dir = 'out'\nos.makedirs('results')\ndf.to_csv('results/a.csv')\nwandb.init(dir='wandb')\n"
+    tools = "[tool.ruff]\nexclude = ['htmlcov', 'site']\n"
+    repo.commit({"train.py": script, "pyproject.toml": tools, "tests/test_a.py": "'site'"})
+    for name in ("out/a.pt", "results/a.csv", "wandb/a", "htmlcov/a", "site/a"):
+        ignored(repo, name)
+
+    assert left_behind(repo.path, (), None) == []
+
+
+def test_a_folder_that_a_script_makes_and_reads_is_told(repo: Repository) -> None:
+    repo.commit({"train.py": "os.makedirs('data', exist_ok=True)\nCIFAR10('data', download=True)"})
+    ignored(repo)
+
+    assert "--link data" in left_behind(repo.path, (), None)[0]
+
+
 def test_submodules_and_files_of_git_lfs_that_were_not_fetched_are_told(repo: Repository) -> None:
     submodule(repo)
     repo.commit({".gitattributes": "*.pt filter=lfs\n", "w.pt": pointer(b"weights")})
