@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from functions.formats.path_strings import strings_of
+from functions.formats.path_strings import is_write, strings_of
 from functions.process.run_files import (
     folder_of_data,
     folders_of,
@@ -30,8 +30,11 @@ from workers.attempt.worktree import Checkout
 _MOST_PATHS, _MOST_REMEDIES = 200, 3
 _NOT_FOUND = re.compile(
     r"No such file|not found|[Nn]ot exist|\b[Mm]issing\b|No module named|[Cc]orrupt|(?:[Uu]nable|[Ff]ailed) to open"
-    r"|(?:[Cc]an(?:not|'t)|[Cc]ould(?: not|n't)) (?:open|find|load|read)"
+    r"|(?:[Cc]an(?:not|'t)|[Cc]ould(?: not|n't)) (?:open|find|load|read)|non-?existent"
+    r"|\b[Nn]o (?:training |valid )?(?:data|files?|images?|samples?|examples|objects|records|shards)\b"
+    r"|[Ff]ound (?:no|0)\b|\b[Ee]mpty\b|num_samples=0|at least one array|list index out of range|StopIteration"
 )
+"""Words of a run that lacks a file, or whose search for files found none."""
 _REFUSED = re.compile(
     r"PermissionError|Permission denied|Operation not permitted|Read-only file system"
     r"|No such file or directory: '/|Network is unreachable|Temporary failure in name resolution"
@@ -76,11 +79,16 @@ class Missed:
         return [*map(Path, (*(self.reach.reads or ()), *self.reach.writes)), self.data]
 
     def _of_paths(self, error: str, *, is_refused: bool) -> Iterator[str]:
+        is_written = any(map(is_write, error.splitlines()))
         modules = (f"{module}{end}" for module in _MODULE.findall(error) for end in (".py", ""))
         for name in islice(dict.fromkeys((*strings_of(error), *modules)), _MOST_PATHS):
             place = Path(os.path.normpath(self.built.path / os.path.expanduser(name)))
             with contextlib.suppress(OSError, RuntimeError, ValueError, NightjarError):  # it may be any text
-                remedy = self._of_closed(place, is_refused=is_refused) or self._of_left_behind(name, place)
+                remedy = (
+                    self._of_closed(place, is_refused=is_refused)
+                    or self._of_output(place, is_written=is_written)
+                    or self._of_left_behind(name, place)
+                )
                 if remedy:
                     yield remedy
 
@@ -94,10 +102,21 @@ class Missed:
             folder = folder_of_data(real)
             return f"runs may not read {real} here: {if_opened([folder])}" if folder else None
         is_linked = place.is_relative_to(self.built.path) and is_below(place, [self.repo])
-        if is_refused and is_linked and os.access(place, os.R_OK):
+        there = place if place.exists() else place.parent
+        if is_refused and is_linked and os.access(there, os.R_OK):
             path = place.relative_to(self.built.path)
             return f"runs read {path} where the project has it, and may not write there"
         return None
+
+    def _of_output(self, place: Path, *, is_written: bool) -> str | None:
+        """For a folder of results that the project's folder has, and no commit."""
+        if not (is_written and self.built.files and place.is_relative_to(self.built.path)):
+            return None
+        folder = place if (self.repo / place.relative_to(self.built.path)).is_dir() else place.parent
+        path = os.path.relpath(folder, self.built.path)
+        if folder.exists() or not (self.repo / path).is_dir():
+            return None
+        return f"runs have no folder {path}: the script makes it by os.makedirs({path!r}, exist_ok=True)"
 
     def _of_left_behind(self, name: str, place: Path) -> str | None:
         """For what the project's folder has, and the checkout has not."""

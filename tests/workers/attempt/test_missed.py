@@ -65,6 +65,54 @@ async def test_ignored_data_that_is_not_linked_is_named_with_the_option_that_lin
         assert "in no commit" in remedy or "no commit has data" in remedy
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import glob\nassert glob.glob('data/*.bin'), 'no data'",
+        "import glob\nglob.glob('data/*.bin')[0]",
+        "from pathlib import Path\nmax(Path('data').glob('*.bin'))",
+        "from pathlib import Path\nnext(Path('data').glob('*.bin'))",
+        "ROOT = 'data'\nraise ValueError('num_samples should be a positive integer value, but got num_samples=0')",
+        "ROOT = 'data'\nraise RuntimeError('Found 0 files in subfolders of its root')",
+    ],
+)
+async def test_a_search_that_finds_no_file_names_the_data_that_is_not_linked(
+    repo: Repository, script: str
+) -> None:
+    ignored(repo)
+
+    [remedy] = remedies_in(await error_of(repo, script))
+    assert remedy.endswith("if runs read it, start `up` or the worker with --link data")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "open('out/log.txt', 'w')",
+        "open('out/new.txt', 'w')",
+        "import os\nopen(os.path.abspath('out/new.txt'), 'w')",
+        "def to_csv(_):\n    raise OSError(\"Cannot save file into a non-existent directory: 'out'\")\n\nto_csv(1)",
+    ],
+)
+async def test_a_folder_for_results_is_the_script_s_to_make(repo: Repository, script: str) -> None:
+    ignored(repo, "out/log.txt")
+
+    assert remedies_in(await error_of(repo, script)) == [
+        "runs have no folder out: the script makes it by os.makedirs('out', exist_ok=True)"
+    ]
+
+
+async def test_a_run_that_writes_into_linked_data_is_told_that_it_may_not(
+    repo: Repository, tier: Tier
+) -> None:
+    ignored(repo)
+
+    for name in ("train.bin", "new.bin"):
+        error = await error_of(repo, f"open('data/{name}', 'w')", tier=tier, links=["data"])
+        told = f"runs read data/{name} where the project has it, and may not write there"
+        assert remedies_in(error) == [told]
+
+
 async def test_a_file_beside_those_of_git_is_linked_with_its_folder(repo: Repository) -> None:
     repo.commit({"data/nano/prepare.py": ""})
     ignored(repo, "data/nano/train.bin")
