@@ -153,7 +153,10 @@ class Git:
 
     def diff(self, before: str, after: str) -> bytes:
         """The patch from one tree to another, for `git apply`."""
-        how = ("--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
+        how = (
+            *("--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames"),
+            "--ignore-submodules=none",  # whatever .gitmodules says
+        )
         return self.output("diff-tree", "-p", *how, "--src-prefix=a/", "--dst-prefix=b/", before, after)
 
     # -- commits

@@ -114,7 +114,8 @@ async def _patch(tree: Path, base: str) -> bytes:
     """What makes the files from the base, in UTF-8: with text in another encoding, all of it is a binary patch."""
     command = (
         *("diff-index", "--cached", "--patch", "--binary", "--full-index", "--no-renames"),
-        *("--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", base),
+        *("--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/"),
+        *("--ignore-submodules=none", base),  # whatever a .gitmodules of the commit says
     )
     patch = await git(tree, *command)
     try:

@@ -299,6 +299,20 @@ async def test_a_submodule_never_comes_from_another_project(
         assert built.empty == [path]
 
 
+@pytest.mark.parametrize("line", ["ignore = all", "update = !touch ran", "path"])
+async def test_a_patch_has_a_submodule_s_commit_whatever_its_gitmodules_says(
+    repo: Repository, root: Path, line: str
+) -> None:
+    base = repo.commit({"train.py": ""})
+    repo.commit({".gitmodules": f'[submodule "mod"]\n\tpath = mod\n\turl = x\n\t{line}\n'})
+    repo.git("update-index", "--add", "--cacheinfo", f"160000,{base},mod")
+    repo.git("commit", "--quiet", "--message=gitlink")
+
+    async with checkout(repo.path, job(repo.git("rev-parse", "HEAD"), base_commit=base), root) as built:
+        assert built.source.patch is not None
+        assert f"+Subproject commit {base}".encode() in built.source.patch
+
+
 @pytest.mark.parametrize("size", [7, 17 * 1024 * 1024])
 async def test_a_file_of_git_lfs_has_its_content(repo: Repository, tier: Tier, size: int) -> None:
     content = b"weights".ljust(size, b".")
