@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 import warnings
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from state.errors import Invalid
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+_LAZY: Final = re.compile(rb"^([ \t]*lazy)[ \t](?=[ \t]*(?:import|from)\b)", re.MULTILINE)
 LONGEST_SCRIPT: Final = 256 * 1024
 """Characters of an agent's script that is parsed: that takes up to a thousand times as many bytes of memory."""
 
@@ -37,8 +39,9 @@ def decoded(script: bytes) -> tuple[str, str]:
 def parsed(source: str, longest: int = LONGEST_SCRIPT) -> ast.Module:
     """The tree of a script; a byte order mark is no part of it.
 
-    What our Python cannot parse is parsed with stand-ins for later syntax: formatted strings, type parameters and
-    lists of exceptions are replaced by plain code of the same length. All else keeps its place.
+    What our Python cannot parse is parsed with stand-ins for later syntax. Formatted strings, type parameters, lists
+    of exceptions, lazy imports and unpacking in comprehensions become plain code of the same length. All else keeps
+    its place.
 
     Raises:
         Invalid: it does not parse.
@@ -66,7 +69,7 @@ def _with_stand_ins(text: str) -> str:
     import tree_sitter_python  # few scripts need it
     from tree_sitter import Language, Parser
 
-    written = text.encode()
+    written = _LAZY.sub(rb"\1;", text.encode())
     code = bytearray(written)
     for node in _nodes(Parser(Language(tree_sitter_python.language())).parse(written).root_node):
         if node.type == "type_parameter":
@@ -75,6 +78,9 @@ def _with_stand_ins(text: str) -> str:
             _replace_keyword(code, node)
         elif node.type == "except_clause" and len(kinds := node.children_by_field_name("value")) > 1:
             _replace(code, kinds[0].start_byte, kinds[-1].end_byte)
+        elif _is_unpacked(node):
+            stars = node.children[0]
+            code[stars.start_byte : stars.end_byte] = b" " * len(stars.text or b"")
         elif _is_replaced(node):
             _replace(code, node.start_byte, node.end_byte)
     return code.decode()
@@ -97,6 +103,14 @@ def _is_replaced(node: Node) -> bool:
         part.type == "interpolation" or (part.type == "string_start" and b"t" in (part.text or b"").lower())
         for part in node.children
     )
+
+
+def _is_unpacked(node: Node) -> bool:
+    """Whether it is the `*a` or `**a` of a comprehension."""
+    if node.type == "dictionary_splat":
+        return any(part.is_error for part in node.children)  # the parser does not know it either
+    within = node.parent.type if node.type == "list_splat" and node.parent else ""
+    return within.endswith("_comprehension") or within == "generator_expression"
 
 
 def _replace(code: bytearray, begin: int, end: int, stand_in: bytes = b"(_)") -> None:

@@ -28,6 +28,8 @@ LATER = {
     "class": "class A[T]:\n    pass",
     "class-with-base": "class A[T = int](list[T]):\n    pass",
     "alias": "type Batch[T] = dict[str, T]",
+    "lazy-import": "lazy import torch\nif 1:\n    lazy from torch import nn",
+    "unpacking-in-comprehensions": "s = [*a for a in b], {*a for a in b}, {**d for d in e}, f(*a for a in b)",
     "exceptions": "try:\n    pass\nexcept A.B, C:\n    pass",
     "exception-groups": "try:\n    pass\nexcept* A, B:\n    pass",
 }
