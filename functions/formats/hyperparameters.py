@@ -11,8 +11,9 @@ from functions.formats.parsing import parsed
 
 _LIST = re.compile(r"\(([^()]+)\)|\[([^\[\]]+)\]|\{([^{}]+)\}")
 _LEAD = re.compile(r"^.*:\s|^\W*(?:one of|either|choices|options|may be|can be|supports?)\s+", re.IGNORECASE)
-_BETWEEN = re.compile(r"\s*(?:[,|/;]|\bor\b|\band\b)\s*")
-_DEFAULT = re.compile(r"[(\[]?\bdefault\b[)\]]?", re.IGNORECASE)
+_ALSO = re.compile(r"^(?:also|or|alternatives?|others?|vs\.?|versus)\b\W*(?:be\s+)?", re.IGNORECASE)
+_BETWEEN = re.compile(r"\s*(?:[,|/;]|\b(?:or|and|vs|versus)\b\.?)\s*")
+_DEFAULT = re.compile(r"[(\[]default\b[^()\[\]]*[)\]]|\bdefault\b", re.IGNORECASE)
 _WORD = re.compile(r"[\w.+-]+")
 _TABLES = (ast.Dict, ast.List, ast.Set, ast.Tuple, ast.DictComp, ast.ListComp, ast.SetComp, ast.Lambda)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -109,8 +110,9 @@ def _listed(comments: Iterator[str], present: str) -> list[str]:
     for comment in comments:
         inner = [part for found in _LIST.findall(comment) for part in found if part]
         for text in (comment, _LEAD.sub("", comment), *inner):
-            words = [word.strip(" \t\"'`.") for word in _BETWEEN.split(_DEFAULT.sub("", text))]
-            words = [word for word in words if word]
+            others, is_rest = _ALSO.subn("", text)
+            words = [word.strip(" \t\"'`.") for word in _BETWEEN.split(_DEFAULT.sub("", others))]
+            words = [present] * is_rest + [word for word in words if word]
             if len(words) > 1 and present in words and all(map(_WORD.fullmatch, words)):
                 return words
     return []
@@ -124,8 +126,17 @@ def _compared(tree: ast.Module, name: str) -> Iterator[str]:
                 yield from (text for other in others for text in _texts(other))
             case ast.Subscript(value=ast.Dict(keys=keys), slice=ast.Name(id=compared)) if compared == name:
                 yield from (text for key in keys if key is not None for text in _texts(key))
+            case ast.Subscript(value=ast.Name(id=table), slice=ast.Name(id=compared)) if compared == name:
+                yield from _keys_of(tree, table)
             case ast.Match(subject=ast.Name(id=compared), cases=cases) if compared == name:
                 yield from (text for case in cases for text in _texts(case.pattern))
+
+
+def _keys_of(tree: ast.Module, table: str) -> Iterator[str]:
+    """The keys of a dictionary at the top level."""
+    for target, value in map(_assigned, tree.body):
+        if target == table and isinstance(value, ast.Dict):
+            yield from (text for key in value.keys if key is not None for text in _texts(key))
 
 
 def _texts(node: ast.AST) -> list[str]:
@@ -155,6 +166,8 @@ def _of_option(call: ast.Call) -> Iterator[tuple[str, ast.expr, str]]:
     ]
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     options = [name for name in names if name.startswith("-")]
+    if not options and ast.unparse(call.func).endswith(".add_argument"):
+        options = names  # of an argument without a name
     if options and "default" in given:
         dest = _texts(given["dest"]) if "dest" in given else []
         name = (dest or [max(options, key=len).lstrip("-")])[0].replace("-", "_")
@@ -173,7 +186,8 @@ def _of_class(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr, str]]:
         return
     for statement in node.body:
         name, value = _assigned(statement)
-        if isinstance(value, ast.Call):  # field(default=3e-4)
-            value = next((keyword.value for keyword in value.keywords if keyword.arg == "default"), None)
+        if isinstance(value, ast.Call):  # field(default=3e-4), Field(3e-4)
+            given = (keyword.value for keyword in value.keywords if keyword.arg == "default")
+            value = next(given, value.args[0] if value.args else None)
         if name is not None and value is not None:
             yield name, value, f"a field of {node.name}"

@@ -19,6 +19,11 @@ THREE = ["adam", "sgd", "muon"]
         'OPTIMIZER = "adam"  # which optimizer (adam / sgd / muon)',
         "OPTIMIZER = 'adam'  # options: [adam (default), sgd, muon]",
         'OPTIMIZER: str = "adam" # choices {adam, sgd, muon}',
+        'OPTIMIZER = "adam"  # "adam", "sgd", "muon" (default adam)',
+        'OPTIMIZER = "adam"  # adam vs sgd vs. muon',
+        'OPTIMIZER = "adam"  # the optimizer (also: sgd, muon)',
+        'OPTIMIZER = "adam"  # or sgd / muon',
+        'MAKE = {"adam": 1, "sgd": 2, "muon": 3}\nOPTIMIZER = "adam"\nmake = MAKE[OPTIMIZER]',
         '# the optimizer: adam, sgd, or muon.\nOPTIMIZER = "adam"',
         '# adam, sgd, muon\n# muon needs a larger rate\nOPTIMIZER = "adam"',
         'from typing import Literal\nOPTIMIZER: Literal["adam", "sgd", "muon"] = "adam"',
@@ -66,6 +71,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("-l", "--learning-rate", type=float, default=3e-4, help="f{d['x']}")
 parser.add_argument("--bs", dest="batch_size", type=int, default=2**5)
 parser.add_argument("--seed", type=int, default=1)
+parser.add_argument("epochs", nargs="?", default=3)
 parser.add_argument("--compile", action="store_true")
 parser.add_argument("--steps", default=STEPS)
 
@@ -80,6 +86,9 @@ class TrainConfig:
 
 class Model(nn.Module):
     scale = 1.5
+
+class Settings(BaseModel):
+    momentum: float = Field(0.5, ge=0)
 
 @click.option("--decay", default=0.01)
 def main(decay): ...
@@ -98,9 +107,11 @@ def test_defaults_of_options_and_fields_of_classes_are_found_with_their_place() 
     assert left_out["batch_size"].startswith("32 is the default of an option (line 12)")
     assert left_out["decay"].startswith("0.01 is the default of an option")
     assert left_out["warmup"].startswith("0.05 is the default of a flag")
-    assert left_out["n_layer"].startswith("12 is a field of GPT (line 19)")
+    assert left_out["n_layer"].startswith("12 is a field of GPT (line 20)")
     assert left_out["dropout"].startswith("0.1 is a field of GPT")
     assert left_out["beta"].startswith("0.9 is a field of TrainConfig")
+    assert left_out["epochs"].startswith("3 is the default of an option")
+    assert left_out["momentum"].startswith("0.5 is a field of Settings")
     assert left_out["WIDTH"].startswith("computed (line 7)")
     assert left_out["DEPTH"].startswith("set again (line 8)")
     assert "seed" in left_out["seed"]
