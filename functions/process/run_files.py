@@ -37,9 +37,7 @@ _OF_TOOLS = re.compile(
     r"(?:.*/)?(?:\..*|(?:tests?|docs?)/.*|pyproject\.toml|setup\.(?:py|cfg)|tox\.ini|mkdocs\.yml|package(?:-lock)?\.json)"
 )
 """Texts that no run reads. They name folders that tools make."""
-_MADE_BY_TOOLS = frozenset(
-    {"wandb", "mlruns", "lightning_logs", "multirun", "build", "dist", "htmlcov", "node_modules"}
-)
+_OF_RESULTS = frozenset({"wandb", "mlruns", "lightning_logs", "multirun", "logs", "output", "outputs"})
 _MOST_TEXTS = 500
 _MOST_NAMED = 5
 
@@ -321,9 +319,9 @@ def folder_of_data(place: Path) -> Path | None:
 
 
 def _may_be_data(repo: Path, path: str) -> bool:
-    """Whether an untracked path may be data: no environment, no code, no hidden file, no folder of a tool."""
+    """Whether an untracked path may be data: no environment, no code, no hidden file, no results."""
     if (repo / path).is_dir():
-        if PurePosixPath(path).name in _MADE_BY_TOOLS:
+        if PurePosixPath(path).name in _OF_RESULTS:
             return False
         return not (repo / path / "pyvenv.cfg").exists() and not path.endswith(".egg-info")
     return not path.startswith(".") and not path.endswith((".py", ".pyc"))

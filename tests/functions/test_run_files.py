@@ -132,9 +132,10 @@ def test_what_no_script_names_and_what_is_no_data_is_not_told(repo: Repository) 
 
 def test_what_runs_and_tools_write_is_not_told(repo: Repository) -> None:
     script = "out_dir = 'out'\nos.makedirs('results')\ndf.to_csv('results/a.csv')\nwandb.init(dir='wandb')\n"
+    script += "TrainingArguments(\n    'outputs/run1',\n)\n"
     tools = "[tool.ruff]\nexclude = ['htmlcov', 'site']\n"
     repo.commit({"train.py": script, "pyproject.toml": tools, "tests/test_a.py": "'site'"})
-    for name in ("out/a.pt", "results/a.csv", "wandb/a", "htmlcov/a", "site/a"):
+    for name in ("out/a.pt", "results/a.csv", "wandb/a", "outputs/run1/a", "htmlcov/a", "site/a"):
         ignored(repo, name)
 
     assert left_behind(repo.path, (), None) == []
