@@ -71,9 +71,14 @@ async def completed(repo: Path, tree: Path, code: Files, links: Sequence[str]) -
     `code` is what was checked out.
 
     Raises:
-        Unbuildable: the project lacks an object of Git LFS or a submodule's commit. Refused: the commit has files in
-            the place of linked data.
+        Unbuildable: the project lacks linked data, an object of Git LFS or a submodule's commit. Refused: the commit
+            has files in the place of linked data.
     """
+    if gone := [name for name in links if not (repo / name).exists()]:
+        raise Unbuildable(
+            f"{', '.join(gone)} is to be linked into runs, and {repo} no longer has it",
+            hint="bring it back, or start the worker again without it",
+        )
     files, empty = await _filled(repo, tree, code)
     linked = {}
     if links:

@@ -182,6 +182,16 @@ async def test_of_very_many_files_the_first_ones_are_the_identity(
     assert found[0] != found[1] == found[2]
 
 
+async def test_linked_data_that_is_gone_is_no_fault_of_the_code(repo: Repository, root: Path) -> None:
+    data = ignored(repo)
+    data.unlink()
+    data.parent.rmdir()
+
+    with pytest.raises(Unbuildable, match="data is to be linked into runs"):
+        async with checkout(repo.path, job(repo.base), root, links=["data"]):
+            pass
+
+
 async def test_the_evaluator_that_scores_has_the_project_s_data_and_submodules_too(
     repo: Repository, tmp_path: Path
 ) -> None:
