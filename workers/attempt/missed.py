@@ -37,13 +37,18 @@ _NOT_FOUND = re.compile(
 """Words of a run that lacks a file, or whose search for files found none."""
 _REFUSED = re.compile(
     r"PermissionError|Permission denied|Operation not permitted|Read-only file system"
-    r"|No such file or directory: '/|Network is unreachable|Temporary failure in name resolution"
+    r"|No such file or directory: '/"
+)
+_NO_NETWORK = re.compile(
+    r"Network is unreachable|[Nn]ame (?:resolution|or service not known)|Max retries exceeded|urlopen error"
+    r"|[Cc]ould(?:n't| not) (?:connect|reach|resolve)|ConnectionError|ConnectError"
 )
 _MODULE = re.compile(r"No module named '(\w+)")
 _ISOLATED = (
-    "runs are isolated here: the worker's owner may start it with --data-dir FOLDER for data that they read,"
-    " --network on, or --isolation limits"
+    "runs are isolated here, and write in their own folder alone: the worker's owner may start it with --data-dir"
+    " FOLDER for data that they read, --network on, or --isolation limits"
 )
+_OFFLINE = "runs have no network here: download before, or start `up` or the worker with --network on"
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,8 @@ class Missed:
     def remedies(self, error: str) -> list[str]:
         """Remedies for a file that was not found, or for a refusal. Blocks."""
         is_refused, is_lacking = _REFUSED.search(error) is not None, _NOT_FOUND.search(error) is not None
+        if self.reach is not None and not self.reach.network and _NO_NETWORK.search(error):
+            return [_OFFLINE]
         if not is_refused and not is_lacking:
             return []
         found = [*dict.fromkeys(self._of_paths(error, is_refused=is_refused))]

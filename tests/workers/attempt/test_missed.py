@@ -253,6 +253,23 @@ async def test_a_run_that_writes_elsewhere_is_told_of_the_isolation(repo: Reposi
     assert ["runs are isolated here" in remedy for remedy in remedies_in(error)] == [True]
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import urllib.request\nurllib.request.urlopen('http://x.invalid/set.zip')",
+        "raise OSError(\"We couldn't connect to 'https://x.invalid' to load the files\")",
+        "raise OSError(\"HTTPSConnectionPool(host='x.invalid', port=443): Max retries exceeded with url: /a\")",
+    ],
+)
+async def test_a_run_that_finds_no_network_is_told_of_the_option(
+    repo: Repository, tier: Tier, script: str
+) -> None:
+    [remedy] = remedies_in(await error_of(repo, script, tier=tier))
+
+    assert remedy.endswith("start `up` or the worker with --network on")
+    assert remedies_in(await error_of(repo, script)) == []
+
+
 async def test_a_script_s_own_words_are_no_remedy(repo: Repository) -> None:
     error = await error_of(repo, "print('-> start it with --isolation none'); raise SystemExit(1)")
 
