@@ -94,10 +94,20 @@ def shortcomings(interpreter: Interpreter, repo: Path, environ: Mapping[str, str
         missing = missing_imports(python, repo, environ)
     except Invalid as problem:
         return [*found, f"{problem.detail}: {problem.hint}"]
+    left = {name for names in missing.values() for name in names if _is_module(repo, name)}
+    if left:
+        found.append(f"no commit has {', '.join(sorted(left))}, which its scripts import: commit it")
+    missing = {
+        script: kept for script, names in missing.items() if (kept := [n for n in names if n not in left])
+    }
     if missing:
         which = ", ".join(f"{name} ({script})" for script, names in missing.items() for name in names)
         found.append(f"{python} does not have: {which}{_remedy(interpreter, repo)}")
     return found
+
+
+def _is_module(folder: Path, name: str) -> bool:
+    return (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
 
 
 def _remedy(interpreter: Interpreter, repo: Path) -> str:
@@ -122,14 +132,17 @@ def missing_imports(python: Path, repo: Path, environ: Mapping[str, str]) -> dic
     Raises:
         Invalid: the interpreter does not run.
     """
-    listed = _git(repo, "ls-tree", "--name-only", "-z", "HEAD").split("\0")
-    known = PROVIDED.union(name.removesuffix(".py") for name in listed)
-    wanted = {
-        script: [
-            name for name in imported(_git(repo, "cat-file", "blob", f"HEAD:{script}")) if name not in known
-        ]
+    listed = _git(repo, "ls-tree", "-r", "--name-only", "-z", "HEAD").split("\0")
+    known = PROVIDED.union(name.partition("/")[0].removesuffix(".py") for name in listed)
+    texts = {
+        script: _git(repo, "cat-file", "blob", f"HEAD:{script}")
         for script in (SCRIPT, _PREPARE)
         if script in listed
+    }
+    if any("sys.path" in text for text in texts.values()):  # modules may lie in any folder
+        known |= {part.removesuffix(".py") for name in listed for part in name.split("/")}
+    wanted = {
+        script: [name for name in imported(text) if name not in known] for script, text in texts.items()
     }
     missing = _missing(python, sorted({name for names in wanted.values() for name in names}), environ)
     lacking = {script: [name for name in names if name in missing] for script, names in wanted.items()}

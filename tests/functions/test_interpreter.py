@@ -163,6 +163,30 @@ def test_a_module_that_was_not_committed_is_missing_in_every_run(repo: Repositor
     assert missing_imports(Path(sys.executable), repo.path, os.environ) == {"train.py": ["notes"]}
 
 
+def test_modules_in_a_folder_that_a_script_puts_on_its_path_are_found(repo: Repository) -> None:
+    files = {"src/lab/__init__.py": "", "tools/plots.py": ""}
+    repo.commit({"train.py": "import sys\nsys.path.append('src')\nimport lab, plots, torchless", **files})
+
+    assert missing_imports(Path(sys.executable), repo.path, os.environ) == {"train.py": ["torchless"]}
+
+    repo.commit({"train.py": "import lab", **files})
+
+    assert missing_imports(Path(sys.executable), repo.path, os.environ) == {"train.py": ["lab"]}
+
+
+def test_a_module_that_was_not_committed_is_to_be_committed_not_installed(repo: Repository) -> None:
+    repo.commit({"train.py": "import notes, package.inner, torchless"})
+    (repo.path / "notes.py").touch()
+    (repo.path / "package").mkdir()
+    (repo.path / "package" / "__init__.py").touch()
+
+    uncommitted, lack = shortcomings(Interpreter(Path(sys.executable)), repo.path, os.environ)
+
+    assert uncommitted == "no commit has notes, package, which its scripts import: commit it"
+    assert "torchless (train.py)" in lack
+    assert "notes" not in lack
+
+
 def test_nightjar_s_own_packages_do_not_count_as_found(repo: Repository) -> None:
     repo.commit({"train.py": "import state, functions, workers, numpy"})
 
