@@ -73,8 +73,8 @@ def _failed(ended: Ended, printed: Mapping[str, float], metric: str) -> Failed:
         reason = "still running at its time limit"
         if metric in printed:
             reason += (
-                f", after it had printed {metric} {printed[metric]:g}; a script that prints its last score behind a"
-                " line `---` and then hangs is ended soon, and the score counts"
+                f", after it had printed {metric} {printed[metric]:g}; a run that hangs is ended soon, and"
+                " its score counts, where that is the last thing it prints, behind a line `---`"
             )
     elif ended.returncode is not None and ended.returncode < 0:
         reason = f"ended by signal {-ended.returncode}"
