@@ -188,6 +188,10 @@ def open_step(
             return f"{obstacle}{besides} Prepare your next idea, then {again}."
         case "queued" if queue is not None and queue.workers == 0:
             return f"It stays queued until a worker comes; {ADD_WORKER}."
+        case "leased":
+            return (
+                f"A GPU is lent to it, and its worker prepares the run. Prepare your next idea, then {again}."
+            )
         case "running":
             done = f" ({progress:.0%} done)" if progress is not None else ""
             return f"It trains{done}: prepare your next idea, then {again}."

@@ -223,6 +223,8 @@ async def test_who_waits_is_told_that_the_only_gpu_is_out_why_and_until_when(slo
         assert "waits for its turn" not in sentence
     await slot.cool_down()
     assert all("waits for its turn" in sentence for sentence in (await said(slot.http, "mar11-1"))[:2])
+    assert (await told(slot.http, "/api/pool/dispatch"))["leased"] == ["mar11-1"]
+    assert "A GPU is lent to it" in (await said(slot.http, "mar11-1"))[0]
 
 
 @pytest.mark.parametrize(
