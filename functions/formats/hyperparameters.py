@@ -17,7 +17,7 @@ _DEFAULT = re.compile(r"[(\[]default\b[^()\[\]]*[)\]]|\bdefault\b", re.IGNORECAS
 _WORD = re.compile(r"[\w.+-]+")
 _TABLES = (ast.Dict, ast.List, ast.Set, ast.Tuple, ast.DictComp, ast.ListComp, ast.SetComp, ast.Lambda)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_SETTINGS = re.compile(r"config|args|arguments|param|setting|option|flags", re.IGNORECASE)
+_SETTINGS = re.compile(r"config|cfg|args|arguments|param|setting|option|flags|hyper", re.IGNORECASE)
 
 
 def choices_in(source: str) -> dict[str, list[str]]:
@@ -45,7 +45,7 @@ def choices_in(source: str) -> dict[str, list[str]]:
 def found_elsewhere(source: str) -> dict[str, str]:
     """Hyperparameters where no swarm can set them, by name: their value, their place, and how to vary them.
 
-    They are defaults of options of a command line and fields of classes that hold settings.
+    They are defaults of options of a command line, and fields of classes and entries of dictionaries with settings.
 
     Raises:
         Invalid: it does not parse.
@@ -150,9 +150,15 @@ def _texts(node: ast.AST) -> list[str]:
 
 def _defaults(tree: ast.Module) -> Iterator[tuple[str, object, int, str]]:
     """Name, value, line and kind of each."""
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Call | ast.ClassDef)]
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Call | ast.ClassDef | ast.Assign)]
     for node in sorted(nodes, key=lambda n: n.lineno):
-        of_node = _of_class(node) if isinstance(node, ast.ClassDef) else _of_option(node)
+        match node:
+            case ast.ClassDef():
+                of_node = _of_class(node)
+            case ast.Call():
+                of_node = _of_option(node)
+            case _:
+                of_node = _of_dictionary(node)
         for name, expression, what in of_node:
             value = literal_of(expression)
             if isinstance(value, bool | int | float | str):
@@ -174,6 +180,22 @@ def _of_option(call: ast.Call) -> Iterator[tuple[str, ast.expr, str]]:
         yield name, given["default"], "the default of an option"
     elif "DEFINE_" in ast.unparse(call.func) and names and len(call.args) > 1:
         yield names[0], call.args[1], "the default of a flag"
+
+
+def _of_dictionary(node: ast.Assign) -> Iterator[tuple[str, ast.expr, str]]:
+    """Entries of `config = {"lr": 3e-4}` and `config = dict(lr=3e-4)`."""
+    name, value = _assigned(node)
+    if name is None or not _SETTINGS.search(name):
+        return
+    entries: list[tuple[str | None, ast.expr]] = []
+    if isinstance(value, ast.Dict):
+        keys = (key.value if isinstance(key, ast.Constant) else None for key in value.keys)
+        entries = [
+            (key, entry) for key, entry in zip(keys, value.values, strict=True) if isinstance(key, str)
+        ]
+    elif isinstance(value, ast.Call) and ast.unparse(value.func) == "dict":
+        entries = [(keyword.arg, keyword.value) for keyword in value.keywords]
+    yield from ((key, entry, f"an entry of {name}") for key, entry in entries if key)
 
 
 def _of_class(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr, str]]:

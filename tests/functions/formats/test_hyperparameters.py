@@ -87,6 +87,10 @@ class TrainConfig:
 class Model(nn.Module):
     scale = 1.5
 
+cfg = {"warm_steps": 10, "width": WIDTH, 3: 4, **more}
+params = dict(alpha=0.5)
+labels = {"cat": 0}
+
 class Settings(BaseModel):
     momentum: float = Field(0.5, ge=0)
 
@@ -111,11 +115,13 @@ def test_defaults_of_options_and_fields_of_classes_are_found_with_their_place() 
     assert left_out["dropout"].startswith("0.1 is a field of GPT")
     assert left_out["beta"].startswith("0.9 is a field of TrainConfig")
     assert left_out["epochs"].startswith("3 is the default of an option")
+    assert left_out["warm_steps"].startswith("10 is an entry of cfg")
+    assert left_out["alpha"].startswith("0.5 is an entry of params")
     assert left_out["momentum"].startswith("0.5 is a field of Settings")
     assert left_out["WIDTH"].startswith("computed (line 7)")
     assert left_out["DEPTH"].startswith("set again (line 8)")
     assert "seed" in left_out["seed"]
-    assert left_out.keys().isdisjoint({"compile", "steps", "names", "scale", "STEPS"})
+    assert left_out.keys().isdisjoint({"compile", "steps", "names", "scale", "STEPS", "cat"})
 
 
 def test_a_script_whose_hyperparameters_are_all_elsewhere_is_refused_with_their_names() -> None:
