@@ -20,6 +20,8 @@ from functions.process.lifecycle import Process
 from tests.commands import command_line
 from tests.examples.standin import StandIn, git, git_env, standing_in
 from tests.labs import told
+from tests.workers.repository import Repository
+from triggers.cli.repository import Git
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
@@ -642,3 +644,12 @@ async def test_every_kind_of_clone_will_do(clone: Clone, tmp_path: Path, project
     assert own.has("WIDTH = 48")
     assert own.changes == ""
     assert own.head == git(project, "rev-parse", "HEAD")
+
+
+def test_a_patch_has_a_submodule_s_commit_whatever_gitmodules_says(tmp_path: Path) -> None:
+    repo = Repository(tmp_path / "repo")
+    before = repo.commit({".gitmodules": '[submodule "m"]\n\tpath = m\n\turl = x\n\tignore = all\n'})
+    repo.git("update-index", "--add", "--cacheinfo", f"160000,{before},m")
+    repo.git("commit", "--quiet", "--message=gitlink")
+
+    assert f"+Subproject commit {before}".encode() in Git(repo.path).diff(before, "HEAD")
