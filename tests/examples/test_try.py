@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from functions.formats.metrics_block import with_remedies
 from functions.process.lifecycle import Process
 from tests.commands import command_line
 from tests.examples.standin import StandIn, git, git_env, standing_in
@@ -86,7 +87,7 @@ def wider_is_better(constants: Mapping[str, object]) -> float:
     assert isinstance(width, int)
     assert isinstance(depth, int)
     if depth > 8:
-        raise RuntimeError("out of memory")
+        raise RuntimeError(with_remedies("out of memory", ["make it smaller"]))
     return 2.9 - width / 500 - depth / 1000
 
 
@@ -240,7 +241,7 @@ async def test_a_crash_says_why_and_takes_the_change_back(clone: Clone) -> None:
     done = await clone.tried("deep is better")
 
     assert done.code == 4
-    assert "out of memory" in done.lines[1]
+    assert done.lines[1:3] == ["out of memory", "-> make it smaller"]
     assert clone.has("DEPTH = 1 ")
     assert clone.changes == ""
 
@@ -292,6 +293,7 @@ async def test_the_best_of_another_agent_is_rebuilt_where_the_clone_lacks_it(
     assert done.code == 3
     assert clone.has("WIDTH = 96")
     assert clone.changes == ""
+    assert "nothing has changed since" in (await clone.tried("wide is best")).errors
     clone.set("WIDTH = 96", "WIDTH = 100")
     assert (await clone.tried("wider is better")).code == 0
     found = (await http.get("/api/experiment/night-4")).json()["experiment"]
@@ -347,6 +349,18 @@ async def test_commits_that_were_made_while_it_waited_are_not_reset(
     assert child.returncode == 3
     assert "where you have moved it" in printed
     assert waiting.head == head
+
+
+async def test_it_says_that_the_tag_is_paused(waiting: Clone, http: httpx.AsyncClient) -> None:
+    await told(http, "/api/tag/pause", tag="night")
+    waiting.set("WIDTH = 48", "WIDTH = 40")
+
+    child = await waiting.started("narrow is enough")
+
+    assert child.stderr is not None
+    assert b"paused" in await child.stderr.readline()
+    child.kill()
+    await child.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -506,7 +520,8 @@ async def test_in_a_tag_with_traces_it_selects_first(clone: Clone, http: httpx.A
 
 
 @pytest.mark.parametrize(
-    "fault", ["merge", "large", "nested", "latin", "no base", "no tag", "two tags", "no change"]
+    "fault",
+    ["merge", "large", "nested", "submodule", "latin", "no base", "no tag", "two tags", "no change"],
 )
 async def test_what_cannot_be_submitted_is_refused_before_anything_moves(
     waiting: Clone, http: httpx.AsyncClient, fault: str
@@ -524,6 +539,14 @@ async def test_what_cannot_be_submitted_is_refused_before_anything_moves(
             git(path, "init", "--quiet", "sub")
             git(path / "sub", "commit", "--quiet", "--allow-empty", "--message", "Begin")
             words = "sub is a repository of its own"
+        case "submodule":
+            git(path, "init", "--quiet", "sub")
+            git(path / "sub", "commit", "--quiet", "--allow-empty", "--message", "Begin")
+            git(path, "add", "sub")
+            git(path, "commit", "--quiet", "--message", "Use sub")
+            git(path / "sub", "commit", "--quiet", "--allow-empty", "--message", "Go on")
+            await told(http, "/api/experiment/setup", tag="else", base_commit=waiting.head)
+            more, words = {"NIGHTJAR_TAG": "else"}, "git submodule update sub"
         case "latin":
             (path / "names.txt").write_bytes(b"caf\xe9\n")
             words = "not UTF-8"

@@ -136,6 +136,11 @@ class OneIdea:
             raise Invalid(f"the new file {large[0]!r} has over {LONGEST_PATCH >> 20} MiB", hint=NO_DATA)
         tree = git.files()
         own = head if tree == git.tree(head) else git.committed(tree, head, asked.hypothesis)
+        if moved := git.submodules_moved(head, own):
+            raise Invalid(
+                f"the submodule {moved[0]} is at another commit than your branch has",
+                hint=f"git submodule update {moved[0]}; or commit it, if that is your change",
+            )
         built_on, parent = self._built_on(own, tag, base, brief["best"])
         is_changed = tree != git.tree(built_on)
         decided = last if last and last.is_over and last.is_changed else None
@@ -209,9 +214,11 @@ class OneIdea:
             if experiment.removeprefix(f"{tag}-").isdigit():
                 known[code] = experiment
         known[base], ends = None, {base}
-        if best is not None and (own := git.commit(best["commit"])) is not None:
-            known[own] = best["experiment_id"]
-            ends.add(own)
+        if best is not None:
+            known_as = (best["commit"], f"{REFS}{best['experiment_id']}")  # the latter where it was rebuilt
+            if own := next(filter(None, map(git.commit, known_as)), None):
+                known[own] = best["experiment_id"]
+                ends.add(own)
         for found in git("rev-list", "--first-parent", commit).split():
             if found in ends or (found in known and found != commit):
                 return found, known[found]
@@ -307,7 +314,8 @@ class OneIdea:
             def shown(outcome: Outcome) -> None:
                 nonlocal told
                 show(outcome)
-                if not told and outcome["queue"] and not outcome["queue"]["workers"]:
+                queue = outcome["queue"]
+                if not told and (outcome["paused"] or (queue and not queue["workers"])):
                     self._say(f"{experiment}: {outcome['next']}")
                     told = True
 

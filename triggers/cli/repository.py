@@ -151,6 +151,11 @@ class Git:
             self("update-index", "--cacheinfo", f"{mode},{blob},{path}")
             return self("write-tree").strip()
 
+    def submodules_moved(self, before: str, after: str) -> list[str]:
+        """Paths of the submodules that are at another commit in the second tree."""
+        changes = self("diff-tree", "-r", before, after).splitlines()
+        return [line.partition("\t")[2] for line in changes if line.startswith(":160000 160000")]
+
     def diff(self, before: str, after: str) -> bytes:
         """The patch from one tree to another, for `git apply`."""
         how = (

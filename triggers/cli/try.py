@@ -9,14 +9,14 @@ from pathlib import Path
 import click
 
 from functions.contract import CATEGORIES
-from functions.formats.metrics_block import deciding_line
+from functions.formats.metrics_block import deciding_line, remedies_in
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.one_idea import Asked, OneIdea, Verdict
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import BY_STATUS, printable
 from triggers.cli.runs import gain_in_words, outcome, path_of
 
-LONGEST = 160
+LONGEST = 300
 """Characters of a reason or an error that are printed."""
 
 
@@ -62,6 +62,7 @@ def lines(http: LabHttp, verdict: Verdict) -> Iterator[str]:
     yield "  ".join(facts)
     if found["error"]:
         yield deciding_line(found["error"], found["error_kind"] or found["status"])[:LONGEST]
+        yield from (f"-> {remedy}"[:LONGEST] for remedy in remedies_in(found["error"])[:1])
     elif found["reason"]:
         yield found["reason"][:LONGEST]
     if found["trust"] == "provisional":
