@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import socket
 from pathlib import Path
@@ -47,6 +48,13 @@ class ClientSettings(BaseSettings):
     def _named(cls, data: object) -> object:
         """The data directory as a path from the root; None where it has no name, or a blank one."""
         return data if not isinstance(data, str | Path) else _place(data)
+
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, url: str | None) -> str | None:
+        if url is not None and not re.match(r"https?://[^/?#]", url):
+            raise ValueError(f"{url!r} is not a URL such as https://HOST")
+        return url
 
     @classmethod
     def settings_customise_sources(

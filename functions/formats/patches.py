@@ -38,7 +38,7 @@ def in_a_line(patch: str) -> str:
     changed: dict[str, list[str]] = {"-": [], "+": []}
     for line in patch.split("\n"):
         if line.startswith("diff --git "):
-            files.append(line.rpartition(" b/")[2])
+            files.append(re.split(' "?b/', line)[-1].removesuffix('"'))  # git quotes unusual names
         elif line[:1] in changed and not HEAD.match(line):
             changed[line[0]].append(line[1:].strip())
     removed, added = changed.values()

@@ -51,7 +51,7 @@ class Showing(Queueing):
         if not found["best"]:
             raise NotFound(
                 f"{tag!r} has no finished experiment yet",
-                hint="run the unchanged train.py first: it is the baseline",
+                hint="submit an idea: the unchanged train.py, the baseline, runs before it",
             )
         runs = runs_of(found["runs"])
         return BestFacts(

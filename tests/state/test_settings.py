@@ -91,6 +91,12 @@ def test_a_data_directory_without_a_name_is_the_default_one(
     assert Settings().data_dir == expected
 
 
+@pytest.mark.parametrize("url", ["127.0.0.1:3111", "htp://lab", "lab", "http:///api"])
+def test_a_text_that_is_no_url_of_a_lab_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="is not a URL such as https://HOST"):
+        Settings(url=url)
+
+
 def test_a_home_that_is_not_there_is_no_folder_of_the_working_directory(home: Path) -> None:
     with pytest.raises(ValueError, match="there is no user 'nobody-here'"):
         Settings.model_validate({"data": "~nobody-here/labs"})

@@ -6,9 +6,12 @@ import json
 import os
 import re
 import subprocess
+import sys
 import unicodedata
 
+import click
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -17,6 +20,7 @@ from functions.table import table
 from state.errors import Conflict
 from tests.commands import command_line
 from triggers.cli import demo_view
+from triggers.cli.__main__ import COMMANDS, main, nightjar
 from triggers.cli.output import OWN_COMMANDS, as_commands, explain, json_text, printable, show
 from triggers.cli.runs import print_runs
 from triggers.cli.tables import Column, print_table
@@ -150,6 +154,31 @@ def test_every_route_of_a_function_becomes_the_command_that_calls_it() -> None:
     own = {f"./nightjar {command}" for command in OWN_COMMANDS.values()}
     wrong = {r: c for r, c in called.items() if c not in own and c != f"./nightjar call {routes[r]}"}
     assert wrong == {}
+
+
+@pytest.mark.parametrize(("no_color", "shown"), [("", "\x1b[31mred\x1b[0m\n"), ("1", "red\n")])
+def test_a_terminal_shows_colours_unless_its_user_wants_none(
+    no_color: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command()
+    def red() -> None:
+        click.secho("red", fg="red")
+
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setattr(nightjar, "get_command", lambda ctx, name: red)
+    monkeypatch.setattr(sys, "argv", ["nightjar", "red"])
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+    main()
+
+    assert capsys.readouterr().out == shown
+
+
+def test_the_help_fits_a_screen_of_50_lines_with_one_for_each_command() -> None:
+    shown = CliRunner().invoke(nightjar, ["--help"], terminal_width=80).output.splitlines()
+
+    assert len(shown) <= 50
+    assert {line.split()[0] for line in shown if line.startswith("  ")} >= COMMANDS.keys()
 
 
 def test_a_shell_completes_the_commands() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import sys
 
 import click
@@ -14,37 +15,37 @@ from triggers.cli.output import EXIT_CODES, explain
 from triggers.cli.suggesting import Suggesting
 
 COMMANDS = {
-    "demo": "a research night in minutes: two agents really train; shows the table and the plot",
-    "up": "start the lab: Redis, web, events, clock and this machine's workers",
-    "worker": "train for a lab on this machine's GPUs",
-    "join": "lend this machine to a swarm: pull configs for your train.py, run them, report",
-    "simulate": "try a swarm's server with many simulated workers, without a GPU",
-    "agent": "start coding agents on a tag, and keep them at work",
+    "demo": "a research night in minutes: two agents, table and plot",
+    "up": "start the lab: Redis, web, events, clock, this machine's workers",
     "open": "sign a browser in to the lab's page",
+    "setup": "open a tag: its metric, its direction, its budget",
+    "agent": "start coding agents on a tag, and keep them at work",
+    "try": "have the change in your clone trained, and keep it or take it back",
+    "wait": "wait for an experiment; the exit code is its outcome",
     "status": "show processes, GPUs, queue and the best of each tag",
     "events": "follow the lab's events",
     "ls": "list a tag's experiments, the newest first",
     "best": "show a tag's best experiment",
-    "show": "show one experiment: what was tried, what came of it, the end of its log",
+    "show": "show an experiment: what was tried, what came of it, its log's end",
     "logs": "print an experiment's log, and follow it",
     "diff": "print an experiment's patch, or what lies between two",
     "report": "print what a night brought, as Markdown",
-    "program": "print what a tag's workers and agents are told of its results; its versions",
-    "journal": "print what a swarm has come to believe, checkpoint by checkpoint",
     "take": "make a git branch of an experiment's code",
-    "try": "have the change in your clone trained, and keep it or take it back",
-    "wait": "wait for an experiment; the exit code is its outcome",
+    "retest": "run an experiment's code once more, on another seed",
     "stop": "stop an experiment",
-    "setup": "open a tag: its metric, its direction, its budget",
     "pause": "start no more runs of a tag",
     "unpause": "start runs of a paused tag again",
-    "retest": "run an experiment's code once more, on another seed",
-    "call": "call any function of the running lab",
-    "webhook": "send events to URLs: add, list, test, remove",
-    "token": "manage tokens: issue, enroll, list, rotate, revoke, whoami",
-    "dims": "what a swarm may vary: scan a train.py, define, ls",
     "replay": "judge a log of results or a tag again under another keep rule",
+    "worker": "train for a lab on this machine's GPUs",
+    "join": "lend this machine to a swarm: run its configs of your train.py",
+    "dims": "what a swarm may vary: scan a train.py, define, ls",
+    "program": "print what a tag's workers and agents are told of its results",
+    "journal": "print what a swarm believes, checkpoint by checkpoint",
+    "simulate": "try a swarm's server with many simulated workers, without a GPU",
     "doctor": "check this machine and audit the lab",
+    "call": "call any function of the running lab",
+    "token": "manage tokens: issue, enroll, list, rotate, revoke, whoami",
+    "webhook": "send events to URLs: add, list, test, remove",
     "backup": "write the whole lab to one file, while it runs",
     "restore": "make a lab from a backup",
     "config": "show every setting, secrets redacted",
@@ -94,8 +95,9 @@ def import_all() -> None:
 
 
 def main() -> int:
+    color = False if os.environ.get("NO_COLOR") else None
     try:
-        return int(nightjar.main(prog_name="nightjar", standalone_mode=False) or 0)
+        return int(nightjar.main(prog_name="nightjar", standalone_mode=False, color=color) or 0)
     except click.exceptions.Abort:
         return 130
     except click.exceptions.Exit as asked:

@@ -139,7 +139,7 @@ def _show(answer: dict[str, Any]) -> None:
         show(f"missing   {answer['hint']}")
     if any(name.startswith("policy.") for name in ignored):
         click.echo(f"-> {PROGRAM} call search::set_policy --tag {tag['name']} changes its policy")
-    elif ignored:
+    if any(not name.startswith("policy.") for name in ignored):
         click.echo(f"-> go on with it, or open another tag: {PROGRAM} setup NAME")
-    else:
+    if not ignored:
         click.echo(f"-> {PROGRAM} agent --tag {tag['name']} -- COMMAND starts an agent on it")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -110,8 +109,6 @@ def enroll(data: Path | None, lab: str | None, as_json: bool, url: str | None, n
     because all users of the machine can read command lines.
     """
     settings = all_settings_from(data=data, lab=lab, url=url)
-    if not re.match(r"https?://.", base_url(settings)):
-        raise click.UsageError(f"{base_url(settings)!r} is not a URL such as https://HOST")
     given = _enroll_token(settings)
     if not is_own(settings):
         warn_of_plain_http(base_url(settings))
