@@ -27,7 +27,7 @@ def test_setup_shows_what_a_tag_is_measured_by_and_what_a_second_one_ignored(lab
     opened = printed(lab, *words)
     again = printed(lab, "setup", "night")
     other = nightjar(lab.data, "setup", "night", "--metric", "val_loss", "--budget", "90", "--json")
-    people = nightjar(lab.data, "setup", "night", "--metric", "val_loss")
+    people = nightjar(lab.data, "setup", "night", "--metric", "val_loss", "--budget", "90")
 
     assert opened.startswith("night: opened\n")
     assert "accuracy: a higher value is better" in opened
@@ -38,6 +38,7 @@ def test_setup_shows_what_a_tag_is_measured_by_and_what_a_second_one_ignored(lab
     assert (other.returncode, people.returncode) == (1, 1)
     assert json.loads(other.stdout)["ignored"]["policy.budgets.base_s"] == {"sent": 90.0, "has": 60.0}
     assert "metric.name 'val_loss': it has 'accuracy'" in people.stdout
+    assert "set_policy --tag night changes its policy\n-> go on with it, or open another tag" in people.stdout
 
 
 @pytest.mark.parametrize(

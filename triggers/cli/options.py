@@ -123,4 +123,6 @@ def _settings(kind: type[AnySettings], given: Mapping[str, Any]) -> AnySettings:
     except ValidationError as problem:
         first = problem.errors(include_url=False)[0]
         name = "_".join(str(part) for part in first["loc"]).upper()
-        raise click.UsageError(f"setting NIGHTJAR_{name}: {first['msg']}") from problem
+        raise click.UsageError(
+            f"setting NIGHTJAR_{name}: {first['msg'].removeprefix('Value error, ')}"
+        ) from problem

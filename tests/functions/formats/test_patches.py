@@ -52,3 +52,7 @@ def test_a_patch_in_a_line(lines: list[str], words: str) -> None:
 
     assert in_a_line("\n".join([*head, " same", *lines, ""])) == words
     assert in_a_line("") == "unchanged"
+
+
+def test_a_file_whose_name_git_quotes_is_named() -> None:
+    assert in_a_line('diff --git "a/a \\"b\\"" "b/a \\"b\\""\n+x\n') == 'a \\"b\\": +1 -0 lines'
