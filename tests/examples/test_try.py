@@ -286,6 +286,7 @@ async def test_the_best_of_another_agent_is_rebuilt_where_the_clone_lacks_it(
     git(tmp_path, "clone", "--quiet", str(project), str(other.path))
     other.set("WIDTH = 48", "WIDTH = 96")
     assert (await other.tried("wide is better")).code == 0
+    git(clone.path, "update-ref", "refs/nightjar/night-2", "HEAD")  # of an earlier lab
     clone.set("WIDTH = 48", "WIDTH = 40")
 
     done = await clone.tried("narrow is enough")

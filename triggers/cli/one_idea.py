@@ -366,8 +366,6 @@ class OneIdea:
                 experiment = best["experiment_id"] if best["commit_sha"] == commit else None
             if experiment is None:
                 return None
-            if (found := self._git.commit(f"{REFS}{experiment}")) is not None:
-                return found
             shown = self._http.ask("GET", path_of(experiment))
             run = shown["experiment"]
             found = self._git.trained(
@@ -375,6 +373,10 @@ class OneIdea:
             )
         except (NotFound, Conflict, Invalid):
             return None
+        # a commit of this name may be of an earlier lab
+        before = self._git.commit(f"{REFS}{experiment}")
+        if before is not None and self._git.tree(before) == self._git.tree(found):
+            return before
         self._git("update-ref", f"{REFS}{experiment}", found)
         return found
 

@@ -28,7 +28,9 @@ LONGEST = 300
     "--category", type=click.Choice(CATEGORIES), default="other", show_default=True, help="the kind of change"
 )
 @click.option(
-    "--tag", envvar="NIGHTJAR_TAG", help="[NIGHTJAR_TAG, else that of the branch autoresearch/TAG-NAME]"
+    "--tag",
+    envvar="NIGHTJAR_TAG",
+    help="the line of research [NIGHTJAR_TAG, else that of the branch autoresearch/TAG-NAME]",
 )
 def command(data: Path | None, lab: str | None, hypothesis: str, category: str, tag: str | None) -> int:
     """Have the change in this clone trained, committed or not; wait for the verdict, and act on it.
