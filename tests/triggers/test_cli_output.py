@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import unicodedata
+from typing import Any
 
 import click
 import pytest
@@ -22,7 +23,7 @@ from tests.commands import command_line
 from triggers.cli import demo_view
 from triggers.cli.__main__ import COMMANDS, main, nightjar
 from triggers.cli.output import OWN_COMMANDS, as_commands, explain, json_text, printable, show
-from triggers.cli.runs import print_runs
+from triggers.cli.runs import newest_remedies, print_runs
 from triggers.cli.tables import Column, print_table
 
 HOSTILE = "a\x1b[2J\x07\x7f\x9b31m\u202eb\u2066c\u200fd\ufeff\U000e0041"
@@ -188,3 +189,15 @@ def test_a_shell_completes_the_commands() -> None:
     )
 
     assert done.stdout.split() == ["plain,report", "plain,replay"]
+
+
+def test_remedies_are_those_of_what_failed_after_the_last_result() -> None:
+    def run(nth: int, error: str | None, value: float | None = None) -> dict[str, Any]:
+        return {"experiment_id": f"t-{nth}", "error": error, "val_bpb": value}
+
+    old, new = "no data\n-> link it", "no file\n-> commit it"
+
+    assert newest_remedies([run(1, old), run(2, None, 0.9), run(3, new), run(4, None)]) == {
+        "commit it": run(3, new)
+    }
+    assert newest_remedies([run(1, old), run(2, None, 0.9)]) == {}

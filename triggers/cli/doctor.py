@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import shutil
@@ -272,11 +271,10 @@ def training(processes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
 
 
 def failures(http: LabHttp) -> Iterator[Finding]:
-    """Remedies for the newest failed runs of the newest tags; a run with a result ends the search in its tag."""
+    """Remedies for the newest failed runs of the newest tags."""
     for tag in names_of_tags(http)[:MOST_TAGS]:
         runs = http.ask("POST", "/api/experiment/history", {"tag": tag, "limit": 20})["experiments"]
-        failed = [*itertools.takewhile(lambda run: run["error"], reversed(runs))]
-        for remedy, run in newest_remedies(reversed(failed)).items():
+        for remedy, run in newest_remedies(runs).items():
             reason = deciding_line(run["error"], run["error_kind"])
             yield Finding(
                 "runs", "warning", printable(f"{run['experiment_id']}: {reason}"), printable(remedy)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import urllib.parse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -91,9 +92,13 @@ def measured(run: Run) -> str:
     return "" if run["delta_bpb"] is None or run["val_bpb"] is None else f"{run['val_bpb']:.6f}"
 
 
-def newest_remedies(runs: Iterable[Run]) -> dict[str, Run]:
-    """Remedies for failed runs, each with its newest run; the runs come oldest first."""
-    told = {remedy: run for run in runs for remedy in remedies_in(run["error"] or "")}
+def newest_remedies(runs: Sequence[Run]) -> dict[str, Run]:
+    """Remedies for the runs that failed after the last one with a result, each with its newest run.
+
+    The runs come oldest first.
+    """
+    failed = [*itertools.takewhile(lambda run: run["val_bpb"] is None, reversed(runs))]
+    told = {remedy: run for run in reversed(failed) for remedy in remedies_in(run["error"] or "")}
     return dict([*told.items()][-MOST_REMEDIES:])
 
 
