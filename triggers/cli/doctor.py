@@ -39,6 +39,7 @@ from triggers.cli.runs import names_of_tags, newest_remedies
 
 NVML = Path(__file__).parents[2] / "workers" / "nvml.py"
 LEAST_FREE_GB = 5
+TRAINING = "training"
 MOST_SKEW_S = 1.0
 MOST_TAGS = 5
 OPEN_TIERS = ("none", "limits")
@@ -61,11 +62,13 @@ REFUSED = "access"
 def command(data: Path | None, lab: str | None, repo: Path | None, python: str | None, as_json: bool) -> int:
     """Check programs, the project, Redis, GPUs, disk, port and clock; audit the lab if one runs."""
     settings = all_settings_from(data=data, lab=lab)
+    running = [*running_lab(settings)]
+    has_worker = repo is None and any(f.what == TRAINING for f in running)
     findings = [
         *machine(settings),
-        *project(repo, python),
+        *project(repo, python, has_worker=has_worker),
         *asyncio.run(redis(settings)),
-        *running_lab(settings),
+        *running,
     ]
     if as_json:
         print_json([vars(f) for f in findings])
@@ -107,8 +110,11 @@ def machine(settings: Settings) -> Iterator[Finding]:
     )
 
 
-def project(repo: Path | None, python: str | None) -> Iterator[Finding]:
-    """Which Python would train the project, and what its scripts import that this Python does not have."""
+def project(repo: Path | None, python: str | None, *, has_worker: bool) -> Iterator[Finding]:
+    """Which Python would train the project, and what that Python or a run's files lack.
+
+    A worker says itself what its runs lack: it knows its options.
+    """
     found = repo.absolute() if repo is not None else project_around(Path.cwd())
     if found is None:
         here = Path.cwd()
@@ -123,7 +129,8 @@ def project(repo: Path | None, python: str | None) -> Iterator[Finding]:
         yield Finding("project", "error", problem.detail, problem.hint or "")
         return
     yield Finding("project", "ok", f"{brief(found / SCRIPT)} is trained with {chosen.path}")
-    for lack in (*shortcomings(chosen, found, os.environ), *left_behind_by(found)):
+    left = [] if has_worker else left_behind_by(found)
+    for lack in (*shortcomings(chosen, found, os.environ), *left):
         yield Finding("project", "warning", lack)
     if not knows_user(found):
         yield Finding(
@@ -265,9 +272,9 @@ def training(processes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     """What each worker trains, and what its Python lacks."""
     for process in processes:
         if told := process.get("training"):
-            yield Finding("training", "ok", f"{process['name']}: {printable(told)}")
+            yield Finding(TRAINING, "ok", f"{process['name']}: {printable(told)}")
             for warning in process["warnings"]:
-                yield Finding("training", "warning", f"{process['name']}: {printable(warning)}")
+                yield Finding(TRAINING, "warning", f"{process['name']}: {printable(warning)}")
 
 
 def failures(http: LabHttp) -> Iterator[Finding]:
