@@ -20,13 +20,15 @@ local function is_stale_entry(t)
   return s[1] ~= 'open' or s[2] or not ends or tonumber(ends) <= t
 end
 
--- The first experiment with this code; what is new is remembered.
+-- The first experiment with this code and these constants; what is new is remembered. Parents are found by their commit.
 local function first_with_code(id)
-  local names = {'commit:' .. A.commit}
+  local constants = A.constants or ''
+  local names = {'code:' .. A.commit .. constants}
   if A.patch_id then
     store_patch()
-    table.insert(names, 1, 'diff:' .. A.patch_id)
+    table.insert(names, 1, 'diff:' .. A.patch_id .. constants)
   end
+  redis.call('HSETNX', K.tried, 'commit:' .. A.commit, id)
   local first
   for _, name in ipairs(names) do
     if redis.call('HSETNX', K.tried, name, id) == 0 then first = first or redis.call('HGET', K.tried, name) end

@@ -163,6 +163,22 @@ async def test_a_repeated_idea_is_reported_not_refused(client: httpx.AsyncClient
     assert new["duplicate_of"] is None
 
 
+async def test_other_constants_on_one_commit_are_no_repeated_idea(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    first, second, plain, again = [
+        await told(client, "/api/experiment/register", **idea(commit_sha="aaaaaaa", **more))
+        for more in (
+            {"config_delta": {"LR": 0.1}},
+            {"config_delta": {"LR": 0.2}},
+            {},
+            {"config_delta": {"LR": 0.2}},
+        )
+    ]
+
+    assert [one["duplicate_of"] for one in (first, second, plain)] == [None, None, None]
+    assert again["duplicate_of"] == second["experiment_id"]
+
+
 async def test_the_description_defaults_to_the_first_line_of_the_diff_summary(
     client: httpx.AsyncClient,
 ) -> None:
