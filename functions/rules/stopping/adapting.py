@@ -30,7 +30,7 @@ HOPE = 2.0
 """Standard errors above the measured one within which a correlation above 0 is possible."""
 SURE = 0.98
 """Probability with which a run is stopped that hardly ends among the best."""
-UNSURE = 0.75
+UNSURE = 0.8
 """Probability with which one of the worst runs is stopped where its place foretells little."""
 UNSURE_UNTIL = 0.4
 """The last bucket at which it is: later there is less to save."""
