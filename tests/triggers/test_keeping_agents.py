@@ -122,7 +122,7 @@ def test_the_night_ends_while_a_limit_is_waited_for(night: Night) -> None:
 @pytest.mark.parametrize(
     ("script", "line"),
     [
-        ("no-such-agent --print", "no-such-agent: not found"),
+        ("/no/such-agent --print", "/no/such-agent: not found"),
         ("echo \"error: unexpected argument '--limit' found\" >&2; exit 2", "unexpected argument '--limit'"),
     ],
 )
