@@ -60,7 +60,11 @@ FAMILIES = (
         "hash",
         "how long its baseline trained, or the first run with a value, by GPU class and budget",
     ),
-    Family("tried:<tag>", "hash", "patches and commits, with their constants: the first experiment that tried each"),
+    Family(
+        "tried:<tag>",
+        "hash",
+        "patches and commits, with their constants: the first experiment that tried each",
+    ),
     Family("experiments:<id>", "hash", "one experiment"),
     Family(
         "retests:<tag>", "zset", "retests that are over, by the number of the experiment that they repeat"

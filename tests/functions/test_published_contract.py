@@ -165,14 +165,11 @@ async def test_a_repeated_idea_is_reported_not_refused(client: httpx.AsyncClient
 
 async def test_other_constants_on_one_commit_are_no_repeated_idea(client: httpx.AsyncClient) -> None:
     await open_tag(client)
+    deltas: list[dict[str, float]] = [{"LR": 0.1}, {"LR": 0.2}, {}, {"LR": 0.2}]
+
     first, second, plain, again = [
-        await told(client, "/api/experiment/register", **idea(commit_sha="aaaaaaa", **more))
-        for more in (
-            {"config_delta": {"LR": 0.1}},
-            {"config_delta": {"LR": 0.2}},
-            {},
-            {"config_delta": {"LR": 0.2}},
-        )
+        await told(client, "/api/experiment/register", **idea(commit_sha="aaaaaaa", config_delta=delta))
+        for delta in deltas
     ]
 
     assert [one["duplicate_of"] for one in (first, second, plain)] == [None, None, None]
