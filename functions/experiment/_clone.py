@@ -100,7 +100,7 @@ class Untold(Exception):
 async def _answered(children: Children, ask: Callable[[Path], Awaitable[T]]) -> T | None:
     """What git answers with a folder of its own to write in; None where it does not."""
     async with children.one():
-        with tempfile.TemporaryDirectory(prefix="nightjar-git-") as made:
+        with tempfile.TemporaryDirectory(prefix="nightjar-git-", ignore_cleanup_errors=True) as made:
             try:
                 async with asyncio.timeout(_TRY_S):
                     return await ask(Path(made))
