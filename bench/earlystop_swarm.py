@@ -11,9 +11,9 @@ one config have curves of one shape. In one regime curves settle early (`lcbench
 end, as real GPT runs do (`gpt`).
 
 Saved: share of the GPU time that the same runs would have taken to their ends. Best: how much worse the tag's best
-config truly is than the best one there is, in standard deviations of a run. The differences are with early stopping
-less without, night by night: after as many runs, and after 80 % of the GPU time (88 % for `gpt`), which is what early
-stopping is to save. Brackets hold 95 % bootstrap intervals over nights.
+config truly is than the best one there is, in standard deviations of a run. A difference is the best with early
+stopping less the best without, night by night. One is taken after as many runs. The other is taken after 80 % of the
+GPU time (88 % for `gpt`): early stopping is to save the rest. Brackets hold 95 % bootstrap intervals over nights.
 
 `--shares` shows instead what a swarm knows after a night with other shares of reference runs.
 """

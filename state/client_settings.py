@@ -67,7 +67,7 @@ class ClientSettings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         of_user = DotEnvSettingsSource(settings_cls, env_file=user_file())
         given = {**of_user(), **env_settings(), **init_settings()}
-        # where the lab is says nobody but these: the file that lies there comes too late
+        # the lab's own file cannot say where the lab is
         place = {name: given[name] for name in ("data", "lab") if given.get(name) is not None}
         default = cls.model_fields["lab"].default
         try:

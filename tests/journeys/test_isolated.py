@@ -153,7 +153,7 @@ print("---\\nval_bpb: 1.0")
 
 
 def check_that_runs_are_no_operators(lab: RunningLab) -> None:
-    """Neither a run that can call the lab nor a process that hides from it may do what its user's commands may."""
+    """A run that can call the lab is no operator. A process that hides from the lab is none either."""
     calls = lab.commit({"train.py": CALLS.format(port=lab.port)})
 
     found = lab.until_status(lab.submit(commit_sha=calls), "keep", "crash")

@@ -111,7 +111,7 @@ def machine(settings: Settings) -> Iterator[Finding]:
 
 
 def project(repo: Path | None, python: str | None, *, has_worker: bool) -> Iterator[Finding]:
-    """Which Python would train the project, and what that Python or a run's files lack.
+    """The Python that would train the project, the modules that it lacks, and the files that runs would lack.
 
     A worker says itself what its runs lack: it knows its options.
     """
