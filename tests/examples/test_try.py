@@ -91,9 +91,10 @@ def wider_is_better(constants: Mapping[str, object]) -> float:
     return 2.9 - width / 500 - depth / 1000
 
 
-async def submitted(http: httpx.AsyncClient, clone: Clone) -> None:
+async def submitted(http: httpx.AsyncClient, clone: Clone, child: asyncio.subprocess.Process) -> None:
     """Wait until the clone's first idea is in the lab, and its branch has the commit."""
-    while not (clone.path / ".git" / "refs" / "nightjar" / "night-2").exists() or clone.changes:  # noqa: ASYNC110 another process makes it
+    while not (clone.path / ".git" / "refs" / "nightjar" / "night-2").exists() or clone.changes:
+        assert child.returncode is None, (await child.communicate())[1].decode()
         await asyncio.sleep(0.05)
     assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 2
 
@@ -317,7 +318,7 @@ async def test_what_was_changed_while_it_waited_is_not_reset(
     base = waiting.head
     waiting.set("WIDTH = 48", "WIDTH = 40")
     child = await waiting.started("narrow is enough")
-    await submitted(http, waiting)
+    await submitted(http, waiting, child)
     waiting.set("BETA1 = 0.9", "BETA1 = 0.8")
 
     async with trainer.at_work():
@@ -339,7 +340,7 @@ async def test_commits_that_were_made_while_it_waited_are_not_reset(
 ) -> None:
     waiting.set("WIDTH = 48", "WIDTH = 40")
     child = await waiting.started("narrow is enough")
-    await submitted(http, waiting)
+    await submitted(http, waiting, child)
     waiting.set("DEPTH = 1", "DEPTH = 2")
     git(waiting.path, "commit", "--quiet", "--all", "--message", "Next")
     head = waiting.head
@@ -370,7 +371,7 @@ async def test_interrupted_and_called_again_it_goes_on_waiting(
 ) -> None:
     waiting.set("WIDTH = 48", "WIDTH = 96")
     child = await waiting.started("wide is better")
-    await submitted(http, waiting)
+    await submitted(http, waiting, child)
     child.send_signal(number)
     errors = (await child.communicate())[1].decode()
 
@@ -381,6 +382,25 @@ async def test_interrupted_and_called_again_it_goes_on_waiting(
     assert ("the same command goes on" in errors) == (number == signal.SIGINT)
     assert (done.code, done.lines[0][:13]) == (0, "night-2: keep")
     assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 2
+
+
+async def test_an_editor_that_locks_the_index_for_a_moment_does_not_stop_it(clone: Clone) -> None:
+    lock, submitted = (
+        clone.path / ".git" / "index.lock",
+        clone.path / ".git" / "refs" / "nightjar" / "night-2",
+    )
+    clone.set("WIDTH = 48", "WIDTH = 96")
+    lock.touch()
+    child = await clone.started("wide is better")
+
+    while child.returncode is None and not submitted.exists():  # noqa: ASYNC110 another process makes it
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(0.2)
+    lock.unlink()
+
+    printed, errors = await child.communicate()
+    assert (child.returncode, errors, printed[:13]) == (0, b"", b"night-2: keep")
+    assert clone.changes == ""
 
 
 async def test_an_experiment_that_the_lab_does_not_have_is_forgotten(
@@ -406,7 +426,7 @@ async def test_another_hypothesis_waits_for_the_one_before_it(
 ) -> None:
     waiting.set("WIDTH = 48", "WIDTH = 96")
     child = await waiting.started("wide is better")
-    await submitted(http, waiting)
+    await submitted(http, waiting, child)
     child.kill()
     await child.communicate()
 

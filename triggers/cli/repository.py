@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,9 @@ from triggers.cli.runs import Run
 
 _UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "BISECT_LOG")
 """Files in a repository's own folder while a command of git waits for its user."""
+_LOCKED = re.compile(rb"Unable to create '(.+\.lock)': File exists")
+_LOCK_PATIENCE_S, _LOCK_RETRY_S = 10.0, 0.05
+"""An editor's `git status` holds the index for a moment, again and again."""
 _NEVER_TAKEN = b"\n/.nightjar/\n__pycache__/\n"
 """Patterns for the token and texts of an agent, and for Python's bytecode."""
 
@@ -225,17 +230,33 @@ class Git:
     def _run(
         self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
+        """The command when it has ended, run again while another process has locked what it writes.
+
+        Raises:
+            Unavailable: that lock does not go away, or there is no git.
+        """
         index = {"GIT_INDEX_FILE": str(self._index)} if self._index else {}
-        try:
-            return subprocess.run(
-                command(self._repo, *arguments),
-                input=stdin,
-                capture_output=True,
-                env=environment(**index) if env is None else env,
-                check=False,
-            )
-        except FileNotFoundError:
-            raise Unavailable("there is no git on this machine", hint="install git") from None
+        give_up = time.monotonic() + _LOCK_PATIENCE_S
+        while True:
+            try:
+                done = subprocess.run(
+                    command(self._repo, *arguments),
+                    input=stdin,
+                    capture_output=True,
+                    env=environment(**index) if env is None else env,
+                    check=False,
+                )
+            except FileNotFoundError:
+                raise Unavailable("there is no git on this machine", hint="install git") from None
+            locked = _LOCKED.search(done.stderr) if done.returncode else None
+            if locked is None:
+                return done
+            if time.monotonic() > give_up:
+                raise Unavailable(
+                    f"another git command has locked {os.fsdecode(locked[1])}",
+                    hint="end it; if none is running, remove that file",
+                )
+            time.sleep(_LOCK_RETRY_S)
 
 
 def _message(run: Run) -> str:

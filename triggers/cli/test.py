@@ -24,8 +24,13 @@ STATIC = {
     "import-linter": ("lint-imports",),
 }
 """The slowest first, since they run in parallel."""
-SIDE_BY_SIDE = ("-n", str((os.cpu_count() or 1) + 4), "--dist", "loadscope", "--no-loadscope-reorder")
-"""For the whole suite: four workers more than cores, since many tests wait for processes; see tests/conftest.py."""
+SIDE_BY_SIDE = (
+    *("-n", str((os.cpu_count() or 1) + 4), "--dist", "loadscope", "--no-loadscope-reorder"),
+    *("--max-worker-restart", "3"),
+)
+"""For the whole suite: four workers more than cores, since many tests wait for processes; see tests/conftest.py.
+
+A test that takes too long ends its worker; after three such tests the run ends."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
