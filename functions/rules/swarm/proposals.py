@@ -74,3 +74,25 @@ def priority_of(least: float, promise: float) -> float:
 def drawn_proposal(dimensions: Sequence[Dimension], shape: Shape, rng: Random, why: str) -> Proposal:
     """A config at random within a shape, at its strategy's least priority; no model is asked."""
     return Proposal(drawn_config(dimensions, shape, rng), LEAST[shape.strategy], why)
+
+
+class AtRandom:
+    """Draws configs at random within a shape, whatever was measured. It knows no best config.
+
+    What looks for good values would seldom draw where they are bad, and a claim could not be judged there.
+    """
+
+    def propose(
+        self,
+        dimensions: Sequence[Dimension],
+        observations: Sequence[Observation],
+        shape: Shape,
+        count: int,
+        rng: Random,
+    ) -> list[Proposal]:
+        return [drawn_proposal(dimensions, shape, rng, "drawn at random") for _ in range(count)]
+
+    def believed_best(
+        self, dimensions: Sequence[Dimension], observations: Sequence[Observation]
+    ) -> Mapping[str, Value] | None:
+        return None

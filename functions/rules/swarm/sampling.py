@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from functions.rules.swarm.covering import Covering
-from functions.rules.swarm.proposals import Sampler
+from functions.rules.swarm.proposals import AtRandom, Sampler
 from functions.rules.swarm.shapes import Shape, SwarmStrategy
 from functions.rules.swarm.thompson import Thompson
 from state.policy import SamplerName
@@ -17,12 +16,12 @@ SEARCHING: frozenset[SwarmStrategy] = frozenset({"exploit", "converge", "investi
 def sampler_of(name: SamplerName, shape: Shape) -> Sampler:
     """The sampler of this name where good configs are looked for.
 
-    What tests a claim maps its dimensions, the bad values too. Where no values are claimed to be better, all parts of
-    a range are drawn alike often.
+    What tests a claim maps its dimensions, the bad values too. Where no values are claimed to be better, values are
+    drawn at random.
     """
     if shape.strategy in SEARCHING and not shape.is_of_claim:
         return SAMPLERS[name]()
-    return Thompson() if shape.constraint else Covering()
+    return Thompson() if shape.constraint else AtRandom()
 
 
 def _gaussian_process() -> Sampler:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from functions.rules.swarm.dimensions import same
 from functions.rules.swarm.rooms import Allowed, Room, room_of
+from functions.rules.swarm.sections import sections_of
 from state.records import Dimension, Value
 
 if TYPE_CHECKING:
@@ -22,8 +23,11 @@ NEAR: Mapping[SwarmStrategy, float] = {"exploit": 1 / 8, "converge": 1 / 64}
 OTHER_CATEGORY: Mapping[SwarmStrategy, float] = {"exploit": 0.25, "converge": 0.05}
 """Share of their configs that try a categorical elsewhere than at the best known value, or a range of few whole
 numbers."""
-LEVELS = (1 / 6, 1 / 2, 5 / 6)
-"""Places in a range at which decision_sprint runs, so that its configs are few and are repeated."""
+LEVELS = (0.1, 0.4, 0.9)
+"""Places in a range at which decision_sprint runs: few, so that they are repeated, and one in each section.
+
+None is the middle, where the center often is.
+"""
 OUTER = 1 / 8
 """Share of a range, at either end, in which moonshots lie."""
 CANARY_SHARE = 0.12
@@ -59,10 +63,15 @@ class Shape:
         return self.strategy == "investigate" and self.free is not None and bool(self.center)
 
     @property
+    def is_compared(self) -> bool:
+        """Its configs vary named dimensions, to be compared with its center."""
+        is_apart = self.strategy in ("investigate", "falsify", "decision_sprint")
+        return is_apart and self.free is not None and bool(self.center)
+
+    @property
     def leaves_its_center(self) -> bool:
         """Its configs vary one dimension, to be compared with its center: at the center they would say nothing."""
-        is_apart = self.strategy in ("investigate", "falsify", "decision_sprint")
-        return is_apart and self.free is not None and len(self.free) == 1 and bool(self.center)
+        return self.is_compared and self.free is not None and len(self.free) == 1
 
 
 @dataclass(frozen=True)
@@ -82,12 +91,22 @@ class Freedom:
 
 
 def drawn_config(dimensions: Sequence[Dimension], shape: Shape, rng: Random) -> dict[str, Value]:
-    """A config at random within a shape; it has every dimension that is not on trial, and a valid value for each."""
+    """A config at random within a shape. It has a valid value for each dimension that is not on trial.
+
+    A run that is compared with the center lies in each section of a range with the same probability. Uniform draws
+    would leave few runs at the ends, where effects are often largest.
+    """
     freedoms = freedoms_of(dimensions, shape)
     varied = varied_names(freedoms, shape, rng)
     return {
-        f.dimension.name: f.room.drawn(rng) if f.dimension.name in varied else f.standing for f in freedoms
+        f.dimension.name: _drawn(f.room, shape, rng) if f.dimension.name in varied else f.standing
+        for f in freedoms
     }
+
+
+def _drawn(room: Room, shape: Shape, rng: Random) -> Value:
+    part = rng.choice([*sections_of(room).values()]) if shape.is_compared else room
+    return part.drawn(rng)
 
 
 def standing_config(dimensions: Sequence[Dimension], shape: Shape) -> dict[str, Value]:

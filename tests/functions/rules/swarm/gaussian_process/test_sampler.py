@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from functions.rules.swarm.covering import Covering
 from functions.rules.swarm.dimensions import value_of
 from functions.rules.swarm.fingerprints import canonical
 from functions.rules.swarm.gaussian_process.sampler import GaussianProcess
 from functions.rules.swarm.observations import Observation
-from functions.rules.swarm.proposals import LEAST, Proposal, Sampler, drawn_proposal
+from functions.rules.swarm.proposals import LEAST, AtRandom, Proposal, Sampler, drawn_proposal
 from functions.rules.swarm.sampling import sampler_of
 from functions.rules.swarm.shapes import Shape, SwarmStrategy, drawn_config, freedoms_of
 from functions.rules.swarm.thompson import Thompson
@@ -361,7 +360,7 @@ def test_what_tests_something_is_not_led_to_good_values(strategy: str) -> None:
 
     better = Shape("investigate", free=("LR",), constraint={"LR": {"max": 0.01}}, center={"LR": 0.003})
 
-    assert isinstance(sampler_of("gaussian_process", tests), Covering)
+    assert isinstance(sampler_of("gaussian_process", tests), AtRandom)
     assert isinstance(sampler_of("gaussian_process", better), Thompson)
-    assert isinstance(sampler_of("gaussian_process", of_claim), Covering)
+    assert isinstance(sampler_of("gaussian_process", of_claim), AtRandom)
     assert isinstance(sampler_of("gaussian_process", Shape("exploit", center={"LR": 0.003})), GaussianProcess)
