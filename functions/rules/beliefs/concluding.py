@@ -101,7 +101,6 @@ def terms_of(facts: EvidenceFacts) -> Terms:
         dimensions=facts.dimensions,
         dead_zone=given.dead_zone,
         equivalence_margin=given.equivalence_margin,
-        exploits_count=False,
         workers=facts.active_workers,
     )
 

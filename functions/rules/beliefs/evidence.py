@@ -147,17 +147,17 @@ def _alone(run: FinishedRun, hypothesis: Hypothesis, terms: Terms) -> Evidence |
         "worker_id": run.worker_id,
         "is_guarded": _is_guarded(run, hypothesis, terms),
     }
-    moves = terms.policy == "baseline" or run.strategy in COMPARED or terms.exploits_count
-    if run.ended == "stopped" and moves:
+    moves_belief = terms.policy == "baseline" or run.strategy in COMPARED
+    if run.judged is not None:
+        outcome = _outcome(run.judged, terms) if moves_belief else None
+        return Evidence(**said, outcome=outcome, against="baseline", delta=run.judged)
+    if not moves_belief:
+        return None
+    if run.ended == "stopped":
         if terms.policy == "matched" and is_of_influence(hypothesis):
             return None
         return Evidence(**said, outcome=(run.reprieved or Reprieved()).share, against="stopped")
-    if run.judged is not None:
-        outcome = _outcome(run.judged, terms) if moves else None
-        return Evidence(**said, outcome=outcome, against="baseline", delta=run.judged)
-    if not moves or not hypothesis.config_constraint:
-        return None
-    return Evidence(**said, outcome=0.0, against="crash")
+    return Evidence(**said, outcome=0.0, against="crash") if hypothesis.config_constraint else None
 
 
 def _is_guarded(run: FinishedRun, hypothesis: Hypothesis, terms: Terms) -> bool:

@@ -33,9 +33,6 @@ class Terms:
     """In sigmas: smaller differences are no outcome. A tie never is."""
     equivalence_margin: float = 1.0
     """In sigmas: a dimension whose effect lies inside, anywhere in its range, is irrelevant."""
-    exploits_count: bool = True
-    """Under `matched`, runs beside baselines move the belief in their own population's claim. False: its effect only,
-    and such a population has to make pairs now and then, or its belief stands still. `bench/beliefs.py` compares."""
     workers: int = 1
     """Active workers of the tag."""
 

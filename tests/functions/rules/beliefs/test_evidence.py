@@ -130,29 +130,22 @@ def test_a_difference_inside_the_dead_zone_is_a_contrast_and_no_outcome(
     assert (said.outcome, said.contrast) == (outcome, judged)
 
 
-@pytest.mark.parametrize(("judged", "outcome"), [(-0.01, 1.0), (0.01, 0.0), (0.0, None)])
-def test_runs_that_look_for_the_best_config_are_compared_with_the_baseline_and_enter_no_e_value(
-    judged: float, outcome: float | None
-) -> None:
-    said = outcome_of(run(strategy="exploit", judged=judged), hypothesis(), MATCHED)
+def test_runs_that_look_for_the_best_config_move_the_effect_alone() -> None:
+    said = outcome_of(run(strategy="exploit"), HIGH, MATCHED)
 
     assert said == Evidence(
         experiment_id="swarm-1",
         worker_id="w1",
-        outcome=outcome,
+        outcome=None,
         against="baseline",
         is_guarded=False,
-        delta=judged,
+        delta=-0.01,
     )
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"ended": "stopped", "judged": None}, {"ended": "crash", "judged": None}]
-)
-def test_such_runs_move_the_effect_alone_where_the_terms_say_so(changes: dict[str, Any]) -> None:
-    said = outcome_of(run(strategy="exploit", **changes), HIGH, Terms(exploits_count=False))
-
-    assert (said and (said.outcome, said.delta)) == (None if changes else (None, -0.01))
+@pytest.mark.parametrize("ended", ["stopped", "crash"])
+def test_such_a_run_without_a_value_says_nothing(ended: RunEnd) -> None:
+    assert outcome_of(run(strategy="exploit", ended=ended, judged=None), HIGH, MATCHED) is None
 
 
 @pytest.mark.parametrize(
