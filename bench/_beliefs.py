@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from functions.rules.beliefs.concluding import concerned, finished_run, learned
-from functions.rules.beliefs.following import adapted, begun, irrelevant_dimension
+from functions.rules.beliefs.dimension_claims import adapted, begun, irrelevant_dimension
 from functions.rules.beliefs.sharing import shared_out, texts
 from functions.rules.swarm.dimensions import frozen, with_one
 from state.belief_facts import BeliefFacts, Kept, Learning, LearningFacts, ProposalFacts

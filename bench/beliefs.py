@@ -27,13 +27,11 @@ from rich.console import Console
 from rich.table import Table
 
 from functions.rules.beliefs.evidence import ARCHIVED, outcome_of, part_of
-from functions.rules.beliefs.learning import after
-from functions.rules.beliefs.moving import Moved, moved
+from functions.rules.beliefs.learning import BeliefState, after, after_run
 from functions.rules.beliefs.pairing import MOST_KEPT, wants_reference
 from functions.rules.beliefs.posterior import posterior_of
-from functions.rules.beliefs.reprieved import Reprieved, band_of
 from functions.rules.beliefs.strategies import COMPARED, strategy_of
-from functions.rules.beliefs.terms import FinishedRun, Terms
+from functions.rules.beliefs.terms import BeliefTerms, FinishedRun, Survivors, band_of
 from functions.rules.beliefs.whole_range import ENOUGH_REPEATS, Block, is_irrelevant, with_run
 from functions.rules.keeps.noise import Noise, usual_distance
 from functions.rules.stopping.judging import Checkpoint, judge
@@ -52,8 +50,8 @@ MOST = 200
 SIGMA = 1.0
 _LR = {"name": "LR", "dtype": "float_log", "min": 1e-4, "max": 1e-1}
 LR = checked(DeclaredDimension.model_validate(_LR))
-TERMS = Terms(sigma=SIGMA, repeats=ENOUGH_REPEATS, dimensions=(LR,))
-BLIND = Terms()
+TERMS = BeliefTerms(sigma=SIGMA, repeats=ENOUGH_REPEATS, dimensions=(LR,))
+BLIND = BeliefTerms()
 """Without a known sigma, there is no verdict of irrelevance: what is left are those of e-values."""
 REPEATS_BEFORE = 5
 """Repeats, beyond the first run of each config, by which the noise is known before the first pair."""
@@ -143,12 +141,12 @@ class Swarm:
     """Workers that test one claim, and what is believed of it after each of their runs."""
 
     hypothesis: Hypothesis
-    terms: Terms
+    terms: BeliefTerms
     by_age: bool = False
     """Pair the oldest run with the oldest reference run, whoever made them; the lab does not."""
 
     def __post_init__(self) -> None:
-        self.known = Moved(self.hypothesis, [], [])
+        self.known = BeliefState(self.hypothesis)
         self.runs = 0
 
     def end(self, worker_id: str, judged: float, strategy: SwarmStrategy, *, is_reference: bool) -> None:
@@ -158,7 +156,7 @@ class Swarm:
         run = FinishedRun(f"{self.runs}", worker_id, config, strategy, "hyp_1", "value", judged)
         unused = [*self.known.unused, run] if is_reference and strategy in COMPARED else self.known.unused
         known = replace(self.known, unused=unused)
-        after_it = self._by_age(run, known) if self.by_age else moved(run, known, self.terms, now=0.0)
+        after_it = self._by_age(run, known) if self.by_age else after_run(run, known, self.terms, now=0.0)
         waiting, unused = after_it.waiting[-MOST_KEPT:], after_it.unused[-MOST_KEPT:]
         self.known = replace(after_it, waiting=waiting, unused=unused)
         self.hypothesis = self.known.hypothesis
@@ -166,7 +164,7 @@ class Swarm:
     def wants_reference(self, worker_id: str) -> bool:
         return wants_reference(worker_id, self.known.waiting, self.known.unused)
 
-    def _by_age(self, run: FinishedRun, known: Moved) -> Moved:
+    def _by_age(self, run: FinishedRun, known: BeliefState) -> BeliefState:
         h, waiting, unused = known.hypothesis, [*known.waiting], [*known.unused]
         if part_of(run, h, self.terms) == "candidate":
             waiting.append(run)
@@ -394,7 +392,7 @@ def _read(share: float, chance: np.random.Generator) -> tuple[float, float, floa
     last = chance.normal(size=RUNS)
     won = last < np.quantile(last, share)
     pools: dict[float, list[float]] = {bucket: [] for bucket in CORRELATED}
-    tallies: defaultdict[tuple[float, int], Reprieved] = defaultdict(Reprieved)
+    tallies: defaultdict[tuple[float, int], Survivors] = defaultdict(Survivors)
     known = claim()
     ended = wins = 0
     for k in range(RUNS):
@@ -410,7 +408,7 @@ def _read(share: float, chance: np.random.Generator) -> tuple[float, float, floa
             place = bucket, band_of(at.rank)
             if answer.told == "stop":
                 run = FinishedRun(
-                    *(str(k), "w", OTHER, "investigate", "hyp_1", "stopped"), reprieved=tallies[place]
+                    *(str(k), "w", OTHER, "investigate", "hyp_1", "stopped"), survivors=tallies[place]
                 )
                 said = outcome_of(run, known, TERMS)
                 break
@@ -442,7 +440,11 @@ def lucky_baseline(report: Report, chance: np.random.Generator, claims: int) -> 
         f"{WORKERS} workers, the baseline of one is off by {LUCKY:g} sigma, it makes half of the runs; nothing is"
         f" true, {claims:,} claims of {2 * MOST} runs"
     )
-    matched, baseline, some = Terms(workers=WORKERS), Terms("baseline", workers=WORKERS), max(claims // 4, 1)
+    matched, baseline, some = (
+        BeliefTerms(workers=WORKERS),
+        BeliefTerms("baseline", workers=WORKERS),
+        max(claims // 4, 1),
+    )
     for what, rows, most in (
         ("references as the lab wants them", _settled(chance, claims, matched, "wanted"), 0.06),
         ("references by others alone", _settled(chance, claims, matched, "by others"), 0.06),
@@ -463,7 +465,7 @@ def lucky_baseline(report: Report, chance: np.random.Generator, claims: int) -> 
 def _settled(
     chance: np.random.Generator,
     claims: int,
-    terms: Terms,
+    terms: BeliefTerms,
     references: Literal["wanted", "by others", "passing"],
     *,
     by_age: bool = False,
@@ -493,7 +495,7 @@ def _settled(
 
 
 def _always_wins(
-    chance: np.random.Generator, claims: int, terms: Terms
+    chance: np.random.Generator, claims: int, terms: BeliefTerms
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which claims are settled, and which are supported in the end, where one worker wins each second run."""
     settled, supported = [], []

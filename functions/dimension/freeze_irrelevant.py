@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from functions.contract import Command, On, Response, function
-from functions.rules.beliefs.following import irrelevant_dimension
+from functions.rules.beliefs.dimension_claims import irrelevant_dimension
 from functions.rules.swarm.dimensions import frozen, with_one
 from state.dimensions import Dimensions
 from state.hypotheses import Hypotheses

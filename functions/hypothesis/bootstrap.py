@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functions.contract import Command, On, Response, function
-from functions.rules.beliefs.following import adapted, begun
+from functions.rules.beliefs.dimension_claims import adapted, begun
 from functions.rules.beliefs.sharing import shared_out, texts
 from state.hypotheses import Hypotheses
 from state.ids import Tag as TagName

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from functions.contract import Command, On, Response, function
-from functions.rules.beliefs.following import reopened
+from functions.rules.beliefs.dimension_claims import reopened
 from functions.rules.beliefs.sharing import shared_out, texts
 from state.hypotheses import Hypotheses
 from state.ids import Tag as TagName

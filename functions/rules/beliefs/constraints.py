@@ -1,4 +1,4 @@
-"""Constraints of a hypothesis: which values its runs have in some dimensions."""
+"""Constraints of a hypothesis, which fix values of its runs, and the reference config that they need."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-from functions.rules.swarm.dimensions import LARGEST_FLOAT, MOST_CATEGORIES, value_of
+from functions.rules.beliefs.evidence import about
+from functions.rules.swarm.dimensions import LARGEST_FLOAT, MOST_CATEGORIES, same, value_of
 from functions.rules.swarm.rooms import own_value, room_of
 from functions.rules.swarm.shapes import Shape, contradictions
 from state.errors import Invalid
-from state.records import Dimension, Value
+from state.records import Dimension, Hypothesis, Value
 
 SHORT_NAME: Final = 2
 """Letters up to which a name in a text must be spelt as the dimension is: "a" is mostly no dimension A."""
@@ -77,6 +78,26 @@ def named_dimensions(statement: str, names: Sequence[str]) -> list[str]:
     return [name for name in names if _spelling(name).search(statement)]
 
 
+def with_rival(
+    hypothesis: Hypothesis, reference: Mapping[str, Value], dimensions: Sequence[Dimension]
+) -> dict[str, Value]:
+    """The reference config of a hypothesis, made from `reference`.
+
+    All runs of "OPTIMIZER adam is best" have adam, so they need a reference config without it. `reference` changes
+    only where the constraint pins every dimension of the claim to the reference's value. Then the first of these
+    dimensions that has another value takes it.
+    """
+    found, constraint = dict(reference), hypothesis.config_constraint
+    mine = [d for d in dimensions if d.name in about(hypothesis) and not d.frozen and d.name in found]
+    if not all(_is_pinned(d, constraint.get(d.name), found[d.name]) for d in mine):
+        return found
+    for d in mine:
+        other = _another(d, found[d.name])
+        if other is not None:
+            return {**found, d.name: other}
+    return found
+
+
 def _spelling(name: str) -> re.Pattern[str]:
     text = r"[\s_-]+".join(re.escape(part) for part in name.split("_") if part) or re.escape(name)
     return re.compile(rf"(?<!\w){text}(?!\w)", 0 if len(name) <= SHORT_NAME else re.IGNORECASE)
@@ -126,3 +147,19 @@ def _most(dimension: Dimension) -> int | float:
 
 def _refuse(problem: str, remedy: str) -> NoReturn:
     raise Invalid(problem, hint=remedy)
+
+
+def _is_pinned(dimension: Dimension, allowed: Any, value: Value) -> bool:
+    """Whether the constraint allows this value only."""
+    if allowed is None:
+        return False
+    room = room_of(dimension, allowed)
+    return room is not None and room.single and room.holds(value)
+
+
+def _another(dimension: Dimension, value: Value) -> Value | None:
+    """Another value of the dimension, preferably the middle of its range; None: it has no other."""
+    room = room_of(dimension)
+    assert room is not None
+    values = room.choices or [room.level(share) for share in (0.5, 0.0, 1.0)]
+    return next((each for each in values if not same(each, value)), None)

@@ -8,8 +8,12 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError, field_validator
 
-from functions.rules.beliefs.constraints import checked_constraint, known_dimensions, named_dimensions
-from functions.rules.beliefs.rivals import with_rival
+from functions.rules.beliefs.constraints import (
+    checked_constraint,
+    known_dimensions,
+    named_dimensions,
+    with_rival,
+)
 from functions.rules.beliefs.specs import check_spec
 from state.errors import Conflict, Invalid
 from state.records import Dimension, Hypothesis, HypothesisKind, HypothesisSource, Value

@@ -1,80 +1,125 @@
 """What a finished run says of a hypothesis: a win, a loss, something between, or nothing.
 
-Policy `matched`: runs of the strategies in COMPARED are compared with one run of the hypothesis' frozen reference
-config each (`functions/rules/beliefs/pairing.py`). Each reference run is used once: with a shared one, all outcomes
-hang on its luck. Only a run counts that differs from the reference config in the hypothesis' dimensions alone, and
-honours its constraint; else other dimensions would decide the claim. Runs of the other strategies look for the best
-config. They are compared with their worker's baseline, and only for the hypothesis of their own population: once the
-search works, all of them win, whatever is claimed. That is why they enter no e-value.
-
-Policy `baseline`, the published one: each run is compared with its worker's baseline, for every hypothesis that it
-bears on. Only one run of each worker among the newest evidence enters an e-value: its others share its baseline.
-
-A win is a lower value, a loss a higher one; beside a reference run of a claim of influence, a win is a large enough
-difference (`functions/rules/beliefs/influence.py`). A tie is no outcome, as in the sign test (Dixon and Mood, J. Am.
-Stat. Assoc. 41, 1946), but counts as a contrast: a dimension that changes nothing at all shows by its ties.
+A win is a lower value, a loss a higher one. A claim of influence wins by a large enough difference from a reference
+run (`functions/rules/beliefs/influence.py`). A tie is no outcome, as in the sign test (Dixon and Mood, J. Am. Stat.
+Assoc. 41, 1946). It still counts as a contrast: a dimension that changes nothing shows by its ties.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from functions.rules.beliefs.influence import is_of_influence, outcome_of_distance
-from functions.rules.beliefs.reprieved import Reprieved
 from functions.rules.beliefs.strategies import COMPARED
-from functions.rules.beliefs.terms import FinishedRun, Terms
+from functions.rules.beliefs.terms import BeliefTerms, EvidencePolicy, FinishedRun
 from functions.rules.swarm.dimensions import same
 from state.records import Evidence, Hypothesis, Value
 
 ARCHIVED = frozenset({"refuted", "irrelevant"})
 """Verdicts after which runs are no evidence any more."""
 SHARE = 0.2
-"""Of the newest evidence, what one worker's runs may be that no reference run of its own stands beside: one that
-always wins then raises the win share of an even claim to 0.6 and no higher, so that it decides nothing by itself."""
+"""Largest share of recent evidence that one worker may contribute without reference runs of its own. A worker that
+always wins then raises the win share of an even claim to 0.6 at most, which decides nothing."""
 FREE = 2
-"""Such runs of one worker that count whatever the share."""
+"""Runs without a reference run of its own that each worker may contribute, whatever the share."""
 
 Part = Literal["reference", "candidate", "counts", "none"]
 
 
-def part_of(run: FinishedRun, hypothesis: Hypothesis, terms: Terms) -> Part:
-    """What a run is to a hypothesis.
+def part_of(run: FinishedRun, hypothesis: Hypothesis, terms: BeliefTerms) -> Part:
+    """The role of a run in the evidence for a hypothesis.
 
-    `reference`: a run of its reference config, for one candidate to be compared with. The runs by which that config
-    was chosen are none: they were lucky. Let none be stopped early: those that are left would be the better ones. A
-    dimension that is frozen later has to be frozen in the reference config, too.
-    `candidate`: it waits for a reference run, and says something beside it.
-    `counts`: it says something by itself.
-    `none`: it says nothing of the claim.
+    `reference`: a run of its reference config. One candidate is compared with it.
+    `candidate`: it waits for a reference run.
+    `counts`: it is evidence without a reference run.
+    `none`: it is no evidence.
     """
     if run.ended == "failed" or hypothesis.phase == "validation" or hypothesis.settled in ARCHIVED:
         return "none"
-    if terms.policy == "baseline":
-        return "counts" if _bears_on(run, hypothesis) else "none"
-    if is_reference(run, hypothesis):
-        return "none" if run.ended == "stopped" else "reference"
-    if run.strategy in COMPARED:
-        if not is_matched(run, hypothesis):
-            return "none"
-        return "counts" if run.ended == "stopped" else "candidate"
-    is_own = run.hypothesis_id == hypothesis.hypothesis_id
-    return "counts" if is_own and _bears_on(run, hypothesis) else "none"
+    return EVIDENCE_RULES[terms.policy].part_of(run, hypothesis)
 
 
 def outcome_of(
-    run: FinishedRun, hypothesis: Hypothesis, terms: Terms, reference: FinishedRun | None = None
+    run: FinishedRun, hypothesis: Hypothesis, terms: BeliefTerms, reference: FinishedRun | None = None
 ) -> Evidence | None:
-    """What a run says of a hypothesis; a candidate says it beside a reference run.
+    """The evidence of a run for a hypothesis; a candidate is compared with `reference`.
 
-    None: nothing, or nothing more, since its worker has said enough (SHARE).
+    None: it is no evidence, or its worker has contributed its share (SHARE).
     """
     part = part_of(run, hypothesis, terms)
     if part == "candidate" and reference is not None:
         return _beside(run, reference, hypothesis, terms)
     if part != "counts" or not _may_say_more(run.worker_id, hypothesis, terms):
         return None
-    return _alone(run, hypothesis, terms)
+    return EVIDENCE_RULES[terms.policy].alone(run, hypothesis, terms)
+
+
+class EvidenceRule(Protocol):
+    """What runs are compared with."""
+
+    def part_of(self, run: FinishedRun, hypothesis: Hypothesis) -> Part:
+        """The role of a run for an open claim; the run has not failed."""
+        ...
+
+    def alone(self, run: FinishedRun, hypothesis: Hypothesis, terms: BeliefTerms) -> Evidence | None:
+        """The evidence of a run that `counts` without a reference run."""
+        ...
+
+
+class Matched:
+    """Compares each run with one run of the claim's reference config (`functions/rules/beliefs/pairing.py`).
+
+    Each reference run is used once: outcomes that share one would all depend on its luck. The run may differ from
+    the reference config in the claim's dimensions only, and must honour its constraint. Other dimensions would decide
+    the claim otherwise. Runs that led to the choice of the reference config were lucky, so they are no reference
+    runs. A stopped run is none either: only the better ones would remain.
+
+    Runs of other strategies than COMPARED look for the best config. They are compared with their worker's baseline,
+    for the hypothesis of their own population. Once the search works, most of them win, whatever is claimed. So they
+    change the effect only, never the belief.
+    """
+
+    def part_of(self, run: FinishedRun, hypothesis: Hypothesis) -> Part:
+        if is_reference(run, hypothesis):
+            return "none" if run.ended == "stopped" else "reference"
+        if run.strategy in COMPARED:
+            if not is_matched(run, hypothesis):
+                return "none"
+            return "counts" if run.ended == "stopped" else "candidate"
+        is_own = run.hypothesis_id == hypothesis.hypothesis_id
+        return "counts" if is_own and _bears_on(run, hypothesis) else "none"
+
+    def alone(self, run: FinishedRun, hypothesis: Hypothesis, terms: BeliefTerms) -> Evidence | None:
+        if run.judged is not None:
+            return _alone(run, None, "baseline", is_guarded=False)
+        if run.strategy in COMPARED and not is_of_influence(hypothesis):
+            return _alone(run, run.survivors.share, "stopped", is_guarded=True)
+        return None
+
+
+class AgainstBaselines:
+    """The published rule: compares each run with its worker's baseline, for every hypothesis that it bears on.
+
+    A worker's runs share its baseline. So only one of them in the newest evidence enters an e-value.
+    """
+
+    def part_of(self, run: FinishedRun, hypothesis: Hypothesis) -> Part:
+        return "counts" if _bears_on(run, hypothesis) else "none"
+
+    def alone(self, run: FinishedRun, hypothesis: Hypothesis, terms: BeliefTerms) -> Evidence | None:
+        is_guarded = not any(e.is_guarded and e.worker_id == run.worker_id for e in hypothesis.evidence)
+        if run.judged is not None:
+            return _alone(run, _outcome(run.judged, terms), "baseline", is_guarded=is_guarded)
+        if run.ended == "stopped":
+            return _alone(run, run.survivors.share, "stopped", is_guarded=is_guarded)
+        if not hypothesis.config_constraint:
+            return None
+        return _alone(run, 0.0, "crash", is_guarded=is_guarded)
+
+
+EVIDENCE_RULES: Mapping[EvidencePolicy, EvidenceRule] = {"matched": Matched(), "baseline": AgainstBaselines()}
+"""By their name in the policy."""
 
 
 def is_reference(run: FinishedRun, hypothesis: Hypothesis) -> bool:
@@ -114,7 +159,7 @@ def honours(config: Mapping[str, Value], constraint: Mapping[str, Any]) -> bool:
 
 
 def _beside(
-    run: FinishedRun, reference: FinishedRun, hypothesis: Hypothesis, terms: Terms
+    run: FinishedRun, reference: FinishedRun, hypothesis: Hypothesis, terms: BeliefTerms
 ) -> Evidence | None:
     """A pair; a crash is worse than any value, on either side, and two crashes say nothing.
 
@@ -141,36 +186,28 @@ def _beside(
     return Evidence(**pair, outcome=outcome, against="reference", delta=run.judged, contrast=contrast)
 
 
-def _alone(run: FinishedRun, hypothesis: Hypothesis, terms: Terms) -> Evidence | None:
-    said: dict[str, Any] = {
-        "experiment_id": run.experiment_id,
-        "worker_id": run.worker_id,
-        "is_guarded": _is_guarded(run, hypothesis, terms),
-    }
-    moves_belief = terms.policy == "baseline" or run.strategy in COMPARED
-    if run.judged is not None:
-        outcome = _outcome(run.judged, terms) if moves_belief else None
-        return Evidence(**said, outcome=outcome, against="baseline", delta=run.judged)
-    if not moves_belief:
-        return None
-    if run.ended == "stopped":
-        if terms.policy == "matched" and is_of_influence(hypothesis):
-            return None
-        return Evidence(**said, outcome=(run.reprieved or Reprieved()).share, against="stopped")
-    return Evidence(**said, outcome=0.0, against="crash") if hypothesis.config_constraint else None
+def _alone(
+    run: FinishedRun,
+    outcome: float | None,
+    against: Literal["baseline", "stopped", "crash"],
+    *,
+    is_guarded: bool,
+) -> Evidence:
+    return Evidence(
+        experiment_id=run.experiment_id,
+        worker_id=run.worker_id,
+        is_guarded=is_guarded,
+        outcome=outcome,
+        against=against,
+        delta=run.judged,
+    )
 
 
-def _is_guarded(run: FinishedRun, hypothesis: Hypothesis, terms: Terms) -> bool:
-    if terms.policy == "matched":
-        return run.strategy in COMPARED
-    return not any(e.is_guarded and e.worker_id == run.worker_id for e in hypothesis.evidence)
-
-
-def _outcome(difference: float, terms: Terms) -> float | None:
+def _outcome(difference: float, terms: BeliefTerms) -> float | None:
     return None if abs(difference) <= terms.smallest else float(difference < 0)
 
 
-def _may_say_more(worker_id: str, hypothesis: Hypothesis, terms: Terms) -> bool:
+def _may_say_more(worker_id: str, hypothesis: Hypothesis, terms: BeliefTerms) -> bool:
     """Whether the worker's runs without a reference run of its own are few enough for one more.
 
     With fewer than five workers, each has its part.

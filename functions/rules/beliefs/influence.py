@@ -10,7 +10,7 @@ early has no distance, and one that crashed no known one: they say nothing.
 
 from __future__ import annotations
 
-from functions.rules.beliefs.terms import Terms
+from functions.rules.beliefs.terms import BeliefTerms
 from state.records import Claim
 
 
@@ -19,7 +19,7 @@ def is_of_influence(claim: Claim) -> bool:
     return bool(claim.dimensions) and not claim.config_constraint and claim.test_spec is None
 
 
-def outcome_of_distance(contrast: float, terms: Terms) -> float | None:
+def outcome_of_distance(contrast: float, terms: BeliefTerms) -> float | None:
     """1 where a pair lies further apart than noise does half of the time, and than the dead zone; else 0.
 
     None while the noise is not known.

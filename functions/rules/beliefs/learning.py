@@ -1,19 +1,23 @@
-"""What a swarm believes of a hypothesis after one more piece of evidence."""
+"""A hypothesis after one more run: its posterior, status, verdict and indecision."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from functions.rules.beliefs.evalues import ENOUGH, e_values
+from functions.rules.beliefs.evidence import is_outside, outcome_of, part_of
 from functions.rules.beliefs.influence import is_of_influence
-from functions.rules.beliefs.posterior import Posterior, posterior_of
+from functions.rules.beliefs.pairing import pairs
+from functions.rules.beliefs.posterior import ENOUGH_E_VALUE, Posterior, e_values, posterior_of
+from functions.rules.beliefs.terms import BeliefTerms, FinishedRun
+from functions.rules.beliefs.whole_range import Blocks, is_irrelevant, with_run
 from state.records import Evidence, Hypothesis
 from state.records.hypotheses import HypothesisStatus, Verdict
 
 DECIDED = 0.90
-"""Support or refute probability from which a hypothesis is supported or refuted, and no longer penalised."""
+"""Support or refute probability that makes a hypothesis supported or refuted, and ends its penalty."""
 ENOUGH_RUNS = 10
 """Outcomes that a status other than active needs."""
 VERDICT_RUNS = 12
@@ -21,20 +25,20 @@ VERDICT_RUNS = 12
 NEWEST = 50
 """Pieces of evidence that are kept."""
 UNCERTAIN = (0.45, 0.55)
-"""Posterior means between which a hypothesis is undecided."""
+"""Range of the posterior mean that counts as undecided."""
 STREAK = 20
-"""Undecided results in a row that are indecision."""
+"""Undecided results in a row that count as indecision."""
 PENALTY = 0.5
-"""What indecision leaves of the information value."""
+"""Factor on the information value after indecision."""
 SPRINT = 12
 """Results of a decision sprint."""
 SPRINT_EVERY = 30
-"""Results from the beginning of one sprint to that of the next, at least."""
+"""Least number of results from the beginning of one sprint to the next."""
 
 
 @dataclass(frozen=True)
 class Moments:
-    """How many values, their mean, and the sum of squared differences from it (Welford, Technometrics 4, 1962)."""
+    """Count, mean, and sum of squared differences from the mean (Welford, Technometrics 4, 1962)."""
 
     n: int = 0
     mean: float = 0.0
@@ -53,7 +57,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Effect:
-    """How much a hypothesis' runs win by, in the metric's unit, below 0 is better; None: too few runs."""
+    """Effect sizes in the metric's unit, below 0 is better; None: too few runs."""
 
     mu: float | None
     """Mean delta to the workers' baselines."""
@@ -62,12 +66,12 @@ class Effect:
     """Mean difference to the reference runs."""
     contrast_sem: float | None
     inside_mu: float | None
-    """Mean delta inside the constraint less that outside of it."""
+    """Mean delta inside the constraint less the mean outside."""
     inside_sem: float | None
 
 
 def effect(hypothesis: Hypothesis) -> Effect:
-    """The effect sizes of a hypothesis, beside its probability: to win often is not to win much."""
+    """The effect sizes of a hypothesis. P says how often its runs win, the effect how much."""
     inside, contrasts, outside = _effects(hypothesis), _contrasts(hypothesis), _outside(hypothesis)
     both = inside.n and outside.n
     errors = None if inside.sem is None or outside.sem is None else math.hypot(inside.sem, outside.sem)
@@ -81,11 +85,51 @@ def effect(hypothesis: Hypothesis) -> Effect:
     )
 
 
-def after(hypothesis: Hypothesis, said: Evidence, now: float) -> Hypothesis:
-    """A hypothesis after one more piece of evidence; `now` is Redis' clock.
+@dataclass(frozen=True)
+class BeliefState:
+    """A hypothesis with the runs that are kept for it."""
 
-    Hand in each piece once. The posterior does not depend on their order.
-    """
+    hypothesis: Hypothesis
+    waiting: Sequence[FinishedRun] = ()
+    """Runs that wait for a reference run, oldest first. Of a hypothesis under test: the runs of its test."""
+    unused: Sequence[FinishedRun] = ()
+    """Reference runs that no run was compared with, oldest first."""
+    used: Sequence[str] = ()
+    """Ids of the other reference runs, in the order of their use."""
+    blocks: Blocks = field(default_factory=dict)
+    """Its runs and reference runs by worker and part of the range."""
+    own: Evidence | None = None
+    """The evidence of the newest run itself."""
+
+
+def after_run(run: FinishedRun, before: BeliefState, terms: BeliefTerms, now: float) -> BeliefState:
+    """A hypothesis after a run, with all pairs that the run makes possible; `unused` holds a new reference run."""
+    h, blocks = before.hypothesis, before.blocks
+    part, own = part_of(run, h, terms), None
+    waiting, unused, used = list(before.waiting), list(before.unused), list(before.used)
+    if part == "counts" and (own := outcome_of(run, h, terms)) is not None:
+        h = after(h, own, now)
+    if is_outside(run, h) and run.judged is not None:
+        h = after_outside(h, run.judged)
+    if part == "candidate" or any(r.experiment_id == run.experiment_id for r in unused):
+        blocks = with_run(blocks, run, h, terms)
+    if part == "candidate":
+        waiting.append(run)
+    needs_noise = is_of_influence(h) and terms.usual_distance is None
+    for candidate, reference in [] if needs_noise else pairs(waiting, unused, h):
+        waiting.remove(candidate)
+        unused.remove(reference)
+        used.append(reference.experiment_id)
+        if (said := outcome_of(candidate, h, terms, reference)) is not None:
+            h = after(h, said, now)
+            own = said if candidate is run else own
+    if blocks is not before.blocks and may_be_irrelevant(h) and is_irrelevant(blocks, h, terms):
+        h = _settled(h, "irrelevant", now)
+    return BeliefState(h, waiting, unused, used, blocks, own)
+
+
+def after(hypothesis: Hypothesis, said: Evidence, now: float) -> Hypothesis:
+    """A hypothesis after one more piece of evidence; the posterior does not depend on their order."""
     changes: dict[str, Any] = {
         "evidence": [*hypothesis.evidence, said][-NEWEST:],
         "sprint_left": max(hypothesis.sprint_left - 1, 0),
@@ -102,30 +146,8 @@ def after(hypothesis: Hypothesis, said: Evidence, now: float) -> Hypothesis:
     return _settled(moved, _verdict(moved), now)
 
 
-def may_be_irrelevant(hypothesis: Hypothesis) -> bool:
-    """Whether irrelevance may settle it: nothing has, and its runs do not clearly win more often than they lose.
-
-    However little they win by; runs beside baselines and stopped ones do not count.
-    """
-    guarded = posterior_of(2.0 + hypothesis.wins, 2.0 + hypothesis.losses)
-    return hypothesis.settled is None and guarded.support_probability < DECIDED
-
-
-def settled_irrelevant(hypothesis: Hypothesis, now: float) -> Hypothesis:
-    """A hypothesis whose dimensions change nothing; see `functions/rules/beliefs/whole_range.py`."""
-    return _settled(hypothesis, "irrelevant", now)
-
-
-def after_outside(hypothesis: Hypothesis, delta: float) -> Hypothesis:
-    """A hypothesis after a run that was no evidence, because it did not honour the constraint."""
-    return hypothesis.model_copy(update=_kept("outside", "outside", _outside(hypothesis).with_(delta)))
-
-
 def after_test(hypothesis: Hypothesis, said: Evidence, now: float) -> Hypothesis:
-    """A hypothesis after the whole test of its specification: one vote, which ends it, since it can have no second.
-
-    The test's own decision rule stands for the e-value.
-    """
+    """A hypothesis after its test is complete. The test's own decision rule replaces the e-value."""
     assert said.outcome in (0.0, 1.0)
     verdict: Verdict = "supported" if said.outcome else "refuted"
     changes = _counted(hypothesis, said, said.outcome)
@@ -135,8 +157,19 @@ def after_test(hypothesis: Hypothesis, said: Evidence, now: float) -> Hypothesis
     return _settled(moved, verdict, now)
 
 
+def may_be_irrelevant(hypothesis: Hypothesis) -> bool:
+    """Whether irrelevance may settle it: it is not settled, and its pairs do not clearly win more often than lose."""
+    guarded = posterior_of(2.0 + hypothesis.wins, 2.0 + hypothesis.losses)
+    return hypothesis.settled is None and guarded.support_probability < DECIDED
+
+
+def after_outside(hypothesis: Hypothesis, delta: float) -> Hypothesis:
+    """A hypothesis after a run that was no evidence because it did not honour the constraint."""
+    return hypothesis.model_copy(update=_kept("outside", "outside", _outside(hypothesis).with_(delta)))
+
+
 def _counted(hypothesis: Hypothesis, said: Evidence, outcome: float) -> dict[str, Any]:
-    """An outcome as what it adds to the prior, and to the counts of the e-values."""
+    """The counts of the posterior and of the e-values after an outcome."""
     counted: dict[str, Any] = {
         "alpha": hypothesis.alpha + outcome,
         "beta": hypothesis.beta + (1 - outcome),
@@ -149,7 +182,7 @@ def _counted(hypothesis: Hypothesis, said: Evidence, outcome: float) -> dict[str
 
 
 def _judged(moved: Hypothesis) -> Hypothesis:
-    """Its status, and what its indecision leads to."""
+    """With its status, and with a penalty and a sprint after indecision."""
     believed = posterior_of(moved.alpha, moved.beta)
     changes: dict[str, Any] = {"status": _status(moved, believed)}
     low, high = UNCERTAIN
@@ -169,7 +202,7 @@ def _judged(moved: Hypothesis) -> Hypothesis:
 
 
 def _status(moved: Hypothesis, believed: Posterior) -> HypothesisStatus:
-    """A claim of influence is never refuted: it is irrelevant, or nothing is settled."""
+    """A claim of influence is never refuted: the verdict against it is irrelevance."""
     if moved.n_experiments < ENOUGH_RUNS:
         return "active"
     if believed.support_probability >= DECIDED:
@@ -179,17 +212,17 @@ def _status(moved: Hypothesis, believed: Posterior) -> HypothesisStatus:
 
 
 def _verdict(moved: Hypothesis) -> Verdict | None:
-    """What an e-value bears out, however often it was looked at."""
+    """The verdict that an e-value confirms."""
     worth = e_values(moved.wins, moved.losses, moved.stopped)
     if moved.n_experiments < VERDICT_RUNS:
         return None
-    if moved.status == "refuted" and worth.refuted >= ENOUGH:
+    if moved.status == "refuted" and worth.refuted >= ENOUGH_E_VALUE:
         return "refuted"
-    return "supported" if moved.status == "supported" and worth.supported >= ENOUGH else None
+    return "supported" if moved.status == "supported" and worth.supported >= ENOUGH_E_VALUE else None
 
 
 def _settled(moved: Hypothesis, verdict: Verdict | None, now: float) -> Hypothesis:
-    """The verdict is kept: a supported claim that becomes uncertain again stays so, until it is refuted as surely."""
+    """With a verdict; a supported claim stays settled until it is refuted."""
     if verdict is None or verdict == moved.settled:
         return moved
     return moved.model_copy(update={"settled": verdict, "settled_at": now})

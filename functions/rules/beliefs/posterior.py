@@ -1,11 +1,13 @@
-"""The posterior of a hypothesis: what is believed of theta, the share of its runs that win.
+"""What wins and losses say of theta, the share of a hypothesis' runs that win: a posterior and e-values.
 
-Prior and posterior are Beta distributions, conjugate to outcomes that win or lose (Gelman et al., Bayesian Data
-Analysis, 3rd edition, 2013, section 2.4). Every figure is exact, from the distribution function.
+Prior and posterior are Beta distributions, conjugate to Bernoulli outcomes (Gelman et al., Bayesian Data Analysis,
+3rd edition, 2013, section 2.4). E-values stay valid however often one looks at them. A verdict that is hard to undo
+needs one: the posterior alone, looked at after every run, decides many claims that are not true.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,32 +18,34 @@ SUPPORTS = 0.60
 REFUTES = 0.40
 """A claim is refuted by a theta below this."""
 CREDIBLE = 0.90
-"""Mass of the credible interval; its ends leave half of the rest on each side."""
+"""Mass of the central credible interval."""
+ENOUGH_E_VALUE = 20.0
+"""E-value that a verdict needs. At most 1 in 20 claims whose null hypothesis holds ever reach it."""
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """What is believed of theta; the three probabilities sum to 1."""
+    """The posterior of theta; the three probabilities sum to 1."""
 
     posterior_mean: float
     credible_interval_90: tuple[float, float]
     """The 5 % and the 95 % quantile."""
     support_probability: float
-    """Of theta > 0.60."""
+    """Pr(theta > 0.60)."""
     refute_probability: float
-    """Of theta < 0.40."""
+    """Pr(theta < 0.40)."""
     rope_probability: float
-    """Of theta between them: a region of practical equivalence to a coin."""
+    """Pr(0.40 <= theta <= 0.60), the region of practical equivalence to a coin."""
 
 
 def posterior(hypothesis: Hypothesis) -> Posterior:
-    """What is believed of a hypothesis."""
+    """The posterior of a hypothesis."""
     return posterior_of(hypothesis.alpha, hypothesis.beta)
 
 
 @lru_cache(maxsize=4096)
 def posterior_of(alpha: float, beta: float) -> Posterior:
-    """What a Beta(alpha, beta) says of theta; both above 0."""
+    """The posterior Beta(alpha, beta); both above 0."""
     from scipy.special import betainc, betaincinv
 
     tail = (1 - CREDIBLE) / 2
@@ -58,3 +62,41 @@ def posterior_of(alpha: float, beta: float) -> Posterior:
         refute_probability=refute,
         rope_probability=max(1 - support - refute, 0.0),
     )
+
+
+@dataclass(frozen=True)
+class EValues:
+    """The e-values of a hypothesis' outcomes against its two null hypotheses."""
+
+    supported: float
+    """Against theta <= 0.5."""
+    refuted: float
+    """Against theta >= 0.5."""
+
+
+def e_values(wins: int, losses: int, stopped: int = 0) -> EValues:
+    """The e-values of these counts; runs that were stopped early count against both claims."""
+    return EValues(
+        supported=e_value(losses + stopped, wins),
+        refuted=e_value(wins + stopped, losses),
+    )
+
+
+@lru_cache(maxsize=65536)
+def e_value(against: int, for_it: int) -> float:
+    """The e-value against the null hypothesis that each outcome is `for_it` with probability 1/2 or less.
+
+    It is the likelihood ratio of p against a fair coin, mixed over p uniform on (1/2, 1): with f = `for_it` and a =
+    `against`, 2^(n+1) B(f+1, a+1) I_1/2(a+1, f+1), where I is the regularised incomplete beta function. Under the
+    null hypothesis it is a supermartingale that starts at 1. So it ever reaches 20 with probability 1/20 at most
+    (Ville 1939; mixtures: Robbins, Ann. Math. Stat. 41, 1970; one-sided beta-binomial mixture: Howard et al., Ann.
+    Stat. 49, 2021).
+    """
+    from scipy.special import betainc, betaln
+
+    n = against + for_it
+    log = (n + 1) * math.log(2) + float(betaln(for_it + 1, against + 1))
+    mass = float(betainc(against + 1, for_it + 1, 0.5))
+    if mass == 0:  # underflow: hardly any likelihood lies above 1/2
+        return 0.0
+    return math.exp(min(log + math.log(mass), 700.0))

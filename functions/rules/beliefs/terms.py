@@ -1,4 +1,4 @@
-"""The terms of a tag's evidence, and what a rule of evidence is told of a finished run."""
+"""What the rules of evidence work on: the settings of a tag, a finished run, and the survivors of early stopping."""
 
 from __future__ import annotations
 
@@ -6,33 +6,73 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from functions.rules.beliefs.reprieved import Reprieved
 from functions.rules.swarm.shapes import SwarmStrategy
 from state.records import Dimension, Value
 
 EvidencePolicy = Literal["matched", "baseline"]
 RunEnd = Literal["value", "crash", "stopped", "failed"]
-"""With a value; by the config's own fault, as a timeout does; early, for its rank; by the fault of the worker or the
-lab, as lost runs do."""
+"""value: with a result. crash: by the config's own fault, timeouts included. stopped: early, for its rank. failed: by
+the fault of the worker or the lab."""
+
+BANDS = 6
+"""Bands of ranks. The rule `stochastic` stops runs in two of them."""
+PRIOR = 0.25
+"""Win share of a band without runs."""
+PRIOR_WEIGHT = 0.5
+"""Weight of the prior: about one run, by the weights that runs have under that rule."""
 
 
 @dataclass(frozen=True)
-class Terms:
+class Survivors:
+    """Runs of a tag that might have been stopped in one band of ranks at one bucket, and went on.
+
+    A draw stops some runs of a rank and lets the others go on. So the survivors estimate how the stopped runs would
+    have ended. Leaving stopped runs out would make each claim look better than it is, because losers are missing.
+    """
+
+    wins: float = 0.0
+    """Sum of their weighted outcomes."""
+    weight: float = 0.0
+    """Sum of their weights."""
+
+    @property
+    def share(self) -> float:
+        """Win share of the runs that were stopped there, 0 to 1."""
+        return (self.wins + PRIOR * PRIOR_WEIGHT) / (self.weight + PRIOR_WEIGHT)
+
+    def with_(self, outcome: float, chance: float) -> Survivors:
+        """With one more run that had been stopped with this probability.
+
+        It stands for chance / (1 - chance) stopped runs, since lower ranks of a band are stopped more often (Horvitz
+        and Thompson, J. Am. Stat. Assoc. 47, 1952). `outcome`, 0 to 1, is a share if the run was stopped at a later
+        bucket.
+        """
+        weight = chance / (1 - chance)
+        return Survivors(self.wins + weight * outcome, self.weight + weight)
+
+
+def band_of(rank: float) -> int:
+    """The band, 0 to 5, of a rank from 0 (worst) to 100."""
+    return min(int(rank * BANDS / 100), BANDS - 1)
+
+
+@dataclass(frozen=True)
+class BeliefTerms:
     """What counts as evidence in a tag."""
 
     policy: EvidencePolicy = "matched"
     sigma: float | None = None
     """Standard deviation of two runs of one config on one worker; None: not known yet."""
     usual_distance: float | None = None
-    """What two runs of one config on one worker lie apart by, half of the time; None: not known yet."""
+    """Median distance of two runs of one config on one worker; None: not known yet."""
     repeats: int = 0
-    """Repeats by which sigma is known: degrees of freedom."""
+    """Degrees of freedom of sigma."""
     dimensions: Sequence[Dimension] = ()
-    """What the tag's swarm varies."""
+    """The tag's dimensions."""
     dead_zone: float = 0.0
-    """In sigmas: smaller differences are no outcome. A tie never is."""
+    """In sigmas. Smaller differences are no outcome; a tie never is one."""
     equivalence_margin: float = 1.0
-    """In sigmas: a dimension whose effect lies inside, anywhere in its range, is irrelevant."""
+    """In sigmas. A dimension whose effect is smaller over its whole range is irrelevant."""
     workers: int = 1
     """Active workers of the tag."""
 
@@ -49,15 +89,15 @@ class FinishedRun:
     experiment_id: str
     worker_id: str
     config: Mapping[str, Value]
-    """With every dimension."""
+    """The value of every dimension."""
     strategy: SwarmStrategy
-    """Of the population that it was handed out to."""
+    """The strategy of its population."""
     hypothesis_id: str | None
-    """Of that population."""
+    """The hypothesis of its population."""
     ended: RunEnd
     judged: float | None = None
-    """Its value less its worker's baseline, by which it is judged: lower is better, the direction is applied."""
+    """Its value less its worker's baseline. Lower is better, whatever the metric's direction."""
     key: str = ""
-    """Runs with equal keys are compared under the same conditions."""
-    reprieved: Reprieved | None = None
-    """Of a run that was stopped: those of its bucket and rank band that went on; None: none is known."""
+    """Comparability key: runs with equal keys ran under the same conditions."""
+    survivors: Survivors = Survivors()
+    """Of a stopped run: the survivors of its bucket and rank band."""

@@ -57,10 +57,10 @@ def _spec_now(test_spec: Mapping[str, Any] | None, dimensions: Sequence[Dimensio
         return None
 
 
-def after_run(
+def after_test_run(
     h: Hypothesis, run: FinishedRun, before: Sequence[FinishedRun], test: RunningTest, now: float
 ) -> tuple[Hypothesis, list[FinishedRun]]:
-    """A hypothesis under test after one more of its runs, with the runs to keep; its verdict once it is complete."""
+    """A hypothesis after one more run of its test, with the runs to keep; settled once the test is complete."""
     runs = [*before, run][-MOST_RUNS:]
     judgement = verdict(test, [CellRun(each.config, each.judged) for each in runs if each.ended != "failed"])
     if judgement.outcome is None:

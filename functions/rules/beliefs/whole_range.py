@@ -24,9 +24,9 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from itertools import combinations, product
 
-from functions.rules.beliefs.evalues import ENOUGH
 from functions.rules.beliefs.evidence import about, is_reference
-from functions.rules.beliefs.terms import FinishedRun, Terms
+from functions.rules.beliefs.posterior import ENOUGH_E_VALUE
+from functions.rules.beliefs.terms import BeliefTerms, FinishedRun
 from functions.rules.swarm.sections import Sections, is_alone, section_of, sections_of_claim
 from state.records import Hypothesis
 
@@ -51,7 +51,7 @@ Blocks = Mapping[str, Block]
 """By what their runs share: a worker, a comparability key, and all constants but the claim's. The newest last."""
 
 
-def with_run(blocks: Blocks, run: FinishedRun, h: Hypothesis, terms: Terms) -> Blocks:
+def with_run(blocks: Blocks, run: FinishedRun, h: Hypothesis, terms: BeliefTerms) -> Blocks:
     """And one more run: a reference run of a claim, or one that may be compared with it."""
     section = _section_of_run(run, h, terms)
     if run.judged is None or section is None:
@@ -65,7 +65,7 @@ def with_run(blocks: Blocks, run: FinishedRun, h: Hypothesis, terms: Terms) -> B
     return dict([*others.items(), (name, block)][-MOST_BLOCKS:])
 
 
-def is_irrelevant(blocks: Blocks, h: Hypothesis, terms: Terms) -> bool:
+def is_irrelevant(blocks: Blocks, h: Hypothesis, terms: BeliefTerms) -> bool:
     """Whether the claim's dimensions change nothing by more than the margin, anywhere in their range."""
     needed = _sections_needed(h, terms)
     runs = sum(block[name][0] for block in blocks.values() for name in needed if name in block)
@@ -77,7 +77,8 @@ def is_irrelevant(blocks: Blocks, h: Hypothesis, terms: Terms) -> bool:
     margin = terms.equivalence_margin * sigma
     differences = _differences(blocks, needed)
     return differences is not None and all(
-        e_value_within(mean, sigma**2 * variance, margin * (1 if other == REFERENCE else BETWEEN)) >= ENOUGH
+        e_value_within(mean, sigma**2 * variance, margin * (1 if other == REFERENCE else BETWEEN))
+        >= ENOUGH_E_VALUE
         for (_, other), (mean, variance) in differences.items()
     )
 
@@ -133,7 +134,7 @@ def _differences(
     return found
 
 
-def _section_of_run(run: FinishedRun, h: Hypothesis, terms: Terms) -> str | None:
+def _section_of_run(run: FinishedRun, h: Hypothesis, terms: BeliefTerms) -> str | None:
     """The section that a run lies in; None where the dimensions were defined anew since."""
     if is_reference(run, h):
         return REFERENCE
@@ -145,7 +146,7 @@ def _section_of_run(run: FinishedRun, h: Hypothesis, terms: Terms) -> str | None
     return "|".join(names) if names and len(names) == len(found) else None
 
 
-def _sections_needed(h: Hypothesis, terms: Terms) -> list[str]:
+def _sections_needed(h: Hypothesis, terms: BeliefTerms) -> list[str]:
     """The sections that the claim's runs can lie in; of a claim about several dimensions, their combinations.
 
     Empty where a dimension is gone, or the combinations are too many to be judged.
@@ -160,7 +161,7 @@ def _sections_needed(h: Hypothesis, terms: Terms) -> list[str]:
     return found
 
 
-def _sections(h: Hypothesis, terms: Terms) -> Mapping[str, Sections]:
+def _sections(h: Hypothesis, terms: BeliefTerms) -> Mapping[str, Sections]:
     """By the claim's dimensions; empty where their combinations are too many."""
     by_name = {d.name: d for d in terms.dimensions}
     found = {

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from functions.rules.beliefs.concluding import finished_run, references_of, standing, terms_of
+from functions.rules.beliefs.concluding import belief_state, finished_run, references_of, terms_of
 from functions.rules.beliefs.evidence import part_of
-from functions.rules.beliefs.moving import Moved, moved
+from functions.rules.beliefs.learning import BeliefState, after_run
 from functions.rules.beliefs.sharing import is_due, is_over, shared_out, texts
 from functions.rules.beliefs.terms import FinishedRun
 from functions.rules.beliefs.testing import is_test
@@ -56,7 +56,7 @@ def predicted(
     if not running or left < 1:
         return None
     references = references_of(facts)
-    begun = {h.hypothesis_id: standing(h, facts.kept[h.hypothesis_id], references) for h in facts.open}
+    begun = {h.hypothesis_id: belief_state(h, facts.kept[h.hypothesis_id], references) for h in facts.open}
     ends = {e.experiment_id: alike(e, facts.ended) for e in running}
     votes = Counter(_resampled(facts, begun, running, ends, left, before, rng) for _ in range(resamples))
     found, share = votes.most_common(1)[0]
@@ -89,7 +89,7 @@ def _rank(e: Experiment, bucket: str) -> float:
 
 def _resampled(
     facts: EarlyFacts,
-    begun: Mapping[str, Moved],
+    begun: Mapping[str, BeliefState],
     running: Sequence[Experiment],
     ends: Mapping[str, Sequence[Experiment]],
     left: int,
@@ -106,7 +106,7 @@ def _resampled(
                     continue
                 if part == "reference":
                     belief = replace(belief, unused=[*belief.unused, run])
-                beliefs[name] = moved(run, belief, terms, facts.now)
+                beliefs[name] = after_run(run, belief, terms, facts.now)
         now = _learned(now, beliefs)
     opened = {name: belief.hypothesis for name, belief in beliefs.items()}
     found = decided(map(Population.read, now.populations.values()), opened, before)
@@ -126,7 +126,7 @@ def _drawn(e: Experiment, ends: Sequence[Experiment], facts: EarlyFacts, rng: Ra
     return finished_run(e.model_copy(update={"status": end.status, "delta_bpb": end.delta_bpb}), facts)
 
 
-def _learned(facts: EarlyFacts, beliefs: Mapping[str, Moved]) -> EarlyFacts:
+def _learned(facts: EarlyFacts, beliefs: Mapping[str, BeliefState]) -> EarlyFacts:
     """The tag after one more result, its workers shared out anew where that is due."""
     opened = [b.hypothesis for b in beliefs.values()]
     if not is_due(facts, opened):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from functions.rules.beliefs.rebalancing import population_for
+from functions.rules.beliefs.sharing import population_for
 from functions.rules.beliefs.strategies import REFERENCED
 from functions.rules.beliefs.terms import EvidencePolicy
 from functions.rules.swarm.populations import Population, everyone

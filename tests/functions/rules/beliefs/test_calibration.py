@@ -23,7 +23,7 @@ from functions.rules.beliefs.evidence import outcome_of
 from functions.rules.beliefs.learning import after
 from functions.rules.beliefs.pairing import pairs
 from functions.rules.beliefs.posterior import posterior_of
-from functions.rules.beliefs.terms import Terms
+from functions.rules.beliefs.terms import BeliefTerms
 from tests.functions.rules.beliefs.sample import hypothesis, reference, run
 
 CLAIMS = 4000
@@ -83,7 +83,7 @@ def test_a_worker_with_a_lucky_baseline_decides_nothing_by_itself(side: float) -
     unused = [reference(f"r{k}", worker_id=f"w{k}") for k in range(40)]
 
     for pair in pairs(waiting, unused, known):
-        said = outcome_of(pair[0], known, Terms(workers=10), pair[1])
+        said = outcome_of(pair[0], known, BeliefTerms(workers=10), pair[1])
         assert said is not None
         known = after(known, said, now=9.0)
 

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from functions.rules.beliefs.evidence import honours, is_outside, outcome_of, part_of
-from functions.rules.beliefs.reprieved import Reprieved, band_of
-from functions.rules.beliefs.terms import Terms
+from functions.rules.beliefs.terms import BeliefTerms, RunEnd, Survivors, band_of
 from state.records import Evidence
 from tests.functions.rules.beliefs.sample import REFERENCE, hypothesis, influence, pair, reference, run
 
-MATCHED, BASELINE = Terms(sigma=0.01, workers=5), Terms("baseline", sigma=0.01, workers=5)
+MATCHED, BASELINE = BeliefTerms(sigma=0.01, workers=5), BeliefTerms("baseline", sigma=0.01, workers=5)
 HIGH = hypothesis(config_constraint={"LR": {"min": 0.005}}, dimensions=[])
 
 
@@ -100,7 +99,7 @@ def test_two_crashes_say_nothing_and_a_candidate_waits_for_its_reference_run() -
 def test_an_influence_shows_by_distance_to_either_side(
     judged: float, dead_zone: float, outcome: float
 ) -> None:
-    known = Terms(sigma=0.01, usual_distance=0.015, dead_zone=dead_zone)
+    known = BeliefTerms(sigma=0.01, usual_distance=0.015, dead_zone=dead_zone)
 
     said = outcome_of(run(judged=judged), influence(), known, reference())
 
@@ -110,9 +109,9 @@ def test_an_influence_shows_by_distance_to_either_side(
 
 def test_an_influence_shows_by_nothing_while_the_noise_is_unknown_and_by_no_crash() -> None:
     crashed: dict[str, Any] = {"ended": "crash", "judged": None}
-    known = Terms(sigma=0.01, usual_distance=0.015)
+    known = BeliefTerms(sigma=0.01, usual_distance=0.015)
 
-    unknown = outcome_of(run(judged=-0.5), influence(), Terms(), reference())
+    unknown = outcome_of(run(judged=-0.5), influence(), BeliefTerms(), reference())
 
     assert unknown is not None
     assert (unknown.outcome, unknown.contrast) == (None, -0.5)
@@ -124,7 +123,7 @@ def test_an_influence_shows_by_nothing_while_the_noise_is_unknown_and_by_no_cras
 def test_a_difference_inside_the_dead_zone_is_a_contrast_and_no_outcome(
     judged: float, outcome: float | None
 ) -> None:
-    said = outcome_of(run(judged=judged), hypothesis(), Terms(sigma=0.01, dead_zone=2), reference())
+    said = outcome_of(run(judged=judged), hypothesis(), BeliefTerms(sigma=0.01, dead_zone=2), reference())
 
     assert said is not None
     assert (said.outcome, said.contrast) == (outcome, judged)
@@ -169,7 +168,7 @@ def test_under_the_policy_baseline_each_run_counts_for_every_claim_that_it_bears
 
 def test_a_stopped_run_counts_for_the_share_of_those_that_were_let_go_on() -> None:
     stopped = run(ended="stopped", judged=None)
-    alike = run(ended="stopped", judged=None, reprieved=Reprieved(wins=0.3, weight=1.5))
+    alike = run(ended="stopped", judged=None, survivors=Survivors(wins=0.3, weight=1.5))
 
     for made, share in ((stopped, 0.25), (alike, 0.2125)):
         said = outcome_of(made, hypothesis(), MATCHED)
@@ -181,16 +180,16 @@ def test_a_stopped_run_counts_for_the_share_of_those_that_were_let_go_on() -> No
 
 
 def test_a_run_that_was_let_go_on_stands_for_those_that_were_not() -> None:
-    known = Reprieved().with_(1.0, chance=0.5).with_(0.0, chance=0.6).with_(0.5, chance=0.0)
+    known = Survivors().with_(1.0, chance=0.5).with_(0.0, chance=0.6).with_(0.5, chance=0.0)
 
     assert known.wins == pytest.approx(1.0)
     assert known.weight == pytest.approx(2.5)
-    assert Reprieved(wins=300.0, weight=1000.0).share == pytest.approx(0.3, abs=1e-3)
+    assert Survivors(wins=300.0, weight=1000.0).share == pytest.approx(0.3, abs=1e-3)
 
 
 def test_beside_baselines_one_run_of_each_worker_enters_the_e_values() -> None:
     def guarded(*evidence: Evidence) -> bool:
-        said = outcome_of(run(), hypothesis(evidence=list(evidence)), Terms("baseline", workers=1))
+        said = outcome_of(run(), hypothesis(evidence=list(evidence)), BeliefTerms("baseline", workers=1))
         assert said is not None
         return said.is_guarded
 
@@ -209,7 +208,7 @@ def test_one_worker_can_be_no_more_than_a_fifth_of_what_is_compared_with_baselin
         Evidence(experiment_id=f"o{n}", outcome=1.0, against="baseline", worker_id="w2") for n in range(9)
     ]
 
-    def says(evidence: list[Evidence], terms: Terms = BASELINE) -> bool:
+    def says(evidence: list[Evidence], terms: BeliefTerms = BASELINE) -> bool:
         return outcome_of(run(), hypothesis(evidence=evidence), terms) is not None
 
     assert says(mine[:1])
@@ -217,7 +216,7 @@ def test_one_worker_can_be_no_more_than_a_fifth_of_what_is_compared_with_baselin
     assert not says([*mine, *others[:7]])
     assert says([*mine, *others[:8]])
     assert says([*mine, *others])
-    assert says([*mine, pair(1.0)], Terms("baseline", workers=1))
+    assert says([*mine, pair(1.0)], BeliefTerms("baseline", workers=1))
     assert says([pair(1.0)] * 30)
 
 

@@ -1,15 +1,16 @@
-"""What is believed of a share of wins, beside an integration of the density by itself."""
+"""Posteriors equal an integration of the density; e-values stay valid however often one looks at them."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from functions.rules.beliefs.posterior import posterior, posterior_of
+from functions.rules.beliefs.posterior import ENOUGH_E_VALUE, e_value, e_values, posterior, posterior_of
 from tests.functions.rules.beliefs.sample import hypothesis
 
 COUNTS = st.floats(2, 200)
@@ -57,3 +58,60 @@ def test_nothing_is_known_of_a_new_hypothesis() -> None:
     assert believed.refute_probability == pytest.approx(0.352)
     assert believed.support_probability == pytest.approx(0.352)
     assert believed.rope_probability == pytest.approx(0.296)
+
+
+# -- e-values
+
+TALLIES = st.integers(0, 80)
+
+
+@given(against=TALLIES, for_it=TALLIES)
+def test_an_e_value_is_the_mixture_of_likelihood_ratios(against: int, for_it: int) -> None:
+    def ratio(p: float) -> float:
+        return math.exp(math.log(2) * (against + for_it + 1)) * p**for_it * (1 - p) ** against
+
+    peak = min(max(for_it / (against + for_it), 0.5), 1.0) if against + for_it else 0.75
+    mixed = quad(ratio, 0.5, peak)[0] + quad(ratio, peak, 1)[0]
+
+    assert e_value(against, for_it) == pytest.approx(mixed, rel=1e-6)
+
+
+@given(against=TALLIES, for_it=TALLIES, chance=st.floats(0, 0.5))
+def test_no_outcome_is_expected_to_raise_it_where_the_null_hypothesis_holds(
+    against: int, for_it: int, chance: float
+) -> None:
+    now = e_value(against, for_it)
+    expected = chance * e_value(against, for_it + 1) + (1 - chance) * e_value(against + 1, for_it)
+
+    assert expected <= now * (1 + 1e-9)
+    if chance == 0.5:
+        assert expected == pytest.approx(now)
+
+
+def test_it_begins_at_one_and_stays_finite() -> None:
+    assert e_value(0, 0) == pytest.approx(1)
+    assert e_value(0, 5) == pytest.approx((2**6 - 1) / 6)
+    assert e_value(10_000, 0) < 1e-4
+    assert math.isfinite(e_value(0, 10_000))
+
+
+@given(wins=TALLIES, losses=TALLIES, stopped=st.integers(1, 20))
+def test_runs_that_were_stopped_count_against_each_claim(wins: int, losses: int, stopped: int) -> None:
+    without, having = e_values(wins, losses), e_values(wins, losses, stopped)
+
+    assert having.supported < without.supported
+    assert having.refuted < without.refuted
+    assert e_values(wins, losses).supported == e_values(losses, wins).refuted
+
+
+def test_a_fair_coin_seldom_reaches_it() -> None:
+    chance = np.random.default_rng(4)
+    wins = np.cumsum(chance.random((4000, 200)) < 0.5, axis=1)
+    n = np.arange(1, 201)
+    worth = {(a, f): e_value(a, f) for a in range(201) for f in range(201 - a)}
+
+    reached = [
+        any(worth[int(k - w), int(w)] >= ENOUGH_E_VALUE for k, w in zip(n, row, strict=True)) for row in wins
+    ]
+
+    assert np.mean(reached) <= 1 / ENOUGH_E_VALUE

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.rules.beliefs.evalues import ENOUGH
-from functions.rules.beliefs.moving import Moved, moved
-from functions.rules.beliefs.terms import Terms
+from functions.rules.beliefs.learning import BeliefState, after_run
+from functions.rules.beliefs.posterior import ENOUGH_E_VALUE
+from functions.rules.beliefs.terms import BeliefTerms
 from functions.rules.beliefs.whole_range import ENOUGH_REPEATS, MOST_BLOCKS, e_value_within
 from functions.rules.swarm.dimensions import DeclaredDimension, checked
 from state.records import Dimension, Hypothesis, Value
@@ -27,7 +27,7 @@ OPTIMIZER = checked(
     )
 )
 SIGMA = 0.01
-TERMS = Terms(
+TERMS = BeliefTerms(
     sigma=SIGMA, usual_distance=SIGMA, repeats=ENOUGH_REPEATS, dimensions=[LR, DEPTH, OPTIMIZER], workers=9
 )
 ANYWHERE = (2e-5, 2e-3, 5e-2)
@@ -41,7 +41,7 @@ def after_runs(
     name: str = "LR",
     effect: Callable[[Value], float] = lambda value: 0.0,
     n: int = 120,
-    terms: Terms = TERMS,
+    terms: BeliefTerms = TERMS,
     start: Hypothesis | None = None,
     error: float = 0.0,
     luck: float = SIGMA,
@@ -50,17 +50,17 @@ def after_runs(
     """The claim that a dimension matters after `n` runs that take these values by turns, with reference runs beside
     them; `error` is by how much the workers' baselines lie apart."""
     chance = np.random.default_rng(7)
-    known = Moved(start or influence(dimensions=[name]), [], [])
+    known = BeliefState(start or influence(dimensions=[name]))
     for k in range(n):
         worker, value = WORKERS[k // len(values) % len(WORKERS)], values[k % len(values)]
         off = error * WORKERS.index(worker)
         noise = chance.normal(0.0, luck, 2)
         if k % references == 0:
             beside = reference(f"r{k}", worker_id=worker, judged=off + noise[0])
-            known = moved(beside, replace(known, unused=[*known.unused, beside]), terms, 9.0)
+            known = after_run(beside, replace(known, unused=[*known.unused, beside]), terms, 9.0)
         config = {**REFERENCE, name: value}
         judged = off + noise[1] + effect(value)
-        known = moved(run(f"c{k}", worker_id=worker, config=config, judged=judged), known, terms, 9.0)
+        known = after_run(run(f"c{k}", worker_id=worker, config=config, judged=judged), known, terms, 9.0)
     return known.hypothesis
 
 
@@ -147,9 +147,9 @@ def test_a_metric_without_noise_shows_any_difference() -> None:
 
 
 def test_no_more_workers_are_kept_than_needed() -> None:
-    known = Moved(influence(), [], [])
+    known = BeliefState(influence())
     for k in range(MOST_BLOCKS + 9):
-        known = moved(run(f"c{k}", worker_id=f"w{k}"), known, TERMS, 9.0)
+        known = after_run(run(f"c{k}", worker_id=f"w{k}"), known, TERMS, 9.0)
 
     assert len(known.blocks) == MOST_BLOCKS
 
@@ -173,8 +173,8 @@ def test_a_difference_of_the_size_seldom_reaches_twenty_however_often_it_is_look
     means = 1.0 + np.cumsum(chance.normal(size=(2000, 200)), axis=1) / n
 
     reached = [
-        any(e_value_within(mean, 1 / k, 1.0) >= ENOUGH for k, mean in enumerate(row, 1))
+        any(e_value_within(mean, 1 / k, 1.0) >= ENOUGH_E_VALUE for k, mean in enumerate(row, 1))
         for row in means.tolist()
     ]
 
-    assert 0 < np.mean(reached) <= 1 / ENOUGH
+    assert 0 < np.mean(reached) <= 1 / ENOUGH_E_VALUE

@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 import pytest
 
-from functions.rules.beliefs.bootstrap import bootstrapped
+from functions.rules.beliefs.dimension_claims import bootstrapped
 from functions.rules.beliefs.sharing import may_be_tested
 from functions.rules.swarm.canaries.trying import drawn_trial, trial_config, tries
 from functions.rules.swarm.handing_out import Waiting, fits, handed_out

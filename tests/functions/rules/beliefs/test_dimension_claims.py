@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.rules.beliefs.bootstrap import bootstrapped
 from functions.rules.beliefs.constraints import named_dimensions
 from functions.rules.beliefs.declaring import (
     DeclaredHypothesis,
@@ -16,6 +15,7 @@ from functions.rules.beliefs.declaring import (
     hypothesis_id,
     registered,
 )
+from functions.rules.beliefs.dimension_claims import bootstrapped
 from state.errors import Conflict, Invalid
 from state.records import Hypothesis
 from tests.functions.rules.swarm.sample import DEPTH, DROPOUT, LR, OPTIMIZER, SOME, at, dimension

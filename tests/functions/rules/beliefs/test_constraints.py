@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from functions.rules.beliefs.rivals import with_rival
+from functions.rules.beliefs.constraints import with_rival
 from state.records import Dimension
 from tests.functions.rules.beliefs.sample import REFERENCE, claim
 from tests.functions.rules.swarm.sample import DEPTH, LR, at, dimension
