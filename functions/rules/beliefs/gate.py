@@ -18,7 +18,7 @@ from functions.rules.beliefs.declaring import (
 from functions.rules.beliefs.evidence import about
 from functions.rules.beliefs.similarity import (
     THRESHOLD,
-    Claim,
+    ComparedClaim,
     names_of,
     normalised_statement,
     similarity,
@@ -145,21 +145,21 @@ def _nearest(
         _Nearest(
             h.hypothesis_id,
             h.statement,
-            similarity(mine, Claim(h.statement, h.config_constraint, h.test_spec), names),
+            similarity(mine, ComparedClaim(h.statement, h.config_constraint, h.test_spec), names),
         )
         for h in known
     ]
     return max(found, key=lambda each: each.similarity, default=None)
 
 
-def _claim(declared: DeclaredHypothesis, dimensions: Sequence[Dimension]) -> Claim:
+def _claim(declared: DeclaredHypothesis, dimensions: Sequence[Dimension]) -> ComparedClaim:
     """What is compared: terms as they would be registered, or as they are where they are wrong."""
     try:
         constraint = checked_constraint(declared.config_constraint, dimensions)
         test = checked_test(declared, dimensions)
     except Invalid:
         constraint, test = declared.config_constraint, declared.test_spec
-    return Claim(declared.statement, constraint, test)
+    return ComparedClaim(declared.statement, constraint, test)
 
 
 def _duplicate(

@@ -1,52 +1,142 @@
-"""How alike two claims are: of near-duplicates one is enough."""
+"""How alike two claims are, to refuse a hypothesis that is proposed again in other words.
+
+rapidfuzz compares the words. It takes "DEPTH above 8" and "DEPTH above 16", or "deeper is better" and "deeper is
+worse", for nearly the same. So names, numbers, direction and negation are read from the statements and compared
+exactly.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
-from functions.rules.beliefs.readings import Reading, reading
 from state.records import Dimension
 
 THRESHOLD: Final = 0.75
-"""Similarity from which a claim says the same as another, set on half of a list of labelled pairs."""
+"""Similarity of a near-duplicate, calibrated on half of a list of labelled pairs."""
 CONFLICT: Final = 0.5
-"""What is left of the similarity of claims about different things, or with other numbers, or the other way round."""
+"""Factor on the similarity of statements that differ in names, numbers, direction or negation."""
 DIFFERENT_TERMS: Final = 0.6
-"""The same for two constraints, or two tests, that differ."""
+"""Factor on the similarity of claims whose constraints, or tests, differ."""
 ONE_SIDED_TERMS: Final = 0.9
-"""The same where only one of the claims has a constraint, or a test."""
+"""The same factor where only one of the claims has a constraint, or a test."""
 SHORTEST_NAME: Final = 3
-"""Letters from which a text that a dimension may be is a name: "L" is a letter."""
+"""Letters that a category needs to count as a name: "L" is only a letter."""
+
+_TOKEN = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?(?:\s?%)?|\.\d+(?:e[+-]?\d+)?|[^\W\d_]+")
+_UP = re.compile(
+    r"high|larg|big|great|more|most|increas|rais|rise|rose|grow|long|above|over$|beyond|past$|exceed|excess|much|many"
+    r"|add|doubl|twice"
+)
+_DOWN = re.compile(
+    r"low|small|less|few|decreas|reduc|drop(?!out)|fall|fell|shrink|declin|short|below|under$|cut|halv|half|little"
+)
+_GOOD = re.compile(
+    r"better|best|improv|help|wins?$|won$|beat|outperform|useful|benef|good|superior|fast|quick|speed|gain|optim(al|um)"
+)
+_BAD = re.compile(
+    r"worse|worst|hurt|harm|bad|degrad|deteriorat|inferior|suffer|lose|detriment|damag|slow|insufficient"
+)
+_NOT = re.compile(
+    r"(not?|never|nothing|none|cannot|hardly|without|useless|irrelevant|unnecessary|unaffected|independent)$"
+)
+_LOW_IS_GOOD = re.compile(r"(loss|losses|errors?|bpb|perplexity|bits)$")
+_EFFECT = re.compile(
+    r"matter|effect|affect|influenc|depend|differen|relevan|irrelevan|impact|useless|importan|independ|unaffect"
+)
+_COMPARES = re.compile(r" (?:than|beats?|outperforms?|superior to|inferior to|wins over) ")
+_ABOVE_NUMBER = re.compile(r"((?:high|larg|great|more|long|low|small|less|few|short)\w*) than (?=[\d.])")
+""" "higher than 3" is a direction; "better than 3" is a comparison."""
+_IGNORED = re.compile(
+    r"(a|an|the|is|are|be|of|to|on|and|or|one|ones|there|that|this|it|its|from|after|so|too|very|than|does|do|did"
+    r"|has|have|makes|make|made|gives|give|yields|yield|leads|lead|reach|reaches|reached|gets|get|becomes|become"
+    r"|brings|bring|value|values|setting|dimension|choice|choose|use|uses|using|used|here|all|among|both|at"
+    r"|should|would|will|can|may|in|with|for|when|if|as|by|per|up|down|val|validation|byte|metric|result|results"
+    r"|score|accuracy|performance|outcome)$"
+)
+_SAME: Final = {
+    "lr": "learning rate",
+    "wd": "weight decay",
+    "layer": "depth",
+    "layers": "depth",
+    "deep": "high depth",
+    "deeper": "high depth",
+    "deepest": "high depth",
+    "shallow": "low depth",
+    "shallower": "low depth",
+    "wide": "high width",
+    "wider": "high width",
+    "narrow": "low width",
+    "narrower": "low width",
+    "batches": "batch size",
+    "dimension": "dim",
+    "least": "above",
+    "two": "2",
+    "three": "3",
+    "four": "4",
+    "five": "5",
+    "six": "6",
+    "eight": "8",
+    "ten": "10",
+}
+_COMMON_NAMES: Final = (
+    "learning rate",
+    "weight decay",
+    "batch size",
+    "depth",
+    "width",
+    "dropout",
+    "momentum",
+    "warmup",
+)
+"""Hyperparameters that are known without a tag's dimensions."""
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What is compared of a hypothesis."""
+class ComparedClaim:
+    """The parts of a hypothesis that are compared."""
 
     statement: str
     constraint: Mapping[str, Any] = field(default_factory=dict)
     test_spec: Mapping[str, Any] | None = None
 
 
-def similarity(one: Claim, other: Claim, names: tuple[str, ...] = ()) -> float:
-    """0 to 1, given the `names_of` the tag's dimensions.
+@dataclass(frozen=True)
+class _Meaning:
+    """The parts of a statement that are compared exactly."""
 
-    The statements are compared by their words (see `reading`), without regard to order. Which hyperparameters and
-    numbers they name, which way they go and whether they deny it are compared as such, because these make another
-    claim of nearly the same words. So are constraints and tests.
-    """
-    alike = _of_readings(reading(one.statement, names), reading(other.statement, names))
-    for mine, theirs in ((one.constraint, other.constraint), (one.test_spec or {}, other.test_spec or {})):
-        if _canonical(mine) != _canonical(theirs):
-            alike *= DIFFERENT_TERMS if mine and theirs else ONE_SIDED_TERMS
+    names: frozenset[str]
+    numbers: frozenset[float]
+    sign: int
+    """1 or -1, the product of its directions; 0: it claims no direction."""
+    is_negated: bool
+
+
+def similarity(one: ComparedClaim, other: ComparedClaim, names: tuple[str, ...] = ()) -> float:
+    """The similarity of two claims, 0 to 1; `names` are the `names_of` the tag's dimensions."""
+    from rapidfuzz.fuzz import token_set_ratio, token_sort_ratio
+
+    mine, my_words = _read(one.statement, names)
+    theirs, their_words = _read(other.statement, names)
+    alike = (token_set_ratio(my_words, their_words) + token_sort_ratio(my_words, their_words)) / 200
+    if mine != theirs:
+        alike *= CONFLICT
+    for my_terms, their_terms in (
+        (one.constraint, other.constraint),
+        (one.test_spec or {}, other.test_spec or {}),
+    ):
+        if _canonical(my_terms) != _canonical(their_terms):
+            alike *= DIFFERENT_TERMS if my_terms and their_terms else ONE_SIDED_TERMS
     return alike
 
 
 def names_of(dimensions: Sequence[Dimension]) -> tuple[str, ...]:
-    """The dimensions, and the texts that they may be, such as "adam"."""
+    """The names of the dimensions, and of their categories, such as "adam"."""
     texts = [c for d in dimensions for c in d.categories or () if isinstance(c, str)]
     return (*(d.name for d in dimensions), *(text for text in texts if len(text) >= SHORTEST_NAME))
 
@@ -56,23 +146,71 @@ def normalised_statement(statement: str) -> str:
     return " ".join(statement.casefold().split()).rstrip(" .!")
 
 
-def _of_readings(one: Reading, other: Reading) -> float:
-    from rapidfuzz.fuzz import token_set_ratio, token_sort_ratio
+# -- reading a statement
 
-    mine, theirs = _text(one), _text(other)
-    alike = (token_set_ratio(mine, theirs) + token_sort_ratio(mine, theirs)) / 200
-    conflicts = (
-        one.about != other.about,
-        one.numbers != other.numbers,
-        one.sign != other.sign,
-        one.negated != other.negated,
+
+@lru_cache(maxsize=8192)
+def _read(statement: str, names: tuple[str, ...]) -> tuple[_Meaning, str]:
+    """What a statement claims, and its words for rapidfuzz."""
+    text, named = _tokens(statement), set[str]()
+    for name in _phrases(names):
+        text, found = re.subn(rf"(?<!\S){re.escape(name)}s?(?!\S)", name.replace(" ", ""), text)
+        if found:
+            named.add(name)
+    tokens = text.split()
+    numbers = frozenset(_number(t) for t in tokens if _is_number(t))
+    plain = [t for t in tokens if not _is_number(t)]
+    words = {"effect" if _EFFECT.match(t) else t for t in plain if not _says(t) or _EFFECT.match(t)}
+    meaning = _Meaning(
+        frozenset(named), numbers, _sign(text), sum(bool(_NOT.match(t)) for t in plain) % 2 == 1
     )
-    return alike * CONFLICT if any(conflicts) else alike
+    return meaning, " ".join(sorted(words)) or "nothing"
 
 
-def _text(of: Reading) -> str:
-    """What it is about and its words, for a comparison of words."""
-    return " ".join([*sorted(name.replace(" ", "") for name in of.about), *of.words]) or "nothing"
+def _tokens(text: str) -> str:
+    """The words and numbers of a text, with one spelling for each."""
+    plain = unicodedata.normalize("NFKC", text).casefold().replace("n't", " not").replace("at most", "below")
+    spelt = " ".join(_SAME.get(t, t.replace(" ", "")) for t in _TOKEN.findall(plain))
+    return _ABOVE_NUMBER.sub(r"\1 ", spelt)
+
+
+@lru_cache(maxsize=64)
+def _phrases(names: tuple[str, ...]) -> list[str]:
+    """Names in the spelling of `_tokens`, the longest first; "none" or "low" as a category is no name."""
+    spelt = {_tokens(name) for name in (*names, *_COMMON_NAMES)}
+    return sorted((s for s in spelt if not all(map(_says, s.split()))), key=lambda s: (-len(s), s))
+
+
+def _says(token: str) -> bool:
+    """Whether a word is compared as a direction or a negation, or not at all."""
+    return any(p.match(token) for p in (_IGNORED, _UP, _DOWN, _GOOD, _BAD, _NOT, _LOW_IS_GOOD))
+
+
+def _number(token: str) -> float:
+    return float(token.rstrip("%")) / (100 if token.endswith("%") else 1)
+
+
+def _is_number(token: str) -> bool:
+    return token[0].isdecimal() or token[0] == "."
+
+
+def _sign(text: str) -> int:
+    """The product of the directions: to lower a loss is good, and to swap two compared things reverses a claim."""
+    tokens = text.split()
+    count = {p: sum(bool(p.match(t)) for t in tokens) for p in (_UP, _DOWN, _GOOD, _BAD, _LOW_IS_GOOD)}
+    if not any(count[p] for p in (_UP, _DOWN, _GOOD, _BAD)):
+        return 0
+    flips = count[_DOWN] + count[_BAD]
+    if not count[_GOOD] + count[_BAD]:  # an improved loss is a lower one
+        flips += count[_LOW_IS_GOOD]
+    sides = _COMPARES.split(text, maxsplit=1)
+    if len(sides) == 2:
+        left, right = ({t for t in side.split() if not _says(t)} for side in sides)
+        flips += min(left - right, default="") > min(right - left, default="")
+    return -1 if flips % 2 else 1
+
+
+# -- constraints and tests
 
 
 def _canonical(terms: object) -> str:
