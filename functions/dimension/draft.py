@@ -15,7 +15,7 @@ from functions.dimension._stores import Drafting
 from functions.formats.authored import DimensionProposals as Proposed
 from functions.formats.constants import read_constants
 from functions.lanes import Author, Commission
-from functions.rules.program.gathering import findings_of
+from functions.rules.program.findings import findings_of
 from functions.rules.swarm.canaries.suggesting import BY, suggested
 from functions.views.findings_text import findings_text
 from functions.views.script_text import script_text

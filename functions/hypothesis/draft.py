@@ -15,8 +15,8 @@ from functions.hypothesis._stores import Drafting
 from functions.hypothesis.gate import GateView, Proposal
 from functions.lanes import Author, Commission
 from functions.rules.beliefs.gate import GateReason
-from functions.rules.program.gathering import findings_of
-from functions.rules.program.proposing import suggested
+from functions.rules.program.findings import findings_of
+from functions.rules.program.templates import suggested
 from functions.views.findings_text import findings_text
 from state.errors import Conflict
 from state.ids import Tag as TagName

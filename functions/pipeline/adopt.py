@@ -8,7 +8,7 @@ from pydantic import Field
 
 from functions.contract import Command, On, Response, function
 from functions.pipeline._stores import Reading
-from functions.rules.pipeline.foreseeing import confirmed_version, is_news
+from functions.rules.pipeline.stepping import confirmed_version, is_news
 from functions.rules.program.due import begins_cycle
 from state.ids import Id
 from state.ids import Tag as TagName

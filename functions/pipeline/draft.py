@@ -11,9 +11,8 @@ from functions.authoring import authored
 from functions.contract import CATEGORIES, Call, Command, On, Response, function
 from functions.lanes import Author
 from functions.pipeline._stores import Drafting
-from functions.rules.pipeline.foreseeing import foreseen
-from functions.rules.pipeline.stepping import written
-from functions.rules.program.gathering import findings_of
+from functions.rules.pipeline.stepping import foreseen, written
+from functions.rules.program.findings import findings_of
 from state.ids import Tag as TagName
 from state.program_facts import FindingsFacts, ProgramVersion
 from state.records import Draft

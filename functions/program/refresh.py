@@ -5,9 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from functions.contract import Command, Every, On, Response, function
-from functions.program._asking import advanced
-from functions.program._charter import rebased
 from functions.program._stores import Stores
+from functions.program._writing import advanced, rebased
 from functions.rules.program.due import next_step, patience_s, reason_due
 from state.ids import Tag as TagName
 from state.settings import Settings

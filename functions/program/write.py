@@ -8,9 +8,8 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
 from functions.lanes import Author
-from functions.program._asking import advanced
 from functions.program._stores import Stores
-from functions.program._writing import written
+from functions.program._writing import advanced, written
 from functions.rules.program.due import next_step, patience_s
 from state.ids import Tag as TagName
 from state.settings import Settings

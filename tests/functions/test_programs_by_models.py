@@ -13,7 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 from functions.process.lifecycle import Process, opened
-from functions.rules.authoring.retrying import Backoff
+from functions.rules.authoring import RequestBackoff
 from state.programs import Programs
 from tests.functions.test_swarm import DIMENSIONS
 from tests.labs import events_of, told
@@ -43,7 +43,7 @@ async def author_process(
         async with opened(
             "pi",
             given,
-            author=lambda lab, meters: author_for(given, lab, meters, Backoff(0.001, 0.01)),
+            author=lambda lab, meters: author_for(given, lab, meters, RequestBackoff(0.001, 0.01)),
             facts=lambda: {"author": "a model"},
         ) as pi:
             await pi.presence.announce(pi.name, {"kind": "pi", "author": "a model"})  # else in a task

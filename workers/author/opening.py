@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 from functions.lanes import Author
 from functions.process.meters import Meters
 from functions.process.redaction import hide
-from functions.rules.authoring.prices import price_of
-from functions.rules.authoring.retrying import Backoff
+from functions.rules.authoring import RequestBackoff, price_of
 from state.author_budget import AuthorBudget, Limits
 from state.client import Lab
 from state.settings import Settings
@@ -24,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def author_for(
-    settings: Settings, lab: Lab, meters: Meters, backoff: Backoff | None = None
+    settings: Settings, lab: Lab, meters: Meters, backoff: RequestBackoff | None = None
 ) -> AsyncIterator[Author | None]:
     """The author, as long as it is needed; None: the settings name no model, and texts come from templates.
 
@@ -45,7 +44,7 @@ async def author_for(
             choice.model,
         )
     limits = Limits(settings.llm_tokens_per_day, round(settings.llm_usd_per_day * 1e6))
-    terms = Terms(settings.llm_timeout_s, limits, price, backoff or Backoff())
+    terms = Terms(settings.llm_timeout_s, limits, price, backoff or RequestBackoff())
     async with bounded_client(settings.llm_timeout_s) as http:
         provider = await asyncio.to_thread(choice.build, http)  # its imports take a second
         author = ModelAuthor(provider, AuthorBudget(lab), terms, meters)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from functions.rules.authoring.prices import Used
+from functions.rules.authoring import Used
 
 MOST_WRITTEN: Final = 16_000
 """Tokens that a model may write in one reply, its thinking included; a filled-in form has at most a few thousand."""

@@ -15,8 +15,7 @@ from pydantic import ValidationError
 from functions.lanes import Commission, Draft
 from functions.process.meters import Meters
 from functions.process.redaction import presentable
-from functions.rules.authoring.prices import Price, Used, micro_usd, most_used
-from functions.rules.authoring.retrying import Backoff, pause_s
+from functions.rules.authoring import Price, RequestBackoff, Used, micro_usd, most_used, pause_s
 from state.author_budget import AuthorBudget, Cost, Limits, Reserved, UsedUp
 from state.errors import Unavailable
 from workers.author.prompt import again, request_for
@@ -51,7 +50,7 @@ class Terms:
     """For one text, with all that it takes."""
     limits: Limits
     price: Price | None
-    backoff: Backoff
+    backoff: RequestBackoff
 
 
 @dataclass(frozen=True)

@@ -1,56 +1,76 @@
-"""What a batch will decide, from how its runs stand on their way, drawn to their ends by the rules of belief.
+"""Decisions of a batch of results: the leading hypothesis and its strategy, and a prediction of both.
 
-A run that has not ended is taken to end as one of those finished runs did that were tested alike and stood at the
-same rank at the same bucket. Each resample draws such an end for every run that is to end within the batch, learns
-from them in the order in which they began, and shares the workers out where that is due. What most resamples decide
-is predicted, and their share is the confidence: the less the early ticks tell, and the nearer two decisions lie, the
-lower it is (a bootstrap, Efron, Ann. Statist. 7, 1979, over nearest neighbours).
+The prediction is a bootstrap (Efron, Ann. Statist. 7, 1979) over nearest neighbours. A running run is given the end
+of a finished run that was tested alike and had a similar rank at the same bucket. Each resample draws such an end for
+every run that will end within the batch. It updates the beliefs in the order in which the runs began, and reallocates
+workers where that is due. The most frequent decision is predicted. Its share of the resamples is the confidence,
+which is low where early ranks say little or two decisions are close.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from functions.rules.beliefs.allocation import information_value
 from functions.rules.beliefs.concluding import belief_state, finished_run, references_of, terms_of
 from functions.rules.beliefs.evidence import part_of
 from functions.rules.beliefs.learning import BeliefState, after_run
 from functions.rules.beliefs.sharing import is_due, is_over, shared_out, texts
 from functions.rules.beliefs.terms import FinishedRun
 from functions.rules.beliefs.testing import is_test
-from functions.rules.pipeline.deciding import decided
 from functions.rules.swarm.populations import Population
 from state.pipeline_facts import EarlyFacts
-from state.records import Decision, Experiment
+from state.records import Decision, Experiment, Hypothesis
 
 if TYPE_CHECKING:
     from random import Random
 
 RESAMPLES: Final = 32
 NEIGHBOURS: Final = 5
-"""Finished runs that a run's end is drawn from."""
+"""Finished runs from which a run's end is drawn."""
 TELLING: Final = ("keep", "discard", "measured", "crash", "timeout", "invalid")
 """Statuses of runs that ended by themselves."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a batch is to decide."""
+    """A predicted decision of a batch."""
 
     decision: Decision
     confidence: float
-    """Share of the resamples that decide so, 0 to 1."""
+    """Share of the resamples with this decision, 0 to 1."""
+
+
+def decided(
+    populations: Iterable[Population], opened: Mapping[str, Hypothesis], before: Decision | None
+) -> Decision | None:
+    """The leading hypothesis and its strategy; None: no population tests a hypothesis.
+
+    The population with the largest target leads. Ties go to the hypothesis that led `before`, so that no program
+    changes without need. Then the higher information value decides, then the lower id.
+    """
+
+    def rank(p: Population) -> tuple[int, bool, float, str]:
+        h = opened.get(p.hypothesis_id or "")
+        has_led = before is not None and p.hypothesis_id == before.hypothesis_id
+        return -p.target, not has_led, -information_value(h) if h else 0.0, p.hypothesis_id or ""
+
+    found = min((p for p in populations if p.hypothesis_id is not None), key=rank, default=None)
+    if found is None:
+        return None
+    return Decision(hypothesis_id=found.hypothesis_id or "", strategy=found.strategy)
 
 
 def predicted(
     facts: EarlyFacts, left: int, before: Decision | None, rng: Random, resamples: int = RESAMPLES
 ) -> Prediction | None:
-    """What the batch decides whose end is `left` results away; None: nothing is under way, or no hypothesis is open.
+    """The predicted decision of a batch that ends after `left` more results.
 
-    `before` is what stands now: it stays where others come level with it.
+    None: nothing runs, or no hypothesis is open. `before` is the decision in force, which wins ties.
     """
     running = [e for e in facts.running if e.worker_id is not None and not e.is_extra]
     if not running or left < 1:
@@ -68,9 +88,9 @@ def predicted(
 
 
 def alike(e: Experiment, ended: Sequence[Experiment]) -> list[Experiment]:
-    """The finished runs that a run may end like: those that were tested alike, the nearest in rank.
+    """The finished runs whose end a run may have: tested alike, and nearest in rank at the last bucket it has passed.
 
-    The rank is that at the last bucket that it has passed. Where it has passed none, or they have not, all count.
+    Where ranks are missing, all of them count.
     """
     telling = [o for o in ended if o.status in TELLING and o.retest_of is None]
     same = [o for o in telling if o.hypothesis_id == e.hypothesis_id and o.is_reference == e.is_reference]
@@ -96,7 +116,7 @@ def _resampled(
     before: Decision | None,
     rng: Random,
 ) -> tuple[str, str] | None:
-    """What one drawn end of the batch decides: a hypothesis and its strategy."""
+    """The decision of one resample: a hypothesis and its strategy."""
     terms, beliefs, now = terms_of(facts), dict(begun), facts
     for e in _to_end(running, left, rng):
         if (run := _drawn(e, ends[e.experiment_id], facts, rng)) is not None:
@@ -114,12 +134,12 @@ def _resampled(
 
 
 def _to_end(running: Sequence[Experiment], left: int, rng: Random) -> list[Experiment]:
-    """The runs that end within the batch: those that began first, and then more like them."""
+    """The runs that will end within the batch: the oldest first, then copies of drawn ones."""
     return [*islice(running, left), *rng.choices(running, k=max(0, left - len(running)))]
 
 
 def _drawn(e: Experiment, ends: Sequence[Experiment], facts: EarlyFacts, rng: Random) -> FinishedRun | None:
-    """A run with the end of another one; None: there is none that tells, or nothing is learned from it."""
+    """A run with the end of a drawn one; None: there is none, or it is no evidence."""
     if not ends:
         return None
     end = rng.choice(ends)
@@ -127,7 +147,7 @@ def _drawn(e: Experiment, ends: Sequence[Experiment], facts: EarlyFacts, rng: Ra
 
 
 def _learned(facts: EarlyFacts, beliefs: Mapping[str, BeliefState]) -> EarlyFacts:
-    """The tag after one more result, its workers shared out anew where that is due."""
+    """The tag after one more result, with workers reallocated where that is due."""
     opened = [b.hypothesis for b in beliefs.values()]
     if not is_due(facts, opened):
         return replace(facts, results=facts.results + 1)

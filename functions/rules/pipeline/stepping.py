@@ -1,9 +1,9 @@
-"""What happens to the draft of a tag's next program, and how far drafts are trusted.
+"""Life of the draft of a tag's next program, and the trust in drafts.
 
     none -> drafting -> ready -> confirmed      what was predicted is what its batch decided
                      \\-> flushed               by a mismatch, a flip, an outlier, its age, or an operator
 
-A draft that is not ready when its batch ends is dropped, and counts neither as a hit nor as a flush.
+A draft that is not ready when its batch ends is dropped. It counts as neither a hit nor a flush.
 """
 
 from __future__ import annotations
@@ -15,37 +15,39 @@ from typing import Any, Final
 
 from functions.rules.beliefs.sharing import is_over
 from functions.rules.keeps.verdict import score
-from functions.rules.pipeline.deciding import decided
-from functions.rules.pipeline.predicting import Prediction
+from functions.rules.pipeline.predicting import Prediction, decided
 from functions.rules.program.due import strategy_of_most
+from functions.rules.program.findings import Findings
 from functions.rules.swarm.populations import Population
+from state.belief_facts import BeliefFacts
 from state.pipeline_facts import PipelineFacts, Stand, Step
+from state.program_facts import ProgramVersion
 from state.records import Confirmed, Decision, Draft, Expected, FlushReason, Hypothesis, Pipeline
 
 CONFIRMED_ADDS: Final = 0.08
 FLUSHED_TAKES: Final = 0.20
 SIGMAS: Final = 4.0
-"""A result that lies farther off what its hypothesis' runs predict is an outlier."""
+"""Distance of an outlier from the value that its hypothesis' runs predict."""
 ENOUGH_EFFECTS: Final = 10
-"""Runs of a hypothesis without which they predict nothing."""
+"""Runs of a hypothesis that a prediction needs."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """How a lab's pipeline works."""
+    """Settings of a lab's pipelines."""
 
     enabled: bool = False
     auto_deploy: bool = False
     batch_every: int = 20
     """Results of a batch."""
     draft_after: int = 10
-    """Ticks of a batch after which its draft begins."""
+    """Ticks of a batch before its draft begins."""
     oldest_s: float = 600.0
     """An older draft is flushed."""
     least_confidence: float = 0.65
-    """Of a draft that is deployed before it is confirmed, 0 to 1."""
+    """Least confidence, 0 to 1, of a draft that is deployed before it is confirmed."""
     least_bank: float = 0.70
-    """The trust in drafts that this takes, 0 to 1."""
+    """Least trust in drafts, 0 to 1, for such a deployment."""
 
 
 # -- what the pipeline says of itself
@@ -73,7 +75,7 @@ def hit_rate(p: Pipeline) -> float | None:
 
 
 def is_due(stand: Stand, terms: Terms) -> bool:
-    """Whether anything may be to do: a batch has ended, a draft is open, or one is to begin."""
+    """Whether there may be a step: a batch has ended, a draft is open, or one should begin."""
     p = stand.pipeline
     if batch_of(stand.results, terms) != p.batch_id:
         return True
@@ -81,7 +83,7 @@ def is_due(stand: Stand, terms: Terms) -> bool:
 
 
 def wants_draft(stand: Stand, terms: Terms) -> bool:
-    """Whether the running batch has ticked often enough for a draft."""
+    """Whether the running batch has enough ticks for a draft."""
     p = stand.pipeline
     return (
         stand.has_program
@@ -107,7 +109,7 @@ def left_of(results: int, terms: Terms) -> int:
 
 
 def standing_decision(facts: PipelineFacts) -> Decision | None:
-    """What a batch would decide that ended now."""
+    """The decision of the batch if it ended now."""
     opened = {h.hypothesis_id: h for h in facts.beliefs.open if not is_over(h)}
     return decided(
         map(Population.read, facts.beliefs.populations.values()), opened, facts.stand.pipeline.decided
@@ -118,7 +120,7 @@ def standing_decision(facts: PipelineFacts) -> Decision | None:
 
 
 def next_step(facts: PipelineFacts, terms: Terms) -> Step | None:
-    """What is to be done now, but for a new draft; None: nothing. Look again after it."""
+    """The next step other than a new draft, or None. Ask again after it."""
     p, now = facts.stand.pipeline, standing_decision(facts)
     draft = open_draft(p)
     if draft is not None and (far := _outlier(facts, draft)) is not None:
@@ -157,7 +159,7 @@ def drafted(facts: PipelineFacts, prediction: Prediction) -> Step:
 
 
 def written(p: Pipeline, number: int, text: str) -> Step | None:
-    """The draft is ready; None: there is no such draft that is being written."""
+    """The draft is ready; None: no draft of this number is being written."""
     if p.draft is None or p.draft.number != number or p.draft.state != "drafting":
         return None
     draft = p.draft.model_copy(update={"state": "ready"})
@@ -165,7 +167,7 @@ def written(p: Pipeline, number: int, text: str) -> Step | None:
 
 
 def flushed(p: Pipeline, stand: Stand, reason: FlushReason, more: Mapping[str, Any] | None = None) -> Step:
-    """Drop the draft: what it predicts no longer holds. The next one waits for as many ticks as at the beginning."""
+    """Drop the draft, because its prediction no longer holds. The next one waits for as many ticks as the first."""
     assert p.draft is not None
     after = _after(
         p,
@@ -179,11 +181,11 @@ def flushed(p: Pipeline, stand: Stand, reason: FlushReason, more: Mapping[str, A
 
 
 def expectations(hypotheses: Sequence[Hypothesis]) -> dict[str, Expected]:
-    """What the runs of each hypothesis predict of its next one, of those that have enough.
+    """The expected value of the next run of each hypothesis that has enough runs.
 
-    The standard deviation of a new value beside the mean of n is sigma sqrt(1 + 1/n). Sigma is estimated from few
-    runs, so that values far off are more frequent: Student's t with n - 1 degrees of freedom says by how much.
-    `sigma` is a quarter of what is as improbable as 4 standard deviations would be if it were known.
+    The standard deviation of a new value from the mean of n is sigma sqrt(1 + 1/n). Sigma is estimated from few runs,
+    so large deviations are more frequent, by Student's t with n - 1 degrees of freedom. The `sigma` of the answer is
+    scaled, so that 4 sigma are as improbable as under a normal distribution.
     """
     return {
         h.hypothesis_id: Expected(
@@ -217,7 +219,7 @@ def _confirmed(draft: Draft, facts: PipelineFacts, now: Decision, terms: Terms) 
 
 
 def _mismatched(flush: Step, stand: Stand, now: Decision | None, terms: Terms) -> Step:
-    """A flush at the end of a batch begins the next one, too."""
+    """A flush at the end of a batch, which begins the next batch."""
     return replace(flush, after=flush.after.model_copy(update=_new_batch(stand, now, terms)))
 
 
@@ -226,7 +228,7 @@ def _batch_ended(p: Pipeline, stand: Stand, now: Decision | None, terms: Terms) 
 
 
 def _new_batch(stand: Stand, now: Decision | None, terms: Terms) -> dict[str, Any]:
-    """What changes with the batch."""
+    """Changes of a pipeline when a batch begins."""
     return {
         "batch_id": batch_of(stand.results, terms),
         "ticks_before": stand.ticks,
@@ -236,13 +238,13 @@ def _new_batch(stand: Stand, now: Decision | None, terms: Terms) -> dict[str, An
 
 
 def _has_flipped(draft: Draft, now: Decision | None) -> bool:
-    """Whether another hypothesis leads than did as the draft began, and than it predicts."""
+    """Whether a hypothesis leads that neither led when the draft began nor is predicted to lead."""
     known = {d.hypothesis_id for d in (draft.decided, draft.predicted) if d is not None}
     return now is None or now.hypothesis_id not in known
 
 
 def _outlier(facts: PipelineFacts, draft: Draft) -> dict[str, Any] | None:
-    """The first result since the draft began that its hypothesis' runs do not predict; None: there is none."""
+    """The first outlier since the draft began, as data of an event; None: there is none."""
     for e in reversed(facts.ended):
         expected = draft.expected.get(e.hypothesis_id or "")
         is_own = not e.is_reference and e.retest_of is None and (e.finished_at or 0.0) >= draft.created_at
@@ -272,3 +274,25 @@ def _told(draft: Draft, **more: Any) -> dict[str, Any]:
         "predicted": draft.predicted.model_dump(),
         **more,
     }
+
+
+# -- the text of a draft
+
+
+def foreseen(findings: Findings, draft: Draft, beliefs: BeliefFacts) -> Findings:
+    """The present findings with the strategy and the leading claim that the draft predicts."""
+    leading = next((h for h in beliefs.open if h.hypothesis_id == draft.predicted.hypothesis_id), None)
+    claim = "a claim that is settled by now" if leading is None else leading.statement
+    return replace(findings, strategy=draft.predicted.strategy, why=f"most workers test the claim `{claim}`")
+
+
+def confirmed_version(drafted: ProgramVersion, confirmed: Confirmed) -> ProgramVersion:
+    """A draft as a version of the program, with the strategy of most workers when it was confirmed."""
+    return replace(drafted, at=confirmed.at, strategy=confirmed.strategy)
+
+
+def is_news(confirmed: ProgramVersion, current: ProgramVersion) -> bool:
+    """Whether a confirmed draft is newer than the current version, which may be itself or one of later results."""
+    if confirmed.reason == current.reason or current.at >= confirmed.at:
+        return False
+    return confirmed.strategy != current.strategy or confirmed.results >= current.results

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from functions.formats.authored import FrozenDimension, ProgramUpdate
 from functions.rules.program.findings import Believed, Findings, Region
+from state.records import Hypothesis
 
 NAME: Final = "templates"
 """The author of what is written so."""
 MOST_LINES = 6
+LEAST_SHARE: Final = 0.05
+"""Least share of the variance that a pair of dimensions explains only together, for a hypothesis about it."""
 _MODES: Final[dict[str, str]] = {
     "explore": "Explore: change a part of train.py that was not changed yet, boldly, one idea in each experiment.",
     "exploit": "Exploit: refine what was kept last with small changes, one in each experiment.",
@@ -32,6 +35,25 @@ def program_update(findings: Findings) -> ProgramUpdate:
         instructions=[_within(line) for line in _instructions(findings)][:12],
         warning=None,
     )
+
+
+def suggested(findings: Findings, opened: Sequence[Hypothesis]) -> Iterator[dict[str, Any]]:
+    """Proposals for the gate, of which one is to enter: each claims of two dimensions that they matter together.
+
+    None while an earlier one is under test: each claim takes workers from the others. Single ranges are no claims:
+    the search looks there anyway.
+    """
+    if any(h.kind == "interaction" and h.source == "default" and h.settled is None for h in opened):
+        return
+    for a, b, share in findings.interactions:
+        if share >= LEAST_SHARE:
+            yield {
+                "statement": f"the effect of {a} depends on {b}",
+                "type": "interaction",
+                "importance": round(min(0.3 + share, 0.9), 3),
+                "dimensions": [a, b],
+                "rationale": f"together they explain {share:.0%} of the variance beyond what each does alone",
+            }
 
 
 def _summary(f: Findings) -> Iterator[str]:

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from functions.lanes import Author, Commission
 from functions.process.lifecycle import Process
 from functions.process.meters import Meters
-from functions.rules.authoring.retrying import Backoff
+from functions.rules.authoring import RequestBackoff
 from state.author_budget import AuthorBudget, Cost
 from tests.workers.author.provider import DIALECTS, KEY, Act, Dialect, Stage
 from workers.author.opening import author_for
@@ -66,6 +66,6 @@ async def playing(
     meters = Meters("pi")
     async with Stage(*acts).open() as stage:
         patch.setenv(dialect.base_url, dialect.at(stage.url))
-        async with author_for(given, process.lab, meters, Backoff(0.001, 0.01)) as author:
+        async with author_for(given, process.lab, meters, RequestBackoff(0.001, 0.01)) as author:
             assert author is not None
             yield Scene(author, stage, meters, AuthorBudget(process.lab))

@@ -14,7 +14,7 @@ from functions.lanes import Author
 from functions.process.lifecycle import Process
 from functions.process.meters import Meters
 from functions.process.redaction import HIDDEN, scrubbed
-from functions.rules.authoring.prices import LIST_PRICES
+from functions.rules.authoring import LIST_PRICES
 from state.errors import Invalid
 from state.settings import Settings
 from workers.author.choosing import MODELS, choose

@@ -13,7 +13,7 @@ from functions.formats.authored import GraphSummary, HypothesisProposals
 from functions.process.lifecycle import Process
 from functions.process.redaction import HIDDEN
 from functions.process.running import ended
-from functions.rules.authoring.retrying import MOST_TRIES
+from functions.rules.authoring import MOST_TRIES
 from state.author_budget import AuthorBudget, Cost, Limits
 from state.tallies import Tallies
 from tests.workers.author.conftest import COMMISSION, SUMMARY, playing

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from bench._batches import Batches
-from functions.rules.pipeline.deciding import decided
-from functions.rules.pipeline.predicting import NEIGHBOURS, alike, predicted
+from functions.rules.pipeline.predicting import NEIGHBOURS, alike, decided, predicted
 from functions.rules.pipeline.stepping import Terms
 from functions.rules.swarm.populations import Population
 from state.facts import Spread

@@ -11,11 +11,13 @@ from functions.rules.opening import swarm_tag
 from functions.rules.pipeline.predicting import Prediction
 from functions.rules.pipeline.stepping import (
     Terms,
+    confirmed_version,
     drafted,
     expectations,
     flushed,
     hit_rate,
     is_due,
+    is_news,
     may_deploy,
     next_step,
     wants_draft,
@@ -25,6 +27,7 @@ from functions.rules.swarm.populations import Population
 from state.belief_facts import BeliefFacts
 from state.pipeline_facts import Ended, PipelineFacts, Stand, Step
 from state.policy import Policy
+from state.program_facts import ProgramVersion
 from state.records import Confirmed, Decision, Hypothesis, Pipeline
 
 TERMS = Terms(enabled=True, auto_deploy=True)
@@ -266,3 +269,38 @@ def test_equal_shares_leave_the_leader_where_it_was() -> None:
     assert step_of(running(decided=depth), results=120, targets=(4, 4)).after.decided == depth
     assert step_of(running(decided=LR), results=120, targets=(4, 4)).after.decided == LR
     assert step_of(running(decided=depth), results=120, targets=(5, 4)).after.decided == LR
+
+
+# -- whether a confirmed draft is newer than the current version
+
+
+def version(results: int, strategy: str, at: float, reason: str = "50 results came") -> ProgramVersion:
+    return ProgramVersion(1, at, "templates", reason, results, strategy, "text", "digest")
+
+
+DRAFTED = version(110, "exploit", 500.0, "drafted ahead as t-spec-1")
+CONFIRMED = confirmed_version(DRAFTED, Confirmed(spec_id="t-spec-1", at=1000.0, strategy="falsify"))
+"""Drafted after 110 results, and confirmed as most workers had begun to falsify."""
+
+
+@pytest.mark.parametrize(
+    ("current", "expected"),
+    [
+        (version(100, "falsify", 400.0), True),
+        (version(115, "exploit", 900.0), True),
+        (version(115, "falsify", 900.0), False),
+        (version(121, "converge", 1001.0), False),
+    ],
+    ids=[
+        "written before the draft",
+        "with the strategy of before",
+        "with the strategy of now",
+        "written after the confirmation",
+    ],
+)
+def test_a_confirmed_draft_is_news_over(current: ProgramVersion, expected: bool) -> None:
+    assert is_news(CONFIRMED, current) is expected
+
+
+def test_an_adopted_draft_is_no_news() -> None:
+    assert not is_news(CONFIRMED, CONFIRMED)

@@ -1,9 +1,12 @@
-"""What a request to a language model costs.
+"""Requests to language models: what one costs, and when one that failed is sent again.
 
-A price is in US dollars per million tokens, which is millionths of a dollar per token. The list prices are those of
-the providers' pages (platform.claude.com/docs/en/about-claude/pricing, developers.openai.com/api/docs/pricing,
-ai.google.dev/gemini-api/docs/pricing) of November 2026, of standard requests with short prompts. Where a price is
-known to rise, it is the later one: a budget must not be overdrawn.
+Prices are in US dollars per million tokens. The list prices are those of the providers' pages of November 2026, for
+standard requests with short prompts (platform.claude.com/docs/en/about-claude/pricing,
+developers.openai.com/api/docs/pricing, ai.google.dev/gemini-api/docs/pricing). A price that is known to rise is the
+later one, so that no budget is overdrawn.
+
+The SDKs' own retries are off. They wait for however long a provider asks, or ignore what it asks, and do not know how
+much time is left.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MOST_COUNTED: Final = 1_000_000_000
-"""Tokens of one request; what a reply claims beyond it is not believed."""
+"""Most tokens of one request; a reply that reports more is not believed."""
 
 
 @dataclass(frozen=True)
@@ -24,14 +27,14 @@ class Price:
     read: float
     written: float
     cached: float
-    """Tokens that are read from the provider's cache."""
+    """For tokens read from the provider's cache."""
     cache_written: float
-    """Tokens that are read, and put there."""
+    """For tokens read and put into the cache."""
 
 
 @dataclass(frozen=True)
 class Used:
-    """Tokens of one request, each in one of these."""
+    """Tokens of one request; each counts in one field."""
 
     read: int
     written: int
@@ -89,16 +92,44 @@ def micro_usd(used: Used, price: Price | None) -> int:
 
 
 def most_used(sent: str, most_written: int) -> Used:
-    """No request with this text uses more: a token is a byte of text at least, and the provider adds a few of its
-    own.
+    """Upper limit for a request with this text.
 
-    All of it may be put into the cache, which costs more than reading alone.
+    A token has at least one byte, and providers add a few tokens. Caching all of it costs more than reading alone.
     """
     return Used(read=0, cache_written=len(sent.encode(errors="replace")) + 2000, written=most_written)
 
 
 def counted(number: object) -> int | None:
-    """A count of tokens that a reply has told; None where that is none."""
+    """The number of tokens that a reply reports; None if it is not a valid number."""
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MOST_COUNTED:
         return None
     return number
+
+
+# -- retries
+
+MOST_TRIES = 5
+
+
+@dataclass(frozen=True)
+class RequestBackoff:
+    """Pauses between tries: the first, doubled each time up to the longest."""
+
+    first_s: float = 1.0
+    longest_s: float = 30.0
+
+
+def pause_s(
+    tries: int, asked_s: float | None, left_s: float, drawn: float, backoff: RequestBackoff
+) -> float | None:
+    """Seconds until the next of MOST_TRIES tries; None: there is none, or no time for it.
+
+    `asked_s` is the pause that the provider asks for. `drawn`, from [0, 1), spreads the retries of many labs.
+    """
+    if tries >= MOST_TRIES:
+        return None
+    if asked_s is None:
+        pause = min(backoff.first_s * 2 ** (tries - 1), backoff.longest_s) * (0.5 + drawn / 2)
+    else:
+        pause = asked_s + backoff.first_s * drawn / 2
+    return pause if pause < left_s else None

@@ -1,1 +1,0 @@
-"""How often a language model is asked, and what it costs."""
