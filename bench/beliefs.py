@@ -137,7 +137,7 @@ def normal_pairs(chance: np.random.Generator, claims: int, effect: float = 0.0, 
 
 
 @dataclass
-class Swarm:
+class ClaimSwarm:
     """Workers that test one claim, and what is believed of it after each of their runs."""
 
     hypothesis: Hypothesis
@@ -177,7 +177,7 @@ class Swarm:
 # -- the report
 
 
-class Report:
+class FigureTable:
     """A table of figures beside what is asked of them."""
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ class Report:
         )
 
 
-def nulls(report: Report, chance: np.random.Generator, claims: int) -> None:
+def nulls(report: FigureTable, chance: np.random.Generator, claims: int) -> None:
     """Claims of which nothing is true."""
     ruled, lives = Ruled.table(), Lives.of(normal_pairs(chance, claims))
     _check_table(lives)
@@ -237,7 +237,7 @@ def _check_table(lives: Lives) -> None:
     """Some claims run by run through the whole rule: the table has to say the same."""
     ruled = Ruled.table()
     for row in range(20):
-        swarm = Swarm(claim(), BLIND)
+        swarm = ClaimSwarm(claim(), BLIND)
         for k, contrast in enumerate(lives.contrasts[row].tolist()):
             swarm.end("w", 0.0, "investigate", is_reference=True)
             swarm.end("w", contrast, "investigate", is_reference=False)
@@ -249,7 +249,7 @@ def _check_table(lives: Lives) -> None:
             assert ruled.status[at] == CODES[known.status]
 
 
-def planted(report: Report, chance: np.random.Generator, claims: int) -> None:
+def planted(report: FigureTable, chance: np.random.Generator, claims: int) -> None:
     """Claims of which something is true."""
     ruled = Ruled.table()
     report.section(
@@ -273,7 +273,7 @@ def planted(report: Report, chance: np.random.Generator, claims: int) -> None:
         )
 
 
-def influences(report: Report, chance: np.random.Generator, claims: int) -> None:
+def influences(report: FigureTable, chance: np.random.Generator, claims: int) -> None:
     """Claims that a dimension matters; the noise is known from some repeats, and one more with each pair."""
     ruled = Ruled.table()
     report.section(f"claims of influence; noise known from {REPEATS_BEFORE} repeats, one more with each pair")
@@ -308,7 +308,7 @@ def _within(first: Counts) -> float:
     return 100 * float((first <= MOST).mean())
 
 
-def coverage(report: Report, chance: np.random.Generator, claims: int) -> None:
+def coverage(report: FigureTable, chance: np.random.Generator, claims: int) -> None:
     """Whether the credible interval holds theta as often as it says."""
     report.section(f"90 % interval, {claims:,} claims with theta drawn from Beta(2, 2)")
     for n in (5, 30, MOST):
@@ -333,7 +333,7 @@ SECTIONS = ((0.0, END), (END, 1 - END), (1 - END, 1.0))
 """Places that the claim's runs take by turns; an irrelevant dimension needs evidence in each."""
 
 
-def irrelevance(report: Report, chance: np.random.Generator, claims: int) -> None:
+def irrelevance(report: FigureTable, chance: np.random.Generator, claims: int) -> None:
     """Whether a dimension without effect is found out, and one with an effect is not taken for one."""
     report.section(
         f"irrelevance of {claims // 40:,} dimensions, up to {MOST} runs and as many reference runs"
@@ -373,7 +373,7 @@ CORRELATED = {0.2: 0.75, 0.4: 0.85, 0.6: 0.92, 0.8: 0.97}
 """What a run's value at a bucket has to do with its last one."""
 
 
-def stopped_runs(report: Report, chance: np.random.Generator, repeats: int) -> None:
+def stopped_runs(report: FigureTable, chance: np.random.Generator, repeats: int) -> None:
     """Whether a win share is read as it is while the worst runs are stopped."""
     report.section(f"win share of {RUNS:,} runs with early stopping, mean of {repeats} repeats")
     for share in (0.3, 0.4, 0.5):
@@ -434,7 +434,7 @@ LUCKY = 3.0
 WORKERS = 10
 
 
-def lucky_baseline(report: Report, chance: np.random.Generator, claims: int) -> None:
+def lucky_baseline(report: FigureTable, chance: np.random.Generator, claims: int) -> None:
     """Whether a worker whose baseline was lucky or unlucky, and who makes half of all runs, decides a claim."""
     report.section(
         f"{WORKERS} workers, the baseline of one is off by {LUCKY:g} sigma, it makes half of the runs; nothing is"
@@ -476,7 +476,7 @@ def _settled(
     """
     found = []
     for _ in range(claims):
-        swarm = Swarm(claim(), terms, by_age)
+        swarm = ClaimSwarm(claim(), terms, by_age)
         luck = np.append(LUCKY * chance.choice([-1, 1]), chance.normal(size=2 * MOST))
         noise, draws = chance.normal(size=2 * MOST), chance.random((2 * MOST, 3))
         for k in range(2 * MOST):
@@ -500,7 +500,7 @@ def _always_wins(
     """Which claims are settled, and which are supported in the end, where one worker wins each second run."""
     settled, supported = [], []
     for _ in range(claims):
-        swarm = Swarm(claim(), terms)
+        swarm = ClaimSwarm(claim(), terms)
         for k, side in enumerate(chance.permutation([-1.0, 1.0] * (MOST // 2)).tolist()):
             swarm.end("lucky", -LUCKY, "investigate", is_reference=False)
             swarm.end(f"w{k % (WORKERS - 1)}", side, "investigate", is_reference=False)
@@ -517,7 +517,7 @@ PAIRED = 0.3
 """Share of their population's turns in which it makes a pair instead."""
 
 
-def strategies(report: Report, chance: np.random.Generator, claims: int) -> None:
+def strategies(report: FigureTable, chance: np.random.Generator, claims: int) -> None:
     """What runs that look for the best config do to claims of which nothing is true."""
     report.section(
         f"{claims:,} claims of which nothing is true, {2 * MOST} runs in the strategies that the belief calls for;"
@@ -532,7 +532,7 @@ def strategies(report: Report, chance: np.random.Generator, claims: int) -> None
 
 def _pursued(chance: np.random.Generator) -> Hypothesis:
     """A claim after its runs."""
-    swarm = Swarm(claim(), TERMS)
+    swarm = ClaimSwarm(claim(), TERMS)
     while swarm.runs < 2 * MOST and swarm.hypothesis.settled not in ARCHIVED:
         strategy = strategy_of(swarm.hypothesis)
         if strategy in COMPARED or chance.random() < PAIRED:
@@ -549,7 +549,7 @@ def _pursued(chance: np.random.Generator) -> Hypothesis:
 @click.option("--seed", default=17, show_default=True)
 def main(claims: int, repeats: int, seed: int) -> None:
     began = time.process_time()
-    report = Report()
+    report = FigureTable()
     for k, part in enumerate((nulls, planted, coverage, irrelevance, influences)):
         part(report, np.random.default_rng([seed, k]), claims)
     stopped_runs(report, np.random.default_rng([seed, 10]), repeats)

@@ -44,7 +44,7 @@ RQ_TTL_S = 17
 
 
 @dataclass
-class Turns:
+class SerialCalls:
     """Calls of the lane's functions, one at a time: what waits in the queue and is resumed too is paid for once."""
 
     process: Process
@@ -58,16 +58,16 @@ class Turns:
 
 
 @dataclass
-class Desk:
+class ThreadBridge:
     """Where RQ's thread has functions called: in the event loop of the process."""
 
-    turns: Turns
+    calls: SerialCalls
     loop: asyncio.AbstractEventLoop
     under_way: set[Future[Any]] = field(default_factory=set)
 
     def call(self, function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Call a function and wait for its answer."""
-        future = asyncio.run_coroutine_threadsafe(self.turns.call(function, payload), self.loop)
+        future = asyncio.run_coroutine_threadsafe(self.calls.call(function, payload), self.loop)
         self.under_way.add(future)
         try:
             return future.result().model_dump()
@@ -77,15 +77,15 @@ class Desk:
             self.under_way.discard(future)
 
 
-_desk: Desk | None = None
+_bridge: ThreadBridge | None = None
 """Of this process: RQ passes `perform` only the job's payload."""
 
 
 def perform(function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
     """Run one job; RQ finds this function by its name."""
-    if _desk is None:
+    if _bridge is None:
         raise RuntimeError("this process serves no lab")
-    return _desk.call(function, payload)
+    return _bridge.call(function, payload)
 
 
 class PiWorker(SimpleWorker):
@@ -124,20 +124,20 @@ async def serve(settings: Settings) -> None:
             await stop.wait()
             return
         author = process.author.name
-        turns = Turns(process)
-        resuming = asyncio.create_task(resume(turns), name="resume")
+        calls = SerialCalls(process)
+        resuming = asyncio.create_task(resume(calls), name="resume")
         try:
-            await _work(turns, settings, stop)
+            await _work(calls, settings, stop)
         finally:
             await ended(resuming)
 
 
-async def resume(turns: Turns) -> None:
+async def resume(calls: SerialCalls) -> None:
     """Write the programs and drafts that were asked for while no process of the lane was there, or of one that was
     killed; what fails then is asked for again by the lab, or dropped."""
     try:
-        async for function, tag, number in _asked(turns.process.lab):
-            await turns.call(function, {"tag": tag, "number": number})
+        async for function, tag, number in _asked(calls.process.lab):
+            await calls.call(function, {"tag": tag, "number": number})
     except NightjarError as problem:
         log.warning("what was asked for before stays undone: %s", problem.detail)
 
@@ -153,16 +153,16 @@ async def _asked(lab: Lab) -> AsyncIterator[tuple[str, str, int]]:
             yield "pipeline::draft", tag, draft.number
 
 
-async def _work(turns: Turns, settings: Settings, stop: asyncio.Event) -> None:
+async def _work(calls: SerialCalls, settings: Settings, stop: asyncio.Event) -> None:
     """Take jobs off the lane's queue until the process is to end, or the broker is gone."""
-    global _desk
-    desk = _desk = Desk(turns, asyncio.get_running_loop())
+    global _bridge
+    bridge = _bridge = ThreadBridge(calls, asyncio.get_running_loop())
     worker = await asyncio.to_thread(rq_worker, settings)
     working = asyncio.create_task(asyncio.to_thread(worker.work, logging_level=settings.log_level))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
     worker.is_stopping = True
-    for future in list(desk.under_way):
+    for future in list(bridge.under_way):
         future.cancel()
     await working
     stopping.cancel()

@@ -12,7 +12,7 @@ from functions.contract import CATEGORIES
 from functions.formats.program_document import charter_of
 from functions.lanes import Author
 from functions.program._stores import Stores
-from functions.rules.program.due import Step, ask_of
+from functions.rules.program.due import ProgramStep, ask_of
 from functions.rules.program.findings import findings_of
 from state.charter_file import read_charters
 from state.client_settings import host_name
@@ -31,7 +31,7 @@ TASK = (
 
 
 async def advanced(
-    due: DueFacts, step: Step, stores: Stores, settings: Settings
+    due: DueFacts, step: ProgramStep, stores: Stores, settings: Settings
 ) -> Literal["written", "asked"]:
     """Take a step that is not nothing; another process may have taken it before."""
     if due.base is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from functions.rules.program.findings import Believed, Decision, Findings, Region
+from functions.rules.program.findings import Believed, Findings, RecentResult, Region
 from functions.views.night_markdown import code
 
 NOT_OURS = (
@@ -73,7 +73,7 @@ def _beliefs(title: str, beliefs: Sequence[Believed]) -> Iterator[str]:
             yield f"\nAnd {len(beliefs) - MOST_BELIEFS} more."
 
 
-def _decided(d: Decision) -> str:
+def _decided(d: RecentResult) -> str:
     value = "no value" if d.value is None else f"{d.value:.6f}"
     diff = "" if not d.diff_summary else f"; changed: {code(d.diff_summary)}"
     return f"- {d.experiment_id} ({d.category}): {d.status}, {value}: {code(d.description)}{diff}"

@@ -20,7 +20,7 @@ from tests.conftest import http_client
 from tests.functions.test_programs_by_models import WRITTEN, author_process
 from tests.functions.test_swarm import DIMENSIONS, Swarm
 from tests.labs import asked, events_of, told
-from workers.pi import Turns, resume
+from workers.pi import SerialCalls, resume
 
 EVERY = 4
 
@@ -268,8 +268,8 @@ async def test_a_draft_that_a_killed_process_was_asked_for_is_written_by_the_nex
 ) -> None:
     async with author_process(swarm.process, monkeypatch, WRITTEN) as (pi, stage):
         await drafted(swarm)
-        await resume(Turns(pi))
-        await resume(Turns(pi))
+        await resume(SerialCalls(pi))
+        await resume(SerialCalls(pi))
 
     assert (await status(swarm))["spec_state"] == "ready"
     assert len(stage.received) == 1

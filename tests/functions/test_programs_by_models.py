@@ -19,7 +19,7 @@ from tests.functions.test_swarm import DIMENSIONS
 from tests.labs import events_of, told
 from tests.workers.author.provider import KEY, Act, AnthropicDialect, Stage
 from workers.author.opening import author_for
-from workers.pi import Turns, resume
+from workers.pi import SerialCalls, resume
 
 SAID = AnthropicDialect()
 UPDATE = {
@@ -117,7 +117,7 @@ async def test_what_waits_in_the_queue_and_is_resumed_too_is_asked_of_the_model_
 ) -> None:
     async with author_process(process, monkeypatch, WRITTEN) as (pi, stage):
         await asked(client)
-        turns = Turns(pi)
+        turns = SerialCalls(pi)
         await asyncio.gather(resume(turns), turns.call("program::write", {"tag": "swarm", "number": 1}))
 
     assert await programs.count("swarm") == 1

@@ -9,7 +9,15 @@ import httpx2
 
 from functions.rules.authoring import Used, counted
 from workers.author.failures import failure
-from workers.author.provider import MOST_WRITTEN, Failed, Filled, Garbled, Refused, Reply, Request
+from workers.author.provider import (
+    MOST_WRITTEN,
+    Filled,
+    FormRequest,
+    Garbled,
+    ModelRefused,
+    ProviderFailed,
+    Reply,
+)
 
 if TYPE_CHECKING:
     from anthropic.types import Message
@@ -34,20 +42,20 @@ class Anthropic:
         self._messages = client.messages  # imported by this
         self._forces = True
 
-    async def ask(self, request: Request) -> Reply:
+    async def ask(self, request: FormRequest) -> Reply:
         if not self._forces:
             return await self._send(request, _chosen())
         reply = await self._send(request, _forced(request))
-        if not isinstance(reply, Failed) or reply.status != 400:
+        if not isinstance(reply, ProviderFailed) or reply.status != 400:
             return reply
         other = await self._send(request, _chosen())
-        if isinstance(other, Failed) and other.status == 400:
+        if isinstance(other, ProviderFailed) and other.status == 400:
             return reply  # it is something else that the provider does not like
         log.info("%s cannot be made to call a tool: it is told to, from now on", self.model)
         self._forces = False
         return other
 
-    async def _send(self, request: Request, choice: dict[str, Any]) -> Reply:
+    async def _send(self, request: FormRequest, choice: dict[str, Any]) -> Reply:
         try:
             message = await self._messages.create(
                 model=self.model,
@@ -69,7 +77,7 @@ class Anthropic:
             return failure(problem)
 
 
-def _forced(request: Request) -> dict[str, Any]:
+def _forced(request: FormRequest) -> dict[str, Any]:
     choice = {"type": "tool", "name": request.form, "disable_parallel_tool_use": True}
     return {"tool_choice": choice, "thinking": {"type": "disabled"}}
 
@@ -83,7 +91,7 @@ def _read(message: Message, form: str) -> Reply:
     used = _used(message)
     if message.stop_reason == "refusal":
         details = message.stop_details
-        return Refused(str(details.explanation or details.category) if details else "refused", used)
+        return ModelRefused(str(details.explanation or details.category) if details else "refused", used)
     if message.stop_reason == "max_tokens":
         return Garbled("it is cut off: it was longer than a reply may be", used)
     for block in message.content:

@@ -31,7 +31,7 @@ _PACKAGES: Final[dict[ProviderName, str]] = {
 
 
 @dataclass(frozen=True)
-class Choice:
+class ModelChoice:
     """One model of one provider."""
 
     provider: ProviderName
@@ -56,7 +56,7 @@ class Choice:
                 return Gemini(key, self.model, http)
 
 
-def choose(settings: Settings) -> Choice | None:
+def choose(settings: Settings) -> ModelChoice | None:
     """The model that writes; None: there is none, and texts come from templates.
 
     Raises:
@@ -76,21 +76,21 @@ def choose(settings: Settings) -> Choice | None:
             return _named(settings, name)
 
 
-def _offered(settings: Settings, name: ProviderName) -> Choice | None:
+def _offered(settings: Settings, name: ProviderName) -> ModelChoice | None:
     key = key_of(settings, name)
     if key is None:
         return None
     if not _installed(name):
         log.warning("there is a key of %s, but no SDK: %s", name, _remedy(name))
         return None
-    return Choice(name, settings.llm_model or MODELS[name], key)
+    return ModelChoice(name, settings.llm_model or MODELS[name], key)
 
 
-def _named(settings: Settings, name: ProviderName) -> Choice:
+def _named(settings: Settings, name: ProviderName) -> ModelChoice:
     key = named_key(settings, name)
     if not _installed(name):
         raise Invalid(f"NIGHTJAR_LLM_PROVIDER is {name}, but its SDK is not installed", hint=_remedy(name))
-    return Choice(name, settings.llm_model or MODELS[name], key)
+    return ModelChoice(name, settings.llm_model or MODELS[name], key)
 
 
 def _installed(name: ProviderName) -> bool:

@@ -11,8 +11,8 @@ from email.utils import mktime_tz, parsedate_tz
 import httpx2
 
 from functions.process.redaction import presentable
-from workers.author.http import TooLarge
-from workers.author.provider import Busy, Failed, Garbled, Refused
+from workers.author.http import ReplyTooLarge
+from workers.author.provider import Garbled, ModelRefused, ProviderBusy, ProviderFailed
 
 FLAGGED = frozenset({"invalid_prompt", "content_filter", "content_policy_violation"})
 """OpenAI's codes of an error for a task that it refuses."""
@@ -20,30 +20,30 @@ LONGEST_DETAIL = 300
 """Characters."""
 
 
-def failure(problem: Exception) -> Busy | Failed | Garbled | Refused:
+def failure(problem: Exception) -> ProviderBusy | ProviderFailed | Garbled | ModelRefused:
     """What happened, for any of the SDKs: they name their exceptions differently, but chain the same causes."""
     status, detail = _status(problem), _told(problem)
     if status is not None and status >= 300:
         return _answered(problem, status, detail)
     causes = list(_causes(problem))
-    if any(isinstance(cause, TooLarge) for cause in causes):
+    if any(isinstance(cause, ReplyTooLarge) for cause in causes):
         return Garbled(f"it is longer than a form can be: {detail}")
     if any(isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout) for cause in causes):
-        return Failed(f"cannot be reached: {detail}", may_pass=True, is_free=True)
+        return ProviderFailed(f"cannot be reached: {detail}", may_pass=True, is_free=True)
     if any(isinstance(cause, httpx2.TransportError) for cause in causes):
-        return Failed(f"broke off: {detail}", may_pass=True, is_free=False)
+        return ProviderFailed(f"broke off: {detail}", may_pass=True, is_free=False)
     if status is not None or any(isinstance(cause, json.JSONDecodeError) for cause in causes):
         return Garbled(f"it is no answer of this API: {detail}")
     return Garbled(f"it cannot be read: {type(problem).__name__}: {detail}")
 
 
-def _answered(problem: Exception, status: int, detail: str) -> Busy | Failed | Refused:
+def _answered(problem: Exception, status: int, detail: str) -> ProviderBusy | ProviderFailed | ModelRefused:
     if status == 429:
-        return Busy(detail, _asked_s(problem))
+        return ProviderBusy(detail, _asked_s(problem))
     if getattr(problem, "code", None) in FLAGGED:
-        return Refused(detail)
+        return ModelRefused(detail)
     may_pass = status >= 500 or status == 408
-    return Failed(
+    return ProviderFailed(
         detail, may_pass, is_free=True, asked_s=_asked_s(problem) if may_pass else None, status=status
     )
 

@@ -9,7 +9,7 @@ import httpx2
 
 from functions.rules.authoring import Used, counted
 from workers.author.failures import failure
-from workers.author.provider import MOST_WRITTEN, Filled, Garbled, Refused, Reply, Request
+from workers.author.provider import MOST_WRITTEN, Filled, FormRequest, Garbled, ModelRefused, Reply
 
 if TYPE_CHECKING:
     from google.genai.types import GenerateContentResponse
@@ -63,7 +63,7 @@ class Gemini:
         self._client = genai.Client(api_key=key, enterprise=False, http_options=options)
         self._models = self._client.aio.models
 
-    async def ask(self, request: Request) -> Reply:
+    async def ask(self, request: FormRequest) -> Reply:
         types = self._types
         declared = types.FunctionDeclaration(
             name=request.form, description=request.about, parameters_json_schema=taken(request.schema)
@@ -106,13 +106,13 @@ def _read(response: GenerateContentResponse, form: str) -> Reply:
     used = _used(response)
     feedback = response.prompt_feedback
     if feedback is not None and feedback.block_reason is not None:
-        return Refused(f"the prompt is blocked: {feedback.block_reason.value}", used)
+        return ModelRefused(f"the prompt is blocked: {feedback.block_reason.value}", used)
     if not response.candidates:
         return Garbled("it holds no candidate", used)
     first = response.candidates[0]
     reason = None if first.finish_reason is None else first.finish_reason.value
     if reason in REFUSED:
-        return Refused(f"stopped: {reason}", used)
+        return ModelRefused(f"stopped: {reason}", used)
     if reason == "MAX_TOKENS":
         return Garbled("it is cut off: it was longer than a reply may be", used)
     for part in (first.content.parts or []) if first.content else []:

@@ -12,7 +12,7 @@ MOST_BYTES: Final = 4 * 1024 * 1024
 CONNECT_S: Final = 10.0
 
 
-class TooLarge(Exception):
+class ReplyTooLarge(Exception):
     """A reply is longer than it may be, or packed, so that its length cannot be known."""
 
 
@@ -26,7 +26,7 @@ def bounded_client(timeout_s: float, most_bytes: int = MOST_BYTES) -> httpx2.Asy
         packed = response.headers.get("content-encoding", "identity")
         if packed != "identity":
             await response.aclose()
-            raise TooLarge(f"the reply is packed ({packed[:20]!r}), which was not asked for")
+            raise ReplyTooLarge(f"the reply is packed ({packed[:20]!r}), which was not asked for")
         stream = response.stream
         assert isinstance(stream, httpx2.AsyncByteStream)
         response.stream = _Bounded(stream, most_bytes)
@@ -52,7 +52,7 @@ class _Bounded(httpx2.AsyncByteStream):
         async for chunk in self._inner:
             self._left -= len(chunk)
             if self._left < 0:
-                raise TooLarge("the reply goes on beyond the limit")
+                raise ReplyTooLarge("the reply goes on beyond the limit")
             yield chunk
 
     async def aclose(self) -> None:

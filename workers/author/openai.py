@@ -12,7 +12,7 @@ import httpx2
 
 from functions.rules.authoring import Used, counted
 from workers.author.failures import failure
-from workers.author.provider import MOST_WRITTEN, Filled, Garbled, Refused, Reply, Request
+from workers.author.provider import MOST_WRITTEN, Filled, FormRequest, Garbled, ModelRefused, Reply
 
 if TYPE_CHECKING:
     from openai.types.responses import Response
@@ -30,7 +30,7 @@ class OpenAI:
         client = AsyncOpenAI(api_key=key, http_client=http, timeout=http.timeout, max_retries=0)
         self._responses = client.responses  # imported by this
 
-    async def ask(self, request: Request) -> Reply:
+    async def ask(self, request: FormRequest) -> Reply:
         try:
             response = await self._responses.create(
                 model=self.model,
@@ -62,7 +62,7 @@ def _read(response: Response, form: str) -> Reply:
     used = _used(response)
     cut = response.incomplete_details
     if cut is not None and cut.reason == "content_filter":
-        return Refused("stopped by the provider's filter", used)
+        return ModelRefused("stopped by the provider's filter", used)
     if cut is not None or response.status == "incomplete":
         return Garbled("it is cut off: it was longer than a reply may be", used)
     for item in response.output:
@@ -71,7 +71,7 @@ def _read(response: Response, form: str) -> Reply:
         if item.type == "message":
             for part in item.content:
                 if part.type == "refusal":
-                    return Refused(part.refusal[:300], used)
+                    return ModelRefused(part.refusal[:300], used)
     return Garbled(f"it does not call the function {form}", used)
 
 

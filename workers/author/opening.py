@@ -16,7 +16,7 @@ from state.client import Lab
 from state.settings import Settings
 from workers.author.choosing import choose
 from workers.author.http import bounded_client
-from workers.author.writing import ModelAuthor, Terms
+from workers.author.writing import AuthorTerms, ModelAuthor
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ async def author_for(
             choice.model,
         )
     limits = Limits(settings.llm_tokens_per_day, round(settings.llm_usd_per_day * 1e6))
-    terms = Terms(settings.llm_timeout_s, limits, price, backoff or RequestBackoff())
+    terms = AuthorTerms(settings.llm_timeout_s, limits, price, backoff or RequestBackoff())
     async with bounded_client(settings.llm_timeout_s) as http:
         provider = await asyncio.to_thread(choice.build, http)  # its imports take a second
         author = ModelAuthor(provider, AuthorBudget(lab), terms, meters)

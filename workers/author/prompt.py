@@ -9,7 +9,7 @@ import re
 from pydantic import BaseModel
 
 from functions.lanes import Commission
-from workers.author.provider import Request
+from workers.author.provider import FormRequest
 from workers.author.schema import schema_of
 
 SYSTEM = """\
@@ -31,11 +31,11 @@ MOST_PROBLEMS = 20
 _TAG = re.compile(r"<(?=\s*/?\s*findings)", re.IGNORECASE)
 
 
-def request_for(kind: type[BaseModel], commission: Commission) -> Request:
+def request_for(kind: type[BaseModel], commission: Commission) -> FormRequest:
     """What a provider is asked, so that the form is filled in."""
     form = kind.__name__
     findings = _TAG.sub("&lt;", _encodable(commission.context))
-    return Request(
+    return FormRequest(
         system=SYSTEM.format(form=form),
         prompt=f"{_encodable(commission.task)}\n\n<findings>\n{findings}\n</findings>\n",
         form=form,
@@ -44,7 +44,7 @@ def request_for(kind: type[BaseModel], commission: Commission) -> Request:
     )
 
 
-def again(request: Request, written: object, problems: list[str]) -> str:
+def again(request: FormRequest, written: object, problems: list[str]) -> str:
     """The prompt with what was wrong with the first reply."""
     quoted = _encodable(written if isinstance(written, str) else json.dumps(written, default=str))
     told = "\n".join(f"- {problem}" for problem in problems[:MOST_PROBLEMS])

@@ -13,7 +13,7 @@ MOST_WRITTEN: Final = 16_000
 
 
 @dataclass(frozen=True)
-class Request:
+class FormRequest:
     """A form to be filled in."""
 
     system: str
@@ -46,7 +46,7 @@ class Garbled:
 
 
 @dataclass(frozen=True)
-class Refused:
+class ModelRefused:
     """The model, or the provider's filter, refuses the task."""
 
     reason: str
@@ -54,7 +54,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Busy:
+class ProviderBusy:
     """The provider's rate limit is reached; the request has cost nothing."""
 
     detail: str
@@ -63,7 +63,7 @@ class Busy:
 
 
 @dataclass(frozen=True)
-class Failed:
+class ProviderFailed:
     """The provider could not be reached, or could not answer."""
 
     detail: str
@@ -76,7 +76,7 @@ class Failed:
     """Of the HTTP response, if there was one."""
 
 
-Reply = Filled | Garbled | Refused | Busy | Failed
+Reply = Filled | Garbled | ModelRefused | ProviderBusy | ProviderFailed
 
 
 class Provider(Protocol):
@@ -90,6 +90,6 @@ class Provider(Protocol):
     @property
     def model(self) -> str: ...
 
-    async def ask(self, request: Request) -> Reply:
+    async def ask(self, request: FormRequest) -> Reply:
         """Send the request once; raises nothing for what the provider does."""
         ...

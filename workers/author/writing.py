@@ -21,14 +21,14 @@ from state.errors import Unavailable
 from workers.author.prompt import again, request_for
 from workers.author.provider import (
     MOST_WRITTEN,
-    Busy,
-    Failed,
     Filled,
+    FormRequest,
     Garbled,
+    ModelRefused,
     Provider,
-    Refused,
+    ProviderBusy,
+    ProviderFailed,
     Reply,
-    Request,
 )
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ LONGEST_WHY = 500
 
 
 @dataclass(frozen=True)
-class Terms:
+class AuthorTerms:
     """What an author may spend, in time and money."""
 
     timeout_s: float
@@ -63,7 +63,7 @@ class _Ended(Generic[Draft]):
 class ModelAuthor:
     """Writes by one model of one provider; see `functions/lanes.py:Author`."""
 
-    def __init__(self, provider: Provider, budget: AuthorBudget, terms: Terms, meters: Meters) -> None:
+    def __init__(self, provider: Provider, budget: AuthorBudget, terms: AuthorTerms, meters: Meters) -> None:
         self._provider = provider
         self._budget = budget
         self._terms = terms
@@ -98,11 +98,11 @@ class ModelAuthor:
             match reply:
                 case UsedUp():
                     return _Ended("exhausted", why=_why_exhausted(reply))
-                case Refused():
+                case ModelRefused():
                     return _Ended("refused", why=reply.reason)
-                case Busy():
+                case ProviderBusy():
                     return _Ended("rate_limited", why=reply.detail)
-                case Failed():
+                case ProviderFailed():
                     return _Ended("unavailable", why=reply.detail)
                 case Filled() | Garbled():
                     found = _read(kind, reply)
@@ -113,7 +113,7 @@ class ModelAuthor:
             outcome = "repaired"
             request = replace(request, prompt=again(request, _written_in(reply), found))
 
-    async def _answered(self, request: Request, until: float) -> Reply | UsedUp:
+    async def _answered(self, request: FormRequest, until: float) -> Reply | UsedUp:
         """The provider's answer, asked again while it is busy or away, and there is time."""
         sent = f"{request.system}{request.prompt}{request.about}{json.dumps(request.schema)}"
         most = self._cost(most_used(sent, MOST_WRITTEN))
@@ -123,7 +123,9 @@ class ModelAuthor:
                 return reserved
             reply = await self._provider.ask(request)
             await self._close(reserved, reply)
-            if not (isinstance(reply, Busy) or (isinstance(reply, Failed) and reply.may_pass)):
+            if not (
+                isinstance(reply, ProviderBusy) or (isinstance(reply, ProviderFailed) and reply.may_pass)
+            ):
                 return reply
             left_s = until - asyncio.get_running_loop().time()
             pause = pause_s(tries, reply.asked_s, left_s, random.random(), self._terms.backoff)
@@ -135,9 +137,9 @@ class ModelAuthor:
 
     async def _close(self, reserved: Reserved, reply: Reply) -> None:
         """Pay what the request has cost; where that is not known, all that was reserved is spent."""
-        if isinstance(reply, Busy) or (isinstance(reply, Failed) and reply.is_free):
+        if isinstance(reply, ProviderBusy) or (isinstance(reply, ProviderFailed) and reply.is_free):
             used = Used(0, 0)
-        elif isinstance(reply, Failed) or reply.used is None:
+        elif isinstance(reply, ProviderFailed) or reply.used is None:
             return
         else:
             used = reply.used

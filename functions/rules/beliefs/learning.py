@@ -56,8 +56,8 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Effect:
-    """Effect sizes in the metric's unit, below 0 is better; None: too few runs."""
+class EffectSizes:
+    """EffectSizes sizes in the metric's unit, below 0 is better; None: too few runs."""
 
     mu: float | None
     """Mean delta to the workers' baselines."""
@@ -70,12 +70,12 @@ class Effect:
     inside_sem: float | None
 
 
-def effect(hypothesis: Hypothesis) -> Effect:
+def effect(hypothesis: Hypothesis) -> EffectSizes:
     """The effect sizes of a hypothesis. P says how often its runs win, the effect how much."""
     inside, contrasts, outside = _effects(hypothesis), _contrasts(hypothesis), _outside(hypothesis)
     both = inside.n and outside.n
     errors = None if inside.sem is None or outside.sem is None else math.hypot(inside.sem, outside.sem)
-    return Effect(
+    return EffectSizes(
         mu=inside.mean if inside.n else None,
         sem=inside.sem,
         contrast_mu=contrasts.mean if contrasts.n else None,

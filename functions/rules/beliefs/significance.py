@@ -1,6 +1,6 @@
 """Tests of means of cells: contrasts, Holm's correction, two-way interaction, agreement of rankings.
 
-Runs of one cell differ by noise with the same variance in all cells, which is estimated from all of them together.
+Runs of a cell differ by noise. Its variance is the same in all cells, so it is estimated from all of them together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Cells = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)
-class Noise:
+class PooledVariance:
     """The variance of runs within cells."""
 
     variance: float
@@ -37,14 +37,14 @@ class Contrast:
     """Of a two-sided t test of no effect."""
 
 
-def noise(cells: Cells) -> Noise:
+def pooled_variance(cells: Cells) -> PooledVariance:
     """The pooled variance within cells: their squared differences from their means over (runs - cells)."""
     squares = math.fsum((value - mean) ** 2 for cell in cells for mean in [fmean(cell)] for value in cell)
     freedom = sum(map(len, cells)) - len(cells)
-    return Noise(squares / freedom if freedom else 0.0, freedom)
+    return PooledVariance(squares / freedom if freedom else 0.0, freedom)
 
 
-def contrast(cells: Cells, weights: Sequence[float], spread: Noise) -> Contrast:
+def contrast(cells: Cells, weights: Sequence[float], spread: PooledVariance) -> Contrast:
     """sum(w m), its standard error s sqrt(sum(w^2 / n)), and Student's test of it (Scheffe 1959, 3.1)."""
     effect = math.fsum(w * fmean(cell) for w, cell in zip(weights, cells, strict=True))
     if not spread.freedom:
@@ -75,7 +75,7 @@ def residuals(means: Sequence[float], columns: int) -> list[float]:
     return [mean - (rows[n // columns] + cols[n % columns] - grand) for n, mean in enumerate(means)]
 
 
-def interaction_p(cells: Cells, columns: int, spread: Noise) -> float | None:
+def interaction_p(cells: Cells, columns: int, spread: PooledVariance) -> float | None:
     """The P value of no interaction in a grid, row by row, by the F test of a two-way layout (Scheffe 1959, 4.3).
 
     It is one test of all (rows - 1) (columns - 1) contrasts at once, also where cells differ in their number of runs.

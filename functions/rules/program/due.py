@@ -26,7 +26,7 @@ def patience_s(timeout_s: float) -> float:
 
 
 @dataclass(frozen=True)
-class Step:
+class ProgramStep:
     """What a program needs now."""
 
     what: Literal["nothing", "ask", "wait", "templates"]
@@ -39,7 +39,7 @@ class Step:
 
 def next_step(
     facts: DueFacts, *, has_author: bool, on_demand: str | None = None, answered_s: float = ANSWERED_S
-) -> Step:
+) -> ProgramStep:
     """What a program needs now; `on_demand` is why an operator wants another version, whatever has come since.
 
     `has_author`: a process of the lane `pi` is alive that has a language model. `answered_s`: see `ANSWERED_S`.
@@ -47,14 +47,18 @@ def next_step(
     ask = facts.ask if facts.ask is not None and facts.ask.number == facts.number else None
     reason = (ask.reason if ask is not None else on_demand) or reason_due(facts)
     if reason is None:
-        return Step("nothing")
+        return ProgramStep("nothing")
     if not has_author:
-        return Step("templates", reason)
+        return ProgramStep("templates", reason)
     if ask is None:
-        return Step("ask", reason, 1)
+        return ProgramStep("ask", reason, 1)
     if facts.now - ask.at < answered_s:
-        return Step("wait", reason, ask.attempt)
-    return Step("templates", reason) if ask.attempt >= ATTEMPTS else Step("ask", reason, ask.attempt + 1)
+        return ProgramStep("wait", reason, ask.attempt)
+    return (
+        ProgramStep("templates", reason)
+        if ask.attempt >= ATTEMPTS
+        else ProgramStep("ask", reason, ask.attempt + 1)
+    )
 
 
 def reason_due(facts: DueFacts) -> str | None:
@@ -90,6 +94,6 @@ def strategy_of_most(populations: Iterable[str], *, otherwise: str) -> str:
     return max(sorted(workers), key=workers.__getitem__) if workers else otherwise
 
 
-def ask_of(facts: DueFacts, step: Step) -> ProgramAsk:
+def ask_of(facts: DueFacts, step: ProgramStep) -> ProgramAsk:
     """The asking that a step stands for."""
     return ProgramAsk(facts.number, step.attempt, facts.now, step.reason)

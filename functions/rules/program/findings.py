@@ -59,7 +59,7 @@ class Believed:
 
 
 @dataclass(frozen=True)
-class Decision:
+class RecentResult:
     """How an experiment was decided, in words of its agent."""
 
     experiment_id: str
@@ -100,7 +100,7 @@ class Findings:
     """Of open hypotheses, the least decided first."""
     settled: Sequence[Believed] = ()
     """Of those with a verdict, the newest first."""
-    decisions: Sequence[Decision] = ()
+    decisions: Sequence[RecentResult] = ()
     """The newest, newest first."""
     untried: Sequence[str] = ()
     """Categories of ideas with few tries or none."""
@@ -137,7 +137,7 @@ def findings_of(facts: FindingsFacts, categories: Sequence[str]) -> Findings:
         canaries=[(d.name, None) for d in dimensions if d.is_canary],
         beliefs=beliefs_of([h for h in beliefs.open if h.settled is None]),
         settled=[believed(h) for h in _newest([*stays, *beliefs.archived])],
-        decisions=[_decision(e) for e in ground.results[:MOST_DECISIONS]],
+        decisions=[_recent_result(e) for e in ground.results[:MOST_DECISIONS]],
         untried=underexplored(ground.categories, categories),
         fruitful=high_yield(ground.categories),
     )
@@ -227,5 +227,5 @@ def _newest(settled: Sequence[Hypothesis]) -> list[Hypothesis]:
     return sorted(settled, key=lambda h: -(h.settled_at or 0.0))
 
 
-def _decision(e: Sketch) -> Decision:
-    return Decision(e.experiment_id, e.status, e.category, e.own_value, e.description, e.diff_summary)
+def _recent_result(e: Sketch) -> RecentResult:
+    return RecentResult(e.experiment_id, e.status, e.category, e.own_value, e.description, e.diff_summary)
