@@ -1,4 +1,4 @@
-"""How many workers test each hypothesis: the more, the more its next result is worth."""
+"""Number of workers for each hypothesis, by the information value of its next result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from state.records import Hypothesis, Verdict
 
 MOONSHOT: Final = "moonshot"
-"""Stands for the workers that test no hypothesis: they look at the ends of the ranges."""
+"""Name of the population that tests no hypothesis and explores the ends of the ranges."""
 PROVEN_AFTER: Final = 12
 """Results after which a model's proposal is as credible as any other."""
 FIRST_CREDIBILITY: Final = 0.25
@@ -19,39 +19,39 @@ FIRST_CREDIBILITY: Final = 0.25
 
 @dataclass(frozen=True)
 class Allotting:
-    """The values of a tag's policy that decide how workers are shared out."""
+    """A tag's settings for the allocation of workers."""
 
     temperature: float = 1.0
-    """Above 0; the lower, the more the most valuable hypothesis gets."""
+    """Above 0. A lower one gives more workers to the most valuable hypothesis."""
     min_workers: int = 3
-    """Least workers of an active hypothesis, while there are enough workers."""
+    """Least number of workers for an active hypothesis, while there are enough."""
     min_unproven: int = 1
-    """The same for a model's proposal with less than 12 results."""
+    """The same for a model's proposal with fewer than 12 results."""
     moonshot_share: float = 0.05
     converged_share: float = 0.7
     """Share of the workers for hypotheses that have converged."""
     converged_support: float = 0.85
-    """Least support (0 to 1) of a hypothesis that has converged."""
+    """Least support probability of a converged hypothesis."""
     converged_after: int = 15
-    """Its least number of results."""
+    """Least number of its results."""
 
 
 ENDED: Final[frozenset[Verdict | None]] = frozenset({"refuted", "irrelevant"})
-"""Verdicts that take the workers away."""
+"""Verdicts after which a hypothesis has no workers."""
 USUAL: Final = Allotting()
 LEAST_SPREAD: Final = 0.3
-"""Information values that differ by less than this are not spread further apart."""
+"""Ranges of information values below this are not widened further."""
 SPREAD_UNITS: Final = 3.0
-"""Units between the lowest and the highest information value after they were standardised."""
+"""Distance of the lowest from the highest information value after standardisation."""
 
 
 def uncertainty(probability: float) -> float:
-    """4 P (1 - P): 1 at P = 0.5, 0 at certainty. It is the variance of a Bernoulli outcome over its largest, 1/4."""
+    """4 P (1 - P), the variance of a Bernoulli outcome relative to its maximum: 1 at P = 0.5, 0 at certainty."""
     return 4 * probability * (1 - probability)
 
 
 def credibility(hypothesis: Hypothesis) -> float:
-    """1; of a model's proposal 0.25 without results, and in a straight line up to 1 at 12 results."""
+    """1; for a model's proposal 0.25 without results, rising linearly to 1 at 12 results."""
     if hypothesis.source != "llm_proposed":
         return 1.0
     return min(1.0, FIRST_CREDIBILITY + (1 - FIRST_CREDIBILITY) * hypothesis.n_experiments / PROVEN_AFTER)
@@ -69,12 +69,12 @@ def information_value(hypothesis: Hypothesis) -> float:
 
 
 def has_converged(support: float, n_experiments: int, allotting: Allotting = USUAL) -> bool:
-    """Whether so many results support a hypothesis so well that most workers build on it."""
+    """Whether a hypothesis is so well supported that most workers build on it."""
     return support >= allotting.converged_support and n_experiments >= allotting.converged_after
 
 
 def minimum(hypothesis: Hypothesis, allotting: Allotting = USUAL) -> int:
-    """Least workers of an active hypothesis, while there are enough."""
+    """Least number of workers for an active hypothesis, while there are enough."""
     unproven = hypothesis.source == "llm_proposed" and hypothesis.n_experiments < PROVEN_AFTER
     return allotting.min_unproven if unproven else allotting.min_workers
 
@@ -89,18 +89,18 @@ def targets(
 ) -> dict[str, int]:
     """Workers of each hypothesis, by its id, and of `MOONSHOT`; their sum is `active_workers`.
 
-    Each gets its minimum or more, in proportion to exp(z / temperature). z is the information value, standardised:
-    differences are measured in thirds of the range of all values, and in units of 0.1 where the range is below 0.3.
-    A third of the range is about one standard deviation, and unlike that it never lets a hypothesis lose workers
-    because its own value rises. Fractions are rounded by largest remainders (Hamilton's method): the sum is exact.
+    Shares are proportional to exp(z / temperature), and at least the minimum. z is the standardised information
+    value: its unit is a third of the range of all values, and at least 0.1. A third of the range is about one
+    standard deviation. Unlike a standard deviation, it never takes workers from a hypothesis whose own value rises.
+    Fractions are rounded by largest remainders (Hamilton's method), so the sum is exact.
 
     `converged` hypotheses share 70 % of the workers, less where the others need more for their minimum.
 
-    Where the workers do not suffice for every minimum, some hypotheses get theirs and the others nothing: the most
-    valuable at turn 0, those that were left out at the next `turn`, and so on in a circle. `turn` counts allocations.
-    The moonshots have 5 % of the workers over the turns, as long as the minimum of every hypothesis is kept.
+    With too few workers for every minimum, some hypotheses get theirs and the others nothing. These are the most
+    valuable ones at turn 0, those left out at the next `turn`, and so on. `turn` counts allocations. Moonshots get
+    5 % of the workers over the turns, as long as every hypothesis has its minimum.
 
-    A claim settled as refuted or irrelevant is left out. Where none is left the answer is empty.
+    Hypotheses settled as refuted or irrelevant are left out. Without hypotheses the answer is empty.
     """
     parties = _parties(hypotheses, allotting)
     if not parties:
@@ -115,18 +115,18 @@ def targets(
 
 @dataclass(frozen=True)
 class _Party:
-    """A hypothesis that is to have workers."""
+    """A hypothesis that competes for workers."""
 
     name: str
     value: float
     """Information value."""
     weight: float
-    """exp(z / temperature); the most valuable has 1."""
+    """exp(z / temperature), relative to the most valuable hypothesis."""
     least: int
 
 
 def _parties(hypotheses: Sequence[Hypothesis], allotting: Allotting) -> list[_Party]:
-    """Those that are not ended, the most valuable first; of equal ones the one with the lower id."""
+    """Open hypotheses, the most valuable first, then by id."""
     values = {h.hypothesis_id: information_value(h) for h in hypotheses if h.settled not in ENDED}
     if not values:
         return []
@@ -146,7 +146,7 @@ def _parties(hypotheses: Sequence[Hypothesis], allotting: Allotting) -> list[_Pa
 
 
 def _moonshots(workers: int, allotting: Allotting, turn: int) -> int:
-    """Few workers have a whole moonshot in some turns only: over the turns the share is exact."""
+    """Moonshots of this turn. With few workers only some turns have one; over many turns the share is exact."""
     each = workers * allotting.moonshot_share
     return math.floor((turn + 1) * each + 1e-9) - math.floor(turn * each + 1e-9)
 
@@ -168,7 +168,7 @@ def _with_converged(
 
 
 def _shared(parties: Sequence[_Party], workers: int) -> dict[str, int]:
-    """Whole workers by weight, each party's least or more; the least of all of them are at most `workers`."""
+    """Whole workers by weight, at least each party's minimum; `workers` must suffice for the sum of the minima."""
     quotas = _quotas(parties, workers)
     found = {party.name: math.floor(quota) for party, quota in zip(parties, quotas, strict=True)}
     left = workers - sum(found.values())
@@ -180,7 +180,7 @@ def _shared(parties: Sequence[_Party], workers: int) -> dict[str, int]:
 
 
 def _quotas(parties: Sequence[_Party], workers: int) -> list[float]:
-    """max(least, L x weight) of each party, with the L at which the sum is `workers`."""
+    """max(least, L * weight) of each party, where L makes the sum `workers`."""
     bound: set[int] = set()
     while True:
         free = [n for n in range(len(parties)) if n not in bound]
@@ -198,7 +198,7 @@ def _quotas(parties: Sequence[_Party], workers: int) -> list[float]:
 
 
 def _in_turn(parties: Sequence[_Party], workers: int, turn: int) -> dict[str, int]:
-    """Workers that do not suffice for all, for those whose turn it is."""
+    """Allocation of too few workers: to the hypotheses whose turn it is."""
     groups: list[list[_Party]] = [[]]
     for party in parties:
         if groups[-1] and sum(p.least for p in groups[-1]) + party.least > workers:

@@ -1,4 +1,4 @@
-"""What has changed of a tag's beliefs since the newest checkpoint of its journal."""
+"""Changes of a tag's beliefs since the newest checkpoint of its journal."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from state.journal_facts import JournalFacts, Snapshot, Staff, Stand
 from state.records import Evidence, Hypothesis
 
 UNKNOWN = 0.5
-"""P of a hypothesis before its first result: that of the prior, Beta(2, 2)."""
+"""P of a hypothesis before its first result, by the prior Beta(2, 2)."""
 
 
 @dataclass(frozen=True)
 class Movement:
-    """How far a hypothesis is believed, and was at the checkpoint before."""
+    """The belief in a hypothesis, now and at the last checkpoint."""
 
     statement: str
     prior: float
@@ -30,17 +30,17 @@ class Movement:
 
 @dataclass(frozen=True)
 class Elimination:
-    """A hypothesis that lost its workers: it is refuted, or irrelevant."""
+    """A hypothesis that lost its workers because it is refuted or irrelevant."""
 
     statement: str
     verdict: str
     evidence: Evidence | None
-    """The newest; None: none is kept."""
+    """The newest evidence; None: none is kept."""
 
 
 @dataclass(frozen=True)
 class Restaffing:
-    """A population that has other workers, another target or another strategy; None: there was or is none."""
+    """A population whose workers, target or strategy have changed; `before` or `now` is None if it did not exist."""
 
     population_id: str
     before: Staff | None
@@ -66,24 +66,24 @@ class Restaffing:
 
 @dataclass(frozen=True)
 class Chapter:
-    """What a checkpoint tells."""
+    """The content of a checkpoint."""
 
     before: Snapshot
     now: Snapshot
     movements: Sequence[Movement]
-    """The farthest first."""
+    """The largest first."""
     eliminated: Sequence[Elimination]
     proposed: Sequence[Hypothesis]
     restaffed: Sequence[Restaffing]
 
 
 def is_due(facts: JournalFacts, results: int | None) -> bool:
-    """Whether a checkpoint is to be written: anything is new, and none has told of so many results yet."""
+    """Whether to write a checkpoint: something is new, and no checkpoint covers this many results."""
     return facts.version > facts.before.version and (results is None or facts.before.results < results)
 
 
 def snapshot(facts: JournalFacts) -> Snapshot:
-    """The tag now, as the next checkpoint is compared with it."""
+    """The present state of the tag, for comparison with the next checkpoint."""
     return Snapshot(
         number=facts.before.number + 1,
         at=facts.now,
@@ -96,14 +96,14 @@ def snapshot(facts: JournalFacts) -> Snapshot:
 
 
 def eliminated(facts: JournalFacts) -> list[Hypothesis]:
-    """Hypotheses that were archived since the checkpoint before."""
+    """Hypotheses archived since the last checkpoint."""
     before = facts.before.beliefs
     archived = (h for h in facts.hypotheses if h.settled in ARCHIVED)
     return [h for h in archived if h.hypothesis_id not in before or before[h.hypothesis_id] != _stand(h)]
 
 
 def chapter(facts: JournalFacts, evidence: Mapping[str, Evidence]) -> Chapter:
-    """What has changed; `evidence` is the newest of those that are `eliminated`."""
+    """The content of the next checkpoint; `evidence` is the newest for each of the `eliminated` hypotheses."""
     before, now = facts.before, snapshot(facts)
     gone = eliminated(facts)
     told = [h for h in facts.hypotheses if h.settled not in ARCHIVED or h in gone]
@@ -124,7 +124,7 @@ def _movement(h: Hypothesis, before: Snapshot, now: Snapshot) -> Movement:
 
 
 def _is_new(h: Hypothesis, before: Snapshot) -> bool:
-    """Whether it was proposed since, or begun anew."""
+    """Whether it was proposed or reopened since the last checkpoint."""
     stood = before.beliefs.get(h.hypothesis_id)
     return stood is None or (stood.settled in ARCHIVED and h.settled not in ARCHIVED)
 
@@ -143,7 +143,7 @@ def _staffs(facts: JournalFacts) -> dict[str, Staff]:
 
 
 def _restaffed(before: Mapping[str, Staff], now: Mapping[str, Staff]) -> list[Restaffing]:
-    """Those that there are, then those that ended."""
+    """Changed populations: present ones, then those that ended."""
     names = [*now, *(name for name in before if name not in now)]
     pairs = ((name, before.get(name), now.get(name)) for name in names)
     return [Restaffing(name, then, after) for name, then, after in pairs if then != after]

@@ -15,17 +15,17 @@ from state.errors import Invalid
 from state.records import Dimension, Hypothesis, Value
 
 SHORT_NAME: Final = 2
-"""Letters up to which a name in a text must be spelt as the dimension is: "a" is mostly no dimension A."""
+"""Names up to this many letters match in their own case only: "a" is mostly no dimension A."""
 
 
 def checked_constraint(
     constraint: Mapping[str, Any], dimensions: Sequence[Dimension], field: str = "config_constraint"
 ) -> dict[str, Any]:
-    """The constraint with values as the dimensions have them: 8.0 is 8 where they are ints, floats are short.
+    """The constraint with values of the dimensions' types: 8.0 becomes 8 for ints, and floats are rounded.
 
     Raises:
-        Invalid: an unknown dimension, a value outside its range, nothing that is allowed, or a dimension frozen at a
-            value that is not; it names the field.
+        Invalid: a dimension is unknown, a value is outside its range, no value is allowed, or a dimension is frozen
+            at a value that is not allowed. It names the field.
     """
     known = {d.name: d for d in dimensions}
     found: dict[str, Any] = {}
@@ -42,10 +42,10 @@ def checked_constraint(
 
 
 def checked_value(dimension: Dimension, value: object, field: str) -> Value:
-    """The value as the dimension has it; a float has at most 3 significant digits.
+    """The value in the dimension's type; a float has at most 3 significant digits.
 
     Raises:
-        Invalid: it is none of the dimension's values; it names the field.
+        Invalid: it is no value of the dimension; it names the field.
     """
     if isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         own = own_value(dimension, value)
@@ -58,10 +58,10 @@ def checked_value(dimension: Dimension, value: object, field: str) -> Value:
 
 
 def known_dimensions(names: Sequence[str], dimensions: Sequence[Dimension], field: str) -> list[str]:
-    """The names without repetition.
+    """The names, each once.
 
     Raises:
-        Invalid: one is no dimension; it names the field.
+        Invalid: a name is no dimension; it names the field.
     """
     known = [d.name for d in dimensions]
     for name in names:

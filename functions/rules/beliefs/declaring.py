@@ -102,10 +102,10 @@ def registered(
     source: HypothesisSource,
     now: float,
 ) -> Hypothesis:
-    """The hypothesis as it begins, at Beta(2, 2). `known` are statements by id; `now` in seconds since the epoch.
+    """A new hypothesis at Beta(2, 2). `known` are statements by id; `now` in seconds since the epoch.
 
     Raises:
-        Invalid: a constraint, a dimension or a parent that there is not, or a wrong test; it names the field.
+        Invalid: a wrong constraint, dimension, parent or test; it names the field.
     """
     constraint = checked_constraint(declared.config_constraint, dimensions)
     test_spec = checked_test(declared, dimensions)
@@ -133,28 +133,28 @@ def registered(
 
 
 def checked_test(declared: DeclaredHypothesis, dimensions: Sequence[Dimension]) -> dict[str, Any] | None:
-    """The test with values as the dimensions have them, and its defaults.
+    """The test with its defaults, and with values of the dimensions' types.
 
     Raises:
-        Invalid: it is wrong, or missing where the phase is validation; it names the field.
+        Invalid: it is wrong, or missing in the validation phase; it names the field.
     """
     if declared.test_spec is not None:
         return check_spec(declared.test_spec, dimensions).model_dump(mode="json", exclude_none=True)
     if declared.phase == "validation":
         raise Invalid(
-            "test_spec: the validation phase has one test, and none is given",
+            "test_spec: the validation phase needs a test, and none is given",
             hint="describe it, or begin with the phase exploration",
         )
     return None
 
 
 def about(declared: DeclaredHypothesis, dimensions: Sequence[Dimension]) -> list[str]:
-    """The dimensions that a claim is about, in the tag's order where they are not given.
+    """The dimensions of a claim: the given ones, else those of its constraint and statement, else those of its test.
 
-    Those that its test varies count where it names none in another place: "bigger models reach a lower loss".
+    "bigger models reach a lower loss" names no dimension, so its test decides.
 
     Raises:
-        Invalid: it gives one that there is not; or its test is wrong.
+        Invalid: a dimension does not exist, or the test is wrong.
     """
     if declared.dimensions is not None:
         return known_dimensions(declared.dimensions, dimensions, "dimensions")
@@ -166,12 +166,12 @@ def about(declared: DeclaredHypothesis, dimensions: Sequence[Dimension]) -> list
 
 
 def hypothesis_id(tag: str, statement: str, known: Mapping[str, str]) -> str:
-    """`hyp_` and 6 hexadecimal digits of the SHA-256 of tag and statement, the same whenever it is asked for.
+    """`hyp_` and 6 hexadecimal digits of the SHA-256 of tag and statement.
 
-    `known` are statements by id. The first 6 digits that no other statement has are taken.
+    `known` are statements by id. The first 6 digits that no other statement uses are taken.
 
     Raises:
-        Conflict: all of them are taken by others.
+        Conflict: other statements use all of them.
     """
     digest = sha256(f"{tag}\n{statement}".encode()).hexdigest()
     for start in range(0, len(digest) - ID_DIGITS, ID_DIGITS):
@@ -190,7 +190,7 @@ def _declared(table: Mapping[str, Any], who: str) -> DeclaredHypothesis:
 
 
 def explained(problem: ValidationError) -> tuple[str, str]:
-    """What is wrong with the first field that is, and what to do."""
+    """The first wrong field with its problem, and a hint."""
     first = problem.errors(include_url=False, include_context=False, include_input=False)[0]
     field = ".".join(str(part)[:64] for part in first["loc"])
     if first["type"] == "missing":

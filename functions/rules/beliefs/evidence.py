@@ -128,13 +128,13 @@ def is_reference(run: FinishedRun, hypothesis: Hypothesis) -> bool:
 
 
 def is_matched(run: FinishedRun, hypothesis: Hypothesis) -> bool:
-    """Whether it differs from the reference config in the claim's dimensions alone, and honours its constraint."""
+    """Whether it differs from the reference config in the claim's dimensions only, and honours its constraint."""
     apart = _apart(run.config, hypothesis.reference_config)
     return bool(apart) and apart <= about(hypothesis) and honours(run.config, hypothesis.config_constraint)
 
 
 def is_outside(run: FinishedRun, hypothesis: Hypothesis) -> bool:
-    """Whether it is a matched run or a reference run, but for the constraint, which it does not honour."""
+    """Whether it violates the constraint, but differs from the reference config in the claim's dimensions only."""
     return (
         bool(hypothesis.config_constraint)
         and run.ended == "value"
@@ -144,26 +144,26 @@ def is_outside(run: FinishedRun, hypothesis: Hypothesis) -> bool:
 
 
 def comparable(run: FinishedRun, reference: FinishedRun, hypothesis: Hypothesis) -> bool:
-    """Whether two runs were made under the same conditions and differ in the hypothesis' dimensions alone."""
+    """Whether two runs ran under the same conditions and differ in the hypothesis' dimensions only."""
     return run.key == reference.key and _apart(run.config, reference.config) <= about(hypothesis)
 
 
 def about(hypothesis: Hypothesis) -> frozenset[str]:
-    """The dimensions that it is about: those that it names, and those of its constraint."""
+    """The hypothesis' dimensions: those that it names, and those of its constraint."""
     return frozenset(hypothesis.dimensions) | hypothesis.config_constraint.keys()
 
 
 def honours(config: Mapping[str, Value], constraint: Mapping[str, Any]) -> bool:
-    """Whether a config has a value that the constraint allows in each of its dimensions."""
+    """Whether the constraint allows the config's values."""
     return all(name in config and _allows(allowed, config[name]) for name, allowed in constraint.items())
 
 
 def _beside(
     run: FinishedRun, reference: FinishedRun, hypothesis: Hypothesis, terms: BeliefTerms
 ) -> Evidence | None:
-    """A pair; a crash is worse than any value, on either side, and two crashes say nothing.
+    """The evidence of a pair. A crash is worse than any value; two crashes are no evidence.
 
-    Of a claim of influence no crash says anything: how much worse it is than noise is not known.
+    For a claim of influence a crash is no evidence, because it has no known distance.
     """
     pair: dict[str, Any] = {
         "experiment_id": run.experiment_id,
@@ -208,9 +208,9 @@ def _outcome(difference: float, terms: BeliefTerms) -> float | None:
 
 
 def _may_say_more(worker_id: str, hypothesis: Hypothesis, terms: BeliefTerms) -> bool:
-    """Whether the worker's runs without a reference run of its own are few enough for one more.
+    """Whether the worker may contribute one more run without a reference run of its own.
 
-    With fewer than five workers, each has its part.
+    With fewer than five workers, each has an equal share.
     """
     said = sum(e.worker_id == worker_id and e.reference_worker_id != worker_id for e in hypothesis.evidence)
     share = max(SHARE, 1 / max(terms.workers, 1))
@@ -218,16 +218,16 @@ def _may_say_more(worker_id: str, hypothesis: Hypothesis, terms: BeliefTerms) ->
 
 
 def _bears_on(run: FinishedRun, hypothesis: Hypothesis) -> bool:
-    """Whether it honours the constraint; without one, whether it varies one of the named dimensions."""
+    """Whether it honours the constraint, or, without one, varies one of the named dimensions."""
     if hypothesis.config_constraint:
         return honours(run.config, hypothesis.config_constraint)
     return not about(hypothesis).isdisjoint(_apart(run.config, hypothesis.reference_config))
 
 
 def _apart(config: Mapping[str, Value], reference: Mapping[str, Value]) -> frozenset[str]:
-    """The dimensions of a reference config in which another config differs from it.
+    """The dimensions in which a config differs from a reference config.
 
-    One that was added later is in no reference config: `comparable` sees it in the reference runs.
+    A dimension that was added later is missing there; `comparable` compares it with the reference runs.
     """
     return frozenset(
         name for name, value in reference.items() if name not in config or not same(config[name], value)

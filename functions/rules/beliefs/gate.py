@@ -1,4 +1,4 @@
-"""The gate that every proposed hypothesis passes: is it a claim that can be tested, and a new one?"""
+"""The gate for proposed hypotheses: accepts claims that are new and can be tested."""
 
 from __future__ import annotations
 
@@ -42,35 +42,35 @@ GateReason = Literal[
     "missing_test_spec",
     "invalid_test_spec",
 ]
-"""`schema_invalid`: a field that is none, or of another type. `detail` says more of each."""
+"""`schema_invalid`: an unknown field, or one of another type."""
 
 
 @dataclass(frozen=True)
 class GateAnswer:
-    """What the gate says of a proposal."""
+    """The gate's answer to a proposal."""
 
     accepted: bool
     reason: GateReason
     registry_add: bool
-    """It becomes a hypothesis of the tag."""
+    """The proposal becomes a hypothesis of the tag."""
     detail: str
-    """What is wrong, and with which field."""
+    """The problem, with its field."""
     hint: str | None = None
     immediate_forced_pursuit: Literal[False] = False
-    """An accepted hypothesis has no workers before the next allocation."""
+    """An accepted hypothesis gets no workers before the next allocation."""
     duplicate_of: str | None = None
-    """The hypothesis that says the same."""
+    """Id of the hypothesis that already makes this claim."""
     similarity: float | None = None
-    """To the hypothesis that is most like it, 0 to 1; None: there is none yet."""
+    """Similarity, 0 to 1, to the nearest hypothesis; None: there is none yet."""
 
 
 @dataclass(frozen=True)
 class Gated:
-    """A proposal that was looked at."""
+    """The gate's answer, with the new hypothesis."""
 
     answer: GateAnswer
     hypothesis: Hypothesis | None = None
-    """As it begins, at Beta(2, 2); None: it was rejected."""
+    """At Beta(2, 2); None: the proposal was rejected."""
 
 
 def gated(
@@ -83,9 +83,9 @@ def gated(
     source: HypothesisSource,
     now: float,
 ) -> Gated:
-    """What becomes of a proposal; the first reason against it counts.
+    """The gate's decision on a proposal; the first reason against it counts.
 
-    `known` are all hypotheses that the tag ever had, those that were settled, too. `now` in seconds since the epoch.
+    `known` are all hypotheses that the tag ever had, settled ones too. `now` in seconds since the epoch.
     """
     declared = _declared(proposal)
     if isinstance(declared, GateAnswer):
@@ -115,7 +115,7 @@ def _when_tested(made: Hypothesis) -> str:
 
 
 def _declared(proposal: Mapping[str, Any]) -> DeclaredHypothesis | GateAnswer:
-    """The fields of a proposal, where they are those of a hypothesis."""
+    """The validated fields of a proposal, or a rejection."""
     statement, phase = proposal.get("statement"), proposal.get("phase", "exploration")
     if not isinstance(statement, str) or not statement.strip():
         return _rejected("missing_statement", "statement: it has none", "say the claim in one sentence")
@@ -139,7 +139,7 @@ class _Nearest:
 def _nearest(
     declared: DeclaredHypothesis, dimensions: Sequence[Dimension], known: Sequence[Hypothesis]
 ) -> _Nearest | None:
-    """The hypothesis that is most like a proposal."""
+    """The hypothesis that is most similar to a proposal."""
     mine, names = _claim(declared, dimensions), names_of(dimensions)
     found = [
         _Nearest(
@@ -153,7 +153,7 @@ def _nearest(
 
 
 def _claim(declared: DeclaredHypothesis, dimensions: Sequence[Dimension]) -> ComparedClaim:
-    """What is compared: terms as they would be registered, or as they are where they are wrong."""
+    """The claim to compare; its constraint and test are normalised if they are valid."""
     try:
         constraint = checked_constraint(declared.config_constraint, dimensions)
         test = checked_test(declared, dimensions)
@@ -197,7 +197,7 @@ def _unimportant(declared: DeclaredHypothesis) -> GateAnswer | None:
 def _wrong(
     declared: DeclaredHypothesis, dimensions: Sequence[Dimension], known: Sequence[Hypothesis]
 ) -> GateAnswer | None:
-    """What a test of it would fail at."""
+    """The first error in its constraint, dimensions, parent or test."""
     try:
         checked_constraint(declared.config_constraint, dimensions)
         known_dimensions(declared.dimensions or (), dimensions, "dimensions")

@@ -1,11 +1,11 @@
 """Claims of influence: some dimensions matter, whichever of their values are better.
 
-Such a claim names dimensions and constrains none. Runs that draw any of their values lose as often as they win where
-the reference config stands well, however much the dimension matters. So a pair wins where its two runs lie further
-apart than two runs of one config do half of the time, to either side. Without an influence that is an even chance,
-whatever the dimension's values. What speaks against such a claim is the verdict of irrelevance, not that of
-refutation: a share of wins below one half says that the noise was taken for larger than it is. A run that was stopped
-early has no distance, and one that crashed no known one: they say nothing.
+Such a claim names dimensions and has no constraint. With a good reference config, random values of an important
+dimension lose as often as they win. So a pair wins if its two runs differ, in either direction, by more than the
+median distance of two runs of one config. Without an influence that is an even chance.
+
+The verdict against such a claim is irrelevance, not refutation: a win share below one half only says that the noise
+was overestimated. Stopped and crashed runs have no distance and are no evidence.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from state.records import Claim
 
 
 def is_of_influence(claim: Claim) -> bool:
-    """Whether it claims that dimensions matter, and not which of their values are better."""
+    """Whether it claims that dimensions matter, without a direction."""
     return bool(claim.dimensions) and not claim.config_constraint and claim.test_spec is None
 
 
 def outcome_of_distance(contrast: float, terms: BeliefTerms) -> float | None:
-    """1 where a pair lies further apart than noise does half of the time, and than the dead zone; else 0.
+    """1 where a pair differs by more than the median distance of noise, and more than the dead zone; else 0.
 
     None while the noise is not known.
     """

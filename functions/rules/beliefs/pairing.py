@@ -1,12 +1,13 @@
-"""Which reference run a waiting run is compared with.
+"""Pairs of a run and the reference run that it is compared with.
 
-A worker's baseline is measured once, with its luck, and is in all of its deltas. Beside a reference run of the same
-worker it cancels. Beside another worker's it does not: all pairs of a worker with a lucky baseline would go the same
-way. So a run waits for a reference run of its own worker. Where many wait, since workers come and go, the oldest is
-compared with another worker's, and each of the two is in no other such pair among the newest evidence: as far as no
-pair shares a baseline with another one, each is won with probability 1/2 where nothing is true, whatever the past.
-That does not hold of a claim of influence, which is won by distance, to either side: there no run is compared with
-another worker's.
+A worker's baseline is measured once, and its error is in all of the worker's deltas. The error cancels beside a
+reference run of the same worker, so a run waits for one of these. Beside another worker's reference run it does not
+cancel: all pairs of a worker with a lucky baseline would go the same way.
+
+Workers come and go, so many runs may wait. Then the oldest one is compared with another worker's reference run. In
+recent evidence each worker is in at most one such pair. So no two of them share a baseline, and for a claim that is
+not true each is won with probability 1/2, whatever the past. This does not hold for claims of influence, which win by
+a distance in either direction. Their runs are never compared with another worker's.
 """
 
 from __future__ import annotations
@@ -19,21 +20,20 @@ from functions.rules.beliefs.terms import FinishedRun
 from state.records import Hypothesis
 
 PATIENCE = 8
-"""Runs that wait for a reference run of their own worker before the oldest one is compared with another's."""
+"""Runs that may wait before the oldest one is compared with another worker's reference run."""
 MOST_KEPT = 64
-"""Runs that wait for a reference run, and unused reference runs, that are kept for one hypothesis each."""
+"""Waiting runs, and unused reference runs, that are kept for each hypothesis."""
 
 Pair = tuple[FinishedRun, FinishedRun]
-"""A run, and the reference run that it is compared with."""
+"""A run and its reference run."""
 
 
 def pairs(
     waiting: Sequence[FinishedRun], references: Sequence[FinishedRun], hypothesis: Hypothesis
 ) -> list[Pair]:
-    """The pairs that can be made now, of waiting candidates and unused reference runs, each list oldest first.
+    """The pairs that waiting candidates and unused reference runs, each oldest first, make now.
 
-    Which runs are paired depends on who made them and when, never on their values. Of those that are left, keep the
-    newest MOST_KEPT of either list.
+    Pairs depend on workers and time, never on values. Callers keep the newest MOST_KEPT of the runs that are left.
     """
     found: list[Pair] = []
     alone, unused = list(waiting), list(references)
@@ -49,15 +49,15 @@ def pairs(
 def wants_reference(
     worker_id: str, waiting: Sequence[FinishedRun], references: Sequence[FinishedRun]
 ) -> bool:
-    """Whether the worker's next run had better be one of the reference config: one of its runs waits for it.
+    """Whether the worker's next run should be a reference run, because one of its runs waits for one.
 
-    Handed out so, half of a worker's runs are reference runs, and each run is compared with one of the same worker.
+    Half of a worker's runs are then reference runs, and every run has a partner of the same worker.
     """
     return _of(worker_id, waiting) > _of(worker_id, references)
 
 
 def _across(alone: list[FinishedRun], unused: list[FinishedRun], hypothesis: Hypothesis) -> Iterator[Pair]:
-    """Pairs across workers, until no more than PATIENCE runs wait."""
+    """Pairs across workers, until at most PATIENCE runs wait."""
     crossed = {
         name
         for e in hypothesis.evidence

@@ -1,4 +1,4 @@
-"""Test protocols: which runs a test still needs, and what its runs say of the claim."""
+"""Test protocols: the runs that a test still needs, and its verdict on the claim."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from state.records import Dimension, Value
 
 ARM_PRIORITY: Final = 0.88
 CELL_PRIORITY: Final = 0.90
-"""Of a grid."""
+"""Priority of the cells of a grid."""
 LEVEL: Final = 0.05
 """P value below which a test is significant."""
 TRIES: Final = 3
-"""Runs of a cell without a value, per run that it needs, after which the cell counts as not measurable."""
+"""Crashes per needed run after which a cell counts as not measurable."""
 LARGEST: Final = 1e100
-"""Larger deltas count as this one: their squares are finite."""
+"""Deltas are clipped to this size, so that their squares are finite."""
 
 
 @dataclass(frozen=True)
@@ -51,41 +51,41 @@ class CellRun:
 
     config: Mapping[str, Value]
     delta: float | None
-    """The judged delta, lower is better; None: it crashed, or has not ended."""
+    """Lower is better; None: it crashed, or has not ended."""
     pending: bool = False
-    """It waits, or runs."""
+    """It waits or runs."""
 
 
 @dataclass(frozen=True)
 class RunningTest:
-    """A test of one hypothesis, with the config that all else stands at."""
+    """A test of one hypothesis, with the values of all other dimensions."""
 
     spec: Spec
     dimensions: Sequence[Dimension]
     reference_config: Mapping[str, Value]
-    """Frozen: the best config when the test began."""
+    """The best config when the test began."""
     constraint: Mapping[str, Any]
-    """The hypothesis's."""
+    """The constraint of the hypothesis."""
     decision: Decision = "threshold"
-    """The policy's, where the spec names none."""
+    """The policy's rule, for a spec without one."""
 
 
 @dataclass(frozen=True)
 class TestEffect:
-    """What the cells of a test show."""
+    """The effect that the cells of a test show."""
 
     size: float
-    """What is compared with the threshold."""
+    """The figure that is compared with the threshold."""
     standard_error: float | None
     p_value: float | None
-    """Of no effect, two-sided and corrected for how many comparisons there were; None: no cell has two runs."""
+    """Two-sided P value of no effect, corrected for the number of comparisons; None: no cell has two runs."""
     told: str
-    """What the size is, for people."""
+    """The meaning of the size, in words."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a test says of its claim."""
+    """The result of a test."""
 
     outcome: Literal["win", "loss"] | None
     """None: it is not complete."""
@@ -96,17 +96,17 @@ class Judgement:
     runs: int = 0
     """Runs with a value, in all cells."""
     means: Sequence[float | None] = ()
-    """Of each cell, in the order of `cells_of`."""
+    """Mean of each cell, in the order of `cells_of`."""
     early: bool = False
-    """It ended by or_confidence."""
+    """Whether it ended by or_confidence."""
 
 
 def missing_cells(test: RunningTest, runs: Sequence[CellRun]) -> list[Proposal]:
     """The runs that a test still needs, cell by cell in turn; empty when it is complete.
 
-    Each is a config at the reference, at what the constraint and the spec fix, and at the values of its cell. Runs
-    that wait or go on are not proposed again. A cell that crashed three times as often as it has to run is given up.
-    None are missing while the test is `blocked`.
+    Each config has the values of its cell, then those fixed by the spec and the constraint, and else the reference
+    values. Runs that wait or run are not proposed again. A cell with three crashes for each needed run is given up.
+    No runs are missing while the test is `blocked`.
     """
     if verdict(test, runs).outcome is not None:
         return []
@@ -127,17 +127,17 @@ def missing_cells(test: RunningTest, runs: Sequence[CellRun]) -> list[Proposal]:
 
 
 def verdict(test: RunningTest, runs: Sequence[CellRun]) -> Judgement:
-    """What the runs say, in the order in which they ended; runs of other configs are left out.
+    """The result of a test from its runs, in the order in which they ended; runs of other configs are ignored.
 
-    A test is complete when each cell has `min_runs_per_cell` values and all together `min_total_runs`; 2 values at
-    least where the decision is `significant`. With `or_confidence` it ends before that, when the first values of all
-    cells, equally many (from 2), make an effect at least so certain. The more often a test looks, the more often
-    noise looks like an effect: its level is divided by the number of looks (Bonferroni).
+    A test is complete when each cell has `min_runs_per_cell` values and all cells together have `min_total_runs`.
+    With the decision `significant`, each cell needs 2 values. With `or_confidence` the test ends as soon as the first
+    values of all cells (equally many, at least 2) show an effect with that confidence. The level is divided by the
+    number of looks (Bonferroni), because each look may take noise for an effect.
 
-    `threshold` (published): a win if the effect is the threshold or more. The range of several noisy arms is biased
-    upward, so pure noise wins often. `significant`: a win only if also a two-sided test at 0.05 says so.
+    `threshold` (published): a win if the effect reaches the threshold. The range of several noisy arms is biased
+    upward, so pure noise wins often. `significant`: a win only if a two-sided test at 0.05 agrees.
 
-    Arms that crashed too often are left out where that leaves something to compare; else the test is lost.
+    Arms that crashed too often are left out. The test is lost if too few are left for a comparison.
     """
     if why := blocked(test.spec, test.dimensions):
         return Judgement(None, why)
@@ -165,7 +165,7 @@ def verdict(test: RunningTest, runs: Sequence[CellRun]) -> Judgement:
 
 
 def blocked(spec: Spec, dimensions: Sequence[Dimension]) -> str | None:
-    """Why the cells cannot be run now: a dimension was frozen or changed since the test was accepted."""
+    """The reason why a cell cannot be run now, such as a frozen dimension; None: all can be run."""
     for cell in cells_of(spec):
         shape = Shape("validate", constraint={**spec.fixed, **cell})
         if told := next(contradictions(dimensions, shape), None):
@@ -174,7 +174,7 @@ def blocked(spec: Spec, dimensions: Sequence[Dimension]) -> str | None:
 
 
 def decision_of(test: RunningTest) -> Decision:
-    """What the spec asks for, else the policy."""
+    """The decision rule of the spec, else of the policy."""
     return test.spec.decision_rule.decision or test.decision
 
 
@@ -189,7 +189,7 @@ class _Cell:
 
 
 def _configs(test: RunningTest) -> list[dict[str, Value]]:
-    """The config of each cell; each has every dimension."""
+    """The complete config of each cell."""
     found: list[dict[str, Value]] = []
     for cell in cells_of(test.spec):
         constraint = {**test.constraint, **test.spec.fixed, **cell}
@@ -199,7 +199,7 @@ def _configs(test: RunningTest) -> list[dict[str, Value]]:
 
 
 def _seen(test: RunningTest, runs: Sequence[CellRun]) -> list[_Cell]:
-    """The runs of each cell: those of its very config, in the canonical form of its floats."""
+    """The runs of each cell. Configs are compared with canonical floats."""
     cells = {fingerprint(config, test.dimensions): _Cell([], 0, 0) for config in _configs(test)}
     for run in runs:
         name = fingerprint(run.config, test.dimensions)
@@ -215,7 +215,7 @@ def _seen(test: RunningTest, runs: Sequence[CellRun]) -> list[_Cell]:
 
 
 def _runs_wanted(test: RunningTest) -> int:
-    """Values that each cell is to have."""
+    """Number of values that each cell needs."""
     spec = test.spec
     together = spec.stop_condition.min_total_runs or 0
     least = 2 if decision_of(test) == "significant" else 1
@@ -223,7 +223,7 @@ def _runs_wanted(test: RunningTest) -> int:
 
 
 def _looks(test: RunningTest) -> int:
-    """How often a test may end: once, or with each round of runs from the second."""
+    """Number of looks: once, or after each round of runs from the second with `or_confidence`."""
     if test.spec.stop_condition.or_confidence is None:
         return 1
     return max(1, _runs_wanted(test) - 1)
@@ -234,7 +234,7 @@ def _is_gone(test: RunningTest, cell: _Cell) -> bool:
 
 
 def _is_left(spec: Spec, lost: Set[int]) -> bool:
-    """Whether there is something to compare without these cells."""
+    """Whether a comparison is possible without these cells."""
     match spec:
         case SingleFactorEffect():
             return len(spec.values) - len(lost) >= 2
@@ -248,7 +248,7 @@ def _is_left(spec: Spec, lost: Set[int]) -> bool:
 
 
 def _measured(spec: Spec, values: Cells, lost: Set[int]) -> TestEffect:
-    """The effect that a test is about, of the cells that are not lost."""
+    """The effect of a test, from the cells that are not lost."""
     match spec:
         case SingleFactorEffect():
             return _range_of_arms([cell for n, cell in enumerate(values) if n not in lost])
@@ -281,19 +281,19 @@ def _interaction(cells: Cells, columns: int) -> TestEffect:
     """The mean size of the residuals of an additive table, with the F test of the interaction."""
     spread, means = pooled_variance(cells), [fmean(cell) for cell in cells]
     left = residuals(means, columns)
-    # the residuals are linear in the means: so is the mean of their sizes, at the signs that they have
+    # the residuals are linear in the means, and for given signs their mean size is, too
     signs = [(each > 0) - (each < 0) for each in left]
     weights = [each / len(cells) for each in residuals(signs, columns)]
     return TestEffect(
         fmean(map(abs, left)),
         contrast(cells, weights, spread).standard_error,
         interaction_p(cells, columns, spread),
-        "mean size of what rows and columns do not add up to",
+        "mean size of the residuals of an additive table",
     )
 
 
 def _difference_of_sides(spec: ThresholdTest, cells: Cells, lost: Set[int]) -> TestEffect:
-    """The mean of the arms that should be worse less that of the others."""
+    """The mean of the arms that should be worse less the mean of the others."""
     kept = [n for n in range(len(cells)) if n not in lost]
     better = {n for n in kept if _is_above(spec, n) == (spec.better == "above")}
     weights = [-1 / len(better) if n in better else 1 / (len(kept) - len(better)) for n in kept]

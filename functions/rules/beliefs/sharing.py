@@ -1,4 +1,4 @@
-"""Who tests what: the populations of a tag, made of what is believed."""
+"""The populations of a tag: targets by allocation, and the moves of workers between them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from state.records import Dimension, Hypothesis, Value
 
 
 def is_due(facts: BeliefFacts, opened: Sequence[Hypothesis]) -> bool:
-    """Whether the workers are to be shared out anew: after a result for each active worker, or for other claims."""
+    """Whether to reallocate workers: after one result for each active worker, or when the claims have changed."""
     tested = {Population.read(text).hypothesis_id for text in facts.populations.values()} - {None}
     others = tested != {h.hypothesis_id for h in opened if may_be_tested(h, facts.dimensions)}
     return others or facts.results + 1 - facts.allocated_at >= max(1, facts.active_workers)
@@ -26,7 +26,7 @@ def is_due(facts: BeliefFacts, opened: Sequence[Hypothesis]) -> bool:
 def shared_out(
     facts: BeliefFacts, opened: Sequence[Hypothesis], best_config: Mapping[str, Value]
 ) -> list[Population]:
-    """A population for each hypothesis that is to be tested, and one of moonshots where workers are left for it."""
+    """A population for each hypothesis that can be tested, and one of moonshots if workers are left."""
     tested = [h for h in opened if may_be_tested(h, facts.dimensions)]
     allotting = allotting_of(facts.policy)
     converged = [h.hypothesis_id for h in tested if _has_converged(h, allotting)]
@@ -48,16 +48,16 @@ def shared_out(
 
 
 def reference_config(dimensions: Sequence[Dimension], best_config: Mapping[str, Value]) -> dict[str, Value]:
-    """What reference runs of a hypothesis have that is proposed now: the best known config, else the middle."""
+    """The reference config of a new hypothesis: the best known config, else the middle of the ranges."""
     return standing_config(dimensions, Shape("investigate", center=best_config))
 
 
 def may_be_tested(h: Hypothesis, dimensions: Sequence[Dimension]) -> bool:
-    """Whether workers test it: it is not over, and configs can vary what it is about.
+    """Whether workers can test it: it is not over, and configs can vary its dimensions.
 
-    A claim waits while one of its dimensions was removed, is on trial, or is frozen where the claim does not allow
-    it, and while all of them are frozen. One about no dimension is not tested: no run of a swarm bears on it. A test
-    waits while one of its cells cannot be run.
+    A claim waits while one of its dimensions is removed, on trial, or frozen at a value that the claim does not
+    allow, and while all are frozen. A claim about no dimension is never tested by a swarm. A test waits while one of
+    its cells cannot be run.
     """
     there = {d.name: d for d in dimensions if not d.on_trial}
     names = about(h)
@@ -72,17 +72,17 @@ def may_be_tested(h: Hypothesis, dimensions: Sequence[Dimension]) -> bool:
 
 
 def is_over(h: Hypothesis) -> bool:
-    """Whether no worker tests it any more: it is refuted or irrelevant, or its one test is complete."""
+    """Whether its testing has ended: it is refuted or irrelevant, or its test is complete."""
     return h.settled in ARCHIVED or (is_test(h) and h.settled is not None)
 
 
 def texts(populations: Iterable[Population]) -> dict[str, str]:
-    """Populations as they are kept, by id."""
+    """Populations as they are stored, by id."""
     return {p.population_id: p.text() for p in populations}
 
 
 def allotting_of(policy: Policy) -> Allotting:
-    """What a tag's policy says of sharing out."""
+    """A tag's settings for the allocation of workers."""
     given = policy.allocation
     return Allotting(
         temperature=given.temperature,
@@ -94,7 +94,7 @@ def allotting_of(policy: Policy) -> Allotting:
 
 
 def _has_converged(h: Hypothesis, allotting: Allotting) -> bool:
-    """A verdict is borne out by an e-value, which says more than a number of results."""
+    """Whether it has converged; a settled claim has, because its e-value says more than a number of results."""
     return h.settled == "supported" or has_converged(
         posterior(h).support_probability, h.n_experiments, allotting
     )
@@ -129,15 +129,12 @@ def _population(
 def population_for(
     current: str | None, targets: Mapping[str, int], assigned: Mapping[str, int]
 ) -> str | None:
-    """The population of a worker that asks for its next run; None where there is none.
+    """The population of a worker that asks for its next run; None if there are none.
 
-    `targets` are workers by population, `assigned` its active workers now, with this one where it is in `current`
-    (None: its first contact). A worker without a population joins the one that lacks most workers; so does one whose
-    population has ended. Another one moves only out of a population with too many workers into one with too few,
-    so no move calls for another: with the same targets no worker moves twice. Once each worker has asked, membership
-    agrees with targets for as many workers as there are.
-
-    Of populations that lack equally many the one with the larger target comes first, then the lower id.
+    `targets` and `assigned` are numbers of workers by population. `assigned` counts this worker in `current` (None:
+    its first contact). A worker without a population, or whose population has ended, joins the population with the
+    largest deficit. Ties go to the larger target, then to the lower id. Other workers move only from a surplus to a
+    deficit. So with the same targets no worker moves twice, and targets are met once each worker has asked.
     """
     if not targets:
         return None
@@ -148,16 +145,15 @@ def population_for(
         others[current] -= 1
     lacking = min(targets, key=lambda name: (others.get(name, 0) - targets[name], -targets[name], name))
     if current is not None and current in targets and others.get(lacking, 0) >= targets[lacking]:
-        return current  # all have enough: there are more workers than the targets are for
+        return current  # no population has a deficit: there are more workers than targets
     return lacking
 
 
 def steadied(before: Mapping[str, int], wanted: Mapping[str, int]) -> dict[str, int]:
-    """The targets in force after others were computed: those before, while no population gains or loses 2 workers.
+    """The targets in force after an allocation: the old ones, unless a population gains or loses 2 workers or more.
 
-    A difference of 1 comes from rounding, and would have workers change their population after every allocation.
-    Other populations, another number of workers, and a population that gets its first worker or loses its last one
-    always count.
+    Rounding makes differences of 1, which would move workers after every allocation. Other populations, another
+    number of workers, and a population that gets its first worker or loses its last one always count.
     """
     same = before.keys() == wanted.keys() and sum(before.values()) == sum(wanted.values())
     if same and all(_is_close(before[name], wanted[name]) for name in wanted):

@@ -19,11 +19,11 @@ Cells = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class PooledVariance:
-    """The variance of runs within cells."""
+    """Variance of runs within cells."""
 
     variance: float
     freedom: int
-    """Degrees of freedom: runs less cells; 0: nothing is known of the variance."""
+    """Degrees of freedom, runs less cells; 0: the variance is unknown."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ def contrast(cells: Cells, weights: Sequence[float], spread: PooledVariance) -> 
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P values that allow for how many tests there are, in their order (Holm 1979).
+    """P values corrected for the number of tests, in the given order (Holm 1979).
 
-    A family with a rejection below 0.05 is wrong in at most 5 % of cases, whichever of its hypotheses hold.
+    Whichever hypotheses hold, rejections below 0.05 include a wrong one in at most 5 % of cases.
     """
     adjusted, highest = [0.0] * len(p_values), 0.0
     for rank, n in enumerate(sorted(range(len(p_values)), key=lambda n: p_values[n])):
@@ -68,7 +68,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def residuals(means: Sequence[float], columns: int) -> list[float]:
-    """What each cell of a grid, row by row, is above row mean + column mean - grand mean."""
+    """Each cell of a grid, row by row, less (row mean + column mean - grand mean)."""
     grand = fmean(means)
     rows = [fmean(means[start : start + columns]) for start in range(0, len(means), columns)]
     cols = [fmean(means[column::columns]) for column in range(columns)]
@@ -78,7 +78,7 @@ def residuals(means: Sequence[float], columns: int) -> list[float]:
 def interaction_p(cells: Cells, columns: int, spread: PooledVariance) -> float | None:
     """The P value of no interaction in a grid, row by row, by the F test of a two-way layout (Scheffe 1959, 4.3).
 
-    It is one test of all (rows - 1) (columns - 1) contrasts at once, also where cells differ in their number of runs.
+    It tests all (rows - 1) (columns - 1) contrasts at once. Cells may differ in their number of runs.
     """
     import numpy as np
     from scipy.special import fdtrc
@@ -100,7 +100,7 @@ def interaction_p(cells: Cells, columns: int, spread: PooledVariance) -> float |
 
 
 def concordance(rankings: Sequence[Sequence[float]]) -> float:
-    """Kendall's W of m rankings of k things: 0 for none in common, 1 for the same (Kendall, Babington Smith 1939)."""
+    """Kendall's W of m rankings of k things: 0 without agreement, 1 if equal (Kendall, Babington Smith 1939)."""
     m, k = len(rankings), len(rankings[0])
     return (
         12
@@ -110,14 +110,14 @@ def concordance(rankings: Sequence[Sequence[float]]) -> float:
 
 
 def concordance_p(rankings: Sequence[Sequence[float]]) -> float:
-    """The exact chance that m random rankings of k things agree as well as these: k to 5, m to 4."""
+    """The exact probability that m <= 4 random rankings of k <= 5 things agree at least as well."""
     m, k = len(rankings), len(rankings[0])
     seen = _spread_of_sums([math.fsum(ranks) for ranks in zip(*rankings, strict=True)])
     return sum(chance for sums, chance in _chances(m, k) if _spread_of_sums(sums) >= seen - 1e-9)
 
 
 def ranks(values: Sequence[float]) -> list[float]:
-    """1 for the lowest value; equal ones share the mean of their places."""
+    """Ranks from 1 for the lowest value; ties share their mean rank."""
     ordered = sorted(values)
     return [ordered.index(value) + (ordered.count(value) + 1) / 2 for value in values]
 

@@ -1,4 +1,4 @@
-"""The test_spec of a hypothesis: which cells its test compares, how often each runs, and what decides."""
+"""The test_spec of a hypothesis: the cells of its test, their runs, and the rule that decides."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Part(BaseModel):
 
 
 class DecisionRule(_Part):
-    """What a test's effect must be for a win."""
+    """The effect that a win needs."""
 
     threshold: Exact = Field(gt=0, description="in units of the metric; of a ranking's agreement 0 to 1")
     decision: Decision | None = Field(
@@ -37,7 +37,7 @@ class DecisionRule(_Part):
 
 
 class StopCondition(_Part):
-    """When a test ends: not before so many runs, or earlier where it is certain."""
+    """The end of a test: a minimum of runs, or an earlier end at a given confidence."""
 
     min_total_runs: StrictInt | None = Field(
         default=None, ge=1, le=MOST_RUNS, description="runs before which the test does not end"
@@ -61,11 +61,11 @@ class _Spec(_Part):
     @property
     @abstractmethod
     def axes(self) -> list[tuple[str, Sequence[Value]]]:
-        """The dimensions that the cells differ in, with their values."""
+        """The dimensions that the cells vary, with their values."""
 
 
 class SingleFactorEffect(_Spec):
-    """Whether some values of a dimension are better than others: the worst arm's mean less the best one's."""
+    """A test whether some values of a dimension are better: the worst arm's mean less the best arm's."""
 
     type: Literal["single_factor_effect"] = Field(description="the test's name")
     variable: StrictStr = Field(description="the dimension that is varied")
@@ -79,7 +79,7 @@ class SingleFactorEffect(_Spec):
 
 
 class InteractionGrid(_Spec):
-    """Whether the effect of a dimension depends on another's value: the mean size of what is not additive."""
+    """A test whether the effects of two dimensions depend on each other: the mean size of the residuals."""
 
     type: Literal["interaction_grid"] = Field(description="the test's name")
     variables: list[StrictStr] = Field(min_length=2, max_length=2, description="two dimensions")
@@ -92,7 +92,7 @@ class InteractionGrid(_Spec):
 
 
 class ThresholdTest(_Spec):
-    """Whether values on one side of a cut are better: the mean of the other side's arms less theirs."""
+    """A test whether values on one side of a cut are better: the mean of the other side less theirs."""
 
     type: Literal["threshold_test"] = Field(description="the test's name")
     variable: StrictStr = Field(description="the dimension that is varied")
@@ -110,7 +110,7 @@ class ThresholdTest(_Spec):
 
 
 class RankingConsistency(_Spec):
-    """Whether the values of a dimension rank alike wherever another one stands: Kendall's W of their rankings."""
+    """A test whether the ranking of a dimension's values depends on another one: Kendall's W of the rankings."""
 
     type: Literal["ranking_consistency"] = Field(description="the test's name")
     variable: StrictStr = Field(description="the dimension whose values are ranked")
@@ -134,11 +134,11 @@ TYPES: Final[Mapping[str, type[Spec]]] = {
 
 
 def check_spec(test_spec: Mapping[str, Any], dimensions: Sequence[Dimension]) -> Spec:
-    """The test that is described, with values as the dimensions have them.
+    """The described test, with values of the dimensions' types.
 
     Raises:
-        Invalid: no such test, a wrong field, an unknown or frozen dimension, a value outside its range, one value
-            twice, or more than 1000 runs; it names the field.
+        Invalid: the type or a field is wrong, a dimension is unknown or frozen, a value is outside its range or
+            repeated, or the test needs more than 1000 runs. It names the field.
     """
     given = dict(test_spec)
     kind = given.get("type")
@@ -158,13 +158,13 @@ def check_spec(test_spec: Mapping[str, Any], dimensions: Sequence[Dimension]) ->
 
 
 def cells_of(spec: Spec) -> list[dict[str, Value]]:
-    """What each cell sets beside what is fixed; of a grid row by row."""
+    """The values of each cell in the varied dimensions; a grid row by row."""
     names = [name for name, _ in spec.axes]
     return [dict(zip(names, values, strict=True)) for values in product(*(v for _, v in spec.axes))]
 
 
 def varied_by(spec: Spec) -> tuple[list[str], dict[str, Any]]:
-    """The dimensions that a test varies, and what its cells have in these and in those that are fixed."""
+    """The dimensions that a test varies, and the values of its cells in these and in the fixed ones."""
     return [name for name, _ in spec.axes], {**spec.fixed, **{name: list(v) for name, v in spec.axes}}
 
 

@@ -1,4 +1,4 @@
-"""What a population does about its hypothesis: the strategy that its belief calls for, and the configs of that."""
+"""The strategy of a population, by its hypothesis' belief, and the configs that the strategy allows."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ from functions.rules.swarm.shapes import NEAR, Shape, SwarmStrategy
 from state.records import Hypothesis, Value
 
 EXPLOIT_FROM: Final = 0.65
-"""P from which a claim is built on."""
+"""P from which workers build on a claim."""
 MOONSHOT_BELOW: Final = 0.35
 FALSIFY_BELOW: Final = 0.20
-"""P below which a claim is tested to be given up."""
+"""P below which runs try to refute a claim."""
 MOST_VARIED: Final = 3
-"""Dimensions that one config varies at most, unless the claim itself is about more."""
+"""Most dimensions that one config varies, unless the claim itself is about more."""
 COMPARED: Final[frozenset[SwarmStrategy]] = frozenset(
     {"investigate", "falsify", "decision_sprint", "validate"}
 )
-"""Strategies whose runs are compared with others for a claim: with runs of its reference config, or the
-cells of a test with each other."""
+"""Strategies whose runs are compared with reference runs, or, in a test, with other cells."""
 
 REFERENCED: Final = COMPARED - {"validate"}
-"""Those whose runs are compared with runs of the reference config."""
+"""Strategies whose runs are compared with reference runs."""
 
 
 def strategy_of(hypothesis: Hypothesis, *, converged: bool = False) -> SwarmStrategy:
-    """The first that applies.
+    """The first strategy that applies.
 
     | where | strategy |
     |---|---|
-    | a test is to be completed | validate |
-    | its decision sprint goes on | decision_sprint |
+    | it has a test to complete | validate |
+    | a decision sprint is running | decision_sprint |
     | it has converged | converge |
     | it is supported, or P >= 0.65 | exploit |
     | P < 0.20, and the claim names a dimension or constrains one | falsify |
-    | P < 0.35, and it claims an influence: pairs are to show that it is irrelevant | falsify |
+    | P < 0.35, and it claims an influence: pairs can show irrelevance | falsify |
     | P < 0.35 | moonshot |
     | otherwise | investigate |
     """
@@ -62,15 +61,14 @@ def shape_of(
     best_config: Mapping[str, Value],
     test: tuple[Sequence[str], Mapping[str, Any]] | None = None,
 ) -> Shape:
-    """What the configs of a hypothesis vary under a strategy, and where all else stands.
+    """The dimensions that configs of a strategy vary, and the values of all others.
 
-    A config varies the dimensions that the claim is about. Where these are fewer than 3, dimensions that its
-    constraint names make up 3; near the best known config, any others do: what builds on the claim is to find what
-    goes with it. A claim about no dimension varies 3 of the tag's in each config. The rest stands as in the reference
-    config where runs are compared with it, else as in the best known config (empty: none is known).
+    A config varies the dimensions of the claim. If these are fewer than 3, dimensions of its constraint make up 3;
+    near the best known config any others do, to find good combinations with the claim. A claim about no dimension
+    varies 3 of the tag's dimensions in each config. The other values are those of the reference config where runs
+    are compared with it, else those of the best known config (empty: none is known).
 
-    `test` are the dimensions that a test varies, and its values in these and in others; each config under `validate`
-    is one of its cells.
+    `test` are the dimensions that a test varies and the values of its cells. Under `validate` each config is a cell.
     """
     constraint: Mapping[str, Any] = hypothesis.config_constraint
     free = varied_dimensions(hypothesis)
@@ -96,12 +94,12 @@ def shape_of(
 
 
 def varied_dimensions(hypothesis: Hypothesis) -> tuple[str, ...]:
-    """The dimensions that the claim is about, and of those that its constraint names as many as make 3 in all."""
+    """The dimensions of the claim, filled up to 3 with dimensions of its constraint."""
     own = dict.fromkeys(hypothesis.dimensions)
     others = [name for name in sorted(hypothesis.config_constraint) if name not in own]
     return (*own, *others[: max(0, MOST_VARIED - len(own))])
 
 
 def moonshot_shape(best_config: Mapping[str, Value]) -> Shape:
-    """What workers run that test no hypothesis: 3 dimensions at the ends of their ranges, the rest at the best."""
+    """Configs that test no hypothesis: 3 dimensions at the ends of their ranges, the others as in the best config."""
     return Shape("moonshot", center=best_config, at_most=MOST_VARIED)

@@ -1,4 +1,4 @@
-"""The test of a hypothesis that one vote decides: what it still needs, and what its runs come to."""
+"""A hypothesis in the validation phase, which one test decides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_RUNS = 1000
 
 
 def is_test(h: Hypothesis) -> bool:
-    """Whether one test decides it, and not every run."""
+    """Whether one test decides it."""
     return h.phase == "validation"
 
 
@@ -29,7 +29,7 @@ def running_test(
     dimensions: Sequence[Dimension],
     policy: Policy,
 ) -> RunningTest | None:
-    """The test as it can be run now; None where there is none, or its dimensions have changed so that it cannot."""
+    """The test with the present dimensions; None: there is none, or the dimensions no longer allow it."""
     spec = _spec_now(test_spec, dimensions)
     if spec is None:
         return None
@@ -45,7 +45,7 @@ def can_be_run(h: Hypothesis, dimensions: Sequence[Dimension]) -> bool:
 def test_terms(
     h: Hypothesis, dimensions: Sequence[Dimension]
 ) -> tuple[Sequence[str], Mapping[str, Any]] | None:
-    """What its test varies, and its values there, as `shape_of` takes them; None: it has no test that can be run."""
+    """The dimensions that its test varies, and the values of its cells, for `shape_of`; None: no test can be run."""
     spec = _spec_now(h.test_spec, dimensions)
     return None if spec is None else varied_by(spec)
 

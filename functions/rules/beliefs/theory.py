@@ -1,4 +1,4 @@
-"""How the hypotheses of a tag hang together, and what they say in a few sentences."""
+"""The graph of a tag's hypotheses, and its summary in a few sentences."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from functions.rules.beliefs.posterior import posterior
 from state.records import Hypothesis
 
 TOLD = 5
-"""Hypotheses of a kind that a summary names."""
+"""Hypotheses of each kind that a summary names."""
 
 
 @dataclass(frozen=True)
 class Edge:
-    """From a hypothesis to another one."""
+    """A relation between two hypotheses."""
 
     source: str
     target: str
     kind: Literal["decomposes_into", "linked"]
-    """The target is a part of the source; or both are about the same dimensions, each pair once."""
+    """decomposes_into: the target is a part of the source. linked: both share a dimension; each pair once."""
 
 
 def edges_of(hypotheses: Sequence[Hypothesis]) -> list[Edge]:
-    """Parents to their children, then pairs that share a dimension: what is learned of one bears on the other."""
+    """Edges from parents to children, then links between hypotheses that share a dimension."""
     known = {h.hypothesis_id for h in hypotheses}
     parts = [
         Edge(h.parent_id, h.hypothesis_id, "decomposes_into")
@@ -45,7 +45,7 @@ def edges_of(hypotheses: Sequence[Hypothesis]) -> list[Edge]:
 
 
 def children_by_id(edges: Iterable[Edge]) -> Mapping[str, Sequence[str]]:
-    """The parts of each hypothesis that has any."""
+    """Ids of the children of each parent."""
     found = defaultdict[str, list[str]](list)
     for e in edges:
         if e.kind == "decomposes_into":
@@ -54,7 +54,7 @@ def children_by_id(edges: Iterable[Edge]) -> Mapping[str, Sequence[str]]:
 
 
 def linked_by_id(edges: Iterable[Edge]) -> Mapping[str, Sequence[str]]:
-    """The hypotheses that share a dimension with each one, of those that have any."""
+    """Ids of the hypotheses that share a dimension, by each hypothesis that has such."""
     found = defaultdict[str, list[str]](list)
     for e in edges:
         if e.kind == "linked":
@@ -64,7 +64,7 @@ def linked_by_id(edges: Iterable[Edge]) -> Mapping[str, Sequence[str]]:
 
 
 def summary_of(hypotheses: Sequence[Hypothesis]) -> str:
-    """What is known, what is not, and what was given up, in that order."""
+    """Supported, refuted, irrelevant and undecided hypotheses, each kind in a sentence."""
     return "\n".join(_sentences(hypotheses)) or "No hypotheses yet."
 
 
@@ -98,11 +98,11 @@ def _told(h: Hypothesis) -> str:
 
 
 def standing_digest(hypotheses: Iterable[Hypothesis]) -> str:
-    """The same for beliefs in which every hypothesis stands as it did, whatever its figures."""
+    """Digest of the hypotheses and their verdicts or statuses; figures alone do not change it."""
     stands = sorted((h.hypothesis_id, h.settled or h.status) for h in hypotheses)
     return sha256(repr(stands).encode()).hexdigest()[:16]
 
 
 def least_decided(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
-    """Those whose P is nearest to 0.5 first."""
+    """Hypotheses by the distance of P from 0.5, the nearest first."""
     return sorted(hypotheses, key=lambda h: (abs(h.alpha / (h.alpha + h.beta) - 0.5), h.hypothesis_id))

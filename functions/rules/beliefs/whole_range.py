@@ -1,19 +1,17 @@
-"""Whether the effect of a claim's dimensions lies within the margin over their whole range.
+"""Irrelevance: the effect of a claim's dimensions is within the margin over their whole range.
 
-The range has sections (`functions/rules/swarm/sections.py`). Each run of a claim lies in one of them, or is a
-reference run. Least squares over all of these runs estimate the difference between each section and the reference
-config. The model has an effect of each worker, so that its baseline error cancels. Runs without a partner count, and
-the sections share a worker's reference runs.
+The range has sections (`functions/rules/swarm/sections.py`). Each run of a claim lies in a section, or is a reference
+run. Least squares over these runs estimate the difference of each section from the reference config. The model has an
+effect of each worker, which removes its baseline error. Runs without a partner count, too.
 
-Two rules make the effect irrelevant, each with an e-value of 20 or more:
+An effect is irrelevant if both of these hold, each with an e-value of 20 or more:
 - no section differs from the reference config by the margin;
-- no section differs from another by 1.5 margins: a slope of two margins would, whose sections differ less from a
-  reference config in its middle.
+- no section differs from another by 1.5 margins. This finds a slope of two margins around the reference config.
 
-A difference of that size or more ever passes with probability 1/20 at most, however often one looks (Ville 1939;
-mixtures: Robbins, Ann. Math. Stat. 41, 1970). All have to pass. So their number needs no correction: the one that is
-too large seldom passes (intersection-union test, Berger, Technometrics 24, 1982). The variance of an estimate comes
-from repeats of one config by one worker.
+A difference of that size or more passes with probability 1/20 at most, however often one looks (Ville 1939;
+mixtures: Robbins, Ann. Math. Stat. 41, 1970). All differences have to pass, so their number needs no correction
+(intersection-union test, Berger, Technometrics 24, 1982). The variance comes from repeats of one config by one
+worker.
 """
 
 from __future__ import annotations
@@ -33,26 +31,26 @@ from state.records import Hypothesis
 ENOUGH_RUNS = 40
 """Runs in all sections that irrelevance needs."""
 ENOUGH_REPEATS = 20
-"""Degrees of freedom of the noise that it needs: the margin is in sigmas."""
+"""Degrees of freedom of sigma that irrelevance needs, because the margin is in sigmas."""
 BETWEEN = 1.5
-"""Margins by which one section may not differ from another."""
+"""Margins by which two sections must not differ."""
 MOST_BLOCKS = 128
-"""Workers, under one comparability key each, whose newest runs are kept for a hypothesis."""
+"""Blocks that are kept for a hypothesis; the oldest are dropped."""
 MOST_SECTIONS = 64
-"""Combinations of sections, of a claim about several dimensions; with more it is never irrelevant."""
+"""Most combinations of sections; a claim with more of them is never irrelevant."""
 SMALLEST_SIGMA = 1e-12
-"""Where all repeats are equal, so must the sections be, but for rounding."""
+"""Sigma where all repeats are equal; the sections must then be equal but for rounding."""
 REFERENCE = ""
 """The section of the reference runs."""
 
 Block = Mapping[str, tuple[int, float]]
-"""How many runs lie in each section, and the sum of what they are judged by."""
+"""Number of runs in each section, and the sum of their judged values."""
 Blocks = Mapping[str, Block]
-"""By what their runs share: a worker, a comparability key, and all constants but the claim's. The newest last."""
+"""Blocks by worker, comparability key, and all constants but the claim's. The newest last."""
 
 
 def with_run(blocks: Blocks, run: FinishedRun, h: Hypothesis, terms: BeliefTerms) -> Blocks:
-    """And one more run: a reference run of a claim, or one that may be compared with it."""
+    """The blocks after one more run: a reference run of a claim, or a candidate."""
     section = _section_of_run(run, h, terms)
     if run.judged is None or section is None:
         return blocks
@@ -66,7 +64,7 @@ def with_run(blocks: Blocks, run: FinishedRun, h: Hypothesis, terms: BeliefTerms
 
 
 def is_irrelevant(blocks: Blocks, h: Hypothesis, terms: BeliefTerms) -> bool:
-    """Whether the claim's dimensions change nothing by more than the margin, anywhere in their range."""
+    """Whether the effect of the claim's dimensions is within the margin over their whole range."""
     needed = _sections_needed(h, terms)
     runs = sum(block[name][0] for block in blocks.values() for name in needed if name in block)
     if terms.sigma is None or terms.repeats < ENOUGH_REPEATS or not needed or runs < ENOUGH_RUNS:
@@ -84,10 +82,10 @@ def is_irrelevant(blocks: Blocks, h: Hypothesis, terms: BeliefTerms) -> bool:
 
 
 def e_value_within(mean: float, variance: float, size: float) -> float:
-    """The e-value of an estimate against each true difference of `size` or more, to the side that it is nearer to.
+    """The e-value of an estimate against true differences of `size` or more, on the side of the estimate.
 
-    The likelihood ratio of the estimate under a smaller difference to that under `size`, mixed over smaller ones
-    uniformly from 0 to `size`. A larger difference makes it less. `variance` above 0.
+    It is the likelihood ratio of a smaller difference to `size`, mixed over differences uniform on (0, `size`). It is
+    lower against larger differences. `variance` is above 0.
     """
     error, away = math.sqrt(variance), size - abs(mean)
     if away <= 0:
@@ -104,8 +102,10 @@ def _below(z: float) -> float:
 def _differences(
     blocks: Blocks, needed: Sequence[str]
 ) -> Mapping[tuple[str, str], tuple[float, float]] | None:
-    """How much each section differs from the reference config and from each other one, with its variance in that of
-    one run; None where runs of one worker do not connect them."""
+    """Differences of sections from the reference config and from each other, with variances in units of one run's.
+
+    None where no worker's runs connect the sections.
+    """
     import numpy as np
 
     names = [*needed, *sorted({name for block in blocks.values() for name in block} - {REFERENCE, *needed})]
@@ -135,7 +135,7 @@ def _differences(
 
 
 def _section_of_run(run: FinishedRun, h: Hypothesis, terms: BeliefTerms) -> str | None:
-    """The section that a run lies in; None where the dimensions were defined anew since."""
+    """The section of a run; None where the dimensions have been redefined since."""
     if is_reference(run, h):
         return REFERENCE
     found = [
@@ -147,9 +147,9 @@ def _section_of_run(run: FinishedRun, h: Hypothesis, terms: BeliefTerms) -> str 
 
 
 def _sections_needed(h: Hypothesis, terms: BeliefTerms) -> list[str]:
-    """The sections that the claim's runs can lie in; of a claim about several dimensions, their combinations.
+    """The sections of the claim's runs, or their combinations for several dimensions.
 
-    Empty where a dimension is gone, or the combinations are too many to be judged.
+    Empty where a dimension is gone, or there are too many combinations.
     """
     by_name, reference, found = _sections(h, terms), h.reference_config, list[str]()
     if not by_name:
@@ -162,7 +162,7 @@ def _sections_needed(h: Hypothesis, terms: BeliefTerms) -> list[str]:
 
 
 def _sections(h: Hypothesis, terms: BeliefTerms) -> Mapping[str, Sections]:
-    """By the claim's dimensions; empty where their combinations are too many."""
+    """Sections by dimension of the claim; empty where there are too many combinations."""
     by_name = {d.name: d for d in terms.dimensions}
     found = {
         name: sections_of_claim(by_name[name], h.config_constraint.get(name)) if name in by_name else {}

@@ -12,7 +12,7 @@ from bench.beliefs import (
     SHAPES,
     SUPPORTED,
     Lives,
-    Report,
+    FigureTable,
     Ruled,
     irrelevance,
     irrelevant_after,
@@ -50,7 +50,7 @@ def test_a_claim_that_wins_three_of_four_is_supported_within_thirty_runs() -> No
 
 
 def test_only_dimensions_without_an_effect_are_irrelevant() -> None:
-    report = Report()
+    report = FigureTable()
 
     irrelevance(report, chance(), 800)
 
@@ -69,7 +69,7 @@ def test_the_interval_holds_nine_of_ten_shares() -> None:
 
 
 def test_a_win_share_is_read_as_it_is_while_the_worst_runs_are_stopped() -> None:
-    report = Report()
+    report = FigureTable()
 
     stopped_runs(report, chance(), 1)
 
