@@ -2,11 +2,10 @@
 
     .venv/bin/python -P -m bench.beliefs
 
-The noise of a run is normal, with a standard deviation of 1 sigma, and a claim that is not true changes nothing. A
-pair is a run beside a fresh run of the reference config, from the same worker unless it says otherwise. Every figure
-comes from the rules of `functions/rules/beliefs`, looked at after every run: one after the other, or, for thousands
-of claims, from a table of what `after` says at each number of wins and losses. Rates that have no bound stand beside
-the others for comparison.
+The noise of a run is normal with a standard deviation of 1 sigma. A claim that is not true has no effect. A pair is a
+run and a fresh run of the reference config, by the same worker unless stated otherwise. Every figure comes from the
+rules of `functions/rules/beliefs`, applied after every run. For thousands of claims a table replaces them: the result
+of `after` at each number of wins and losses. Rates without a bound are for comparison.
 """
 
 from __future__ import annotations
@@ -46,27 +45,27 @@ Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 MOST = 200
-"""Outcomes of a claim, at most."""
+"""Most outcomes of a claim."""
 SIGMA = 1.0
 _LR = {"name": "LR", "dtype": "float_log", "min": 1e-4, "max": 1e-1}
 LR = checked(DeclaredDimension.model_validate(_LR))
 TERMS = BeliefTerms(sigma=SIGMA, repeats=ENOUGH_REPEATS, dimensions=(LR,))
 BLIND = BeliefTerms()
-"""Without a known sigma, there is no verdict of irrelevance: what is left are those of e-values."""
+"""Without a known sigma no claim is irrelevant, so all verdicts come from e-values."""
 REPEATS_BEFORE = 5
-"""Repeats, beyond the first run of each config, by which the noise is known before the first pair."""
+"""Degrees of freedom of the noise before the first pair."""
 OWN, OTHER = {"LR": 0.00316}, {"LR": 0.01}
 """The reference config, and a config of the claim."""
 SUPPORTED, REFUTED = 1, 2
 CODES = {"active": 0, None: 0, "supported": SUPPORTED, "refuted": REFUTED}
 
 
-# -- what the rule says at each number of wins and losses
+# -- the rule as a table of wins and losses
 
 
 @dataclass(frozen=True)
 class Ruled:
-    """Status and verdict after so many wins and losses, as codes."""
+    """Status and verdict by wins and losses, as codes."""
 
     status: Counts
     verdict: Counts
@@ -100,7 +99,7 @@ def claim(**changes: Any) -> Hypothesis:
 
 
 def _said(wins: int, losses: int) -> Hypothesis:
-    """A claim after these, the last of which is a win where there is one."""
+    """A claim after these outcomes; the last one is a win if there is any."""
     won = wins > 0
     before, lost = wins - won, losses - (not won)
     known = claim(alpha=2.0 + before, beta=2.0 + lost, n_experiments=before + lost, wins=before, losses=lost)
@@ -109,7 +108,7 @@ def _said(wins: int, losses: int) -> Hypothesis:
 
 @dataclass(frozen=True)
 class Lives:
-    """Contrasts of many claims in the order in which they came, one claim a row, and their wins and losses so far."""
+    """Contrasts of many claims in order, one claim a row, with the wins and losses so far."""
 
     contrasts: Floats
     wins: Counts
@@ -121,13 +120,13 @@ class Lives:
         return cls(contrasts, wins, np.arange(1, contrasts.shape[1] + 1) - wins)
 
     def first(self, codes: Counts, code: int) -> Counts:
-        """After how many outcomes each claim first has this code; more than MOST: never."""
+        """Number of outcomes until each claim first has this code; more than MOST: never."""
         has = codes[self.wins, self.losses] == code
         return np.where(has.any(axis=1), has.argmax(axis=1) + 1, MOST + 1)
 
 
 def normal_pairs(chance: np.random.Generator, claims: int, effect: float = 0.0, slope: float = 0.0) -> Floats:
-    """Contrasts of claims with this effect; `slope` is how far single values of the dimension are above or below."""
+    """Contrasts of claims with this effect; `slope` is the largest deviation of single values from it."""
     shape = (claims, MOST)
     values = effect + slope * chance.uniform(-1, 1, shape)
     return SIGMA * (values + chance.normal(size=shape) - chance.normal(size=shape))
@@ -138,12 +137,12 @@ def normal_pairs(chance: np.random.Generator, claims: int, effect: float = 0.0, 
 
 @dataclass
 class ClaimSwarm:
-    """Workers that test one claim, and what is believed of it after each of their runs."""
+    """Workers that test one claim, and the belief in it after each of their runs."""
 
     hypothesis: Hypothesis
     terms: BeliefTerms
     by_age: bool = False
-    """Pair the oldest run with the oldest reference run, whoever made them; the lab does not."""
+    """Pair the oldest run with the oldest reference run, whatever their workers; the lab does not."""
 
     def __post_init__(self) -> None:
         self.known = BeliefState(self.hypothesis)
@@ -178,7 +177,7 @@ class ClaimSwarm:
 
 
 class FigureTable:
-    """A table of figures beside what is asked of them."""
+    """A table of figures with their bounds."""
 
     def __init__(self) -> None:
         self.table = Table("what", "found", "asked")
@@ -216,10 +215,10 @@ class FigureTable:
 
 
 def nulls(report: FigureTable, chance: np.random.Generator, claims: int) -> None:
-    """Claims of which nothing is true."""
+    """Claims that are not true."""
     ruled, lives = Ruled.table(), Lives.of(normal_pairs(chance, claims))
     _check_table(lives)
-    report.section(f"{claims:,} claims of which nothing is true, {MOST} pairs each")
+    report.section(f"{claims:,} claims that are not true, {MOST} pairs each")
     refuted, supported = (lives.first(ruled.verdict, code) for code in (REFUTED, SUPPORTED))
     report.rate("archived as refuted", refuted <= MOST, 0.035)
     report.rate("supported with an e-value of 20", supported <= MOST, 0.035)
@@ -234,7 +233,7 @@ def nulls(report: FigureTable, chance: np.random.Generator, claims: int) -> None
 
 
 def _check_table(lives: Lives) -> None:
-    """Some claims run by run through the whole rule: the table has to say the same."""
+    """Check the table against the whole rule, run by run, for some claims."""
     ruled = Ruled.table()
     for row in range(20):
         swarm = ClaimSwarm(claim(), BLIND)
@@ -250,7 +249,7 @@ def _check_table(lives: Lives) -> None:
 
 
 def planted(report: FigureTable, chance: np.random.Generator, claims: int) -> None:
-    """Claims of which something is true."""
+    """Claims that are true."""
     ruled = Ruled.table()
     report.section(
         "claims that are true: outcomes until they are supported, and until an e-value bears it out"
@@ -274,7 +273,7 @@ def planted(report: FigureTable, chance: np.random.Generator, claims: int) -> No
 
 
 def influences(report: FigureTable, chance: np.random.Generator, claims: int) -> None:
-    """Claims that a dimension matters; the noise is known from some repeats, and one more with each pair."""
+    """Claims of influence, with noise estimated from some repeats and one more with each pair."""
     ruled = Ruled.table()
     report.section(f"claims of influence; noise known from {REPEATS_BEFORE} repeats, one more with each pair")
     for effect, slope in ((0.0, 0.0), (1.0, 0.0), (2.0, 0.0), (0.0, 3.0), (4.0, 0.0)):
@@ -294,7 +293,7 @@ def influences(report: FigureTable, chance: np.random.Generator, claims: int) ->
 
 
 def _distances(chance: np.random.Generator, claims: int) -> Floats:
-    """What `usual_distance` is before each pair of each claim."""
+    """`usual_distance` before each pair of each claim."""
     df = REPEATS_BEFORE + np.arange(MOST)
     first = chance.chisquare(REPEATS_BEFORE, (claims, 1))
     later = np.cumsum(chance.chisquare(1, (claims, MOST - 1)), axis=1)
@@ -304,12 +303,12 @@ def _distances(chance: np.random.Generator, claims: int) -> Floats:
 
 
 def _within(first: Counts) -> float:
-    """Percent that came before the last outcome."""
+    """Percentage of claims that reached the state within MOST outcomes."""
     return 100 * float((first <= MOST).mean())
 
 
 def coverage(report: FigureTable, chance: np.random.Generator, claims: int) -> None:
-    """Whether the credible interval holds theta as often as it says."""
+    """Coverage of the credible interval."""
     report.section(f"90 % interval, {claims:,} claims with theta drawn from Beta(2, 2)")
     for n in (5, 30, MOST):
         thetas = chance.beta(2, 2, claims)
@@ -328,13 +327,13 @@ SHAPES: Mapping[str, Callable[[Floats], Floats]] = {
     "a bowl of 2 sigma around another value": lambda place: 2 * ((place - 0.3) / 0.7) ** 2 - 0.16,
     "a cliff of 2 sigma in the upper sixth": lambda place: 2 * (place > 5 / 6).astype(np.float64),
 }
-"""Effects of a dimension by the place in its range, in sigmas; the reference config lies in the middle, at 0."""
+"""Effects of a dimension in sigmas by the place in its range; the reference config is in the middle, at 0."""
 SECTIONS = ((0.0, END), (END, 1 - END), (1 - END, 1.0))
-"""Places that the claim's runs take by turns; an irrelevant dimension needs evidence in each."""
+"""Sections that the claim's runs visit in turn; irrelevance needs evidence in each."""
 
 
 def irrelevance(report: FigureTable, chance: np.random.Generator, claims: int) -> None:
-    """Whether a dimension without effect is found out, and one with an effect is not taken for one."""
+    """Irrelevance of dimensions with and without an effect."""
     report.section(
         f"irrelevance of {claims // 40:,} dimensions, up to {MOST} runs and as many reference runs"
     )
@@ -349,7 +348,7 @@ def irrelevance(report: FigureTable, chance: np.random.Generator, claims: int) -
 
 
 def irrelevant_after(chance: np.random.Generator, effect: Callable[[Floats], Floats]) -> int:
-    """After how many runs beside as many reference runs a dimension is irrelevant first; more than MOST: never."""
+    """Number of runs, with as many reference runs, until a dimension is irrelevant; more than MOST: never."""
     h, blocks = claim(config_constraint={}), dict[str, Block]()
     places = np.array([chance.uniform(*SECTIONS[k % len(SECTIONS)]) for k in range(MOST)])
     judged = effect(places) + chance.normal(size=MOST)
@@ -368,13 +367,13 @@ def irrelevant_after(chance: np.random.Generator, effect: Callable[[Floats], Flo
 STOPPING = Stopping(rule="stochastic")
 RUNS, REPEATS = 2000, 50
 NEAR = 0.03
-"""How far from the truth a win share may be read."""
+"""Largest error of a win share."""
 CORRELATED = {0.2: 0.75, 0.4: 0.85, 0.6: 0.92, 0.8: 0.97}
-"""What a run's value at a bucket has to do with its last one."""
+"""Correlation of a run's value at each bucket with its last value."""
 
 
 def stopped_runs(report: FigureTable, chance: np.random.Generator, repeats: int) -> None:
-    """Whether a win share is read as it is while the worst runs are stopped."""
+    """Bias of the win share while the worst runs are stopped."""
     report.section(f"win share of {RUNS:,} runs with early stopping, mean of {repeats} repeats")
     for share in (0.3, 0.4, 0.5):
         read = np.array([_read(share, chance) for _ in range(repeats)])
@@ -388,7 +387,7 @@ def stopped_runs(report: FigureTable, chance: np.random.Generator, repeats: int)
 
 
 def _read(share: float, chance: np.random.Generator) -> tuple[float, float, float]:
-    """The win share of one swarm as it is believed, without stopped runs, and how many are stopped."""
+    """The believed win share of one swarm, the share without stopped runs, and the share of stopped runs."""
     last = chance.normal(size=RUNS)
     won = last < np.quantile(last, share)
     pools: dict[float, list[float]] = {bucket: [] for bucket in CORRELATED}
@@ -430,12 +429,12 @@ def _read(share: float, chance: np.random.Generator) -> tuple[float, float, floa
 # -- workers whose baseline was measured with luck
 
 LUCKY = 3.0
-"""Sigmas by which the lucky worker's baseline is off."""
+"""Error of the lucky worker's baseline, in sigmas."""
 WORKERS = 10
 
 
 def lucky_baseline(report: FigureTable, chance: np.random.Generator, claims: int) -> None:
-    """Whether a worker whose baseline was lucky or unlucky, and who makes half of all runs, decides a claim."""
+    """Influence of a worker with a wrong baseline that makes half of all runs."""
     report.section(
         f"{WORKERS} workers, the baseline of one is off by {LUCKY:g} sigma, it makes half of the runs; nothing is"
         f" true, {claims:,} claims of {2 * MOST} runs"
@@ -470,9 +469,9 @@ def _settled(
     *,
     by_age: bool = False,
 ) -> NDArray[np.bool_]:
-    """Which claims were settled. Passing workers come for three runs each; half of these are of the reference config.
+    """Which claims were settled. Passing workers make three runs each, half of them reference runs.
 
-    The worker with the lucky baseline is the first.
+    The first worker has the wrong baseline.
     """
     found = []
     for _ in range(claims):
@@ -497,7 +496,7 @@ def _settled(
 def _always_wins(
     chance: np.random.Generator, claims: int, terms: BeliefTerms
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which claims are settled, and which are supported in the end, where one worker wins each second run."""
+    """Which claims are settled, and which end as supported, if one worker wins every second run."""
     settled, supported = [], []
     for _ in range(claims):
         swarm = ClaimSwarm(claim(), terms)
@@ -512,15 +511,15 @@ def _always_wins(
 # -- runs that look for the best config
 
 WINNING = 0.9
-"""Share of them that are better than the baseline, whatever is claimed."""
+"""Share of these runs that beat the baseline, whatever is claimed."""
 PAIRED = 0.3
-"""Share of their population's turns in which it makes a pair instead."""
+"""Share of turns in which such a population makes a pair instead."""
 
 
 def strategies(report: FigureTable, chance: np.random.Generator, claims: int) -> None:
-    """What runs that look for the best config do to claims of which nothing is true."""
+    """Effect of runs that look for the best config on claims that are not true."""
     report.section(
-        f"{claims:,} claims of which nothing is true, {2 * MOST} runs in the strategies that the belief calls for;"
+        f"{claims:,} claims that are not true, {2 * MOST} runs in the strategies that the belief calls for;"
         f" {100 * WINNING:g} % of those beside baselines win, {100 * PAIRED:g} % of their turns make a pair instead"
     )
     known = [_pursued(chance) for _ in range(claims)]
@@ -544,7 +543,7 @@ def _pursued(chance: np.random.Generator) -> Hypothesis:
 
 
 @click.command(help=__doc__)
-@click.option("--claims", default=20_000, show_default=True, help="Claims of which nothing is true.")
+@click.option("--claims", default=20_000, show_default=True, help="Claims that are not true.")
 @click.option("--repeats", default=REPEATS, show_default=True, help="Swarms with early stopping.")
 @click.option("--seed", default=17, show_default=True)
 def main(claims: int, repeats: int, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""What function groups share that have a language model write: asking the lane `pi`, and a version of a program."""
+"""Asking a language model for texts: the queue of the lane `pi`, and a version of a program."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from state.train_queue import PiQueue
 
 @dataclass(frozen=True)
 class PiLane:
-    """The lane `pi`, as those see it who want something written."""
+    """The lane `pi`, for callers who want a text."""
 
     presence: Presence
     queue: PiQueue
     settings: Settings
 
     async def asked(self, function: str, tag: str, number: int) -> bool:
-        """Have a function of the lane called; False: no process of it has a language model.
+        """Queue a call of a function of the lane; False: none of its processes has a language model.
 
         Raises:
             Unavailable: the broker does not answer.
@@ -40,9 +40,9 @@ class PiLane:
 async def authored(
     author: Author | None, task: str, findings: Findings, due: DueFacts, *, reason: str
 ) -> ProgramVersion:
-    """The version that comes after what `due` knows; None: there is no author, and the templates write.
+    """The next version after `due`, by the author, or by the templates without a usable text.
 
-    Its strategy is that of most workers, which the next version is due by; the findings of a draft have another one.
+    Its strategy is that of most workers, even where the findings of a draft predict another one.
     """
     update, name = None, templates.NAME
     if author is not None:

@@ -1,4 +1,4 @@
-"""The process of the lane `pi`: a language model writes what the lab asks for. `python -P -m workers.pi`."""
+"""The process of the lane `pi`, in which a language model writes texts. `python -P -m workers.pi`."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RQ_TTL_S = 17
-"""Seconds until RQ counts a silent worker as gone; its blocking reads take 15 s less: an end waits for so long."""
+"""Seconds until RQ counts a silent worker as gone. Its blocking reads, and so a shutdown, take 15 s less."""
 
 
 @dataclass
 class SerialCalls:
-    """Calls of the lane's functions, one at a time: what waits in the queue and is resumed too is paid for once."""
+    """Calls of the lane's functions, one at a time. So work that is both queued and resumed is paid for once."""
 
     process: Process
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def call(self, function: str, payload: Mapping[str, Any]) -> BaseModel:
-        """Call a function once no other one is under way."""
+        """Call a function when no other call is running."""
         async with self._lock:
             caller = self.process.invoker.system("pi", "queue")
             return await self.process.invoker.call(function, payload, caller)
@@ -59,7 +59,7 @@ class SerialCalls:
 
 @dataclass
 class ThreadBridge:
-    """Where RQ's thread has functions called: in the event loop of the process."""
+    """Calls functions in the event loop of the process, from RQ's thread."""
 
     calls: SerialCalls
     loop: asyncio.AbstractEventLoop
@@ -78,7 +78,7 @@ class ThreadBridge:
 
 
 _bridge: ThreadBridge | None = None
-"""Of this process: RQ passes `perform` only the job's payload."""
+"""The bridge of this process; global, because RQ passes only a job's payload to `perform`."""
 
 
 def perform(function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,29 +89,29 @@ def perform(function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class PiWorker(SimpleWorker):
-    """RQ's worker in a thread beside the event loop: the process's own signals end it."""
+    """RQ's worker in a thread beside the event loop. The process handles the signals."""
 
     death_penalty_class = TimerDeathPenalty
     max_connection_wait_time = 5.0
     is_stopping = False
 
     def _install_signal_handlers(self) -> None:
-        """Replaced, because only the main thread has signals."""
+        """Does nothing: only the main thread can handle signals."""
 
     def _set_ip_address(self, connection: Redis) -> None:
-        """Replaced, because RQ reads CLIENT LIST, which our Redis user may not."""
+        """Sets no address: RQ would read CLIENT LIST, which our Redis user may not."""
         connection.client_setname(self.name)
         self.ip_address = "unknown"
 
     def heartbeat(self, *given: Any, **named: Any) -> None:
-        """Say that it is alive; RQ does so before each blocking read and after each job."""
+        """RQ calls this before each blocking read and after each job."""
         if self.is_stopping:
             raise StopRequested
         super().heartbeat(*given, **named)
 
 
 async def serve(settings: Settings) -> None:
-    """Write until SIGTERM or SIGINT; what is under way then is dropped, and asked for again."""
+    """Write until SIGTERM or SIGINT. Running work is then dropped, and asked for again later."""
     stop = stop_signals()
     author: str | None = None
     async with opened(
@@ -133,17 +133,19 @@ async def serve(settings: Settings) -> None:
 
 
 async def resume(calls: SerialCalls) -> None:
-    """Write the programs and drafts that were asked for while no process of the lane was there, or of one that was
-    killed; what fails then is asked for again by the lab, or dropped."""
+    """Write the programs and drafts that were asked for before this process started.
+
+    The lab asks again for what fails, or drops it.
+    """
     try:
         async for function, tag, number in _asked(calls.process.lab):
             await calls.call(function, {"tag": tag, "number": number})
     except NightjarError as problem:
-        log.warning("what was asked for before stays undone: %s", problem.detail)
+        log.warning("earlier requests are not resumed: %s", problem.detail)
 
 
 async def _asked(lab: Lab) -> AsyncIterator[tuple[str, str, int]]:
-    """Functions of the lane with the tag and the number that they are to be called with."""
+    """Functions of the lane, with the tag and the number to call them with."""
     programs, pipelines = Programs(lab), Pipelines(lab)
     for tag in await programs.asked():
         yield "program::write", tag, (await programs.due_facts(tag)).number
@@ -154,7 +156,7 @@ async def _asked(lab: Lab) -> AsyncIterator[tuple[str, str, int]]:
 
 
 async def _work(calls: SerialCalls, settings: Settings, stop: asyncio.Event) -> None:
-    """Take jobs off the lane's queue until the process is to end, or the broker is gone."""
+    """Take jobs from the lane's queue until the process has to stop or the broker is gone."""
     global _bridge
     bridge = _bridge = ThreadBridge(calls, asyncio.get_running_loop())
     worker = await asyncio.to_thread(rq_worker, settings)
@@ -174,7 +176,7 @@ def rq_worker(settings: Settings) -> PiWorker:
     """The RQ worker of the lane. Blocks.
 
     Raises:
-        Unavailable: the broker does not answer, or refuses us.
+        Unavailable: the broker does not answer, or refuses the connection.
     """
     url = broker_url(settings)
     hide(url)
@@ -193,7 +195,7 @@ def rq_worker(settings: Settings) -> PiWorker:
 
 
 def main() -> int:
-    """Run the process to its end; answers its exit code."""
+    """Run the process; returns its exit code."""
     return run("pi", serve)
 
 

@@ -1,1 +1,1 @@
-"""hypothesis::*: what the swarm tests."""
+"""hypothesis::*: the hypotheses that a swarm tests."""

@@ -1,4 +1,4 @@
-"""How a proposal enters a tag's hypotheses: through the gate, in all cases."""
+"""Adding a proposal to a tag's hypotheses, always through the gate."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from state.hypotheses import Hypotheses
 from state.records.hypotheses import HypothesisSource
 
 MOST = 1000
-"""Hypotheses of a tag, archived ones too: all of them are compared with what is proposed."""
+"""Most hypotheses of a tag, archived ones too: each is compared with every proposal."""
 
 
 def is_full(facts: ProposalFacts) -> bool:
-    """Whether a tag has as many hypotheses as it may have."""
+    """Whether a tag has MOST hypotheses."""
     return len(facts.open) + len(facts.archived) >= MOST
 
 
 async def entered(tag: str, proposal: Proposal, source: HypothesisSource, hypotheses: Hypotheses) -> GateView:
-    """What the gate says; what it accepts is a hypothesis then.
+    """The gate's answer; an accepted proposal is stored as a hypothesis.
 
     Raises:
-        NotFound: no such tag. Conflict: it has as many hypotheses as it may have.
+        NotFound: no such tag. Conflict: the tag is full.
     """
     while True:
         facts = await hypotheses.all(tag)

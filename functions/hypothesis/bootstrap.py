@@ -1,4 +1,4 @@
-"""hypothesis::bootstrap has a tag's hypotheses follow its dimensions: each dimension has one to begin with."""
+"""hypothesis::bootstrap adapts a tag's hypotheses to its dimensions; each dimension gets a first one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Bootstrap(Command):
 
 class Bootstrapped(Response):
     added: list[str]
-    """Ids of the hypotheses that are new."""
+    """Ids of the new hypotheses."""
 
 
 @function(
@@ -25,7 +25,7 @@ class Bootstrapped(Response):
     writes=True,
 )
 async def bootstrap(request: Bootstrap, hypotheses: Hypotheses) -> Bootstrapped:
-    """Claim of every dimension without a hypothesis that it matters, and compare only with configs that can run."""
+    """Add "<DIM> matters" for each dimension without a hypothesis, and renew invalid reference configs."""
     while True:
         facts = await hypotheses.all(request.tag)
         new, changed = begun(facts), adapted(facts)

@@ -1,4 +1,4 @@
-"""hypothesis::draft has further hypotheses proposed with each version of a tag's program."""
+"""hypothesis::draft proposes hypotheses with each version of a tag's program."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ class DraftHypotheses(Command):
 class DraftBegun(Response):
     tag: str
     became: Literal["asked", "drafted", "nothing"]
-    """A language model was asked; or there is none, and the findings' own suggestions went through the gate; or the
-    version brings none."""
+    """asked: a language model proposes. drafted: without one, the findings' suggestions went through the gate.
+    nothing: the version brings no hypotheses."""
     accepted: list[str]
-    """Ids of the hypotheses that are new by now."""
+    """Ids of the new hypotheses."""
 
 
 class DraftedHypotheses(Response):
     tag: str
     author: str | None
-    """Who has proposed; null: nothing usable came."""
+    """Who proposed; null: no usable reply came."""
     accepted: list[str]
     """Ids of the hypotheses that are new."""
     refused: list[GateReason]
-    """Why the gate refused the others."""
+    """The gate's reasons against the others."""
 
 
 @function("hypothesis::draft", role="operator", writes=True, keeps_answer=False)
 async def accept(request: DraftHypotheses, stores: Drafting) -> DraftBegun:
-    """Ask the lane `pi`; without a language model let in what the findings suggest by themselves."""
+    """Ask the lane `pi`; without a language model add what the findings suggest."""
     if not request.cycle:
         return DraftBegun(tag=request.tag, became="nothing", accepted=[])
     if await stores.lane.asked(FUNCTION, request.tag, request.number):
@@ -86,13 +86,13 @@ async def accept(request: DraftHypotheses, stores: Drafting) -> DraftBegun:
     accept=accept,
 )
 async def draft(request: DraftHypotheses, call: Call, stores: Drafting, author: Author) -> DraftedHypotheses:
-    """Have a language model propose hypotheses, each of which passes the gate or is dropped.
+    """Ask a language model for hypotheses, and add those that pass the gate.
 
-    A draft whose process is killed is not made up for: the next version of the program brings another.
+    A draft whose process is killed is lost. The next version of the program brings another.
     """
     facts = await stores.programs.findings_facts(request.tag)
     findings = await asyncio.to_thread(findings_of, facts, CATEGORIES)
-    if not findings.varied or is_full(facts.beliefs):  # nothing could enter that a language model is paid for
+    if not findings.varied or is_full(facts.beliefs):  # no proposal could enter
         return DraftedHypotheses(tag=request.tag, author=None, accepted=[], refused=[])
     given = await author.write(HypothesisProposals, Commission(TASK, findings_text(findings)))
     accepted: list[str] = []
@@ -113,7 +113,7 @@ async def draft(request: DraftHypotheses, call: Call, stores: Drafting, author: 
 async def _entered(
     tag: str, proposal: Proposal, source: HypothesisSource, stores: Drafting
 ) -> GateView | None:
-    """What the gate says; None: the tag has as many hypotheses as it may have."""
+    """The gate's answer; None: the tag is full."""
     try:
         return await entered(tag, proposal, source, stores.hypotheses)
     except Conflict as problem:

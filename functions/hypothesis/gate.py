@@ -1,4 +1,4 @@
-"""hypothesis::gate says whether a proposed hypothesis would be accepted, without adding it."""
+"""hypothesis::gate checks a proposed hypothesis without adding it."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class GateView(Response):
     accepted: bool
     reason: GateReason
     registry_add: bool
-    """It becomes a hypothesis of the tag."""
+    """The proposal becomes a hypothesis of the tag."""
     immediate_forced_pursuit: Literal[False]
-    """An accepted one has no workers before the next allocation."""
+    """An accepted hypothesis gets no workers before the next allocation."""
     detail: str
     hint: str | None = Field(description="what to do about it")
     duplicate_of: str | None
-    """The hypothesis that says the same."""
+    """Id of the hypothesis that already makes this claim."""
     similarity: float | None
-    """To the one that is most like it, 0 to 1."""
+    """Similarity, 0 to 1, to the nearest hypothesis."""
     hypothesis_id: str | None
-    """Of the new hypothesis."""
+    """Id of the new hypothesis."""
 
 
 def gate_view(answer: GateAnswer, hypothesis_id: str | None = None) -> GateView:
@@ -50,7 +50,7 @@ def gate_view(answer: GateAnswer, hypothesis_id: str | None = None) -> GateView:
 
 
 async def looked_at(proposal: Proposal, facts: ProposalFacts, source: HypothesisSource) -> Gated:
-    """What the gate says of a proposal; in a thread, since it is compared with every hypothesis."""
+    """The gate's decision; in a thread, because it compares a proposal with every hypothesis."""
     return await asyncio.to_thread(
         gated,
         proposal,

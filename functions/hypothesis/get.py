@@ -21,12 +21,12 @@ class ReadHypothesis(OfSwarm):
 class FoundHypothesis(Response):
     hypothesis: HypothesisView
     evidence: builtins.list[EvidenceView]
-    """What its newest runs said, oldest first."""
+    """Its newest evidence, oldest first."""
 
 
 @function("hypothesis::get", Http("GET", "/api/hypothesis/{hypothesis_id}"), role="viewer")
 async def get(request: ReadHypothesis, hypotheses: Hypotheses, settings: Settings) -> FoundHypothesis:
-    """A hypothesis, how far it is believed, and what its newest runs said."""
+    """A hypothesis with its belief and its newest evidence."""
     found = await hypotheses.get(request.tag_in(settings), request.hypothesis_id)
     return FoundHypothesis(
         hypothesis=hypothesis_view(found), evidence=[evidence_view(e) for e in found.evidence]

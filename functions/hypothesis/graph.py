@@ -23,12 +23,12 @@ class ReadGraph(OfSwarm):
 
 class TheoryNode(HypothesisView):
     id: str
-    """hypothesis_id, under the name that the published protocol has."""
+    """hypothesis_id, under its published name."""
     posterior: float
-    """posterior_mean, the same way."""
+    """posterior_mean, under its published name."""
     children_ids: list[str]
     linked_ids: list[str]
-    """Those that are about one of the same dimensions."""
+    """Ids of hypotheses that share a dimension."""
 
 
 class GraphEdge(BaseModel):
@@ -46,13 +46,13 @@ class TheoryGraph(Response):
 
 @function("hypothesis::graph", Http("GET", "/theory_graph"), role="viewer", is_public=True)
 async def graph(request: ReadGraph, hypotheses: Hypotheses, settings: Settings) -> TheoryGraph:
-    """Hypotheses, archived ones too, and how they hang together; empty while the swarm has none."""
+    """All hypotheses, archived ones too, and their relations; empty while the swarm has none."""
     facts = await hypotheses.find(request.tag_in(settings))
     return await drawn([] if facts is None else [*facts.open, *facts.archived])
 
 
 async def drawn(found: list[Hypothesis]) -> TheoryGraph:
-    """The graph of these hypotheses; in a thread, because a thousand of them have some hundred thousand edges."""
+    """The graph of these hypotheses; in a thread, because a thousand have some hundred thousand edges."""
     return await asyncio.to_thread(_drawn, found)
 
 

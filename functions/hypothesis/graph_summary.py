@@ -1,4 +1,4 @@
-"""hypothesis::graph_summary tells the graph of a swarm's hypotheses in prose."""
+"""hypothesis::graph_summary summarises a swarm's hypotheses in a few sentences."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class ReadGraphSummary(OfSwarm):
 
 
 class DerivedLayer(BaseModel):
-    """A summary of the graph. Nothing is decided by it."""
+    """A summary of the graph, which decides nothing."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     summary_text: str
     author: str | None
-    """The language model that wrote the summary; null: its sentences are computed."""
+    """The language model that wrote the summary; null: it is computed."""
     derived_not_authoritative: bool = True
 
 
@@ -39,9 +39,9 @@ class GraphInProse(Sparse):
 async def graph_summary(
     request: ReadGraphSummary, hypotheses: Hypotheses, graphs: ToldGraphs, settings: Settings
 ) -> GraphInProse:
-    """What is known, undecided and given up, in a few sentences; with include_graph beside the graph.
+    """Supported, refuted and undecided hypotheses in a few sentences; with include_graph, the graph too.
 
-    A language model's words are served for as long as every hypothesis stands as it did; then computed sentences are.
+    A language model's summary is served until the status of a hypothesis changes. Then the summary is computed.
     """
     tag = request.tag_in(settings)
     facts, told = await asyncio.gather(hypotheses.find(tag), graphs.find(tag))

@@ -1,4 +1,4 @@
-"""hypothesis::learn has a run that has ended count for the hypotheses that it bears on."""
+"""hypothesis::learn counts a finished run as evidence for the hypotheses that it bears on."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Learn(Command):
 class Learned(Response):
     experiment_id: str
     hypotheses: list[str]
-    """Those that it said something of; empty where it was learned from before, or says nothing."""
+    """Ids of the changed hypotheses; empty if the run was counted before, or is no evidence."""
 
 
 @function("hypothesis::learn", On("experiment.finished", "experiment.retested"), role="operator", writes=True)
 async def learn(request: Learn, hypotheses: Hypotheses, settings: Settings) -> Learned:
-    """Move the beliefs that a run bears on, and share the workers out anew where it is time; once for each run."""
+    """Update the beliefs that a run bears on, and reallocate workers when it is time; once for each run."""
     batch_every = settings.pipeline_batch_every if settings.pipeline_enabled else None
     while True:
         facts = await hypotheses.learning_facts(request.experiment_id, request.tag)

@@ -1,4 +1,4 @@
-"""hypothesis::list shows what is believed of a tag's hypotheses."""
+"""hypothesis::list shows a tag's hypotheses with their beliefs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from state.settings import Settings
 
 
 class ListHypotheses(OfSwarm):
-    archived: bool = Field(False, description="also those that were refuted, or are irrelevant")
+    archived: bool = Field(False, description="include refuted and irrelevant ones")
 
 
 class ListedHypotheses(Response):
     tag: str
     hypotheses: builtins.list[HypothesisView]
-    """In the order in which they were proposed."""
+    """In the order of their proposal."""
 
 
 @function("hypothesis::list", role="viewer")
 async def list(request: ListHypotheses, hypotheses: Hypotheses, settings: Settings) -> ListedHypotheses:
-    """Every hypothesis that results still bear on, with how far it is believed and why; none without such a tag."""
+    """The open hypotheses of a tag with their beliefs; empty if the tag does not exist."""
     tag = request.tag_in(settings)
     facts = await hypotheses.find(tag)
     found = [] if facts is None else [*facts.open, *(facts.archived if request.archived else ())]

@@ -19,9 +19,9 @@ class ProposeHypothesis(Command):
 
 @function("hypothesis::propose", role="agent", writes=True)
 async def propose(request: ProposeHypothesis, call: Call, hypotheses: Hypotheses) -> GateView:
-    """Add a hypothesis at P = 0.5; it has workers from the next allocation. What the gate refuses changes nothing.
+    """Add a hypothesis at P = 0.5 if the gate accepts it. It gets workers from the next allocation.
 
-    An agent's proposal is as credible as a model's: at first it counts a quarter of an operator's.
+    An agent's proposal is as credible as a language model's: at first a quarter of an operator's.
     """
     source: HypothesisSource = "operator" if call.caller.may_do_all else "llm_proposed"
     return await entered(request.tag, request.proposal, source, hypotheses)

@@ -1,4 +1,4 @@
-"""hypothesis::reopen begins the claims of a dimension anew that varies again."""
+"""hypothesis::reopen tests the claims about a dimension again after it was unfrozen."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class ReopenClaims(Command):
 
 class ReopenedClaims(Response):
     hypotheses: list[str]
-    """Ids of those that were irrelevant and are tested again."""
+    """Ids of the claims that were irrelevant and are tested again."""
 
 
 @function("hypothesis::reopen", On("dimension.unfrozen"), role="operator", writes=True)
 async def reopen(request: ReopenClaims, hypotheses: Hypotheses) -> ReopenedClaims:
-    """Test the claims again by which a dimension was irrelevant; they begin at P = 0.5. Safe to run twice."""
+    """Begin the irrelevant claims about a dimension again at P = 0.5. Safe to run twice."""
     while True:
         facts = await hypotheses.all(request.tag)
         again = reopened(facts, request.name)

@@ -1,4 +1,4 @@
-"""hypothesis::tell has a language model tell the graph of a tag's hypotheses in prose."""
+"""hypothesis::tell asks a language model for a summary of a tag's hypotheses."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class TellGraph(Command):
 class TellingBegun(Response):
     tag: str
     became: Literal["asked", "computed"]
-    """A language model was asked; or there is none, and /theory_graph/human goes on with computed sentences."""
+    """asked: a language model writes. computed: there is none, and /theory_graph/human computes its summary."""
 
 
 class ToldOfGraph(Response):
     tag: str
     author: str | None
-    """Who has told it; null: nothing usable came, or nothing has changed."""
+    """Who wrote the summary; null: no usable reply came, or nothing has changed."""
 
 
 @function("hypothesis::tell", role="operator", writes=True, keeps_answer=False)
 async def accept(request: TellGraph, stores: Telling) -> TellingBegun:
-    """Ask the lane `pi`, where a language model is."""
+    """Ask the lane `pi` if it has a language model."""
     asked = await stores.lane.asked(FUNCTION, request.tag, request.number)
     return TellingBegun(tag=request.tag, became="asked" if asked else "computed")
 
@@ -56,7 +56,7 @@ async def accept(request: TellGraph, stores: Telling) -> TellingBegun:
     accept=accept,
 )
 async def tell(request: TellGraph, call: Call, stores: Telling, author: Author) -> ToldOfGraph:
-    """Tell the graph of hypotheses anew, where one of them stands otherwise than when it was told last."""
+    """Write a new summary if the status of a hypothesis has changed since the last one."""
     facts = await stores.hypotheses.find(request.tag)
     found = [] if facts is None else [*facts.open, *facts.archived]
     digest, before = standing_digest(found), await stores.graphs.find(request.tag)

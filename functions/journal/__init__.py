@@ -1,1 +1,1 @@
-"""journal::*: what the swarm has learned, in prose."""
+"""journal::*: a swarm's journal of what it has learned."""

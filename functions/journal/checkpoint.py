@@ -1,4 +1,4 @@
-"""journal::checkpoint writes down what has changed of a swarm's beliefs."""
+"""journal::checkpoint records the changes of a swarm's beliefs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class WriteCheckpoint(Command):
     results: int | None = Field(
         None,
         ge=1,
-        description="only if no checkpoint tells of so many results yet; default: if anything is new",
+        description="write only if no checkpoint covers this many results; default: if anything is new",
         examples=[100],
     )
 
@@ -27,9 +27,9 @@ class WrittenCheckpoint(Response):
     written: bool
     """False: nothing is new since the newest checkpoint."""
     number: int | None
-    """Of the newest checkpoint; null: there is none."""
+    """Number of the newest checkpoint; null: there is none."""
     text: str | None
-    """Its Markdown, where it was written now."""
+    """Markdown of the checkpoint, if it was written now."""
 
 
 @function("journal::checkpoint", On("journal.due"), role="operator", writes=True)

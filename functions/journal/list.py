@@ -1,4 +1,4 @@
-"""journal::list gives a swarm's journal checkpoint by checkpoint."""
+"""journal::list shows the checkpoints of a swarm's journal."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class CheckpointView(BaseModel):
 class ListedCheckpoints(Response):
     tag: str
     count: int
-    """Checkpoints that there are in all; ask again from the next number on for those that do not fit."""
+    """Number of all checkpoints; for those that do not fit, ask again from the next number."""
     checkpoints: builtins.list[CheckpointView]
-    """As many as 256 KiB hold, one at least where there is one, oldest first."""
+    """At least one if there is one, at most 256 KiB, oldest first."""
 
 
 @function("journal::list", role="viewer")
 async def list(request: ListCheckpoints, journal: Journal, settings: Settings) -> ListedCheckpoints:
-    """The checkpoints of the journal from one on, oldest first; none without such a tag."""
+    """The checkpoints of the journal from a number on, oldest first; empty if the tag does not exist."""
     tag = request.tag_in(settings)
     pages = await journal.read(tag, request.first)
     shown = [CheckpointView(number=pages.first + n, text=text) for n, text in enumerate(pages.texts)]

@@ -15,6 +15,6 @@ class ReadJournal(OfSwarm):
 
 @function("journal::read", Http("GET", "/meta_log"), role="viewer", is_public=True)
 async def read(request: ReadJournal, journal: Journal, settings: Settings) -> Text:
-    """The journal's newest checkpoints, oldest first, as many as 256 KiB hold; empty while there is none."""
+    """The newest checkpoints of the journal, oldest first, at most 256 KiB; empty while there is none."""
     tag = request.tag_in(settings)
     return Text(content=journal_text(await journal.read(tag), tag))

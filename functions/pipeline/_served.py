@@ -1,4 +1,4 @@
-"""The draft that is served: a ready or confirmed one, of a swarm whose workers have a generated program."""
+"""The draft that is served to workers: ready or confirmed, in a swarm with a generated program."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from state.settings import Settings
 
 @dataclass(frozen=True)
 class ServedDraft:
-    """A draft with what its document is composed of."""
+    """A draft with the parts of its document."""
 
     draft: Draft
     base: Base
     version: ProgramVersion
     bank: float
-    """How far drafts are trusted."""
+    """Trust in drafts, 0 to 1."""
 
     def document(self, reader: Reader, population: Population | None = None) -> str:
-        """The whole document, for everyone or for the workers of one population."""
+        """The document for everyone, or for the workers of one population."""
         return composed(self.base, self.version, reader, population)
 
 
 async def served(tag: str, stores: Reading, settings: Settings) -> ServedDraft | None:
-    """What is served of a swarm's pipeline; None: nothing, or it is switched off."""
+    """The served draft of a swarm; None: there is none, or pipelines are off."""
     if not settings.pipeline_enabled:
         return None
     (p, text), program = await asyncio.gather(stores.pipelines.read(tag), stores.programs.served(tag))

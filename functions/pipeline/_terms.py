@@ -1,4 +1,4 @@
-"""How the lab's pipelines work, by its settings."""
+"""The lab's settings for pipelines, as the rules take them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from state.settings import Settings
 
 
 def terms_in(settings: Settings) -> Terms:
-    """The terms of every pipeline of the lab."""
+    """Settings of every pipeline of the lab."""
     return Terms(
         enabled=settings.pipeline_enabled,
         auto_deploy=settings.pipeline_auto_deploy,

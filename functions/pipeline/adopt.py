@@ -23,12 +23,12 @@ class AdoptDraft(Command):
 class AdoptedDraft(Response):
     tag: str
     number: int | None
-    """Of the new version; null: another draft was confirmed last, or a version says as much of later results."""
+    """Number of the new version; null: another draft was confirmed last, or the current version is as new."""
 
 
 @function("pipeline::adopt", On("pipeline.confirmed"), role="operator", writes=True, keeps_answer=False)
 async def adopt(request: AdoptDraft, stores: Reading) -> AdoptedDraft:
-    """Give the workers that preload nothing what the others have already, even after the next draft has begun."""
+    """Write a confirmed draft as a version, for workers that do not preload drafts."""
     tag = request.tag
     found = await stores.pipelines.confirmed(tag)
     if found is None or found[0].spec_id != request.spec_id:

@@ -28,19 +28,19 @@ TASK = (
 
 class WriteDraft(Command):
     tag: TagName
-    number: int = Field(ge=1, description="of the draft, as its event says", examples=[3])
+    number: int = Field(ge=1, description="number of the draft, from its event", examples=[3])
 
 
 class DraftAsked(Response):
     tag: str
     became: Literal["asked", "written", "nothing"]
-    """A language model was asked; or there is none, and the templates wrote it; or it is not waited for any more."""
+    """asked: a language model writes it. written: by the templates. nothing: the draft is no longer wanted."""
 
 
 class WrittenDraft(Response):
     tag: str
     author: str | None
-    """Who wrote it; null: it was written before, or dropped meanwhile."""
+    """Who wrote it; null: it was already written or dropped."""
 
 
 @function("pipeline::draft", role="operator", writes=True, keeps_answer=False)
@@ -62,15 +62,15 @@ async def accept(request: WriteDraft, stores: Drafting) -> DraftAsked:
     accept=accept,
 )
 async def draft(request: WriteDraft, call: Call, stores: Drafting, author: Author) -> WrittenDraft:
-    """Write what a draft says, for its batch as it is predicted to end.
+    """Write a draft for the predicted decision of its batch.
 
-    A draft whose process is killed is written by the next one, unless its batch has ended.
+    If the process is killed, the next one writes the draft, unless its batch has ended.
     """
     return WrittenDraft(tag=request.tag, author=await _written(request, stores, author))
 
 
 async def _written(request: WriteDraft, stores: Drafting, author: Author | None) -> str | None:
-    """Who wrote the draft; None: nothing waits for it."""
+    """Who wrote the draft; None: it is no longer wanted."""
     p, _ = await stores.pipelines.read(request.tag)
     if p.draft is None or p.draft.number != request.number or p.draft.state != "drafting":
         return None
@@ -84,7 +84,7 @@ async def _written(request: WriteDraft, stores: Drafting, author: Author | None)
 
 
 async def _version(draft: Draft, facts: FindingsFacts, author: Author | None) -> ProgramVersion:
-    """What the draft says, as a version of the program; its number is that of the next one for now."""
+    """The draft as a version of the program, numbered as the next one for now."""
     # in a thread: with a thousand runs it takes tens of milliseconds
     findings = foreseen(await asyncio.to_thread(findings_of, facts, CATEGORIES), draft, facts.beliefs)
     return await authored(author, TASK, findings, facts.due, reason=f"drafted ahead as {draft.spec_id}")

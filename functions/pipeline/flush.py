@@ -23,7 +23,7 @@ class Flushed(Response):
     ok: bool
     reason: str
     flushed: str | None
-    """The draft that was dropped; null: none was open. A confirmed one stays: it is the program, or soon will be."""
+    """The dropped draft; null: none was open. A confirmed draft is not dropped: it becomes the program."""
 
 
 @function(
@@ -34,7 +34,7 @@ class Flushed(Response):
     keeps_answer=False,
 )
 async def flush(request: FlushDraft, pipelines: Pipelines, settings: Settings) -> Flushed:
-    """Drop the draft, and some of the trust in drafts; a confirmed one stays, and without one nothing changes."""
+    """Drop the open draft and lower the trust in drafts. Without an open draft nothing changes."""
     tag = request.tag_in(settings)
     while True:
         stand = await pipelines.stand(tag)

@@ -1,4 +1,4 @@
-"""pipeline::flush_token names the draft that was dropped last."""
+"""pipeline::flush_token names the last dropped draft."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class ReadFlushToken(OfSwarm):
 
 class FlushToken(Response):
     flush_token: str | None
-    """Of the draft that was dropped last: workers drop what they have preloaded of it. null: none was."""
+    """Id of the last dropped draft, which workers discard if they have preloaded it; null: none was dropped."""
 
 
 @function("pipeline::flush_token", Http("GET", "/pipeline/flush_token"), role="viewer", is_public=True)
 async def flush_token(request: ReadFlushToken, pipelines: Pipelines, settings: Settings) -> FlushToken:
-    """Which draft was dropped last."""
+    """The last dropped draft."""
     stand = await pipelines.stand(request.tag_in(settings))
     return FlushToken(flush_token=stand.pipeline.last_flush_token)

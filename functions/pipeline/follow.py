@@ -1,4 +1,4 @@
-"""pipeline::follow drafts a swarm's next program in time, and judges the draft once its batch has decided."""
+"""pipeline::follow begins drafts of a swarm's next program, and confirms or flushes them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FollowPipeline(Command):
 
 class FollowedPipeline(Response):
     steps: list[str]
-    """What happened, in order: drafting, confirmed, flushed, or batch, where one is over without a judgement."""
+    """The steps in order: drafting, confirmed, flushed, or batch for a batch that ended without a ready draft."""
 
 
 @function(
@@ -46,7 +46,7 @@ class FollowedPipeline(Response):
 async def follow(
     request: FollowPipeline, pipelines: Pipelines, swarms: Swarms, settings: Settings
 ) -> FollowedPipeline:
-    """Do what is to be done for the draft of a swarm's next program; often that is nothing."""
+    """Take the due steps for the draft of a swarm's next program."""
     terms = terms_in(settings)
     if not terms.enabled:
         return FollowedPipeline(steps=[])
@@ -55,7 +55,7 @@ async def follow(
 
 
 async def _followed(tag: str, pipelines: Pipelines, terms: Terms) -> list[str]:
-    """The steps that were taken; each is decided on what stood before it."""
+    """The steps that were taken."""
     taken = list[str]()
     while is_due(await pipelines.stand(tag), terms):
         facts = await pipelines.facts(tag)
@@ -70,7 +70,7 @@ async def _followed(tag: str, pipelines: Pipelines, terms: Terms) -> list[str]:
 
 
 async def _new_draft(facts: PipelineFacts, pipelines: Pipelines, terms: Terms) -> Step | None:
-    """Begin a draft for the decision that the batch is predicted to make; None: it cannot be predicted yet."""
+    """Begin a draft for the predicted decision of the batch; None: there is no prediction yet."""
     name, now = facts.beliefs.tag.name, standing_decision(facts)
     if now is None:
         return None  # a tag of agents: no hypothesis has workers

@@ -1,4 +1,4 @@
-"""pipeline::spec is the program that is drafted for the next batch of runs."""
+"""pipeline::spec is the draft of the program for the next batch of runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ReadDraft(OfSwarm):
 
 @function("pipeline::spec", Http("GET", "/pipeline/spec"), role="viewer", is_public=True)
 async def spec(request: ReadDraft, call: Call, stores: Reading, settings: Settings) -> Text | None:
-    """The draft's text, the whole program; 204 while none is ready or confirmed."""
+    """The drafted program; 204 while no draft is ready or confirmed."""
     tag = request.tag_in(settings)
     found = await served(tag, stores, settings)
     reader = Reader(call.lab_url(settings), tag, is_worker=True)

@@ -1,4 +1,4 @@
-"""pipeline::spec_payload is the drafted program with how far it can be relied on."""
+"""pipeline::spec_payload is the drafted program with its confidence."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ReadDraftPayload(OfSwarm):
 class DraftPayload(Response):
     spec_id: str
     program_md: str
-    """The whole program, for a worker of the swarm with what its population does: workers replace theirs by it."""
+    """The whole program that replaces a worker's. It includes the part of the worker's population."""
     confidence: float
-    """Share of the resamples that come to what the draft predicts, 0 to 1."""
+    """Share of the resamples with the predicted decision, 0 to 1."""
     deployment_confidence: float
-    """How far drafts are trusted, 0 to 1."""
+    """Trust in drafts, 0 to 1."""
 
 
 @function(
@@ -34,7 +34,7 @@ class DraftPayload(Response):
 async def spec_payload(
     request: ReadDraftPayload, call: Call, stores: Preloading, settings: Settings
 ) -> DraftPayload | None:
-    """The draft as workers preload it, each for its population; 204 while none is ready or confirmed."""
+    """The draft for workers to preload; 204 while no draft is ready or confirmed."""
     tag = request.tag_in(settings)
     found = await served(tag, stores, settings)
     if found is None:
@@ -51,7 +51,7 @@ async def spec_payload(
 
 
 async def _population(caller: Caller, tag: str, swarms: Swarms) -> Population | None:
-    """Where a worker of the tag's swarm is to run next; None: the caller is none."""
+    """The population of a worker of the tag's swarm; None for other callers."""
     worker = await swarms.worker(caller.name) if caller.is_worker else None
     if worker is None or worker.tag != tag:
         return None

@@ -1,4 +1,4 @@
-"""pipeline::status says how the drafts of a swarm's programs fare."""
+"""pipeline::status shows the state of a swarm's pipeline."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class DeploymentThresholds(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
     confidence: float
-    """Least confidence of a draft that workers follow early."""
+    """Least confidence of a draft that workers follow before it is confirmed."""
     deployment_confidence: float
-    """Least trust in drafts that this takes."""
+    """Least trust in drafts for that."""
 
 
 class PipelineStatus(Response):
@@ -31,17 +31,17 @@ class PipelineStatus(Response):
     deploy_allowed: bool
     """Workers may follow the draft now."""
     deployment_confidence: float
-    """How far drafts are trusted: 0.08 more for each that is confirmed, 0.20 less for each that is flushed."""
+    """Trust in drafts, 0 to 1. A confirmed draft adds 0.08, a flushed one takes 0.20."""
     thresholds: DeploymentThresholds
     batch_id: int
-    """Batches of results that have ended."""
+    """Number of ended batches."""
     ticks_this_batch: int
-    """Ticks at a tenth and each fifth of a run."""
+    """Progress reports at a tenth and each fifth of a run."""
     spec_state: str | None
     """drafting, ready or confirmed; null: there is no draft."""
     spec_id: str | None
     confidence: float | None
-    """Of the draft: share of the resamples that come to what it predicts; null: there is none."""
+    """Share of the resamples with the draft's predicted decision; null: there is no draft."""
     last_flush_token: str | None
     flush_count: int
     confirmed_count: int
@@ -51,7 +51,7 @@ class PipelineStatus(Response):
 
 @function("pipeline::status", Http("GET", "/pipeline/status"), role=("viewer", "worker"), is_public=True)
 async def status(request: ReadPipeline, pipelines: Pipelines, settings: Settings) -> PipelineStatus:
-    """How the drafts of a swarm's programs fare, and whether workers may follow the present one."""
+    """The state of a swarm's pipeline, and whether workers may follow its draft now."""
     terms = terms_in(settings)
     stand = await pipelines.stand(request.tag_in(settings))
     p = stand.pipeline

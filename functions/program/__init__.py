@@ -1,1 +1,1 @@
-"""program::*: the programme that workers follow."""
+"""program::*: the programs that agents and workers follow."""

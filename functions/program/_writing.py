@@ -1,4 +1,4 @@
-"""How a version of a program comes about: the operator's charter, the findings, and words of a model or templates."""
+"""Writing a version of a program from charter and findings, by a language model or by templates."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TASK = (
 async def advanced(
     due: DueFacts, step: ProgramStep, stores: Stores, settings: Settings
 ) -> Literal["written", "asked"]:
-    """Take a step that is not nothing; another process may have taken it before."""
+    """Take a step other than `nothing`; another process may already have taken it."""
     if due.base is None:
         await rebased(stores.programs, settings)
         due = replace(due, base=await stores.programs.base())
@@ -48,9 +48,9 @@ async def advanced(
 
 
 async def written(due: DueFacts, reason: str, stores: Stores, author: Author | None) -> ProgramVersion | None:
-    """The next version, by the author, or by the templates where there is none or nothing usable came of it.
+    """The next version, by the author, or by the templates without a usable text of an author.
 
-    None: another version was written meanwhile.
+    None: another version was written in the meantime.
     """
     facts = await stores.programs.findings_facts(due.tag.name)
     # in a thread: with a thousand runs it takes tens of milliseconds
@@ -60,7 +60,7 @@ async def written(due: DueFacts, reason: str, stores: Stores, author: Author | N
 
 
 async def rebased(programs: Programs, settings: Settings) -> bool:
-    """Keep the charter of the file, if it is another one; one that cannot be used changes nothing, and is logged."""
+    """Store the charter of the file if it has changed; an unusable one is logged and changes nothing."""
     try:
         text, workers = await asyncio.to_thread(read_charters, settings)
         charter_of(text)

@@ -1,4 +1,4 @@
-"""program::current is the charter of a tag's agents or workers, with what the lab has written last."""
+"""program::current is the charter of a tag's agents or workers, with the newest version of its program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""program::list names the versions of a tag's program."""
+"""program::list shows the versions of a tag's program."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class ProgramView(BaseModel):
     number: int
     written_at: str
     author: str
-    """`templates`, or the provider and the model that wrote it."""
+    """`templates`, or the provider and model that wrote it."""
     reason: str
     results: int
-    """Results that the tag had then."""
+    """Results of the tag at that time."""
     strategy: str
     text: str
-    """What stands between the markers."""
+    """The text between the markers."""
 
 
 class ListedPrograms(Response):
     tag: str
     count: int
-    """Versions that there are in all."""
+    """Number of all versions."""
     versions: builtins.list[ProgramView]
     """The newest first."""
 

@@ -1,4 +1,4 @@
-"""program::refresh keeps the programs of tags up to date with their results, and with the operator's charter."""
+"""program::refresh keeps programs up to date with results and with the operator's charter."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class RefreshProgram(Command):
 
 class RefreshedProgram(Response):
     rebased: bool
-    """The charter's file has changed."""
+    """Whether the charter's file has changed."""
     steps: dict[str, str]
-    """What became of each tag whose next version is due: written or asked."""
+    """Tags whose next version was due: `written`, or a language model was `asked`."""
 
 
 @function(
@@ -35,7 +35,7 @@ class RefreshedProgram(Response):
     writes=True,
 )
 async def refresh(request: RefreshProgram, stores: Stores, settings: Settings) -> RefreshedProgram:
-    """Read the charter again, and have each version written that is due; safe to run twice."""
+    """Read the charter again and write each version that is due. Safe to run twice."""
     changed = request.tag is None and await rebased(stores.programs, settings)
     tags = [request.tag] if request.tag is not None else await stores.programs.asked()
     found = {tag: step for tag in tags if (step := await _refreshed(tag, stores, settings)) is not None}

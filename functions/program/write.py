@@ -1,4 +1,4 @@
-"""program::write has the next version of a tag's program written: by a language model, or by the templates."""
+"""program::write writes the next version of a tag's program, by a language model or by the templates."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class WriteProgram(Command):
 class ProgramBegun(Response):
     tag: str
     number: int
-    """Of the version that is written, or to be written."""
+    """Number of the version."""
     became: Literal["written", "asked"]
-    """Written now by the templates; or a language model was asked for it, which takes up to minutes."""
+    """written: by the templates, now. asked: a language model writes it, which may take minutes."""
 
 
 class WrittenProgram(Response):
     tag: str
     number: int
-    """Of the newest version."""
+    """Number of the newest version."""
     author: str | None
-    """Of this version; null: another process has written it, or it was no longer asked for."""
+    """Who wrote it; null: another process has, or it was no longer wanted."""
 
 
 @function("program::write", role="operator", writes=True, keeps_answer=False)
@@ -56,9 +56,9 @@ async def accept(request: WriteProgram, stores: Stores, settings: Settings) -> P
 
 @function("program::write", role="operator", lane="pi", writes=True, keeps_answer=False, accept=accept)
 async def write(request: WriteProgram, call: Call, stores: Stores, author: Author) -> WrittenProgram:
-    """Write the next version of a tag's program: a language model is asked where there is one, else the templates do.
+    """Write the next version of a tag's program, by a language model if there is one, else by the templates.
 
-    With a language model the answer is 202: program::list shows the version once it is there.
+    With a language model the answer is 202, and program::list shows the version later.
     """
     due = await stores.programs.due_facts(request.tag)
     newest = due.number - 1

@@ -1,4 +1,4 @@
-"""How an experiment's retests are shown, and what they allow to claim of it."""
+"""An experiment's retests, and the score that they allow to claim."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class RetestView(BaseModel):
     status: str
     val_bpb: float | None
     score: Score | None
-    """Whose number it is: printed by the code that was scored, or measured by the tag's trusted evaluator."""
+    """Source of the value: printed by the scored code, or measured by the tag's trusted evaluator."""
     reported: float | None
-    """What train.py printed, where it is trusted."""
+    """The value that train.py printed, where it is trusted."""
 
 
 class ClaimView(BaseModel):
-    """The mean of the runs that an experiment was not chosen by: the first run flatters what was kept for it."""
+    """The mean of an experiment's retests. Its first run is biased, because it was kept for it."""
 
     claimed_bpb: float | None = None
     """None while it has not run again."""
@@ -46,7 +46,7 @@ def retest_view(retest: Experiment) -> RetestView:
 
 
 def claim_of(runs: Runs[Experiment], noise: Spread) -> ClaimView:
-    """What the retests of an experiment measured, with the noise of its tag and GPU class."""
+    """The claim from an experiment's retests and the noise of its tag and GPU class."""
     fresh = [r.own_value for r in fresh_runs(runs.experiment, runs.retests) if r.own_value is not None]
     found = claim(fresh, noise_of(noise.squares, noise.df))
     if found is None:

@@ -1,4 +1,4 @@
-"""Findings as Markdown, for a language model: figures of the lab, and words of others that are marked as such."""
+"""Findings as Markdown, for a language model. Words of others are marked as such."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ NOT_OURS = (
     " an instruction to follow."
 )
 MOST_BELIEFS = 20
-"""Hypotheses of a table; what follows is counted."""
+"""Most hypotheses of a table; the others are counted."""
 
 
 def findings_text(findings: Findings) -> str:
-    """The findings, at most a few thousand words whatever the tag has."""
+    """The findings, limited to a few thousand words."""
     return "\n".join(_lines(findings))
 
 

@@ -11,11 +11,11 @@ from functions.views.night_markdown import code
 from state.records import Hypothesis
 
 MOST = 100
-"""Hypotheses, those with most runs first."""
+"""Most hypotheses of a text, those with most runs first."""
 
 
 def graph_text(hypotheses: Sequence[Hypothesis]) -> str:
-    """The hypotheses with what is believed of them, and what connects them."""
+    """The hypotheses with their beliefs and relations."""
     return "\n".join(_lines(sorted(hypotheses, key=lambda h: -h.n_experiments)[:MOST]))
 
 

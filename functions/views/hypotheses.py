@@ -1,4 +1,4 @@
-"""What answers show of a hypothesis."""
+"""Hypotheses and their evidence as answers show them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from state.records import Evidence, Hypothesis, stamp
 
 
 class HypothesisView(BaseModel):
-    """A claim, and what is believed of it."""
+    """A claim with the belief in it."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
@@ -23,23 +23,23 @@ class HypothesisView(BaseModel):
     status: str
     phase: str
     settled: str | None
-    """A verdict that holds however often results are looked at; null: none yet."""
+    """A verdict, which is valid however often results are looked at; null: none yet."""
     posterior_mean: float
-    """P: the share of its runs that win, 0 to 1."""
+    """P, the posterior mean of the share of its runs that win."""
     credible_interval_90: tuple[float, float]
     support_probability: float
-    """That this share is above 0.60."""
+    """Probability that this share is above 0.60."""
     refute_probability: float
-    """That it is below 0.40."""
+    """Probability that it is below 0.40."""
     rope_probability: float
     alpha: float
     beta: float
     n_experiments: int
     effect_mu: float | None
-    """Mean delta of its runs to their workers' baselines, below 0 is better; null: none has one."""
+    """Mean delta of its runs to their workers' baselines, below 0 is better; null: no run has one."""
     effect_sem: float | None
     contrast_mu: float | None
-    """The same to runs of the reference config."""
+    """Mean difference of its runs to their reference runs."""
     contrast_sem: float | None
     importance: float
     dimensions: list[str]
@@ -84,7 +84,7 @@ def hypothesis_view(h: Hypothesis) -> HypothesisView:
 
 
 class Belief(BaseModel):
-    """A hypothesis in a line, for an agent's brief."""
+    """A hypothesis in one line, for an agent's brief."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
@@ -92,7 +92,7 @@ class Belief(BaseModel):
     statement: str
     status: str
     posterior_mean: float
-    """P: the share of its runs that win, 0 to 1."""
+    """P, the posterior mean of the share of its runs that win."""
     n_experiments: int
 
 
@@ -107,13 +107,13 @@ def belief_of(h: Hypothesis) -> Belief:
 
 
 class EvidenceView(BaseModel):
-    """What one run said."""
+    """The evidence of one run."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
     experiment_id: str
     outcome: float | None
-    """1: a win, 0: a loss, between them: stopped early; null: a tie."""
+    """1: a win, 0: a loss, between 0 and 1: stopped early, null: a tie."""
     against: str
     """reference, baseline, crash, stopped or test."""
     reference_id: str | None

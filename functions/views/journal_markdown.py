@@ -1,7 +1,7 @@
 """A checkpoint of a swarm's journal as Markdown.
 
-Statements and rationales are words of models and people: they stand in code spans, where they are no table, no link
-and no HTML.
+Statements and rationales are words of models and people. They are put into code spans, so that they make no tables,
+links or HTML.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from state.program import PROGRAM
 from state.records import Evidence, Hypothesis
 
 MOST_ROWS = 100
-"""Of each table; what follows is counted."""
+"""Most rows of a table; the others are counted."""
 _T = TypeVar("_T")
 
 
@@ -27,7 +27,7 @@ def checkpoint_text(chapter: Chapter) -> str:
 
 
 def journal_text(pages: Pages, tag: str) -> str:
-    """Checkpoints one after the other; the first line says where those are that are left out."""
+    """Checkpoints in order; the first line says how to read those that are left out."""
     texts = list(pages.texts)
     if pages.first > 1:
         command = f"`{PROGRAM} journal --tag {tag}`"
@@ -77,7 +77,7 @@ def _gone(e: Elimination) -> str:
 
 
 def _quoted(e: Evidence) -> str:
-    """What a run said: its outcome, against what, and by how much."""
+    """The evidence of a run: outcome, comparison and size."""
     named = {
         "reference": f"against the reference run {e.reference_id}",
         "baseline": "against its worker's baseline",
@@ -108,7 +108,7 @@ def _staffed(r: Restaffing) -> str:
 
 
 def _changed(r: Restaffing, told: Callable[[Staff], str]) -> str:
-    """What it was and is; once where these are the same."""
+    """The old and the new value, or one of them if they are equal."""
     return " → ".join(dict.fromkeys(told(staff) for staff in (r.before, r.now) if staff))
 
 

@@ -1,4 +1,4 @@
-"""The block of a program as Markdown: what holds for everyone, and what one population is told beside it."""
+"""The block of a program as Markdown: the part for everyone, and the part of one population."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ DONE_BY: Mapping[SwarmStrategy, str] = {
 
 
 def block_of(update: ProgramUpdate, *, author: str, results: int) -> str:
-    """What holds for everyone."""
+    """The part for everyone."""
     return "\n".join(_lines(update, author, results)).strip()
 
 
 def population_part(p: Population) -> str:
-    """What the workers of one population are told."""
+    """The part for the workers of one population."""
     return "\n".join(_of_population(p)).strip()
 
 
@@ -81,5 +81,5 @@ def _allowed(values: Any) -> str:
 
 
 def _plain(text: str) -> str:
-    """Words of a model on one line each: they begin no heading, list or table of their own."""
+    """Words of a model on one line, without a heading, list or table of their own."""
     return " ".join(text.split()).lstrip("#>|-*+=` ") or "-"

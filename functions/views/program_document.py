@@ -1,4 +1,4 @@
-"""The document that is served of a tag's program: to everyone, or to the workers of one population."""
+"""The served document of a tag's program, for everyone or for the workers of one population."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from state.program_facts import Base, ProgramVersion, Served
 
 
 def document_for(served: Served, reader: Reader, population: Population | None = None) -> str:
-    """The whole document, or "" before the first version: workers then keep what they came with."""
+    """The whole document, or "" before the first version. Workers then keep the program they have."""
     if served.base is None or served.current is None:
         return ""
     return composed(served.base, served.current, reader, population)
@@ -24,7 +24,7 @@ def composed(
     if population is None:
         return found.with_block(version.block)
     part = population_part(population)
-    # the block gives way, where both are too long
+    # the block is cut if both together are too long
     block = cleaned(version.block)[: MOST_BLOCK_CHARS - len(cleaned(part)) - 2]
     return found.with_block(f"{block}\n\n{part}")
 

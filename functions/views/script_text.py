@@ -1,4 +1,4 @@
-"""What a language model is told of the script that is searched: its constants, and the charter of its agents."""
+"""The searched script as Markdown for a language model: its constants, and the charter of its agents."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from functions.views.night_markdown import code
 
 MOST_CONSTANTS = 200
 MOST_CHARS = 16_000
-"""Of the charter."""
+"""Most characters of the charter."""
 
 
 def script_text(constants: Mapping[str, object], charter: str) -> str:
-    """The script's constants and the charter, as Markdown; both are material, never instructions.
+    """The script's constants and the charter, as Markdown.
 
-    Constants that no search may touch stay here: a provider of language models learns no key and no path.
+    Constants that no search may touch are left out, so that no provider learns a key or a path.
     """
     return "\n".join(_lines(constants, charter))
 

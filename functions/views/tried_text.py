@@ -1,4 +1,4 @@
-"""What a language model is told of the dimensions that were proposed before: which were tried, and how that ended."""
+"""Earlier trials of proposed dimensions as Markdown for a language model, with their results."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functions.views.night_markdown import code
 from state.records import ProposedDimension
 
 MOST = 30
-"""Trials, the newest ones."""
+"""Most trials of a text, the newest ones."""
 
 
 def tried_text(proposals: Sequence[ProposedDimension]) -> str:
-    """The trials that have begun or ended, as Markdown; empty where none has."""
+    """The trials that have begun or ended, as Markdown; empty if there are none."""
     return "\n".join(_lines([p for p in proposals if p.state != "listed"][-MOST:]))
 
 

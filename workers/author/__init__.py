@@ -1,1 +1,1 @@
-"""The author: what asks a language model to fill in a form. No other code of Nightjar talks to one."""
+"""The author asks a language model to fill in a form. No other code of Nightjar talks to one."""

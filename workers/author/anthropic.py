@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 class Anthropic:
     """One of Anthropic's models.
 
-    The tool is forced, without thinking. Models that think always refuse that with status 400: they are told to call
-    the tool, but may choose.
+    Forcing a tool needs thinking to be disabled. Models that always think refuse that with status 400. They are told
+    to call the tool instead.
     """
 
     name = "anthropic"
@@ -39,7 +39,7 @@ class Anthropic:
 
         self.model = model
         client = AsyncAnthropic(api_key=key, http_client=http, timeout=http.timeout, max_retries=0)
-        self._messages = client.messages  # imported by this
+        self._messages = client.messages  # the SDK imports the module here
         self._forces = True
 
     async def ask(self, request: FormRequest) -> Reply:
@@ -50,8 +50,8 @@ class Anthropic:
             return reply
         other = await self._send(request, _chosen())
         if isinstance(other, ProviderFailed) and other.status == 400:
-            return reply  # it is something else that the provider does not like
-        log.info("%s cannot be made to call a tool: it is told to, from now on", self.model)
+            return reply  # the provider refuses the request for another reason
+        log.info("%s cannot be forced to call a tool: it is told to call it from now on", self.model)
         self._forces = False
         return other
 
@@ -60,7 +60,7 @@ class Anthropic:
             message = await self._messages.create(
                 model=self.model,
                 max_tokens=MOST_WRITTEN,
-                # the tools come before it, so this marks both for the cache
+                # the tools come first, so this marks both for the cache
                 system=[{"type": "text", "text": request.system, "cache_control": {"type": "ephemeral"}}],
                 messages=[{"role": "user", "content": request.prompt}],
                 tools=[
@@ -73,7 +73,7 @@ class Anthropic:
                 **choice,
             )
             return _read(message, request.form)
-        except Exception as problem:  # noqa: BLE001  # whatever the SDK makes of what the provider sends
+        except Exception as problem:  # noqa: BLE001  # SDKs raise all kinds of errors for broken replies
             return failure(problem)
 
 
@@ -87,7 +87,7 @@ def _chosen() -> dict[str, Any]:
 
 
 def _read(message: Message, form: str) -> Reply:
-    """The reply; the SDK does not check what it holds."""
+    """The reply; the SDK does not validate its content."""
     used = _used(message)
     if message.stop_reason == "refusal":
         details = message.stop_details

@@ -1,4 +1,4 @@
-"""Whose language model writes: what the settings name, or the first provider whose key is set."""
+"""Choice of the language model: the one that the settings name, or the first provider with a key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODELS: Final[dict[ProviderName, str]] = {
     "openai": "gpt-6.1-terra",
     "gemini": "gemini-3.8-flash",
 }
-"""The model where the settings name none; the providers in the order in which `auto` tries them."""
+"""Default model of each provider, in the order in which `auto` tries them."""
 _PACKAGES: Final[dict[ProviderName, str]] = {
     "anthropic": "anthropic",
     "openai": "openai",
@@ -57,10 +57,10 @@ class ModelChoice:
 
 
 def choose(settings: Settings) -> ModelChoice | None:
-    """The model that writes; None: there is none, and texts come from templates.
+    """The model that writes; None: texts come from templates.
 
     Raises:
-        Invalid: the named provider has no key, or its SDK is not installed; or only one of the two prices is set.
+        Invalid: the named provider has no key or no SDK, or only one of the two prices is set.
     """
     if (settings.llm_usd_per_mtok_in is None) != (settings.llm_usd_per_mtok_out is None):
         raise Invalid(
@@ -96,7 +96,7 @@ def _named(settings: Settings, name: ProviderName) -> ModelChoice:
 def _installed(name: ProviderName) -> bool:
     try:
         return find_spec(_PACKAGES[name]) is not None
-    except ModuleNotFoundError:  # of the package that it is in
+    except ModuleNotFoundError:  # its parent package is missing
         return False
 
 

@@ -1,4 +1,4 @@
-"""What an exception of a provider's SDK means: try again, wait, or give up."""
+"""Classifies the exceptions of the providers' SDKs: try again, wait, or give up."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from workers.author.http import ReplyTooLarge
 from workers.author.provider import Garbled, ModelRefused, ProviderBusy, ProviderFailed
 
 FLAGGED = frozenset({"invalid_prompt", "content_filter", "content_policy_violation"})
-"""OpenAI's codes of an error for a task that it refuses."""
+"""OpenAI's error codes for a refused task."""
 LONGEST_DETAIL = 300
 """Characters."""
 
 
 def failure(problem: Exception) -> ProviderBusy | ProviderFailed | Garbled | ModelRefused:
-    """What happened, for any of the SDKs: they name their exceptions differently, but chain the same causes."""
+    """The reply for an exception of any SDK. They name exceptions differently, but chain the same causes."""
     status, detail = _status(problem), _told(problem)
     if status is not None and status >= 300:
         return _answered(problem, status, detail)
@@ -58,7 +58,7 @@ def _status(problem: Exception) -> int | None:
 
 
 def _told(problem: Exception) -> str:
-    """What it says of itself, on one line and without any key."""
+    """Its message on one line, without keys."""
     return presentable(" ".join(str(problem).split()))[:LONGEST_DETAIL]
 
 
@@ -69,7 +69,7 @@ def _causes(problem: BaseException | None) -> Iterator[BaseException]:
 
 
 def _asked_s(problem: Exception) -> float | None:
-    """Seconds that the provider asks to wait, in a header or, as Google does it, in the error's details."""
+    """Seconds that the provider asks to wait, from a header or, with Google, from the error's details."""
     response = getattr(problem, "response", None)
     headers = getattr(response, "headers", None)
     if headers is None:
@@ -82,7 +82,7 @@ def _asked_s(problem: Exception) -> float | None:
 
 
 def _seconds(text: str) -> float | None:
-    """A Retry-After header, which is a number of seconds or a date."""
+    """Seconds in a Retry-After header, which is a number or a date."""
     if re.fullmatch(r"\s*\d{1,9}(\.\d{1,9})?\s*", text):
         return float(text)
     date = parsedate_tz(text)

@@ -27,7 +27,7 @@ REFUSED = frozenset(
         "MODEL_ARMOR",
     }
 )
-"""Reasons to stop that are about what was asked or said."""
+"""Finish reasons that refuse the task or the reply."""
 _TAKEN = frozenset(
     {
         "type",
@@ -44,11 +44,11 @@ _TAKEN = frozenset(
         "anyOf",
     }
 )
-"""Keywords of JSON Schema that the API takes."""
+"""Keywords of JSON Schema that the API supports."""
 
 
 class Gemini:
-    """One of Google's models, by the Gemini API."""
+    """One of Google's models, through the Gemini API."""
 
     name = "gemini"
 
@@ -59,7 +59,7 @@ class Gemini:
         self.model = model
         self._types = types
         options = types.HttpOptions(httpx_async_client=http)
-        # kept, because it closes its connections once it is collected
+        # referenced here, because the client closes its connections when it is collected
         self._client = genai.Client(api_key=key, enterprise=False, http_options=options)
         self._models = self._client.aio.models
 
@@ -83,12 +83,12 @@ class Gemini:
                 model=self.model, contents=request.prompt, config=config
             )
             return _read(response, request.form)
-        except Exception as problem:  # noqa: BLE001  # whatever the SDK makes of what the provider sends
+        except Exception as problem:  # noqa: BLE001  # SDKs raise all kinds of errors for broken replies
             return failure(problem)
 
 
 def taken(schema: Any) -> Any:
-    """The schema without the keywords that the API does not take."""
+    """The schema without unsupported keywords."""
     if not isinstance(schema, Mapping):
         return schema
     found: dict[str, Any] = {}

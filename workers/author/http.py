@@ -1,4 +1,4 @@
-"""The HTTP client under every SDK: it reads no more than a reply may have, and follows no redirect."""
+"""The HTTP client of every SDK. It limits the size of replies and follows no redirect."""
 
 from __future__ import annotations
 
@@ -8,25 +8,22 @@ from typing import Final
 import httpx2
 
 MOST_BYTES: Final = 4 * 1024 * 1024
-"""Of a reply; the longest one that a model may write has a few hundred KiB."""
+"""Most bytes of a reply; the longest text of a model has a few hundred KiB."""
 CONNECT_S: Final = 10.0
 
 
 class ReplyTooLarge(Exception):
-    """A reply is longer than it may be, or packed, so that its length cannot be known."""
+    """A reply is too long, or compressed, which hides its length."""
 
 
 def bounded_client(timeout_s: float, most_bytes: int = MOST_BYTES) -> httpx2.AsyncClient:
-    """A client for one provider.
-
-    It follows no redirect: headers with a key would go to another server.
-    """
+    """A client for one provider. Following a redirect would send the key to another server."""
 
     async def bound(response: httpx2.Response) -> None:
         packed = response.headers.get("content-encoding", "identity")
         if packed != "identity":
             await response.aclose()
-            raise ReplyTooLarge(f"the reply is packed ({packed[:20]!r}), which was not asked for")
+            raise ReplyTooLarge(f"the reply is compressed ({packed[:20]!r}), which was not asked for")
         stream = response.stream
         assert isinstance(stream, httpx2.AsyncByteStream)
         response.stream = _Bounded(stream, most_bytes)

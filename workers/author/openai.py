@@ -1,7 +1,7 @@
 """OpenAI's models, through their SDK: the form is a function that the model has to call.
 
-It is the API of responses, because the newer models take no functions in that of chat completions. The function is
-not `strict`: that allows no object with free names, which a hypothesis' constraint is.
+It uses the responses API, because newer models accept no functions in chat completions. The function is not
+`strict`, which would forbid objects with free names, such as a hypothesis' constraint.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class OpenAI:
 
         self.model = model
         client = AsyncOpenAI(api_key=key, http_client=http, timeout=http.timeout, max_retries=0)
-        self._responses = client.responses  # imported by this
+        self._responses = client.responses  # the SDK imports the module here
 
     async def ask(self, request: FormRequest) -> Reply:
         try:
@@ -49,16 +49,16 @@ class OpenAI:
                 parallel_tool_calls=False,
                 max_output_tokens=MOST_WRITTEN,
                 store=False,
-                # what begins alike goes to one cache
+                # requests with the same beginning share a cache
                 prompt_cache_key=f"nightjar-{request.form}",
             )
             return _read(response, request.form)
-        except Exception as problem:  # noqa: BLE001  # whatever the SDK makes of what the provider sends
+        except Exception as problem:  # noqa: BLE001  # SDKs raise all kinds of errors for broken replies
             return failure(problem)
 
 
 def _read(response: Response, form: str) -> Reply:
-    """The reply; the SDK does not check what it holds."""
+    """The reply; the SDK does not validate its content."""
     used = _used(response)
     cut = response.incomplete_details
     if cut is not None and cut.reason == "content_filter":
@@ -82,7 +82,7 @@ def _used(response: Response) -> Used | None:
     read, written = counted(usage.input_tokens), counted(usage.output_tokens)
     if read is None or written is None:
         return None
-    # servers that only speak the same API may leave these out
+    # other servers with the same API may leave these out
     details = getattr(usage, "input_tokens_details", None)
     cached, cache_written = (
         counted(getattr(details, name, None)) or 0 for name in ("cached_tokens", "cache_write_tokens")

@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 async def author_for(
     settings: Settings, lab: Lab, meters: Meters, backoff: RequestBackoff | None = None
 ) -> AsyncIterator[Author | None]:
-    """The author, as long as it is needed; None: the settings name no model, and texts come from templates.
+    """The author; None: the settings name no model, and texts come from templates.
 
     Raises:
-        Invalid: the settings name a provider that cannot be used; the hint says what to do.
+        Invalid: the settings name a provider that cannot be used.
     """
     choice = choose(settings)
     if choice is None:
@@ -39,7 +39,7 @@ async def author_for(
     price = price_of(choice.model, settings.llm_usd_per_mtok_in, settings.llm_usd_per_mtok_out)
     if price is None:
         log.warning(
-            "what %s costs is not known, so only NIGHTJAR_LLM_TOKENS_PER_DAY limits it: set"
+            "the price of %s is not known, so only NIGHTJAR_LLM_TOKENS_PER_DAY limits it: set"
             " NIGHTJAR_LLM_USD_PER_MTOK_IN and NIGHTJAR_LLM_USD_PER_MTOK_OUT",
             choice.model,
         )

@@ -1,4 +1,4 @@
-"""What the model reads: who it is, the task, the findings as data, and what was wrong with its first reply."""
+"""The prompt: the model's role, the task, the findings as data, and the errors of a first reply."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TAG = re.compile(r"<(?=\s*/?\s*findings)", re.IGNORECASE)
 
 
 def request_for(kind: type[BaseModel], commission: Commission) -> FormRequest:
-    """What a provider is asked, so that the form is filled in."""
+    """The request to fill in a form."""
     form = kind.__name__
     findings = _TAG.sub("&lt;", _encodable(commission.context))
     return FormRequest(
@@ -45,7 +45,7 @@ def request_for(kind: type[BaseModel], commission: Commission) -> FormRequest:
 
 
 def again(request: FormRequest, written: object, problems: list[str]) -> str:
-    """The prompt with what was wrong with the first reply."""
+    """The prompt with the errors of the first reply."""
     quoted = _encodable(written if isinstance(written, str) else json.dumps(written, default=str))
     told = "\n".join(f"- {problem}" for problem in problems[:MOST_PROBLEMS])
     return (
@@ -55,5 +55,5 @@ def again(request: FormRequest, written: object, problems: list[str]) -> str:
 
 
 def _encodable(text: str) -> str:
-    """The text without halves of characters, which no request can hold."""
+    """The text without lone surrogates, which no request can contain."""
     return text.encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""What a provider of a language model is asked, and how that may end."""
+"""Requests to a provider of a language model, and their possible replies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from functions.rules.authoring import Used
 
 MOST_WRITTEN: Final = 16_000
-"""Tokens that a model may write in one reply, its thinking included; a filled-in form has at most a few thousand."""
+"""Most tokens of one reply, thinking included; a filled-in form has a few thousand."""
 
 
 @dataclass(frozen=True)
@@ -17,29 +17,29 @@ class FormRequest:
     """A form to be filled in."""
 
     system: str
-    """The same for all requests of one form, so that providers can cache it."""
+    """Equal for all requests of one form, so that providers can cache it."""
     prompt: str
     form: str
     """The form's name."""
     about: str
-    """What the form is for, in a sentence."""
+    """Purpose of the form, in a sentence."""
     schema: Mapping[str, Any]
     """JSON Schema without references."""
 
 
 @dataclass(frozen=True)
 class Filled:
-    """The form came back; whether it is filled in well is still to be seen."""
+    """The form came back. It is not validated yet."""
 
     fields: object
-    """What the model has written: an object, or JSON text."""
+    """The model's text: an object, or JSON text."""
     used: Used | None
-    """None: the provider has not told."""
+    """None: the provider does not report it."""
 
 
 @dataclass(frozen=True)
 class Garbled:
-    """A reply came that cannot be read as a form."""
+    """The reply cannot be read as a form."""
 
     problem: str
     used: Used | None = None
@@ -55,7 +55,7 @@ class ModelRefused:
 
 @dataclass(frozen=True)
 class ProviderBusy:
-    """The provider's rate limit is reached; the request has cost nothing."""
+    """The provider's rate limit is reached; the request was free."""
 
     detail: str
     asked_s: float | None
@@ -68,12 +68,12 @@ class ProviderFailed:
 
     detail: str
     may_pass: bool
-    """It may succeed if it is sent again."""
+    """Whether it may succeed if it is sent again."""
     is_free: bool
-    """It is certain that the request has cost nothing."""
+    """Whether the request certainly was free."""
     asked_s: float | None = None
     status: int | None = None
-    """Of the HTTP response, if there was one."""
+    """Status of the HTTP response, if there was one."""
 
 
 Reply = Filled | Garbled | ModelRefused | ProviderBusy | ProviderFailed
@@ -91,5 +91,5 @@ class Provider(Protocol):
     def model(self) -> str: ...
 
     async def ask(self, request: FormRequest) -> Reply:
-        """Send the request once; raises nothing for what the provider does."""
+        """Send the request once; errors of the provider are replies, not exceptions."""
         ...

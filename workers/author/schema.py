@@ -1,4 +1,4 @@
-"""The JSON schema of a form as every provider takes it: without references, and without what only pydantic reads."""
+"""The JSON schema of a form in a version that every provider accepts, without references and pydantic's keywords."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OF_PYDANTIC = frozenset({"$defs", "title", "discriminator"})
 
 
 def schema_of(kind: type[BaseModel]) -> dict[str, Any]:
-    """The form's schema in one piece: not all providers follow references."""
+    """The form's schema without references, which some providers do not follow."""
     schema = kind.model_json_schema()
     found = _plain(schema, schema.get("$defs", {}))
     assert isinstance(found, dict)

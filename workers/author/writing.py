@@ -1,4 +1,4 @@
-"""An author that is a language model: it asks, checks the reply, has it repaired once, and pays from the budget."""
+"""The author by a language model: asks, validates the reply, has it repaired once, and pays from the budget."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ Outcome = Literal[
 
 
 LONGEST_WHY = 500
-"""Characters of a reason in the log."""
+"""Most characters of a reason in the log."""
 
 
 @dataclass(frozen=True)
 class AuthorTerms:
-    """What an author may spend, in time and money."""
+    """Limits of an author in time and money."""
 
     timeout_s: float
-    """For one text, with all that it takes."""
+    """Seconds for one text, retries and repair included."""
     limits: Limits
     price: Price | None
     backoff: RequestBackoff
@@ -61,7 +61,7 @@ class _Ended(Generic[Draft]):
 
 
 class ModelAuthor:
-    """Writes by one model of one provider; see `functions/lanes.py:Author`."""
+    """An author with one model of one provider; see `functions/lanes.py:Author`."""
 
     def __init__(self, provider: Provider, budget: AuthorBudget, terms: AuthorTerms, meters: Meters) -> None:
         self._provider = provider
@@ -74,7 +74,7 @@ class ModelAuthor:
         return f"{self._provider.name} {self._provider.model}"
 
     async def write(self, kind: type[Draft], commission: Commission) -> Draft | None:
-        """The form, filled in; None where nothing usable came.
+        """The filled-in form; None without a usable reply.
 
         Raises:
             Unavailable: Redis does not answer, so no budget can be reserved.
@@ -114,7 +114,7 @@ class ModelAuthor:
             request = replace(request, prompt=again(request, _written_in(reply), found))
 
     async def _answered(self, request: FormRequest, until: float) -> Reply | UsedUp:
-        """The provider's answer, asked again while it is busy or away, and there is time."""
+        """The provider's answer; asked again while it is busy or unreachable and there is time."""
         sent = f"{request.system}{request.prompt}{request.about}{json.dumps(request.schema)}"
         most = self._cost(most_used(sent, MOST_WRITTEN))
         for tries in itertools.count(1):
@@ -136,7 +136,7 @@ class ModelAuthor:
         raise AssertionError  # counts for ever
 
     async def _close(self, reserved: Reserved, reply: Reply) -> None:
-        """Pay what the request has cost; where that is not known, all that was reserved is spent."""
+        """Pay for the request. Where its cost is unknown, the whole reservation is spent."""
         if isinstance(reply, ProviderBusy) or (isinstance(reply, ProviderFailed) and reply.is_free):
             used = Used(0, 0)
         elif isinstance(reply, ProviderFailed) or reply.used is None:
@@ -157,7 +157,7 @@ class ModelAuthor:
 
 
 def _read(kind: type[Draft], reply: Filled | Garbled) -> Draft | list[str]:
-    """The form as it was filled in, or what is wrong with it."""
+    """The valid form, or a list of problems."""
     if isinstance(reply, Garbled):
         return [reply.problem]
     try:
@@ -183,7 +183,7 @@ def _why_exhausted(budget: UsedUp) -> str:
 
 
 def _plain(text: str) -> str:
-    """A reason for the log: providers and models have written parts of it."""
+    """A reason for the log, cleaned: providers and models wrote parts of it."""
     printable = "".join(c if c.isprintable() else " " for c in text[: 2 * LONGEST_WHY])
     return presentable(printable)[:LONGEST_WHY]
 

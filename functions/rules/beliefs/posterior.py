@@ -1,4 +1,4 @@
-"""What wins and losses say of theta, the share of a hypothesis' runs that win: a posterior and e-values.
+"""Posterior and e-values of theta, the share of a hypothesis' runs that win.
 
 Prior and posterior are Beta distributions, conjugate to Bernoulli outcomes (Gelman et al., Bayesian Data Analysis,
 3rd edition, 2013, section 2.4). E-values stay valid however often one looks at them. A verdict that is hard to undo

@@ -1,4 +1,4 @@
-"""When a tag's program is to be written anew, and whether a language model is asked for it first."""
+"""When a new version of a tag's program is due, and whether a language model writes it."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from functions.rules.swarm.populations import Population
 from state.program_facts import DueFacts, ProgramAsk, ProgramVersion
 
 EVERY = 50
-"""Results after which there is another version."""
+"""Results between two versions."""
 APART = 10
-"""Results after which a change of strategy makes one: what wavers costs a version each time."""
+"""Least results between versions for a change of strategy, which may waver."""
 ANSWERED_S = 300.0
-"""Seconds after which a language model that has not answered is asked again, at least."""
+"""Least seconds before a language model is asked again."""
 ATTEMPTS = 2
-"""How often it is asked for one version; then the templates write it."""
+"""Requests to a language model for one version; then the templates write it."""
 
 
 def patience_s(timeout_s: float) -> float:
-    """The same where writing one text may take `timeout_s` seconds: other texts may be written first."""
+    """Seconds before a language model is asked again, where one text takes up to `timeout_s` and others may wait."""
     return max(ANSWERED_S, 3 * timeout_s)
 
 
 @dataclass(frozen=True)
 class ProgramStep:
-    """What a program needs now."""
+    """The next step of a program."""
 
     what: Literal["nothing", "ask", "wait", "templates"]
-    """`wait`: a language model was asked. `templates`: there is none, or it has not answered."""
+    """`wait`: a language model was asked. `templates`: none is there, or it has not answered."""
     reason: str = ""
-    """Why another version is due."""
+    """Why a version is due."""
     attempt: int = 0
-    """Of asking, from 1 on."""
+    """Number of the request to a language model, from 1."""
 
 
 def next_step(
     facts: DueFacts, *, has_author: bool, on_demand: str | None = None, answered_s: float = ANSWERED_S
 ) -> ProgramStep:
-    """What a program needs now; `on_demand` is why an operator wants another version, whatever has come since.
+    """The next step of a program; `on_demand` is an operator's reason for a version that is not due.
 
-    `has_author`: a process of the lane `pi` is alive that has a language model. `answered_s`: see `ANSWERED_S`.
+    `has_author`: a process of the lane `pi` with a language model is alive. `answered_s`: see `ANSWERED_S`.
     """
     ask = facts.ask if facts.ask is not None and facts.ask.number == facts.number else None
     reason = (ask.reason if ask is not None else on_demand) or reason_due(facts)
@@ -62,7 +62,7 @@ def next_step(
 
 
 def reason_due(facts: DueFacts) -> str | None:
-    """Why another version is due; None: it is not."""
+    """Why a version is due; None: none is."""
     before = facts.current
     since = facts.tag.results - (before.results if before else 0)
     if since >= EVERY:
@@ -74,20 +74,20 @@ def reason_due(facts: DueFacts) -> str | None:
 
 
 def begins_cycle(results: int, before: ProgramVersion | None) -> bool:
-    """Whether a version that was drafted ahead is the first one of another EVERY results.
+    """Whether a version that was drafted ahead is the first after another EVERY results.
 
-    Only such a version brings further hypotheses: drafts are adopted more often than that.
+    Drafts are adopted more often than that, and only such a version proposes hypotheses.
     """
     return results // EVERY > (0 if before is None else before.results // EVERY)
 
 
 def strategy_of(facts: DueFacts) -> str:
-    """What most of the workers of a swarm are there for; without populations, the mode of the tag's search."""
+    """The strategy of most workers; without populations the mode of the tag's search."""
     return strategy_of_most(facts.populations, otherwise=facts.strategy.mode)
 
 
 def strategy_of_most(populations: Iterable[str], *, otherwise: str) -> str:
-    """The strategy with the most workers over all populations, given as texts; `otherwise` where there are none."""
+    """The strategy with the most workers in these stored populations; `otherwise` if there are none."""
     workers = Counter[str]()
     for p in map(Population.read, populations):
         workers[p.strategy] += p.target
@@ -95,5 +95,5 @@ def strategy_of_most(populations: Iterable[str], *, otherwise: str) -> str:
 
 
 def ask_of(facts: DueFacts, step: ProgramStep) -> ProgramAsk:
-    """The asking that a step stands for."""
+    """The request to a language model that this step makes."""
     return ProgramAsk(facts.number, step.attempt, facts.now, step.reason)

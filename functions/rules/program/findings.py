@@ -1,4 +1,4 @@
-"""What a tag's results say, as far as a program or a proposal is made of it: computed, and never a raw log."""
+"""Findings: what a tag's results say, computed for its program and for proposals."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from state.program_facts import FindingsFacts
 from state.records import Dimension, Direction, Hypothesis, Sketch, Value
 
 PARTS = 4
-"""Parts that a range is cut into, each with as many runs as the others."""
+"""Parts of a range, with equal numbers of runs."""
 LEAST_RUNS = 4
-"""Runs that a part needs."""
+"""Least runs of a part."""
 CLEAR = 3.0
-"""Standard errors by which a mean must differ from that of all other runs: dozens of parts are looked at."""
+"""Standard errors between the mean of a part and that of all other runs; dozens of parts are compared."""
 MOST_DECISIONS = 10
 MOST_REGIONS = 12
 
 
 @dataclass(frozen=True)
 class Region:
-    """Part of a dimension's range, and how the runs there did beside all others."""
+    """Part of a dimension's range, and its runs compared with all others."""
 
     dimension: str
     low: Value
     high: Value
-    """The same as `low`: one value."""
+    """Equal to `low` for a single value."""
     runs: int
     mean: float
-    """Of the runs' deltas, in the metric's unit."""
+    """Mean delta, in the metric's unit."""
     error: float
     """Standard error of the mean."""
     apart: float
-    """Mean of these less the mean of the others."""
+    """`mean` less the mean of the other runs."""
     is_clear: bool
     """Apart by more than CLEAR standard errors."""
 
 
 @dataclass(frozen=True)
 class Believed:
-    """What is believed of one hypothesis."""
+    """The belief in one hypothesis."""
 
     hypothesis_id: str
     statement: str
@@ -60,7 +60,7 @@ class Believed:
 
 @dataclass(frozen=True)
 class RecentResult:
-    """How an experiment was decided, in words of its agent."""
+    """A finished experiment, in the words of its agent."""
 
     experiment_id: str
     status: str
@@ -72,44 +72,44 @@ class RecentResult:
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that a program is made of."""
+    """The content of a program."""
 
     tag: str
     metric: str
-    """What runs are judged by: the tag's metric, or delta_bpb where a swarm compares deltas."""
+    """The tag's metric, or delta_bpb where a swarm compares deltas."""
     direction: str
     results: int
     strategy: str
     why: str = ""
-    """Of the strategy, where a rule has said so."""
+    """The rule's reason for the strategy, if it gave one."""
     best_id: str | None = None
     best_value: float | None = None
     best_config: Mapping[str, Value] = field(default_factory=dict)
     regions: Sequence[Region] = ()
-    """The best part of each dimension's range, the clearest first."""
+    """The best part of each range, clear ones first."""
     rejected: Sequence[Region] = ()
-    """Parts where runs do clearly worse, the worst first."""
+    """Parts with clearly worse runs, the worst first."""
     interactions: Sequence[tuple[str, str, float]] = ()
-    """Pairs of dimensions with the share of the variance that they explain only together, the largest first."""
+    """Pairs of dimensions with the share of the variance that they explain only jointly, largest first."""
     varied: Sequence[str] = ()
     frozen: Sequence[tuple[str, Value, str]] = ()
-    """Dimensions that stand still, where, and why."""
+    """Frozen dimensions with value and reason."""
     canaries: Sequence[tuple[str, Value | None]] = ()
     """Dimensions on trial."""
     beliefs: Sequence[Believed] = ()
-    """Of open hypotheses, the least decided first."""
+    """Open hypotheses, the least decided first."""
     settled: Sequence[Believed] = ()
-    """Of those with a verdict, the newest first."""
+    """Hypotheses with a verdict, the newest first."""
     decisions: Sequence[RecentResult] = ()
-    """The newest, newest first."""
+    """Newest results, newest first."""
     untried: Sequence[str] = ()
-    """Categories of ideas with few tries or none."""
+    """Categories of ideas with few tries."""
     fruitful: Sequence[str] = ()
-    """Categories of which many tries were kept."""
+    """Categories of ideas with many keeps."""
 
 
 def findings_of(facts: FindingsFacts, categories: Sequence[str]) -> Findings:
-    """What a tag's results say; takes tens of milliseconds with a thousand runs. `categories`: all of ideas."""
+    """The findings of a tag, from all `categories` of ideas; takes tens of milliseconds with a thousand runs."""
     due, beliefs, ground = facts.due, facts.beliefs, facts.ground
     tag, best = due.tag, ground.best
     dimensions = beliefs.dimensions
@@ -144,7 +144,7 @@ def findings_of(facts: FindingsFacts, categories: Sequence[str]) -> Findings:
 
 
 def judged(configs: Sequence[tuple[str, str]]) -> list[tuple[Mapping[str, Value], float]]:
-    """Configs that ran to their end with what they are judged by."""
+    """Configs that ran to their end, with their deltas."""
     return [(json.loads(config), float(delta)) for config, delta in configs]
 
 
@@ -153,9 +153,9 @@ def regions_of(
     runs: Sequence[tuple[Mapping[str, Value], float]],
     direction: Direction = "minimize",
 ) -> tuple[list[Region], list[Region]]:
-    """The best part of each dimension's range, and all parts that are clearly worse than the rest.
+    """The best part of each range, and all parts that are clearly worse than the rest.
 
-    `runs` are configs with their deltas; a run counts for the dimensions that it varied.
+    `runs` are configs with their deltas. A run counts for the dimensions that it varied.
     """
     best, rejected = list[Region](), list[Region]()
     for d in dimensions:
@@ -171,7 +171,7 @@ def regions_of(
 
 
 def interactions_of(dimensions: Iterable[Dimension]) -> list[tuple[str, str, float]]:
-    """Pairs that matter only together, each once."""
+    """Pairs of interacting dimensions, each once, with the shares that they explain."""
     shares = {
         tuple(sorted((d.name, other))): share for d in dimensions for other, share in d.interacts_with.items()
     }
@@ -179,18 +179,18 @@ def interactions_of(dimensions: Iterable[Dimension]) -> list[tuple[str, str, flo
 
 
 def beliefs_of(opened: Sequence[Hypothesis]) -> list[Believed]:
-    """What is believed of open hypotheses, the least decided first."""
+    """The beliefs in open hypotheses, the least decided first."""
     return [believed(h) for h in least_decided(opened)]
 
 
 def believed(h: Hypothesis) -> Believed:
-    """What is believed of a hypothesis."""
+    """The belief in a hypothesis."""
     stands = h.settled or h.status
     return Believed(h.hypothesis_id, h.statement, posterior(h).posterior_mean, h.n_experiments, stands)
 
 
 def _parts(d: Dimension, runs: Sequence[tuple[Value, float]]) -> list[list[tuple[Value, float]]]:
-    """The runs by category, or by parts of the range that hold as many each; equal values stay together."""
+    """The runs by category, or by parts of the range with equal numbers of runs; equal values stay together."""
     if d.dtype == "categorical":
         by_value: dict[Value, list[tuple[Value, float]]] = {}
         for run in runs:

@@ -1,4 +1,4 @@
-"""What a tag's program says where no language model writes it: sentences that follow from the findings alone."""
+"""Programs and proposals without a language model, made from the findings alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functions.rules.program.findings import Believed, Findings, Region
 from state.records import Hypothesis
 
 NAME: Final = "templates"
-"""The author of what is written so."""
+"""Name of the author of such texts."""
 MOST_LINES = 6
 LEAST_SHARE: Final = 0.05
 """Least share of the variance that a pair of dimensions explains only together, for a hypothesis about it."""
@@ -23,7 +23,7 @@ _MODES: Final[dict[str, str]] = {
 
 
 def program_update(findings: Findings) -> ProgramUpdate:
-    """The program that the findings alone make."""
+    """The program that follows from the findings."""
     return ProgramUpdate(
         phase_summary=_within(" ".join(_summary(findings)), 2000),
         frozen=[
@@ -38,10 +38,10 @@ def program_update(findings: Findings) -> ProgramUpdate:
 
 
 def suggested(findings: Findings, opened: Sequence[Hypothesis]) -> Iterator[dict[str, Any]]:
-    """Proposals for the gate, of which one is to enter: each claims of two dimensions that they matter together.
+    """Proposals that two dimensions interact, for the gate; one of them should enter.
 
-    None while an earlier one is under test: each claim takes workers from the others. Single ranges are no claims:
-    the search looks there anyway.
+    There are none while an earlier one is under test, because each claim takes workers from the others. Good parts of
+    single ranges are not proposed: the search explores them anyway.
     """
     if any(h.kind == "interaction" and h.source == "default" and h.settled is None for h in opened):
         return
@@ -100,7 +100,7 @@ def _instructions(f: Findings) -> Iterator[str]:
 
 
 def _claims(f: Findings) -> Iterator[str]:
-    """Statements are words of others: these lines, and no other ones, hold them."""
+    """Statements of hypotheses. They are words of others, and no other lines hold such."""
     yield from map(_asked, f.beliefs[:MOST_LINES])
     for claim in f.settled[:MOST_LINES]:
         yield f"{claim.stands}: {claim.statement}"
@@ -123,7 +123,7 @@ def _count(n: int, one: str, several: str) -> str:
 
 
 def _within(line: str, most: int = 300) -> str:
-    """On one line, of printable characters, at most so long."""
+    """One line of printable characters, cut to `most`."""
     plain = "".join(c if c.isprintable() else " " for c in line)
     words = " ".join(plain.split())
     return words if len(words) <= most else f"{words[: most - 1]}…"
