@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from functions.rules.beliefs.evidence import ARCHIVED, outcome_of, part_of
+from functions.rules.beliefs.evidence import ARCHIVED, outcome_of
 from functions.rules.beliefs.learning import BeliefState, after, after_run
 from functions.rules.beliefs.pairing import MOST_KEPT, wants_reference
 from functions.rules.beliefs.posterior import posterior_of
@@ -141,8 +141,6 @@ class ClaimSwarm:
 
     hypothesis: Hypothesis
     terms: BeliefTerms
-    by_age: bool = False
-    """Pair the oldest run with the oldest reference run, whatever their workers; the lab does not."""
 
     def __post_init__(self) -> None:
         self.known = BeliefState(self.hypothesis)
@@ -155,22 +153,13 @@ class ClaimSwarm:
         run = FinishedRun(f"{self.runs}", worker_id, config, strategy, "hyp_1", "value", judged)
         unused = [*self.known.unused, run] if is_reference and strategy in COMPARED else self.known.unused
         known = replace(self.known, unused=unused)
-        after_it = self._by_age(run, known) if self.by_age else after_run(run, known, self.terms, now=0.0)
+        after_it = after_run(run, known, self.terms, now=0.0)
         waiting, unused = after_it.waiting[-MOST_KEPT:], after_it.unused[-MOST_KEPT:]
         self.known = replace(after_it, waiting=waiting, unused=unused)
         self.hypothesis = self.known.hypothesis
 
     def wants_reference(self, worker_id: str) -> bool:
         return wants_reference(worker_id, self.known.waiting, self.known.unused)
-
-    def _by_age(self, run: FinishedRun, known: BeliefState) -> BeliefState:
-        h, waiting, unused = known.hypothesis, [*known.waiting], [*known.unused]
-        if part_of(run, h, self.terms) == "candidate":
-            waiting.append(run)
-        while waiting and unused:
-            said = outcome_of(waiting.pop(0), h, self.terms, unused.pop(0))
-            h = h if said is None else after(h, said, now=0.0)
-        return replace(known, hypothesis=h, waiting=waiting, unused=unused)
 
 
 # -- the report
@@ -447,11 +436,6 @@ def lucky_baseline(report: FigureTable, chance: np.random.Generator, claims: int
     for what, rows, most in (
         ("references as the lab wants them", _settled(chance, claims, matched, "wanted"), 0.06),
         ("references by others alone", _settled(chance, claims, matched, "by others"), 0.06),
-        (
-            "references by others alone, paired by age",
-            _settled(chance, some, matched, "by others", by_age=True),
-            None,
-        ),
         ("workers come for three runs", _settled(chance, claims, matched, "passing"), 0.06),
         ("beside baselines", _settled(chance, some, baseline, "wanted"), None),
     ):
@@ -466,8 +450,6 @@ def _settled(
     claims: int,
     terms: BeliefTerms,
     references: Literal["wanted", "by others", "passing"],
-    *,
-    by_age: bool = False,
 ) -> NDArray[np.bool_]:
     """Which claims were settled. Passing workers make three runs each, half of them reference runs.
 
@@ -475,7 +457,7 @@ def _settled(
     """
     found = []
     for _ in range(claims):
-        swarm = ClaimSwarm(claim(), terms, by_age)
+        swarm = ClaimSwarm(claim(), terms)
         luck = np.append(LUCKY * chance.choice([-1, 1]), chance.normal(size=2 * MOST))
         noise, draws = chance.normal(size=2 * MOST), chance.random((2 * MOST, 3))
         for k in range(2 * MOST):
