@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from functions.rules.beliefs.learning import effect
+from functions.rules.beliefs.learning import EffectSizes, effect
 from functions.rules.beliefs.posterior import posterior_of
 from functions.rules.search.suggestions import short
 from state.records import Evidence, Hypothesis, stamp
@@ -41,6 +41,9 @@ class HypothesisView(BaseModel):
     contrast_mu: float | None
     """Mean difference of its runs to their reference runs."""
     contrast_sem: float | None
+    inside_mu: float | None
+    """Mean delta of its runs less that of runs outside its constraint; null: one of both is missing."""
+    inside_sem: float | None
     importance: float
     dimensions: list[str]
     config_constraint: dict[str, Any]
@@ -51,34 +54,18 @@ class HypothesisView(BaseModel):
     created_at: str
 
 
+_COPIED = HypothesisView.model_fields.keys() & Hypothesis.model_fields.keys() - {
+    "created_at",
+    *EffectSizes.__dataclass_fields__,
+}
+
+
 def hypothesis_view(h: Hypothesis) -> HypothesisView:
-    believed, sizes = posterior_of(h.alpha, h.beta), effect(h)
     return HypothesisView(
-        hypothesis_id=h.hypothesis_id,
-        statement=h.statement,
+        **h.model_dump(include=_COPIED),
+        **vars(posterior_of(h.alpha, h.beta)),
+        **vars(effect(h)),
         type=h.kind,
-        status=h.status,
-        phase=h.phase,
-        settled=h.settled,
-        posterior_mean=believed.posterior_mean,
-        credible_interval_90=believed.credible_interval_90,
-        support_probability=believed.support_probability,
-        refute_probability=believed.refute_probability,
-        rope_probability=believed.rope_probability,
-        alpha=h.alpha,
-        beta=h.beta,
-        n_experiments=h.n_experiments,
-        effect_mu=sizes.mu,
-        effect_sem=sizes.sem,
-        contrast_mu=sizes.contrast_mu,
-        contrast_sem=sizes.contrast_sem,
-        importance=h.importance,
-        dimensions=h.dimensions,
-        config_constraint=h.config_constraint,
-        test_spec=h.test_spec,
-        parent_id=h.parent_id,
-        source=h.source,
-        rationale=h.rationale,
         created_at=stamp(h.created_at),
     )
 
@@ -122,11 +109,4 @@ class EvidenceView(BaseModel):
 
 
 def evidence_view(e: Evidence) -> EvidenceView:
-    return EvidenceView(
-        experiment_id=e.experiment_id,
-        outcome=e.outcome,
-        against=e.against,
-        reference_id=e.reference_id,
-        delta=e.delta,
-        contrast=e.contrast,
-    )
+    return EvidenceView(**e.model_dump(include=set(EvidenceView.model_fields)))

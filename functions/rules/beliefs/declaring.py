@@ -92,7 +92,7 @@ def declared_hypotheses(tables: Sequence[Mapping[str, Any]]) -> list[DeclaredHyp
     return [_declared(table, f"hypothesis {nth}") for nth, table in enumerate(tables, 1)]
 
 
-def registered(
+def new_hypothesis(
     declared: DeclaredHypothesis,
     tag: str,
     dimensions: Sequence[Dimension],
@@ -105,15 +105,10 @@ def registered(
     """A new hypothesis at Beta(2, 2). `known` are statements by id; `now` in seconds since the epoch.
 
     Raises:
-        Invalid: a wrong constraint, dimension, parent or test; it names the field.
+        Invalid: a wrong constraint, dimension or test; it names the field.
     """
     constraint = checked_constraint(declared.config_constraint, dimensions)
     test_spec = checked_test(declared, dimensions)
-    if declared.parent_id is not None and declared.parent_id not in known:
-        raise Invalid(
-            f"parent_id: there is no hypothesis {declared.parent_id[:64]!r}",
-            hint="name one that hypothesis::list shows, or leave it out",
-        )
     made = Hypothesis(
         hypothesis_id=hypothesis_id(tag, declared.statement, known),
         tag=tag,

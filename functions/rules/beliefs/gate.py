@@ -13,7 +13,7 @@ from functions.rules.beliefs.declaring import (
     DeclaredHypothesis,
     checked_test,
     explained,
-    registered,
+    new_hypothesis,
 )
 from functions.rules.beliefs.evidence import about
 from functions.rules.beliefs.similarity import (
@@ -97,7 +97,7 @@ def gated(
     if refused is not None:
         return Gated(refused)
     statements = {h.hypothesis_id: h.statement for h in known}
-    made = registered(declared, tag, dimensions, statements, reference_config, source=source, now=now)
+    made = new_hypothesis(declared, tag, dimensions, statements, reference_config, source=source, now=now)
     answer = GateAnswer(
         True,
         "schema_valid_and_novel",

@@ -59,9 +59,9 @@ class Moments:
 class EffectSizes:
     """EffectSizes sizes in the metric's unit, below 0 is better; None: too few runs."""
 
-    mu: float | None
+    effect_mu: float | None
     """Mean delta to the workers' baselines."""
-    sem: float | None
+    effect_sem: float | None
     contrast_mu: float | None
     """Mean difference to the reference runs."""
     contrast_sem: float | None
@@ -74,14 +74,13 @@ def effect(hypothesis: Hypothesis) -> EffectSizes:
     """The effect sizes of a hypothesis. P says how often its runs win, the effect how much."""
     inside, contrasts, outside = _effects(hypothesis), _contrasts(hypothesis), _outside(hypothesis)
     both = inside.n and outside.n
-    errors = None if inside.sem is None or outside.sem is None else math.hypot(inside.sem, outside.sem)
     return EffectSizes(
-        mu=inside.mean if inside.n else None,
-        sem=inside.sem,
+        effect_mu=inside.mean if inside.n else None,
+        effect_sem=inside.sem,
         contrast_mu=contrasts.mean if contrasts.n else None,
         contrast_sem=contrasts.sem,
         inside_mu=inside.mean - outside.mean if both else None,
-        inside_sem=errors,
+        inside_sem=None if inside.sem is None or outside.sem is None else math.hypot(inside.sem, outside.sem),
     )
 
 

@@ -13,7 +13,7 @@ from functions.rules.beliefs.declaring import (
     DeclaredHypothesis,
     declared_hypotheses,
     hypothesis_id,
-    registered,
+    new_hypothesis,
 )
 from functions.rules.beliefs.dimension_claims import bootstrapped
 from state.errors import Conflict, Invalid
@@ -29,7 +29,7 @@ def known(hypotheses: list[Hypothesis]) -> dict[str, str]:
 
 def register(table: dict[str, Any], statements: dict[str, str] | None = None) -> Hypothesis:
     (declared,) = declared_hypotheses([table])
-    return registered(declared, "swarm", SOME, statements or {}, {"LR": 0.01}, source="operator", now=5.0)
+    return new_hypothesis(declared, "swarm", SOME, statements or {}, {"LR": 0.01}, source="operator", now=5.0)
 
 
 # -- one for each dimension
@@ -128,7 +128,6 @@ def test_a_constraint_has_its_values_as_the_dimensions_do() -> None:
         ({"phase": "done"}, "phase"),
         ({"belief": 0.9}, "there is no field 'belief'"),
         ({"dimensions": ["WIDTH"]}, "dimensions: 'WIDTH' is no dimension"),
-        ({"parent_id": "hyp_000000"}, "parent_id"),
         ({"config_constraint": {"WIDTH": 3}}, "config_constraint: 'WIDTH' is no dimension"),
         ({"config_constraint": {"DEPTH": 3}}, "config_constraint.DEPTH"),
         ({"config_constraint": {"DEPTH": True}}, "config_constraint.DEPTH"),
@@ -159,7 +158,9 @@ def test_a_table_without_a_statement_is_told_by_its_place() -> None:
 
 def test_a_constraint_that_a_frozen_dimension_does_not_meet_is_refused() -> None:
     with pytest.raises(Invalid, match="frozen at 8"):
-        registered(DeclaredHypothesis(**DEEPER), "swarm", [at(DEPTH, 8)], {}, {}, source="operator", now=1.0)
+        new_hypothesis(
+            DeclaredHypothesis(**DEEPER), "swarm", [at(DEPTH, 8)], {}, {}, source="operator", now=1.0
+        )
 
 
 # -- names in a statement

@@ -155,12 +155,12 @@ def test_effects_have_means_and_standard_errors_beside_the_reference_and_the_con
     known = after_outside(after_outside(known, 2.0), 4.0)
     found = effect(known)
 
-    assert (found.mu, found.contrast_mu, found.inside_mu) == (-1.0, -1.0, -4.0)
-    assert found.sem == pytest.approx(2.0)
+    assert (found.effect_mu, found.contrast_mu, found.inside_mu) == (-1.0, -1.0, -4.0)
+    assert found.effect_sem == pytest.approx(2.0)
     assert found.contrast_sem == pytest.approx(2.0)
     assert found.inside_sem == pytest.approx(5**0.5)
     assert set(vars(effect(hypothesis())).values()) == {None}
-    assert effect(learned(WIN)).sem is None
+    assert effect(learned(WIN)).effect_sem is None
 
 
 @pytest.mark.parametrize(("outcome", "verdict"), [(1.0, "supported"), (0.0, "refuted")])
