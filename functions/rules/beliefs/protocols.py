@@ -71,7 +71,7 @@ class RunningTest:
 
 
 @dataclass(frozen=True)
-class TestEffect:
+class MeasuredEffect:
     """The effect that the cells of a test show."""
 
     size: float
@@ -247,7 +247,7 @@ def _is_left(spec: Spec, lost: Set[int]) -> bool:
 # -- effects
 
 
-def _measured(spec: Spec, values: Cells, lost: Set[int]) -> TestEffect:
+def _measured(spec: Spec, values: Cells, lost: Set[int]) -> MeasuredEffect:
     """The effect of a test, from the cells that are not lost."""
     match spec:
         case SingleFactorEffect():
@@ -260,7 +260,7 @@ def _measured(spec: Spec, values: Cells, lost: Set[int]) -> TestEffect:
             return _agreement(values, columns=len(spec.values))
 
 
-def _range_of_arms(cells: Cells) -> TestEffect:
+def _range_of_arms(cells: Cells) -> MeasuredEffect:
     """The worst arm against the best one, with Holm's correction for all pairs of arms."""
     spread, means = pooled_variance(cells), [fmean(cell) for cell in cells]
     arms = range(len(cells))
@@ -269,7 +269,7 @@ def _range_of_arms(cells: Cells) -> TestEffect:
     pairs = [(worst, best)] + [(a, b) for a, b in combinations(arms, 2) if {a, b} != {worst, best}]
     contrasts = [contrast(cells, [(n == one) - (n == other) for n in arms], spread) for one, other in pairs]
     known = [found.p_value for found in contrasts if found.p_value is not None]
-    return TestEffect(
+    return MeasuredEffect(
         contrasts[0].effect,
         contrasts[0].standard_error,
         holm(known)[0] if known else None,
@@ -277,14 +277,14 @@ def _range_of_arms(cells: Cells) -> TestEffect:
     )
 
 
-def _interaction(cells: Cells, columns: int) -> TestEffect:
+def _interaction(cells: Cells, columns: int) -> MeasuredEffect:
     """The mean size of the residuals of an additive table, with the F test of the interaction."""
     spread, means = pooled_variance(cells), [fmean(cell) for cell in cells]
     left = residuals(means, columns)
     # the residuals are linear in the means, and for given signs their mean size is, too
     signs = [(each > 0) - (each < 0) for each in left]
     weights = [each / len(cells) for each in residuals(signs, columns)]
-    return TestEffect(
+    return MeasuredEffect(
         fmean(map(abs, left)),
         contrast(cells, weights, spread).standard_error,
         interaction_p(cells, columns, spread),
@@ -292,14 +292,14 @@ def _interaction(cells: Cells, columns: int) -> TestEffect:
     )
 
 
-def _difference_of_sides(spec: ThresholdTest, cells: Cells, lost: Set[int]) -> TestEffect:
+def _difference_of_sides(spec: ThresholdTest, cells: Cells, lost: Set[int]) -> MeasuredEffect:
     """The mean of the arms that should be worse less the mean of the others."""
     kept = [n for n in range(len(cells)) if n not in lost]
     better = {n for n in kept if _is_above(spec, n) == (spec.better == "above")}
     weights = [-1 / len(better) if n in better else 1 / (len(kept) - len(better)) for n in kept]
     used = [cells[n] for n in kept]
     found = contrast(used, weights, pooled_variance(used))
-    return TestEffect(
+    return MeasuredEffect(
         found.effect,
         found.standard_error,
         found.p_value,
@@ -312,10 +312,10 @@ def _is_above(spec: ThresholdTest, nth: int) -> bool:
     return not isinstance(value, str) and value >= spec.cut
 
 
-def _agreement(cells: Cells, columns: int) -> TestEffect:
+def _agreement(cells: Cells, columns: int) -> MeasuredEffect:
     """Kendall's W of the rankings of each context's arms."""
     found = _rankings(cells, columns)
-    return TestEffect(
+    return MeasuredEffect(
         concordance(found),
         _jackknifed(cells, columns),
         concordance_p(found),
@@ -340,7 +340,7 @@ def _jackknifed(cells: Cells, columns: int) -> float | None:
     return sqrt((len(found) - 1) / len(found) * sum((each - fmean(found)) ** 2 for each in found))
 
 
-def _judged(test: RunningTest, effect: TestEffect, level: float, told: Judgement) -> Judgement:
+def _judged(test: RunningTest, effect: MeasuredEffect, level: float, told: Judgement) -> Judgement:
     threshold, decision = test.spec.decision_rule.threshold, decision_of(test)
     reaches = effect.size >= threshold * (1 - 1e-9)
     unlikely = effect.p_value is not None and effect.p_value <= level

@@ -59,7 +59,7 @@ _IGNORED = re.compile(
     r"|should|would|will|can|may|in|with|for|when|if|as|by|per|up|down|val|validation|byte|metric|result|results"
     r"|score|accuracy|performance|outcome)$"
 )
-_SAME: Final = {
+_SAME: Final[dict[str, str]] = {
     "lr": "learning rate",
     "wd": "weight decay",
     "layer": "depth",
@@ -170,7 +170,8 @@ def _read(statement: str, names: tuple[str, ...]) -> tuple[_Meaning, str]:
 def _tokens(text: str) -> str:
     """The words and numbers of a text, with one spelling for each."""
     plain = unicodedata.normalize("NFKC", text).casefold().replace("n't", " not").replace("at most", "below")
-    spelt = " ".join(_SAME.get(t, t.replace(" ", "")) for t in _TOKEN.findall(plain))
+    found = (match.group().replace(" ", "") for match in _TOKEN.finditer(plain))
+    spelt = " ".join(_SAME.get(token, token) for token in found)
     return _ABOVE_NUMBER.sub(r"\1 ", spelt)
 
 
