@@ -9,8 +9,8 @@ from functions.lanes import Author, Commission
 from functions.rules.program import templates
 from functions.rules.program.due import strategy_of
 from functions.rules.program.findings import Findings
-from functions.views.findings_text import findings_text
-from functions.views.program_block import block_of
+from functions.views.model_texts import findings_text
+from functions.views.program_document import block_of
 from state.presence import Presence
 from state.program_facts import DueFacts, ProgramVersion
 from state.settings import Settings

@@ -32,7 +32,7 @@ from state.rq_jobs import CheckedQueue
 from state.settings import Settings
 from state.swarms import Swarms
 from state.train_queue import broker, plainly
-from workers.author.opening import author_for
+from workers.author.choosing import author_for
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -17,9 +17,7 @@ from functions.formats.constants import read_constants
 from functions.lanes import Author, Commission
 from functions.rules.program.findings import findings_of
 from functions.rules.swarm.canaries.suggesting import BY, suggested
-from functions.views.findings_text import findings_text
-from functions.views.script_text import script_text
-from functions.views.tried_text import tried_text
+from functions.views.model_texts import findings_text, script_text, tried_text
 from state.clone import script_of
 from state.errors import Conflict, Invalid
 from state.ids import Tag as TagName

@@ -17,7 +17,7 @@ from functions.lanes import Author, Commission
 from functions.rules.beliefs.gate import GateReason
 from functions.rules.program.findings import findings_of
 from functions.rules.program.templates import suggested
-from functions.views.findings_text import findings_text
+from functions.views.model_texts import findings_text
 from state.errors import Conflict
 from state.ids import Tag as TagName
 from state.records.hypotheses import HypothesisSource

@@ -11,7 +11,7 @@ from functions.formats.authored import GraphSummary
 from functions.hypothesis._stores import Telling
 from functions.lanes import Author, Commission
 from functions.rules.beliefs.theory import standing_digest
-from functions.views.graph_text import graph_text
+from functions.views.model_texts import graph_text
 from state.ids import Tag as TagName
 from state.told_graphs import ToldGraph
 

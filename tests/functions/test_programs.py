@@ -14,8 +14,7 @@ from functions.formats.program_document import MARKERS, MOST_BLOCK_CHARS
 from functions.process.lifecycle import Process
 from functions.rules.program.due import EVERY
 from functions.rules.swarm.populations import Population, population_id
-from functions.views.program_block import population_part
-from functions.views.program_document import composed
+from functions.views.program_document import composed, population_part
 from state.charter_file import OF_WORKERS
 from state.program_facts import Base, ProgramAsk, ProgramVersion
 from state.programs import Programs, digest_of

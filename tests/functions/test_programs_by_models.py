@@ -18,7 +18,7 @@ from state.programs import Programs
 from tests.functions.test_swarm import DIMENSIONS
 from tests.labs import events_of, told
 from tests.workers.author.provider import KEY, Act, AnthropicDialect, Stage
-from workers.author.opening import author_for
+from workers.author.choosing import author_for
 from workers.pi import SerialCalls, resume
 
 SAID = AnthropicDialect()

@@ -1,8 +1,11 @@
-"""Choice of the language model: the one that the settings name, or the first provider with a key."""
+"""The author that a lab's settings ask for: the language model they name, or the first provider with a key."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final
@@ -10,10 +13,18 @@ from typing import Final
 import httpx2
 from pydantic import SecretStr
 
+from functions.lanes import Author
 from functions.process.author_keys import ProviderName, key_of, named_key
+from functions.process.meters import Meters
+from functions.process.redaction import hide
+from functions.rules.authoring import RequestBackoff, price_of
+from state.author_budget import AuthorBudget, Limits
+from state.client import Lab
 from state.errors import Invalid
 from state.settings import Settings
+from workers.author.http import bounded_client
 from workers.author.provider import Provider
+from workers.author.writing import AuthorTerms, ModelAuthor
 
 log = logging.getLogger(__name__)
 
@@ -105,3 +116,34 @@ def _remedy(name: ProviderName) -> str:
         return "install Nightjar anew: the package anthropic belongs to it"
     package = "google-genai" if name == "gemini" else name
     return f"pip install {package} where Nightjar is installed, or install 'nightjar[{name}]'"
+
+
+@asynccontextmanager
+async def author_for(
+    settings: Settings, lab: Lab, meters: Meters, backoff: RequestBackoff | None = None
+) -> AsyncIterator[Author | None]:
+    """The author; None: the settings name no model, and texts come from templates.
+
+    Raises:
+        Invalid: the settings name a provider that cannot be used.
+    """
+    choice = choose(settings)
+    if choice is None:
+        log.info("no language model: texts come from templates (NIGHTJAR_LLM_PROVIDER, ANTHROPIC_API_KEY)")
+        yield None
+        return
+    hide(choice.key.get_secret_value())
+    price = price_of(choice.model, settings.llm_usd_per_mtok_in, settings.llm_usd_per_mtok_out)
+    if price is None:
+        log.warning(
+            "the price of %s is not known, so only NIGHTJAR_LLM_TOKENS_PER_DAY limits it: set"
+            " NIGHTJAR_LLM_USD_PER_MTOK_IN and NIGHTJAR_LLM_USD_PER_MTOK_OUT",
+            choice.model,
+        )
+    limits = Limits(settings.llm_tokens_per_day, round(settings.llm_usd_per_day * 1e6))
+    terms = AuthorTerms(settings.llm_timeout_s, limits, price, backoff or RequestBackoff())
+    async with bounded_client(settings.llm_timeout_s) as http:
+        provider = await asyncio.to_thread(choice.build, http)  # its imports take a second
+        author = ModelAuthor(provider, AuthorBudget(lab), terms, meters)
+        log.info("%s writes", author.name)
+        yield author

@@ -1,16 +1,17 @@
-"""The prompt: the model's role, the task, the findings as data, and the errors of a first reply."""
+"""The request to a model: its role, the task, the findings as data, the form, and errors of a first reply."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import BaseModel
 
 from functions.lanes import Commission
 from workers.author.provider import FormRequest
-from workers.author.schema import schema_of
 
 SYSTEM = """\
 You are the scientific writer of a lab in which many workers train small variants of one model, to lower its metric. \
@@ -57,3 +58,37 @@ def again(request: FormRequest, written: object, problems: list[str]) -> str:
 def _encodable(text: str) -> str:
     """The text without lone surrogates, which no request can contain."""
     return text.encode(errors="replace").decode()
+
+
+_OF_PYDANTIC = frozenset({"$defs", "title", "discriminator"})
+
+
+def schema_of(kind: type[BaseModel]) -> dict[str, Any]:
+    """The form's schema without references, which some providers do not follow."""
+    schema = kind.model_json_schema()
+    found = _plain(schema, schema.get("$defs", {}))
+    assert isinstance(found, dict)
+    return found
+
+
+def _plain(part: Any, definitions: Mapping[str, Any]) -> Any:
+    if isinstance(part, list):
+        return [_plain(each, definitions) for each in part]
+    if not isinstance(part, dict):
+        return part
+    if "$ref" in part:
+        named = definitions[part["$ref"].removeprefix("#/$defs/")]
+        part = {**named, **{key: value for key, value in part.items() if key != "$ref"}}
+    found: dict[str, Any] = {}
+    for key, value in part.items():
+        if key in _OF_PYDANTIC or (key == "default" and value is None):
+            continue
+        if key == "properties":
+            found[key] = {name: _plain(field, definitions) for name, field in value.items()}
+        elif key == "oneOf":
+            found["anyOf"] = _plain(value, definitions)
+        elif key == "const":
+            found["enum"] = [value]
+        else:
+            found[key] = _plain(value, definitions)
+    return found

@@ -94,7 +94,7 @@ class Findings:
     varied: Sequence[str] = ()
     frozen: Sequence[tuple[str, Value, str]] = ()
     """Frozen dimensions with value and reason."""
-    canaries: Sequence[tuple[str, Value | None]] = ()
+    canaries: Sequence[str] = ()
     """Dimensions on trial."""
     beliefs: Sequence[Believed] = ()
     """Open hypotheses, the least decided first."""
@@ -134,7 +134,7 @@ def findings_of(facts: FindingsFacts, categories: Sequence[str]) -> Findings:
             for d in dimensions
             if d.frozen and d.frozen_value is not None
         ],
-        canaries=[(d.name, None) for d in dimensions if d.is_canary],
+        canaries=[d.name for d in dimensions if d.is_canary],
         beliefs=beliefs_of([h for h in beliefs.open if h.settled is None]),
         settled=[believed(h) for h in _newest([*stays, *beliefs.archived])],
         decisions=[_recent_result(e) for e in ground.results[:MOST_DECISIONS]],

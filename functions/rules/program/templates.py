@@ -87,9 +87,8 @@ def _instructions(f: Findings) -> Iterator[str]:
             yield f"Where a config is yours to choose, set {_place(region)}."
         yield f"Vary only these constants: {', '.join(f.varied[:20])}; leave every other line as it is."
         yield "Run every config that you are handed as it is, to its end, and report what it measured."
-        for name, standing in f.canaries[:2]:
-            where = "" if standing is None else f" (elsewhere it stands at {standing!r})"
-            yield f"{name} is on trial: vary it where your config says so{where}."
+        for name in f.canaries[:2]:
+            yield f"{name} is on trial: vary it where your config says so."
         return
     yield _MODES.get(f.strategy, f"Follow the strategy {f.strategy}.")
     if f.best_id is not None:

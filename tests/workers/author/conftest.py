@@ -16,7 +16,7 @@ from functions.process.meters import Meters
 from functions.rules.authoring import RequestBackoff
 from state.author_budget import AuthorBudget, Cost
 from tests.workers.author.provider import DIALECTS, KEY, Act, Dialect, Stage
-from workers.author.opening import author_for
+from workers.author.choosing import author_for
 
 LONG_S = 100.0
 """Enough for any machine."""

@@ -17,8 +17,7 @@ from functions.process.redaction import HIDDEN, scrubbed
 from functions.rules.authoring import LIST_PRICES
 from state.errors import Invalid
 from state.settings import Settings
-from workers.author.choosing import MODELS, choose
-from workers.author.opening import author_for
+from workers.author.choosing import MODELS, author_for, choose
 
 KEYS = {f"{name}_api_key": SecretStr(f"{name}-0123456789") for name in MODELS}
 
@@ -147,7 +146,7 @@ async def test_an_author_says_who_it_is_and_hides_its_key(process: Process, name
 
 def test_no_sdk_is_imported_before_an_author_is_built() -> None:
     sdks = "('anthropic', 'openai', 'google.genai')"
-    code = f"import sys, workers.author.opening; print([m for m in {sdks} if m in sys.modules])"
+    code = f"import sys, workers.author.choosing; print([m for m in {sdks} if m in sys.modules])"
 
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
 

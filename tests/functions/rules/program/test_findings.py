@@ -15,8 +15,8 @@ from functions.rules.program.findings import (
     regions_of,
 )
 from functions.rules.program.templates import program_update
-from functions.views.findings_text import findings_text
-from functions.views.program_block import block_of
+from functions.views.model_texts import findings_text
+from functions.views.program_document import block_of
 from state.records import Dimension, Hypothesis, Value
 
 LR = Dimension(name="LR", dtype="float_log", min=1e-4, max=1e-1)
@@ -102,7 +102,7 @@ def swarm_findings() -> Findings:
         rejected=rejected,
         varied=["DEPTH", "OPTIMIZER"],
         frozen=[("LR", 0.01, "hyp_2 is irrelevant")],
-        canaries=[("WARMUP", None)],
+        canaries=["WARMUP"],
         beliefs=[believed(hypothesis("DEPTH matters", alpha=9.0, beta=3.0, n_experiments=8))],
         settled=[believed(hypothesis("OPTIMIZER matters", settled="supported"))],
     )
