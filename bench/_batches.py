@@ -25,7 +25,7 @@ from functions.rules.pipeline.stepping import (
     left_of,
     may_deploy,
     next_step,
-    standing_decision,
+    present_decision,
     wants_draft,
     written,
 )
@@ -118,7 +118,7 @@ class Pipe:
         if self._writes is None and wants_draft(night.stand(self.pipeline), self._terms):
             facts = night.facts_of(self.pipeline)
             left = left_of(facts.stand.results, self._terms)
-            if (found := self._predict(night, left, standing_decision(facts))) is not None:
+            if (found := self._predict(night, left, present_decision(facts))) is not None:
                 self._take(step := drafted(facts, found))
                 assert step.after.draft is not None
                 self._writes = (facts.stand.now + AUTHOR_S, step.after.draft.number)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from functions.contract import Http, Sparse, function
 from functions.hypothesis.graph import TheoryGraph, drawn
 from functions.of_swarm import OfSwarm
-from functions.rules.beliefs.theory import standing_digest, summary_of
+from functions.rules.beliefs.theory import status_digest, summary_of
 from state.hypotheses import Hypotheses
 from state.settings import Settings
 from state.told_graphs import ToldGraphs
@@ -44,10 +44,10 @@ async def graph_summary(
     A language model's summary is served until the status of a hypothesis changes. Then the summary is computed.
     """
     tag = request.tag_in(settings)
-    facts, told = await asyncio.gather(hypotheses.find(tag), graphs.find(tag))
+    facts, written = await asyncio.gather(hypotheses.find(tag), graphs.find(tag))
     found = [] if facts is None else [*facts.open, *facts.archived]
-    if told is not None and told.digest == standing_digest(found):
-        layer = DerivedLayer(summary_text=told.text, author=told.author)
+    if written is not None and written.digest == status_digest(found):
+        layer = DerivedLayer(summary_text=written.text, author=written.author)
     else:
         layer = DerivedLayer(summary_text=summary_of(found), author=None)
     return GraphInProse(

@@ -10,15 +10,15 @@ from functions.contract import Call, Command, On, Response, function
 from functions.formats.authored import GraphSummary
 from functions.hypothesis._stores import Telling
 from functions.lanes import Author, Commission
-from functions.rules.beliefs.theory import standing_digest
+from functions.rules.beliefs.theory import status_digest
 from functions.views.model_texts import graph_text
 from state.ids import Tag as TagName
 from state.told_graphs import ToldGraph
 
 FUNCTION = "hypothesis::tell"
 TASK = (
-    "Tell a person who has not followed the search what its hypotheses have come to: what is known, what is open and"
-    " why, what was given up, and how they hang together. Figures only as they are given."
+    "Summarise the hypotheses for a person who has not followed the search: what is known, what is open and why, what"
+    " was given up, and how they relate. Use figures only as they are given."
 )
 
 
@@ -59,7 +59,7 @@ async def tell(request: TellGraph, call: Call, stores: Telling, author: Author) 
     """Write a new summary if the status of a hypothesis has changed since the last one."""
     facts = await stores.hypotheses.find(request.tag)
     found = [] if facts is None else [*facts.open, *facts.archived]
-    digest, before = standing_digest(found), await stores.graphs.find(request.tag)
+    digest, before = status_digest(found), await stores.graphs.find(request.tag)
     if not found or (before is not None and before.digest == digest):
         return ToldOfGraph(tag=request.tag, author=None)
     given = await author.write(GraphSummary, Commission(TASK, graph_text(found)))

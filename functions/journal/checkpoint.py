@@ -41,13 +41,13 @@ async def checkpoint(request: WriteCheckpoint, journal: Journal) -> WrittenCheck
             return WrittenCheckpoint(written=False, number=facts.before.number or None, text=None)
         # in threads: with a thousand hypotheses they take tenths of a second
         gone = [h.hypothesis_id for h in await asyncio.to_thread(eliminated, facts)]
-        told = await asyncio.to_thread(chapter, facts, await journal.last_evidence(request.tag, gone))
-        text = checkpoint_text(told)
+        found = await asyncio.to_thread(chapter, facts, await journal.last_evidence(request.tag, gone))
+        text = checkpoint_text(found)
         written = {
-            "number": told.now.number,
-            "results": told.now.results,
+            "number": found.now.number,
+            "results": found.now.results,
             "eliminated": len(gone),
-            "proposed": len(told.proposed),
+            "proposed": len(found.proposed),
         }
-        if await journal.append(facts, told.now, text, written):
-            return WrittenCheckpoint(written=True, number=told.now.number, text=text)
+        if await journal.append(facts, found.now, text, written):
+            return WrittenCheckpoint(written=True, number=found.now.number, text=text)

@@ -16,7 +16,7 @@ from functions.rules.pipeline.stepping import (
     is_due,
     left_of,
     next_step,
-    standing_decision,
+    present_decision,
     wants_draft,
 )
 from state.ids import Tag as TagName
@@ -71,7 +71,7 @@ async def _followed(tag: str, pipelines: Pipelines, terms: Terms) -> list[str]:
 
 async def _new_draft(facts: PipelineFacts, pipelines: Pipelines, terms: Terms) -> Step | None:
     """Begin a draft for the predicted decision of the batch; None: there is no prediction yet."""
-    name, now = facts.beliefs.tag.name, standing_decision(facts)
+    name, now = facts.beliefs.tag.name, present_decision(facts)
     if now is None:
         return None  # a tag of agents: no hypothesis has workers
     early = await pipelines.early(name)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from functions.rules.beliefs.posterior import posterior
 from functions.rules.beliefs.theory import edges_of
-from functions.rules.program.findings import Believed, Findings, RecentResult, Region
+from functions.rules.program.findings import Findings, HypothesisLine, RecentResult, Region
 from functions.rules.swarm.scanning import untouched
 from functions.views.night_markdown import code
 from state.records import Hypothesis, ProposedDimension
@@ -75,11 +75,11 @@ def _regions(title: str, regions: Sequence[Region]) -> Iterator[str]:
         yield f"| {r.dimension} | {code(repr(r.low))} | {code(repr(r.high))} | {r.runs} | {figures} |"
 
 
-def _belief_table(title: str, beliefs: Sequence[Believed]) -> Iterator[str]:
+def _belief_table(title: str, beliefs: Sequence[HypothesisLine]) -> Iterator[str]:
     if beliefs:
-        yield f"\n## {title}\n\n| id | hypothesis | share of runs that win | runs | stands |\n|---|---|---|---|---|"
+        yield f"\n## {title}\n\n| id | hypothesis | share of runs that win | runs | status |\n|---|---|---|---|---|"
         for b in beliefs[:MOST_BELIEFS]:
-            yield f"| {b.hypothesis_id} | {code(b.statement)} | {b.probability:.2f} | {b.runs} | {b.stands} |"
+            yield f"| {b.hypothesis_id} | {code(b.statement)} | {b.probability:.2f} | {b.runs} | {b.verdict} |"
         if len(beliefs) > MOST_BELIEFS:
             yield f"\nAnd {len(beliefs) - MOST_BELIEFS} more."
 
@@ -99,11 +99,11 @@ def graph_text(hypotheses: Sequence[Hypothesis]) -> str:
 
 
 def _graph(hypotheses: Sequence[Hypothesis]) -> Iterator[str]:
-    yield f"{NOT_OURS}\n\n| id | hypothesis | share of runs that win | runs | stands |\n|---|---|---|---|---|"
+    yield f"{NOT_OURS}\n\n| id | hypothesis | share of runs that win | runs | status |\n|---|---|---|---|---|"
     for h in hypotheses:
-        stands = h.settled or h.status
+        status = h.settled or h.status
         share = f"{posterior(h).posterior_mean:.2f}"
-        yield f"| {h.hypothesis_id} | {code(h.statement)} | {share} | {h.n_experiments} | {stands} |"
+        yield f"| {h.hypothesis_id} | {code(h.statement)} | {share} | {h.n_experiments} | {status} |"
     yield "\n## Edges\n"
     yield from (f"- {e.source} {e.kind} {e.target}" for e in edges_of(hypotheses)[:MOST_HYPOTHESES])
 

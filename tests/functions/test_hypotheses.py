@@ -1,4 +1,4 @@
-"""Hypotheses over HTTP: what a swarm begins with, what its runs say, and who tests what."""
+"""Hypotheses over HTTP: the first ones, their evidence, and their populations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs over HTTP: when a version is written, who reads what, and that each number is written once."""
+"""Programs over HTTP: due versions, their readers, and each number written once."""
 
 from __future__ import annotations
 

@@ -105,28 +105,30 @@ def eliminated(facts: JournalFacts) -> list[Hypothesis]:
 def chapter(facts: JournalFacts, evidence: Mapping[str, Evidence]) -> Chapter:
     """The content of the next checkpoint; `evidence` is the newest for each of the `eliminated` hypotheses."""
     before, now = facts.before, snapshot(facts)
-    gone = eliminated(facts)
-    told = [h for h in facts.hypotheses if h.settled not in ARCHIVED or h in gone]
-    movements = [_movement(h, before, now) for h in told]
+    archived_now = eliminated(facts)
+    shown = [h for h in facts.hypotheses if h.settled not in ARCHIVED or h in archived_now]
+    movements = [_movement(h, before, now) for h in shown]
     return Chapter(
         before=before,
         now=now,
         movements=sorted(movements, key=lambda m: -round(abs(m.delta), 6)),
-        eliminated=[Elimination(h.statement, str(h.settled), evidence.get(h.hypothesis_id)) for h in gone],
+        eliminated=[
+            Elimination(h.statement, str(h.settled), evidence.get(h.hypothesis_id)) for h in archived_now
+        ],
         proposed=[h for h in facts.hypotheses if _is_new(h, before)],
         restaffed=_restaffed(before.populations, now.populations),
     )
 
 
 def _movement(h: Hypothesis, before: Snapshot, now: Snapshot) -> Movement:
-    stood = before.beliefs.get(h.hypothesis_id)
-    return Movement(h.statement, stood.posterior_mean if stood else UNKNOWN, now.beliefs[h.hypothesis_id])
+    earlier = before.beliefs.get(h.hypothesis_id)
+    return Movement(h.statement, earlier.posterior_mean if earlier else UNKNOWN, now.beliefs[h.hypothesis_id])
 
 
 def _is_new(h: Hypothesis, before: Snapshot) -> bool:
     """Whether it was proposed or reopened since the last checkpoint."""
-    stood = before.beliefs.get(h.hypothesis_id)
-    return stood is None or (stood.settled in ARCHIVED and h.settled not in ARCHIVED)
+    earlier = before.beliefs.get(h.hypothesis_id)
+    return earlier is None or (earlier.settled in ARCHIVED and h.settled not in ARCHIVED)
 
 
 def _stand(h: Hypothesis) -> Stand:

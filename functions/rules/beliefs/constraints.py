@@ -36,8 +36,8 @@ def checked_constraint(
                 f"they are {', '.join(known) or 'none'}",
             )
         found[name] = _allowed(known[name], allowed, f"{field}.{name}")
-    for told in contradictions(dimensions, Shape("investigate", constraint=found)):
-        _refuse(f"{field}: {told}", "unfreeze the dimension first, or allow the value")
+    for problem in contradictions(dimensions, Shape("investigate", constraint=found)):
+        _refuse(f"{field}: {problem}", "unfreeze the dimension first, or allow the value")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What a finished run says of a hypothesis: a win, a loss, something between, or nothing.
+"""Evidence of a finished run for a hypothesis: a win, a loss, something between, or none.
 
 A win is a lower value, a loss a higher one. A claim of influence wins by a large enough difference from a reference
 run (`functions/rules/beliefs/influence.py`). A tie is no outcome, as in the sign test (Dixon and Mood, J. Am. Stat.

@@ -168,20 +168,20 @@ def _duplicate(
     statement = normalised_statement(declared.statement)
     for h in known:
         if normalised_statement(h.statement) == statement:
-            told = _rejected(
+            answer = _rejected(
                 "duplicate_statement",
                 f"statement: {h.hypothesis_id} says so already",
                 "look at what is known of it, or claim something else",
             )
-            return replace(told, duplicate_of=h.hypothesis_id, similarity=1.0)
+            return replace(answer, duplicate_of=h.hypothesis_id, similarity=1.0)
     if nearest is None or nearest.similarity < THRESHOLD:
         return None
-    told = _rejected(
+    answer = _rejected(
         "duplicate_semantic",
         f"statement: {nearest.hypothesis_id} says the same: {nearest.statement}",
         "claim something else, or say what is different: a dimension, a number, a direction",
     )
-    return replace(told, duplicate_of=nearest.hypothesis_id, similarity=nearest.similarity)
+    return replace(answer, duplicate_of=nearest.hypothesis_id, similarity=nearest.similarity)
 
 
 def _unimportant(declared: DeclaredHypothesis) -> GateAnswer | None:

@@ -79,8 +79,8 @@ class MeasuredEffect:
     standard_error: float | None
     p_value: float | None
     """Two-sided P value of no effect, corrected for the number of comparisons; None: no cell has two runs."""
-    told: str
-    """The meaning of the size, in words."""
+    meaning: str
+    """Meaning of the size, in words."""
 
 
 @dataclass(frozen=True)
@@ -143,17 +143,19 @@ def verdict(test: RunningTest, runs: Sequence[CellRun]) -> Judgement:
         return Judgement(None, why)
     seen = _seen(test, runs)
     values, gone = [cell.values for cell in seen], [_is_gone(test, cell) for cell in seen]
-    told = Judgement(
+    known = Judgement(
         None, "", runs=sum(map(len, values)), means=[fmean(cell) if cell else None for cell in values]
     )
     lost = {n for n, cell in enumerate(seen) if gone[n] and not cell.values}
     if lost and not _is_left(test.spec, lost):
-        return replace(told, outcome="loss", reason=f"{len(lost)} of {len(values)} cells crashed in all runs")
+        return replace(
+            known, outcome="loss", reason=f"{len(lost)} of {len(values)} cells crashed in all runs"
+        )
     level, wanted = LEVEL / _looks(test), _runs_wanted(test)
     if all(len(cell) >= wanted or gone[n] for n, cell in enumerate(values)):
-        return _judged(test, _measured(test.spec, values, lost), level, told)
+        return _judged(test, _measured(test.spec, values, lost), level, known)
     lacking = sum(max(0, wanted - len(cell)) for n, cell in enumerate(values) if not gone[n])
-    open_yet = replace(told, reason=f"{lacking} of its runs are missing")
+    open_yet = replace(known, reason=f"{lacking} of its runs are missing")
     sure = test.spec.stop_condition.or_confidence
     equal = min(len(cell) for n, cell in enumerate(values) if n not in lost)
     if sure is None or equal < 2:
@@ -161,15 +163,15 @@ def verdict(test: RunningTest, runs: Sequence[CellRun]) -> Judgement:
     effect = _measured(test.spec, [cell[:equal] for cell in values], lost)
     if effect.p_value is None or effect.p_value > (1 - sure) / _looks(test):
         return open_yet
-    return replace(_judged(test, effect, level, told), early=True)
+    return replace(_judged(test, effect, level, known), early=True)
 
 
 def blocked(spec: Spec, dimensions: Sequence[Dimension]) -> str | None:
     """The reason why a cell cannot be run now, such as a frozen dimension; None: all can be run."""
     for cell in cells_of(spec):
         shape = Shape("validate", constraint={**spec.fixed, **cell})
-        if told := next(contradictions(dimensions, shape), None):
-            return f"its cells cannot be run: {told}"
+        if problem := next(contradictions(dimensions, shape), None):
+            return f"its cells cannot be run: {problem}"
     return None
 
 
@@ -340,13 +342,13 @@ def _jackknifed(cells: Cells, columns: int) -> float | None:
     return sqrt((len(found) - 1) / len(found) * sum((each - fmean(found)) ** 2 for each in found))
 
 
-def _judged(test: RunningTest, effect: MeasuredEffect, level: float, told: Judgement) -> Judgement:
+def _judged(test: RunningTest, effect: MeasuredEffect, level: float, known: Judgement) -> Judgement:
     threshold, decision = test.spec.decision_rule.threshold, decision_of(test)
     reaches = effect.size >= threshold * (1 - 1e-9)
     unlikely = effect.p_value is not None and effect.p_value <= level
     error = "unknown" if effect.standard_error is None else f"{effect.standard_error:.4g}"
     reason = (
-        f"{effect.told}: {effect.size:.4g} (standard error {error})"
+        f"{effect.meaning}: {effect.size:.4g} (standard error {error})"
         f" {'reaches' if reaches else 'stays below'} {threshold:.4g}"
     )
     if decision == "significant":
@@ -354,7 +356,7 @@ def _judged(test: RunningTest, effect: MeasuredEffect, level: float, told: Judge
         reason += f"; P value {shown} {'is at most' if unlikely else 'is not below'} {level:.2g}"
     wins = reaches and (decision == "threshold" or unlikely)
     return replace(
-        told,
+        known,
         outcome="win" if wins else "loss",
         reason=reason,
         effect=effect.size,

@@ -116,7 +116,7 @@ class RankingConsistency(_Spec):
     variable: StrictStr = Field(description="the dimension whose values are ranked")
     values: list[Any] = Field(min_length=2, max_length=5, description="its values")
     across: StrictStr = Field(description="the other dimension")
-    across_values: list[Any] = Field(min_length=2, max_length=4, description="where the other one stands")
+    across_values: list[Any] = Field(min_length=2, max_length=4, description="values of the other dimension")
 
     @property
     def axes(self) -> list[tuple[str, Sequence[Value]]]:
@@ -178,7 +178,7 @@ def _with_values(spec: Spec, dimensions: Mapping[str, Dimension]) -> Spec:
     if len(set(axes)) < len(axes):
         _refuse(
             "across" if isinstance(spec, RankingConsistency) else "variables",
-            f"{axes[0]!r} stands there twice",
+            f"{axes[0]!r} is there twice",
             "name two",
         )
     for name in spec.fixed:
@@ -231,7 +231,7 @@ def _values(dimension: Dimension, values: Sequence[object], field: str) -> list[
     for n, value in enumerate(values):
         own = checked_value(dimension, value, f"test_spec.{field}.{n}")
         if any(same(own, known) for known in found):
-            _refuse(f"{field}.{n}", f"{own!r} stands there twice", "keep it once")
+            _refuse(f"{field}.{n}", f"{own!r} is there twice", "keep it once")
         found.append(own)
     return found
 
@@ -239,7 +239,7 @@ def _values(dimension: Dimension, values: Sequence[object], field: str) -> list[
 def _check_sides(spec: ThresholdTest) -> None:
     numbers = [value for value in spec.values if not isinstance(value, bool | str)]
     if len(numbers) < len(spec.values):
-        _refuse("values", "a cut divides numbers only", "name a dimension of numbers")
+        _refuse("values", "a cut needs numbers", "name a dimension of numbers")
     if not min(numbers) < spec.cut <= max(numbers):
         _refuse("cut", f"all values lie on one side of {spec.cut!r}", "give values on both")
 

@@ -13,7 +13,7 @@ from functions.rules.beliefs.evidence import about
 from functions.rules.beliefs.posterior import posterior
 from state.records import Hypothesis
 
-TOLD = 5
+MOST_NAMED = 5
 """Hypotheses of each kind that a summary names."""
 
 
@@ -87,20 +87,20 @@ def _kind(h: Hypothesis) -> str:
 
 
 def _listed(hypotheses: Sequence[Hypothesis]) -> str:
-    told = "; ".join(_told(h) for h in hypotheses[:TOLD])
-    more = len(hypotheses) - TOLD
-    return f"{told}; and {more} more" if more > 0 else told
+    named = "; ".join(_with_belief(h) for h in hypotheses[:MOST_NAMED])
+    more = len(hypotheses) - MOST_NAMED
+    return f"{named}; and {more} more" if more > 0 else named
 
 
-def _told(h: Hypothesis) -> str:
+def _with_belief(h: Hypothesis) -> str:
     runs = "run" if h.n_experiments == 1 else "runs"
     return f"{h.statement} (P = {posterior(h).posterior_mean:.2f}, {h.n_experiments} {runs})"
 
 
-def standing_digest(hypotheses: Iterable[Hypothesis]) -> str:
+def status_digest(hypotheses: Iterable[Hypothesis]) -> str:
     """Digest of the hypotheses and their verdicts or statuses; figures alone do not change it."""
-    stands = sorted((h.hypothesis_id, h.settled or h.status) for h in hypotheses)
-    return sha256(repr(stands).encode()).hexdigest()[:16]
+    statuses = sorted((h.hypothesis_id, h.settled or h.status) for h in hypotheses)
+    return sha256(repr(statuses).encode()).hexdigest()[:16]
 
 
 def least_decided(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:

@@ -1,1 +1,1 @@
-"""The speculative pipeline: the next program is drafted while its batch runs, from what the batch will come to."""
+"""The speculative pipeline: drafts the next program while a batch runs, from a prediction of its decision."""

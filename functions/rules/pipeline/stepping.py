@@ -50,7 +50,7 @@ class Terms:
     """Least trust in drafts, 0 to 1, for such a deployment."""
 
 
-# -- what the pipeline says of itself
+# -- state
 
 
 def may_deploy(p: Pipeline, terms: Terms) -> bool:
@@ -71,7 +71,7 @@ def hit_rate(p: Pipeline) -> float | None:
     return p.confirmed_count / judged if judged else None
 
 
-# -- when to look
+# -- when a step is due
 
 
 def is_due(stand: Stand, terms: Terms) -> bool:
@@ -108,7 +108,7 @@ def left_of(results: int, terms: Terms) -> int:
     return terms.batch_every - results % terms.batch_every
 
 
-def standing_decision(facts: PipelineFacts) -> Decision | None:
+def present_decision(facts: PipelineFacts) -> Decision | None:
     """The decision of the batch if it ended now."""
     opened = {h.hypothesis_id: h for h in facts.beliefs.open if not is_over(h)}
     return decided(
@@ -121,7 +121,7 @@ def standing_decision(facts: PipelineFacts) -> Decision | None:
 
 def next_step(facts: PipelineFacts, terms: Terms) -> Step | None:
     """The next step other than a new draft, or None. Ask again after it."""
-    p, now = facts.stand.pipeline, standing_decision(facts)
+    p, now = facts.stand.pipeline, present_decision(facts)
     draft = open_draft(p)
     if draft is not None and (far := _outlier(facts, draft)) is not None:
         return flushed(p, facts.stand, "outlier", far)
@@ -149,13 +149,13 @@ def drafted(facts: PipelineFacts, prediction: Prediction) -> Step:
         batch_id=p.batch_id,
         state="drafting",
         predicted=prediction.decision,
-        decided=standing_decision(facts),
+        decided=present_decision(facts),
         confidence=prediction.confidence,
         created_at=stand.now,
         expected=expectations(facts.beliefs.open),
     )
     after = _after(p, draft=draft, specs=p.specs + 1)
-    return Step("drafting", p, after, _told(draft, hypothesis_id=prediction.decision.hypothesis_id))
+    return Step("drafting", p, after, _event_data(draft, hypothesis_id=prediction.decision.hypothesis_id))
 
 
 def written(p: Pipeline, number: int, text: str) -> Step | None:
@@ -163,7 +163,7 @@ def written(p: Pipeline, number: int, text: str) -> Step | None:
     if p.draft is None or p.draft.number != number or p.draft.state != "drafting":
         return None
     draft = p.draft.model_copy(update={"state": "ready"})
-    return Step("ready", p, _after(p, draft=draft), _told(draft), text)
+    return Step("ready", p, _after(p, draft=draft), _event_data(draft), text)
 
 
 def flushed(p: Pipeline, stand: Stand, reason: FlushReason, more: Mapping[str, Any] | None = None) -> Step:
@@ -177,7 +177,7 @@ def flushed(p: Pipeline, stand: Stand, reason: FlushReason, more: Mapping[str, A
         last_flush_token=p.draft.spec_id,
         ticks_drafted=stand.ticks,
     )
-    return Step("flushed", p, after, _told(p.draft, reason=reason, bank=after.bank, **(more or {})))
+    return Step("flushed", p, after, _event_data(p.draft, reason=reason, bank=after.bank, **(more or {})))
 
 
 def expectations(hypotheses: Sequence[Hypothesis]) -> dict[str, Expected]:
@@ -215,7 +215,7 @@ def _confirmed(draft: Draft, facts: PipelineFacts, now: Decision, terms: Terms) 
         confirmed=Confirmed(spec_id=draft.spec_id, at=stand.now, strategy=strategy),
         confirmed_count=p.confirmed_count + 1,
     )
-    return Step("confirmed", p, after, _told(draft, bank=after.bank, **_named(now)))
+    return Step("confirmed", p, after, _event_data(draft, bank=after.bank, **_named(now)))
 
 
 def _mismatched(flush: Step, stand: Stand, now: Decision | None, terms: Terms) -> Step:
@@ -264,7 +264,7 @@ def _named(now: Decision | None) -> dict[str, Any]:
     return {} if now is None else {"hypothesis_id": now.hypothesis_id, "strategy": now.strategy}
 
 
-def _told(draft: Draft, **more: Any) -> dict[str, Any]:
+def _event_data(draft: Draft, **more: Any) -> dict[str, Any]:
     """Data of an event."""
     return {
         "number": draft.number,

@@ -46,7 +46,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Believed:
+class HypothesisLine:
     """The belief in one hypothesis."""
 
     hypothesis_id: str
@@ -54,7 +54,7 @@ class Believed:
     probability: float
     """Posterior mean of the share of its runs that win."""
     runs: int
-    stands: str
+    verdict: str
     """active, supported, refuted or irrelevant."""
 
 
@@ -96,9 +96,9 @@ class Findings:
     """Frozen dimensions with value and reason."""
     canaries: Sequence[str] = ()
     """Dimensions on trial."""
-    beliefs: Sequence[Believed] = ()
+    beliefs: Sequence[HypothesisLine] = ()
     """Open hypotheses, the least decided first."""
-    settled: Sequence[Believed] = ()
+    settled: Sequence[HypothesisLine] = ()
     """Hypotheses with a verdict, the newest first."""
     decisions: Sequence[RecentResult] = ()
     """Newest results, newest first."""
@@ -136,7 +136,7 @@ def findings_of(facts: FindingsFacts, categories: Sequence[str]) -> Findings:
         ],
         canaries=[d.name for d in dimensions if d.is_canary],
         beliefs=beliefs_of([h for h in beliefs.open if h.settled is None]),
-        settled=[believed(h) for h in _newest([*stays, *beliefs.archived])],
+        settled=[hypothesis_line(h) for h in _newest([*stays, *beliefs.archived])],
         decisions=[_recent_result(e) for e in ground.results[:MOST_DECISIONS]],
         untried=underexplored(ground.categories, categories),
         fruitful=high_yield(ground.categories),
@@ -178,15 +178,15 @@ def interactions_of(dimensions: Iterable[Dimension]) -> list[tuple[str, str, flo
     return sorted(((a, b, share) for (a, b), share in shares.items()), key=lambda p: (-p[2], p[:2]))
 
 
-def beliefs_of(opened: Sequence[Hypothesis]) -> list[Believed]:
+def beliefs_of(opened: Sequence[Hypothesis]) -> list[HypothesisLine]:
     """The beliefs in open hypotheses, the least decided first."""
-    return [believed(h) for h in least_decided(opened)]
+    return [hypothesis_line(h) for h in least_decided(opened)]
 
 
-def believed(h: Hypothesis) -> Believed:
+def hypothesis_line(h: Hypothesis) -> HypothesisLine:
     """The belief in a hypothesis."""
-    stands = h.settled or h.status
-    return Believed(h.hypothesis_id, h.statement, posterior(h).posterior_mean, h.n_experiments, stands)
+    verdict = h.settled or h.status
+    return HypothesisLine(h.hypothesis_id, h.statement, posterior(h).posterior_mean, h.n_experiments, verdict)
 
 
 def _parts(d: Dimension, runs: Sequence[tuple[Value, float]]) -> list[list[tuple[Value, float]]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from functions.formats.authored import FrozenDimension, ProgramUpdate
-from functions.rules.program.findings import Believed, Findings, Region
+from functions.rules.program.findings import Findings, HypothesisLine, Region
 from state.records import Hypothesis
 
 NAME: Final = "templates"
@@ -27,8 +27,7 @@ def program_update(findings: Findings) -> ProgramUpdate:
     return ProgramUpdate(
         phase_summary=_within(" ".join(_summary(findings)), 2000),
         frozen=[
-            FrozenDimension(name=n, why=_within(f"it stands at {v!r}: {why}"))
-            for n, v, why in findings.frozen
+            FrozenDimension(name=n, why=_within(f"fixed at {v!r}: {why}")) for n, v, why in findings.frozen
         ],
         active_guidance=[_within(line) for line in _guidance(findings)][:12],
         hypotheses=[_within(line) for line in _claims(findings)][:12],
@@ -62,7 +61,7 @@ def _summary(f: Findings) -> Iterator[str]:
         yield f"Why: {f.why.rstrip('.')}."
     if f.best_id is not None and f.best_value is not None:
         yield f"The best is {f.best_id} with {f.metric} {f.best_value:.6f}."
-    settled = [b for b in f.settled if b.stands != "active"]
+    settled = [b for b in f.settled if b.verdict != "active"]
     if f.beliefs or settled:
         yield f"{_count(len(settled), 'claim is', 'claims are')} settled, {len(f.beliefs)} under test."
 
@@ -100,12 +99,12 @@ def _instructions(f: Findings) -> Iterator[str]:
 
 def _claims(f: Findings) -> Iterator[str]:
     """Statements of hypotheses. They are words of others, and no other lines hold such."""
-    yield from map(_asked, f.beliefs[:MOST_LINES])
+    yield from map(_with_odds, f.beliefs[:MOST_LINES])
     for claim in f.settled[:MOST_LINES]:
-        yield f"{claim.stands}: {claim.statement}"
+        yield f"{claim.verdict}: {claim.statement}"
 
 
-def _asked(b: Believed) -> str:
+def _with_odds(b: HypothesisLine) -> str:
     return f"{b.statement} (P {b.probability:.2f} after {_count(b.runs, 'run', 'runs')})"
 
 
@@ -114,7 +113,7 @@ def _place(r: Region) -> str:
 
 
 def _figures(r: Region) -> str:
-    return f"mean {r.mean:+.4g} ± {r.error:.2g} from {r.runs} runs, {r.apart:+.4g} beside the others"
+    return f"mean {r.mean:+.4g} ± {r.error:.2g} from {r.runs} runs, {r.apart:+.4g} against the others"
 
 
 def _count(n: int, one: str, several: str) -> str:

@@ -1,4 +1,4 @@
-"""What tests of authors share: a script for the provider, and an author that asks it through the real SDK."""
+"""Fixtures of the author's tests: a scripted provider, and an author that asks it through the real SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which provider writes, and what is said where none can."""
+"""Choice of the provider, and the errors where none can be used."""
 
 from __future__ import annotations
 

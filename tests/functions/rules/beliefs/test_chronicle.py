@@ -1,4 +1,4 @@
-"""What a checkpoint tells: what has changed between two of them, and how it reads."""
+"""Changes between two checkpoints, and their Markdown."""
 
 from __future__ import annotations
 
