@@ -172,10 +172,11 @@ def with_evidence(h: Hypothesis, kept: Kept) -> Hypothesis:
 def belief_state(h: Hypothesis, kept: Kept, references: Sequence[ReferenceRun]) -> BeliefState:
     """A hypothesis before its next run, with what is stored of it."""
     used = json.loads(kept.used) if kept.used else []
+    used_ids = frozenset(used)
     return BeliefState(
         with_evidence(h, kept),
         waiting=_RUNS.validate_json(kept.unpaired) if kept.unpaired else [],
-        unused=[r.run for r in references if r.may_be_used_by(h) and r.run.experiment_id not in used],
+        unused=[r.run for r in references if r.may_be_used_by(h) and r.run.experiment_id not in used_ids],
         used=used,
         blocks=_BLOCKS.validate_json(kept.blocks) if kept.blocks else {},
     )

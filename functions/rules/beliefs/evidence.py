@@ -93,6 +93,7 @@ class Matched:
     def alone(self, run: FinishedRun, hypothesis: Hypothesis, terms: BeliefTerms) -> Evidence | None:
         if run.judged is not None:
             return _alone(run, None, "baseline", is_guarded=False)
+        # runs of COMPARED get here only if they were stopped
         if run.strategy in COMPARED and not is_of_influence(hypothesis):
             return _alone(run, run.survivors.share, "stopped", is_guarded=True)
         return None

@@ -41,7 +41,7 @@ class Survivors:
         return (self.wins + PRIOR * PRIOR_WEIGHT) / (self.weight + PRIOR_WEIGHT)
 
     def with_(self, outcome: float, chance: float) -> Survivors:
-        """With one more run that had been stopped with this probability.
+        """With one more survivor, which had this probability of being stopped.
 
         It stands for chance / (1 - chance) stopped runs, since lower ranks of a band are stopped more often (Horvitz
         and Thompson, J. Am. Stat. Assoc. 47, 1952). `outcome`, 0 to 1, is a share if the run was stopped at a later
