@@ -2,8 +2,8 @@
 
 Prices are in US dollars per million tokens. The list prices are those of the providers' pages of November 2026, for
 standard requests with short prompts (platform.claude.com/docs/en/about-claude/pricing,
-developers.openai.com/api/docs/pricing, ai.google.dev/gemini-api/docs/pricing). A price that is known to rise is the
-later one, so that no budget is overdrawn.
+developers.openai.com/api/docs/pricing, ai.google.dev/gemini-api/docs/pricing). A price that will rise is
+the later one, which overdraws no budget.
 
 The SDKs' own retries are off. They wait for however long a provider asks, or ignore what it asks, and do not know how
 much time is left.

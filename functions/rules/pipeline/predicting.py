@@ -2,7 +2,7 @@
 
 The prediction is a bootstrap (Efron, Ann. Statist. 7, 1979) over nearest neighbours. A running run is given the end
 of a finished run that was tested alike and had a similar rank at the same bucket. Each resample draws such an end for
-every run that will end within the batch. It updates the beliefs in the order in which the runs began, and reallocates
+every run that will end within the batch. It updates the beliefs in the order of the runs' starts, and reallocates
 workers where that is due. The most frequent decision is predicted. Its share of the resamples is the confidence,
 which is low where early ranks say little or two decisions are close.
 """
