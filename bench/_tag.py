@@ -10,9 +10,6 @@ from typing import Literal
 from functions.rules.keeps.keeping import (
     KEEP_RULES,
     SURE_SIGMAS,
-    Discard,
-    Keep,
-    KeepProvisionally,
     Trial,
     plausible_margin,
 )
@@ -273,11 +270,11 @@ class SimulatedTag:
             plausible,
         )
         match decision:
-            case Discard():
+            case "discard":
                 return None
-            case Keep():
+            case "keep":
                 return "confirmed"
-            case KeepProvisionally():
+            case "provisional":
                 return "provisional" if tried.trainable else "unconfirmed"
 
     def _learn(self, name: str, value: float, worker: str | None) -> None:

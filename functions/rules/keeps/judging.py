@@ -11,9 +11,6 @@ from functions.rules.branches.forest import grown
 from functions.rules.keeps.keeping import (
     KEEP_RULES,
     SURE_SIGMAS,
-    Discard,
-    Keep,
-    KeepProvisionally,
     Trial,
     is_hopeless,
     plausible_margin,
@@ -595,11 +592,11 @@ def _trust(value: float, run: RunFacts, best: Best | None, noise: Noise | None) 
     incumbent = Trial(best.experiment_id, score(best.val_bpb, direction))
     candidate = Trial(e.experiment_id, score(value, direction))
     match KEEP_RULES[e.judged_by].decide(candidate, incumbent, sigma, _plausible(run)):
-        case Discard():
+        case "discard":
             return None
-        case Keep():
+        case "keep":
             return "confirmed"
-        case KeepProvisionally():
+        case "provisional":
             return "provisional" if e.can_run_again and run.policy.max_retests > 0 else "unconfirmed"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from functions.rules.keeps.noise import standard_error
 
@@ -40,71 +40,44 @@ class Trial:
         return math.fsum(self.fresh) / len(self.fresh) if self.fresh else self.first
 
 
-@dataclass(frozen=True)
-class Keep:
-    """The candidate is the new best."""
-
-
-@dataclass(frozen=True)
-class KeepProvisionally:
-    """The candidate is the new best until `judged_again` says otherwise."""
-
-    run_again: tuple[str, ...]
-    """Experiments that have to run on the second seed first: the candidate, and the incumbent if it has not."""
-
-
-@dataclass(frozen=True)
-class Discard:
-    """The incumbent stays the best."""
-
-
-@dataclass(frozen=True)
-class Confirmed:
-    """The candidate stays the best."""
-
-
-@dataclass(frozen=True)
-class Demoted:
-    """The candidate is discarded after all, and the incumbent restored."""
+Decision = Literal["keep", "provisional", "discard"]
+"""`provisional`: the candidate is the new best until its second run says otherwise (`is_confirmed`)."""
 
 
 class KeepRule(Protocol):
     """What to do with a finished run.
 
-    `sigma` is one run's standard deviation, enlarged for few repeats (`noise.cautious`); None while it is unknown. A
-    margin of more than `plausible` needs a second run whatever sigma is; None: no margin does.
+    `sigma` is one run's standard deviation, enlarged for few repeats (`noise.cautious`). None: it is not known yet. A
+    margin above `plausible` needs a second run, whatever sigma is.
     """
 
     def decide(
         self, candidate: Trial, incumbent: Trial | None, sigma: float | None, plausible: float | None = None
-    ) -> Keep | KeepProvisionally | Discard: ...
+    ) -> Decision: ...
 
 
-class Strict:
-    """What is lower is kept."""
-
-    def decide(
-        self, candidate: Trial, incumbent: Trial | None, sigma: float | None, plausible: float | None = None
-    ) -> Keep | KeepProvisionally | Discard:
-        better = incumbent is None or candidate.first < incumbent.first
-        return Keep() if better else Discard()
-
-
-class Confirm:
-    """What is lower is kept provisionally and runs again; a margin that no noise explains is kept for good."""
+class StrictRule:
+    """Keeps a lower score."""
 
     def decide(
         self, candidate: Trial, incumbent: Trial | None, sigma: float | None, plausible: float | None = None
-    ) -> Keep | KeepProvisionally | Discard:
+    ) -> Decision:
+        return "keep" if incumbent is None or candidate.first < incumbent.first else "discard"
+
+
+class ConfirmRule:
+    """Keeps a lower score provisionally, unless noise cannot explain the margin."""
+
+    def decide(
+        self, candidate: Trial, incumbent: Trial | None, sigma: float | None, plausible: float | None = None
+    ) -> Decision:
         if incumbent is None:
-            return Keep()
+            return "keep"
         margin = incumbent.first - candidate.first
         if margin <= 0:
-            return Discard()
+            return "discard"
         is_sure = sigma is not None and margin > SURE_SIGMAS * sigma
-        if is_sure and (plausible is None or margin <= plausible):
-            return Keep()
-        return KeepProvisionally(tuple(t.name for t in (candidate, incumbent) if not t.fresh))
+        return "keep" if is_sure and (plausible is None or margin <= plausible) else "provisional"
 
 
 def plausible_margin(largest_gain: float | None, keeps: int, factor: float) -> float | None:
@@ -112,25 +85,24 @@ def plausible_margin(largest_gain: float | None, keeps: int, factor: float) -> f
     return factor * largest_gain if largest_gain is not None and keeps >= ENOUGH_KEEPS else None
 
 
-KEEP_RULES: Mapping[str, KeepRule] = {"strict": Strict(), "confirmed": Confirm()}
+KEEP_RULES: Mapping[str, KeepRule] = {"strict": StrictRule(), "confirmed": ConfirmRule()}
 
 
-def judged_again(candidate: Trial, incumbent: Trial, sigma: float | None) -> Confirmed | Demoted:
-    """Whether a provisional keep stands, now that both have run on the second seed.
+def is_confirmed(candidate: Trial, incumbent: Trial, sigma: float | None) -> bool:
+    """Whether a provisional keep stays, now that both have run on the second seed; else it is demoted.
+
+    Only seeds that both have run count, so that a seed's own effect cancels out.
 
     Raises:
         ValueError: one of them has not run again.
     """
     if not (candidate.fresh and incumbent.fresh):
         raise ValueError(f"{candidate.name!r} and {incumbent.name!r} have to run again first")
-    # On the seeds that both have run, so that what a seed does to every run cancels out.
     shared = 1 + min(len(candidate.fresh), len(incumbent.fresh))
     skipped = int(candidate.contradicted or incumbent.contradicted)
     ahead = _mean(incumbent, shared, skipped) - _mean(candidate, shared, skipped)
     runs = shared - skipped
-    if ahead > 0 and ahead >= LEAST_ERRORS * standard_error(sigma or 0.0, runs, runs):
-        return Confirmed()
-    return Demoted()
+    return ahead > 0 and ahead >= LEAST_ERRORS * standard_error(sigma or 0.0, runs, runs)
 
 
 def borne_out(incumbent: Trial, shift: float) -> float | None:
@@ -162,7 +134,7 @@ def winner(raced: Sequence[Trial], incumbent: Trial, sigma: float | None) -> Tri
         return None
     shared = 1 + min(len(trial.fresh) for trial in raced)
     best = min(raced, key=lambda trial: _mean(trial, shared, int(trial.contradicted)))
-    return best if judged_again(best, incumbent, sigma) == Confirmed() else None
+    return best if is_confirmed(best, incumbent, sigma) else None
 
 
 def _mean(trial: Trial, runs: int, skipped: int) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from functions.rules.keeps.keeping import SURE_SIGMAS, Confirmed, Discard, Keep, KeepRule, Trial, judged_again
+from functions.rules.keeps.keeping import SURE_SIGMAS, KeepRule, Trial, is_confirmed
 from functions.rules.keeps.noise import Mean, Noise, cautious, false_share, p_better, pooled
 from functions.rules.keeps.verdict import score
 from state.records import Direction
@@ -149,13 +149,11 @@ def _judged(
 
 def _verdict(rule: KeepRule, candidate: Trial, incumbent: Trial | None, noise: Noise) -> Verdict:
     decision = rule.decide(candidate, incumbent, cautious(noise, SURE_SIGMAS))
-    if isinstance(decision, Keep):
-        return "keep"
-    if isinstance(decision, Discard):
-        return "discard"
-    if incumbent is None or decision.run_again:
+    if decision != "provisional":
+        return decision
+    if incumbent is None or not (candidate.fresh and incumbent.fresh):
         return "retest"
-    return "confirmed" if judged_again(candidate, incumbent, noise.sigma) == Confirmed() else "demoted"
+    return "confirmed" if is_confirmed(candidate, incumbent, noise.sigma) else "demoted"
 
 
 def _runs(run: Run, repeats: dict[Hashable, list[float]]) -> list[float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import TypeVar
 
-from functions.rules.keeps.keeping import Confirmed, Trial, borne_out, is_hopeless, judged_again, winner
+from functions.rules.keeps.keeping import Trial, borne_out, is_confirmed, is_hopeless, winner
 from functions.rules.keeps.overruns import ALL_OVER
 from state.records import OneRun, Trust
 
@@ -230,7 +230,7 @@ def _step_of_chain(chain: Sequence[Contender], sigma: float | None, effort: Effo
             if c.trust == "provisional":
                 return Demote(c.name, ALL_OVER) if c.overran and not c.is_tested else GiveUp(c.name)
             continue
-        is_ahead = against.broke or judged_again(c.trial, against.trial, sigma) == Confirmed()
+        is_ahead = against.broke or is_confirmed(c.trial, against.trial, sigma)
         return _confirmation(chain[place:], effort) if is_ahead else Demote(c.name)
     return None
 
