@@ -10,12 +10,12 @@ from functions.contract import Call, Response, function
 from functions.experiment._reports import RunReport, Seconds, check_counts, first_answer, statistics_loaded
 from functions.formats.metrics_block import LONGEST_NAME, is_metric_name
 from functions.rules.keeps.claiming import judge_report
-from functions.rules.keeps.judging import MEASURES, Report, conditions_of
+from functions.rules.keeps.judging import MEASURES, CompleteAnswer, Report, conditions_of
 from functions.rules.keeps.scores import check_score, with_score
 from functions.rules.keeps.verdict import Key, check_plausible
 from functions.rules.stopping.extensions import at_base, with_extension
 from state.experiments import Experiments
-from state.records import Score, TimeSpent, Trust
+from state.records import Score, TimeSpent
 
 Measured = Annotated[float, Field(ge=0, le=1e15)]
 
@@ -89,50 +89,11 @@ class Complete(RunReport):
         return Report(self.val_bpb, key, self.digest, measured, self.training_seconds, time)
 
 
-class QueuedRetest(Response):
-    retest_id: str
-    seed: int
-
-
-class Completed(Response):
-    experiment_id: str
-    status: str
-    val_bpb: float
-    improved: bool
-    delta: float
-    best_val_bpb: float | None
-    action: str
-    """What to do with the commit: keep_commit, or git_reset to `base_commit_sha`."""
-    base_commit_sha: str | None
-    near_miss: bool
-    p_better: float | None = None
-    """Probability that its true value beats the best's; None while no code ran twice, or without a best."""
-    trust: Trust | None = None
-    """Evidence for a keep: first, provisional, unconfirmed, confirmed or demoted; null: its rule asks for none."""
-    retest: QueuedRetest | None = None
-    """The run that is to bear a provisional keep out."""
-    branch_improved: bool | None = None
-    """Whether it beats its branch's base, where the tag has several traces: that is what keeps it there. None where
-    they cannot be compared: then it is kept as the best of its own kind, and the branch stays on its base."""
-    judged_val_bpb: float | None = None
-    """The mean of all runs of its code, by which it was judged; None where this is the first of them."""
-    compared_with: str | None = None
-    """The best that it was compared with."""
-    repeats_best: bool = False
-    """It has the code of that best, so it is no progress."""
-    over_budget: bool = False
-    """It trained for longer than its budget: it is never kept. `reason` has the figures."""
-    hint: str | None = None
-    """The remedy."""
-    reason: str | None = None
-    """Why it was not simply compared with the tag's best: its code was measured before, or under other conditions."""
+class Completed(Response, CompleteAnswer):
     score: Score = "reported"
-    """Whose number `val_bpb` is: printed by the code that was scored, or measured by the tag's trusted evaluator."""
+    """Source of `val_bpb`: printed by the code that was scored, or measured by the tag's trusted evaluator."""
     reported: float | None = None
-    """What train.py printed, where `val_bpb` is trusted."""
-    claimed: bool = False
-    """Its agent measured it, in a tag that the lab measures: `retest` names the lab's run of its code, which is what
-    it is judged by. None there: it would not be kept if it were true, and is not run."""
+    """The value that train.py printed, where `val_bpb` is trusted."""
     replayed: bool = False
     """Whether this very report was answered before: then this is the first answer once more."""
 

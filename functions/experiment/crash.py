@@ -10,7 +10,7 @@ from pydantic import Field
 from functions.contract import Call, Response, function
 from functions.experiment._reports import RunReport, check_counts, first_answer
 from functions.formats.metrics_block import FailureKind
-from functions.rules.keeps.judging import Failure, conditions_of, judge_failure
+from functions.rules.keeps.judging import CrashAnswer, Failure, conditions_of, judge_failure
 from functions.rules.keeps.verdict import Key
 from functions.rules.pool.breaker import Breaker
 from functions.views.hints import MEND, abort_step
@@ -28,16 +28,7 @@ class Crash(RunReport):
     )
 
 
-class Crashed(Response):
-    experiment_id: str
-    status: str
-    consecutive_crashes: int
-    should_abort: bool
-    """So many crashes in a row that something is broken for all: find the cause before the next run. The policy's
-    `on_abort` says whether register and submit are refused until then, but for the best unchanged."""
-    action: str
-    """What to do with the commit: keep_commit, or git_reset to `base_commit_sha`."""
-    base_commit_sha: str | None
+class Crashed(Response, CrashAnswer):
     next: str
     """What to do now, in a sentence."""
     replayed: bool = False

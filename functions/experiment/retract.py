@@ -11,7 +11,7 @@ from functions.contract import Call, Command, Response, function
 from functions.experiment._judging import Judging, bases_without, stop_retests
 from functions.experiment._reports import statistics_loaded
 from functions.rules.access import check_retractor
-from functions.rules.keeps.retracting import check_retractable, retraction_of, with_growths
+from functions.rules.keeps.retracting import RetractAnswer, check_retractable, retraction_of, with_growths
 from state.decisions import Retraction
 from state.digests import digest_of
 from state.experiments import Experiments, Window
@@ -29,23 +29,7 @@ class Retract(Command):
     )
 
 
-class Retracted(Response):
-    experiment_id: str
-    status: str
-    was: str
-    """keep or discard: its status before."""
-    val_bpb: float | None
-    reason: str
-    best_experiment_id: str | None
-    """The best under its comparability key now; None: nothing is kept there any more."""
-    best_val_bpb: float | None
-    base_commit_sha: str | None
-    """What to go back to."""
-    retest: list[str]
-    """Results that lost to it and beat what is the best now: the lab runs again what it trained itself; the agents of
-    the others do so with experiment::retest."""
-    corrected: list[str]
-    """Later results of the same code: they are judged without its runs now."""
+class Retracted(Response, RetractAnswer):
     replayed: bool = False
     """Whether this very request was answered before: then this is the first answer once more."""
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from pydantic import BaseModel
+
 from functions.rules.baselines import is_base_code
 from functions.rules.branches.forest import grown
 from functions.rules.keeps.keeping import (
@@ -93,14 +95,6 @@ class Conditions:
     """Identifies its runs among the noise."""
 
 
-@dataclass(frozen=True)
-class RetestQueued:
-    """The run that is to bear out a provisional keep."""
-
-    retest_id: str
-    seed: int
-
-
 _FAILED: Mapping[str, Literal["crash", "timeout", "invalid"]] = {
     "timeout": "timeout",
     "evaluator": "invalid",
@@ -124,9 +118,13 @@ _KEPT = (
 `ruling.py` sets again what retests change."""
 
 
-@dataclass(frozen=True)
-class CompleteAnswer:
-    """What a report of a result is answered."""
+class QueuedRetest(BaseModel):
+    retest_id: str
+    seed: int
+
+
+class CompleteAnswer(BaseModel):
+    """The answer to a report of a result."""
 
     experiment_id: str
     status: Status
@@ -135,39 +133,50 @@ class CompleteAnswer:
     delta: float
     best_val_bpb: float | None
     action: Literal["keep_commit", "git_reset"]
+    """What to do with the commit: keep_commit, or git_reset to `base_commit_sha`."""
     base_commit_sha: str | None
     near_miss: bool
     p_better: float | None = None
+    """Probability that its true value beats the best's; None while no code ran twice, or without a best."""
     trust: Trust | None = None
-    retest: RetestQueued | None = None
+    """Evidence for a keep: first, provisional, unconfirmed, confirmed or demoted; null: its rule asks for none."""
+    retest: QueuedRetest | None = None
+    """The second run, which confirms or demotes a provisional keep."""
     branch_improved: bool | None = None
+    """Whether it beats its branch's base, where the tag has several traces. If so, it is kept on the branch. None:
+    the two cannot be compared. It is then kept as the best of its own kind, and the branch stays on its base."""
     judged_val_bpb: float | None = None
+    """The mean of all runs of its code, by which it was judged; None for the first of them."""
     compared_with: str | None = None
+    """The best that it was compared with."""
     repeats_best: bool = False
+    """It has the code of that best, so it is no progress."""
     over_budget: bool = False
-    reason: str | None = None
+    """It trained for longer than its budget: it is never kept. `reason` has the figures."""
     hint: str | None = None
+    """The remedy."""
+    reason: str | None = None
+    """Why it was not simply compared with the tag's best: its code was measured before, or under other conditions."""
     claimed: bool = False
-
-    def said(self) -> dict[str, Any]:
-        """The answer as plain values."""
-        retest = dict(vars(self.retest)) if self.retest else None
-        return {**vars(self), "retest": retest}
+    """Its agent measured it, in a tag that the lab measures. `retest` names the lab's run of its code, by which it
+    is judged. No retest: even if the claim were true, it would not be kept."""
 
     def kept(self) -> dict[str, Any]:
-        """The part of it that the experiment keeps as fields."""
-        return {name: vars(self)[name] for name in _KEPT}
+        """The fields that the experiment keeps."""
+        return {name: getattr(self, name) for name in _KEPT}
 
 
-@dataclass(frozen=True)
-class CrashAnswer:
-    """What a report of a crash is answered."""
+class CrashAnswer(BaseModel):
+    """The answer to a report of a crash."""
 
     experiment_id: str
     status: Literal["crash", "timeout", "invalid"]
     consecutive_crashes: int
     should_abort: bool
+    """So many crashes in a row that something is broken for all runs: find the cause before the next run. With the
+    policy's `on_abort: block` register and submit are refused until then, except for the best unchanged."""
     action: Literal["git_reset"]
+    """What to do with the commit: git_reset to `base_commit_sha`."""
     base_commit_sha: str | None
 
 
@@ -282,7 +291,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
             **committed,
         }
         | ({"end_place": told.place, "places": e.places} if told else {}),
-        answer=answer.said(),
+        answer=answer.model_dump(),
         report=_reported("complete", report.digest),
         best=BestAfter(best.version if best else 0, after, under.other_key),
         score=score(value, tag.direction),
@@ -348,7 +357,7 @@ def _over_budget(why: str, report: Report, run: RunFacts, under: Conditions, bes
         e,
         "discard",
         {**_measured(report, under.key, run), **answer.kept(), **committed},
-        answer=answer.said(),
+        answer=answer.model_dump(),
         report=_reported("complete", report.digest),
         crashes=_forgiven(run),
         gpu=GpuCrashes(0),
@@ -396,7 +405,7 @@ def judge_failure(failure: Failure, run: RunFacts, beside: Comparison, breaker: 
         e,
         status,
         fields | committed,
-        answer=dict(vars(answer)),
+        answer=answer.model_dump(),
         report=_reported("crash", failure.digest),
         crashes=TagCrashes(in_a_row, run.crashes_in_a_row) if counts else None,
         gpu=None if failure.kind in _OF_THE_CODE else _gpu_crashes(run, beside.gpu, breaker),
@@ -479,7 +488,7 @@ def _invalid(report: Report, run: RunFacts, under: Conditions) -> Ending:
         e,
         "invalid",
         {**_measured(report, under.key, run), **answer.kept()},
-        answer=answer.said(),
+        answer=answer.model_dump(),
         report=_reported("complete", report.digest),
         crashes=_forgiven(run),
         gpu=GpuCrashes(0),
@@ -517,12 +526,12 @@ def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Co
         hint=HINT if why else None,
     )
     kept = ("delta", "base_commit_sha", "over_budget", "reason")
-    told = {name: vars(answer)[name] for name in kept}
+    told = {name: getattr(answer, name) for name in kept}
     return Ending(
         e,
         answer.status,
         {**_measured(report, under.key, run), **told},
-        answer=answer.said(),
+        answer=answer.model_dump(),
         report=_reported("complete", report.digest),
         gpu=GpuCrashes(0),
         training_seconds=report.training_seconds,
@@ -604,8 +613,8 @@ def _plausible(run: RunFacts) -> float | None:
     return plausible_margin(run.tag.largest_gain, run.tag.kept, run.policy.implausible_factor)
 
 
-def _next_retest(e: Experiment) -> RetestQueued:
-    return RetestQueued(f"{e.experiment_id}.{e.retests + 2}", next_seed(e.seed, ()))
+def _next_retest(e: Experiment) -> QueuedRetest:
+    return QueuedRetest(retest_id=f"{e.experiment_id}.{e.retests + 2}", seed=next_seed(e.seed, ()))
 
 
 def _measured(report: Report, key: Key, run: RunFacts) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from pydantic import BaseModel
 
 from functions.rules.baselines import is_base_code
 from functions.rules.branches.forest import raised, regrown, rescored
@@ -31,20 +33,25 @@ CONTRADICTED = "its further runs contradict the first: it is judged by their mea
 """Why a keep is worth something else than its first run."""
 
 
-@dataclass(frozen=True)
-class Retracted:
-    """What the retraction of a result is answered."""
+class RetractAnswer(BaseModel):
+    """The answer to the retraction of a result."""
 
     experiment_id: str
     status: str
     was: str
+    """keep or discard: its status before."""
     val_bpb: float | None
     reason: str
     best_experiment_id: str | None
+    """The best under its comparability key now; None: nothing is kept there any more."""
     best_val_bpb: float | None
     base_commit_sha: str | None
+    """What to go back to."""
     retest: list[str]
+    """Results that lost to it and beat the new best. The lab repeats those that it trained itself. The other agents
+    repeat theirs with experiment::retest."""
     corrected: list[str]
+    """Later results of the same code: they are judged without its runs now."""
 
 
 def check_retractable(e: Experiment) -> None:
@@ -98,7 +105,7 @@ def retraction_of(facts: RetractionFacts, reason: str, digest: str) -> Retractio
     main = after if e.best_key is None else facts.main_best
     rivals = after.rivals if after else []
     known = {link.experiment_id for link in facts.best.rivals} if facts.best else set[str]()
-    told = Retracted(
+    answer = RetractAnswer(
         experiment_id=e.experiment_id,
         status="retracted",
         was=e.status,
@@ -113,16 +120,16 @@ def retraction_of(facts: RetractionFacts, reason: str, digest: str) -> Retractio
     fields: dict[str, Any] = {
         "retracted_from": e.status,
         "retracted_because": reason,
-        "retraction": {"digest": digest, "answer": vars(told)},
+        "retraction": {"digest": digest, "answer": answer.model_dump()},
         "trust": "",
         "near_miss": False,
-        "base_commit_sha": told.base_commit_sha or "",
+        "base_commit_sha": answer.base_commit_sha or "",
     }
     return Retraction(
         facts=facts,
         fields=fields,
         tag_fields=_baseline_now(facts, leaving, now) | largest_gain_now(facts),
-        told={**vars(told), "number": e.number, "agent": e.agent, "key": e.best_key},
+        told={**answer.model_dump(), "number": e.number, "agent": e.agent, "key": e.best_key},
         after=after,
         leaving=leaving,
         left=_left_noise(facts, leaving),
