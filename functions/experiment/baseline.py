@@ -5,7 +5,7 @@ from __future__ import annotations
 from functions.contract import Call, Command, Response, function
 from functions.rules.baselines import baseline_of, owes_baseline
 from functions.rules.entering import admitted, run_of
-from functions.rules.pool.turns import next_turn
+from functions.rules.pool.lending import next_turn
 from state.decisions import RETEST_PRIORITY
 from state.entries import WaitQueue
 from state.experiments import Experiments

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from functions.contract import Request, Response, function
-from functions.views.claims import claim_of
-from functions.views.experiments import ExperimentView, view
+from functions.views.experiments import ExperimentView, claim_of, view
 from state.experiments import Experiments
 from state.ids import Tag
 from state.records import stamp

@@ -11,7 +11,7 @@ from functions.experiment._reports import RunReport, Seconds, check_counts, firs
 from functions.formats.metrics_block import LONGEST_NAME, is_metric_name
 from functions.rules.keeps.claiming import judge_report
 from functions.rules.keeps.judging import MEASURES, CompleteAnswer, Report, conditions_of
-from functions.rules.keeps.scores import check_score, with_score
+from functions.rules.keeps.reports import check_score, with_score
 from functions.rules.keeps.verdict import Key, check_plausible
 from functions.rules.stopping.extensions import at_base, with_extension
 from state.experiments import Experiments

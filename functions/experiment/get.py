@@ -7,8 +7,7 @@ from typing import Any
 from functions.contract import Http, Request, Response, function
 from functions.formats.patches import text_of
 from functions.rules.keeps.gains import Gain, gain_of
-from functions.views.claims import ClaimView, RetestView, claim_of, retest_view
-from functions.views.experiments import ExperimentView, view
+from functions.views.experiments import ClaimView, ExperimentView, RetestView, claim_of, retest_view, view
 from functions.views.hints import no_signal
 from state.experiments import Experiments
 from state.ids import ExperimentId

@@ -10,8 +10,7 @@ from pydantic.config import JsonDict
 
 from functions.contract import Call, Category, Request, Response, function
 from functions.rules.keeps.gains import gain_of, is_compared
-from functions.views.experiments import ExperimentView
-from functions.views.sketches import in_few_words
+from functions.views.experiments import ExperimentView, in_few_words
 from state.errors import Invalid
 from state.experiments import PAGE_BYTES, Experiments, Page, Window
 from state.facts import Runs

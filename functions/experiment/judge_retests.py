@@ -9,8 +9,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from functions.contract import Command, On, Response, function
-from functions.experiment._claims import see_to_claim
-from functions.experiment._judging import Judging, bases_without, stop_retests
+from functions.experiment._judging import Judging, bases_without, see_to_claim, stop_retests
 from functions.experiment._reports import statistics_loaded
 from functions.rules.branches.forest import regrown
 from functions.rules.keeps.retests import Revalue, RunAgain, Step

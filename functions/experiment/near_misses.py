@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from functions.contract import Request, Response, function
-from functions.rules.keeps.near import near_scores
+from functions.rules.keeps.noise import near_scores
 from functions.rules.keeps.verdict import score
 from state.experiments import Experiments
 from state.ids import Tag

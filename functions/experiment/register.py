@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functions.children import Children
 from functions.contract import MIB, Call, Response, function
-from functions.experiment._ideas import NewIdea
-from functions.experiment._parents import hint_of, with_found_parent
+from functions.experiment._ideas import NewIdea, hint_of, with_found_parent
 from functions.rules.entering import admitted
 from state.experiments import Experiments
 from state.settings import Settings

@@ -11,7 +11,7 @@ from pydantic import Field
 from functions.children import Children
 from functions.contract import Call, Command, Line, Request, Response, function
 from functions.experiment._clone import lacks
-from functions.formats.evaluator_command import words_of
+from functions.formats.train_command import words_of
 from functions.plugins import Schedulers
 from functions.rules.access import check_may_command
 from functions.rules.directions import direction_of

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
 from functions.rules.access import check_own
-from functions.rules.ended import already_finished
+from functions.rules.keeps.reports import already_finished
 from functions.rules.swarm.results import stopped
 from state.decisions import Ending
 from state.experiments import Experiments

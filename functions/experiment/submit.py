@@ -9,11 +9,10 @@ from pydantic import Field
 from functions.children import Children
 from functions.contract import MIB, Call, Response, function
 from functions.experiment._clone import Code, check_trainable
-from functions.experiment._ideas import NewIdea
-from functions.experiment._parents import hint_of, with_found_parent
+from functions.experiment._ideas import NewIdea, hint_of, with_found_parent
 from functions.rules.baselines import is_base_code, owes_baseline
 from functions.rules.entering import admitted, run_of, scripts_of_run
-from functions.rules.pool.turns import next_turn
+from functions.rules.pool.lending import next_turn
 from functions.rules.time_limits import TIMEOUT, ends_after_s, longest_s
 from functions.views.budgets import held_back
 from functions.views.hints import Queue, alive, next_step, open_step, standstill

@@ -1,8 +1,9 @@
-"""The Python file that a train command runs: its constants and its seed are set there."""
+"""Commands for training and for the evaluator, as operators write them."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from posixpath import basename, normpath
@@ -165,3 +166,29 @@ def _module(name: str, roots: Sequence[str]) -> Iterator[str]:
         if not place.startswith(("/", "..")):
             yield f"{place}/__main__.py"
             yield f"{place}.py"
+
+
+_SCRIPT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*\.py")
+
+
+def words_of(command: str) -> list[str]:
+    """The words of the command.
+
+    Raises:
+        Invalid: it does not run a Python script of the repository.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise Invalid(f"the evaluator's command {command!r} cannot be read: {error}", hint=_HINT) from error
+    if len(words) < 2 or words[0] != "python" or not _SCRIPT.fullmatch(words[1]):
+        raise Invalid(
+            f"the evaluator's command {command!r} is not `python SCRIPT.py [ARGUMENT...]`", hint=_HINT
+        )
+    return words
+
+
+_HINT = (
+    "the worker runs the script with the project's Python, from the base commit's files: name it by its path in the"
+    " repository, such as `python prepare.py`"
+)

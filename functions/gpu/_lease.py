@@ -10,13 +10,16 @@ from pydantic import Field
 
 from functions.attempting import delivered
 from functions.contract import Call, Command
-from functions.gpu._ranking import ranked
 from functions.gpu._stores import Stores
 from functions.lanes import Extension, Order, Source
 from functions.rules.access import check_own_gpu
 from functions.rules.pool.broken_lease import broken, given_up
 from functions.rules.stopping.buckets import bucket_of, is_within_budget
+from functions.rules.stopping.judging import checkpoint, drawn, judge, rank_of
+from functions.rules.stopping.stoppers import looks_at
 from state.decisions import BrokenLease
+from state.experiments import Experiments
+from state.facts import RankFacts
 from state.ids import ExperimentId
 from state.policy import Policy, TickSource
 from state.records import Experiment, Footprint, Gpu
@@ -148,3 +151,42 @@ async def lease_of(
     gpu = await stores.pool.find(gpu_id) if gpu_id else None
     check_own_gpu(call.caller, gpu, gpu_id or f"the GPU of {e.experiment_id}")
     return AttemptLease(stores, call, e, request.attempt, request.fence, lease_s), gpu
+
+
+async def ranked(
+    e: Experiment,
+    tick: tuple[float, float],
+    bucket: float,
+    experiments: Experiments,
+    source: TickSource = "report",
+) -> Order | Extension:
+    """What the run, an attempt as it was leased, is told at the bucket that its (metric, progress) counts for.
+
+    A retest is neither ranked nor stopped: it is there to be compared with its first run.
+    """
+    if e.retest_of is not None:
+        return "continue"
+    facts = await experiments.rank_facts(e.experiment_id, e.gpu_id, source)
+    policy = facts.policy
+    if not looks_at(policy.stopping.rule, bucket):
+        return "continue"
+    told: str | None = facts.experiment.told_at(bucket)
+    if told is None:
+        told = await _told_first(facts, e, tick, bucket, experiments)
+    match told:
+        case "stop" | "lost":
+            return told
+        case "extend":
+            granted_s = facts.experiment.extended_s or policy.budgets.extend_s
+            return Extension(granted_s, (e.budget_s or policy.budgets.base_s) + granted_s)
+    return "continue"
+
+
+async def _told_first(
+    facts: RankFacts, e: Experiment, tick: tuple[float, float], bucket: float, experiments: Experiments
+) -> str:
+    policy = facts.policy
+    peers = await experiments.peers(e, facts.rank_class, bucket, tick[0])
+    at = checkpoint(facts, bucket, peers)
+    answer = judge(at, drawn(e.experiment_id, bucket), policy.stopping)
+    return await experiments.tell(e, rank_of(facts, bucket, tick, tick[0], at, answer))

@@ -15,9 +15,9 @@ from functions.gpu._stores import Stores
 from functions.lanes import Runner, TrainingJob
 from functions.rules.access import check_own
 from functions.rules.baselines import is_base_code, owes_baseline
-from functions.rules.ended import REGISTER, already_finished
 from functions.rules.entering import run_of, scripts_of_run
-from functions.rules.pool.turns import next_turn
+from functions.rules.keeps.reports import REGISTER, already_finished
+from functions.rules.pool.lending import next_turn
 from functions.rules.time_limits import TIMEOUT, ends_after_s
 from functions.views.budgets import held_back
 from functions.views.hints import Queue, alive, next_step, standstill

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from functions.contract import Command, Every, Response, function
-from functions.rules.archiving import leaving
 from state.old_patches import OldPatches
 from state.policies import Policies
+from state.records import EndedRun, UsedPatches
 from state.tags import Tags
 
 log = logging.getLogger(__name__)
@@ -70,3 +71,9 @@ async def _removed(tag: str, names: list[str], batch: list[str], patches: OldPat
         if await patches.remove(tag, unused, used.uses):
             return len(unused)
     return 0
+
+
+def leaving(page: Iterable[EndedRun], used: UsedPatches, before: float) -> list[str]:
+    """The patches of runs that ended before this time, but those that something still uses."""
+    old = {digest for ended in page if ended.finished_at < before for digest in ended.digests}
+    return sorted(old - used.digests)

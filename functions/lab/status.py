@@ -8,9 +8,8 @@ from typing import Any
 
 from functions.contract import Http, Request, Response, function
 from functions.table import table
-from functions.views.event_hints import event_hints
 from functions.views.gpus import pool_counts
-from functions.views.hints import ADD_WORKER, standstill
+from functions.views.hints import ADD_WORKER, event_hints, standstill
 from state.overview import Overview, Overviews
 from state.presence import Announced
 from state.program import as_typed

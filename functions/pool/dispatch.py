@@ -11,7 +11,7 @@ from functions.pool._stores import Stores
 from functions.rules.baselines import repeats_due
 from functions.rules.keeps.ruling import retest_of
 from functions.rules.pool.broken_lease import given_up
-from functions.rules.pool.dispatch import lendable, pairs
+from functions.rules.pool.lending import lendable, pairs
 from state.decided import Decided
 from state.errors import BudgetExhausted, Conflict
 from state.leases import Lease

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
 from functions.contract import Call, Command, Request, Response, function
 from functions.rules.access import check_own_gpu
-from functions.rules.pool.heartbeats import beat
+from functions.rules.pool.broken_lease import beat
 from state.ids import GpuId
 from state.pool import Pool
 from state.settings import Settings

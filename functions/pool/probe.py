@@ -12,7 +12,7 @@ from functions.contract import Command, On, Response, function
 from functions.pool._stores import Stores
 from functions.rules.keeps.ruling import retest_of
 from functions.rules.pool.breaker import Breaker, is_probe
-from functions.rules.pool.dispatch import may_run
+from functions.rules.pool.lending import may_run
 from state.errors import BudgetExhausted
 from state.ids import ExperimentId, GpuId, named_by
 from state.records import OPEN, Experiment, Gpu

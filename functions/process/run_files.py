@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from functions.formats.lfs_pointer import LONGEST_POINTER, Pointer, pointer_in
 from functions.formats.metrics_block import without_controls
+from functions.formats.patches import LONGEST_POINTER, Pointer, pointer_in
 from functions.formats.path_strings import LONGEST_TEXT, strings_read
 from functions.process.project import git_says
 from state.errors import Invalid, NightjarError

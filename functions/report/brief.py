@@ -8,13 +8,13 @@ from pydantic import Field
 
 from functions.contract import Request, Response, function
 from functions.rules.beliefs.theory import least_decided
-from functions.rules.keeps.near import near_scores
+from functions.rules.keeps.noise import near_scores
 from functions.rules.keeps.verdict import should_abort
 from functions.rules.search.suggestions import short
 from functions.views.budgets import Budget, budget_view, is_limited, obstacle
+from functions.views.experiments import selection_view, sketch_view
 from functions.views.hints import open_step, standstill, tag_step
 from functions.views.hypotheses import Belief, belief_of
-from functions.views.sketches import selection_view, sketch_view
 from state.ids import AgentName
 from state.ids import Tag as TagName
 from state.records import Best, Score, Selection, Sketch, Trust

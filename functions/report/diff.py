@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
@@ -10,7 +11,6 @@ from functions.children import Children
 from functions.contract import Request, Response, function
 from functions.formats.patches import text_of
 from functions.report._git_diff import Between, between
-from functions.views.configs import between_configs
 from functions.views.experiments import score_of
 from state.experiments import Experiments
 from state.ids import ExperimentId
@@ -91,3 +91,21 @@ def _side(e: Experiment) -> dict[str, Any]:
 
 def _minus(b: float | None, a: float | None) -> float | None:
     return None if a is None or b is None else b - a
+
+
+def between_configs(a: Mapping[str, object], b: Mapping[str, object], name_a: str, name_b: str) -> str:
+    """The constants in which b differs from a; one that only one of them sets is left to train.py by the other.
+
+    Empty where they are equal. 1 and 1.0, which train.py tells apart, differ.
+    """
+    lines = [
+        line
+        for name in {**a, **b}
+        if (before := _line(a, name)) != (after := _line(b, name))
+        for line in (*(f"-{text}" for text in before), *(f"+{text}" for text in after))
+    ]
+    return "\n".join((f"--- {name_a}", f"+++ {name_b}", *lines, "")) if lines else ""
+
+
+def _line(config: Mapping[str, object], name: str) -> list[str]:
+    return [f"{name} = {config[name]!r}"] if name in config else []

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from functions.children import Children
 from functions.contract import Request, Response, function
-from functions.report._own_changes import own_changes
-from functions.rules.keeps.chain import Step, chain
-from functions.rules.keeps.near import near_scores
+from functions.report._git_diff import own_changes
+from functions.rules.keeps.gains import Step, chain
+from functions.rules.keeps.noise import near_scores
 from functions.views.night_markdown import markdown
 from functions.views.nights import NightView, night_view
 from state.experiments import Experiments

@@ -7,10 +7,8 @@ from typing import Any
 from functions.contract import Request, Response, function
 from functions.rules.keeps.noise import Noise, false_share, noise_of
 from functions.views.budgets import Budget, budget_view, obstacle
-from functions.views.claims import claim_of
-from functions.views.experiments import score_of
+from functions.views.experiments import claim_of, result_view, score_of
 from functions.views.gpus import pool_counts
-from functions.views.sketches import result_view
 from functions.views.strategies import StrategyView, strategy_view
 from state.facts import Runs, Spread
 from state.ids import Tag as TagName

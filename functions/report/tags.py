@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import Field
 
 from functions.contract import Http, Request, Response, function
-from functions.views.tags import tag_view
+from functions.views.budgets import budget_view, obstacle
+from state.records import Best, Tag, stamp
 from state.reports import Reports
 
 
@@ -26,3 +27,23 @@ async def tags(request: ListTags, reports: Reports) -> TagList:
     """Every tag with its counters and best, newest first."""
     found, total = await reports.tags(request.offset, request.limit)
     return TagList(tags=[tag_view(tag, best) for tag, best in found], total=total)
+
+
+def tag_view(tag: Tag, best: Best | None) -> dict[str, Any]:
+    """A tag with its counters and its best."""
+    return {
+        "name": tag.name,
+        "branch": tag.branch,
+        "created_at": stamp(tag.created_at),
+        "metric": tag.metric,
+        "direction": tag.direction,
+        "score": tag.score,
+        "total_experiments": tag.total,
+        "kept_experiments": tag.kept,
+        "best_val_bpb": best.val_bpb if best else None,
+        "best_experiment_id": best.experiment_id if best else None,
+        "paused": tag.paused_at is not None,
+        "pause_reason": tag.pause_reason,
+        "budget": budget_view(tag).model_dump(),
+        "hint": obstacle(tag),
+    }

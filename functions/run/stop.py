@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from functions.contract import Command, Http, Response, function
-from functions.rules.ended import already_finished
+from functions.rules.keeps.reports import already_finished
 from functions.rules.swarm.results import stopped
 from functions.views.swarm_runs import not_of_a_swarm
 from state.experiments import Experiments

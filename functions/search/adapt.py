@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functions.contract import Command, On, function
-from functions.rules.keeps.near import near_scores
+from functions.rules.keeps.noise import near_scores
 from functions.rules.search.strategy import is_due, next_strategy
 from functions.views.strategies import StrategyView, strategy_view
 from state.experiments import Experiments

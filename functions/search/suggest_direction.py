@@ -8,7 +8,7 @@ from pydantic import Field
 
 from functions.contract import CATEGORIES, Http, Request, Response, function
 from functions.rules.baselines import owes_baseline, waits_for_baseline
-from functions.rules.keeps.near import near_scores
+from functions.rules.keeps.noise import near_scores
 from functions.rules.keeps.verdict import should_abort
 from functions.rules.search.grounds import ground_of
 from functions.rules.search.kinds import kept_category

@@ -7,9 +7,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from functions.contract import Request, Response, function
-from functions.rules.branches.ancestry import FAILED, Branch, Siblings, branch, siblings
-from functions.rules.branches.parents import check_parents
-from functions.rules.keeps.verdict import Key
+from functions.rules.branches.ancestry import FAILED, Branch, Siblings, branch, check_parents, siblings
+from functions.rules.keeps.verdict import main_key
 from functions.rules.search.suggestions import short
 from state.facts import ContextFacts
 from state.ids import ExperimentId, SelectionId
@@ -110,7 +109,7 @@ async def context(request: ReadContext, traces: Traces) -> Context:
         newest={"keep": request.max_keep, **dict.fromkeys(FAILED, request.max_failed)} if of_all else {},
     )
     _check(request, facts)
-    main = Key(facts.tag.key_gpu_class, facts.tag.key_evaluator_hash, facts.tag.key_budget_seconds)
+    main = main_key(facts.tag)
     shown = {"max_keep": request.max_keep, "max_failed": request.max_failed}
     under = branch(facts.parent_ids, facts.ancestors, facts.tag.direction, main, **shown)
     return _told(request, facts, under)

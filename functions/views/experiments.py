@@ -1,13 +1,18 @@
-"""How an experiment is shown: every field, times in RFC 3339, without our bookkeeping."""
+"""How experiments appear in answers: whole, in a few words, and with their retests."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-from state.records import Experiment, Score, Trial, stamp
+from functions.formats.metrics_block import deciding_line
+from functions.rules.keeps.noise import claim, noise_of
+from functions.rules.keeps.retests import fresh_runs
+from functions.rules.search.suggestions import short
+from state.facts import Runs, Spread
+from state.records import Experiment, Result, Score, Selection, Sketch, Trial, stamp
 from state.records.experiments import Measured
 
 IN_PROGRESS = ("leased", "running")
@@ -77,4 +82,93 @@ def _beside(shown: Mapping[str, Any], attempt: int) -> dict[str, Any]:
         "has_diff": "diff_id" in shown,
         "score": whose(shown.get("val_bpb"), shown.get("score")),
         "started_at": shown.get("started_at") or (shown["registered_at"] if by_its_agent else None),
+    }
+
+
+class RetestView(BaseModel):
+    """One more run of an experiment's code."""
+
+    retest_id: str
+    seed: int | None
+    status: str
+    val_bpb: float | None
+    score: Score | None
+    """Whose number it is: printed by the code that was scored, or measured by the tag's trusted evaluator."""
+    reported: float | None
+    """What train.py printed, where it is trusted."""
+
+
+class ClaimView(BaseModel):
+    """The mean of the runs that an experiment was not chosen by: the first run flatters what was kept for it."""
+
+    claimed_bpb: float | None = None
+    """None while it has not run again."""
+    claimed_n: int = 0
+    claimed_interval: tuple[float, float] | None = None
+    """95 %; None while the noise is not known."""
+
+
+def retest_view(retest: Experiment) -> RetestView:
+    return RetestView(
+        retest_id=retest.experiment_id,
+        seed=retest.seed,
+        status=retest.status,
+        val_bpb=retest.val_bpb,
+        score=score_of(retest),
+        reported=retest.reported,
+    )
+
+
+def claim_of(runs: Runs[Experiment], noise: Spread) -> ClaimView:
+    """What the retests of an experiment measured, with the noise of its tag and GPU class."""
+    fresh = [r.own_value for r in fresh_runs(runs.experiment, runs.retests) if r.own_value is not None]
+    found = claim(fresh, noise_of(noise.squares, noise.df))
+    if found is None:
+        return ClaimView()
+    interval = None if found.low is None or found.high is None else (found.low, found.high)
+    return ClaimView(claimed_bpb=found.claimed_bpb, claimed_n=found.runs, claimed_interval=interval)
+
+
+def sketch_view(e: Sketch) -> dict[str, Any]:
+    """One experiment by what agents use of it. Leaves out what says nothing, but for the value and the agent."""
+    said = {name: getattr(e, name) for name in e.FOR_AGENTS} | in_few_words(e)
+    return {
+        name: value
+        for name, value in said.items()
+        if name in ("val_bpb", "agent") or not (value is None or value is False)
+    }
+
+
+def in_few_words(e: Sketch) -> dict[str, Any]:
+    """The fields that agents need no more of than this."""
+    return {
+        "claimed": e.is_claim,
+        "description": short(e.description, 60),
+        "commit_sha": e.commit_sha[:12],
+        "error": short(deciding_line(e.error or "", e.error_kind), 100) or None,
+    }
+
+
+def result_view(e: Result) -> dict[str, Any]:
+    """One keep on the way down."""
+    return {
+        "id": e.experiment_id,
+        "val_bpb": e.val_bpb,
+        **({"delta_bpb": e.delta_bpb} if e.delta_bpb is not None else {}),
+        "description": e.description,
+        "category": e.category,
+        "at": stamp(e.finished_at) if e.finished_at is not None else None,
+    }
+
+
+def selection_view(s: Selection) -> dict[str, Any]:
+    """One selection that nothing was registered with."""
+    return {
+        "selection_id": s.selection_id,
+        "agent": s.agent,
+        "kind": s.kind,
+        "trace_id": s.trace_id,
+        "parent_ids": s.parent_ids,
+        "base_commit_sha": s.base_commit_sha,
+        "lease_expires_at": stamp(s.lease_expires_at),
     }

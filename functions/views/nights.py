@@ -10,12 +10,11 @@ from pydantic import BaseModel
 
 from functions.contract import CATEGORIES
 from functions.formats.metrics_block import deciding_line
-from functions.rules.keeps.chain import Step
-from functions.rules.keeps.gains import Gain, gain_over
+from functions.rules.keeps.gains import Gain, Step, gain_over
 from functions.rules.keeps.noise import claim
 from functions.rules.keeps.retests import fresh_runs
 from functions.rules.search.suggestions import short
-from functions.views.sketches import sketch_view
+from functions.views.experiments import sketch_view
 from state.facts import Runs
 from state.records import Experiment, Failure, Keep, OneRun, Result, Sketch, Tag, stamp
 from state.reports import NightFacts

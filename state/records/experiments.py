@@ -268,7 +268,7 @@ class Trial(Idea, Sketch):
     gpu_id: str | None = None
     priority: int = 0
     queue_round: int | None = None
-    """The round of its agent that it waits in, until it had its turn; see `functions.rules.pool.turns`."""
+    """The round of its agent that it waits in, until it had its turn; see `functions.rules.pool.lending`."""
     budget_s: float | None = None
     timeout_s: float | None = None
     reserved_gpu_seconds: float | None = None

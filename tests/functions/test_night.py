@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from functions.rules.keeps.chain import chain
-from functions.rules.keeps.gains import Gain
+from functions.rules.keeps.gains import Gain, chain
 from functions.views.night_markdown import code
 from functions.views.nights import headline
 from state.facts import Runs

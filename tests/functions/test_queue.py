@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process, opened
-from functions.rules.pool.turns import next_turn
+from functions.rules.pool.lending import next_turn
 from state.entries import Rounds, Run, WaitQueue
 from state.experiments import Experiments
 from state.pool import Pool

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from functions.gpu._ranking import ranked
+from functions.gpu._lease import ranked
 from functions.lanes import Extension, Halted, Order, Trained, TrainingJob, TrainingResult, Unfit, Watcher
 from functions.process.lifecycle import Process, opened
 from functions.rules.stopping.judging import REASON

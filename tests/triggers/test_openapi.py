@@ -137,7 +137,9 @@ def test_a_field_with_few_values_names_them() -> None:
 def test_the_text_under_a_field_of_a_class_describes_it_wherever_the_class_is_shown() -> None:
     completed, submitted = SCHEMAS["Completed"]["properties"], SCHEMAS["Submitted"]["properties"]
 
-    assert completed["retest"]["description"] == "The second run, which confirms or demotes a provisional keep."
+    assert (
+        completed["retest"]["description"] == "The second run, which confirms or demotes a provisional keep."
+    )
     assert submitted["next"]["description"] == "What to do now, in a sentence."
 
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from functions.formats.evaluator_command import words_of
 from functions.formats.failure_kind import classify_failure
 from functions.formats.metrics_block import FailureKind, failure_tail, newest_lines
 from functions.formats.printed_score import nearest
+from functions.formats.train_command import words_of
 from functions.lanes import Failed, Halted, Order, Source, Trained, TrainingJob, TrainingResult, Watcher
 from workers.attempt.child import Ended
 from workers.attempt.git import Unbuildable

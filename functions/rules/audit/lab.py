@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from functions.rules.keeps.verdict import Key, compare, score
+from functions.rules.keeps.verdict import compare, key_of, main_key, score
 from functions.rules.swarm.dimensions import violations as dimension_violations
 from state.budgets import SET_ASIDE, Books, milliseconds
 from state.decided import differences, tag_differences
@@ -166,14 +166,14 @@ def _results(s: Snapshot) -> Iterator[str]:
 
 
 def _best(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
-    main = Key(s.tag.key_gpu_class, s.tag.key_evaluator_hash, s.tag.key_budget_seconds)
+    main = main_key(s.tag)
     keeps = [
         e
         for e in s.experiments
         if e.status == "keep"
         and e.improved is not False  # else it is a keep of its branch only
         and e.judged is not None
-        and compare(main, Key(e.gpu_class, e.evaluator_hash, e.budget_seconds))[1]
+        and compare(main, key_of(e))[1]
     ]
     lowest = min((score(e.judged, s.tag.direction) for e in keeps if e.judged is not None), default=None)
     if s.best is None:
@@ -188,7 +188,7 @@ def _best(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
 
 
 def _near_misses(s: Snapshot) -> Iterator[str]:
-    main = Key(s.tag.key_gpu_class, s.tag.key_evaluator_hash, s.tag.key_budget_seconds)
+    main = main_key(s.tag)
     expected = {
         e.experiment_id: score(e.judged, s.tag.direction)
         for e in s.experiments
@@ -196,7 +196,7 @@ def _near_misses(s: Snapshot) -> Iterator[str]:
         and not e.is_claim
         and not e.repeats_best  # the best is no near miss of itself
         and e.judged is not None
-        and compare(main, Key(e.gpu_class, e.evaluator_hash, e.budget_seconds))[1]
+        and compare(main, key_of(e))[1]
     }
     for experiment_id in sorted({*expected, *s.near_misses}):
         if expected.get(experiment_id) != s.near_misses.get(experiment_id):

@@ -1,13 +1,15 @@
-"""A branch: the ancestors of some parents, their keeps and failures, and the siblings beside them."""
+"""Parents and ancestors of an experiment: its branch, with keeps, failures and siblings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from functions.rules.keeps.verdict import Key, compare, score
-from state.records import Direction, Experiment, Status
+from functions.rules.keeps.verdict import Key, compare, key_of, score
+from state.errors import Conflict, Invalid
+from state.ids import number_of
+from state.records import OPEN, Direction, Experiment, Status
 
 Siblings = Literal["until_first_keep", "root", "always", "never"]
 """When siblings are shown: while the branch has no keep, only for a new root, always, or never."""
@@ -73,9 +75,7 @@ def best_of(experiments: Iterable[Experiment], direction: Direction, main: Key) 
     measured = [
         (score(e.own_value, direction), e.number, e)
         for e in experiments
-        if e.own_value is not None
-        and not e.is_claim
-        and compare(main, Key(e.gpu_class, e.evaluator_hash, e.budget_seconds))[1]
+        if e.own_value is not None and not e.is_claim and compare(main, key_of(e))[1]
     ]
     return min(measured)[2] if measured else None
 
@@ -148,3 +148,43 @@ def _in_order(experiments: Iterable[Experiment]) -> list[Experiment]:
 
 def _newest(experiments: list[Experiment], most: int | None) -> list[Experiment]:
     return experiments if most is None else experiments[max(0, len(experiments) - most) :]
+
+
+def check_parents(tag: str, parent_ids: Sequence[str], found: Mapping[str, Experiment]) -> None:
+    """Check that experiments can be built on these parents.
+
+    Raises:
+        Invalid: one is not an experiment of the tag. Conflict: one has no result, or is of an earlier epoch.
+    """
+    for parent in parent_ids:
+        e = found.get(parent)
+        if e is None or e.tag != tag or e.retest_of is not None:
+            raise Invalid(
+                f"parent {parent!r} is not an experiment of {tag!r}",
+                hint="POST /api/trace/list shows the graph; omit parent_ids to have a parent chosen",
+                fields={"code": "unknown_parent"},
+            )
+        if e.status not in JUDGED:
+            is_open = e.status in OPEN
+            wait = f"wait for it with GET /api/experiment/{parent}/wait, or " if is_open else ""
+            raise Conflict(
+                f"parent {parent!r} is {e.status}: a parent must have a result",
+                hint=f"{wait}name another: POST /api/trace/list shows the graph",
+                fields={"code": "unfinished_parent" if is_open else "no_result"},
+            )
+        if e.outdated:
+            raise Conflict(
+                f"parent {parent!r} finished after the epoch of its selection: it cannot be a parent",
+                hint="build on a node of the present epoch: POST /api/trace/list shows them",
+                fields={"code": "stale_epoch"},
+            )
+
+
+def parents_named(parent_ids: Sequence[str], base: Experiment | None = None) -> dict[str, Any]:
+    """The part of a selection that names its parents and the code to check out."""
+    return {
+        "parent_ids": list(parent_ids),
+        "local_selection": [number_of(parent) for parent in parent_ids],
+        "base_experiment_id": base.experiment_id if base else None,
+        "base_commit_sha": base.commit_sha if base else None,
+    }

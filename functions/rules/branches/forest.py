@@ -1,15 +1,15 @@
-"""A tag's forest: its traces as schedulers see them, and how a finished experiment changes its trace."""
+"""Traces of a tag: as schedulers see them, after a finished experiment, and when they end."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
-from functions.rules.branches.ancestry import JUDGED
+from functions.rules.branches.ancestry import JUDGED, best_of
 from functions.rules.branches.schedulers import ForestView, TraceView
-from functions.rules.branches.trace_ends import Vitals, after_commit, death, ended_by_merge
-from functions.rules.keeps.verdict import score
+from functions.rules.keeps.verdict import Key, score
 from state.decisions import Growth
 from state.facts import Comparison, RunFacts
 from state.ids import OWN_LINE
@@ -226,3 +226,43 @@ def rescored(
 
 def _base(e: Experiment | None) -> dict[str, Any]:
     return {"base": e.experiment_id if e else "", "base_commit_sha": e.commit_sha if e else ""}
+
+
+@dataclass(frozen=True)
+class Vitals:
+    """A trace's best score and counts, as of its newest committed node."""
+
+    best: float | None = None
+    """Its lowest score (see `verdict.score`)."""
+    commits_since_best: int = 0
+    crashes_in_a_row: int = 0
+
+
+def after_commit(before: Vitals, score: float | None) -> Vitals:
+    """The vitals after one more committed node; a score of None is a crash."""
+    crashes = before.crashes_in_a_row + 1 if score is None else 0
+    if score is not None and (before.best is None or score < before.best):
+        return Vitals(score, 0, crashes)
+    return Vitals(before.best, before.commits_since_best + 1, crashes)
+
+
+def death(vitals: Vitals, dead_after_crashes: int, stale_after: int) -> Literal["crashes", "stale"] | None:
+    """Why a trace has to end: too many crashes in a row, or too many commits without a new best."""
+    if vitals.crashes_in_a_row >= dead_after_crashes:
+        return "crashes"
+    return "stale" if vitals.commits_since_best >= stale_after else None
+
+
+def ended_by_merge(selected: Mapping[str, str], tips: Mapping[str, str], goes_on: bool) -> list[str]:
+    """The sources that end with a merge: those that have not grown since, if the merge `goes_on`.
+
+    `selected`: tip of each source trace when the merge was selected; `tips`: the same when it is committed.
+    """
+    return [trace for trace, tip in selected.items() if goes_on and tips.get(trace) == tip]
+
+
+def next_start(
+    kept: Iterable[Experiment], built_on: Collection[str], direction: Direction, main: Key
+) -> Experiment | None:
+    """Where a trace starts in place of a dead one: the best keep that is not in `built_on`; None is a new root."""
+    return best_of((e for e in kept if e.experiment_id not in built_on), direction, main)

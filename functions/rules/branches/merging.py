@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from functions.rules.branches.ancestry import best_of
-from functions.rules.branches.parents import parents_named
+from functions.rules.branches.ancestry import best_of, parents_named
 from functions.rules.branches.refusals import ended, no_near_misses, one_base, rootless
 from functions.rules.keeps.verdict import Key, score
 from state.ids import OWN_LINE, trace_id_of

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from functions.rules.branches.forest import replanted, schedulers_view
+from functions.rules.branches.ancestry import check_parents, parents_named
+from functions.rules.branches.forest import next_start, replanted, schedulers_view
 from functions.rules.branches.merging import merged
-from functions.rules.branches.parents import check_parents, parents_named
 from functions.rules.branches.refusals import ended, no_parent, no_room, no_trace, single_mode
 from functions.rules.branches.schedulers import TraceScheduler, checked_params, ranking, turn_taken
-from functions.rules.branches.trace_ends import next_start
-from functions.rules.keeps.near import near_scores
-from functions.rules.keeps.verdict import Key
+from functions.rules.keeps.noise import near_scores
+from functions.rules.keeps.verdict import main_key
 from functions.rules.pool.health import is_stale
 from state.ids import OWN_LINE, trace_id_of
 from state.records import SelectionKind, Tag, Trace
@@ -111,7 +110,7 @@ def _own_line(wish: Wish) -> _Pick:
 
 def _pick(wish: Wish, facts: SelectionFacts, scheduler: TraceScheduler | None) -> _Pick:
     if wish.intent == "merge":
-        merge = merged(wish, facts, _main_key(facts.tag))
+        merge = merged(wish, facts, main_key(facts.tag))
         return _Pick("merge", merge.fields, [merge.into], tip=merge.into.tip)
     if wish.parent_ids:
         return _from_node(wish, facts)
@@ -140,7 +139,7 @@ def _open(wish: Wish, facts: SelectionFacts) -> _Pick:
     by_room = wish.intent == "auto"
     tag = facts.tag
     stood_on = facts.stood_on.union(n for t in facts.forest.growing for n in (t.base, t.origin) if n)
-    node = next_start((e for e in facts.kept if not e.outdated), stood_on, tag.direction, _main_key(tag))
+    node = next_start((e for e in facts.kept if not e.outdated), stood_on, tag.direction, main_key(tag))
     if node is not None and _branches(wish, facts):
         reason = f"there is room for a trace, and no trace is based on {node.experiment_id}, a keep"
         fields = {"reason": reason, **parents_named([node.experiment_id], node)}
@@ -240,7 +239,3 @@ def _affords_run(tag: Tag, run_s: float) -> bool:
     has_runs = tag.budget_runs is None or tag.spent_runs + tag.reserved_runs + 1 <= tag.budget_runs
     spent_s = tag.spent_gpu_seconds + tag.reserved_gpu_seconds + run_s
     return has_runs and (tag.budget_gpu_seconds is None or spent_s < tag.budget_gpu_seconds + 0.0005)
-
-
-def _main_key(tag: Tag) -> Key:
-    return Key(tag.key_gpu_class, tag.key_evaluator_hash, tag.key_budget_seconds)

@@ -15,8 +15,8 @@ from functions.rules.keeps.judging import (
 )
 from functions.rules.keeps.retests import SPARE, next_seed
 from functions.rules.keeps.ruling import retest_of
-from functions.rules.keeps.verdict import Key
-from functions.rules.pool.turns import next_turn
+from functions.rules.keeps.verdict import key_of
+from functions.rules.pool.lending import next_turn
 from state.decisions import Ending, KeyAfter, Retest
 from state.errors import Conflict
 from state.facts import Comparison, RetestFacts, RunFacts
@@ -150,11 +150,6 @@ def would_be_kept(run: RunFacts, under: Conditions, beside: Comparison) -> bool:
     """Whether a claim would be kept if it were true."""
     e = run.experiment
     return judge_run(Report(e.val_bpb or 0.0, key_of(e), ""), run, under, beside).status == "keep"
-
-
-def key_of(e: Experiment) -> Key:
-    """The conditions that a run names."""
-    return Key(e.gpu_class, e.evaluator_hash, e.budget_seconds)
 
 
 def as_measured(run: RunFacts, by: Experiment) -> tuple[RunFacts, Report]:

@@ -17,13 +17,13 @@ from functions.rules.keeps.keeping import (
     is_hopeless,
     plausible_margin,
 )
-from functions.rules.keeps.near import near_margin
 from functions.rules.keeps.noise import (
     Mean,
     Noise,
     Repeats,
     Sums,
     cautious,
+    near_margin,
     p_better,
     parsed,
     run_again,
@@ -34,7 +34,16 @@ from functions.rules.keeps.overruns import HINT, is_timed, overrun, reference_af
 from functions.rules.keeps.retests import next_seed
 from functions.rules.keeps.seeds import own_noise
 from functions.rules.keeps.standing import new_best
-from functions.rules.keeps.verdict import Key, compare, contradiction, judge, score, should_abort
+from functions.rules.keeps.verdict import (
+    Key,
+    compare,
+    contradiction,
+    judge,
+    key_of,
+    main_key,
+    score,
+    should_abort,
+)
 from functions.rules.pool.breaker import Breaker, is_probe
 from functions.rules.stopping.trends import learnt
 from state.codes import code_of, noise_entry
@@ -206,8 +215,7 @@ def conditions_of(key: Key, run: RunFacts) -> Conditions:
     said = Key(key.gpu_class or e.gpu_class, key.evaluator_hash, key.budget_seconds or own_s)
     if run.first is not None and not run.first.is_claim:
         first = run.first
-        theirs = Key(first.gpu_class, first.evaluator_hash, first.budget_seconds)
-        whole, agrees = compare(theirs, said)
+        whole, agrees = compare(key_of(first), said)
         return Conditions(whole, first.best_key, agrees, agrees, code_of(first, first.best_key))
     whole, agrees = compare(main, said)
     other_key = None if agrees else contradiction(main, said).text
@@ -215,11 +223,6 @@ def conditions_of(key: Key, run: RunFacts) -> Conditions:
     if run.first is not None and same:  # what a claim's first run is judged under, it is measured under
         return Conditions(whole, other_key, True, same, code_of(e, other_key))
     return Conditions(whole, other_key, agrees, same, code_of(e, other_key))
-
-
-def main_key(tag: Tag) -> Key:
-    """The tag's main comparability key."""
-    return Key(tag.key_gpu_class, tag.key_evaluator_hash, tag.key_budget_seconds)
 
 
 def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
@@ -456,12 +459,9 @@ def branch_base(run: RunFacts, key: Key, beside: Comparison) -> BranchBase | Non
     if run.policy.traces.mode == "single" or run.experiment.selection is None or run.first is not None:
         return None
     base = beside.base
-    theirs = main_key(run.tag)
+    theirs, value, commit_sha = main_key(run.tag), run.tag.baseline_val_bpb, run.tag.base_commit
     if base is not None:
-        theirs = Key(base.gpu_class, base.evaluator_hash, base.budget_seconds)
-    value, commit_sha = run.tag.baseline_val_bpb, run.tag.base_commit
-    if base is not None:
-        value, commit_sha = base.judged, base.commit_sha
+        theirs, value, commit_sha = key_of(base), base.judged, base.commit_sha
     return BranchBase(base, value, commit_sha, is_comparable=compare(theirs, key)[1])
 
 

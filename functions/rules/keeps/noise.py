@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from functions.rules.keeps.verdict import score
+from functions.rules.keeps.verdict import near_band, score
+from state.facts import Spread
 from state.records import Direction
 
 FREAK = 1e-4
@@ -286,3 +287,22 @@ def false_share(chances: Iterable[float | None]) -> float | None:
 def standard_error(sigma: float, runs: int, others: int) -> float:
     """Standard error of the difference between two means of `runs` and `others` runs."""
     return sigma * math.sqrt(1 / runs + 1 / others)
+
+
+LEAST = 0.002
+"""Margin while the noise is not known, and the least one by default."""
+
+
+def near_margin(of_policy: float | None, noise: Noise | None) -> float:
+    """The policy's margin; by default at least one sigma of the difference between two runs."""
+    if of_policy is not None:
+        return of_policy
+    return max(LEAST, standard_error(noise.sigma, 1, 1)) if noise else LEAST
+
+
+def near_scores(
+    best: float, direction: Direction, of_policy: float | None, spread: Spread
+) -> tuple[float, float]:
+    """Scores (lower = better) of near misses, for stores that count and list them."""
+    margin = near_margin(of_policy, noise_of(spread.squares, spread.df))
+    return near_band(best, direction, margin)

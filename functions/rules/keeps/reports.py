@@ -1,14 +1,16 @@
-"""Whether a report about an experiment still counts."""
+"""Which reports about an experiment count, and errors for requests about a finished one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from functions.rules.ended import REGISTER, already_finished, outcome_of
+from functions.rules.access import Caller
 from functions.rules.pool.broken_lease import was_renewed_to_its_end
-from state.errors import Conflict
-from state.records import OPEN, Experiment, Gpu
+from state.decisions import Ending
+from state.errors import Conflict, Forbidden, Invalid
+from state.records import OPEN, Experiment, Gpu, Score, Tag
 
 MOST_RETESTS = 100
 """Of one experiment."""
@@ -104,3 +106,56 @@ def check_repeatable(e: Experiment) -> None:
             f"{e.experiment_id} was run again {MOST_RETESTS} times",
             hint=f"GET /api/experiment/{e.experiment_id} shows what it measured",
         )
+
+
+def check_score(score: Score, caller: Caller, e: Experiment, tag: Tag) -> None:
+    """Refuse a value as trusted that the lab's worker did not have measured, and a worker's that it could have.
+
+    Raises:
+        Forbidden: the caller is not the lab. Invalid: nothing measured it, or the tag's evaluator should have.
+    """
+    if score == "reported":
+        if e.attempt > 0 and tag.evaluator_command is not None:
+            raise Invalid(
+                f"the score of {tag.name!r} is what its evaluator measures, not what a run prints",
+                hint="serve it with a worker that runs evaluator commands: ./nightjar worker of this version",
+            )
+        return
+    if not caller.may_do_all and not caller.is_worker:
+        raise Forbidden(
+            f"only the lab's workers have a score measured; {caller.described}",
+            hint="leave score and reported out: the value counts as reported",
+        )
+    if tag.evaluator_command is None:
+        raise Invalid(
+            f"the tag {tag.name!r} has no evaluator command, so nothing can have measured this score",
+            hint="leave score out, or open another tag with evaluator_command (operator)",
+        )
+    if e.attempt == 0:
+        raise Invalid(
+            f"{e.experiment_id} was not trained by a worker, so nothing can have measured this score",
+            hint="leave score out: the value is a claim until the lab has run the code",
+        )
+
+
+def with_score(ending: Ending, score: Score, reported: float | None) -> Ending:
+    """The end of a run, with whose number its value is."""
+    whose = {"score": score, "reported": reported if score == "trusted" else None}
+    return replace(ending, fields={**ending.fields, **whose}, answer={**(ending.answer or {}), **whose})
+
+
+REGISTER = "register a new experiment to try again"
+
+
+def already_finished(e: Experiment, hint: str | None = None) -> Conflict:
+    """It has its final status; without a `hint` its reader is shown where the outcome is."""
+    return Conflict(
+        f"{e.experiment_id} is already finished: {e.status}",
+        hint=hint or outcome_of(e),
+        fields={"experiment_status": e.status},
+    )
+
+
+def outcome_of(e: Experiment) -> str:
+    """Where the outcome is shown."""
+    return f"GET /api/experiment/{e.experiment_id} shows the outcome"

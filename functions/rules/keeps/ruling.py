@@ -8,8 +8,7 @@ from typing import Any
 
 from functions.rules.keeps.judging import mean_of
 from functions.rules.keeps.keeping import Trial
-from functions.rules.keeps.near import near_margin
-from functions.rules.keeps.noise import Noise, further_mean, noise_of, p_better, parsed
+from functions.rules.keeps.noise import Noise, further_mean, near_margin, noise_of, p_better, parsed
 from functions.rules.keeps.retests import (
     NO_FAULT,
     Confirm,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from state.errors import Invalid
-from state.records import Direction
+from state.records import Direction, Experiment, Tag
 
 TOLERANCE = 1e-9
 """0.995 - 0.993 is not 0.002 in binary; margins are inclusive up to this."""
@@ -105,6 +105,16 @@ class Key:
         """A short name for Redis keys."""
         whole = f"{self.gpu_class}|{self.evaluator_hash}|{self.budget_seconds!r}"
         return hashlib.sha256(whole.encode()).hexdigest()[:16]
+
+
+def main_key(tag: Tag) -> Key:
+    """The tag's main comparability key."""
+    return Key(tag.key_gpu_class, tag.key_evaluator_hash, tag.key_budget_seconds)
+
+
+def key_of(e: Experiment) -> Key:
+    """The comparability key of a run."""
+    return Key(e.gpu_class, e.evaluator_hash, e.budget_seconds)
 
 
 def compare(main: Key, run: Key) -> tuple[Key, bool]:

@@ -1,13 +1,15 @@
-"""What follows when the holder of a lease is gone: for its experiment, and for the GPU."""
+"""Leases on GPUs: what a heartbeat renews, and what follows when the holder is gone."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from functions.rules.pool.health import is_stale
 from state.decisions import AfterLease, BrokenLease, Ended, Gone, Requeued, SameAttempt
-from state.records import Experiment, Gpu
+from state.leases import Holding
+from state.records import OPEN, Experiment, Gpu
 
 CLOCK_S = 1e-3
 """Two sums of times that are less apart than this are the same moment."""
@@ -82,3 +84,26 @@ def flags_after(gpu: Gpu, e: Experiment, why: Gone) -> tuple[dict[str, Any], tup
     if why == "expired" and e.status == "leased" and e.fence == gpu.fence:
         flags |= {"sick": "its worker did not begin a run that it was leased for", "good_samples": 0}
     return flags, ()
+
+
+@dataclass(frozen=True)
+class Beat:
+    """What follows from one heartbeat."""
+
+    renewed: Experiment | None
+    """The experiment whose lease is prolonged."""
+    action: Literal["stop", "drain", "prove"] | None
+
+
+def beat(held: Holding, fence: int | None) -> Beat:
+    """A heartbeat of a GPU; a fence speaks for the lease on it, and a wrong one has to stop.
+
+    So has the right one when its experiment is over or is to stop, or when all leases of its tag were called in.
+    """
+    gpu, holder = held.gpu, held.experiment
+    renewed = holder if fence is not None and fence == gpu.fence else None
+    if fence is not None and (renewed is None or renewed.status not in OPEN):
+        return Beat(None, "stop")
+    if renewed is not None and (renewed.stopping or gpu.fence <= held.stop_fence):
+        return Beat(renewed, "stop")
+    return Beat(renewed, "prove" if gpu.unproven else "drain" if gpu.drained else None)

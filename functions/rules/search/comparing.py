@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from functions.rules.keeps.near import LEAST
+from functions.rules.keeps.noise import LEAST
 from functions.rules.keeps.verdict import is_near, score
 from functions.rules.search.kinds import NO_CATEGORY, OF_CATEGORY, kept_category, kind_of
 from functions.rules.search.strategy import next_strategy

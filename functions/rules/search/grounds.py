@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from functions.rules.branches.ancestry import branch
-from functions.rules.keeps.near import near_margin
-from functions.rules.keeps.noise import noise_of
-from functions.rules.keeps.verdict import Key
+from functions.rules.keeps.noise import near_margin, noise_of
+from functions.rules.keeps.verdict import main_key
 from functions.rules.search.suggestions import near_to
 from state.facts import BranchGround, SearchFacts
 from state.records import Mention, Sketch
@@ -49,7 +48,7 @@ def ground_of(facts: SearchFacts) -> Ground:
 
 def _of_branch(facts: SearchFacts, found: BranchGround) -> Ground:
     tag, chosen = facts.tag, found.chosen
-    main = Key(tag.key_gpu_class, tag.key_evaluator_hash, tag.key_budget_seconds)
+    main = main_key(tag)
     above = branch(chosen.parent_ids, found.ancestors, tag.direction, main).ancestors
     noise = noise_of(facts.noise.squares, facts.noise.df)
     margin = near_margin(facts.policy.near_miss_margin, noise)

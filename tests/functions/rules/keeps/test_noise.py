@@ -17,6 +17,8 @@ from functions.rules.keeps.noise import (
     Repeats,
     Sums,
     is_outlier,
+    near_margin,
+    near_scores,
     p_better,
     parsed,
     pooled,
@@ -25,7 +27,10 @@ from functions.rules.keeps.noise import (
     written,
 )
 from functions.rules.keeps.verdict import LARGEST
+from functions.rules.opening import first_policy
+from state.facts import Spread
 from state.records import Direction
+from state.settings import Settings
 
 VALUES = st.floats(-LARGEST, LARGEST)
 NEAR = st.floats(0.9, 1.1)
@@ -223,3 +228,37 @@ def test_the_usual_distance_is_that_of_half_of_all_pairs_once_the_noise_is_well_
     assert usual_distance(Noise(0.02, df)) == pytest.approx(2 * distance)
     assert usual_distance(Noise(0.01, 10**6)) == pytest.approx(0.01 * math.sqrt(2) * 0.67449, rel=2e-3)
     assert usual_distance(Noise(0.0, df)) == 0
+
+
+@pytest.mark.parametrize(
+    ("of_policy", "noise", "margin"),
+    [
+        (None, None, 0.002),
+        (None, Noise(0.0006, 9), 0.002),
+        (None, Noise(0.02, 2), 0.02 * 2**0.5),
+        (0.0, Noise(0.02, 2), 0.0),
+        (0.002, Noise(0.02, 2), 0.002),
+        (0.5, None, 0.5),
+    ],
+)
+def test_the_margin_is_the_policy_s_else_one_sigma_of_a_difference_and_at_least_two_thousandths(
+    of_policy: float | None, noise: Noise | None, margin: float
+) -> None:
+    assert near_margin(of_policy, noise) == pytest.approx(margin)
+
+
+def test_the_band_of_near_misses_grows_with_the_noise() -> None:
+    narrow, wide = (near_scores(1.0, "minimize", None, spread) for spread in (Spread(), Spread(0.0008, 2)))
+
+    assert narrow == pytest.approx((0.998, 1.002))
+    assert wide == pytest.approx((1 - 0.02 * 2**0.5, 1 + 0.02 * 2**0.5))
+
+
+def test_a_lab_s_setting_gives_new_tags_a_margin_that_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    unset = Settings().near_miss_threshold
+    monkeypatch.setenv("NEAR_MISS_THRESHOLD", "0.002")
+    given = Settings().near_miss_threshold
+
+    margins = [first_policy(each, 3).near_miss_margin for each in (unset, given)]
+
+    assert margins == [None, 0.002]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from functions.rules.access import LOCAL, Caller
-from functions.rules.pool.lending import candidates, suitable, why_none
+from functions.rules.pool.lending import candidates, lendable, next_turn, pairs, suitable, why_none
+from state.entries import Rounds
 from state.errors import Conflict, Forbidden
-from state.leases import Wanted
+from state.leases import Line, Wanted
 from state.policy import Policy
 from state.records import Gpu, Tag
 from tests.functions.rules.sample import experiment, gpu
@@ -86,3 +89,68 @@ def test_what_is_finished_or_anothers_is_refused() -> None:
 def test_an_agent_is_told_to_start_a_worker_where_there_is_none() -> None:
     assert "start a worker" in why_none(wanted(registered=0))
     assert "no idle, healthy GPU" in why_none(wanted())
+
+
+def test_an_agents_experiments_wait_in_one_round_each() -> None:
+    assert [next_turn(Rounds(own, 0)).round for own in (None, 0, 1)] == [0, 1, 2]
+
+
+def test_an_agent_that_comes_late_joins_the_round_that_is_served() -> None:
+    assert next_turn(Rounds(None, 7)).round == 7
+    assert next_turn(Rounds(3, 7)).round == 7
+
+
+@given(own=st.none() | st.integers(0, 1000), served=st.integers(0, 1000))
+def test_no_turn_is_over_or_shared_with_an_earlier_one_of_the_same_agent(
+    own: int | None, served: int
+) -> None:
+    turn = next_turn(Rounds(own, served))
+
+    assert turn.round >= served
+    assert own is None or turn.round > own
+    assert turn.rounds == Rounds(own, served)
+
+
+PINS = st.lists(st.sampled_from([None, None, "g0", "g1", "g9"]), max_size=8)
+
+
+@given(PINS, st.integers(0, 4))
+def test_every_match_is_of_one_experiment_and_one_idle_gpu(pins: list[str | None], idle: int) -> None:
+    waiting = [experiment(n, pinned_gpu=pin) for n, pin in enumerate(pins)]
+    free = [gpu(f"g{n}") for n in range(idle)]
+
+    matched = pairs(waiting, free)
+
+    names, gpus = [e.experiment_id for e, _ in matched], [g for _, g in matched]
+    assert len(set(names)) == len(names)
+    assert len(set(gpus)) == len(gpus)
+    assert set(gpus) <= {g.gpu_id for g in free}
+    assert all(e.pinned_gpu in (None, g) for e, g in matched)
+    unpinned = [e.number for e, _ in matched if e.pinned_gpu is None]
+    assert unpinned == sorted(unpinned)
+    left = {g.gpu_id for g in free} - set(gpus)
+    assert not left or all(e.pinned_gpu is not None or e.experiment_id in names for e in waiting)
+
+
+def test_the_longest_idle_gpu_goes_to_the_first_in_the_queue() -> None:
+    matched = pairs([experiment(1), experiment(2)], [gpu("old"), gpu("new")])
+
+    assert [(e.number, g) for e, g in matched] == [(1, "old"), (2, "new")]
+
+
+def test_a_gpu_is_left_for_the_one_that_is_pinned_to_it() -> None:
+    matched = pairs([experiment(1), experiment(2, pinned_gpu="g0")], [gpu("g0"), gpu("g1")])
+
+    assert {e.number: g for e, g in matched} == {1: "g1", 2: "g0"}
+
+
+def test_only_the_place_in_the_queue_decides_between_pinned_and_not() -> None:
+    matched = pairs([experiment(1), experiment(2, pinned_gpu="g0")], [gpu("g0")])
+
+    assert {e.number: g for e, g in matched} == {1: "g0"}
+
+
+def test_a_dispatcher_lends_fresh_gpus_of_the_labs_own_workers() -> None:
+    idle = [gpu("fresh", heartbeat_at=90.0), gpu("silent"), gpu("remote", heartbeat_at=90.0, owner="ann")]
+
+    assert [g.gpu_id for g in lendable(Line(100.0, idle, [], [], []), stale_s=60.0)] == ["fresh"]
