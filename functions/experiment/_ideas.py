@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import to_json
 
 from functions.children import Children
-from functions.contract import Call, Category, Command, Line
+from functions.contract import Call, Category, Command, Line, Response
 from functions.experiment._clone import line_to_base
 from functions.formats.patches import LONGEST_PATCH
 from functions.views.budgets import obstacle
 from state.digests import patch_id
+from state.entries import Entered
 from state.errors import Invalid
 from state.experiments import Experiments
 from state.ids import AgentName, ExperimentId, GpuId, Id, SelectionId, Sha
 from state.ids import Tag as TagName
-from state.records import Idea, Tag
+from state.records import Experiment, Idea, Tag
 
 LONGEST_DELTA = 64 * 1024
 """Bytes of the constants that an idea sets, as JSON."""
@@ -95,23 +96,47 @@ class NewIdea(Command):
     def idea(self, call: Call) -> Idea:
         """The idea as this caller's."""
         return Idea(
-            tag=self.tag,
-            hypothesis=self.hypothesis,
+            **{name: getattr(self, name) for name in AS_SENT},
             description=self.description or self.diff_summary.strip().split("\n")[0] or self.hypothesis,
-            category=self.category,
-            commit_sha=self.commit_sha,
-            diff_summary=self.diff_summary,
             diff_id=patch_id(self.patch),
             owner=call.caller.owner,
             parent_ids=self.parent_ids or ([self.parent_id] if self.parent_id else []),
-            agent=self.agent,
-            seed=self.seed,
-            config_delta=self.config_delta,
-            selection_id=self.selection_id,
-            hypothesis_id=self.hypothesis_id,
             pinned_gpu=self.gpu_id,
             traceparent=call.traceparent,
         )
+
+
+AS_SENT = (Idea.model_fields.keys() & NewIdea.model_fields.keys()) - {"description", "parent_ids"}
+"""Fields that an idea has as they were sent."""
+
+
+class RegisteredExperiment(Response):
+    FOR_AGENTS: ClassVar[tuple[str, ...]] = ("experiment_id", "status", "duplicate_of", "parent_id", "hint")
+
+    experiment_id: str
+    status: str
+    number: int
+    duplicate_of: str | None = None
+    """The first experiment of the tag with the same patch or commit; null where both are new."""
+    parent_id: str | None
+    """The first of `parent_ids`."""
+    parent_ids: list[str]
+    """What it is made from. Its commit decides over the parent that was named; without either it is the tip."""
+    hint: str | None = None
+    """Why it has another parent than it named, and why a run of its tag would not begin now."""
+
+
+def answered(e: Entered | Experiment, status: str, hint: str | None) -> dict[str, Any]:
+    """The fields of `RegisteredExperiment`."""
+    return {
+        "experiment_id": e.experiment_id,
+        "status": status,
+        "number": e.number,
+        "duplicate_of": e.duplicate_of,
+        "parent_id": next(iter(e.parent_ids), None),
+        "parent_ids": [*e.parent_ids],
+        "hint": hint,
+    }
 
 
 async def with_found_parent(

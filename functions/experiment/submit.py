@@ -7,9 +7,9 @@ from typing import Annotated
 from pydantic import Field
 
 from functions.children import Children
-from functions.contract import MIB, Call, Response, function
+from functions.contract import MIB, Call, function
 from functions.experiment._clone import Code, check_trainable
-from functions.experiment._ideas import NewIdea, hint_of, with_found_parent
+from functions.experiment._ideas import NewIdea, RegisteredExperiment, answered, hint_of, with_found_parent
 from functions.rules.baselines import is_base_code, owes_baseline
 from functions.rules.entering import admitted, run_of, scripts_of_run
 from functions.rules.pool.lending import next_turn
@@ -34,27 +34,9 @@ class Submit(NewIdea):
     )
 
 
-class Submitted(Response):
-    FOR_AGENTS = (
-        "experiment_id",
-        "status",
-        "duplicate_of",
-        "parent_id",
-        "queue",
-        "timeout_s",
-        "next",
-        "hint",
-    )
+class Submitted(RegisteredExperiment):
+    FOR_AGENTS = (*RegisteredExperiment.FOR_AGENTS, "queue", "timeout_s", "next")
 
-    experiment_id: str
-    status: str
-    number: int
-    duplicate_of: str | None
-    """The first experiment of the tag with the same patch or commit; null where both are new."""
-    parent_id: str | None
-    """The first of `parent_ids`."""
-    parent_ids: list[str]
-    """What it is made from. Its commit decides over the parent that was named; without either it is the tip."""
     attempt: int
     invocation_id: str
     status_url: str
@@ -64,8 +46,6 @@ class Submitted(Response):
     """Seconds after which its run is ended, as its tag's budget stands now."""
     next: str
     """What to do now, in a sentence."""
-    hint: str | None = None
-    """Why it has another parent than it named, and why a run of its tag would not begin now."""
 
 
 @function("experiment::submit", role="agent", writes=True, body_limit=6 * MIB)
@@ -139,12 +119,7 @@ def submitted(
     """What submitting this experiment answers, now and whenever it is repeated."""
     invocation = f"{e.experiment_id}.{attempt}"
     return Submitted(
-        experiment_id=e.experiment_id,
-        status=status,
-        number=e.number,
-        duplicate_of=e.duplicate_of,
-        parent_id=next(iter(e.parent_ids), None),
-        parent_ids=[*e.parent_ids],
+        **answered(e, status, hint),
         attempt=attempt,
         invocation_id=invocation,
         status_url=f"/api/invocation/{invocation}",
@@ -152,5 +127,4 @@ def submitted(
         queue=queue,
         timeout_s=timeout_s,
         next=step,
-        hint=hint,
     )

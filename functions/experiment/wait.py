@@ -104,6 +104,10 @@ class Outcome(Response):
     """What to do now, in a sentence."""
 
 
+AS_STORED = (Outcome.model_fields.keys() & Experiment.model_fields.keys()) - {"base_commit_sha", "score"}
+"""Fields that are answered as the experiment has them."""
+
+
 @function(
     "experiment::wait", Http("GET", "/api/experiment/{experiment_id}/wait"), role="agent", held_for="timeout"
 )
@@ -158,31 +162,13 @@ def outcome(facts: WaitFacts, queue: Queue | None, why_not: str | None, *, chang
     aborts = should_abort(crashes, facts.policy.crash_limit)
     step = abort_step(crashes) if finished and aborts else next_step(e, queue, held_back(tag, e) or why_not)
     return Outcome(
-        experiment_id=e.experiment_id,
-        status=e.status,
+        **{name: getattr(e, name) for name in AS_STORED},
         finished=finished,
         changed=changed,
-        val_bpb=e.val_bpb,
-        improved=e.improved,
-        delta=e.delta,
         best_val_bpb=best.val_bpb if best else None,
         action=action_of(e) if finished else None,
         base_commit_sha=e.base_commit_sha or (best.commit_sha if best else tag.base_commit),
-        near_miss=e.near_miss,
-        branch_improved=e.branch_improved,
-        p_better=e.p_better,
-        trust=e.trust,
-        judged_val_bpb=e.judged_val_bpb,
-        compared_with=e.compared_with,
-        repeats_best=e.repeats_best,
-        over_budget=e.over_budget,
-        hung=e.hung,
-        reason=e.reason,
         score=score_of(e),
-        reported=e.reported,
-        diff_differs=e.diff_differs,
-        error=e.error,
-        error_kind=e.error_kind,
         consecutive_crashes=crashes,
         should_abort=aborts,
         progress=e.last_progress,

@@ -55,6 +55,12 @@ class Selected(Response):
     context: dict[str, Any] | None = None
 
 
+AS_STORED = (Selected.model_fields.keys() & Selection.model_fields.keys()) - {
+    *("status", "base_commit_sha", "combines", "sources", "lease_expires_at")
+}
+"""Fields that are answered as the selection has them."""
+
+
 async def selected(wish: Wish, wait_s: float, request: RequestKey | None, stores: Stores) -> Selected:
     """A selection; if there is none, tries again after each event that may free a slot, for `wait_s` seconds.
 
@@ -112,22 +118,12 @@ def shown(found: Selection, tag: Tag) -> Selected:
     """A selection as an answer."""
     commit = found.base_commit_sha or tag.base_commit
     return Selected(
+        **{name: getattr(found, name) for name in AS_STORED},
         status="selected",
-        selection_id=found.selection_id,
-        kind=found.kind,
-        trace_id=found.trace_id,
-        parent_ids=found.parent_ids,
-        local_selection=found.local_selection,
-        base_experiment_id=found.base_experiment_id,
         base_commit_sha=commit,
         combines=(found.combines or found.parent_ids) if found.kind == "merge" else None,
         sources=sorted(found.sources) or None,
-        select_seq=found.select_seq,
-        epoch=found.epoch,
         lease_expires_at=stamp(found.lease_expires_at),
-        scheduler=found.scheduler,
-        scores=found.scores,
-        reason=found.reason,
         hint=f"Check out {commit or 'the base commit'}, change it, and register or submit with"
         f" selection_id {found.selection_id} before the lease ends.",
     )

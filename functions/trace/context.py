@@ -150,20 +150,18 @@ def _told(request: ReadContext, facts: ContextFacts, under: Branch) -> Context:
     )
 
 
+AS_STORED = (Entry.model_fields.keys() & Experiment.model_fields.keys()) - {
+    *("claimed", "description", "hypothesis", "diff_summary", "error")
+}
+
+
 def entry(e: Experiment) -> Entry:
     """An experiment with shortened texts."""
     return Entry(
-        experiment_id=e.experiment_id,
+        **{name: getattr(e, name) for name in AS_STORED},
         id=e.experiment_id,
-        number=e.number,
-        status=e.status,
-        val_bpb=e.val_bpb,
         claimed=e.is_claim,
-        parent_ids=e.parent_ids,
         parent_id=e.parent_ids[0] if e.parent_ids else None,
-        trace_id=e.trace_id,
-        commit_sha=e.commit_sha,
-        category=e.category,
         description=short(e.description, TEXT),
         hypothesis=short(e.hypothesis, TEXT),
         diff_summary=short(e.diff_summary, TEXT),

@@ -62,13 +62,8 @@ def view(e: Experiment) -> ExperimentView:
 
 
 def score_of(e: Measured) -> Score | None:
-    """Whose number its value is; None: there is none."""
-    return whose(e.val_bpb, e.score)
-
-
-def whose(value: object, score: Score | None) -> Score | None:
-    """The same; values from before scores were told apart are reported ones."""
-    return None if value is None else score or "reported"
+    """Source of its value; None without a value."""
+    return None if e.val_bpb is None else e.score or "reported"
 
 
 def _beside(shown: Mapping[str, Any], attempt: int) -> dict[str, Any]:
@@ -80,7 +75,7 @@ def _beside(shown: Mapping[str, Any], attempt: int) -> dict[str, Any]:
         "parent_id": parents[0] if parents else None,
         "running": status in IN_PROGRESS or (by_its_agent and status == "registered"),
         "has_diff": "diff_id" in shown,
-        "score": whose(shown.get("val_bpb"), shown.get("score")),
+        "score": None if shown.get("val_bpb") is None else shown.get("score") or "reported",
         "started_at": shown.get("started_at") or (shown["registered_at"] if by_its_agent else None),
     }
 

@@ -75,7 +75,7 @@ def _sources(wish: Wish, facts: SelectionFacts, live: Mapping[str, Trace]) -> tu
             if len(nodes) < 2:
                 raise one_base(nodes)
             names = [name for n in nodes if (name := facts.nodes[n].trace_id) is not None]
-            # experiments from before there were traces are on the tag's own line
+            # an experiment without a trace is on the tag's own line
             of = dict.fromkeys(names or [trace_id_of(wish.tag, OWN_LINE)])
             return [facts.traces[name] for name in of if name in facts.traces], nodes
     return traces, [t.tip for t in traces if t.tip is not None]

@@ -59,22 +59,14 @@ class Repeats:
     runs: int
     mean: float
     squares: float
-    df: int | None = None
-    """Of `runs - 1` those that count towards the noise; None, of an earlier version: all."""
-    pooled: float | None = None
-    """What they add to the noise's squares."""
+    df: int = 0
+    """Degrees of freedom that these runs add to the noise: at most `runs - 1`, outliers do not count."""
+    pooled: float = 0.0
+    """Squares that they add to the noise."""
     first: float | None = None
-    """Value of its first run; None: of an earlier version."""
+    """Value of the first run."""
     is_contradicted: bool = False
-    """Further runs have contradicted the first, which has left `runs` and all the rest."""
-
-    @property
-    def share(self) -> tuple[int, float]:
-        """Degrees of freedom and squares that stand in the noise for this code."""
-        return (
-            self.runs - 1 if self.df is None else self.df,
-            self.squares if self.pooled is None else self.pooled,
-        )
+    """Further runs have contradicted the first, which no longer counts in `runs` or in the sums."""
 
 
 def further_mean(runs: Repeats | None, value: float) -> float | None:
@@ -106,7 +98,7 @@ class Sums:
 
     def without(self, runs: Repeats | None) -> Sums:
         """Those of all other code."""
-        df, squares = runs.share if runs else (0, 0.0)
+        df, squares = (runs.df, runs.pooled) if runs else (0, 0.0)
         return Sums(max(self.df - df, 0), max(self.squares - squares, 0.0))
 
     @property
@@ -124,11 +116,10 @@ def run_again(before: Repeats | None, value: float, others: Sums) -> tuple[Repea
     after = _without_first(before, value, others)
     if after is None:
         after = repeated(before, value)
-        df, pooled = before.share
-        learned = others.with_(Sums(df, pooled)).noise
+        learned = others.with_(Sums(before.df, before.pooled)).noise
         if learned is not None and is_outlier(before, value, learned):
-            return replace(after, df=df, pooled=pooled), Sums()
-        after = replace(after, df=df + 1, pooled=pooled + after.squares - before.squares)
+            return after, Sums()
+        after = replace(after, df=before.df + 1, pooled=before.pooled + after.squares - before.squares)
     return after, change_of(before, after)
 
 
@@ -152,8 +143,8 @@ def without_noise(runs: Repeats) -> Repeats:
 
 def change_of(before: Repeats | None, after: Repeats | None) -> Sums:
     """By how much the noise changes as what is kept of some runs does."""
-    (df, squares), (df_after, squares_after) = (r.share if r else (0, 0.0) for r in (before, after))
-    return Sums(df_after - df, squares_after - squares)
+    was, now = (Sums(r.df, r.pooled) if r else Sums() for r in (before, after))
+    return Sums(now.df - was.df, now.squares - was.squares)
 
 
 def _without_first(before: Repeats, value: float, others: Sums) -> Repeats | None:

@@ -192,8 +192,8 @@ def test_a_contradicted_first_run_leaves_what_the_others_make_without_it(further
     assert runs.mean == pytest.approx(statistics.fmean(further))
     assert sums.df == len(further) - 1
     assert sums.squares == pytest.approx(statistics.pvariance(further) * len(further), abs=1e-12)
-    assert runs.share[0] == sums.df
-    assert runs.share[1] == pytest.approx(sums.squares, abs=1e-12)
+    assert runs.df == sums.df
+    assert runs.pooled == pytest.approx(sums.squares, abs=1e-12)
 
 
 def test_a_first_run_that_few_others_contradicted_leaves_once_more_are_known() -> None:
