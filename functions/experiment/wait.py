@@ -36,18 +36,9 @@ class Wait(Request):
 
 class Outcome(Response):
     FOR_AGENTS = (
-        *("experiment_id", "status", "finished", "val_bpb", "improved", "delta", "best_val_bpb", "action"),
-        *(
-            "base_commit_sha",
-            "near_miss",
-            "branch_improved",
-            "trust",
-            "reported",
-            "reason",
-            "error",
-            "error_kind",
-        ),
-        *("should_abort", "progress", "no_signal", "queue", "next"),
+        *("experiment_id", "status", "finished", "val_bpb", "improved", "delta", "best_val_bpb"),
+        *("action", "base_commit_sha", "near_miss", "branch_improved", "trust", "reported", "reason"),
+        *("error", "error_kind", "should_abort", "progress", "no_signal", "queue", "next"),
     )
 
     experiment_id: str

@@ -69,32 +69,9 @@ _WORD_BEFORE = re.compile(r"([A-Za-z_]{1,40})(?P<gap>[\s\[\](){}:|/>-]{1,6})\Z")
 _SPLITS = frozenset({"dev", "eval", "evaluation", "test", "train", "training", "val", "valid", "validation"})
 _STATISTICS = frozenset(
     (
-        *(
-            "average",
-            "avg",
-            "delta",
-            "ema",
-            "expected",
-            "initial",
-            "mean",
-            "median",
-            "old",
-            "random",
-            "relative",
-        ),
-        *(
-            "highest",
-            "lowest",
-            "max",
-            "maximum",
-            "min",
-            "minimum",
-            "required",
-            "running",
-            "smoothed",
-            "std",
-            "worst",
-        ),
+        *("average", "avg", "delta", "ema", "expected", "initial", "mean", "median", "old", "random"),
+        *("relative", "highest", "lowest", "max", "maximum", "min", "minimum", "required", "running"),
+        *("smoothed", "std", "worst"),
     )
 )
 _SAYS_NOTHING = frozenset(

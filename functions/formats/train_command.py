@@ -18,34 +18,11 @@ _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _PASS_ON = frozenset(
     {
-        *(
-            "env",
-            "nice",
-            "ionice",
-            "chrt",
-            "timeout",
-            "time",
-            "nohup",
-            "setsid",
-            "stdbuf",
-            "taskset",
-            "numactl",
-        ),
-        *(
-            "uv",
-            "poetry",
-            "pdm",
-            "pipenv",
-            "hatch",
-            "rye",
-            "pixi",
-            "conda",
-            "mamba",
-            "micromamba",
-            "xvfb-run",
-        ),
-        *("torchrun", "accelerate", "deepspeed", "composer", "mpirun", "mpiexec", "srun", "horovodrun"),
-        *("coverage", "ipython", "ipython3", "kernprof", "scalene", "nsys", "ncu", "py-spy", "strace"),
+        *("env", "nice", "ionice", "chrt", "timeout", "time", "nohup", "setsid", "stdbuf", "taskset"),
+        *("numactl", "uv", "poetry", "pdm", "pipenv", "hatch", "rye", "pixi", "conda", "mamba"),
+        *("micromamba", "xvfb-run", "torchrun", "accelerate", "deepspeed", "composer", "mpirun"),
+        *("mpiexec", "srun", "horovodrun", "coverage", "ipython", "ipython3", "kernprof", "scalene"),
+        *("nsys", "ncu", "py-spy", "strace"),
     }
 )
 """Programs that start the Python program among their words, in the folder that they were started in."""
