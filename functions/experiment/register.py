@@ -24,9 +24,7 @@ async def register(
     while True:
         facts = await experiments.entry_facts(idea, asked)
         new = facts.first or await experiments.register(
-            admitted(idea, facts, call.caller, follows_tip=moved is None),
-            patch,
-            asked,
+            admitted(idea, facts, call.caller, follows_tip=moved is None), patch, asked
         )
         if new is not None:
             return RegisteredExperiment(**answered(new, "registered", hint_of(moved, facts.tag)))

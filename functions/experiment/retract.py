@@ -64,9 +64,7 @@ async def _grown(retraction: Retraction, judging: Judging) -> Retraction:
         scored.append(retraction.risen.experiment)
     names = list(dict.fromkeys(run.trace_id for run in scored if run.trace_id))
     own, standing, epoch = await asyncio.gather(
-        traces.many(names),
-        traces.standing_on(e.tag, e.experiment_id),
-        traces.epoch(e.tag),
+        traces.many(names), traces.standing_on(e.tag, e.experiment_id), traces.epoch(e.tag)
     )
     nodes = {t.trace_id: await _nodes(e.tag, t.trace_id, judging.experiments) for t in own}
     found = {t.trace_id: t for t in (*standing, *own)}

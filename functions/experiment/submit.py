@@ -89,15 +89,7 @@ async def submit(
         waits_aside = held_back(tag, None)
         waits = WaitQueue(facts.rounds, workers, paused=waits_aside is not None, waiting=facts.waiting)
         entry = admitted(idea, facts, call.caller, follows_tip=moved is None)
-        new = await experiments.submit(
-            entry,
-            patch,
-            asked,
-            run,
-            waits,
-            next_turn,
-            is_baseline=is_baseline,
-        )
+        new = await experiments.submit(entry, patch, asked, run, waits, next_turn, is_baseline=is_baseline)
         if new is not None:
             queue = Queue(position=new.position, workers=len(workers))
             why_not = standstill(facts.slots, facts.now, settings.stale_s, pinned=request.gpu_id)

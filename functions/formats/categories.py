@@ -14,10 +14,7 @@ WORDS: tuple[tuple[str, str], ...] = (
     ("combination", r"combin\w*|stack(?:ed|ing)|(?<=\s)\+(?=\s)|plus|merge\w*|together"),
     ("simplification", r"simplif\w*|simpler|clean ?up"),
     ("ablation", r"ablat\w*|remov\w*|disabl\w*|delet\w*|without|no|turn off"),
-    (
-        "initialization",
-        r"init\w*|zero[ -]?init\w*|c proj init",
-    ),
+    ("initialization", r"init\w*|zero[ -]?init\w*|c proj init"),
     (
         "scheduling",
         r"warm ?up|warm ?down|schedul\w*|cosine|cool ?down|final lr\w*|wsd|curriculum|anneal\w*|lr decay",
@@ -32,10 +29,7 @@ WORDS: tuple[tuple[str, str], ...] = (
         r"attention|attn|heads?|head dim|headwise|windows?|kv|gqa|mqa|sliding|s+l+|xsa|flexattention",
     ),
     ("activation", r"activation|relu\W?2?|squared relu|gelu|silu|swiglu|geglu|glu|swish|tanh"),
-    (
-        "optimizer",
-        r"muon|adamw?|beta ?[12]|momentum|eps|ema|swa|ns steps|optimi[sz]er|sgd|lion|newton\w*",
-    ),
+    ("optimizer", r"muon|adamw?|beta ?[12]|momentum|eps|ema|swa|ns steps|optimi[sz]er|sgd|lion|newton\w*"),
     (
         "architecture",
         r"depth|width|wider|deeper|narrower|aspect|mlp|ffn|layers?|dim|moe|router|experts?|skip|residual|resid\w*"

@@ -86,8 +86,7 @@ def _parsed(text: str) -> dict[str, Any]:
         ) from problem
     except (ValueError, RecursionError) as problem:  # a number of too many digits, too many brackets
         raise Invalid(
-            f"this TOML cannot be read: {type(problem).__name__}",
-            hint=f"a dimension looks like:\n{EXAMPLE}",
+            f"this TOML cannot be read: {type(problem).__name__}", hint=f"a dimension looks like:\n{EXAMPLE}"
         ) from problem
 
 

@@ -20,11 +20,7 @@ _DUMPED = 20
 
 
 def classify_failure(
-    log: str,
-    returncode: int | None,
-    *,
-    timed_out: bool = False,
-    metrics: Mapping[str, float],
+    log: str, returncode: int | None, *, timed_out: bool = False, metrics: Mapping[str, float]
 ) -> FailureKind:
     """Why a run that gave no usable metric ended; `metrics` are those it did print."""
     if timed_out:

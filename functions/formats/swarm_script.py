@@ -7,12 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from functions.formats.constants import (
-    read_constants,
-    reseeded,
-    settable_constants,
-    trained_source,
-)
+from functions.formats.constants import read_constants, reseeded, settable_constants, trained_source
 from functions.formats.parsing import decoded, parsed
 from functions.rules.swarm.scanning import suggestion
 from state.errors import Invalid

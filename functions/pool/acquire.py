@@ -62,11 +62,7 @@ async def _lend(request: Acquire, caller: Caller, stores: Stores, settings: Sett
     while True:
         wanted = await stores.pool.wanted(request.experiment_id)
         fits = candidates(
-            caller,
-            wanted,
-            labels=request.labels,
-            min_vram_mb=request.min_vram_mb,
-            stale_s=settings.stale_s,
+            caller, wanted, labels=request.labels, min_vram_mb=request.min_vram_mb, stale_s=settings.stale_s
         )
         lease = await stores.pool.lend(
             wanted.experiment,

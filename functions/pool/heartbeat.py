@@ -78,11 +78,7 @@ async def heartbeat(request: Heartbeat, call: Call, pool: Pool, settings: Settin
         check_own_gpu(call.caller, gpu, gpu.gpu_id)
         decided = beat(held, request.fence)
         status = await pool.heartbeat(
-            gpu,
-            health,
-            renewed=decided.renewed,
-            stops=decided.action == "stop",
-            lease_s=settings.stale_s,
+            gpu, health, renewed=decided.renewed, stops=decided.action == "stop", lease_s=settings.stale_s
         )
         if status is not None:
             return Alive(

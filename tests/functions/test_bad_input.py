@@ -546,10 +546,7 @@ async def test_a_submit_that_names_its_parents_in_two_ways_is_refused(client: ht
     await open_tag(client)
 
     answer = await refused(
-        client,
-        422,
-        "/api/experiment/submit",
-        **idea(parent_id="mar11-1", parent_ids=["mar11-2"]),
+        client, 422, "/api/experiment/submit", **idea(parent_id="mar11-1", parent_ids=["mar11-2"])
     )
 
     assert "disagree" in answer["detail"]

@@ -292,9 +292,7 @@ async def test_nodes_that_the_caller_names_are_merged(client: httpx.AsyncClient)
     assert (chosen["parent_ids"], chosen["local_selection"]) == (["mar11-2", "mar11-1"], [2, 1])
 
 
-async def test_nodes_that_are_merged_are_built_on_the_best_keep_above_them(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_nodes_that_are_merged_are_built_on_the_best_keep_above_them(client: httpx.AsyncClient) -> None:
     await multi(client)
     for value in (1.0, 1.1, 0.9):
         await grown(client, value)

@@ -413,10 +413,7 @@ HELD = IDLE.with_slot(GPUS[0], Slot(holder="t-1", fence=1))
         (
             "one GPU lent twice",
             IDLE,
-            [
-                Op("acquire", "t-1", answer=(GPUS[0], 1)),
-                Op("acquire", "t-2", answer=(GPUS[0], 2)),
-            ],
+            [Op("acquire", "t-1", answer=(GPUS[0], 1)), Op("acquire", "t-2", answer=(GPUS[0], 2))],
         ),
         (
             "a fence given twice",

@@ -77,9 +77,7 @@ async def test_an_experiment_remembers_how_sure_its_verdict_was(client: httpx.As
     assert told_of_it["p_better"] == answer["p_better"]
 
 
-async def test_the_summary_tells_the_noise_and_how_many_keeps_are_false(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_the_summary_tells_the_noise_and_how_many_keeps_are_false(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     first = await told(client, "/api/report/summary", tag="mar11")
     for value in (1.0, 1.002):

@@ -130,9 +130,7 @@ async def test_who_goes_away_does_not_begin_a_second_drawing(
 
 @given(
     st.lists(
-        st.tuples(st.floats(allow_nan=False, allow_infinity=False), st.booleans()),
-        min_size=1,
-        max_size=50,
+        st.tuples(st.floats(allow_nan=False, allow_infinity=False), st.booleans()), min_size=1, max_size=50
     ),
     st.sampled_from([None, (0.9, 1.1), (1.0, 1.0)]),
 )

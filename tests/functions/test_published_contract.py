@@ -521,8 +521,7 @@ async def test_a_gpu_that_was_deregistered_is_not_brought_back_by_a_late_crash(
 
 
 async def test_after_an_abort_a_blocking_tag_takes_no_experiment_until_it_is_resumed(
-    client: httpx.AsyncClient,
-    operator: httpx.AsyncClient,
+    client: httpx.AsyncClient, operator: httpx.AsyncClient
 ) -> None:
     await open_tag(client, policy={"on_abort": "block"})
     for _ in range(3):
@@ -1267,9 +1266,7 @@ async def test_a_deregistered_gpu_is_forgotten(client: httpx.AsyncClient) -> Non
 
 @pytest.mark.parametrize("gone", [silence, expire])
 async def test_the_sweep_ends_a_dead_lease_and_the_run_waits_again(
-    operator: httpx.AsyncClient,
-    process: Process,
-    gone: Callable[..., Awaitable[None]],
+    operator: httpx.AsyncClient, process: Process, gone: Callable[..., Awaitable[None]]
 ) -> None:
     await open_tag(operator)
     await add_gpu(operator)
@@ -1412,10 +1409,7 @@ async def test_the_tsv_is_the_familiar_one(client: httpx.AsyncClient) -> None:
 
 async def test_a_diff_compares_numbers_and_code(client: httpx.AsyncClient) -> None:
     await open_tag(client)
-    sides = [
-        {"num_params_m": 50.0, "peak_vram_mb": 1000.0},
-        {"num_params_m": 60.0, "peak_vram_mb": 1500.0},
-    ]
+    sides = [{"num_params_m": 50.0, "peak_vram_mb": 1000.0}, {"num_params_m": 60.0, "peak_vram_mb": 1500.0}]
     await tried(client, 1.0, diff="+A = 1\n", result=sides[0])
     await tried(client, 0.75, diff="+A = 1\n+B = 2\n", result=sides[1])
 

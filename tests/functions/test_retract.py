@@ -20,12 +20,7 @@ from state.tags import Tags
 from state.traces import Traces
 from tests.functions import test_baseline
 from tests.functions.test_branching import complete, experiment, listed, multi
-from tests.functions.test_confirmed import (
-    judge_retests,
-    measured,
-    opened,
-    trained,
-)
+from tests.functions.test_confirmed import judge_retests, measured, opened, trained
 from tests.functions.test_traces import audited, grown, made, selected
 from tests.labs import (
     add_gpu,
@@ -722,8 +717,7 @@ async def test_results_that_come_in_at_the_same_moment_are_judged_before_or_afte
         again += [await registered(client, commit_sha=same.commit_sha) for _ in "12"]
 
         answers = await asyncio.gather(
-            *(complete(client, name, 1.1 + n / 10) for n, name in enumerate(again)),
-            retracted(client, wrong),
+            *(complete(client, name, 1.1 + n / 10) for n, name in enumerate(again)), retracted(client, wrong)
         )
 
         assert {a["status"] for a in answers} == {"discard", "retracted"}

@@ -114,8 +114,7 @@ class Weighted(TraceScheduler):
         for trace in forest.traces:
             promise.setdefault(trace.trace_id, LEAST_WEIGHT if trace.scores else 0.5)
         return _by_score(
-            forest,
-            {t.trace_id: promise[t.trace_id] / (1 + t.children + t.in_flight) for t in forest.traces},
+            forest, {t.trace_id: promise[t.trace_id] / (1 + t.children + t.in_flight) for t in forest.traces}
         )
 
 

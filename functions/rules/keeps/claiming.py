@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from functions.rules.branches.forest import claim_measured, grown
-from functions.rules.keeps.judging import (
-    MEASURES,
-    Conditions,
-    Report,
-    branch_base,
-    judge_run,
-    reset_to,
-)
+from functions.rules.keeps.judging import MEASURES, Conditions, Report, branch_base, judge_run, reset_to
 from functions.rules.keeps.retests import SPARE, next_seed
 from functions.rules.keeps.ruling import retest_of
 from functions.rules.keeps.verdict import key_of

@@ -10,13 +10,7 @@ from pydantic import BaseModel
 
 from functions.rules.baselines import is_base_code
 from functions.rules.branches.forest import grown
-from functions.rules.keeps.keeping import (
-    KEEP_RULES,
-    SURE_SIGMAS,
-    Trial,
-    is_hopeless,
-    plausible_margin,
-)
+from functions.rules.keeps.keeping import KEEP_RULES, SURE_SIGMAS, Trial, is_hopeless, plausible_margin
 from functions.rules.keeps.noise import (
     Mean,
     Noise,
@@ -424,10 +418,7 @@ def _gpu_crashes(run: RunFacts, gpu: Gpu | None, breaker: Breaker) -> GpuCrashes
     after = breaker.after_crash(gpu, is_probe=is_probe(run.first))
     trip = after.trip
     return GpuCrashes(
-        after.in_a_row,
-        gpu.consecutive_crashes,
-        trip.reason if trip else None,
-        trip.out_s if trip else None,
+        after.in_a_row, gpu.consecutive_crashes, trip.reason if trip else None, trip.out_s if trip else None
     )
 
 

@@ -187,10 +187,7 @@ class Race:
     def _revalued(self, e: Experiment, value: float) -> dict[str, Any]:
         if value == e.judged:
             return {}
-        return {
-            "judged_val_bpb": value,
-            "reason": CONTRADICTED,
-        }
+        return {"judged_val_bpb": value, "reason": CONTRADICTED}
 
     def _other_score(self, e: Experiment, value: float) -> float | None:
         return None if value == e.judged else score(value, self.facts.tag.direction)

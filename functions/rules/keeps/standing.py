@@ -69,12 +69,7 @@ def rises(best: Best, name: str) -> Best:
 
 
 def restored(
-    best: Best,
-    name: str,
-    keeps: Iterable[Link],
-    lost: Iterable[Link],
-    direction: Direction,
-    most_rivals: int,
+    best: Best, name: str, keeps: Iterable[Link], lost: Iterable[Link], direction: Direction, most_rivals: int
 ) -> Best | None:
     """The best once this result was taken back; None where nothing is kept any more.
 

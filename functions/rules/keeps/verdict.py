@@ -67,20 +67,11 @@ def check_plausible(metric: str, value: float) -> None:
         Invalid: not finite, out of all proportion, or bits per byte that are not positive.
     """
     if not math.isfinite(value):
-        raise Invalid(
-            f"{metric} is {value!r}: only finite numbers are results",
-            hint=NO_VALUE,
-        )
+        raise Invalid(f"{metric} is {value!r}: only finite numbers are results", hint=NO_VALUE)
     if abs(value) > LARGEST:
-        raise Invalid(
-            f"{metric} is {value!r}: no run measures that",
-            hint=NO_VALUE,
-        )
+        raise Invalid(f"{metric} is {value!r}: no run measures that", hint=NO_VALUE)
     if metric == "val_bpb" and value <= 0:
-        raise Invalid(
-            f"val_bpb is {value!r}: bits per byte are greater than 0",
-            hint=NO_VALUE,
-        )
+        raise Invalid(f"val_bpb is {value!r}: bits per byte are greater than 0", hint=NO_VALUE)
 
 
 def is_plausible(metric: str, value: float) -> bool:

@@ -23,10 +23,7 @@ def brief(**fields: Any) -> dict[str, Any]:
 
 
 def budget(left: float, reserved: float = 0.0) -> dict[str, Any]:
-    return {
-        "gpu_seconds": {"left": left, "reserved": reserved},
-        "runs": {"left": None, "reserved": 3.0},
-    }
+    return {"gpu_seconds": {"left": left, "reserved": reserved}, "runs": {"left": None, "reserved": 3.0}}
 
 
 def test_a_night_goes_on_while_nothing_ends_it() -> None:

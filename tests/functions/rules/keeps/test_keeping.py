@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.rules.keeps.keeping import (
-    KEEP_RULES,
-    KeepRule,
-    Trial,
-    is_confirmed,
-    winner,
-)
+from functions.rules.keeps.keeping import KEEP_RULES, KeepRule, Trial, is_confirmed, winner
 from functions.rules.keeps.verdict import judge, score
 from state.records import Direction
 
