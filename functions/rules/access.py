@@ -1,4 +1,4 @@
-"""Who may call what: roles, the tags of an agent, and what is a caller's own."""
+"""Access rules: roles, the tags of an agent, and ownership."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from state.errors import Forbidden
 from state.records import Experiment, Gpu, Role, Trace
 
 CallerRole = Literal["local", Role]
-"""`local`: agent, worker and viewer at once, as whoever sends no token to an open lab on its own machine."""
+"""`local`: agent, worker and viewer at once, for callers without a token in an open lab on this machine."""
 Audience = Literal["anyone", CallerRole]
-"""Who may call a function; `anyone`: it checks by itself what it is given."""
+"""Who may call a function. `anyone`: the function checks its caller itself."""
 HOLDS: Mapping[CallerRole, frozenset[Role]] = {
     "agent": frozenset({"agent", "viewer"}),
     "local": frozenset({"agent", "worker", "viewer"}),
@@ -27,18 +27,18 @@ TRACES = ("trace_id", "selection_id", "into", "sources")
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls."""
+    """The caller of a function."""
 
     name: str
     role: CallerRole
     token_id: str | None = None
-    """None: a process of Nightjar, the bearer of the operator's key, or a caller without a token."""
+    """None for a process of Nightjar, the operator's key, or a caller without a token."""
     tags: frozenset[str] | None = None
-    """The tags that an agent works on; None is all."""
+    """Tags of an agent; None: all."""
 
     @property
     def owner(self) -> str | None:
-        """The owner of every record that this caller makes; None: the records have no owner."""
+        """Owner of the records that this caller makes; None: no owner."""
         return self.name if self.token_id is not None else None
 
     @property
@@ -60,7 +60,7 @@ class Caller:
 
     @property
     def remedy(self) -> str:
-        """How this caller gets the role that it lacks."""
+        """How this caller can get a role that it lacks."""
         if self == LOCAL:
             return (
                 "./nightjar call sends the operator's key of its data directory; another program sends the text of"
@@ -76,13 +76,13 @@ OPERATOR = Caller("operator", "operator")
 LOCAL = Caller("local", "local")
 """A program on this machine that sends no token, while the lab is open."""
 VISITOR = Caller("visitor", "viewer")
-"""A browser on this machine that nobody has signed in, while the lab is open."""
+"""A browser on this machine without a sign-in, while the lab is open."""
 STRANGER = Caller("anyone", "viewer")
-"""A caller who is not known, at a function that is open to anyone."""
+"""An unknown caller of a function that is open to anyone."""
 
 
 def allows(audience: Iterable[Audience], role: CallerRole) -> bool:
-    """Whether a caller of `role` is meant; operators always are."""
+    """Whether a caller of `role` may call; operators always may."""
     return role == "operator" or not {"anyone", role, *HOLDS.get(role, ())}.isdisjoint(audience)
 
 
@@ -103,7 +103,7 @@ def check_tags(caller: Caller, named: Mapping[str, object]) -> None:
 
 
 def tags_of(named: Mapping[str, object]) -> set[str]:
-    """Every tag that the fields of a request name, by itself or by what it holds."""
+    """Every tag that a request names, by itself or in the id of an experiment, trace or selection."""
     found = {tag} if isinstance(tag := named.get("tag"), str) else set[str]()
     for field in (*EXPERIMENTS, *TRACES):
         value = named.get(field)
@@ -113,7 +113,7 @@ def tags_of(named: Mapping[str, object]) -> set[str]:
 
 
 def check_own(caller: Caller, owner: str | None, thing: str) -> None:
-    """Refuse an agent what another agent began; what has no owner is open to all.
+    """Refuse an agent a thing of another owner; a thing without an owner is open to all.
 
     Raises:
         Forbidden: it is another's.
@@ -141,7 +141,7 @@ def check_may_command(caller: Caller, command: str | None) -> None:
 
 
 def check_retractor(caller: Caller, e: Experiment) -> None:
-    """Refuse an agent with a token that takes back a result of another owner, or one without an owner.
+    """Refuse an agent with a token to retract a result of another owner, or one without an owner.
 
     Raises:
         Forbidden: it is another's, or has no owner.
@@ -152,7 +152,7 @@ def check_retractor(caller: Caller, e: Experiment) -> None:
 
 
 def check_trace(caller: Caller, trace: Trace) -> None:
-    """Refuse an agent with a token that ends or reopens a trace of another owner, or one without an owner.
+    """Refuse an agent with a token to close or reopen a trace of another owner, or one without an owner.
 
     Raises:
         Forbidden: it is another's, or has no owner.
@@ -170,10 +170,10 @@ def _check_operator(caller: Caller, thing: str, rule: str) -> None:
 def check_reporter(
     caller: Caller, e: Experiment, gpu: Gpu | None, attempt: int | None, fence: int | None
 ) -> None:
-    """Refuse a result of an experiment that is not the caller's: an agent's own, or one that a worker's GPU runs.
+    """Refuse a report on an experiment that the caller does not train.
 
-    An agent speaks for what it trains itself, never for an attempt of a worker: any agent can read a lease. Who sends
-    no token speaks as a worker where it names the lease of an attempt.
+    An agent reports on its own training, never on a worker's attempt: any agent can read a lease. A caller without a
+    token counts as a worker if it names the lease of an attempt.
 
     Raises:
         Forbidden: it is another's, or a worker does not name the lease that it speaks for.
@@ -201,7 +201,7 @@ def owns_gpu(caller: Caller, gpu: Gpu | None) -> bool:
 
 
 def check_worker(caller: Caller, worker_id: str) -> None:
-    """Refuse a worker of a swarm what is another's. In an open lab published workers may leave their token out.
+    """Refuse a swarm's worker a thing of another worker. In an open lab published workers may send no token.
 
     Raises:
         Forbidden: the caller bears another name.

@@ -1,4 +1,4 @@
-"""When an agent's process is started, ended and started again, and when its night is over."""
+"""When `nightjar agent` starts, ends and restarts an agent's process, and when the night is over."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 600.0
 FIRST_LIMIT_S, LONGEST_LIMIT_S = 60.0, 3600.0
-"""Pauses after a usage limit whose end is not known."""
+"""Pauses after a usage limit without a known end."""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long an agent may do nothing."""
+    """Limits on an agent's inactivity."""
 
     silent_s: float
     """Seconds without a line printed; 0: any time."""
@@ -24,7 +24,7 @@ class Patience:
 
 
 def end_of_night(brief: Mapping[str, Any]) -> str | None:
-    """Why an agent with this brief has nothing more to do; None where it has."""
+    """Why an agent with this brief has nothing more to do; None: it has."""
     if brief["paused"]:
         return f"{brief['tag']} is paused"
     spent = [
@@ -38,7 +38,7 @@ def end_of_night(brief: Mapping[str, Any]) -> str | None:
 
 
 def overdue(silent_s: float, idle_s: float, patience: Patience) -> str | None:
-    """Why a process is ended and started again; None while it is left alone."""
+    """Why a process has to be restarted; None: it need not be."""
     if patience.silent_s and silent_s > patience.silent_s:
         return f"it has printed nothing for {silent_s:.0f} s"
     if idle_s > patience.idle_s:
@@ -47,14 +47,14 @@ def overdue(silent_s: float, idle_s: float, patience: Patience) -> str | None:
 
 
 def pause_before(useless_starts: int) -> float:
-    """Seconds before the next start, after so many in a row that came to nothing."""
+    """Seconds before the next start, after so many useless starts in a row."""
     return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(useless_starts, 20)))
 
 
 def pause_after_limit(limits: int, left_s: float | None) -> float:
     """Seconds before the next start, after so many usage limits in a row; the last one ends in `left_s` seconds.
 
-    A time that was named holds once. A limit that outlasts it is waited for twice as long each time, up to an hour.
+    The first time, the announced end is used. After that the pause doubles each time, up to an hour.
     """
     pause_s = min(LONGEST_LIMIT_S, FIRST_LIMIT_S * 2.0 ** min(limits - 1, 20))
     if left_s is None:
@@ -71,10 +71,10 @@ def own_experiments(brief: Mapping[str, Any], agent: str, unnamed: Collection[st
 
 
 def awaited(brief: Mapping[str, Any], own: Mapping[str, str], before: Collection[str]) -> list[str]:
-    """Experiments of its own that an agent would only wait for; none where it has something to do.
+    """Open experiments of an agent that has nothing else to do; empty if it has.
 
-    It has where one of those that were open `before` has ended, where it trains one itself, and where a selection of
-    its own waits for an idea.
+    It has something to do if an experiment that was open `before` has ended, if it trains one itself, or if it holds
+    an open selection.
     """
     still_open = {e["experiment_id"] for e in brief["open_experiments"]} & own.keys()
     is_busy = brief["open_selections"] or "registered" in {own[name] for name in still_open}

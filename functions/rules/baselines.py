@@ -1,4 +1,4 @@
-"""The baseline of a tag: the base commit's own code, which is run before anything else that the lab trains."""
+"""The baseline of a tag: a run of the base commit's own code, before all other runs of the lab."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from state.records import Experiment, Gpu, Idea, Tag
 from state.seeds import unseeded
 
 LEAST_HASH = 7
-"""Characters that name a commit."""
+"""Shortest hash that names a commit, in characters."""
 SYSTEM = "nightjar"
-"""The agent that a baseline is of: it takes no other agent's turn."""
+"""Agent name of a baseline, which takes no other agent's turn."""
 
 
 def owes_baseline(tag: Tag, policy: Policy) -> bool:
-    """Whether its baseline has to come before its first run; a tag in which runs have finished has its own.
+    """Whether a baseline has to run before the tag's first run; not once runs have finished.
 
-    One that was stopped, lost or retracted is none: the next submit brings another.
+    A stopped, lost or retracted baseline does not count: the next submit brings another.
     """
     is_new = tag.baseline_id is None and tag.total == 0
     return policy.baseline_first and is_new and tag.base_commit is not None
@@ -40,7 +40,7 @@ def is_same_commit(one: str, other: str) -> bool:
 
 
 def baseline_of(tag: str, base_commit: str) -> Idea:
-    """What the system submits as the tag's baseline."""
+    """The tag's baseline as an idea."""
     return Idea(
         tag=tag,
         hypothesis="The unchanged code: everything else is compared with it.",
@@ -61,7 +61,7 @@ def waits_for_baseline(tag: Tag, experiment_id: str | None = None) -> bool:
 
 
 def repeats_due(baseline: Experiment, policy: Policy, free: Sequence[Gpu]) -> bool:
-    """Whether one more run of it begins now, on a GPU that would stand idle until it has ended."""
+    """Whether the running baseline is repeated now on a free GPU, which would otherwise be idle until it ends."""
     is_under_way = baseline.status in ("leased", "running")
     fits = any(baseline.gpu_class in (None, gpu.gpu_name) for gpu in free)
     return is_under_way and fits and baseline.retests < policy.baseline_repeats

@@ -1,4 +1,4 @@
-"""What looks like a credential: by the name that it has, or by its own text."""
+"""Recognises credentials by their name or their text."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _NAME = re.compile(
     r"(^|_)(api_?key|access_key|private_key|secrets?|passwords?|passwd|credentials?)($|_)", re.IGNORECASE
 )
 _NAME_OF_TEXT = re.compile(r"(^|_)(token|auth|authorization)($|_)", re.IGNORECASE)
-"""Of a number these are a model's: TOKEN_DROPOUT."""
+"""These names count only for texts: TOKEN_DROPOUT is a number of the model."""
 _RANDOM = re.compile(r"(?<![A-Za-z0-9])(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{20,}")
 """Letters and digits without a break: hexadecimal digests, and keys of most services."""
 
 
 def is_credential(name: str, value: object) -> bool:
-    """Whether a constant of this name, with this value, may open something; of a list or a dict also its parts.
+    """Whether a constant is a credential by its name or value, or by a part of a list or dict.
 
-    A name tells it by its whole words, apart by underscores: HF_TOKEN does, TOKENIZER and N_TOKENS do not.
+    Names count by whole words between underscores: HF_TOKEN matches, TOKENIZER and N_TOKENS do not.
     """
     if _NAME.search(name):
         return True

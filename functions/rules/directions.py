@@ -1,4 +1,4 @@
-"""Which way a metric is better, as far as the words of its name tell."""
+"""Direction of a metric, from the words of its name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KNOWN: Mapping[Direction, frozenset[str]] = {
 
 
 def direction_of(metric: str) -> Direction:
-    """The direction that a metric's name tells.
+    """The direction that a metric's name implies.
 
     Raises:
         Invalid: no word of it is known, or two disagree.

@@ -1,4 +1,4 @@
-"""Whether an idea may enter the lab, and what it is made from."""
+"""Whether an idea may enter the lab, and its parents."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ SELECT_AGAIN = "POST /api/trace/select makes a new one"
 
 
 def admitted(idea: Idea, facts: EntryFacts, caller: Caller, *, follows_tip: bool = True) -> Entry:
-    """The idea with what it is made from and what the tag's policy says of it; it names its parents, if any.
+    """The idea as an entry, with its parents and values of the tag's policy.
 
-    Without one it `follows_tip` in single mode: else it is a root.
+    Without parents it `follows_tip` in single mode; else it is a root.
 
     Raises:
-        Conflict: the tag is a swarm's, too many experiments in a row have crashed and it is not the best unchanged,
-            or what it is made from is over. Invalid: what it names is no parent, or not what was selected. Forbidden:
-            the selection is another's.
+        Conflict: the tag is a swarm's, its selection is over, or too many experiments in a row have crashed and the
+            idea is not the best unchanged. Invalid: a wrong parent. Forbidden: the selection is another agent's.
     """
     policy = facts.policy
     if policy.compare_by == "delta":
@@ -62,9 +61,9 @@ def admitted(idea: Idea, facts: EntryFacts, caller: Caller, *, follows_tip: bool
 
 
 def is_unchanged_best(idea: Idea, facts: EntryFacts) -> bool:
-    """Whether this is the best's own code once more, whatever its seed; without a best, the base commit's.
+    """Whether this is the best's own code, whatever its seed; without a best, the base commit's.
 
-    The same patch is the same code under any commit: who rebuilds the best from its patch has another hash.
+    The same patch is the same code under any commit, because a rebuilt commit has another hash.
     """
     best = facts.best
     if best is None:
@@ -77,7 +76,7 @@ def is_unchanged_best(idea: Idea, facts: EntryFacts) -> bool:
 
 
 def _aborted(facts: EntryFacts) -> Conflict:
-    """Why nothing new may enter, and what may."""
+    """Refusal after too many crashes in a row, with what is still accepted."""
     tag, best = facts.tag, facts.best
     named = f"{best.experiment_id}, the best," if best else "the base commit"
     commit = best.commit_sha if best else tag.base_commit
@@ -97,7 +96,7 @@ def _aborted(facts: EntryFacts) -> Conflict:
 def scripts_of_run(
     slots: Sequence[GpuState], alive: Collection[str], pinned: str | None
 ) -> set[tuple[str, ...]]:
-    """The scripts of the slots that a run may get. Without a live slot all slots of the lab count."""
+    """Scripts of the slots that may run it. Without a live slot all slots of the lab count."""
     of_lab = [slot for slot in slots if not slot.of_agent]
     may_run = [slot for slot in of_lab if slot.gpu_id == pinned or (pinned is None and slot.gpu_id in alive)]
     return {tuple(slot.scripts) for slot in may_run or of_lab} or {(SCRIPT,)}
@@ -112,7 +111,7 @@ def run_of(
     pinned_gpu: str | None = None,
     config_delta: dict[str, Any] | None = None,
 ) -> Run:
-    """A run with what its policy says where nothing is asked for.
+    """A run with the policy's values as defaults.
 
     Raises:
         Invalid: it asks for more seconds than the policy allows.
@@ -137,9 +136,9 @@ def _check_parent(name: str, parent: Parent | None, tag: str) -> None:
 
 
 def _made_from(idea: Idea, facts: EntryFacts, caller: Caller) -> dict[str, Any]:
-    """The fields that say what it is made from: a selection; else the parents named; else the branch of the best.
+    """Fields with its origin: the selection, else the named parents, else the branch of the best.
 
-    None in single mode without a selection: there it is made from the parents named, else from the tip.
+    Empty in single mode without a selection: there the parents are those named, else the tip.
     """
     if facts.selection is not None:
         return _selected(idea, facts.selection, facts, caller)
@@ -166,7 +165,7 @@ def _selected(idea: Idea, s: Selection, facts: EntryFacts, caller: Caller) -> di
 
 
 def _refusal_of(s: Selection, facts: EntryFacts) -> Conflict | None:
-    """Why nothing can be registered with a selection."""
+    """Refusal of a selection that is used, old or over; None: it is valid."""
     if s.status == "open" and s.experiment_id is not None:
         return Conflict(
             f"{s.experiment_id} was registered with {s.selection_id}: a selection is for one experiment",
@@ -191,7 +190,7 @@ def _refusal_of(s: Selection, facts: EntryFacts) -> Conflict | None:
 
 
 def _implied(idea: Idea, facts: EntryFacts) -> dict[str, Any]:
-    """What an agent that selects nothing builds on: the first parent's trace, or the one that the best belongs to."""
+    """Origin of an idea without a selection: the first parent's trace, or the trace of the best."""
     for name in idea.parent_ids:
         if facts.parents[name].outdated:
             raise Conflict(

@@ -1,4 +1,4 @@
-"""What a new tag begins with, whichever way it is opened."""
+"""First strategy and policy of a new tag."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FIRST = Strategy(
 """The strategy of a new tag."""
 
 SILENT_S = 600.0
-"""A swarm's worker that is silent for so long beyond its budget has lost its run."""
+"""Seconds of silence beyond its budget after which a swarm's worker has lost its run."""
 
 
 def first_policy(near_miss_margin: float | None, crash_limit: int) -> Policy:
@@ -20,15 +20,15 @@ def first_policy(near_miss_margin: float | None, crash_limit: int) -> Policy:
 
 
 def swarm_tag(name: str) -> Tag:
-    """A tag that is opened for a swarm.
+    """A tag for a swarm.
 
-    Its workers bring a train.py each and patch constants of it: there is no commit that all of them begin from.
+    It has no base commit: each worker brings its own train.py and sets constants of it.
     """
     return Tag(name=name, branch=f"swarm/{name}", created_at=0.0)
 
 
 def swarm_policy(lab_s: Policy) -> Policy:
-    """Its policy: every worker measures a baseline of its own, so the lab runs none, and deltas are compared."""
+    """Policy of a swarm's tag: deltas from each worker's own baseline are compared; the lab runs no baseline."""
     return lab_s.changed(
         {
             "baseline_first": False,

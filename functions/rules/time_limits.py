@@ -1,4 +1,4 @@
-"""How long a run may take: by its tag's policy, and by what is left of its tag's budget."""
+"""Time limits of runs, by the policy and the remaining budget of their tag."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from state.records import Experiment, Tag
 TIMEOUT = (
     "seconds after which it is ended, at most budgets.max_timeout_s of the policy; default: 2 x budget + 60"
 )
-"""What documents say of `timeout_s`."""
+"""Description of `timeout_s` in requests."""
 
 
 def longest_s(policy: Policy) -> float:
@@ -19,12 +19,12 @@ def longest_s(policy: Policy) -> float:
 
 
 def default_timeout_s(budget_s: float) -> float:
-    """Seconds after which a run with this budget is ended, where nothing else is asked for."""
+    """Default timeout of a run with this budget, in seconds."""
     return 2 * budget_s + 60
 
 
 def check_allowed(policy: Policy, **asked: float | None) -> None:
-    """Refuse seconds that are more than a run of this tag may be given.
+    """Refuse more seconds than a run of this tag may have.
 
     Raises:
         Invalid: naming the most that is allowed.
@@ -41,7 +41,7 @@ def check_allowed(policy: Policy, **asked: float | None) -> None:
 
 
 def check_may_lengthen(caller: Caller, policy: Policy) -> None:
-    """Refuse an agent a tag of its own whose runs may take longer than those of any other tag.
+    """Refuse an agent a tag whose runs may take longer than the defaults allow.
 
     Raises:
         Forbidden: naming the most that is allowed.
@@ -76,10 +76,10 @@ def check_may_lengthen(caller: Caller, policy: Policy) -> None:
 
 
 def limits_again(first: Experiment, policy: Policy) -> tuple[float, float]:
-    """The budget and the time limit of one more run of this code: as long as the first.
+    """Budget and time limit of one more run of this code: those of the first run.
 
-    A budget that only its agent has named is no longer than the policy allows. What the lab ran at first may take as
-    long again, whatever the policy says by now.
+    A budget that only its agent named is limited by the policy. Limits of a first run by the lab hold, even if the
+    policy has changed.
     """
     most = longest_s(policy)
     run_s = first.budget_s or min(first.budget_seconds or policy.budgets.base_s, most)
@@ -88,14 +88,14 @@ def limits_again(first: Experiment, policy: Policy) -> tuple[float, float]:
 
 
 def has_time(tag: Tag) -> bool:
-    """Whether the tag's budget of GPU seconds has anything left that is not set aside."""
+    """Whether the tag has GPU seconds left that are not reserved."""
     if tag.budget_gpu_seconds is None:
         return True
     return tag.spent_gpu_seconds + tag.reserved_gpu_seconds < tag.budget_gpu_seconds
 
 
 def ends_after_s(tag: Tag, timeout_s: float, held_s: float = 0.0) -> float:
-    """Seconds after which a run is ended, as its tag's budget stands now; `held_s` is set aside for it already."""
+    """Time limit of a run under its tag's present budget, in seconds; `held_s` is reserved for it already."""
     if tag.budget_gpu_seconds is None:
         return timeout_s
     left_s = tag.budget_gpu_seconds - tag.spent_gpu_seconds - tag.reserved_gpu_seconds + held_s

@@ -12,7 +12,7 @@ from state.ids import number_of
 from state.records import OPEN, Direction, Experiment, Status
 
 Siblings = Literal["until_first_keep", "root", "always", "never"]
-"""When siblings are shown: while the branch has no keep, only for a new root, always, or never."""
+"""When siblings are shown: while the branch has no keep, for a new root, always, or never."""
 
 FAILED: frozenset[Status] = frozenset({"discard", "crash", "timeout"})
 JUDGED: frozenset[Status] = frozenset({"keep", *FAILED})
@@ -20,7 +20,7 @@ JUDGED: frozenset[Status] = frozenset({"keep", *FAILED})
 
 @dataclass(frozen=True)
 class Branch:
-    """The parents and all their ancestors; every list is in the order of the experiments' numbers."""
+    """The parents and all their ancestors. Every list is in the order of the experiments' numbers."""
 
     ancestors: list[Experiment]
     """From the roots to the parents, each once."""
@@ -34,7 +34,7 @@ class Branch:
 
 
 def unread(parent_ids: Iterable[str], known: Mapping[str, Experiment]) -> list[str]:
-    """Ids of ancestors to read before `branch` is called, as far as the known experiments name them."""
+    """Ids of ancestors that have to be read before `branch` is called, as named by the known experiments."""
     named = set(parent_ids)
     for experiment in _reached(parent_ids, known):
         named.update(experiment.parent_ids)
@@ -88,10 +88,10 @@ def siblings(
     finished_until: int | None = None,
     most: int | None = None,
 ) -> list[Experiment]:
-    """Those of `others` that were tried beside the branch, so that they are not tried again: the newest `most`.
+    """The newest `most` of `others` that were tried beside the branch.
 
-    A sibling has a parent in the branch but is not in it; for a root, every other root is a sibling. Experiments
-    judged after the finish number `finished_until` do not count, so a selection is always shown the same ones.
+    A sibling has a parent in the branch but is not in it. For a root, every other root is a sibling. Experiments that
+    were judged after the finish number `finished_until` do not count, so a selection always shows the same siblings.
     """
     shown = {
         "until_first_keep": all(e.status != "keep" for e in under.ancestors),
@@ -115,7 +115,7 @@ def siblings(
 
 
 def _tells(e: Experiment) -> bool:
-    """Whether its result says something about its idea: not a fault of the infrastructure, and not a retest."""
+    """Whether its result is about its idea: not a fault of the infrastructure, and not a retest."""
     return e.error_kind != "infra" and e.retest_of is None
 
 
@@ -126,7 +126,7 @@ def _reached(
     until: Callable[[Experiment], bool] = lambda _: False,
     strict: bool = False,
 ) -> list[Experiment]:
-    """Each ancestor once; where `until` is true the walk stops, and leaves that ancestor out."""
+    """Each ancestor once. The walk stops at an ancestor for which `until` is true, and leaves it out."""
     waiting, seen = list(parent_ids), set[str]()
     reached: list[Experiment] = []
     while waiting:

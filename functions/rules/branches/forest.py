@@ -52,18 +52,18 @@ def view_of(trace: Trace) -> TraceView:
 
 @lru_cache(512)
 def _scores(text: str) -> tuple[float | None, ...]:
-    """Kept, since from one selection to the next hardly a trace has another node."""
+    """Cached, because few traces change from one selection to the next."""
     return tuple(None if score == CRASH else float(score) for score in text.split())
 
 
 def replanted(forest: Forest) -> bool:
-    """Whether a trace has ended and left its slot; before that, all slots are for roots."""
+    """Whether a trace has ended and freed its slot. Until then all slots are for roots."""
     numbered = [t for t in forest.growing if t.number != OWN_LINE]
     return forest.branches > len(numbered)
 
 
 def is_node(e: Experiment, status: Status) -> bool:
-    """Whether an experiment with this final status is a node of the graph; a retracted one stays where it was."""
+    """Whether an experiment with this final status is a node of the graph. A retracted one stays in it."""
     return (status in JUDGED or status == "retracted") and e.retest_of is None
 
 
@@ -72,11 +72,11 @@ def grown(
 ) -> tuple[Growth | None, dict[str, Any]]:
     """How a finished experiment changes its trace, and the fields that record this on the experiment.
 
-    None if it is not a node of a trace. The tip advances to the node if the tip has not moved since the selection
-    and the epoch is the same; else the node is a leaf beside the branch. The base advances with the tip if the node
-    is a keep that the branch builds on; the first node of a trace sets it to the nearest keep above. A merge's
-    sources end only if the merge is kept and its trace goes on. A node of an earlier epoch does not count for the
-    trace's health. A discard without a value is a claim: `claim_measured` gives it its score.
+    None if it is not a node of a trace. If tip and epoch are as at the selection, the tip advances to the node;
+    else the node is a leaf beside the branch. The base advances with the tip to a keep that the branch builds on.
+    The first node of a trace sets the base to the nearest keep above. A merge's sources end only if the merge is
+    kept and its trace goes on. A node of an earlier epoch does not count for the trace's health. A discard without
+    a value is a claim: it gets its score from `claim_measured`.
     """
     e, trace, epoch, rules = run.experiment, beside.trace, run.epoch, run.policy.traces
     choice = e.selection
@@ -142,7 +142,7 @@ def _fate(trace: Trace, advances: bool, vitals: Vitals, rules: TracePolicy) -> d
 def regrown(trace: Trace, epoch: int, e: Experiment, kept: bool, base: Experiment | None) -> Growth:
     """How a trace changes when retests demote or promote `e`, one of its nodes or its base.
 
-    `base` is the new base if the old one was demoted: the best keep of the branch without it.
+    `base` replaces a demoted base: the best other keep of the branch.
     """
     fields: dict[str, Any] = {}
     if kept and trace.trace_id == e.trace_id:
@@ -155,9 +155,9 @@ def regrown(trace: Trace, epoch: int, e: Experiment, kept: bool, base: Experimen
 
 
 def raised(kept: int, e: Experiment) -> dict[str, Any]:
-    """The fields of a trace with `kept` keeps once its node `e`, a discard until now, is the best of the tag.
+    """Fields of a trace with `kept` keeps after its node `e`, a discard, became the best of the tag.
 
-    Unless it is a leaf beside the branch, or cannot be compared, the branch builds on it.
+    The branch builds on it, unless it is a leaf beside the branch or not comparable.
     """
     builds_on = e.committed and not e.forked and e.best_key is None
     return {"kept": kept + 1, **(_base(e) if builds_on else {})}
@@ -166,10 +166,10 @@ def raised(kept: int, e: Experiment) -> dict[str, Any]:
 def claim_measured(
     beside: Comparison, epoch: int, e: Experiment, status: Status, points: float | None, builds_on: bool
 ) -> Growth | None:
-    """How a trace changes when the lab has measured a claim, which is one of its nodes; None if it is no node.
+    """How a trace changes after the lab has measured a claim; None if the claim is no node.
 
-    The branch may have gone on from it: the base moves to it if the base is what it was compared with. A claimed
-    merge ends its sources if it is kept now.
+    The base moves to the claim if the claim is the tip, or was compared with the base. A claimed merge that is kept
+    ends its sources.
     """
     trace, choice = beside.trace, e.selection
     if trace is None or choice is None or not e.committed:
@@ -200,9 +200,9 @@ def rescored(
     before: Collection[float],
     anew: Mapping[str, float | None],
 ) -> dict[str, Any]:
-    """The scores of a trace by its newest nodes; `anew` holds scores that are others now, None: that result is gone.
+    """The scores of a trace from its newest nodes. `anew` has the changed scores; None: that result is gone.
 
-    The best score of a trace with more nodes stays, unless it is among those scores as they were `before`.
+    If the trace has more nodes, its best score stays, unless it is one of the changed scores `before` the change.
     """
     scores: list[str] = []
     vitals = Vitals()
@@ -264,5 +264,5 @@ def ended_by_merge(selected: Mapping[str, str], tips: Mapping[str, str], goes_on
 def next_start(
     kept: Iterable[Experiment], built_on: Collection[str], direction: Direction, main: Key
 ) -> Experiment | None:
-    """Where a trace starts in place of a dead one: the best keep that is not in `built_on`; None is a new root."""
+    """Start of a trace that replaces a dead one: the best keep that is not in `built_on`; None: a new root."""
     return best_of((e for e in kept if e.experiment_id not in built_on), direction, main)

@@ -1,4 +1,4 @@
-"""What a merge combines: traces by their bases, or near misses."""
+"""Which traces or near misses a merge combines."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _sources(wish: Wish, facts: SelectionFacts, live: Mapping[str, Trace]) -> tu
 
 
 def _best_base(traces: Iterable[Trace], parents: Collection[str], facts: SelectionFacts) -> dict[str, Any]:
-    """The fields that name the best base of those traces whose tip, and so their base, the merge has above it."""
+    """Fields that name the best base among the traces whose tip is a parent of the merge."""
     above = [trace for trace in traces if trace.tip in parents]
     best = next(iter(in_order(above, facts.values, facts.tag.direction)), None)
     return {
@@ -101,9 +101,9 @@ def _named(name: str, wish: Wish, facts: SelectionFacts) -> Trace:
 def by_best_base(
     traces: Sequence[Trace], values: Mapping[str, float], direction: Direction, into: str | None = None
 ) -> list[Trace]:
-    """The two traces with the best bases, which must differ; the best first. `values`: metric of each base.
+    """The two traces with the best different bases, best first. `values`: metric of each base.
 
-    One of them is the trace `into`, if that is named.
+    If `into` is named, it is one of them.
 
     Raises:
         Conflict: there are no two different bases.
@@ -127,9 +127,9 @@ def in_order(traces: Iterable[Trace], values: Mapping[str, float], direction: Di
 def near_pair(
     near: Sequence[Experiment], combined: Iterable[Sequence[str]], growing: Collection[str] | None = None
 ) -> list[Experiment]:
-    """The two best near misses of different traces that were not combined yet; `near` is best first.
+    """The two best near misses of different traces that were not combined yet. `near` is best first.
 
-    One of them has to be in a `growing` trace, which the merge extends (None: it extends another trace).
+    One of them must be in a `growing` trace, which the merge extends. None: the merge extends another trace.
 
     Raises:
         Conflict: there is no such pair.

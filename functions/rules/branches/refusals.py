@@ -1,4 +1,4 @@
-"""Errors of selecting: each with its code and a hint."""
+"""Errors of selections, each with a code and a hint."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import ClassVar, Protocol
 from state.errors import Conflict, Invalid
 
 LEAST_WEIGHT = 0.05
-"""Least weight of a trace, so that also a bad one is selected now and then, and gets better or dies."""
+"""Least weight of a trace: a bad trace is selected now and then, too, until it improves or dies."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Ranked:
 
     trace_id: str
     score: float | None
-    """A weight or probability, larger is better; None if traces take turns."""
+    """Weight or probability, larger is better; None if traces take turns."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Parameter:
 
 
 class TraceScheduler(ABC):
-    """Orders traces; the order depends on the forest alone, so that a replay selects the same traces."""
+    """Orders traces. The order depends on the forest alone, so a replay selects the same traces."""
 
     parameters: ClassVar[Mapping[str, Parameter]] = {}
 
@@ -86,7 +86,7 @@ class TraceScheduler(ABC):
 
 
 class RoundRobin(TraceScheduler):
-    """Traces take turns, so that all get the same number of selections."""
+    """Traces take turns: all get the same number of selections."""
 
     def rank(self, forest: ForestView) -> list[Ranked]:
         return [Ranked(t.trace_id, None) for t in sorted(forest.traces, key=lambda t: turn(t, forest))]
@@ -169,11 +169,11 @@ class Softmax(TraceScheduler):
 class Uct(TraceScheduler):
     """The trace with the largest Q + c * sqrt(ln(1 + N + O) / (1 + n + o)): WU-UCT (Liu et al., ICLR 2020).
 
-    n is the number of the trace's committed selections, o that of its open ones, N and O are their sums. Open
-    selections count, so that selections made at the same time spread over the traces. Q is the mean reward of the
-    trace's committed nodes, 0.5 without any: a node's reward is the share of the forest's other nodes that it beats,
-    equal ones count half. So every success is worth more than every crash, and the metric's scale, direction and
-    outliers do not matter.
+    n and o are the numbers of the trace's committed and open selections; N and O are their sums over all traces.
+    Open selections count, so that parallel selections spread over the traces. Q is the mean reward of the trace's
+    committed nodes, or 0.5 without nodes. The reward of a node is the share of the forest's other nodes that it
+    beats; equal nodes count half. So every success is worth more than every crash. The metric's scale, direction
+    and outliers do not matter.
     """
 
     parameters: ClassVar[Mapping[str, Parameter]] = {"c": Parameter(math.sqrt(2), 0.0, 100.0)}
@@ -279,24 +279,23 @@ def turn_taken(trace: HasTurn, forest: HasTurn) -> tuple[int, int]:
     """New virtual times of a trace and of its forest when the trace is selected.
 
     Stride scheduling with equal strides (Waldspurger and Weihl, MIT/LCS/TM-528, 1995), with the virtual time of
-    start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): a trace that is new, or was busy or closed, starts
-    at the forest's time; it gets no extra turns for the time that it was away.
+    start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996). A trace that is new, or was busy or closed, starts
+    at the forest's time: it gets no extra turns for its absence.
     """
     start = max(trace.virtual_time, forest.virtual_time)
     return start + 1, start
 
 
 def turn(trace: TraceView, forest: ForestView) -> tuple[int, int, int]:
-    """Sort key: the trace whose turn is next has the least one, and no two are equal; plug-ins may use it for ties.
+    """Sort key for turns: the next trace has the least key, and no two are equal. Plug-ins may use it for ties.
 
-    Of traces with the same virtual time the one not selected for longest comes first, so that no other trace is
-    selected twice before a free one.
+    Among equal virtual times, the trace that was not selected for longest comes first.
     """
     return max(trace.virtual_time, forest.virtual_time), trace.last_selected, trace.number
 
 
 def drawn(forest: ForestView, *what: str) -> float:
-    """A pseudo-random number in (0, 1); the same selection and text give the same number in any process."""
+    """A pseudo-random number in (0, 1), the same in any process for the same selection and text."""
     text = "\n".join((forest.tag, str(forest.select_seq), *what))
     bits = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 12
     return (bits + 0.5) / 2.0**52

@@ -1,4 +1,4 @@
-"""Decides which selection a wish gets in a tag's forest, or why there is none now."""
+"""The selection that a wish gets in a tag's forest, or the reason to wait."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from state.refusals import unknown_trace
 from state.selecting import Needs, SelectionDecision, SelectionFacts, Wait, Wish
 
 RETRY_S = (1.0, 15.0)
-"""Least and most seconds that a caller without a slot is told to wait."""
+"""Shortest and longest `retry_after`, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class _Pick:
     candidates: Sequence[Trace] = ()
     """Traces to extend, most wanted first; empty if a trace is opened."""
     by_room: bool = False
-    """Whether it depends on the number of traces, so that the move has to check that number."""
+    """Whether it depends on the number of traces; the move then checks that number."""
     origin: str | None = None
     tip: str | None = None
 
 
 def needed(wish: Wish, facts: SelectionFacts) -> Needs:
-    """The further facts that `decide` needs."""
+    """Further facts that `decide` needs."""
     rules = facts.policy.traces
     needs = Needs(gpus=rules.max_parallel is None)
     if rules.mode == "single":
@@ -66,7 +66,7 @@ def _needed_to_merge(wish: Wish, facts: SelectionFacts, needs: Needs) -> Needs:
 def decide(
     wish: Wish, facts: SelectionFacts, scheduler: TraceScheduler | None, stale_s: float
 ) -> SelectionDecision | Wait:
-    """The selection to make, or why there is none now.
+    """The selection to make, or the reason to wait.
 
     `scheduler` is the one that `needed` names; GPUs that are silent for `stale_s` seconds do not count.
 

@@ -1,4 +1,7 @@
-"""Claims: what an agent measured itself, in a tag that the lab measures, until a run of the lab bears it out."""
+"""Claims: results that an agent measured itself in a tag that the lab measures.
+
+A claim is a discard until the lab has run its code.
+"""
 
 from __future__ import annotations
 
@@ -18,31 +21,28 @@ from state.records import OPEN, Experiment
 CLAIMED = (
     "the lab trains this tag: what its agent measured is a claim, and only the lab's run of its code counts"
 )
-"""Why a claim is a discard, and an agent's own retest no evidence."""
+"""Reason of a claim's discard, and of an agent's own retest that is no evidence."""
 
 OF_THE_RUN = ("tree_id", "diff_id", "diff_differs", "sent_diff_id", "score")
-"""What the lab's run of a claim tells of its code, and whose number its value is."""
+"""Fields of a claim that the lab's run of its code sets."""
 FAILED = frozenset({"crash", "timeout", "invalid"})
-"""How a run of the lab ends that says why a claim cannot be measured."""
+"""Final statuses of a run of the lab after which a claim is not run again."""
 SAID = (
     *("improved", "delta", "near_miss", "branch_improved", "compared_with"),
     *("base_commit_sha", "reason", "claimed"),
 )
 """Fields of the answer to a claim that its experiment keeps."""
 NODE_FIELDS = ("committed", "forked", "outdated")
-"""What its place in its trace sets; a claim has its place before it is measured."""
+"""Fields that a node's place in its trace sets; a claim has its place before it is measured."""
 
 
 def is_claim(run: RunFacts) -> bool:
-    """Whether a report on this run is its agent's word alone, in a tag that the lab measures."""
+    """Whether a report on this run is a claim."""
     return run.experiment.attempt == 0 and run.tag.takes_claims
 
 
 def judge_report(report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
-    """The verdict of a result that was reported: a claim is a discard until the lab has measured its code.
-
-    An agent's own run of code that was measured before is no evidence either.
-    """
+    """The verdict on a reported result. A claim is a discard, and an agent's own retest is no evidence."""
     judged = judge_run(report, run, under, beside)
     if not is_claim(run) or judged.status == "invalid":
         return judged
@@ -100,22 +100,19 @@ def _claimed(judged: Ending, report: Report, run: RunFacts, under: Conditions, b
 def owes_run(facts: RetestFacts) -> bool:
     """Whether the lab has to run a claim's code: no run is under way, and none has failed.
 
-    A commit that no clone has would fail on one GPU after another.
+    After a failure it is not repeated: a commit that no clone has would fail on every GPU.
     """
     ours = [r for r in facts.retests if r.attempt > 0]  # the others are its agent's own
     return len(ours) <= SPARE and not any(r.status in (*OPEN, *FAILED) for r in ours)
 
 
 def measured_by(facts: RetestFacts) -> Experiment | None:
-    """The run of the lab that says what a claim is worth; None while there is none."""
+    """The run of the lab that measured a claim; None while there is none."""
     return next((r for r in facts.retests if r.is_evidence), None)
 
 
 def run_asked_for(facts: RetestFacts, *, train: bool = True) -> Retest:
-    """One more run of an experiment's code.
-
-    The run of a claim is on the lab's class of GPU, and waits in its agent's turn.
-    """
+    """One more run of an experiment's code. A claim's runs on the lab's class of GPU, in its agent's turn."""
     e = facts.experiment
     if facts.rounds is None:
         return retest_of(e, facts.retests, facts.policy, train=train)
@@ -125,7 +122,7 @@ def run_asked_for(facts: RetestFacts, *, train: bool = True) -> Retest:
 
 
 def check_unmeasured(facts: RetestFacts) -> None:
-    """Refuse another run of the lab for a claim that one says something about already.
+    """Refuse another run of the lab for a claim that has one already.
 
     Raises:
         Conflict: naming that run.
@@ -149,7 +146,7 @@ def as_measured(run: RunFacts, by: Experiment) -> tuple[RunFacts, Report]:
     """A claim and its report, as if the lab's run of its code were its own."""
     code = {name: getattr(by, name) for name in OF_THE_RUN}
     code["duplicate_of"] = run.experiment.duplicate_of or by.duplicate_of
-    # how long each of the two has trained is in the books of each
+    # each of the two has its own training time in the books
     names = MEASURES - {"training_seconds"}
     measured = {name: value for name in names if (value := getattr(by, name)) is not None}
     e = run.experiment.model_copy(update={**code, "measured_by": by.experiment_id, "gpu_class": by.gpu_class})
@@ -159,9 +156,9 @@ def as_measured(run: RunFacts, by: Experiment) -> tuple[RunFacts, Report]:
 def judge_claim(
     claim: Experiment, report: Report, run: RunFacts, under: Conditions, beside: Comparison
 ) -> Ending:
-    """What the lab's run makes of a claim: it is judged by that run's value, as if it were its first report.
+    """The verdict on a claim by the lab's run, as if that were its first report.
 
-    `run` and `report` are those of `as_measured`, `claim` is the experiment as it was read.
+    `run` and `report` are those of `as_measured`; `claim` is the experiment as it was read.
     """
     judged = judge_run(report, run, under, beside)
     told = {

@@ -18,21 +18,21 @@ BySeed = dict[int | None, float]
 
 @dataclass(frozen=True)
 class Gain:
-    """Two experiments on the same seeds."""
+    """Comparison of two experiments on the same seeds."""
 
     before: float
     after: float
     by: float
     """Above zero is better, whatever the direction."""
     runs: int
-    """Further runs of each that `before` and `after` are means of; 0: one run of each."""
+    """Number of further runs of each in the means; 0: one run of each."""
 
 
 def gain_over(before: Runs[OneRun] | None, after: Runs[OneRun], direction: Direction) -> Gain | None:
-    """The gain of `after`, by the further runs on seeds that both have run; else by its first run.
+    """The gain of `after`, from further runs on seeds that both have run; without any, from its first run.
 
-    The first run flatters an experiment that was chosen by it. `before` None is the baseline of a swarm's worker: the
-    values are differences from it. None where the two share no seed, or nobody but its agent has measured `after`.
+    A first run is biased, because the experiment was chosen for it. `before` None is the baseline of a swarm's
+    worker: the values are differences from it. The answer is None if the two share no seed, or `after` is a claim.
     """
     if after.experiment.is_claim:
         return None
@@ -48,19 +48,19 @@ def gain_over(before: Runs[OneRun] | None, after: Runs[OneRun], direction: Direc
 
 
 def is_compared(e: Trial) -> bool:
-    """Whether it was judged beside another experiment, or beside its worker's baseline."""
+    """Whether it was compared with another experiment, or with its worker's baseline."""
     has_other = e.compared_with is not None or e.delta_bpb is not None
     return has_other and e.delta is not None and not e.baseline and e.retest_of is None
 
 
 def gain_of(e: Trial, runs: Runs[OneRun], compared: Runs[OneRun] | None, direction: Direction) -> Gain | None:
-    """The gain of `e` with its `runs` over the best that it was compared with; None if that is gone."""
+    """The gain of `e` over the best that it was compared with; None if that is gone."""
     is_gone = compared is None and e.compared_with is not None
     return gain_over(compared, runs, direction) if is_compared(e) and not is_gone else None
 
 
 def _first(runs: Runs[OneRun]) -> BySeed:
-    """The run that an experiment was chosen by, unless its further runs contradict it."""
+    """The first run, unless its further runs contradict it."""
     e = runs.experiment
     if e.own_value is None or e.reason == CONTRADICTED:
         return {}
@@ -75,18 +75,18 @@ def _further(runs: Runs[OneRun]) -> BySeed:
 
 @dataclass(frozen=True)
 class Step:
-    """A keep on the way to the best."""
+    """A keep in the chain that led to the best."""
 
     keep: Keep
     above: Keep | None
-    """What it was made from, in a swarm what it beat; None: the tag's base commit, or a keep that was taken back."""
+    """The keep that it changed, or in a swarm, that it beat. None: the tag's base commit, or a retracted keep."""
 
 
 def chain(best_id: str | None, keeps: Sequence[Keep]) -> list[Step]:
-    """The steps from the first keep to the best, in their order.
+    """The keeps from the first to the best, in their order.
 
-    A keep whose own base is none any more (it was demoted, or retracted) stands on the last one that finished before
-    it. Each is older than what was made from it, so that the chain ends whatever the records say.
+    If the base of a keep was demoted or retracted, the keep before it takes the base's place. Numbers fall on the way
+    back, so the chain ends whatever the records say.
     """
     known = {e.experiment_id: e for e in keeps}
     here, found = known.get(best_id or ""), list[Step]()

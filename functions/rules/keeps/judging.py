@@ -1,4 +1,4 @@
-"""How a run ends: its key, its noise, how far it can be trusted, its branch, near miss and best, in one verdict."""
+"""The verdict on a finished run: status, noise, trust, branch, near miss and best, in one `Ending`."""
 
 from __future__ import annotations
 
@@ -58,19 +58,19 @@ from state.records import RETESTED, Best, Experiment, Gpu, Status, Tag, TimeSpen
 
 @dataclass(frozen=True)
 class Report:
-    """A run's result, as it was reported."""
+    """A run's reported result."""
 
     value: float
     """The tag's metric."""
     key: Key
-    """The conditions that the report names."""
+    """Conditions that the report names."""
     digest: str
-    """Of the report: a repetition has the same."""
+    """Digest of the report; a repeated report has the same."""
     measured: Mapping[str, Any] = field(default_factory=dict)
-    """What else was measured, as fields of the experiment."""
+    """Further measurements, as fields of the experiment."""
     training_seconds: float | None = None
     time: TimeSpent | None = None
-    """How long it trained, as its worker measured it."""
+    """Training time, as its worker measured it."""
 
 
 @dataclass(frozen=True)
@@ -85,17 +85,17 @@ class Failure:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a run is compared under."""
+    """Conditions under which a run is compared."""
 
     key: Key
-    """As reported; parts that were not, from the run and from the tag's main key."""
+    """As reported. Missing parts come from the run and from the tag's main key."""
     other_key: str | None
-    """The comparability key that it competes under, where that is not the main one."""
+    """Comparability key of the run; None: the tag's main key."""
     agrees: bool
-    """With the main key; of a retest: with its first run's."""
+    """Whether the key agrees with the main key; for a retest, with its first run's key."""
     same_evaluator: bool
     code: str
-    """Identifies its runs among the noise."""
+    """Id of the run's code among the repeats that measure noise."""
 
 
 _FAILED: Mapping[str, Literal["crash", "timeout", "invalid"]] = {
@@ -103,7 +103,7 @@ _FAILED: Mapping[str, Literal["crash", "timeout", "invalid"]] = {
     "evaluator": "invalid",
     "leak": "invalid",
 }
-"""How a run ends whose failure is of this kind; any other is a crash."""
+"""Final status by kind of failure; all other kinds are a crash."""
 MEASURES = frozenset(
     {
         *("peak_vram_mb", "training_seconds", "total_tokens_m", "mfu_percent"),
@@ -112,13 +112,13 @@ MEASURES = frozenset(
 )
 """Measurements beside the metric that an experiment keeps."""
 _OF_THE_CODE = frozenset({"patch", "constant", "evaluator", "leak"})
-"""Kinds of failures that say nothing of the GPU."""
+"""Kinds of failure that do not count against the GPU."""
 _KEPT = (
     *("improved", "delta", "p_better", "near_miss", "base_commit_sha", "trust", "branch_improved"),
     *("judged_val_bpb", "compared_with", "repeats_best", "over_budget", "reason"),
 )
-"""Fields of the verdict that an experiment keeps (`state.records.Trial`); `experiment::wait` answers them, too, and
-`ruling.py` sets again what retests change."""
+"""Fields of the verdict that an experiment keeps (`state.records.Trial`). `experiment::wait` answers them, too.
+Retests change some of them (`ruling.py`)."""
 
 
 class QueuedRetest(BaseModel):
@@ -185,24 +185,24 @@ class CrashAnswer(BaseModel):
 
 @dataclass(frozen=True)
 class Weighed:
-    """A value beside the noise of its tag and GPU class."""
+    """A value together with the noise of its tag and GPU class."""
 
     runs: Repeats
-    """All of its code, this one included."""
+    """All runs of its code, this one included."""
     repeat: Repeat
     noise: Noise | None
     p_better: float | None
 
     @property
     def value(self) -> float:
-        """What the code is judged by: the mean of all its runs, so never the luckiest of them."""
+        """The mean of all runs of the code, by which it is judged."""
         return self.runs.mean
 
 
 def conditions_of(key: Key, run: RunFacts) -> Conditions:
-    """What a run that reports `key` is compared under.
+    """Conditions under which a run that reports `key` is compared.
 
-    A retest is evidence only if it was measured as its first run was; the first retest of a claim measures it.
+    A retest is evidence only under the conditions of its first run. The first retest of a claim sets the conditions.
     """
     e, main = run.experiment, main_key(run.tag)
     own_s = e.budget_s if e.attempt > 0 else None  # an agent that trains itself says for how long
@@ -220,7 +220,7 @@ def conditions_of(key: Key, run: RunFacts) -> Conditions:
 
 
 def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
-    """The verdict of a result: how the experiment ends, and all that follows from it."""
+    """The verdict on a result, and every change that follows from it."""
     if run.first is not None:
         return _measured_again(report, run, under, beside)
     if not under.same_evaluator:
@@ -309,7 +309,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
 
 
 def _overrun(report: Report, run: RunFacts, beside: Comparison) -> str | None:
-    """Why a run is over its budget; None where it is not, or nothing says how long it may take."""
+    """Why a run is over its budget; None: it is not, or there is no reference time."""
     e, reference, time = run.experiment, beside.reference_time, report.time
     if reference is None or time is None or not is_timed(e) or reference.experiment_id == e.experiment_id:
         return None
@@ -319,7 +319,7 @@ def _overrun(report: Report, run: RunFacts, beside: Comparison) -> str | None:
 
 
 def _reference(report: Report, run: RunFacts, beside: Comparison) -> ReferenceAfter | None:
-    """The time that later runs like it are compared with."""
+    """Reference time for later runs of its kind."""
     e = run.experiment
     if not is_timed(e):
         return None
@@ -332,7 +332,7 @@ def _reference(report: Report, run: RunFacts, beside: Comparison) -> ReferenceAf
 
 
 def _over_budget(why: str, report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
-    """A discard whose value is compared with nothing: others have not trained for so long."""
+    """A discard for training too long; its value is compared with nothing."""
     e, best = run.experiment, beside.best
     base = branch_base(run, under.key, beside)
     answer = CompleteAnswer(
@@ -366,15 +366,15 @@ def _over_budget(why: str, report: Report, run: RunFacts, under: Conditions, bes
 
 
 def _to_beat(policy: Policy) -> float | None:
-    """What a first run has to beat: nothing; where deltas are compared, its worker's baseline."""
+    """The value that a first run has to beat: 0.0, its worker's baseline, where deltas are compared; else none."""
     return 0.0 if policy.compare_by == "delta" else None
 
 
 def judge_failure(failure: Failure, run: RunFacts, beside: Comparison, breaker: Breaker) -> Ending:
-    """How an experiment ends whose run has no result.
+    """The ending of a run without a result.
 
-    A fault of the infrastructure counts against the GPU, never against the tag, and is no node of a trace. Code that
-    changes its evaluator, or that no tree can be made of, says nothing of the GPU; the first is no node either.
+    A fault of the infrastructure counts against the GPU, never against the tag, and is no node of a trace. A changed
+    evaluator or a patch that does not apply does not count against the GPU. A changed evaluator is no node either.
     """
     e, tag = run.experiment, run.tag
     status = _FAILED.get(failure.kind, "crash")
@@ -424,20 +424,17 @@ def _gpu_crashes(run: RunFacts, gpu: Gpu | None, breaker: Breaker) -> GpuCrashes
 
 @dataclass(frozen=True)
 class BranchBase:
-    """What a branch stands on; no experiment where it has kept nothing."""
+    """The best keep of a branch. `experiment` is None while the branch has kept nothing."""
 
     experiment: Experiment | None
     value: float | None
-    """What it measured; without an experiment, what the tag's base commit did, if that was run."""
+    """Its value; without an experiment, the value of the tag's base commit, if that has run."""
     commit_sha: str | None
     is_comparable: bool
-    """On other hardware, or with another budget, the base's value says nothing of the run's."""
+    """Whether the base ran on the same hardware and budget as the run."""
 
     def is_beaten(self, value: float, code: str, tag: Tag) -> bool | None:
-        """Whether this value is kept on the branch; None where they cannot be compared.
-
-        Where nothing is known of the base, it is.
-        """
+        """Whether this value is kept on the branch; None: it cannot be compared. A base without a value is beaten."""
         if not self.is_comparable:
             return None
         if self.experiment and code_of(self.experiment, self.experiment.best_key) == code:
@@ -446,7 +443,7 @@ class BranchBase:
 
 
 def branch_base(run: RunFacts, key: Key, beside: Comparison) -> BranchBase | None:
-    """What a run is judged against beside the best; None in single mode, and without a trace."""
+    """The branch base that a run is compared with; None in single mode, for a retest and without a trace."""
     if run.policy.traces.mode == "single" or run.experiment.selection is None or run.first is not None:
         return None
     base = beside.base
@@ -457,12 +454,12 @@ def branch_base(run: RunFacts, key: Key, beside: Comparison) -> BranchBase | Non
 
 
 def reset_to(best: Best | None, tag: Tag) -> str | None:
-    """The commit that an agent goes back to: the best's, else the tag's base."""
+    """Commit to reset to: the best's, else the tag's base."""
     return best.commit_sha if best else tag.base_commit
 
 
 def _invalid(report: Report, run: RunFacts, under: Conditions) -> Ending:
-    """Another evaluator than the tag's: a result that is compared with nothing."""
+    """The ending of a result that another evaluator than the tag's measured."""
     e, best = run.experiment, run.best
     answer = CompleteAnswer(
         experiment_id=e.experiment_id,
@@ -489,10 +486,10 @@ def _invalid(report: Report, run: RunFacts, under: Conditions) -> Ending:
 
 
 def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
-    """A retest's value: evidence for its experiment, if it was measured as that was; it is not judged itself.
+    """The ending of a retest. Its value is evidence for the first run; the retest itself is not judged.
 
-    It is no evidence where it is over its budget, or its experiment was retracted meanwhile. A claim takes it as its
-    own value (`claiming.py`).
+    It is no evidence under other conditions, over its budget, or once its experiment was retracted. For a claim it
+    becomes the claim's own value (`claiming.py`).
     """
     e, best = run.experiment, beside.best
     first = run.first
@@ -533,7 +530,7 @@ def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Co
 
 
 def _weigh(value: float, run: RunFacts, under: Conditions, beside: Comparison) -> Weighed:
-    """What the value adds to the noise of its tag and GPU class, and how probably it truly beats the best."""
+    """What the value adds to the noise of its tag and GPU class, and its probability to beat the best."""
     own, bests, workers = (parsed(text) for text in beside.noise.runs)
     known = Sums(beside.noise.df, beside.noise.squares)
     entries = list[NoiseEntry]()
@@ -555,7 +552,7 @@ def _weigh(value: float, run: RunFacts, under: Conditions, beside: Comparison) -
 
 
 def _reason(run: RunFacts, under: Conditions, best: Best | None, runs: Repeats) -> str | None:
-    """Why a value was not simply compared with the tag's best; None where it was."""
+    """Why the value was not simply compared with the tag's best; None: it was."""
     if under.other_key is not None:
         other = contradiction(main_key(run.tag), under.key)
         differs = {
@@ -581,7 +578,7 @@ def mean_of(runs: Repeats | None) -> Mean | None:
 
 
 def _trust(value: float, run: RunFacts, best: Best | None, noise: Noise | None) -> Trust | None:
-    """Evidence for a keep; None for a discard, and for every later keep under the strict rule."""
+    """Evidence for a keep; None for a discard, and for later keeps under the strict rule."""
     e, direction = run.experiment, run.tag.direction
     if best is None:
         return "first"
@@ -609,7 +606,7 @@ def _next_retest(e: Experiment) -> QueuedRetest:
 
 
 def _measured(report: Report, key: Key, run: RunFacts) -> dict[str, Any]:
-    """What the run measured, and under which conditions."""
+    """Fields with the measurements and their conditions."""
     return {
         **report.measured,
         **(report.time.model_dump() if report.time else {}),
@@ -626,7 +623,7 @@ def _reported(op: str, digest: str) -> dict[str, str]:
 
 
 def _forgiven(run: RunFacts) -> TagCrashes:
-    """No crash in a row is left: a tag that refused what is new takes it again."""
+    """Resets the tag's crashes in a row, so that it accepts new experiments again."""
     blocks = run.policy.on_abort == "block"
     return TagCrashes(0, abort_at=run.policy.crash_limit if blocks else None)
 
@@ -636,7 +633,7 @@ def _is_base_code(e: Experiment, tag: Tag) -> bool:
 
 
 def _lab_learned(run: RunFacts, under: Conditions) -> dict[str, object]:
-    """That the lab has measured something, on which class of GPU: one of the main key, if it has one."""
+    """Fields of the tag after the lab's first measurement, with the class of GPU, if possible the main key's."""
     tag, gpu_class = run.tag, under.key.gpu_class
     if not run.experiment.was_trained_here:
         return {}
@@ -647,8 +644,7 @@ def _lab_learned(run: RunFacts, under: Conditions) -> dict[str, object]:
 
 
 def _learned(run: RunFacts, key: Key, value: float, answer: CompleteAnswer) -> dict[str, object]:
-    """Fields of the tag that follow: parts of its main key that this run is the first to know, what the base commit's
-    code measures, and the largest gain."""
+    """Fields of the tag that this run sets: new parts of its main key, the base commit's value, the largest gain."""
     e, tag, plausible = run.experiment, run.tag, _plausible(run)
     main, known = main_key(tag), {name: part for name, part in vars(key).items() if part is not None}
     learned: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""Keep rules: whether a better run is kept, at once or until further runs of the same code bear it out."""
+"""Keep rules: whether a better run is kept, and whether it needs a second run first."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ LEAST_ERRORS = 0.5
 
 @dataclass(frozen=True)
 class Trial:
-    """What the runs of one experiment's code measured, as scores: lower is better (see `verdict.score`)."""
+    """Scores of one experiment's runs: lower is better (see `verdict.score`)."""
 
     name: str
     first: float
-    """On the first seed: the run that it was chosen by."""
+    """Score on the first seed, for which the experiment was chosen."""
     fresh: tuple[float, ...] = ()
-    """On the seeds after that, in their order: runs that it was not chosen by."""
+    """Scores on the further seeds, in their order."""
     further: float | None = None
-    """The mean of all further runs of its code, its own or another's, where they are farther from the first than
-    noise explains: the first says nothing of the code then."""
+    """Mean of all further runs of its code, if noise does not explain their distance from the first; else None.
+    The first score then says nothing about the code."""
 
     @property
     def contradicted(self) -> bool:
@@ -36,7 +36,7 @@ class Trial:
 
     @property
     def claimed(self) -> float:
-        """What may be claimed of it: the mean of its fresh runs; without one, the run that flatters it."""
+        """Mean of the fresh runs; without one, the first score, which is biased."""
         return math.fsum(self.fresh) / len(self.fresh) if self.fresh else self.first
 
 
@@ -81,7 +81,7 @@ class ConfirmRule:
 
 
 def plausible_margin(largest_gain: float | None, keeps: int, factor: float) -> float | None:
-    """The largest margin that a tag's earlier gains make plausible; None while they are too few to tell."""
+    """Largest plausible margin, from the tag's earlier gains; None while they are too few."""
     return factor * largest_gain if largest_gain is not None and keeps >= ENOUGH_KEEPS else None
 
 
@@ -106,9 +106,9 @@ def is_confirmed(candidate: Trial, incumbent: Trial, sigma: float | None) -> boo
 
 
 def borne_out(incumbent: Trial, shift: float) -> float | None:
-    """The incumbent's score on the first seed, by its runs on both; None while only one of them says something.
+    """The incumbent's score on the first seed, estimated from both seeds; None without a usable second run.
 
-    `shift` is by how much scores on the second seed lie above those on the first.
+    `shift` is the usual difference: score on the second seed minus score on the first.
     """
     if not incumbent.fresh or incumbent.contradicted:
         return None
@@ -116,10 +116,9 @@ def borne_out(incumbent: Trial, shift: float) -> float | None:
 
 
 def is_hopeless(candidate: float, bar: float | None) -> bool:
-    """Whether a candidate needs no second run, because its first run already shows that it will not be kept.
+    """Whether a candidate's first run is already too weak to win a retest.
 
-    It beats the incumbent's first run, which was unlucky. It does not beat what both runs of the incumbent show, so
-    it would have to be luckier on the second seed than on the first.
+    It beats the incumbent's first run, but not `bar`, the estimate from both runs of the incumbent.
     """
     return bar is not None and candidate >= bar
 
@@ -138,5 +137,5 @@ def winner(raced: Sequence[Trial], incumbent: Trial, sigma: float | None) -> Tri
 
 
 def _mean(trial: Trial, runs: int, skipped: int) -> float:
-    """Of the first runs, without those that are skipped at the beginning."""
+    """Mean of the first `runs` scores, without the `skipped` first ones."""
     return math.fsum((trial.first, *trial.fresh)[skipped:runs]) / (runs - skipped)

@@ -1,4 +1,4 @@
-"""Run-to-run noise: how far two runs of the same code differ, and how sure that leaves us of a better one."""
+"""Run-to-run noise: its estimate from repeats of the same code, and what it means for a comparison."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from state.facts import Spread
 from state.records import Direction
 
 FREAK = 1e-4
-"""Runs less likely than this, on their side, are outliers: they do not count towards sigma."""
+"""One-sided probability below which a run is an outlier and does not count towards sigma."""
 CONTRADICTED = 1e-3
-"""A first run less likely than this beside the further runs of its code leaves their mean and the noise. Its code was
-chosen by it, so it takes less to doubt it than any other."""
+"""The same threshold for a first run beside the further runs of its code: below it the first run no longer counts.
+It is larger, because the code was chosen for its first run."""
 
 SURE = 0.8
-"""How surely the noise is not larger than what two runs of one code are taken to differ by."""
+"""Confidence of the upper bound on sigma in `usual_distance`."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,12 @@ class Noise:
 
 
 def pooled(groups: Iterable[Sequence[float]]) -> Noise | None:
-    """The noise that groups of runs share, each group being finite values of the same code.
-
-    None while no group holds a second run: there is no degree of freedom yet.
-    """
+    """Pooled noise of groups of finite values, one group for each code; None while no group holds a second run."""
     deviations: list[float] = []
     df = 0
     for values in groups:
         if values:
-            # From the first value, so that equal ones deviate by exactly nothing.
+            # relative to the first value, so that equal values deviate by exactly 0
             shifts = [value - values[0] for value in values]
             mean = math.fsum(shifts) / len(shifts)
             deviations += [shift - mean for shift in shifts]
@@ -48,13 +45,13 @@ def pooled(groups: Iterable[Sequence[float]]) -> Noise | None:
 
 
 def rounded(noise: Noise, resolution: float) -> Noise:
-    """Not below what rounding hides: values rounded to steps lie uniformly within one, by step / sqrt(12)."""
+    """At least the noise that rounding adds: step / sqrt(12), for values uniform within a step."""
     return Noise(max(noise.sigma, resolution / math.sqrt(12)), noise.df)
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """What is known of the runs of one code: how many, their mean, and the sum of squared deviations from it."""
+    """Summary of the runs of one code: number, mean, and sum of squared deviations from the mean."""
 
     runs: int
     mean: float
@@ -70,14 +67,14 @@ class Repeats:
 
 
 def further_mean(runs: Repeats | None, value: float) -> float | None:
-    """The mean of a code's further runs, where they contradict its first run, which has this value; else None."""
+    """Mean of a code's further runs if they contradict its first run, which has this `value`; else None."""
     if runs is None or not runs.is_contradicted or runs.first != value or runs.mean == value:
         return None
     return runs.mean
 
 
 def repeated(before: Repeats | None, value: float) -> Repeats:
-    """With one more run (B. P. Welford, Technometrics 4, 1962, p. 419: no difference of large sums is taken)."""
+    """The summary with one more run (B. P. Welford, Technometrics 4, 1962, p. 419)."""
     if before is None:
         return Repeats(1, value, 0.0)
     shift = value - before.mean
@@ -88,7 +85,7 @@ def repeated(before: Repeats | None, value: float) -> Repeats:
 
 @dataclass(frozen=True)
 class Sums:
-    """Squared deviations and their degrees of freedom, or what changes of them."""
+    """Sum of squared deviations with its degrees of freedom, or a change of it."""
 
     df: int = 0
     squares: float = 0.0
@@ -97,7 +94,7 @@ class Sums:
         return Sums(self.df + more.df, self.squares + more.squares)
 
     def without(self, runs: Repeats | None) -> Sums:
-        """Those of all other code."""
+        """The sums of all other code."""
         df, squares = (runs.df, runs.pooled) if runs else (0, 0.0)
         return Sums(max(self.df - df, 0), max(self.squares - squares, 0.0))
 
@@ -107,9 +104,9 @@ class Sums:
 
 
 def run_again(before: Repeats | None, value: float, others: Sums) -> tuple[Repeats, Sums]:
-    """With one more run, and what that changes of the noise; `others` is the noise of all other code.
+    """The summary with one more run, and the change of the noise; `others` is the noise of all other code.
 
-    A first run and an outlier change nothing. A first run that the others contradict takes its part back.
+    A first run and an outlier do not change the noise. If the further runs contradict the first, its part is removed.
     """
     if before is None:
         return Repeats(1, value, 0.0, 0, 0.0, value), Sums()
@@ -126,10 +123,10 @@ def run_again(before: Repeats | None, value: float, others: Sums) -> tuple[Repea
 def run_of_worker(
     config: Repeats | None, own: Repeats | None, value: float, others: Sums
 ) -> tuple[Repeats, Repeats, Sums]:
-    """One more run of a swarm's worker: the runs of its config, its own of these, and what they change of the noise.
+    """One more run of a swarm's worker: all runs of its config, its own runs of it, and the change of the noise.
 
-    A worker's baseline is measured once and is part of all of its values. So the mean of a config is that of all
-    workers, and the noise is that of one worker's repeats. `others` is the noise of all but its own runs.
+    A worker's baseline is measured once, and its error is part of all of its values. So noise comes from repeats by
+    the same worker, while the mean of a config is over all workers. `others` is the noise without its own runs.
     """
     after, _ = run_again(config, value, others)
     its, learned = run_again(own, value, others)
@@ -137,18 +134,18 @@ def run_of_worker(
 
 
 def without_noise(runs: Repeats) -> Repeats:
-    """The same runs, which add nothing to the noise."""
+    """The same summary without a part in the noise."""
     return replace(runs, df=0, pooled=0.0)
 
 
 def change_of(before: Repeats | None, after: Repeats | None) -> Sums:
-    """By how much the noise changes as what is kept of some runs does."""
+    """Change of the noise when the summary of some code changes."""
     was, now = (Sums(r.df, r.pooled) if r else Sums() for r in (before, after))
     return Sums(now.df - was.df, now.squares - was.squares)
 
 
 def _without_first(before: Repeats, value: float, others: Sums) -> Repeats | None:
-    """The runs without the first, where the noise of these and of all other code does not explain it; else None."""
+    """The summary without the first run, if noise does not explain that run; else None."""
     first = before.first
     if first is None or before.is_contradicted:
         return None
@@ -165,10 +162,10 @@ def _without_first(before: Repeats, value: float, others: Sums) -> Repeats | Non
 
 
 def is_outlier(others: Repeats, value: float, noise: Noise, chance: float = FREAK) -> bool:
-    """Whether a run is farther from the other runs of its code than noise explains, but for this chance on each side.
+    """Whether a run is less likely than `chance`, one-sided, given the other runs of its code and the noise.
 
-    Such a run went wrong where the others went right; pooled, it would make every margin of the tag look like noise.
-    By Student's t, so that few repeats rule out little. Where all runs were equal, nothing is an outlier.
+    Pooled, such a run would make every margin of the tag look like noise. The test is Student's t. With a sigma of 0
+    nothing is an outlier.
     """
     error = standard_error(noise.sigma, 1, others.runs)
     if error == 0:
@@ -179,23 +176,23 @@ def is_outlier(others: Repeats, value: float, noise: Noise, chance: float = FREA
 
 
 def parsed(kept: str) -> Repeats | None:
-    """Repeats from the JSON that stands beside their code; None where nothing does."""
+    """The summary from its stored JSON; None for an empty text."""
     return Repeats(*json.loads(kept)) if kept else None
 
 
 def written(runs: Repeats) -> str:
-    """Repeats as the JSON that stands beside their code."""
+    """The summary as JSON, to be stored."""
     return json.dumps([*vars(runs).values()])
 
 
 def noise_of(squares: float, df: int) -> Noise | None:
-    """The noise behind a sum of squared deviations; None while there is no degree of freedom."""
+    """Noise from a sum of squared deviations; None without a degree of freedom."""
     return Noise(math.sqrt(squares / df), df) if df else None
 
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean value of one code's runs, and how many there are."""
+    """Mean value of one code's runs, with their number."""
 
     value: float
     runs: int = 1
@@ -203,17 +200,17 @@ class Mean:
 
 @dataclass(frozen=True)
 class Claim:
-    """What may be claimed of an experiment: the mean of the runs that it was not chosen by."""
+    """Unbiased value of an experiment: the mean of the runs for which it was not chosen."""
 
     claimed_bpb: float
     runs: int
     low: float | None
-    """The 95 % interval of its true value; None while the noise is not known."""
+    """Lower end of the 95 % confidence interval; None while the noise is not known."""
     high: float | None
 
 
 def claim(fresh: Sequence[float], noise: Noise | None) -> Claim | None:
-    """The claim that fresh runs allow, by Student's t with the pooled noise; None without such a run."""
+    """Mean and confidence interval of fresh runs, by Student's t with the pooled noise; None without such a run."""
     if not fresh:
         return None
     mean = math.fsum(fresh) / len(fresh)
@@ -229,9 +226,9 @@ def p_better(candidate: Mean, incumbent: Mean, noise: Noise, direction: Directio
     """The probability, 0 to 1, that the candidate's true value is better than the incumbent's.
 
     The posterior of the difference of two normal means with a common variance, under the usual priors that know
-    nothing: Student's t around the observed difference (Box and Tiao, Bayesian Inference in Statistical Analysis,
-    1973, section 2.5; here the variance comes with the pooled sigma's own degrees of freedom). It does not know that
-    a winner was chosen for its value, so it flatters a keep that was judged by its first run alone.
+    nothing: Student's t around the observed difference, with the pooled sigma's degrees of freedom (Box and Tiao,
+    Bayesian Inference in Statistical Analysis, 1973, section 2.5). It ignores that a winner was chosen for its value,
+    so it is too high for a keep with one run.
     """
     margin = score(incumbent.value, direction) - score(candidate.value, direction)
     error = standard_error(noise.sigma, candidate.runs, incumbent.runs)
@@ -243,10 +240,10 @@ def p_better(candidate: Mean, incumbent: Mean, noise: Noise, direction: Directio
 
 
 def cautious(noise: Noise, sigmas: float) -> float:
-    """A sigma enlarged for few repeats: `sigmas` times it is as safe a margin as with sigma known exactly.
+    """Sigma enlarged for few repeats.
 
-    The normal distribution gives a margin of `sigmas` sigma between two single runs its chance; Student's t with the
-    noise's degrees of freedom asks for more.
+    A margin of `sigmas` times the answer is as unlikely under Student's t as `sigmas` sigma between two single runs
+    are under the normal distribution.
     """
     from scipy.special import ndtr, stdtrit
 
@@ -255,11 +252,7 @@ def cautious(noise: Noise, sigmas: float) -> float:
 
 
 def usual_distance(noise: Noise) -> float:
-    """What two runs of one code lie apart by, half of the time, or a little more.
-
-    Few repeats may show less noise than there is: sigma counts as the upper end of its one-sided interval, at a
-    confidence of SURE.
-    """
+    """Median distance between two runs of one code, for the upper confidence bound on sigma (one-sided, SURE)."""
     from scipy.special import chdtri, ndtri
 
     largest = noise.sigma * math.sqrt(noise.df / chdtri(noise.df, SURE))
@@ -267,9 +260,9 @@ def usual_distance(noise: Noise) -> float:
 
 
 def false_share(chances: Iterable[float | None]) -> float | None:
-    """The mean probability that keeps with these chances of being better are not; None where none is known.
+    """Estimated share of keeps that are no improvement, from their probabilities of being better; None without one.
 
-    It reads low: each chance knows nothing of the luck that its keep was chosen for.
+    The estimate is too low, because the probabilities ignore that each keep was chosen for its value.
     """
     doubts = [1 - chance for chance in chances if chance is not None]
     return math.fsum(doubts) / len(doubts) if doubts else None
@@ -281,11 +274,11 @@ def standard_error(sigma: float, runs: int, others: int) -> float:
 
 
 LEAST = 0.002
-"""Margin while the noise is not known, and the least one by default."""
+"""Margin while the noise is not known, and the smallest margin by default."""
 
 
 def near_margin(of_policy: float | None, noise: Noise | None) -> float:
-    """The policy's margin; by default at least one sigma of the difference between two runs."""
+    """Near-miss margin: the policy's, else the larger of LEAST and one sigma of the difference of two runs."""
     if of_policy is not None:
         return of_policy
     return max(LEAST, standard_error(noise.sigma, 1, 1)) if noise else LEAST
@@ -294,6 +287,6 @@ def near_margin(of_policy: float | None, noise: Noise | None) -> float:
 def near_scores(
     best: float, direction: Direction, of_policy: float | None, spread: Spread
 ) -> tuple[float, float]:
-    """Scores (lower = better) of near misses, for stores that count and list them."""
+    """Range of scores (lower = better) of near misses."""
     margin = near_margin(of_policy, noise_of(spread.squares, spread.df))
     return near_band(best, direction, margin)

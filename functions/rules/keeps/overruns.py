@@ -1,32 +1,32 @@
-"""Whether a run trained for longer than its budget: its time beside that of the baseline, or of the first run."""
+"""Whether a run trained longer than its budget, compared with the baseline's time or the first run's."""
 
 from __future__ import annotations
 
 from state.records import Experiment, ReferenceTime, TimeSpent
 
 MORE_S = 10.0
-"""A run is over its budget only by more than so many seconds: short runs differ by their start."""
+"""Seconds over its budget that every run may take: short runs differ in their start."""
 HINT = (
     "Train for as long as the unchanged code does. An operator gives all runs more time with the policy's"
     " budgets.base_s, or a larger factor with budgets.overrun."
 )
 """Remedy for a run that is over its budget."""
 ALL_OVER = "its further runs trained for longer than their budget"
-"""Why a keep falls whose retests are all over their budget."""
+"""Reason of a demotion after retests that were all over their budget."""
 
 
 def is_timed(e: Experiment) -> bool:
-    """Whether a worker trains it: of the lab, or of a swarm."""
+    """Whether a worker of the lab or of a swarm trains it."""
     return e.attempt > 0 or e.worker_id is not None
 
 
 def overrun(
     e: Experiment, time: TimeSpent, reference: ReferenceTime, factor: float, *, more_s: float = MORE_S
 ) -> str | None:
-    """Why a run is over its budget; None where it is not.
+    """Why a run is over its budget; None: it is not.
 
-    It is compared with the usual time of its budget. Seconds that stopping granted it do not count. On a CPU slot its
-    CPU seconds have to be over, too: on a busy machine they are not.
+    Its time is compared with the usual time of its budget, without the seconds that stopping granted. On a CPU slot
+    CPU seconds must be over, too: a busy machine makes no run guilty.
     """
 
     def is_over(spent_s: float, usual_s: float) -> bool:
@@ -53,10 +53,10 @@ def overrun(
 
 
 def usual_time(e: Experiment, reference: ReferenceTime) -> TimeSpent:
-    """The time of an honest run with this budget, by the reference's.
+    """Usual time of a run with this budget, from the reference run.
 
-    The baseline's time grows with the budget; what it took beyond its own, its start, does not. A first run may have
-    been short for any reason: no run within its budget is over it.
+    The baseline's training time scales with the budget; its start-up does not. A first run may have been short for
+    any reason, so at least the budget is allowed.
     """
     if e.budget_s is None:
         return reference
@@ -72,16 +72,16 @@ def usual_time(e: Experiment, reference: ReferenceTime) -> TimeSpent:
 
 
 def is_on_cpu(e: Experiment) -> bool:
-    """Whether it ran on a CPU slot, or on a swarm's machine that calls itself one."""
+    """Whether it ran on a CPU."""
     return (e.gpu_type or e.gpu_class or "").lower().startswith("cpu")
 
 
 def reference_after(
     e: Experiment, told: TimeSpent | None, before: ReferenceTime | None
 ) -> ReferenceTime | None:
-    """The time that later runs are compared with, where this run sets it; None: it stays.
+    """The reference time that this run sets; None: the reference stays.
 
-    The baseline sets it, and before that the first run whose worker measured it.
+    The baseline sets it; before the baseline, the first run with a measured time.
     """
     is_baseline = e.baseline and e.retest_of is None
     if told is None or not is_timed(e) or (before is not None and not is_baseline):

@@ -1,4 +1,4 @@
-"""Replays recorded runs under a keep rule: what it would have decided, and how sure each keep is."""
+"""Replays recorded runs under a keep rule: its decisions, and the probability of each keep."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from functions.rules.keeps.verdict import score
 from state.records import Direction
 
 SURE = 0.95
-"""A keep lies within noise if it is truly better with a lower probability than this."""
+"""A keep is within noise if its probability of being better is lower."""
 MANY = 10**9
-"""Degrees of freedom of a sigma that is taken as known."""
+"""Degrees of freedom of a known sigma."""
 USUAL = Noise(0.0006, MANY)
-"""The noise of val_bpb where it was not measured: public logs show 0.0003 to 0.0012."""
+"""Default noise of val_bpb: public logs show 0.0003 to 0.0012."""
 
 Verdict = Literal["keep", "retest", "confirmed", "demoted", "discard"]
 
@@ -31,25 +31,25 @@ class Run:
     value: float
     kept: bool
     code: Hashable | None = None
-    """Runs of equal code are repeats of each other; None is like no other."""
+    """Runs of equal code are repeats; None: no repeats."""
     p_better: float | None = None
-    """The probability that was recorded of it, by what was known of the noise then; None: it is computed."""
+    """Recorded probability, from the noise that was known then; None: it is computed."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A run beside the best that the record held when it was judged."""
+    """A run with the best of its time in the record."""
 
     run: Run
     best: float | None
     margin: float | None
-    """By how much it beat that best: positive is better; None for the first keep, which has none."""
+    """Gain over that best: positive is better; None for the first run."""
     p_better: float | None
     verdict: Verdict
 
     @property
     def differs(self) -> bool:
-        """Whether the rule would have done something else than the record says."""
+        """Whether the rule decides otherwise than the record."""
         return self.verdict == "retest" or (self.verdict in ("keep", "confirmed")) != self.run.kept
 
     @property
@@ -59,35 +59,35 @@ class Judged:
 
 @dataclass(frozen=True)
 class Replay:
-    """Every judged run in its order, and what they come to."""
+    """All judged runs in their order, with totals."""
 
     judged: list[Judged]
 
     @property
     def keeps(self) -> list[Judged]:
-        """What the record kept after the first, which had nothing to beat."""
+        """The keeps of the record after the first."""
         return [j for j in self.judged if j.run.kept and j.margin is not None]
 
     @property
     def claimed(self) -> float:
-        """What the keeps claim together, positive is better: the last one's value against the first one's."""
+        """Sum of the keeps' gains, positive is better."""
         return math.fsum(j.margin or 0.0 for j in self.keeps)
 
     @property
     def false_share(self) -> float | None:
-        """The mean probability that a keep is no better than what it replaced; None without keeps.
+        """Estimated share of keeps that are no improvement; None without keeps.
 
-        Too low as a rule, because winners are lucky: `bench/keeps.py` shows by how much.
+        It is usually too low, because winners are lucky: `bench/keeps.py` shows by how much.
         """
         return false_share(j.p_better for j in self.keeps)
 
     def of(self, *verdicts: Verdict) -> list[Judged]:
-        """The keeps of the record on which the rule says one of these."""
+        """The keeps of the record with one of these verdicts."""
         return [j for j in self.keeps if j.verdict in verdicts]
 
 
 def by_running_best(runs: Iterable[Run], direction: Direction) -> list[Run]:
-    """The runs, oldest first, of a record without verdicts: new code that beat all before it counts as kept."""
+    """The runs of a record without verdicts, oldest first: new code that beat all before it counts as kept."""
     judged: list[Run] = []
     seen = set[Hashable]()
     best = math.inf
@@ -101,15 +101,15 @@ def by_running_best(runs: Iterable[Run], direction: Direction) -> list[Run]:
 
 
 def noise_of(runs: Iterable[Run]) -> Noise | None:
-    """The noise that repeats of the same code show; None where none was repeated."""
+    """Noise from repeats of the same code; None without repeats."""
     return pooled(_by_code(runs).values())
 
 
 def replay(runs: Sequence[Run], rule: KeepRule, noise: Noise, direction: Direction) -> Replay:
-    """Ask a rule about every run, oldest first.
+    """Judge every run by a rule, oldest first.
 
-    Each is compared with the best that the record had then, whether or not the rule would have kept that: what would
-    have been tried instead is not known. A repeat that was not kept is evidence for its code, and is not judged.
+    Each run is compared with the best that the record had then, even if the rule would not have kept that best. A
+    repeat that was not kept is evidence for its code and is not judged.
     """
     repeats = _by_code(runs)
     seen = set[Hashable]()

@@ -17,21 +17,21 @@ MOST_RETESTS = 100
 
 
 def replayed(stored: Mapping[str, Any] | None, op: str, digest: str) -> dict[str, Any] | None:
-    """The first answer, where this very report was answered before."""
+    """The first answer to this very report; None: it is new."""
     if stored is None or stored["op"] != op or stored["digest"] != digest:
         return None
     return dict(stored["answer"])
 
 
 def is_evidence(experiment: Experiment, attempt: int | None) -> bool:
-    """Whether a report that does not count is kept as evidence: its attempt existed."""
+    """Whether a late report is kept as evidence: its attempt existed."""
     return attempt is not None and 1 <= attempt <= experiment.attempt
 
 
 def check_open(experiment: Experiment, attempt: int | None, fence: int | None) -> None:
-    """Refuse a report on a finished experiment, and one of an attempt that is not the current one.
+    """Refuse a report on a finished experiment or on another attempt than the current one.
 
-    An agent that trains by itself reports on `registered`, and may be late: on `lost`, as long as no worker tried.
+    An agent that trains by itself reports on `registered`. A late report on `lost` counts if no worker tried.
 
     Raises:
         Conflict: with the status found.
@@ -72,7 +72,7 @@ def check_open(experiment: Experiment, attempt: int | None, fence: int | None) -
 
 
 def check_in_time(e: Experiment, gpu: Gpu | None, now: float) -> None:
-    """Refuse the result of a run whose lease the lab ends: the next sweep does.
+    """Refuse the result of a run past its deadline, whose lease the next sweep ends.
 
     Raises:
         Conflict: the deadline has come.
@@ -88,7 +88,7 @@ def check_in_time(e: Experiment, gpu: Gpu | None, now: float) -> None:
 
 
 def check_repeatable(e: Experiment) -> None:
-    """Refuse to run again what has no value of its own, or was run again often enough.
+    """Refuse to repeat a run without a value, or one with MOST_RETESTS retests.
 
     Raises:
         Conflict: it has none, or as many retests as it may have.
@@ -109,10 +109,10 @@ def check_repeatable(e: Experiment) -> None:
 
 
 def check_score(score: Score, caller: Caller, e: Experiment, tag: Tag) -> None:
-    """Refuse a value as trusted that the lab's worker did not have measured, and a worker's that it could have.
+    """Refuse a trusted score from anyone but the lab's workers, and a reported one where the evaluator measures.
 
     Raises:
-        Forbidden: the caller is not the lab. Invalid: nothing measured it, or the tag's evaluator should have.
+        Forbidden: the caller is no worker of the lab. Invalid: nothing measured it, or the evaluator should have.
     """
     if score == "reported":
         if e.attempt > 0 and tag.evaluator_command is not None:
@@ -139,7 +139,7 @@ def check_score(score: Score, caller: Caller, e: Experiment, tag: Tag) -> None:
 
 
 def with_score(ending: Ending, score: Score, reported: float | None) -> Ending:
-    """The end of a run, with whose number its value is."""
+    """The ending with the source of its value."""
     whose = {"score": score, "reported": reported if score == "trusted" else None}
     return replace(ending, fields={**ending.fields, **whose}, answer={**(ending.answer or {}), **whose})
 
@@ -148,7 +148,7 @@ REGISTER = "register a new experiment to try again"
 
 
 def already_finished(e: Experiment, hint: str | None = None) -> Conflict:
-    """It has its final status; without a `hint` its reader is shown where the outcome is."""
+    """The experiment has its final status. The default hint shows where the outcome is."""
     return Conflict(
         f"{e.experiment_id} is already finished: {e.status}",
         hint=hint or outcome_of(e),

@@ -1,4 +1,4 @@
-"""The next step between an incumbent, the keeps on top of it and their rivals, by their retests so far."""
+"""The next step for an incumbent, the keeps on top of it and their rivals, given the retests so far."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from state.records import OneRun, Trust
 AnyRun = TypeVar("AnyRun", bound=OneRun)
 
 SEED_STEP = 104_729
-"""Fixed seeds lie a prime apart, where no script's own seed is."""
+"""Distance of the fixed seeds: a prime, so that no script's own seed is among them."""
 SPARE = 2
-"""Retests that may be begun beyond those owed, because workers are lost or stopped."""
+"""Retests beyond those owed that may begin, because workers get lost or stopped."""
 PASSED = "the further runs of the keep under it are better than it"
-"""Why a keep falls when the one under it is confirmed."""
+"""Reason of a demotion when the keep under it is confirmed."""
 NO_FAULT = frozenset({"infra", "killed", "disk", "constant"})
-"""Kinds of crash that say nothing of the code."""
+"""Kinds of crash for which the code is not to blame."""
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,18 @@ class Contender:
     """An experiment with its retests."""
 
     trial: Trial
-    """Its values as scores, lower is better; the fresh ones in the order of their seeds."""
+    """Scores, lower is better; the fresh ones in the order of their seeds."""
     trust: Trust | None
     started: int = 0
     """Retests begun."""
     under_way: int = 0
     """Retests that are not over."""
     broke: bool = False
-    """A retest showed that its code fails on another seed."""
+    """A retest crashed by the code's own fault."""
     trainable: bool = True
-    """A worker trained it, so a worker can train it again."""
+    """A worker trained it, so a worker can repeat it."""
     is_baseline: bool = False
-    """The tag's first keep: there was no best before it."""
+    """The tag's first keep."""
     overran: bool = False
     """A retest was over its budget."""
 
@@ -49,36 +49,36 @@ class Contender:
 
     @property
     def is_tested(self) -> bool:
-        """Its retests are over, and at least one says something about its code."""
+        """Its retests are over, and at least one is usable."""
         return not self.under_way and (self.broke or bool(self.trial.fresh))
 
     @property
     def bears_out(self) -> bool:
-        """It has values on other seeds, which do not contradict its first, and failed on none."""
+        """Its further seeds have values that do not contradict the first, and no crash."""
         return bool(self.trial.fresh) and not self.broke and not self.trial.contradicted
 
     @property
     def worth(self) -> float:
-        """Its score once it is confirmed: its first run's, or the mean of the others where they contradict that."""
+        """Its score once it is confirmed: the first run's, or the mean of the others if they contradict it."""
         return self.trial.first if self.trial.further is None else self.trial.further
 
     def falls_behind(self, under: Contender) -> bool:
-        """Its first run was contradicted, and what its further runs measured is no better than the keep under it."""
+        """Its first run was contradicted, and its further runs are no better than the keep under it."""
         return self.trial.contradicted and self.worth >= under.trial.first
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is spent on retests."""
+    """Limits on retests."""
 
     baseline_repeats: int
-    """Fresh runs of a baseline, by which the noise is known."""
+    """Retests of a baseline, from which the noise is estimated."""
     max_retests: int
-    """Everything else has one, and with 0 none at all."""
+    """0: nothing is repeated. Otherwise all other code is repeated once."""
     top_k: int
-    """How many discards run again, once a keep that they lost to has fallen."""
+    """Number of discards that are repeated after the keep that they lost to has fallen."""
     may_run: bool = True
-    """Whether the budget has room for another run."""
+    """Whether the budget allows another run."""
 
 
 @dataclass(frozen=True)
@@ -88,30 +88,30 @@ class RunAgain:
 
 @dataclass(frozen=True)
 class Confirm:
-    """The keep is the incumbent now, and what stands under it is history."""
+    """The keep becomes the incumbent; older keeps leave the chain."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Demote:
-    """The keep is a discard after all."""
+    """The keep becomes a discard."""
 
     name: str
     reason: str | None = None
-    """Why, where that is not by its own further runs."""
+    """Reason, unless its own further runs decided."""
 
 
 @dataclass(frozen=True)
 class GiveUp:
-    """Neither the keep nor anything under it can be run again: it stays, unconfirmed."""
+    """Neither the keep nor a keep under it can be repeated: it stays, unconfirmed."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Promote:
-    """The rival, a discard so far, is the incumbent."""
+    """The rival, a discard so far, becomes the incumbent."""
 
     name: str
 
@@ -123,7 +123,7 @@ class Dismiss:
 
 @dataclass(frozen=True)
 class Revalue:
-    """The incumbent's further runs contradict the run that it was kept by: it is worth their mean, and may fall."""
+    """The incumbent's further runs contradict the first: it gets their mean as its value, and may fall."""
 
     name: str
 
@@ -132,15 +132,14 @@ Step = RunAgain | Confirm | Demote | GiveUp | Promote | Dismiss | Revalue
 
 
 def fresh_runs(e: OneRun, retests: Sequence[AnyRun]) -> list[AnyRun]:
-    """Retests that are evidence beside the run that an experiment was chosen by."""
+    """Retests that are evidence, without the run that measured a claim."""
     return [r for r in retests if r.is_evidence and r.experiment_id != e.measured_by]
 
 
 def next_seed(own: int | None, used: Collection[int | None]) -> int:
-    """The first fixed seed that is neither an experiment's own nor among the `used` ones.
+    """The first fixed seed that is neither the experiment's own nor `used`.
 
-    All experiments take them in the same order, so that values are compared on the same seeds: one with a lost run
-    is taken again.
+    All experiments take the seeds in the same order, so that they share seeds. The seed of a lost run is taken again.
     """
     return next(seed for n in count(1) if (seed := SEED_STEP * n) != own and seed not in used)
 
@@ -152,14 +151,13 @@ def due_step(
     effort: Effort,
     shift: float | None = None,
 ) -> Step | None:
-    """One step towards an incumbent that can be trusted; None while there is nothing to do, or a retest is awaited.
+    """One step towards a confirmed incumbent; None: there is nothing to do, or a retest is awaited.
 
-    `chain` is the incumbent and then every keep on top of it, oldest first; `rivals` are the discards that beat the
-    incumbent, best first. They race once nothing stands on it any more: to race with the keep, where many GPUs are
-    there, costs more runs than it gains (bench/keeps.py).
-    `sigma` is that of runs on one seed, and `shift` what the second seed adds to every score (`seeds.py`).
+    `chain` is the incumbent and every keep on top of it, oldest first. `rivals` are discards that beat the incumbent,
+    best first. They are repeated only when no keep is on top of it: earlier costs more runs than it gains
+    (bench/keeps.py). `sigma` is that of runs on one seed, and `shift` the effect of the second seed (`seeds.py`).
     """
-    if chain[0].trust == "provisional":  # what it was to be judged against was retracted
+    if chain[0].trust == "provisional":  # the keep under it was retracted
         return _confirmation(chain, effort)
     if len(chain) == 1 and chain[0].trial.contradicted:
         return Revalue(chain[0].name)
@@ -188,7 +186,7 @@ def due_step(
 
 
 def _hopeless(chain: Sequence[Contender], shift: float) -> Contender | None:
-    """The oldest keep that another run is not worth the while of, by the nearest one under it that ran again."""
+    """The oldest provisional keep whose first run is already too weak to win a retest."""
     for place, c in enumerate(chain[1:], 1):
         if c.trust == "provisional" and not c.trial.fresh and not c.under_way:
             against = next((u for u in chain[place - 1 :: -1] if u.trial.fresh and not u.broke), None)
@@ -200,8 +198,8 @@ def _hopeless(chain: Sequence[Contender], shift: float) -> Contender | None:
 def _owed(
     chain: Sequence[Contender], racing: Sequence[Contender], effort: Effort
 ) -> list[tuple[Contender, int]]:
-    """How many retests each contender needs, most urgent first."""
-    # With two runs each a race costs twice as much, and a night gains a tenth less (bench/keeps.py).
+    """Number of retests that each contender needs, most urgent first."""
+    # with two runs each, races cost twice as much and a night gains a tenth less (bench/keeps.py)
     each = min(1, effort.max_retests)
     owed: list[tuple[Contender, int]] = []
     for under, c in pairwise(chain):
@@ -216,7 +214,7 @@ def _owed(
 
 
 def _step_of_chain(chain: Sequence[Contender], sigma: float | None, effort: Effort) -> Step | None:
-    """Judge the oldest keep that can be judged, against the nearest one under it that was tested."""
+    """Judge the oldest keep that can be judged against the nearest tested keep under it."""
     for place, c in enumerate(chain[1:], 1):
         if c.broke or c.falls_behind(chain[place - 1]):
             return Demote(c.name)
@@ -236,10 +234,9 @@ def _step_of_chain(chain: Sequence[Contender], sigma: float | None, effort: Effo
 
 
 def _confirmation(chain: Sequence[Contender], effort: Effort) -> Step | None:
-    """The first of these is confirmed. Before that what stands on it falls, if it beats the first run alone.
+    """Confirm the first of these keeps, after the keeps on top of it that are no better than its further runs fell.
 
-    What beats the others, too, but only by runs that are not its own, runs again before; None while it does, or
-    while it waits for a budget.
+    A keep on top that has no retest of its own is repeated first. None while that runs, or waits for a budget.
     """
     first, *others = chain
     for c in others:
@@ -258,7 +255,7 @@ def _confirmation(chain: Sequence[Contender], effort: Effort) -> Step | None:
 
 
 def _step_of_rivals(incumbent: Contender, racing: Sequence[Contender], sigma: float | None) -> Step | None:
-    """Which rival takes the place of an incumbent that nothing stands on."""
+    """Promote a rival in the place of an incumbent without keeps on top, or dismiss the rivals."""
     if incumbent.under_way or any(r.under_way for r in racing):
         return None
     tested = [r.trial for r in racing if r.bears_out]

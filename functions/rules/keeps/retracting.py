@@ -1,4 +1,4 @@
-"""What follows from taking a result back: the best before it, later results judged with it, and the noise."""
+"""Consequences of a retraction: the best before the result, later results judged with it, and the noise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from state.facts import RetractionFacts
 from state.records import OPEN, RETESTED, Best, Experiment, Link, Trace
 
 CONTRADICTED = "its further runs contradict the first: it is judged by their mean"
-"""Why a keep is worth something else than its first run."""
+"""Reason of a value that is not the first run's."""
 
 
 class RetractAnswer(BaseModel):
@@ -47,7 +47,7 @@ class RetractAnswer(BaseModel):
 
 
 def check_retractable(e: Experiment) -> None:
-    """Refuse to take back what has no result that counts.
+    """Refuse to retract an experiment without a result that counts.
 
     Raises:
         Conflict: it is open, a retest, over without a result, or was retracted for another reason.
@@ -78,7 +78,7 @@ def check_retractable(e: Experiment) -> None:
 
 
 def retraction_of(facts: RetractionFacts, reason: str, digest: str) -> Retraction:
-    """Everything that follows, traces aside.
+    """All changes but those of traces.
 
     Raises:
         Conflict: a keep was judged by the mean of runs that this one is among.
@@ -138,9 +138,9 @@ def with_growths(
     bases: Mapping[str, Experiment | None],
     epoch: int,
 ) -> Retraction:
-    """With what changes of its trace and of those that stand on it, by the `nodes` of each trace that scored it.
+    """`retraction` with the changes of its own trace and of traces based on it.
 
-    `bases` are the best keeps of those that stand on it, without it.
+    `nodes` are those of each trace that scored it. `bases` are the best other keeps of traces that are based on it.
     """
     e, risen = retraction.facts.experiment, retraction.risen
     anew: dict[str, float | None] = {c.experiment_id: c.score for c in retraction.corrected}
@@ -165,7 +165,7 @@ def with_growths(
 
 
 def _judged_anew(facts: RetractionFacts, leaving: Sequence[str]) -> list[Experiment]:
-    """Results of the same code that were judged by a mean with the leaving runs, as they are judged without them.
+    """Results of the same code that were judged by a mean with the leaving runs; here they are judged without them.
 
     Raises:
         Conflict: one of them is a keep.
@@ -218,7 +218,7 @@ def _correction(now: Experiment, facts: RetractionFacts) -> Correction:
 def _baseline_now(
     facts: RetractionFacts, leaving: Sequence[str], corrected: Mapping[str, Experiment]
 ) -> dict[str, Any]:
-    """What the base commit's code measures by the first run of it that is left."""
+    """The tag's baseline value, by the first remaining run of the base commit's code."""
     e, tag = facts.experiment, facts.tag
     is_base = is_base_code(tag, e.commit_sha, e.config_delta, is_unpatched=e.is_unpatched)
     if tag.baseline_val_bpb is None or e.best_key is not None or not is_base:
@@ -229,14 +229,14 @@ def _baseline_now(
 
 
 def has_fallen(e: Experiment) -> bool:
-    """Whether what was kept for its sake may be wrong: its result was taken back, or is worse than its first run."""
+    """Whether results that lost to it may have to be judged again: it was retracted, demoted or contradicted."""
     return e.status == "retracted" or e.trust == "demoted" or e.reason == CONTRADICTED
 
 
 def largest_gain_now(facts: RetractionFacts) -> dict[str, Any]:
-    """The largest gain among the keeps that are left, where this one's was it.
+    """The largest gain of the remaining keeps, if this keep had the largest.
 
-    As before it, no gain counts of a keep that is provisional, was contradicted, or was implausible when it came.
+    Gains of keeps that are provisional, contradicted, or were implausible at the time do not count.
     """
     e = facts.experiment
     if e.best_key is not None or e.delta is None or e.delta != facts.tag.largest_gain:
@@ -252,7 +252,7 @@ def largest_gain_now(facts: RetractionFacts) -> dict[str, Any]:
 
 
 def _left_noise(facts: RetractionFacts, leaving: Sequence[str]) -> LeftNoise | None:
-    """The noise without the leaving runs: what the rest of the code's runs adds, counted anew."""
+    """The noise without the leaving runs; the other runs of the code are counted anew."""
     of_code, *of_workers = facts.noise.runs
     if not of_code or not leaving:
         return None
@@ -275,7 +275,7 @@ def _entry(name: str, before: str, after: Repeats | None) -> NoiseEntry:
 
 
 def _counted_anew(runs: Sequence[Experiment], before: str, facts: RetractionFacts) -> Repeats | None:
-    """The summary of these runs; `before` is the summary that also had the runs that leave."""
+    """The summary of these runs; `before` is the summary with the leaving runs."""
     others = Sums(facts.noise.df, facts.noise.squares).without(parsed(before))
     found: Repeats | None = None
     for run in runs:
@@ -290,7 +290,7 @@ def _others(facts: RetractionFacts) -> Sums:
 
 
 def _risen(facts: RetractionFacts, beaten: Sequence[Experiment]) -> Risen | None:
-    """The first of the others, where no best is left: with none before it, it would have been the best."""
+    """The first other result if no best is left: it would have been the first keep."""
     e, best = facts.experiment, facts.best
     standing = best.standing() if best else []
     stays = {link.experiment_id for link in standing} | {k.experiment_id for k in facts.keeps}
@@ -316,7 +316,7 @@ def _best_after(
     beaten: Sequence[Experiment],
     corrected: dict[str, Experiment],
 ) -> Best | None:
-    """The best without it, and the rivals that lost to it, or that a corrected mean makes better than the best."""
+    """The best without the retracted result. Results that lost to it or were corrected may become rivals."""
     e, best, tag = facts.experiment, facts.best, facts.tag
     if best is None:
         return None
@@ -334,7 +334,7 @@ def _best_after(
 def lost_to(
     e: Experiment | None, beaten: Iterable[Experiment], corrected: Collection[str] = ()
 ) -> list[Link]:
-    """What was judged while this one was the best, or was corrected since; rather what the lab can run again."""
+    """Results that lost to `e` or were corrected since: those that the lab can repeat, or else all."""
     lost = [
         b
         for b in beaten
@@ -346,7 +346,7 @@ def lost_to(
 
 
 def link_of(e: Experiment) -> Link:
-    """An experiment with the value that it is judged by."""
+    """An experiment with the value by which it is judged."""
     return Link(
         experiment_id=e.experiment_id,
         val_bpb=e.judged if e.judged is not None else 0.0,

@@ -1,4 +1,4 @@
-"""The next step between a best and its rivals, and the ruling that commits it."""
+"""The next step for a best and its rivals, and the ruling that commits it."""
 
 from __future__ import annotations
 
@@ -36,31 +36,28 @@ from state.policy import Policy
 from state.records import OPEN, RETESTED, Best, Experiment
 
 HOPELESS = "it beats the first run of the keep under it, but not what both runs of that bear out: it is not run again"
-"""Why a keep falls that did not run again."""
+"""Reason of a demotion without a retest."""
 
 
 @dataclass(frozen=True)
 class Race:
-    """A best with its rivals, and what comes next between them."""
+    """A best with its rivals, and the next step."""
 
     facts: RaceFacts
 
     @property
     def noise(self) -> Noise | None:
-        """One run's noise, on the best's class of GPU."""
+        """Noise on the best's class of GPU."""
         return noise_of(self.facts.noise.squares, self.facts.noise.df)
 
     @property
     def effort(self) -> Effort:
-        """How much is spent on retests."""
+        """Limits on retests, from the policy."""
         policy = self.facts.policy
         return Effort(policy.baseline_repeats, policy.max_retests, policy.retest_top_k)
 
     def step(self, *, may_run: bool = True) -> Step | None:
-        """What comes next; None while there is nothing to do, or a retest is awaited.
-
-        Without further runs only what the runs that there are decide.
-        """
+        """The next step; None: there is nothing to do, or a retest is awaited. `may_run`: the budget allows a run."""
         seeds = self.facts.best.seeds
         own = own_noise(self.noise, seeds)
         chain, rivals = self._contenders()
@@ -73,7 +70,10 @@ class Race:
         return retest_of(first, self.facts.retests[step.name], self.facts.policy)
 
     def revaluation(self, step: Revalue, facts: RetractionFacts) -> Ruling:
-        """What the incumbent's further runs make of it; `facts` hold what else was kept, and what lost to it."""
+        """The ruling that gives the incumbent the mean of its further runs.
+
+        `facts` have the other keeps and the results that lost to it.
+        """
         e, direction = self.facts.runs[step.name], self.facts.tag.direction
         value = self._borne_out(e)
         kept = [link_of(k) for k in facts.keeps if k.experiment_id != e.experiment_id]
@@ -96,14 +96,14 @@ class Race:
         return without_gain(replace(ruling, score=self._other_score(e, value), tag_fields=tag_fields), facts)
 
     def ruling(self, step: Confirm | Demote | GiveUp | Promote | Dismiss) -> Ruling:
-        """What a step changes, and what it tells of the seeds."""
+        """The changes that a step makes, with what it teaches about seeds."""
         ruling = self._ruling(step)
         chain, rivals = self._contenders()
         seeds = learned(step, chain, rivals, self.facts.best.seeds, self.noise)
         return replace(ruling, after=ruling.after.model_copy(update={"seeds": seeds}))
 
     def loses_largest_gain(self, ruling: Ruling) -> bool:
-        """Whether a keep falls that made the tag's largest gain."""
+        """Whether the ruling demotes the keep with the tag's largest gain."""
         e = ruling.experiment
         is_largest = e.best_key is None and e.delta is not None and e.delta == self.facts.tag.largest_gain
         return is_largest and (e.status, ruling.status) == ("keep", "discard")
@@ -178,7 +178,7 @@ class Race:
         return replace(ruling, score=self._other_score(e, value))
 
     def _borne_out(self, e: Experiment) -> float:
-        """What an experiment is worth: its value, or, where its further runs contradict that, their mean."""
+        """An experiment's value, or the mean of its further runs if they contradict it."""
         trial = self._contender(e.experiment_id).trial
         if trial.further is None:
             return _judged(e)
@@ -230,7 +230,7 @@ class Race:
         )
 
     def _told(self, e: Experiment, after: Best) -> dict[str, Any]:
-        """What the event of a ruling says: by which values, and what to build on now."""
+        """Fields of a ruling's event: the values that decided, and the new best."""
         retests = self.facts.retests[e.experiment_id]
         return {
             "retests": [r.own_value for r in fresh_runs(e, retests)],
@@ -239,7 +239,7 @@ class Race:
         }
 
     def _chance(self, e: Experiment) -> float | None:
-        """The probability that it truly beats the incumbent, by all runs of both; None where that is not known."""
+        """Probability to beat the incumbent, from all runs of both; None while it is not known."""
         links = (*self.facts.best.chain, *self.facts.best.rivals)
         chain = [link.experiment_id for link in self.facts.best.chain]
         under = chain[: chain.index(e.experiment_id)] if e.experiment_id in chain else chain
@@ -253,7 +253,7 @@ class Race:
 
 
 def _told_of(after: Best) -> dict[str, Any]:
-    """What to build on now, and what it is worth."""
+    """The new best, its value and its commit."""
     return {
         "best_experiment_id": after.experiment_id,
         "best_val_bpb": after.val_bpb,
@@ -262,13 +262,13 @@ def _told_of(after: Best) -> dict[str, Any]:
 
 
 def without_gain(ruling: Ruling, behind: RetractionFacts) -> Ruling:
-    """A ruling after which the tag's largest gain is another's, where it was that of its experiment."""
+    """The ruling with another keep's gain as the tag's largest, if its experiment had the largest."""
     tag_fields = {**ruling.tag_fields, **largest_gain_now(behind)}
     return replace(ruling, tag_fields=tag_fields, finishes=behind.tag.finishes)
 
 
 def _judged(e: Experiment) -> float:
-    assert e.judged is not None  # it stands in the chain, or among its rivals
+    assert e.judged is not None  # it is in the chain, or one of its rivals
     return e.judged
 
 
@@ -277,7 +277,7 @@ def retest_of(
 ) -> Retest:
     """One more run of an experiment's code on its next fixed seed, as long as the first run.
 
-    Without `train` its agent trains it itself; that of a swarm's run waits for the swarm's workers.
+    Without `train` its agent trains it. The retest of a swarm's run waits for the swarm's workers.
     """
     seed = next_seed(first.seed, [r.seed for r in retests if r.status in (*OPEN, RETESTED)])
     if not train or first.worker_id is not None:
@@ -287,5 +287,5 @@ def retest_of(
 
 
 def in_words(step: Step) -> str:
-    """A step as an operator reads it, such as `confirm mar11-7`."""
+    """A step for operators, such as `confirm mar11-7`."""
     return f"{type(step).__name__} {getattr(step, 'name', 'rivals')}".lower()

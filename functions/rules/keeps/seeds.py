@@ -1,4 +1,4 @@
-"""What a seed does to every run alike, learned from code that ran on two, and the noise that is left beside it."""
+"""The effect of a seed on every run, learned from code that ran on two seeds, and the noise without that effect."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from functions.rules.keeps.retests import Confirm, Contender, Demote, Promote, S
 from state.records import Seeds
 
 ENOUGH_KEPT = 2
-"""Kept pairs, the baseline's one of them, from which on a shift is known: one pair may be the seed's or the run's."""
+"""Kept pairs, the baseline's included, that a shift is estimated from. One pair cannot tell seed from noise."""
 BORROWED = 2
-"""Degrees of freedom, at most, for which the noise of all repeats stands in."""
+"""Most degrees of freedom that are borrowed from the noise of all repeats."""
 
 
 def learned(
     step: Step, chain: Sequence[Contender], rivals: Sequence[Contender], seeds: Seeds, noise: Noise | None
 ) -> Seeds:
-    """With what a step of this chain tells: the pair of the code that it judges, and at first the baseline's.
+    """`seeds` with the pair of the code that this step judges, and at first with the baseline's pair.
 
     `noise` is that of all repeats.
     """
@@ -36,20 +36,20 @@ def learned(
 
 
 def paired(trial: Trial) -> float | None:
-    """By how much its score on the second seed lies above that on the first; None where one of them says nothing."""
+    """Score on the second seed minus score on the first; None if one of them is unusable."""
     return trial.fresh[0] - trial.first if trial.fresh and not trial.contradicted else None
 
 
 def shift_of(seeds: Seeds) -> float | None:
-    """By how much the second seed's scores lie above the first's, whatever the code; None while that is not known.
+    """Mean difference between the second seed's scores and the first's; None while it is not known.
 
-    By kept code only. What was demoted ran again because its first run was lucky, so that its second looks bad.
+    Only kept code counts. Demoted code had a lucky first run, which biases the difference.
     """
     return seeds.kept_total / seeds.kept if seeds.kept >= ENOUGH_KEPT else None
 
 
 def with_pair(seeds: Seeds, trial: Trial, noise: Noise | None, *, is_kept: bool) -> Seeds:
-    """With the pair of one more code, unless a run of it went so wrong that it says nothing of the seeds."""
+    """`seeds` with the pair of one more code, unless its second run is an outlier."""
     pair = paired(trial)
     if pair is None or noise is None:
         return seeds
@@ -68,23 +68,23 @@ def with_pair(seeds: Seeds, trial: Trial, noise: Noise | None, *, is_kept: bool)
 
 
 def with_bar(seeds: Seeds, incumbent: Trial) -> Seeds:
-    """With what both runs of this incumbent bear out."""
+    """`seeds` with the bar that this incumbent's two runs set (`keeping.borne_out`)."""
     shift = shift_of(seeds)
     return seeds.model_copy(update={"bar": None if shift is None else borne_out(incumbent, shift)})
 
 
 def own_noise(noise: Noise | None, seeds: Seeds) -> Noise | None:
-    """How far runs on one seed differ, without what the seed does to all of them.
+    """Noise of runs on one seed.
 
-    Repeats of one code are runs on different seeds, so that `noise` holds the seeds' part, too; the difference of two
-    codes on shared seeds does not. The shift takes one degree of freedom. A few are borrowed from `noise`, so that
-    little evidence changes little, and there are never more than `noise` has.
+    Repeats of one code run on different seeds, so `noise` includes the effect of the seeds. A difference of two codes
+    on shared seeds does not. The shift costs one degree of freedom. A few are borrowed from `noise`, so that little
+    evidence changes little. There are never more than `noise` has.
     """
     shift = shift_of(seeds)
     if noise is None or shift is None or seeds.pairs < ENOUGH_KEPT:
         return noise
     free = seeds.pairs - 1
-    # Each pair is the difference of two runs: half of its square is one run's.
+    # a pair is the difference of two runs, so half of its square belongs to one run
     squares = max(0.0, seeds.squares - 2 * shift * seeds.total + seeds.pairs * shift * shift) / 2
     borrowed = max(0, min(BORROWED, noise.df - free))
     sigma = math.sqrt((squares + borrowed * noise.sigma**2) / (free + borrowed))

@@ -1,4 +1,7 @@
-"""The best after a decision: the chain of keeps that stand, and the rivals of its incumbent."""
+"""The best after a decision: its chain of keeps, and the rivals of the incumbent.
+
+The incumbent is the oldest keep of the chain. The later ones are provisional, and the newest is the best.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from functions.rules.keeps.verdict import score
 from state.records import Best, Direction, Experiment, Link
 
 MOST_STANDING = 100
-"""Keeps without retests stand on each other for ever; beyond this many the oldest leave the chain."""
+"""Longest chain; beyond it the oldest keeps leave. Without retests a chain would grow for ever."""
 
 
 def new_best(
@@ -19,10 +22,7 @@ def new_best(
     most_rivals: int,
     code: str | None = None,
 ) -> Best | None:
-    """The best after a run of this value; None where the run changes nothing of it.
-
-    `code` identifies its runs among the noise.
-    """
+    """The best after a run of this value; None: the run does not change it. `code` is the id of its code."""
     link = Link(
         experiment_id=e.experiment_id, val_bpb=value, commit_sha=e.commit_sha, code=code, trace_id=e.trace_id
     )
@@ -42,13 +42,13 @@ def new_best(
 
 
 def stands(best: Best, name: str, direction: Direction) -> Best:
-    """The best when this one of the chain is the incumbent: what was under it is history."""
+    """The best when this keep becomes the incumbent; older keeps leave the chain."""
     place = [link.experiment_id for link in best.chain].index(name)
     return _with_seeds_of(best, _best_of(best.chain[place:], best.rivals, direction))
 
 
 def revalued(best: Best, name: str, value: float, direction: Direction) -> Best:
-    """The best when this one of the chain is worth another value."""
+    """The best when this keep of the chain gets another value."""
     chain = [
         link.model_copy(update={"val_bpb": value}) if link.experiment_id == name else link
         for link in best.chain
@@ -57,7 +57,7 @@ def revalued(best: Best, name: str, value: float, direction: Direction) -> Best:
 
 
 def falls(best: Best, name: str, direction: Direction) -> Best:
-    """The best without this one of the chain."""
+    """The best without this keep of the chain."""
     left = [link for link in best.chain if link.experiment_id != name]
     return _with_seeds_of(best, _best_of(left, best.rivals, direction))
 
@@ -71,10 +71,10 @@ def rises(best: Best, name: str) -> Best:
 def restored(
     best: Best, name: str, keeps: Iterable[Link], lost: Iterable[Link], direction: Direction, most_rivals: int
 ) -> Best | None:
-    """The best once this result was taken back; None where nothing is kept any more.
+    """The best after a retraction; None: no keep is left.
 
-    Under a chain whose incumbent it was comes the best of the `keeps` that are left. Results in `lost` that beat the
-    incumbent are its rivals then. What was learned of the seeds is forgotten, because the result may be part of it.
+    If the incumbent was retracted, the best of the remaining `keeps` replaces it. Results in `lost` that beat the new
+    incumbent become its rivals. What was learned about seeds is forgotten, because the result may be part of it.
     """
     standing = [link for link in best.standing() if link.experiment_id != name]
     if best.standing()[0].experiment_id == name:

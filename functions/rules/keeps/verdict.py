@@ -1,4 +1,4 @@
-"""What a finished run means: keep or discard, near miss, and which runs it may be compared with."""
+"""Comparing one run with the best: keep, discard or near miss, and which runs are comparable."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from state.errors import Invalid
 from state.records import Direction, Experiment, Tag
 
 TOLERANCE = 1e-9
-"""0.995 - 0.993 is not 0.002 in binary; margins are inclusive up to this."""
+"""Margins include both ends up to this: 0.995 - 0.993 is not 0.002 in binary."""
 LARGEST = 1e100
 """Differences of such values are still finite."""
 NO_VALUE = (
     "a run without a result is a crash: POST /api/experiment/crash; a swarm's worker sends `error`, no value"
 )
-"""What to do instead of reporting what is no result."""
+"""Remedy for a report without a result."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Verdict:
 
     improved: bool
     delta: float
-    """By how much it beats the best: positive is better, 0 with no best."""
+    """Gain over the best: positive is better, 0 without a best."""
     near_miss: bool
 
     @property
@@ -61,7 +61,7 @@ def near_band(best: float, direction: Direction, margin: float) -> tuple[float, 
 
 
 def check_plausible(metric: str, value: float) -> None:
-    """Refuse what no run can have measured.
+    """Refuse a value that no run can have measured.
 
     Raises:
         Invalid: not finite, out of all proportion, or bits per byte that are not positive.
@@ -75,7 +75,7 @@ def check_plausible(metric: str, value: float) -> None:
 
 
 def is_plausible(metric: str, value: float) -> bool:
-    """Whether a run can have measured it, where nothing depends on the answer."""
+    """Whether a run can have measured this value."""
     try:
         check_plausible(metric, value)
     except Invalid:
@@ -85,7 +85,7 @@ def is_plausible(metric: str, value: float) -> bool:
 
 @dataclass(frozen=True)
 class Key:
-    """What two runs must share, beside their tag, to be compared; None is not known yet, or not given."""
+    """Comparability key: runs of a tag are compared if these agree. None: not known yet, or not given."""
 
     gpu_class: str | None = None
     evaluator_hash: str | None = None
@@ -109,7 +109,7 @@ def key_of(e: Experiment) -> Key:
 
 
 def compare(main: Key, run: Key) -> tuple[Key, bool]:
-    """The run's whole key, what it did not say taken from the tag's main key, and whether the two agree."""
+    """The run's key, completed from the tag's main key, and whether the two agree."""
     whole = Key(
         run.gpu_class if run.gpu_class is not None else main.gpu_class,
         run.evaluator_hash if run.evaluator_hash is not None else main.evaluator_hash,
@@ -119,9 +119,9 @@ def compare(main: Key, run: Key) -> tuple[Key, bool]:
 
 
 def contradiction(main: Key, run: Key) -> Key:
-    """What a run says against the tag's main key: runs that contradict it in the same way compete with each other.
+    """The parts of a run's key that differ from the tag's main key.
 
-    It stays the same while the main key learns what the run does not contradict.
+    Runs with the same contradiction compete with each other. It stays the same while the main key learns other parts.
     """
     return Key(
         run.gpu_class if main.gpu_class not in (None, run.gpu_class) else None,
@@ -131,5 +131,5 @@ def contradiction(main: Key, run: Key) -> Key:
 
 
 def should_abort(crashes_in_a_row: int, limit: int) -> bool:
-    """So many crashes in a row mean that something is broken for all runs."""
+    """Whether so many crashes in a row mean that something is broken for all runs."""
     return crashes_in_a_row >= limit

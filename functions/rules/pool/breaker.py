@@ -1,4 +1,4 @@
-"""The breaker: a GPU on which code fails that has succeeded before is taken out for a while."""
+"""Circuit breaker of a GPU: it opens when code crashes there that has succeeded before."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Breaker:
     longest_s: float = 3600.0
 
     def after_crash(self, gpu: Gpu, *, is_probe: bool) -> Crashed:
-        """How one more crash changes a GPU's breaker; a run that succeeds closes it and starts over.
+        """The breaker after one more crash. A success closes it and resets the count.
 
-        `gpu` is as before the crash. Code that has never succeeded may crash by its own fault, so only a probe opens
-        the breaker, and only after so many crashes in a row.
+        `gpu` is as before the crash. New code may crash by its own fault. So only a crashed probe opens the breaker,
+        and only after `crash_limit` crashes in a row.
         """
         in_a_row = gpu.consecutive_crashes + 1
         if gpu.tripped or not is_probe or in_a_row < self._limit:
@@ -30,7 +30,7 @@ class Breaker:
         return Crashed(in_a_row, Trip(reason, out_s))
 
     def wants_probe(self, gpu: Gpu) -> bool:
-        """Whether so many runs in a row have crashed that a baseline has to tell whether the GPU is broken."""
+        """Whether a baseline has to run as a probe, because so many runs in a row have crashed."""
         return gpu.tripped is None and gpu.consecutive_crashes >= self._limit
 
     @property
@@ -56,13 +56,13 @@ class Crashed:
 
 
 def is_probe(first: Experiment | None) -> bool:
-    """Whether a run of this experiment's code says something of the GPU: it is a baseline, which a worker has run."""
+    """Whether a run of this experiment's code tests the GPU: it is a baseline that a worker has run."""
     return first is not None and first.baseline and first.was_trained_here and first.val_bpb is not None
 
 
 def may_try(gpu: Gpu, now: float) -> bool:
-    """Whether a tripped GPU has cooled down, so that it may try runs.
+    """Whether a tripped GPU has cooled down and may try a run.
 
-    That it was out is remembered: the next probe that crashes takes it out for longer, a success closes the breaker.
+    The number of trips is kept: the next crashed probe takes the GPU out for longer.
     """
     return gpu.tripped is not None and gpu.tripped_until is not None and gpu.tripped_until <= now

@@ -12,21 +12,21 @@ from state.leases import Holding
 from state.records import OPEN, Experiment, Gpu
 
 CLOCK_S = 1e-3
-"""Two sums of times that are less apart than this are the same moment."""
+"""Tolerance in seconds between two sums of times."""
 
 
 def was_renewed_to_its_end(gpu: Gpu, e: Experiment) -> bool:
-    """Whether the lease of a run ends at its deadline: its worker went on, and the lab does not wait any longer.
+    """Whether a run's lease was renewed up to its deadline.
 
-    A lease that an agent holds has no deadline. A worker that has ended its run renews no more, so the result that it
-    kept while the lab was off is not too late.
+    An agent's lease has no deadline. A worker stops renewing when its run ends, so a result that it kept while the
+    lab was down is not late.
     """
     deadline = math.inf if gpu.deadline is None else gpu.deadline + (e.extended_s or 0.0)
     return (gpu.lease_expires_at or 0.0) >= deadline - CLOCK_S
 
 
 def why_gone(gpu: Gpu, now: float, stale_s: float) -> Gone | None:
-    """Why the sweep ends the lease on a GPU; None where it stands, or there is none."""
+    """Why the sweep ends the lease on a GPU; None: it is valid, or there is none."""
     if gpu.holder is None:
         return None
     if is_stale(gpu.heartbeat_at, now, stale_s):
@@ -48,7 +48,7 @@ def reason_of(gpu: Gpu, e: Experiment, why: Gone) -> str:
 def broken(
     gpu: Gpu, e: Experiment, why: Gone, *, reason: str, max_attempts: int, sick: str | None = None
 ) -> BrokenLease:
-    """The decision to end the lease that `e` holds on `gpu`, both as they were read; `sick`: the GPU is, and why."""
+    """The decision to end the lease that `e` holds on `gpu`, both as read. `sick`: why the GPU is unhealthy."""
     flags, cleared = flags_after(gpu, e, why)
     if sick is not None:
         flags |= {"sick": sick, "good_samples": 0}
@@ -56,12 +56,12 @@ def broken(
 
 
 def given_up(gpu: Gpu, e: Experiment, reason: str) -> BrokenLease:
-    """The decision to end a leased experiment that no worker can train; its GPU is not to blame."""
+    """The decision to end a leased experiment that no worker can train. The GPU is not to blame."""
     return BrokenLease(gpu, e, "dead", reason, Ended("lost"), *flags_after(gpu, e, "dead"))
 
 
 def after_lease(gpu: Gpu, e: Experiment, max_attempts: int) -> AfterLease | None:
-    """What becomes of the experiment; None where no attempt of it runs under this lease."""
+    """What happens to the experiment; None: no attempt of it runs under this lease."""
     if e.status not in ("leased", "running") or e.fence != gpu.fence:
         return None
     if e.stopping:
@@ -72,9 +72,9 @@ def after_lease(gpu: Gpu, e: Experiment, max_attempts: int) -> AfterLease | None
 
 
 def flags_after(gpu: Gpu, e: Experiment, why: Gone) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Flags of the GPU that the broken lease sets, and those that it clears.
+    """Flags of the GPU that a broken lease sets, and flags that it clears.
 
-    What a worker ran may still be on the GPU, unless its keeper says that nothing is left (`dead`).
+    Processes of the run may be left on the GPU, unless its keeper has proved it empty (`dead`).
     """
     if why == "dead":
         return {}, ("unproven", "footprint")
@@ -88,17 +88,17 @@ def flags_after(gpu: Gpu, e: Experiment, why: Gone) -> tuple[dict[str, Any], tup
 
 @dataclass(frozen=True)
 class Beat:
-    """What follows from one heartbeat."""
+    """Consequences of a heartbeat."""
 
     renewed: Experiment | None
-    """The experiment whose lease is prolonged."""
+    """The experiment whose lease is renewed."""
     action: Literal["stop", "drain", "prove"] | None
 
 
 def beat(held: Holding, fence: int | None) -> Beat:
-    """A heartbeat of a GPU; a fence speaks for the lease on it, and a wrong one has to stop.
+    """Answer to a heartbeat of a GPU. A sender with a wrong fence has to stop.
 
-    So has the right one when its experiment is over or is to stop, or when all leases of its tag were called in.
+    The right fence has to stop, too, if its experiment is over or stopping, or all leases of the tag were revoked.
     """
     gpu, holder = held.gpu, held.experiment
     renewed = holder if fence is not None and fence == gpu.fence else None

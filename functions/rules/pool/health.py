@@ -1,4 +1,4 @@
-"""Whether a GPU is healthy, and what follows for its place in the pool."""
+"""Health of GPUs, and its consequences for the pool."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ def is_stale(heartbeat_at: float, now: float, stale_s: float) -> bool:
 
 
 def is_newly_silent(gpu: Gpu, now: float, stale_s: float) -> bool:
-    """Whether a GPU that is not known to be offline has to be."""
+    """Whether a GPU has gone silent and is not yet marked offline."""
     return not gpu.offline and is_stale(gpu.heartbeat_at, now, stale_s)
 
 
 def is_forgotten(gpu: Gpu, now: float, forget_s: float) -> bool:
-    """Whether it has been offline for so long that it counts as gone; what an operator has drained never does."""
+    """Whether a GPU has been offline for so long that it is removed. A drained GPU never is."""
     return (
         gpu.offline and gpu.holder is None and not gpu.drained and is_stale(gpu.heartbeat_at, now, forget_s)
     )
 
 
 def effective_status(gpu: GpuState, now: float, stale_s: float) -> GpuStatus:
-    """The status that a reader should see before the sweep has written it."""
+    """The status with silence taken into account, before the sweep has written it."""
     return "offline" if is_stale(gpu.heartbeat_at, now, stale_s) else gpu.status
 
 
 def is_memory_back(
     before: Footprint, now: Footprint, *, strangers: Container[int], tolerance_mb: float
 ) -> bool:
-    """Whether a GPU's memory holds nothing more than before a run, all processes of which have ended.
+    """Whether a GPU holds no more memory than before a run whose processes have all ended.
 
-    Where the driver lists processes, those that were there before and `strangers` (which live, so are none of the
-    run's) are left out of the account, whether they took memory meanwhile or gave it back. Else the total decides.
+    If the driver lists processes, earlier ones and `strangers` do not count. Strangers are live processes that are
+    not the run's. Without a list the total decides.
     """
     held_before, held_now = before.used_mb, now.used_mb
     if before.processes is not None and now.processes is not None:
@@ -48,17 +48,17 @@ def is_memory_back(
 
 
 def stays_out(gpu: Gpu) -> bool:
-    """Whether a GPU must not be lent, though nothing runs on it and its worker is at hand."""
+    """Whether a GPU must not be lent, although it is free and its worker is alive."""
     return gpu.drained or gpu.unproven or gpu.sick is not None or gpu.tripped is not None
 
 
 def complaint(
     gpu: Gpu, now: float, *, stale_s: float, temperature_limit_c: float, min_free_mb: float
 ) -> str | None:
-    """What is wrong with the newest sample of a GPU; None where nothing is."""
+    """The problem in a GPU's newest sample; None: there is none."""
     health = gpu.health or {}
     if gpu.sampled_at is None:
-        return None  # registered by hand, without samples: its heartbeat has to be enough
+        return None  # registered by hand, without samples: the heartbeat is enough
     if now - gpu.sampled_at >= stale_s:
         return f"no sample for {stale_s:g} s"
     if error := health.get("error"):
@@ -78,7 +78,7 @@ def complaint(
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a sample changes of a GPU's flags."""
+    """Changes of a GPU's flags after a sample."""
 
     reason: str
     flags: Mapping[str, Any]
@@ -86,9 +86,9 @@ class Judgement:
 
 
 def judge_sample(gpu: Gpu, problem: str | None, good_samples: int) -> Judgement | None:
-    """What the newest sample, with this complaint or none, changes of a GPU; None where it changes nothing.
+    """Changes of a GPU's flags after its newest sample, with its problem or None; None: no change.
 
-    A sick GPU gets no new lease; it is healthy again after `good_samples` good samples in a row.
+    A sick GPU gets no new lease. It is healthy again after `good_samples` good samples in a row.
     """
     if problem is not None:
         return Judgement(problem, {"sick": problem, "good_samples": 0})

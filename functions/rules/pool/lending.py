@@ -16,10 +16,10 @@ from state.records import OPEN, Experiment, Gpu
 def candidates(
     caller: Caller, wanted: Wanted, *, labels: Mapping[str, str], min_vram_mb: float, stale_s: float
 ) -> list[str]:
-    """GPUs that may be lent to the experiment, best first; none while a worker has it, or will have it.
+    """GPUs that may be lent to the experiment, best first. None while a worker has it or will have it.
 
-    A worker is lent only GPUs that it registered, and only for its own experiments and those without an owner. An
-    agent's own GPUs are lent to no other caller, and to it before any of the lab's, which cost the tag's budget.
+    A worker gets only GPUs that it registered, for its own experiments and those without an owner. An agent's own
+    GPUs are for it alone. It gets them before the lab's, which cost the tag's budget.
 
     Raises:
         Forbidden: the experiment, or the GPU that it holds, is another's. Conflict: the experiment is finished.
@@ -76,11 +76,10 @@ def next_turn(rounds: Rounds) -> Turn:
 
 
 def pairs(waiting: Sequence[Experiment], idle: Sequence[Gpu]) -> list[tuple[Experiment, str]]:
-    """Matches for the first of those that wait, as many as there are idle GPUs; the longest idle GPU goes first.
+    """Matches the first waiting experiments with idle GPUs; the longest idle GPU goes first.
 
-    Only the place in the queue decides which experiments are matched; among these, a GPU is left for the experiment
-    that is pinned to it. A retest gets a GPU of the class that its experiment ran on: values of other classes are not
-    comparable.
+    The place in the queue alone decides which experiments are matched. Among these, a GPU is left for the experiment
+    that is pinned to it. A retest needs a GPU of its experiment's class, because other values are not comparable.
     """
     free = {gpu.gpu_id: gpu for gpu in idle}
     pinned: dict[str, Experiment] = {}
@@ -104,14 +103,14 @@ def pairs(waiting: Sequence[Experiment], idle: Sequence[Gpu]) -> list[tuple[Expe
 
 
 def may_run(e: Experiment, gpu: Gpu) -> bool:
-    """Whether the result would be comparable."""
+    """Whether the result would be comparable: a retest needs its experiment's class of GPU."""
     return e.retest_of is None or e.gpu_class in (None, gpu.gpu_name)
 
 
 def lendable(line: Line, stale_s: float) -> list[Gpu]:
-    """Idle GPUs that a dispatcher lends, longest idle first.
+    """Idle GPUs that the dispatcher lends, longest idle first.
 
-    A GPU with an owner has no queue of ours: its worker asks for its runs (`http`), or for each lease itself.
+    A GPU with an owner has no queue in the lab. Its worker asks for runs (`http`) or acquires each lease itself.
     """
     return [
         g
