@@ -1,4 +1,4 @@
-"""One attempt, from the look at its GPU until that is given back; the same however its worker reaches the lab."""
+"""One attempt, from the survey of its GPU until the GPU is given back, for workers with and without Redis."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Report = tuple[str, Mapping[str, Any]]
 """A function, and the request that it is called with."""
 
 DELIVERY_PATIENCE_S = 600.0
-"""How long a finished run tries to hand in its result while the lab does not answer."""
+"""Seconds that a finished run tries to report its result while the lab does not answer."""
 
 
 async def attempted(job: TrainingJob, lease: Lease, runner: Runner, metric: str) -> str:
-    """Train under this lease and hand the result in; answers what became of the attempt."""
+    """Train under this lease and report the result; answers the outcome of the attempt."""
     name = job.experiment_id
     before = await runner.survey()
     if isinstance(before, Unfit):
@@ -63,7 +63,7 @@ async def hand_in(result: TrainingResult, job: TrainingJob, lease: Lease) -> str
 
 
 def report_of(result: TrainingResult, job: TrainingJob) -> Report:
-    """What is reported of a run that was not lost."""
+    """The report on a run that was not lost."""
     who = {"experiment_id": job.experiment_id, "attempt": job.attempt, "fence": job.fence}
     match result:
         case Trained():
@@ -92,7 +92,7 @@ def report_of(result: TrainingResult, job: TrainingJob) -> Report:
 
 @asynccontextmanager
 async def renewing(lease: Lease, name: str) -> AsyncIterator[None]:
-    """Renew beside the run: a checkout, during which the runner does not poll, may take longer than a lease."""
+    """Renew the lease during the run: a checkout may take longer than a lease, and the runner does not poll then."""
     over = asyncio.Event()
     renewal = asyncio.create_task(_renew_until(over, lease, name))
     try:

@@ -1,4 +1,4 @@
-"""Limits how many child processes the functions of a process run at once; further ones wait."""
+"""Limits the child processes that a process's functions run at once; further ones wait."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ PATIENCE_S = 30.0
 
 
 class Children:
-    """The turns of a process's child processes."""
+    """Slots for child processes."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(MOST)
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Around the life of one child.
+        """Holds a slot for one child.
 
         Raises:
             Exhausted: those of others took all turns for PATIENCE_S.

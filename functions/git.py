@@ -1,7 +1,7 @@
-"""How git is started: with no hook, monitor, filter, prompt or fetch, and with nobody's configuration.
+"""Starts git without hooks, monitors, filters, prompts or fetches, and without any configuration.
 
-A commit's `.gitattributes` names filters and drivers. A configuration says which programs these are. So git reads
-neither the user's nor the system's. A worker checks out in repositories of its own, which configure nothing.
+A commit's `.gitattributes` names filters and drivers, and a configuration says which programs these are. So git reads
+neither the user's configuration nor the system's. Workers use repositories of their own, which configure nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PASSED = ("HOME", "PATH", "TMPDIR", "NIGHTJAR_OWN")
 """Variables of this process that git inherits. `NIGHTJAR_OWN` marks the processes of a worker."""
 _TRUSTED = "safe.directory"
 NAME_YOURSELF = "git config --global user.name NAME, and user.email ADDRESS"
-"""The remedy where `knows_user` is false."""
+"""Remedy if `knows_user` is false."""
 
 
 def command(where: Path, *arguments: str) -> list[str]:

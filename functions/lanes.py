@@ -1,4 +1,4 @@
-"""What a lane provides: the protocols behind which a worker's own resources stand.
+"""Protocols of a lane's resources, such as a worker's GPU.
 
 A handler that asks for one of these runs only in a process that provides it.
 """
@@ -16,17 +16,17 @@ from state.policy import TickSource
 from state.records import Footprint, Score, TimeSpent
 
 Order = Literal["continue", "stop", "lost"]
-"""What the lab wants of a running attempt: go on, stop it, or drop it because the lease is gone."""
+"""The lab's order for a running attempt. lost: its lease is gone, drop it."""
 
 
 @dataclass(frozen=True)
 class Extension:
-    """The run goes on, and may take longer: the answer to a report of one of the best."""
+    """The run goes on with more time, because it is one of the best."""
 
     extra_s: float
-    """Seconds beyond what it was given when it began, however often it is told."""
+    """Seconds beyond its first time limit; the same when the order is repeated."""
     budget_s: float
-    """Seconds that it may train now, in all."""
+    """Seconds that it may train in total."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,7 @@ class TrainingJob:
     base_commit: str | None
     """The tag's base: the evaluator is taken from it, and `patch` applies to it."""
     patch: bytes | None
-    """As it was sent, against `base_commit`: for a clone that lacks the commit. What the clone has is trained as it
-    is."""
+    """The sent patch against `base_commit`, for a clone that lacks the commit."""
     config_delta: dict[str, object] | None
     """Top-level constants of train.py to set, by name."""
     evaluator: str
@@ -51,11 +50,11 @@ class TrainingJob:
     seed: int | None = None
     traceparent: str | None = None
     evaluator_files: Sequence[str] = ()
-    """Other files and folders that the score depends on: they are the base's, too."""
+    """Other files and folders that the score depends on; taken from the base, too."""
     evaluator_command: str | None = None
-    """What measures the score after the training, from the base's files; None: the script prints it."""
+    """Command that measures the score after training, from the base's files; None: the script prints it."""
     tick_source: TickSource = "report"
-    """Where its ticks come from."""
+    """Source of its ticks."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +62,16 @@ class Source:
     """The code that an attempt trains."""
 
     tree_id: str
-    """The same for all code with the same files once its constants are set, whatever the seed."""
+    """Id of the files with their constants set, whatever the seed."""
     patch: bytes | None
-    """Against the tag's base commit, where none was sent, or one that makes other files."""
+    """Patch against the tag's base commit, if none was sent or the sent one makes other files."""
     differs: bool
     """The patch that was sent makes other files than the commit."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The run printed a finite metric, and ended by itself or hung."""
+    """The run has a finite metric. It ended by itself, or hung after its result."""
 
     metrics: dict[str, float]
     """The metrics block as printed, lower-cased names; always holds the tag's metric."""
@@ -80,15 +79,15 @@ class Trained:
     gpu_class: str
     log_tail: str
     metric: float
-    """NaN where the script has printed none, and the tag's evaluator is still to measure it."""
+    """NaN if the tag's evaluator still has to measure it."""
     reported: float | None = None
-    """What the script printed of the tag's metric."""
+    """The tag's metric as the script printed it."""
     score: Score = "reported"
-    """Whether the tag's evaluator measured the metric, or the script printed it."""
+    """trusted: the tag's evaluator measured the metric; reported: the script printed it."""
     time: TimeSpent | None = None
-    """How long it trained, as the worker measured it."""
+    """Training time, as the worker measured it."""
     hung: bool = False
-    """It did not end after it had printed its result: the worker ended it."""
+    """It did not end after its result, so the worker ended it."""
 
 
 @dataclass(frozen=True)
@@ -113,21 +112,20 @@ TrainingResult = Trained | Failed | Halted
 
 @dataclass(frozen=True)
 class Unfit:
-    """No run can begin on this device now; a fault of the worker, never of an experiment."""
+    """No run can begin on this device now. The worker is at fault, not the experiment."""
 
     reason: str
 
 
 class Watcher(Protocol):
-    """The lab's side of a running attempt, as the runner sees it."""
+    """The lab's side of a running attempt, for the runner."""
 
     async def built(self, source: Source) -> Order:
-        """Store what code the attempt trains, before it runs; its answer is `lost` where the lease is another's."""
+        """Store which code the attempt trains, before it runs; `lost`: the lease is gone."""
         ...
 
     async def tick(self, metric: float, progress: float) -> Order | Extension:
-        """Store one tick of the script: what it has reported, and is answered this; or, where the job's `tick_source`
-        is `stdout`, the loss and the share that it has printed."""
+        """Store one tick: reported by the script, or printed by it if the job's `tick_source` is `stdout`."""
         ...
 
     async def poll(self) -> Order:
@@ -140,19 +138,19 @@ class Watcher(Protocol):
 
 
 class Lease(Watcher, Protocol):
-    """The lab's side of an attempt from its begin until its GPU is given back; every step may be repeated."""
+    """The lab's side of an attempt, from its beginning until its GPU is given back. Every step may be repeated."""
 
     @property
     def lease_s(self) -> float:
-        """Seconds without a sign of life after which the lab takes the lease back."""
+        """Seconds of silence after which the lab ends the lease."""
         ...
 
     async def begin(self, runner: str, before: Footprint | None) -> bool:
-        """Begin the attempt; False where another process has begun it, or the lease is over."""
+        """Begin the attempt; False: another process has begun it, or the lease is over."""
         ...
 
     async def report(self, function: str, request: Mapping[str, Any]) -> str:
-        """Call the function that a run ends with; answers the experiment's status.
+        """Call the function that ends the run; answers the experiment's status.
 
         Raises:
             Invalid, Conflict: the function refuses it.
@@ -160,11 +158,11 @@ class Lease(Watcher, Protocol):
         ...
 
     async def hand_back(self, reason: str) -> None:
-        """Give up the attempt before it begins: its GPU is sick, and the attempt waits for another."""
+        """Give up the attempt before it begins, because its GPU is sick. It waits for another GPU."""
         ...
 
     async def end(self, *, proven: bool) -> None:
-        """Give the GPU back after the run; its keeper has to look where it is not `proven` empty."""
+        """Give the GPU back after the run. Its keeper has to prove it empty, unless it is `proven`."""
         ...
 
 
@@ -179,28 +177,28 @@ class Runner(Protocol):
 
     @property
     def name(self) -> str:
-        """`<host>:<pid>:<start time>` of this process: enough to see from beside it whether it still lives."""
+        """`<host>:<pid>:<start time>` of this process, by which its keeper sees whether it lives."""
         ...
 
     async def survey(self) -> Footprint | Unfit | None:
-        """Look at the device before a run: what its memory holds (None for a CPU slot), or why it is unfit."""
+        """Survey the device before a run: its memory use (None for a CPU slot), or why it is unfit."""
         ...
 
     async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
-        """Check the code out, train it, parse the result; leaves no process of the attempt alive.
+        """Check the code out, train it, parse the result. No process of the attempt is left alive.
 
-        Never raises for what the script does; raises only what is a fault of Nightjar itself.
+        It raises only for faults of Nightjar itself, never for those of the script.
         """
         ...
 
     async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
-        """Kill what is left of the attempt; True once its processes are gone and the memory is as it was before."""
+        """Kill the attempt's remaining processes; True: they are gone and the memory is as before."""
         ...
 
 
 @dataclass(frozen=True)
 class Health:
-    """One sample of a GPU; `error` says why there are no numbers. Absent is None, never 0."""
+    """One sample of a GPU; None: not measured. `error` says why there are no numbers."""
 
     temperature_c: float | None = None
     memory_used_mb: float | None = None
@@ -211,7 +209,7 @@ class Health:
     ecc: int | None = None
     """Uncorrected ECC errors."""
     xid: int | None = None
-    """The newest Xid error of the last minutes that speaks of the GPU and not of a program on it."""
+    """The newest Xid error of the last minutes for which the GPU, not a program, is to blame."""
     processes: dict[int, float] | None = None
     """MiB of its memory by process id; None where the driver does not list processes."""
     error: str | None = None
@@ -219,12 +217,12 @@ class Health:
 
 @dataclass(frozen=True)
 class Commission:
-    """What an author is asked to write."""
+    """A request to an author."""
 
     task: str
     """In a few sentences."""
     context: str
-    """Computed findings as Markdown; what people or scripts wrote stands in it delimited as data."""
+    """Computed findings as Markdown; texts of people and scripts are delimited as data."""
 
 
 Draft = TypeVar("Draft", bound=BaseModel)
@@ -233,7 +231,7 @@ Draft = TypeVar("Draft", bound=BaseModel)
 
 @runtime_checkable
 class Author(Protocol):
-    """A worker's ability to have a language model write."""
+    """A worker's access to a language model."""
 
     @property
     def name(self) -> str:
@@ -241,9 +239,9 @@ class Author(Protocol):
         ...
 
     async def write(self, kind: type[Draft], commission: Commission) -> Draft | None:
-        """Have a form filled in; takes up to NIGHTJAR_LLM_TIMEOUT_S, a repair of the reply included.
+        """Fill in a form, within NIGHTJAR_LLM_TIMEOUT_S, repair of the reply included.
 
-        None where nothing usable came, or the day's budget is used up: the log and the counters say why. Never
-        raises for what the provider does.
+        None: the reply was unusable, or the day's budget is used up; log and counters say why. Faults of the provider
+        raise nothing.
         """
         ...

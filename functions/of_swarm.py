@@ -1,4 +1,4 @@
-"""The requests that are about a swarm: they name its tag, or mean the lab's own."""
+"""Requests about a swarm: they name its tag, or mean the lab's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""agent::announce says how an agent is that `nightjar agent` has at work."""
+"""agent::announce shows the state of an agent under `nightjar agent`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from state.presence import FORGOTTEN_S, Presence
 from state.records import AgentLimit
 
 MOST = 256
-"""Agents that are remembered at once: whoever looks at the lab reads all of them."""
+"""Most agents that are shown at once."""
 
 Second = Annotated[int, Field(ge=0, le=10**11)]
 Count = Annotated[int, Field(ge=0, le=10**15)]

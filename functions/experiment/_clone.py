@@ -1,4 +1,4 @@
-"""What git says in a clone of the lab's: whether it lacks a commit, and whether some code can be trained."""
+"""Questions to git in the lab's clone: does a commit exist, and can some code be trained?"""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LONGEST_LINE = 200
 
 @dataclass(frozen=True)
 class Code:
-    """What a worker is to train: a commit, or else the patch on the base, with these constants set."""
+    """Code to be trained: a commit, or else a patch on the base, with constants to set."""
 
     commit: str
     base: str | None
@@ -48,8 +48,7 @@ class Code:
 async def check_trainable(clone: Path | None, children: Children, code: Code) -> None:
     """Refuse a patch that does not apply to the base, and constants or a seed that cannot be set in the code.
 
-    Nothing is said where that cannot be told here: there is no clone, or it has neither the commit nor the base, or
-    its script does not parse.
+    It passes if the clone cannot tell: there is none, it has neither commit nor base, or the script does not parse.
 
     Raises:
         Invalid: git does not apply it, or a constant or the seed cannot be set. Exhausted: too many others are tried.
@@ -71,7 +70,7 @@ def _check_constants(script: str, values: Mapping[str, object]) -> None:
 
 
 async def lacks(clone: Path, children: Children, commit: str) -> bool:
-    """Whether the clone does not have this commit; False where that cannot be told.
+    """Whether the clone lacks this commit; False if git cannot tell.
 
     Raises:
         Exhausted: too many others ask.
@@ -82,10 +81,9 @@ async def lacks(clone: Path, children: Children, commit: str) -> bool:
 async def line_to_base(
     clone: Path, children: Children, commit: str, base: str, parents: Sequence[str]
 ) -> list[str] | None:
-    """The commits below this one, the nearest first, down to the tag's base.
+    """The ancestors of a commit down to the tag's base, nearest first.
 
-    None where git cannot tell, or where the line says nothing against these parents: the clone lacks one of them, or
-    one of them is this commit.
+    None if git cannot tell, if the clone lacks one of the `parents`, or if one of them is this commit.
 
     Raises:
         Exhausted: too many others ask.
@@ -94,11 +92,11 @@ async def line_to_base(
 
 
 class Untold(Exception):
-    """Git ended with an error: what it says."""
+    """Git failed; the message is its error output."""
 
 
 async def _answered(children: Children, ask: Callable[[Path], Awaitable[T]]) -> T | None:
-    """What git answers with a folder of its own to write in; None where it does not."""
+    """Git's answer, with a temporary folder to write in; None: no answer."""
     async with children.one():
         with tempfile.TemporaryDirectory(prefix="nightjar-git-", ignore_cleanup_errors=True) as made:
             try:
@@ -110,7 +108,7 @@ async def _answered(children: Children, ask: Callable[[Path], Awaitable[T]]) -> 
 
 
 async def _scripts(clone: Path, code: Code, folder: Path) -> list[str]:
-    """The scripts that workers would set constants in; none where there are none to set, or it cannot be told.
+    """The scripts in which workers would set the constants; empty without constants, or if git cannot tell.
 
     Raises:
         Invalid: the patch does not apply, there is no such script, or nothing would take the seed.
@@ -195,7 +193,7 @@ async def _git(
     stdin: bytes = b"",
     environ: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """What git prints in the clone, where it writes nothing: its index is in this folder.
+    """Git's output in the clone. Git writes nothing there: its index is in `folder`.
 
     Raises:
         Untold: it ends with an error. OSError: it is not there, or was killed.

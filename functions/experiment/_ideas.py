@@ -32,7 +32,7 @@ def _short(constants: dict[str, Any]) -> dict[str, Any]:
 
 
 class NewIdea(Command):
-    """An idea, with what it is made from: a selection, or parents under either name."""
+    """An idea with its parents, or with a selection that names them."""
 
     tag: TagName
     hypothesis: Line = Field(
@@ -121,9 +121,9 @@ class RegisteredExperiment(Response):
     parent_id: str | None
     """The first of `parent_ids`."""
     parent_ids: list[str]
-    """What it is made from. Its commit decides over the parent that was named; without either it is the tip."""
+    """Its parents. The parent that its commit shows replaces a named one; without either it is the tip."""
     hint: str | None = None
-    """Why it has another parent than it named, and why a run of its tag would not begin now."""
+    """Why its parent is not the named one, and why a run of its tag would not begin now."""
 
 
 def answered(e: Entered | Experiment, status: str, hint: str | None) -> dict[str, Any]:
@@ -144,8 +144,8 @@ async def with_found_parent(
 ) -> tuple[Idea, str | None]:
     """The idea, and a sentence where it has another parent than it named.
 
-    The parent that its commit shows is the experiment whose commit is the nearest below it in the lab's clone. A
-    parent that is named stands where the clone lacks one of the commits, and where the idea is a patch.
+    The parent is the experiment with the nearest ancestor commit in the lab's clone. A named parent is kept if the
+    clone lacks one of the commits, or if the idea is a patch.
 
     Raises:
         Exhausted: too many others ask git.
@@ -167,5 +167,5 @@ async def with_found_parent(
 
 
 def hint_of(moved: str | None, tag: Tag) -> str | None:
-    """That its parent is another one than it named, and why its run would not begin now."""
+    """Why its parent is not the named one, and why its run would not begin now."""
     return " ".join(filter(None, (moved, obstacle(tag)))) or None

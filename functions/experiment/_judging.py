@@ -26,7 +26,7 @@ from state.tags import Tags
 from state.traces import Traces
 
 ANCESTORS_READ = 500
-"""Ancestors among which the best keep is looked for. If there is none, the nearest keep above them is taken."""
+"""Ancestors that are searched for the best keep. Without one, the nearest keep above them is taken."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Judging:
 async def bases_without(
     e: Experiment, traces: Iterable[Trace], tag: Tag, experiments: Experiments
 ) -> dict[str, Experiment | None]:
-    """The best keep of each branch that stands on `e`, for when `e` falls; None is the tag's base."""
+    """The next base of each branch that is based on `e`, for when `e` falls; None: the tag's base."""
     return {
         t.trace_id: await _base_without(e, t, tag, experiments) for t in traces if t.base == e.experiment_id
     }
@@ -57,7 +57,7 @@ async def _base_without(e: Experiment, trace: Trace, tag: Tag, experiments: Expe
 
 
 async def stop_retests(e: Experiment, experiments: Experiments) -> None:
-    """Stop what still runs of a retracted experiment's code: it would say nothing any more."""
+    """Stop the open retests of a retracted experiment."""
     e = await experiments.get(e.experiment_id)
     why = f"{e.experiment_id} was retracted: {e.retracted_because}"
     [its] = await experiments.retests([e])
@@ -72,7 +72,7 @@ async def stop_retests(e: Experiment, experiments: Experiments) -> None:
 
 
 async def see_to_claim(experiment_id: str, judging: Judging, *, may_run: bool = True) -> str | None:
-    """Run a claim's code where it would be kept if it were true, or judge it by that run; None: nothing to do.
+    """Run a claim's code if a true claim would be kept, or judge the claim by that run; None: nothing to do.
 
     Raises:
         BudgetExhausted: its run has to wait until its tag's budget has room for it.

@@ -1,4 +1,4 @@
-"""What complete and crash share: who may report on a run, and what becomes of a report that does not count."""
+"""Shared by complete and crash: who may report on a run, and the treatment of late reports."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class RunReport(Command):
 
     @cached_property
     def digest(self) -> str:
-        """A repetition of the report has the same."""
+        """Digest of the report; a repeated report has the same."""
         return digest_of(self)
 
 
 def first_answer(
     op: str, request: RunReport, call: Call, run: RunFacts, beside: Comparison
 ) -> dict[str, Any] | None:
-    """What this very report was answered before; None where it is new.
+    """The first answer to this very report; None: it is new.
 
     Raises:
         Forbidden: the caller may not report on it.
@@ -57,7 +57,7 @@ def first_answer(
 async def check_counts(
     op: str, request: RunReport, run: RunFacts, beside: Comparison, experiments: Experiments
 ) -> None:
-    """Refuse a report that comes too late; one of an attempt that there was is kept as evidence.
+    """Refuse a late report. If its attempt existed, it is kept as evidence.
 
     Raises:
         Conflict: with the status found.

@@ -100,7 +100,7 @@ class Completed(Response, CompleteAnswer):
 
 @function("experiment::complete", role=("agent", "worker"), writes=True)
 async def complete(request: Complete, call: Call, experiments: Experiments) -> Completed:
-    """Record a run's result: the status, by how much it beats the best, and what the agent does with its commit."""
+    """Record a run's result: its status, its gain over the best, and what the agent does with its commit."""
 
     async def judged() -> Completed | None:
         run = await experiments.run_facts(request.experiment_id, request.attempt)

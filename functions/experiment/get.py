@@ -24,7 +24,7 @@ class ExperimentShown(Response):
     """Further runs of its code."""
     claim: ClaimView
     gain: Gain | None
-    """Over the best that it was compared with; null: they share no seed, or there was nothing to compare it with."""
+    """Gain over the best that it was compared with; null: no shared seed, or no such best."""
     attempts: dict[int, dict[str, str]]
     ticks: list[tuple[float, float, float]]
     """(progress, metric, seconds since 1970) as the run reported them."""

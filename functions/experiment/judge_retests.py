@@ -1,4 +1,4 @@
-"""experiment::judge_retests lets keeps stand or fall by their retests, and begins the retests that are still owed."""
+"""experiment::judge_retests confirms or demotes keeps by their retests, and begins the retests that are due."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from state.records import Experiment, Tag
 log = logging.getLogger(__name__)
 
 NEWEST_READ = 200
-"""The comparability keys of a tag are those of its newest keeps; claims are looked for among as many discards."""
+"""Newest keeps that are read for a tag's comparability keys, and newest discards for its claims."""
 
 
 class JudgeRetests(Command):
@@ -64,7 +64,7 @@ async def judge_retests(request: JudgeRetests, judging: Judging) -> Steps:
 
 
 async def _measure_claims(concerned: list[Experiment], judging: Judging) -> list[str]:
-    """See to the claims among them; what one has become joins them, because another best may concern it then."""
+    """Run or judge the claims among them. A judged claim joins `concerned`, because its new best may need steps."""
     steps: list[str] = []
     may_run = True
     for claim in [e for e in concerned if e.is_claim]:
@@ -99,10 +99,9 @@ async def _steps_of(tag: str, best_key: str | None, judging: Judging) -> list[St
 
 
 async def _concerned(request: JudgeRetests, judging: Judging) -> list[Experiment]:
-    """The experiment that a run is of, with all claims where they may be run now; or a tag's newest keeps and claims.
+    """The experiment with all claims that may run now; without an experiment, the tag's newest keeps and claims.
 
-    A claim that was worth no run may beat what is left after a fall; every move by which one falls has an event.
-    One that waits for a budget may have room in it after each run.
+    After a demotion or retraction a claim may be worth a run. After each run the budget may have room for a claim.
     """
     experiments = judging.experiments
     if request.experiment_id is not None:

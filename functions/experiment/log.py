@@ -15,7 +15,7 @@ from state.ids import ExperimentId
 from state.records import OPEN
 
 LOOK_AGAIN_S = 0.5
-"""The worker brings lines about so often."""
+"""Workers send lines about this often."""
 
 
 class ReadLog(Request):
@@ -36,14 +36,14 @@ class LogLines(Response):
     """Of these lines and this report, for `after`."""
     progress: float | None
     metric: float | None
-    """What the run has reported last; under stopping.tick_source stdout the loss that it has printed."""
+    """Its last reported value; under stopping.tick_source stdout, the last printed loss."""
 
 
 @function(
     "experiment::log", Http("GET", "/api/experiment/{experiment_id}/log"), role="viewer", held_for="timeout"
 )
 async def log(request: ReadLog, experiments: Experiments) -> LogLines:
-    """The newest lines of its log and its last report; with `after` and `timeout`, as soon as there are others.
+    """The newest lines of its log and its last report; with `after` and `timeout`, waits for newer ones.
 
     Over HTTP, `follow=true` makes server-sent events of it: see `triggers/sse/run_log.py`.
     """

@@ -1,4 +1,4 @@
-"""experiment::retest runs an experiment's code once more: evidence for it, on another seed."""
+"""experiment::retest runs an experiment's code once more on another seed, as evidence."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RunningAgain(Response):
 async def retest(
     request: RunAgain, call: Call, experiments: Experiments, children: Children, settings: Settings
 ) -> RunningAgain:
-    """Run the same code on its next fixed seed; its value is evidence, and counts nowhere as a new experiment."""
+    """Run the same code on its next fixed seed. The value is evidence and counts as no new experiment."""
     while True:
         facts = await experiments.retest_facts(request.experiment_id)
         e = facts.experiment

@@ -1,4 +1,4 @@
-"""experiment::retract takes a result back: one wrong number fixes no best for ever."""
+"""experiment::retract takes a result back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from state.ids import ExperimentId
 from state.records import Experiment
 
 NODES_READ = 1000
-"""A trace is scored anew by so many of its nodes, at most."""
+"""Most nodes of a trace that are read to score it anew."""
 
 
 class Retract(Command):
@@ -36,7 +36,7 @@ class Retracted(Response, RetractAnswer):
 
 @function("experiment::retract", role="agent", writes=True)
 async def retract(request: Retract, call: Call, judging: Judging) -> Retracted:
-    """Take a result back: out of best, near misses, noise, counters and branches; the best before it returns."""
+    """Take a result back: best, near misses, noise, counters and branches are as if it had not been there."""
     experiments, digest = judging.experiments, digest_of(request)
     while True:
         e, said = await experiments.retracted(request.experiment_id)
@@ -56,7 +56,7 @@ async def retract(request: Retract, call: Call, judging: Judging) -> Retracted:
 
 
 async def _grown(retraction: Retraction, judging: Judging) -> Retraction:
-    """The retraction with what changes of traces."""
+    """The retraction with its changes of traces."""
     e, traces = retraction.facts.experiment, judging.traces
     changed = {c.experiment_id for c in retraction.corrected}
     scored = [e, *(run for run in retraction.facts.runs if run.experiment_id in changed)]
@@ -73,5 +73,5 @@ async def _grown(retraction: Retraction, judging: Judging) -> Retraction:
 
 
 async def _nodes(tag: str, trace_id: str, experiments: Experiments) -> list[Experiment]:
-    """What was made for a trace, oldest first; of a longer one than that the newest."""
+    """The newest NODES_READ nodes of a trace, oldest first."""
     return (await experiments.page(Window(tag, NODES_READ, trace_id=trace_id))).experiments

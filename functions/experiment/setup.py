@@ -51,7 +51,7 @@ class Metric(Request):
 
 @dataclass(frozen=True)
 class Stores:
-    """What opens a tag."""
+    """Stores that open a tag."""
 
     tags: Tags
     policies: Policies
@@ -118,7 +118,7 @@ class TagSummary(Response):
     base_commit: str | None
     metric: TagMetric
     score: Score
-    """Whose numbers the lab's values are: train.py prints them, or a trusted evaluator measures them afterwards."""
+    """Source of the lab's values: train.py prints them, or a trusted evaluator measures them afterwards."""
 
 
 class OpenedTag(Response):
@@ -136,7 +136,7 @@ class OpenedTag(Response):
 async def setup(
     request: OpenTag, call: Call, stores: Stores, children: Children, settings: Settings
 ) -> OpenedTag:
-    """Open a tag; one that exists already is a conflict that shows what is there."""
+    """Open a tag. If it exists already, the conflict shows its values."""
     check_may_command(call.caller, request.evaluator_command)
     lab_s = first_policy(settings.near_miss_threshold, settings.max_consecutive_crashes)
     policy = lab_s.changed(request.policy)
@@ -174,7 +174,7 @@ async def setup(
 
 
 async def _missing(base: str | None, children: Children, clone: Path | None) -> str | None:
-    """What of the base commit is missing before its code can be trained."""
+    """What is missing before the base commit's code can be trained; None: nothing."""
     if base is None:
         return (
             "no worker is there to say what the base commit is, and none was sent: workers can only train commits"

@@ -46,7 +46,7 @@ async def stop(request: Stop, call: Call, experiments: Experiments) -> Stopped:
 
 
 async def _ending(e: Experiment, reason: str, experiments: Experiments) -> Ending:
-    """How it ends at once: what a swarm's worker has used is spent."""
+    """The ending for an experiment that stops at once. Time of a swarm's worker counts as spent."""
     if e.worker_id is not None and e.status == "running":
         return stopped(e, (await experiments.rank_facts(e.experiment_id)).now, reason)
     return Ending(e, "stopped", {"error": reason}, reason=reason)

@@ -60,7 +60,7 @@ class Outcome(Response):
     trust: Trust | None
     """Evidence for a keep: first, provisional, unconfirmed, confirmed or demoted; null: its rule asks for none."""
     judged_val_bpb: float | None
-    """The mean of all runs of its code, by which it was judged; None where it was the first of them."""
+    """The mean of all runs of its code, by which it was judged; None for the first of them."""
     compared_with: str | None
     """The best that it was compared with."""
     repeats_best: bool
@@ -72,9 +72,9 @@ class Outcome(Response):
     reason: str | None
     """Why it was not simply compared with the tag's best."""
     score: Score | None
-    """Whose number `val_bpb` is: printed by the code that was scored, or measured by the tag's trusted evaluator."""
+    """Source of `val_bpb`: printed by the code that was scored, or measured by the tag's trusted evaluator."""
     reported: float | None
-    """What train.py printed, where `val_bpb` is trusted."""
+    """The value that train.py printed, if `val_bpb` is trusted."""
     diff_differs: bool
     """The diff that was sent makes other files than the commit: the commit was trained, and its own patch is kept."""
     error: str | None
@@ -82,12 +82,12 @@ class Outcome(Response):
     consecutive_crashes: int
     """Crashes of the tag in a row, as of now."""
     should_abort: bool
-    """So many that something is broken for all: find the cause before the next run."""
+    """So many crashes that something is broken for all runs: find the cause before the next run."""
     progress: float | None
     metric: float | None
-    """What it has reported last; under stopping.tick_source stdout the loss that it has printed."""
+    """Its last reported value; under stopping.tick_source stdout, the last printed loss."""
     no_signal: str | None
-    """What train.py lacks, where its tag stops bad runs early and nothing is known of its progress."""
+    """Advice for a train.py without ticks, whose runs cannot be stopped early; null: nothing is missing."""
     queue: Queue | None
     paused: bool
     """An operator holds its tag's runs back."""
@@ -136,18 +136,18 @@ def in_few_words(error: str, kind: str | None) -> str:
 
 
 def waits(request: Wait, first: Experiment, facts: WaitFacts) -> bool:
-    """Whether what the caller waits for has not come."""
+    """Whether the caller still has to wait."""
     status = facts.experiment.status
     return status in OPEN and (request.until == "finished" or status == first.status)
 
 
 def action_of(e: Experiment) -> str:
-    """What its agent does with its commit; a keep under another comparability key does not move the agent."""
+    """What the agent does with the commit. It resets after a keep under another comparability key."""
     return "keep_commit" if e.status == "keep" and e.best_key is None else "git_reset"
 
 
 def outcome(facts: WaitFacts, queue: Queue | None, why_not: str | None, *, changed: bool) -> Outcome:
-    """What is known of an experiment now, and what its agent does next."""
+    """The experiment as it is now, with the agent's next step."""
     e, tag, best, crashes = facts.experiment, facts.tag, facts.best, facts.crashes_in_a_row
     finished = e.status not in OPEN
     aborts = should_abort(crashes, facts.policy.crash_limit)

@@ -1,8 +1,8 @@
-"""What coding agents print of the tokens that they use and of what these cost; other lines say nothing of it.
+"""Reads tokens and cost from the output of coding agents.
 
-Claude Code (`claude -p --output-format stream-json --verbose`) ends with a `result` that has its `usage` and
-`total_cost_usd`; before it every `assistant` message has the usage of its own request. Codex (`codex exec --json`)
-has the usage of its thread in each `turn.completed`, and had it in `token_count` messages before.
+Claude Code (`claude -p --output-format stream-json --verbose`) ends with a `result` with its `usage` and
+`total_cost_usd`. Before that, every `assistant` message has the usage of its own request. Codex (`codex exec --json`)
+has the usage of its thread in each `turn.completed`, and in older versions in `token_count` messages.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 LONGEST_LINE = 4 * 1024 * 1024
-"""Bytes; a longer line is none of an agent's messages."""
+"""Longest message of an agent, in bytes."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What was used; None where the agent's tool does not say."""
+    """Tokens and cost; None: the tool does not print them."""
 
     tokens: int | None = None
-    """In and out, what was read from a cache included."""
+    """Input and output, cached input included."""
     cost_usd: float | None = None
 
     def __add__(self, other: Usage) -> Usage:
@@ -34,7 +34,7 @@ class Usage:
 
 @dataclass
 class Meter:
-    """Reads the lines of one process; each total that it prints stands for all that was before."""
+    """Reads the lines of one process. A printed total replaces everything before it."""
 
     _total: Usage = field(default_factory=Usage)
     _messages: dict[str, int] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Meter:
 
     @property
     def usage(self) -> Usage:
-        """What this process has used by now."""
+        """Usage of the process so far."""
         if self._total.tokens is None and self._messages:
             return Usage(sum(self._messages.values()), self._total.cost_usd)
         return self._total

@@ -1,7 +1,7 @@
-"""What a language model writes for a lab: the forms that it fills in, which say what a reply may be.
+"""Forms that a language model fills in for a lab.
 
-The model reads each form's JSON schema, so every field has a description. What a form accepts is well-formed, not
-yet true: a hypothesis still has its gate to pass, a dimension its trial.
+The model reads each form's JSON schema, so every field has a description. A form only checks that a reply is
+well-formed: a hypothesis still has to pass its gate, and a dimension its trial.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""The category of a change, guessed from what its agent wrote of it."""
+"""The category of a change, guessed from its description."""
 
 from __future__ import annotations
 
 import re
 
 REST = re.compile(r"\(|:|;| — | – | -- |\bwith\b|\bhypothesis\b|\bevidence\b", re.IGNORECASE)
-"""Where a text stops to say what was changed and begins to say why, how, or what came of it."""
+"""Words after which a description no longer names the change, but its reason or result."""
 OPENING = re.compile(
     r"^\s*(?:gpu|agent|exp|worker)[ #_-]?\d*\s*:|^\s*(?:hypothesis|bottleneck)\s*:", re.IGNORECASE
 )
-"""What stands before the change: who tried it."""
+"""Prefix before the change, such as the agent's name."""
 WORDS: tuple[tuple[str, str], ...] = (
     ("combination", r"combin\w*|stack(?:ed|ing)|(?<=\s)\+(?=\s)|plus|merge\w*|together"),
     ("simplification", r"simplif\w*|simpler|clean ?up"),
@@ -36,12 +36,12 @@ WORDS: tuple[tuple[str, str], ...] = (
         r"|lambda|x0|hidden|parallel|conv\w*|gat(?:e|ed|ing)|u[ -]net|scal(?:e|ing)",
     ),
 )
-"""The words of each category, asked for in this order: what is done to a thing comes before the thing."""
+"""Words of each category, in order of precedence: actions come before the things that they change."""
 PATTERNS = [(category, re.compile(rf"(?<![a-z0-9])(?:{words})(?![a-z])")) for category, words in WORDS]
 
 
 def category_of(text: str) -> str:
-    """The first category one of whose words stands in what was changed, else in the whole text; else `other`."""
+    """The first category with a word in the change, else in the whole text; else `other`."""
     whole = re.sub(r"[_\s]+", " ", OPENING.sub("", text)).lower()
     change = REST.split(whole, maxsplit=1)[0]
     for part in (change, whole):

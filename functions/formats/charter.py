@@ -1,4 +1,4 @@
-"""program.md for one reader: its lab, its tag, its name and its token's place where the examples' stand."""
+"""program.md for one reader, with its lab, tag, name and token file in place of the examples."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reader:
 
 
 def charter(text: str, reader: Reader) -> str:
-    """The text with every example's URL, tag, name and command as this reader's."""
+    """The text with this reader's URL, tag, name and command in every example."""
     header = f" -H @{shlex.quote(reader.header_file)}" if reader.header_file else ""
     own = {
         URL: reader.url,

@@ -17,7 +17,7 @@ from state.errors import Invalid
 from state.seeds import is_seed
 
 _LARGEST_BITS: Final = 4096
-"""Size of an integer that `2**17` or `1 << 20` may come to: more is a trap, not a hyperparameter."""
+"""Largest result of `2**17` or `1 << 20`, in bits: a larger one is a trap, not a hyperparameter."""
 
 _DEEPEST: Final = 50
 
@@ -67,7 +67,7 @@ def settable_constants(source: str) -> dict[str, object]:
 
 
 def reseeded(constants: Mapping[str, object], seed: int) -> dict[str, object]:
-    """The seeds among these constants as another run has them: a list of seeds becomes as many from `seed` on."""
+    """The seeds among these constants, set to `seed`. A list of seeds becomes as many seeds from `seed` on."""
     found: dict[str, object] = {}
     for name, value in constants.items():
         if not is_seed(name):

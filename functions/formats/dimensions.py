@@ -119,7 +119,7 @@ def _declared(nth: int, table: dict[str, Any], place: str) -> tuple[DeclaredDime
 
 
 def _explained(problem: ErrorDetails) -> tuple[str, str]:
-    """What is wrong with a field, and what to do."""
+    """Fault of a field, with its remedy."""
     field = str(problem["loc"][0])[:64]
     if problem["type"] == "missing":
         return f"it has no {field}", f"a dimension looks like:\n{EXAMPLE}"

@@ -1,6 +1,6 @@
-"""Why a run failed: its exit status says it, and the last exception or error in its log.
+"""Why a run failed, by its exit status and the last exception or error in its log.
 
-Earlier remarks explain nothing: libraries warn of devices, memory and modules that the script then does without.
+Earlier remarks do not count: libraries warn of devices, memory and modules that the script then does without.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DUMPED = 20
 def classify_failure(
     log: str, returncode: int | None, *, timed_out: bool = False, metrics: Mapping[str, float]
 ) -> FailureKind:
-    """Why a run that gave no usable metric ended; `metrics` are those it did print."""
+    """Kind of failure of a run without a usable metric; `metrics` are those that it printed."""
     if timed_out:
         return "timeout"
     if returncode is None:
@@ -40,7 +40,7 @@ def classify_failure(
 
 @dataclass
 class _Explanation:
-    """What the lines of a log say of its end, in their order; the last word counts."""
+    """Evidence in the lines of a log, in their order; the last counts."""
 
     end: FailureKind | None = None
     """By the last exception, or a later error that only the script's own work can meet."""

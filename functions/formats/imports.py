@@ -8,7 +8,7 @@ from functions.formats.parsing import parsed
 from state.errors import Invalid
 
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
-"""What a script catches that can do without a module."""
+"""Exceptions that a script catches if it can do without a module."""
 
 
 def imported(source: str) -> list[str]:

@@ -37,7 +37,7 @@ MEASURES = (
 """Measurements beside the metric that have a meaning of their own."""
 
 LONGEST_LINE = 400
-"""Characters of a line that are looked at; the scripts that write these logs are not trusted to be short."""
+"""Characters of a line that are read; lines of a script may be of any length."""
 
 LONGEST_NAME = 100
 """Characters of a metric's name: lists show the names of a thousand runs at once."""
@@ -86,7 +86,7 @@ def without_controls(text: str) -> str:
 
 
 def is_metric_name(name: str) -> bool:
-    """Whether a number of this name is kept: it is short, and every character of it can be shown."""
+    """Whether a name of a number is short and printable."""
     return 0 < len(name) <= LONGEST_NAME and name.isprintable()
 
 
@@ -109,7 +109,7 @@ def failure_tail(log: str, lines: int = 50, max_bytes: int = 8192) -> str:
 
 
 def deciding_line(error: str, kind: str | None) -> str:
-    """The line of a stored error that tells most; "" where it has none.
+    """The most informative line of a stored error, or "".
 
     The lab's own begin with how the run ended, then comes `failure_tail`. Of other errors the last line that speaks
     of one counts, as in a traceback.
@@ -124,20 +124,20 @@ def deciding_line(error: str, kind: str | None) -> str:
 
 
 def with_remedies(error: str, remedies: Iterable[str]) -> str:
-    """An error with what helps below its first line; no other line of it passes for that."""
+    """An error with remedies below its first line; other lines cannot pass for remedies."""
     reason, newline, rest = error.replace(f"\n{REMEDY}", f"\n {REMEDY}").partition("\n")
     told = (f"\n{REMEDY}{' '.join(remedy.split())}" for remedy in remedies)
     return f"{reason}{''.join(told)}{newline}{rest}"
 
 
 def remedies_in(error: str) -> list[str]:
-    """What `with_remedies` has put into a stored error."""
+    """The remedies in a stored error (`with_remedies`)."""
     told = itertools.takewhile(lambda line: line.startswith(REMEDY), error.split("\n")[1:])
     return [line.removeprefix(REMEDY) for line in told]
 
 
 _TOLD_BY_THE_LAB = frozenset({"timeout", "no_metrics"})
-"""Kinds of failures of which the script says nothing."""
+"""Kinds of failure that the lab explains, not the script."""
 
 
 def newest_lines(log: str, lines: int = 50, max_bytes: int = 8192) -> str:

@@ -1,4 +1,4 @@
-"""Reads a script's score from all that it prints: its metrics block, or else the last line that says the metric."""
+"""Reads a script's score from its output: the metrics block, or else the last line with the metric."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_NEAR = 3
 
 @dataclass(frozen=True)
 class Printed:
-    """What a script has printed of its metric."""
+    """The metric in a script's output."""
 
     metrics: Mapping[str, float] = field(default_factory=dict)
     """By names in lower case: the last block that has the metric, or else the last line of the metric and of each

@@ -1,4 +1,4 @@
-"""program.md as one document: a charter that never changes, and the marked block in it that the lab rewrites."""
+"""program.md: a charter that never changes, with a marked block that the lab rewrites."""
 
 from __future__ import annotations
 

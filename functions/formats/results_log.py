@@ -84,17 +84,17 @@ class Row:
     commit: str | None
     """None where the log has no commit that git would know: `baseline`, `-`, a running number."""
     value: float | None
-    """None for nan, infinity and zero, which logs write where nothing was measured, whatever the status."""
+    """None for nan, infinity and zero, which logs write for runs without a result."""
     step: float | None
     """One unit in the last printed digit of the value."""
     memory_gb: float | None
     outcome: Outcome
-    """What the log says, in our words; it is never computed from the values."""
+    """The log's verdict as one of our words; never computed from the values."""
     said: str
     """The log's own word for it."""
     description: str
     config: str | None = None
-    """What the log has to tell its configuration from others by: a hash, or the settings themselves."""
+    """Its configuration as the log has it: a hash, or the settings themselves."""
     more: dict[str, str] = field(default_factory=dict)
     """The other columns, by their names in the log."""
 
@@ -115,11 +115,11 @@ class ResultsLog:
     metric: str
     """The column's name that values were taken from."""
     has_verdicts: bool
-    """Whether its statuses say keep or discard of anything; where they do not, every row ran or crashed."""
+    """Whether any status means keep or discard; if not, every row ran or crashed."""
     rows: list[Row] = field(default_factory=list)
     skipped: list[Remark] = field(default_factory=list)
     notes: list[Remark] = field(default_factory=list)
-    """Rows that are not what they say word for word."""
+    """Rows that were not read literally."""
 
     @property
     def resolution(self) -> float | None:
@@ -149,7 +149,7 @@ class _Table:
 
 
 def read_log(raw: bytes, metric: str | None = None) -> ResultsLog:
-    """The runs of a log; `metric` names the column of values where its name does not tell, or there are no verdicts.
+    """The runs of a log. `metric` names the column of values if its name is unknown, or there are no verdicts.
 
     Raises:
         Invalid: no columns of values and statuses can be found, or not the named one, or several may hold the values.
@@ -270,7 +270,7 @@ def _loaded(text: str) -> object:
 
 
 def _flat(item: Mapping[str, object], depth: int = 0) -> dict[str, str]:
-    """The cells of an object; those of an object in it go by their own names, where these are free."""
+    """The cells of an object. Cells of nested objects keep their own names if these are free."""
     cells: dict[str, str] = {}
     for name, value in item.items():
         if isinstance(value, dict) and depth < _DEEPEST:
@@ -285,7 +285,7 @@ def _flat(item: Mapping[str, object], depth: int = 0) -> dict[str, str]:
 
 
 def _header_line(lines: Sequence[_Line], metric: str | None) -> _Line | None:
-    """The line that names the columns. Without a column of statuses only the caller can tell that it does."""
+    """The header line. Without a column of statuses only the caller can know it, by `metric`."""
     named = [(line, names) for line in lines if len(names := _names(line.cells)) > 1]
     if metric is not None:
         named = [(line, names) for line, names in named if _place(names, [metric]) is not None]
@@ -297,7 +297,7 @@ def _header_line(lines: Sequence[_Line], metric: str | None) -> _Line | None:
 
 
 def _value_column(names: Sequence[str], rows: Sequence[_Line]) -> str:
-    """The column that holds the values, as far as its name and its cells tell.
+    """The column of values, judged by its name and cells.
 
     Raises:
         Invalid: none does, or several do.
@@ -329,7 +329,7 @@ def _value_column(names: Sequence[str], rows: Sequence[_Line]) -> str:
 
 
 def _no_header(lines: Sequence[Sequence[str]], metric: str | None) -> Invalid:
-    """Says which columns there are, as far as the first line that has several is a header."""
+    """Error that names the columns of the first line with several cells."""
     columns = next(
         (_names(cells) for cells in lines if len(cells) > 1 and not cells[0].startswith("#")), None
     )
@@ -370,7 +370,7 @@ class _Header:
         self.metric = self.names[self.places["value"]]
 
     def aligned(self, cells: Sequence[str]) -> list[str] | None:
-        """As many cells as columns; None where the row ends before its status."""
+        """The cells, one for each column; None: the row ends before its status."""
         surplus = len(cells) - len(self.names)
         if surplus > 0 and "description" in self.places:
             # Only free text can hold separators.
@@ -389,7 +389,7 @@ class _Header:
         return "" if place is None else cells[place].strip()
 
     def config(self, cells: Sequence[str]) -> str | None:
-        """What tells the row's configuration from others; None where the log has nothing of the kind."""
+        """The row's configuration; None: the log has none."""
         found = [cells[n].strip() for n, name in enumerate(self.names) if name in CONFIG]
         return " ".join(found) if any(cell.lower() not in NOTHING for cell in found) else None
 

@@ -1,4 +1,4 @@
-"""Reads the number of a metric from one line, whatever decorates it, where no other number can be meant."""
+"""Reads a metric's number from one line with any decoration, if no other number can be meant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a swarm needs of a train.py: constants to vary, one for its budget, and reports on its way."""
+"""A train.py for a swarm: constants to vary, a budget constant, and reports during the run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SwarmScript:
     """Whether it calls `report`."""
 
     def lacks(self) -> Iterator[str]:
-        """What is lost with this script, each with its remedy."""
+        """What the script lacks, each with its remedy."""
         if self.own_budget_s is None:
             yield (
                 f"it has no {BUDGET}: every run takes as long as the script likes, and its result is compared with"
@@ -78,7 +78,7 @@ class SwarmScript:
         return trained_source(text, wanted, seed, judge).encode(encoding)
 
     def config(self, values: Mapping[str, object], *, seed: int | None) -> dict[str, object]:
-        """All that a run with these values is made of, as far as a swarm may vary it, and its seeds."""
+        """The config of a run with these values: all tunable constants and the seeds."""
         return {**self.tunable, **values, **({} if seed is None else reseeded(self.constants, seed))}
 
 

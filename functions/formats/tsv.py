@@ -9,14 +9,14 @@ from state.records import Experiment
 
 HEADER = "commit\tval_bpb\tmemory_gb\tstatus\tdescription"
 HEADER_BY_DELTA = HEADER.replace("\t", "\tdelta_bpb\t", 1)
-"""Of a tag that compares deltas: what is judged stands where it stands elsewhere, the value beside it."""
+"""Header of a tag that compares deltas: the judged delta stands before the value."""
 LEFT_OUT = frozenset(
     {"registered", "queued", "leased", "running", "lost", "invalid", "retracted", "measured"}
 )
 
 
 FORMULA = re.compile(r"[\s\"']*[=+@\-\uff1d\uff0b\uff20\uff0d]")
-"""What a text begins with that a spreadsheet takes for a formula, wide forms of the same characters included."""
+"""Beginning of a text that spreadsheets take for a formula, wide characters included."""
 
 
 def rows(
@@ -33,7 +33,7 @@ def rows(
 def row(e: Experiment, *, by_delta: bool = False, for_spreadsheet: bool = False) -> str:
     """commit (7 characters), value (6 decimals), memory in GB (1 decimal), status, description.
 
-    `by_delta`: before the value, the delta that it was judged by (6 decimals); empty where it was judged by none.
+    `by_delta`: before the value, the judged delta (6 decimals), or an empty cell.
     `for_spreadsheet`: a description that a spreadsheet would take for a formula begins with a quote; numbers stay.
     """
     status = {"timeout": "crash", "stopped": "discard"}.get(e.status, e.status)

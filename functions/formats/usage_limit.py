@@ -1,4 +1,4 @@
-"""Usage limits in the last lines that a coding agent printed: the words of common tools, and when they say it ends.
+"""Finds usage limits, and when they end, in the last lines that a coding agent printed.
 
 Words were collected from Claude Code, Codex, Gemini CLI, Copilot, aider and the errors of the providers' HTTP APIs.
 """
@@ -20,7 +20,7 @@ from functions.rules.search.suggestions import short
 LONGEST = 160
 """Characters of the line that is quoted."""
 JUST_PASSED = timedelta(hours=1)
-"""A time of day that passed so recently is not tomorrow's: the limit outlasts its own announcement."""
+"""A time of day that passed more recently than this is today's, not tomorrow's."""
 _AFTER = 800
 """Characters after the words in which their time is looked for first."""
 
@@ -120,7 +120,7 @@ class UsageLimit:
 
 
 def usage_limit(lines: Iterable[str], now: datetime) -> UsageLimit | None:
-    """The limit that the last lines of an agent speak of; a time without a zone is in that of `now`."""
+    """The limit in the last lines of an agent. A time without a zone is in the zone of `now`."""
     told = [text for line in lines if (text := _told(line))]
     whole = " ".join(told)
     times = sorted(_times(whole, now), key=lambda time: time[0])
@@ -181,7 +181,7 @@ def _flat(name: str, value: Any) -> Iterator[str]:
 
 
 def _times(text: str, now: datetime) -> Iterator[tuple[int, datetime | None]]:
-    """Each time that a text names for the end of a limit, and where; None: it cannot be read."""
+    """Position and value of each time in a text at which a limit may end; None: it cannot be read."""
     text = re.sub(r"\ban? (?=hour|minute|day|week)", "1 ", text)
     for pattern, read in _READERS:
         for found in pattern.finditer(text):

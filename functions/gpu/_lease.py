@@ -1,4 +1,4 @@
-"""The lease under which a worker trains one attempt, in the lab's stores: begun, renewed, ended."""
+"""The lab's side of the lease under which a worker trains one attempt."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from state.records import Experiment, Footprint, Gpu
 
 
 class OfLease(Command):
-    """What a worker says of an attempt names the lease that it is trained under."""
+    """A worker's message about an attempt; it names the lease."""
 
     experiment_id: ExperimentId
     attempt: int = Field(ge=1, description="as pool::next has told it", examples=[1])
@@ -35,7 +35,7 @@ class OfLease(Command):
 
 @dataclass(frozen=True)
 class AttemptLease:
-    """The lab's side of an attempt: every look of the runner renews the lease and brings orders back."""
+    """The lab's side of an attempt. Each message of the runner renews the lease and returns an order."""
 
     stores: Stores
     call: Call
@@ -45,9 +45,9 @@ class AttemptLease:
     fence: int
     lease_s: float
     tick_source: TickSource = "report"
-    """Where its ticks come from, as its worker says."""
+    """Source of its ticks, as its worker reports it."""
     ranked_at: set[float] = field(default_factory=set)
-    """Buckets at which the run was ranked: a script that reports all the time costs no more than its lease."""
+    """Buckets at which the run was ranked: further ticks in them are not ranked again."""
 
     @property
     def gpu_id(self) -> str:
@@ -160,9 +160,9 @@ async def ranked(
     experiments: Experiments,
     source: TickSource = "report",
 ) -> Order | Extension:
-    """What the run, an attempt as it was leased, is told at the bucket that its (metric, progress) counts for.
+    """The order for a run at a bucket, given its (metric, progress).
 
-    A retest is neither ranked nor stopped: it is there to be compared with its first run.
+    A retest is neither ranked nor stopped, because its full result is compared with the first run's.
     """
     if e.retest_of is not None:
         return "continue"

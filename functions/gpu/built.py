@@ -1,4 +1,4 @@
-"""gpu::built says what code an attempt trains."""
+"""gpu::built stores which code an attempt trains."""
 
 from __future__ import annotations
 

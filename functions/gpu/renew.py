@@ -1,4 +1,4 @@
-"""gpu::renew renews a running attempt's lease with its newest report and log, and brings orders back."""
+"""gpu::renew renews a running attempt's lease with its newest report and log, and answers an order."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class RunRenewed(Response):
     order: Order
     """continue, stop (end the run, then gpu::stopped), or lost: end it, its lease is another's."""
     extra_s: float | None = None
-    """Seconds that it may take beyond what it was given when it began, where its report is one of the best."""
+    """Additional seconds beyond its first time limit, for one of the best runs."""
     budget_s: float | None = None
-    """Seconds that it may train then, in all."""
+    """Seconds that it may train in total, with the extension."""
 
 
 @function("gpu::renew", role="worker", writes=True, keeps_answer=False)
 async def renew(request: RenewRun, call: Call, stores: Stores, settings: Settings) -> RunRenewed:
-    """Say that a run goes on: renews its lease, keeps its report and log, answers what the lab wants of it."""
+    """Renew a run's lease, store its report and log, and answer the lab's order."""
     lease, gpu = await lease_of(request, call, stores, settings.stale_s)
     e = lease.experiment
     if gpu is None or (gpu.holder, gpu.fence, e.fence) != (e.experiment_id, request.fence, request.fence):

@@ -1,4 +1,4 @@
-"""gpu::stopped ends an experiment whose worker has stopped it, as the lab has ordered."""
+"""gpu::stopped ends an experiment that its worker has stopped by the lab's order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RunStopped(Response):
 
 @function("gpu::stopped", role="worker", writes=True, keeps_answer=False)
 async def stopped(request: OfLease, call: Call, stores: Stores, settings: Settings) -> RunStopped:
-    """Record that a run was stopped, with the metric that it has reported last: its worker has ended it."""
+    """Record that a run was stopped, with its last reported metric."""
     while True:
         lease, _ = await lease_of(request, call, stores, settings.stale_s)
         e = lease.experiment

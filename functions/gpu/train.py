@@ -1,4 +1,4 @@
-"""gpu::train trains one experiment: queued where it is asked for, run where a GPU was leased for it."""
+"""gpu::train trains one experiment: the request queues it, and the worker with the leased GPU runs it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Done(Response):
 
 @function("gpu::train", Http("POST", "/api/gpu/train"), role=("agent", "worker"), writes=True)
 async def accept(request: Train, call: Call, experiments: Experiments, settings: Settings) -> Accepted:
-    """Put a registered experiment into the wait queue; asked again, it answers where the experiment stands."""
+    """Put a registered experiment into the wait queue; a repeated request answers its state."""
     while True:
         facts = await experiments.train_facts(request.experiment_id)
         e = facts.experiment
@@ -127,7 +127,7 @@ async def accept(request: Train, call: Call, experiments: Experiments, settings:
 
 
 def check_trainable(request: Train, e: Experiment, call: Call) -> None:
-    """Refuse to train what is another's, is registered with another commit, or is over.
+    """Refuse to train an experiment of another owner or commit, or a finished one.
 
     Raises:
         Forbidden, Invalid, Conflict: in this order.
@@ -150,7 +150,7 @@ def check_trainable(request: Train, e: Experiment, call: Call) -> None:
 
 
 def accepted(e: Experiment, position: int, workers: int, tag: Tag, why_not: str | None) -> Accepted:
-    """Where an experiment that is to be trained stands."""
+    """Answer for an experiment that waits or trains."""
     queue, invocation = Queue(position=position, workers=workers), f"{e.experiment_id}.{e.attempt}"
     paused = tag.paused_at is not None
     return Accepted(
@@ -206,7 +206,7 @@ async def train(request: Train, call: Call, stores: Stores, runner: Runner, sett
 def job_of(
     assigned: Assignment, patch: bytes | None, source: TickSource, traceparent: str | None
 ) -> TrainingJob:
-    """What the runner is told of the attempt: what the lab has decided, and nothing else."""
+    """The attempt for the runner, by the lab's decision alone."""
     return TrainingJob(
         experiment_id=assigned.experiment_id,
         attempt=assigned.attempt,

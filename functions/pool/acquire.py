@@ -44,9 +44,9 @@ class Acquired(Response):
 async def acquire(request: Acquire, call: Call, stores: Stores, settings: Settings) -> Acquired:
     """Lend a GPU with a lease and a fence; the same experiment asking again gets the same lease.
 
-    An agent is lent the GPUs that it registered for itself, to which no other caller comes, before any of the lab's.
-    A worker is lent only GPUs that it registered, and only for its own experiments and those without an owner. An
-    agent that acquires a worker's GPU has that worker train the experiment.
+    An agent gets the GPUs that it registered for itself before the lab's; no other caller gets those. A worker gets
+    only GPUs that it registered, for its own experiments and those without an owner. If an agent acquires a worker's
+    GPU, that worker trains the experiment.
     """
     deadline = asyncio.get_running_loop().time() + request.wait
     with stores.wakeups.subject("*") as woken:

@@ -21,7 +21,7 @@ from state.settings import Settings
 log = logging.getLogger(__name__)
 
 ROUNDS = 5
-"""Looks again after meeting another dispatcher, at most so often; the next dispatch does the rest."""
+"""Most rounds after conflicts with another dispatcher; the next dispatch does the rest."""
 
 RETESTS_PASSED = 1000
 """Retests at the head of the queue that may wait for a class of GPU without holding up others."""
@@ -41,7 +41,7 @@ class Dispatched(Response):
 @function(
     "pool::dispatch",
     On("experiment.queued", "gpu.idle", "tag.resumed", debounce="lab"),
-    Every("dispatch_s", overlap="queue"),  # what came while it looked is found by the next
+    Every("dispatch_s", overlap="queue"),  # the next one finds what arrives meanwhile
     role="operator",
     writes=True,
 )
@@ -80,7 +80,7 @@ async def dispatch(request: Dispatch, stores: Stores, settings: Settings) -> Dis
 
 
 async def _see_to(tags: Sequence[str], free: list[Gpu], stores: Stores) -> bool:
-    """Let in what waits for a baseline that has ended, and run one that has not on GPUs that stand idle meanwhile.
+    """Release experiments whose baseline has finished. Repeat running baselines on idle GPUs.
 
     Answers whether more experiments wait than before.
     """
@@ -104,9 +104,9 @@ async def _see_to(tags: Sequence[str], free: list[Gpu], stores: Stores) -> bool:
 
 
 async def _lend(e: Experiment, gpu_id: str, stores: Stores, settings: Settings, *, is_asked: bool) -> bool:
-    """Lease this GPU to the experiment; False where another dispatcher came between.
+    """Lease this GPU to the experiment, and put its run on the GPU's queue unless its worker asks for runs.
 
-    Its run is put on the GPU's queue, unless its worker asks for it.
+    False: another dispatcher was faster.
     """
     lease = await stores.pool.lend(e, [gpu_id], lease_s=settings.stale_s, stale_s=settings.stale_s)
     if not isinstance(lease, Lease):
@@ -120,7 +120,7 @@ async def _lend(e: Experiment, gpu_id: str, stores: Stores, settings: Settings, 
 async def _hand_over(
     e: Experiment, decided: Decided, stores: Stores, settings: Settings, *, again: bool = False
 ) -> None:
-    """Put a leased attempt on its GPU's queue with its signed assignment, unless it stands there."""
+    """Put a leased attempt with its signed assignment on its GPU's queue, unless it is there."""
     name, gpu_id, fence = e.experiment_id, e.gpu_id or "", e.fence
     assigned = stores.assignments.of(decided, e, gpu_id, fence)
     if assigned is None:
@@ -133,7 +133,7 @@ async def _hand_over(
 
 
 async def _end(gpu_id: str, fence: int, reason: str, stores: Stores, settings: Settings) -> None:
-    """End an experiment that no worker has begun."""
+    """End a leased experiment that no worker has begun."""
     while True:
         held = await stores.pool.holding(gpu_id)
         e = held.experiment

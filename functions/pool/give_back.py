@@ -1,4 +1,4 @@
-"""pool::give_back returns a GPU whose run has died, by the word of the keeper beside it."""
+"""pool::give_back returns a GPU whose run has died, as its keeper reports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class GiveBack(Command):
 class GivenBack(Response):
     given_back: bool
     experiment_status: str | None
-    """What became of the experiment: queued, lost, stopped; empty where it was finished before."""
+    """New status of the experiment: queued, lost or stopped; empty if it had finished before."""
 
 
 @function("pool::give_back", role="worker", writes=True)

@@ -67,9 +67,9 @@ class Alive(Response):
 
 @function("pool::heartbeat", role=("agent", "worker"), writes=True, keeps_answer=False)
 async def heartbeat(request: Heartbeat, call: Call, pool: Pool, settings: Settings) -> Alive:
-    """Say that a GPU is alive; the right fence renews the lease, a wrong one is told to stop.
+    """Say that a GPU is alive. The right fence renews the lease; a wrong fence is told to stop.
 
-    So is the right one, once its experiment was stopped or its tag was paused with `stop_running`.
+    The right fence is told to stop, too, after its experiment was stopped or its tag was paused with `stop_running`.
     """
     health = request.health.model_dump(exclude_none=True) if request.health else None
     while True:

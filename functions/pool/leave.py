@@ -32,15 +32,15 @@ class Leave(Command):
 
 class Left(Response):
     in_pool: bool
-    """Whether the pool still knows it: it has a run, or must not be lent when it comes back."""
+    """Whether the pool still has it: it has a run, or must not be lent when it returns."""
 
 
 @function("pool::leave", role="worker", writes=True, keeps_answer=False)
 async def leave(request: Leave, call: Call, stores: Stores, settings: Settings) -> Left:
     """Take no more runs on a GPU, and forget it once its worker has `ended`.
 
-    A run that was leased here and not begun waits for another GPU then. One that may not be lent, because it is sick
-    or drained or its last run may have left something, stays, offline: so it is not lent on its return.
+    A leased run that has not begun then waits for another GPU. A GPU that is sick, drained or not proved empty stays
+    in the pool, offline, so that it is not lent when it returns.
     """
     pool, gpu_id, keeper = stores.pool, request.gpu_id, request.keeper
     try:

@@ -1,4 +1,4 @@
-"""pool::next hands a worker without Redis its next run, with all that it needs; it waits for one for a while."""
+"""pool::next hands a worker without Redis its next run, and waits for one."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Next(Request):
 
 
 class Work(Response):
-    """One attempt, as the lab has decided it."""
+    """One attempt, as the lab decided it."""
 
     experiment_id: str
     attempt: int
     fence: int
-    """Goes with everything that is said of the attempt."""
+    """Sent with every report on the attempt."""
     commit_sha: str
     base_commit: str | None
     """The tag's base: the evaluator is that of this commit, and the patch applies to it."""
     patch_base64: str | None
-    """Of a clone that lacks the commit."""
+    """For a clone that lacks the commit."""
     config_delta: dict[str, Any] | None
     """Top-level constants of train.py to set, by name."""
     seed: int | None
@@ -60,8 +60,8 @@ class Work(Response):
     """Seconds after which the run is ended."""
     traceparent: str | None
     tick_source: TickSource
-    """Where its ticks come from: report, what the script reports; stdout, the loss and the share in the progress line
-    that it prints. gpu::renew is told the same."""
+    """Source of its ticks. report: the script reports them. stdout: loss and progress of the printed progress line.
+    gpu::renew is told the same."""
 
 
 class NextRun(Response):
@@ -97,7 +97,7 @@ def _check_transport(gpu: Gpu) -> None:
 
 
 async def _work(held: Holding, stores: Stores, settings: Settings) -> Work | None:
-    """The attempt that the GPU was lent for and that was not begun; one that no worker can train is ended."""
+    """The leased attempt of the GPU, if it has not begun. An attempt that no worker can train is ended."""
     gpu, e = held.gpu, held.experiment
     if e is None or e.status != "leased" or e.fence != gpu.fence:
         return None

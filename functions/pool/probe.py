@@ -33,7 +33,7 @@ class Probing(Response):
 
 @function("pool::probe", On("experiment.finished"), role="operator", writes=True)
 async def probe(request: Probe, stores: Stores, settings: Settings) -> Probing:
-    """Run a tag's baseline on a GPU on which runs crash in a row, to see whether it is broken; safe to run twice."""
+    """Run a tag's baseline on a GPU with crashes in a row, to test the GPU; safe to run twice."""
     _, tag = named_by(request.experiment_id)
     breaker = Breaker(settings.worker_crash_limit, settings.worker_cooldown_s)
     while True:
@@ -57,7 +57,7 @@ async def probe(request: Probe, stores: Stores, settings: Settings) -> Probing:
 
 
 def _can_tell(baseline: Experiment, gpu: Gpu) -> bool:
-    """Whether a run of the baseline on this GPU says something of it, and the lab lends it."""
+    """Whether a run of the baseline on this GPU would test it, and the lab lends it."""
     same_class = may_run(baseline.model_copy(update={"retest_of": baseline.experiment_id}), gpu)
     return is_probe(baseline) and same_class and gpu.owner is None
 

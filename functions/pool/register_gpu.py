@@ -71,7 +71,7 @@ class Registered(Response):
 async def register_gpu(request: Register, call: Call, pool: Pool, settings: Settings) -> Registered:
     """Add a GPU, or bring a known one back; a lease on it stays.
 
-    An agent's GPU is for itself: it is lent to no other, and the lab trains nothing there.
+    An agent's GPU is for that agent alone: the lab trains nothing there.
     """
     caller, is_agent = call.caller, call.caller.role == "agent"
     most = None if caller.may_do_all else settings.agent_gpus if is_agent else settings.worker_gpus

@@ -1,4 +1,4 @@
-"""pool::sweep finds what has died: silent GPUs, leases that ran out, agents that never reported."""
+"""pool::sweep ends leases that ran out, and marks GPUs that are silent or forgotten."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Sweep(Command):
 class Swept(Response):
     offline: list[str]
     forgotten: list[str]
-    """GPUs that were offline for so many days that they are no more in the pool."""
+    """GPUs that left the pool after many days offline."""
     leases_ended: list[str]
     """GPUs whose lease was ended."""
     trials: list[str]
-    """GPUs that may try one run, after so many crashes in a row that they were taken out."""
+    """GPUs whose breaker has cooled down: they may try one run."""
     experiments: dict[str, str]
-    """What became of experiments: queued, lost or stopped."""
+    """New status of experiments: queued, lost or stopped."""
 
 
 @function("pool::sweep", Every("sweep_s"), role="operator", writes=True)
 async def sweep(request: Sweep, stores: Stores, settings: Settings) -> Swept:
-    """Write down who is gone and send their experiments back to the queue; safe to run twice."""
+    """Mark what is gone and send its experiments back to the queue; safe to run twice."""
     pool, stale_s, days = stores.pool, settings.stale_s, settings.forget_gpus_days
     swept = Swept(offline=[], forgotten=[], leases_ended=[], trials=[], experiments={})
     if await pool.begin_sweep(stale_s / 2 + settings.sweep_s, stale_s):

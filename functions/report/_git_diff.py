@@ -33,7 +33,7 @@ _DIFF = (
 
 @dataclass(frozen=True)
 class Between:
-    """What lies between two patches."""
+    """The difference between two patches."""
 
     diff: str | None = None
     """The change from a's code to b's, file by file; empty if they are equal."""
@@ -42,7 +42,7 @@ class Between:
 
 
 async def between(patch_a: bytes, patch_b: bytes, name_a: str, name_b: str) -> Between:
-    """What b changes on top of a.
+    """The change from patch a to patch b.
 
     Raises:
         Unavailable: there is no git on this machine, or it fails.
@@ -75,7 +75,7 @@ def _written(folder: Path, sides: tuple[bytes, ...]) -> Path:
 
 
 async def _printed(folder: Path) -> bytes:
-    """What git prints of the files a and b: at most LONGEST_DIFF bytes, and one more where there are more."""
+    """Git's diff of the files a and b, cut after LONGEST_DIFF + 1 bytes."""
     child = await _begun(folder)
     assert child.stdout is not None
     printed = bytearray()
@@ -98,7 +98,7 @@ async def _printed(folder: Path) -> bytes:
 
 
 async def _begun(folder: Path) -> Process:
-    """Git in a folder that it takes for no repository, without anybody's settings, variables or secrets."""
+    """Git in a folder that is no repository, without anybody's settings, variables or secrets."""
     env = environment(HOME=str(folder), GIT_CEILING_DIRECTORIES=str(folder.parent))
     try:
         return await asyncio.create_subprocess_exec(
@@ -125,15 +125,15 @@ def _shown(printed: bytes, name_a: str, name_b: str) -> Between:
 LINES_SHOWN = 60
 """Lines of one change that are shown."""
 CHANGES_S = 20.0
-"""Seconds for all; those that come later are not shown."""
+"""Seconds for all changes; later ones are not shown."""
 
 
 async def own_changes(
     pairs: Sequence[tuple[bytes | None, bytes | None]], children: Children
 ) -> list[str | None]:
-    """Of each pair of patches against one base commit, the lines by which the second differs from the first.
+    """The changed lines of each pair of patches against one base commit.
 
-    An empty patch is the base commit itself; where one is None, the change is not known.
+    An empty patch is the base commit itself. If one is None, the change is not known.
 
     Raises:
         Unavailable: there is no git on this machine, or it fails.

@@ -1,4 +1,4 @@
-"""report::brief is all that an agent with an empty context needs to go on."""
+"""report::brief tells an agent with an empty context all that it needs to go on."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ class Brief(Response):
     metric: str
     direction: str
     score: Score
-    """Whose numbers the lab's values are: train.py prints them, or a trusted evaluator measures them afterwards."""
+    """Source of the lab's values: train.py prints them, or a trusted evaluator measures them afterwards."""
     base_commit_sha: str | None
-    """What the next idea is built on: the best's commit, else the tag's base."""
+    """Commit for the next idea: the best's, else the tag's base."""
     best: dict[str, Any] | None
     total_experiments: int
     kept_experiments: int
     open_experiments: list[dict[str, Any]]
     open_selections: list[dict[str, Any]]
-    """What was selected and not yet registered: go on with it, or release it."""
+    """Selections without an experiment: go on with them, or release them."""
     last_results: list[dict[str, Any]]
     strategy: dict[str, Any]
     strategy_mode: str
     """`strategy.mode` once more."""
     near_misses: list[dict[str, Any]]
     beliefs: list[Belief]
-    """Hypotheses that are tested, the least decided first; an experiment that tests one names it as hypothesis_id."""
+    """Hypotheses under test, the least decided first. An experiment names the one that it tests as hypothesis_id."""
     paused: bool
     budget: Budget | None
-    """None where the tag has no limit."""
+    """None: the tag has no limit."""
     trace_mode: str
     """`single`, or `multi`: then every experiment is made from what trace::select answers."""
     consecutive_crashes: int
     should_abort: bool
-    """So many that something is broken for all: find the cause before the next run."""
+    """So many crashes that something is broken for all runs: find the cause before the next run."""
     next: str
     """What to do now, in a sentence."""
 

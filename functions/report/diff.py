@@ -26,17 +26,17 @@ class Difference(Response):
     a: dict[str, Any]
     b: dict[str, Any]
     delta_bpb: float | None
-    """b's value minus a's; of two runs of swarms, which are judged by their distance from a baseline, of these."""
+    """b's value minus a's; for two runs of swarms, b's delta from its baseline minus a's."""
     delta_params_m: float | None
     delta_vram_mb: float | None
     patch_a: str | None
     patch_b: str | None
     """Each one's whole patch against the tag's base commit; null where none was sent."""
     diff: str | None
-    """What b changes on top of a, file by file; null where one of the patches is missing, or `diff_cut` says why.
-    Two runs of swarms have no patch: the constants in which their configs differ."""
+    """The change from a to b, file by file. For two runs of swarms: the constants in which their configs differ.
+    Null: a patch is missing, or `diff_cut` says why."""
     diff_cut: str | None
-    """Why `diff` is missing although both patches are there, or where it ends early; null where it is whole."""
+    """Why `diff` is missing although both patches are there, or where it ends early; null: it is whole."""
 
 
 @function("report::diff", role="viewer", costly=True)
@@ -65,7 +65,7 @@ async def diff(request: CompareExperiments, experiments: Experiments, children: 
 
 
 def _of_swarm(a: Experiment, b: Experiment) -> str | None:
-    """What lies between two runs of swarms, whose config is all that they change; None for other ones."""
+    """The difference of the configs of two runs of swarms; None for other runs."""
     if a.worker_id is None or b.worker_id is None:
         return None
     return between_configs(a.config_delta or {}, b.config_delta or {}, a.experiment_id, b.experiment_id)

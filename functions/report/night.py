@@ -1,4 +1,4 @@
-"""report::night tells in the morning what the night brought."""
+"""report::night is the report of a night: progress, kept changes and failures."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Night(Response, NightView):
 
 @dataclass(frozen=True)
 class Stores:
-    """What the report reads."""
+    """Stores of the report."""
 
     reports: Reports
     experiments: Experiments
@@ -50,7 +50,7 @@ class Stores:
 
 @function("report::night", role="viewer", costly=True)
 async def night(request: ReadNight, stores: Stores, children: Children) -> Night:
-    """What the night brought: from where to where, the kept chain with each one's own change, what failed."""
+    """The night's progress, its chain of keeps with the change of each, and its failures."""
     facts = await stores.reports.night(request.tag)
     best_id = facts.best.experiment.experiment_id if facts.best else None
     steps = chain(best_id, facts.keeps)
@@ -76,5 +76,5 @@ async def _changes(steps: list[Step], experiments: Experiments, children: Childr
 
 
 def _above(step: Step, patches: dict[str | None, bytes | None]) -> bytes | None:
-    """The patch of what it was made from: of the unchanged code nothing, None where it is not known."""
+    """The patch of the keep that it changed: empty for the base commit, None if it is not known."""
     return NO_CHANGE if step.above is None or step.above.baseline else patches[step.above.diff_id]

@@ -36,9 +36,9 @@ class Stats(Response):
     lost: int
     invalid: int
     retracted: int
-    """Results that were taken back: they count in nothing else."""
+    """Retracted results, which count in nothing else."""
     claimed: int
-    """Discards that only their agents have measured, in a tag that the lab measures: they count in nothing else."""
+    """Claims: discards that only their agents measured, in a tag that the lab measures. They count nowhere else."""
     keep_rate: float
     """Kept of total; 0 while nothing ended."""
 
@@ -47,7 +47,7 @@ class Summary(Response):
     tag: str
     branch: str
     score: Score
-    """Whose numbers the lab's values are: train.py prints them, or a trusted evaluator measures them afterwards."""
+    """Source of the lab's values: train.py prints them, or a trusted evaluator measures them afterwards."""
     best: dict[str, Any] | None
     stats: Stats
     categories: dict[str, dict[str, int]]

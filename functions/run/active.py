@@ -1,4 +1,4 @@
-"""run::active lists the runs of a swarm that go on."""
+"""run::active lists the active runs of a swarm."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ActiveRunView(BaseModel):
     progress: float
     """0 before its first report."""
     metric: float | None
-    """What it has reported last; under stopping.tick_source stdout the loss that it has printed."""
+    """Its last reported value; under stopping.tick_source stdout, the last printed loss."""
     elapsed: float
     """Seconds since it was handed out."""
     budget: float
@@ -47,7 +47,7 @@ def _state(run: ActiveRun) -> Literal["active", "stopped", "extended"]:
 
 @function("run::active", Http("GET", "/runs/active"), role=("viewer", "worker"))
 async def active(request: ReadActiveRuns, stores: Stores, settings: Settings) -> ActiveRuns:
-    """Every run that a swarm's worker has, the oldest first."""
+    """Every active run of a swarm, the oldest first."""
     now, runs = await stores.swarms.active_runs(request.tag_in(settings))
     return ActiveRuns(
         [

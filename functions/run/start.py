@@ -1,4 +1,4 @@
-"""run::start begins a run of a worker's own choice beside the one that it was handed out."""
+"""run::start begins a run of a worker's own choice, beside the one that it was handed out."""
 
 from __future__ import annotations
 

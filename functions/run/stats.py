@@ -1,4 +1,4 @@
-"""run::stats counts the runs of a swarm, and shows what they had at each fifth of their way."""
+"""run::stats counts the runs of a swarm, and shows the percentiles of their values at each fifth of the budget."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RunStats(Response):
 
 @function("run::stats", Http("GET", "/runs/stats"), role=("viewer", "worker"))
 async def stats(request: ReadStats, stores: Stores, settings: Settings) -> RunStats:
-    """How many runs of a swarm go on, ended, were stopped and were given more time."""
+    """Numbers of runs of a swarm: active, ended, stopped and extended."""
     tag = request.tag_in(settings)
     swarms = stores.swarms
     (_, runs), facts, leaders, pools = await asyncio.gather(

@@ -1,4 +1,4 @@
-"""run::tick keeps what a swarm's worker reports of its run, and tells it to go on, to stop or to take more time."""
+"""run::tick stores a report on a swarm's run, and answers: go on, stop, or take more time."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class Told(Sparse):
     action: Literal["stop", "extend"] | None = None
     """Left out: go on."""
     reason: str | None = None
-    """Why it is to stop."""
+    """Why it has to stop."""
     budget: int | None = None
-    """Seconds that it may train, in all, where it is to take more time."""
+    """Seconds that it may train in total, if it is extended."""
 
 
 ON = Told()
 
 
 def stop(e: Experiment) -> Told:
-    """Stop, with why; asked again, the same."""
+    """The order to stop, with the reason; the same each time."""
     return Told(action="stop", reason=told_reason(e))
 
 
@@ -81,7 +81,7 @@ async def tick(request: ReportTick, call: Call, experiments: Experiments, settin
 
 
 async def _told(request: ReportTick, facts: RankFacts, experiments: Experiments, grace_s: float) -> str:
-    """What the run is told; "stale" where it has changed meanwhile."""
+    """The order for the run; "stale": it has changed meanwhile."""
     e, policy, at = facts.experiment, facts.policy, (request.m, request.p)
     more: dict[str, Any] = {
         "silent_s": silence_s(e, policy, facts.now, grace_s),

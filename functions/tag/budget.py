@@ -50,7 +50,7 @@ async def budget(request: SetBudget, tags: Tags) -> Budgeted:
 
 
 def _limit(request: SetBudget, name: Resource) -> Limit:
-    """What was said: a field that is absent is not the same as one that is null."""
+    """The requested limit. An absent field leaves it; null removes it."""
     if name not in request.model_fields_set:
         return "same"
     given: float | None = getattr(request, name)

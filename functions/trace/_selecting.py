@@ -1,4 +1,4 @@
-"""Shared by select and merge: try until something is selected or the wait is over."""
+"""Shared by select and merge: try until there is a selection or the wait is over."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FREEING = (
 
 
 class Selected(Response):
-    """A selection, or why there is none now."""
+    """A selection, or the reason to wait."""
 
     status: Literal["selected", "wait"]
     selection_id: str | None = None
@@ -62,7 +62,7 @@ AS_STORED = (Selected.model_fields.keys() & Selection.model_fields.keys()) - {
 
 
 async def selected(wish: Wish, wait_s: float, request: RequestKey | None, stores: Stores) -> Selected:
-    """A selection; if there is none, tries again after each event that may free a slot, for `wait_s` seconds.
+    """A selection. Without one, tries again for `wait_s` seconds after each event that may free a slot.
 
     Raises:
         Conflict: the wish cannot be fulfilled, even later; `code` says why.
@@ -106,7 +106,7 @@ async def _try(wish: Wish, request: RequestKey | None, stores: Stores) -> tuple[
 
 
 async def _forgotten_tags(stores: Stores) -> set[str]:
-    """Tags that have slots again because the agents holding them are gone; needed if no clock runs the sweeps."""
+    """Tags whose slots were freed because their agents are gone; needed if no clock runs the sweeps."""
     patience_s = stores.settings.stale_s
     if await stores.pool.begin_sweep(patience_s / 2 + stores.settings.sweep_s, patience_s):
         return set()

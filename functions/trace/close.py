@@ -28,7 +28,7 @@ class Closed(Response):
 
 @function("trace::close", role="agent", writes=True)
 async def close(request: Close, call: Call, policies: Policies, traces: Traces) -> Closed:
-    """End a trace and free its slot; its open experiments may still finish. An agent ends those that it began."""
+    """End a trace and free its slot; its open experiments may still finish. An agent ends its own traces."""
     trace = await traces.get(request.tag, request.trace_id)
     check_trace(call.caller, trace)
     policy, _ = await policies.get(request.tag)

@@ -1,4 +1,4 @@
-"""How a tag's budget and its pause are shown, and what they mean for a new run."""
+"""A tag's budget and pause in answers, and their effect on a new run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Account(BaseModel):
     """Null is no limit."""
     spent: float
     reserved: float
-    """Set aside for runs that wait or are in progress."""
+    """Reserved for runs that wait or train."""
     left: float | None
-    """What may still be reserved; below zero where more was spent than the limit is now."""
+    """Limit minus spent and reserved; below zero if the limit was lowered below that."""
 
 
 class Budget(BaseModel):
@@ -26,11 +26,11 @@ class Budget(BaseModel):
     gpu_seconds: Account
     runs: Account
     patch_bytes: Account
-    """What its patches take in the lab's store, each content once, compressed; nothing is reserved."""
+    """Bytes of its patches in the lab's store, compressed and each content once; nothing is reserved."""
 
 
 def budget_view(tag: Tag) -> Budget:
-    """A tag's budget as it stands in answers."""
+    """A tag's budget in answers."""
     return Budget(
         gpu_seconds=_account(tag.budget_gpu_seconds, tag.spent_gpu_seconds, tag.reserved_gpu_seconds),
         runs=_account(tag.budget_runs, tag.spent_runs, tag.reserved_runs),
@@ -49,14 +49,14 @@ def is_limited(tag: Tag) -> bool:
 
 
 def held_back(tag: Tag, e: Experiment | None) -> str | None:
-    """Why a run of this tag waits aside, this one or a new one; None if it does not."""
+    """Why this run, or a new run of the tag, is held back; None: it is not."""
     if tag.paused_at is None and not waits_for_baseline(tag, e.experiment_id if e else None):
         return None
     return obstacle(tag)
 
 
 def obstacle(tag: Tag) -> str | None:
-    """Why a run of this tag would not begin now and who can change that, in one sentence; None if it would."""
+    """Why a run of this tag would not begin now, and the remedy; None: it would."""
     if tag.paused_at is not None:
         because = f" ({tag.pause_reason})" if tag.pause_reason else ""
         return (

@@ -1,4 +1,4 @@
-"""The graph of a tag's experiments as text: a column for each trace, a line for each node, the newest first."""
+"""A tag's graph as text: a column for each trace and a line for each node, newest first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How experiments appear in answers: whole, in a few words, and with their retests."""
+"""Experiments in answers: whole, shortened, and with their retests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMES = ("registered_at", "queued_at", "started_at", "finished_at")
 
 
 class ExperimentView(Trial):
-    """An experiment as it stands in answers."""
+    """An experiment in answers."""
 
     id: str
     """`experiment_id` once more."""
@@ -34,7 +34,7 @@ class ExperimentView(Trial):
     queued_at: str | None = None
     """When its present attempt began to wait for a GPU."""
     started_at: str | None = None
-    """When its present attempt began on a worker; when it was registered, where its agent trains it."""
+    """When its present attempt began on a worker. If its agent trains it: when it was registered."""
     finished_at: str | None = None
 
     diff_id: str | None = Field(None, exclude=True)
@@ -55,7 +55,7 @@ class ExperimentView(Trial):
 
 
 def view(e: Experiment) -> ExperimentView:
-    """An experiment as it stands in answers."""
+    """An experiment in answers."""
     times = {name: stamp(at) for name in TIMES if (at := getattr(e, name)) is not None}
     values = {name: value for name, value in vars(e).items() if value is not None} | times
     return ExperimentView.model_validate(values | _beside(values, e.attempt))
@@ -67,7 +67,7 @@ def score_of(e: Measured) -> Score | None:
 
 
 def _beside(shown: Mapping[str, Any], attempt: int) -> dict[str, Any]:
-    """What follows from the fields that there are, under the names that were published."""
+    """Derived fields with published names."""
     by_its_agent = attempt == 0
     status, parents = shown["status"], shown.get("parent_ids")
     return {
@@ -88,16 +88,16 @@ class RetestView(BaseModel):
     status: str
     val_bpb: float | None
     score: Score | None
-    """Whose number it is: printed by the code that was scored, or measured by the tag's trusted evaluator."""
+    """Source of the value: printed by the code that was scored, or measured by the tag's trusted evaluator."""
     reported: float | None
-    """What train.py printed, where it is trusted."""
+    """The value that train.py printed, if the score is trusted."""
 
 
 class ClaimView(BaseModel):
-    """The mean of the runs that an experiment was not chosen by: the first run flatters what was kept for it."""
+    """Unbiased value of an experiment: the mean of its further runs, without the run for which it was kept."""
 
     claimed_bpb: float | None = None
-    """None while it has not run again."""
+    """None without further runs."""
     claimed_n: int = 0
     claimed_interval: tuple[float, float] | None = None
     """95 %; None while the noise is not known."""
@@ -115,7 +115,7 @@ def retest_view(retest: Experiment) -> RetestView:
 
 
 def claim_of(runs: Runs[Experiment], noise: Spread) -> ClaimView:
-    """What the retests of an experiment measured, with the noise of its tag and GPU class."""
+    """The claim from an experiment's retests, with the noise of its tag and GPU class."""
     fresh = [r.own_value for r in fresh_runs(runs.experiment, runs.retests) if r.own_value is not None]
     found = claim(fresh, noise_of(noise.squares, noise.df))
     if found is None:
@@ -125,7 +125,7 @@ def claim_of(runs: Runs[Experiment], noise: Spread) -> ClaimView:
 
 
 def sketch_view(e: Sketch) -> dict[str, Any]:
-    """One experiment by what agents use of it. Leaves out what says nothing, but for the value and the agent."""
+    """An experiment by the fields that agents use. Empty fields are left out, except value and agent."""
     said = {name: getattr(e, name) for name in e.FOR_AGENTS} | in_few_words(e)
     return {
         name: value
@@ -135,7 +135,7 @@ def sketch_view(e: Sketch) -> dict[str, Any]:
 
 
 def in_few_words(e: Sketch) -> dict[str, Any]:
-    """The fields that agents need no more of than this."""
+    """Long fields, shortened."""
     return {
         "claimed": e.is_claim,
         "description": short(e.description, 60),
@@ -145,7 +145,7 @@ def in_few_words(e: Sketch) -> dict[str, Any]:
 
 
 def result_view(e: Result) -> dict[str, Any]:
-    """One keep on the way down."""
+    """A keep as a point of progress."""
     return {
         "id": e.experiment_id,
         "val_bpb": e.val_bpb,
@@ -157,7 +157,7 @@ def result_view(e: Result) -> dict[str, Any]:
 
 
 def selection_view(s: Selection) -> dict[str, Any]:
-    """One selection that nothing was registered with."""
+    """A selection without an experiment."""
     return {
         "selection_id": s.selection_id,
         "agent": s.agent,

@@ -1,4 +1,4 @@
-"""How a GPU is shown."""
+"""GPUs in answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMES = (
 
 
 def worker_view(gpu: Gpu, now: float, stale_s: float) -> WorkerView:
-    """The GPU as it stands in answers; staleness is computed, so a reader never waits for the sweep."""
+    """The GPU in answers. Silence is taken into account, whether or not the sweep has run."""
     shown = gpu.model_dump()
     for name in TIMES:
         if shown[name] is not None:
@@ -38,6 +38,6 @@ def worker_view(gpu: Gpu, now: float, stale_s: float) -> WorkerView:
 
 
 def pool_counts(gpus: Sequence[GpuState], now: float, stale_s: float) -> dict[str, int]:
-    """How many GPUs there are, and how many have each status."""
+    """Number of GPUs, in all and by status."""
     states = Counter(effective_status(gpu, now, stale_s) for gpu in gpus)
     return {"total": len(gpus)} | {status: states[status] for status in STATUSES}

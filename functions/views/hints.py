@@ -1,4 +1,4 @@
-"""What an agent does next, in one sentence."""
+"""Next steps for agents, each in a sentence or two."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ NO_PROGRESS_LINE = (
 
 
 class Queue(BaseModel):
-    """Where an experiment stands in the wait queue, and how many workers are alive."""
+    """Position in the wait queue, and number of live workers."""
 
     position: int
     workers: int
 
 
 def alive(gpus: Sequence[GpuState], now: float, stale_s: float) -> list[str]:
-    """The GPUs with a live worker; an agent that trains on its own is none."""
+    """GPUs with a live worker of the lab."""
     return [
         gpu.gpu_id for gpu in gpus if not gpu.of_agent and effective_status(gpu, now, stale_s) != "offline"
     ]
@@ -62,9 +62,9 @@ def standstill(
     e: Experiment | None = None,
     pinned: str | None = None,
 ) -> str | None:
-    """Why no GPU takes a run now, though workers are there: this experiment's, one pinned to this GPU, or any.
+    """Why no GPU takes this experiment, a run pinned to this GPU, or any run, although workers exist.
 
-    None where a GPU is idle or trains: a run waits for its turn then.
+    None: a fitting GPU is idle or trains, so the run waits for its turn.
     """
     pinned = pinned or (e.pinned_gpu if e else None)
     gpu_class = e.gpu_class if e and e.retest_of else None
@@ -100,7 +100,7 @@ def _out_because(gpu: GpuState, now: float, stale_s: float) -> str:
 
 
 def tag_step(tag: Tag, policy: Policy, crashes_in_a_row: int, *, is_empty: bool) -> str:
-    """One sentence or two for an agent that has nothing open in a tag, beside what `obstacle` says."""
+    """Next step of an agent without open experiments in a tag. `obstacle` is shown separately."""
     if should_abort(crashes_in_a_row, policy.crash_limit):
         return abort_step(crashes_in_a_row)
     step = SELECT if policy.traces.mode == "multi" else ASK
@@ -110,7 +110,7 @@ def tag_step(tag: Tag, policy: Policy, crashes_in_a_row: int, *, is_empty: bool)
 
 
 def abort_step(crashes_in_a_row: int) -> str:
-    """The same after so many crashes that something must be broken for all."""
+    """Next step after so many crashes that something must be broken for all runs."""
     return (
         f"{crashes_in_a_row} runs in a row crashed: try nothing new. Reset to base_commit_sha, run that code"
         " unchanged, and find what is broken for all."
@@ -118,10 +118,7 @@ def abort_step(crashes_in_a_row: int) -> str:
 
 
 def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -> str:
-    """One sentence for the agent that asks after this experiment.
-
-    `obstacle` says why it is not run now, though it may be its turn.
-    """
+    """Next step of the agent that asks for this experiment; `obstacle`: why it does not run now."""
     if e.selection_id is not None and e.status not in OPEN:
         return _select_again(e)
     build = (
@@ -181,7 +178,7 @@ def open_step(
     obstacle: str | None = None,
     progress: float | None = None,
 ) -> str:
-    """The same for one that is not finished."""
+    """Next step for an experiment that is not finished."""
     again = f"ask again with GET /api/experiment/{experiment_id}/wait"
     match status:
         case "queued" if obstacle is not None:
@@ -206,14 +203,14 @@ def open_step(
 
 
 def no_signal(e: Experiment, policy: Policy) -> str | None:
-    """What a train.py lacks whose run its tag could not stop early; None: it has ticks, or needs none."""
+    """Advice for a train.py without ticks, whose runs cannot be stopped early; None: it has ticks, or needs none."""
     if not is_silent(e, policy):
         return None
     return NO_SIGNAL if policy.stopping.tick_source == "report" else NO_PROGRESS_LINE
 
 
 def _select_again(e: Experiment) -> str:
-    """What is made from selections: the next one says where to stand, whatever became of this one."""
+    """Next step after an experiment that was made from a selection: select again."""
     match e.status:
         case "keep" if e.trust == "provisional":
             became = "It is kept on its branch, and may have to run once more on another seed."
@@ -233,7 +230,7 @@ def _select_again(e: Experiment) -> str:
 
 
 LATE_S = 600.0
-"""A healthy binding handles an event in seconds; a failing function's letter is dead after two minutes."""
+"""Lag in seconds from which a binding counts as stuck. A healthy one handles an event in seconds."""
 MANY_LETTERS = 1000
 
 

@@ -1,4 +1,4 @@
-"""What a webhook's receiver is sent: the event, one sentence for people, and the signature (Standard Webhooks)."""
+"""Webhook messages: the event, one sentence for people, and the signature (Standard Webhooks)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ SENTENCES: Mapping[str, str] = {
     "webhook.disabled": "The webhook {subject} was disabled: {reason}",
     "webhook.test": "This is a test of the webhook {subject}.",
 }
-"""For people; a type without one is told by its name."""
+"""Sentences for people; a type without one is shown by its name."""
 
 
 class _Facts(dict[str, Any]):
@@ -93,7 +93,7 @@ class _Facts(dict[str, Any]):
 
 
 def sentence(envelope: Mapping[str, Any]) -> str:
-    """One sentence on an event. What agents wrote into it is text: it mentions, links and formats nothing."""
+    """One sentence on an event. Texts of agents in it cannot mention, link or format."""
     facts = {**envelope["data"], "tag": envelope["tag"], "subject": envelope["subject"]}
     if "status" in facts:
         facts["outcome"] = ", ".join(str(facts[name]) for name in ("status", "trust") if facts.get(name))

@@ -22,7 +22,7 @@ OF_SWARM = (
 
 
 def markdown(night: NightView, picture: str | None) -> str:
-    """The whole report; `picture` names the file of the plot, without one a chart is drawn of the keeps."""
+    """The whole report. `picture` names the file of the plot; without it the keeps are drawn as a chart."""
     return "\n".join(_lines(night, picture))
 
 
@@ -51,7 +51,7 @@ def _first_words(night: NightView) -> str:
 
 
 def _headline(night: NightView) -> str:
-    """The headline, its last words, which are an agent's, as code."""
+    """The headline; its last words come from an agent and are shown as code."""
     told, biggest, words = night.headline.partition(" Biggest: ")
     return f"{told}{biggest}{code(words.removesuffix('.'))}." if biggest else told
 
@@ -130,7 +130,7 @@ def _limits(night: NightView) -> Iterator[str]:
 
 
 def code(text: str) -> str:
-    """One line of somebody's words as a code span that ends where it should, in a table too."""
+    """One line of untrusted text as a code span, safe in a table."""
     apart = re.sub(r"\\(?=\|)", r"\\ ", short(text, 200))  # a backslash before a bar would end the cell
     line = apart.replace("|", "\\|")
     if not line:

@@ -1,4 +1,4 @@
-"""What came of a night: where it led, how, what failed, and what was never tried."""
+"""A night's results: progress, chain of keeps, failures and untried categories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from state.records import Experiment, Failure, Keep, OneRun, Result, Sketch, Tag
 from state.reports import NightFacts
 
 CAUSE = 160
-"""Characters of why runs failed."""
+"""Longest cause of a failure, in characters."""
 
 
 class StepView(BaseModel):
@@ -28,8 +28,8 @@ class StepView(BaseModel):
 
     experiment_id: str
     above: str | None
-    """The keep whose code it changed; None: the tag's base commit. Of a swarm's run, which changes no code but its
-    worker's own: the best before it; None: its worker's baseline."""
+    """The keep whose code it changed; None: the tag's base commit. For a swarm's run: the best before it; None: its
+    worker's baseline."""
     val_bpb: float | None
     gain: float | None
     """Gain over that one, on the same seeds; above zero is better."""
@@ -39,12 +39,11 @@ class StepView(BaseModel):
     agent: str | None
     description: str
     change: str | None
-    """Its own change: the lines that it added to that code (+) and removed from it (-); None: not known, or not asked
-    for."""
+    """Lines that it added (+) and removed (-); None: not known, or not asked for."""
 
 
 class FailureView(BaseModel):
-    """Runs that failed alike."""
+    """Runs with the same failure."""
 
     kind: str
     """`oom`, `patch`, `timeout`, ...; else the status."""
@@ -64,50 +63,50 @@ class LimitView(BaseModel):
     """How many limits it has met."""
     since: str
     until: str
-    """When it was, or is, started again."""
+    """Time of its restart."""
     said: str
     """The line that it printed."""
 
 
 class NightView(BaseModel):
-    """A tag's results, as a person wants them in the morning."""
+    """A tag's results for people in the morning."""
 
     tag: str
     metric: str
-    """What the values are of; `delta_bpb` where runs are judged by their distance from their worker's baseline."""
+    """Name of the values; `delta_bpb` if runs are judged by their delta from their worker's baseline."""
     direction: str
     by_delta: bool
-    """Whether its runs are a swarm's, judged by their distance from their worker's baseline."""
+    """Whether its runs are a swarm's, judged by their delta from their worker's baseline."""
     base_commit: str | None
-    """Of the tag: what every patch is against."""
+    """The tag's base commit, which every patch is against."""
     headline: str
-    """All that matters in a few sentences."""
+    """Summary in a few sentences."""
     first: float | None
-    """The baseline on the seeds of `gain`, else the first keep in the chain; 0 where distances from it are judged."""
+    """The baseline on the seeds of `gain`, else the first keep in the chain; 0 for a swarm."""
     last: float | None
     """The best on the same seeds."""
     best: float | None
-    """What may be claimed of the best: the mean of its further runs, else its value."""
+    """The best's unbiased value: the mean of its further runs, else its value."""
     first_seen: float | None
-    """What the best measured in the run that it was kept for."""
+    """The best's value in the run for which it was kept."""
     further_runs: int
-    """How many runs of the best `best` is the mean of; 0: its first one alone."""
+    """Number of runs in the mean `best`; 0: the first run alone."""
     gain: float | None
-    """From `first` to `last`, above zero is better; None where the two share no seed."""
+    """Gain from `first` to `last`, above zero is better; None: they share no seed."""
     gain_runs: int | None
-    """How many further runs of each `first` and `last` are the means of; 0: one run of each."""
+    """Number of further runs in the means `first` and `last`; 0: one run of each."""
     best_experiment_id: str | None
     commit_sha: str | None
     ideas: int
     """Finished experiments, the baseline aside."""
     kept: int
     demoted: int
-    """Lucky wins: kept at first, and worse in a further run; of the newest 1,000 discards."""
+    """Lucky wins among the newest 1,000 discards: kept at first, then worse in a further run."""
     gpu_hours: float
     runs_an_hour: float | None
-    """Over the last 30 that finished; None before the second one."""
+    """Rate of the last 30 finished runs; None before the second one."""
     last_keep_at: str | None
-    """When the newest keep finished, the baseline aside."""
+    """When the newest keep except the baseline finished."""
     chain: list[StepView]
     """From the first keep to the best."""
     failures: list[FailureView]
@@ -115,9 +114,9 @@ class NightView(BaseModel):
     near_misses: list[dict[str, Any]]
     categories: dict[str, dict[str, int]]
     never_tried: list[str]
-    """Categories without a finished experiment; none are told of a swarm, which tries constants alone."""
+    """Categories without a finished experiment; empty for a swarm, which varies only constants."""
     limits: list[LimitView]
-    """Of each agent that has met one, by name."""
+    """The newest limit of each agent, by name."""
 
 
 def night_view(
@@ -196,7 +195,7 @@ def headline(
     demoted: int,
     chain: Sequence[StepView],
 ) -> str:
-    """All that matters in a few sentences."""
+    """Summary in a few sentences."""
     if value is None or best is None:
         return f"Nothing was kept yet. {_counts(tag, demoted)}."
     seen = "" if best.experiment.own_value is None else f"first seen {figure(best.experiment.own_value)}"

@@ -10,9 +10,9 @@ from functions.rules.keeps.verdict import score
 from state.records import Direction, Result
 
 MOST_DOTS = 2000
-"""Points of one plot: more cover each other, and take seconds to draw."""
+"""Most points of a plot: more would overlap, and take seconds to draw."""
 FINEST = 16_000
-"""Cells of a plot that are as large as a dot."""
+"""Number of dot-sized cells in a plot."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Point:
     best: float | None
     label: str
     demoted: bool = False
-    """It was kept, and a further run did not bear it out."""
+    """It was kept, and a further run contradicted it."""
 
 
 def window(drawn: Sequence[Point], direction: Direction) -> tuple[float, float] | None:
@@ -44,7 +44,7 @@ def window(drawn: Sequence[Point], direction: Direction) -> tuple[float, float] 
 
 
 def thinned(drawn: Sequence[Point], seen: tuple[float, float] | None) -> Sequence[Point]:
-    """At most MOST_DOTS of the points: of those that would cover each other, the last.
+    """At most MOST_DOTS of the points; of overlapping points the last.
 
     `seen` is the window of values; what lies beyond it is drawn at its edge.
     """
@@ -57,7 +57,7 @@ def thinned(drawn: Sequence[Point], seen: tuple[float, float] | None) -> Sequenc
 def _one_in_each_cell(
     drawn: Sequence[Point], seen: tuple[float, float] | None, cells: float
 ) -> Sequence[Point]:
-    """Of a grid of so many cells, twice as wide as high, one keep, or demoted keep, and one other of each cell."""
+    """One keep (or demoted keep) and one other point of each cell, on a grid twice as wide as high."""
     rows = max(1.0, math.sqrt(cells / 2))
     low, high = seen or (min(p.value for p in drawn), max(p.value for p in drawn))
     begin, end = drawn[0].nth, drawn[-1].nth

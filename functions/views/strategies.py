@@ -1,4 +1,4 @@
-"""How a strategy is shown."""
+"""Strategies in answers."""
 
 from __future__ import annotations
 

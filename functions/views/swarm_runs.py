@@ -1,4 +1,4 @@
-"""What a worker of a swarm is told of a run."""
+"""A run as a worker of a swarm sees it."""
 
 from __future__ import annotations
 

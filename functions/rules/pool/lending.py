@@ -1,4 +1,4 @@
-"""Which experiment gets which GPU: for an agent that asks, and for the wait queue."""
+"""Matching GPUs with experiments, for agents that acquire one and for the wait queue."""
 
 from __future__ import annotations
 
