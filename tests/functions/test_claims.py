@@ -5,609 +5,517 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import httpx
 import pytest
 
-from functions.process.lifecycle import Process
-from state.experiments import Experiments
 from state.records import Experiment
-from tests.functions.test_confirmed import (
-    GPUS,
-    best_of,
-    broken,
-    free,
-    judge_retests,
-    measured,
-    opened,
-    report,
-    trained,
-)
-from tests.functions.test_traces import audited
-from tests.labs import add_gpu, asked, begun, events_of, idea, open_tag, refused, told, tried, waiting
+from tests.functions.conftest import GPUS, TagUnderTest
+from tests.labs import add_gpu, begun, idea, open_tag, told, waiting
 
 
-async def claimed(client: httpx.AsyncClient, value: float, **changes: Any) -> dict[str, Any]:
-    """The verdict on a result of an agent's own; what follows from it is judged."""
-    answer = await tried(client, value, **changes)
-    await judge_retests(client, answer["experiment_id"])
-    return answer
-
-
-async def experiment(client: httpx.AsyncClient, name: str) -> dict[str, Any]:
-    return dict((await asked(client, f"/api/experiment/{name}"))["experiment"])
-
-
-async def stats(client: httpx.AsyncClient) -> dict[str, int]:
-    told_of = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
+async def stats(tag: TagUnderTest) -> dict[str, int]:
+    told_of = (await tag.summary())["stats"]
     return {name: told_of[name] for name in ("total", "kept", "discarded", "claimed")}
 
 
-async def noise_df(client: httpx.AsyncClient) -> int:
-    found = (await told(client, "/api/report/summary", tag="mar11"))["noise"]
+async def noise_df(tag: TagUnderTest) -> int:
+    found = (await tag.summary())["noise"]
     return int(found["df"]) if found else 0
 
 
 @pytest.mark.parametrize("keep_rule", ["strict", "confirmed"])
 async def test_an_agent_s_own_number_is_no_keep_where_the_lab_measures(
-    client: httpx.AsyncClient, process: Process, keep_rule: str
+    tag: TagUnderTest, keep_rule: str
 ) -> None:
-    await opened(client, keep_rule=keep_rule)
-    await trained(client, process, 2.821, commit_sha="aaaaaaa")
+    await tag.open(keep_rule=keep_rule)
+    await tag.trained(2.821, commit_sha="aaaaaaa")
 
-    answer = await claimed(client, 0.0001)
+    answer = await tag.claimed(0.0001)
 
     assert (answer["status"], answer["claimed"], answer["improved"]) == ("discard", True, False)
     assert (answer["action"], answer["base_commit_sha"]) == ("git_reset", "aaaaaaa")
     assert (answer["best_val_bpb"], answer["trust"], answer["near_miss"]) == (2.821, None, False)
     assert "only the lab's run of its code counts" in answer["reason"]
     assert answer["retest"]["retest_id"] == "mar11-2.2"
-    assert await best_of(client) == "mar11-1"
-    assert await stats(client) == {"total": 1, "kept": 1, "discarded": 0, "claimed": 1}
-    run = await experiment(client, "mar11-2.2")
+    assert await tag.best_id() == "mar11-1"
+    assert await stats(tag) == {"total": 1, "kept": 1, "discarded": 0, "claimed": 1}
+    run = await tag.experiment("mar11-2.2")
     assert (run["status"], run["retest_of"], run["seed"]) == ("queued", "mar11-2", answer["retest"]["seed"])
-    waited = await asked(client, "/api/experiment/mar11-2/wait?timeout=0")
+    waited = await tag.asked("/api/experiment/mar11-2/wait?timeout=0")
     assert (waited["status"], waited["action"]) == ("discard", "git_reset")
     assert "is a claim: the lab runs its code" in waited["next"]
-    assert await audited(client) == []
 
 
-async def test_a_false_claim_is_a_discard_by_what_the_lab_measures(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await trained(client, process, 2.821)
-    await claimed(client, 0.0001)
+async def test_a_false_claim_is_a_discard_by_what_the_lab_measures(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(2.821)
+    await tag.claimed(0.0001)
 
-    await measured(client, process, "mar11-2.2", 2.83)
+    await tag.measured("mar11-2.2", 2.83)
 
-    e = await experiment(client, "mar11-2")
+    e = await tag.experiment("mar11-2")
     assert (e["status"], e["val_bpb"], e["reported"]) == ("discard", 2.83, 0.0001)
     assert (e["claimed"], e["measured_by"]) == (True, "mar11-2.2")
-    assert await best_of(client) == "mar11-1"
-    assert await stats(client) == {"total": 2, "kept": 1, "discarded": 1, "claimed": 0}
-    [event] = await events_of(process, "experiment.refuted")
+    assert await tag.best_id() == "mar11-1"
+    assert await stats(tag) == {"total": 2, "kept": 1, "discarded": 1, "claimed": 0}
+    [event] = await tag.events("experiment.refuted")
     assert (event["subject"], event["val_bpb"], event["reported"]) == ("mar11-2", 2.83, 0.0001)
-    assert await noise_df(client) == 0
-    assert await audited(client) == []
+    assert await noise_df(tag) == 0
 
 
-async def test_a_true_claim_is_promoted_and_confirmed_by_runs_of_the_lab_alone(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await trained(client, process, 1.0)
-    await claimed(client, 0.8, result={"training_seconds": 300.0, "peak_vram_mb": 1.0})
+async def test_a_true_claim_is_promoted_and_confirmed_by_runs_of_the_lab_alone(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0)
+    await tag.claimed(0.8, result={"training_seconds": 300.0, "peak_vram_mb": 1.0})
 
-    await measured(client, process, "mar11-2.2", 0.9)
+    await tag.measured("mar11-2.2", 0.9)
 
-    e = await experiment(client, "mar11-2")
+    e = await tag.experiment("mar11-2")
     assert (e["status"], e["val_bpb"], e["reported"], e["trust"]) == ("keep", 0.9, 0.8, "provisional")
     assert e["delta"] == pytest.approx(0.1)
-    best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
+    best = await tag.best()
     assert (best["experiment_id"], best["val_bpb"], best["claimed_n"]) == ("mar11-2", 0.9, 0)
-    [event] = await events_of(process, "experiment.promoted")
+    [event] = await tag.events("experiment.promoted")
     assert (event["subject"], event["status"], event["val_bpb"]) == ("mar11-2", "keep", 0.9)
-    assert await stats(client) == {"total": 2, "kept": 2, "discarded": 0, "claimed": 0}
-    await measured(client, process, "mar11-2.3", 0.91)
-    await measured(client, process, "mar11-1.2", 1.01)
-    await measured(client, process, "mar11-1.3", 1.02)
-    assert (await experiment(client, "mar11-2"))["trust"] == "confirmed"
-    best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
+    assert await stats(tag) == {"total": 2, "kept": 2, "discarded": 0, "claimed": 0}
+    await tag.measured("mar11-2.3", 0.91)
+    await tag.measured("mar11-1.2", 1.01)
+    await tag.measured("mar11-1.3", 1.02)
+    assert (await tag.experiment("mar11-2"))["trust"] == "confirmed"
+    best = await tag.best()
     assert (best["claimed_bpb"], best["claimed_n"]) == (0.91, 1)
-    assert await noise_df(client) == 3
-    assert await audited(client) == []
+    assert await noise_df(tag) == 3
 
 
-async def test_the_lab_runs_no_claim_that_would_be_discarded_if_it_were_true(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await trained(client, process, 1.0)
+async def test_the_lab_runs_no_claim_that_would_be_discarded_if_it_were_true(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0)
 
-    answer = await claimed(client, 1.0005)
+    answer = await tag.claimed(1.0005)
 
     assert (answer["claimed"], answer["near_miss"], answer["retest"]) == (True, False, None)
-    assert (await experiment(client, "mar11-2"))["retests"] == 0
-    assert (await told(client, "/api/experiment/near-misses", tag="mar11"))["total"] == 0
-    assert await audited(client) == []
+    assert (await tag.experiment("mar11-2"))["retests"] == 0
+    assert (await tag.told("/api/experiment/near-misses", tag="mar11"))["total"] == 0
 
 
-async def test_a_claim_of_the_best_s_own_code_is_no_progress(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await trained(client, process, 1.0, commit_sha="aaaaaaa")
+async def test_a_claim_of_the_best_s_own_code_is_no_progress(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0, commit_sha="aaaaaaa")
 
-    answer = await claimed(client, 0.5, commit_sha="aaaaaaa")
+    answer = await tag.claimed(0.5, commit_sha="aaaaaaa")
 
     assert (answer["status"], answer["retest"]) == ("discard", None)
-    assert await noise_df(client) == 0
+    assert await noise_df(tag) == 0
 
 
-async def checked_out(process: Process, name: str, **found: Any) -> Experiment:
+async def checked_out(tag: TagUnderTest, name: str, **found: Any) -> Experiment:
     """The waiting run, as its worker has begun it and found out what code it is."""
-    e = await begun(process, name)
+    e = await begun(tag.process, name)
     source: dict[str, Any] = {"tree_id": "t" * 40, "patch": None, "differs": False, **found}
-    assert await Experiments(process.lab).note_source(e, attempt=e.attempt, fence=e.fence, **source)
+    assert await tag.experiments.note_source(e, attempt=e.attempt, fence=e.fence, **source)
     return e
 
 
 async def test_a_claim_whose_files_are_the_best_s_is_no_progress_however_lucky_its_run(
-    client: httpx.AsyncClient, process: Process
+    tag: TagUnderTest,
 ) -> None:
-    await opened(client)
-    first = (await told(client, "/api/experiment/submit", **idea()))["experiment_id"]
-    await told(client, "/api/pool/dispatch")
-    best = await checked_out(process, first)
-    await report(client, best, 1.0)
-    await free(process, best)
-    await claimed(client, 0.5, diff="sent")
-    await told(client, "/api/pool/dispatch")
-    run = await checked_out(process, "mar11-2.2", patch=b"found", differs=True)
-    before = await audited(client)
+    await tag.open()
+    first = (await tag.told("/api/experiment/submit", **idea()))["experiment_id"]
+    await tag.told("/api/pool/dispatch")
+    best = await checked_out(tag, first)
+    await tag.report(best, 1.0)
+    await tag.free(best)
+    await tag.claimed(0.5, diff="sent")
+    await tag.told("/api/pool/dispatch")
+    run = await checked_out(tag, "mar11-2.2", patch=b"found", differs=True)
+    before = await tag.faults()
 
-    await report(client, run, 0.75)
-    await judge_retests(client, "mar11-2.2")
+    await tag.report(run, 0.75)
+    await tag.judge("mar11-2.2")
 
-    e = await experiment(client, "mar11-2")
+    e = await tag.experiment("mar11-2")
     assert (e["status"], e["repeats_best"], e["judged_val_bpb"]) == ("discard", True, 0.875)
     assert (e["tree_id"], e["duplicate_of"], e["diff_differs"]) == ("t" * 40, "mar11-1", True)
-    assert (await asked(client, "/api/experiment/mar11-2"))["diff"] == "found"
-    assert await best_of(client) == "mar11-1"
-    assert [before, await audited(client)] == [[], []]
+    assert (await tag.shown("mar11-2"))["diff"] == "found"
+    assert await tag.best_id() == "mar11-1"
+    assert [before, await tag.faults()] == [[], []]
 
 
-async def test_before_the_lab_has_measured_anything_an_agent_s_number_counts(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
+async def test_before_the_lab_has_measured_anything_an_agent_s_number_counts(tag: TagUnderTest) -> None:
+    await tag.open()
 
-    own = await tried(client, 1.0)
-    lab = await trained(client, process, 0.9)
-    after = await tried(client, 0.8)
+    own = await tag.tried(1.0)
+    lab = await tag.trained(0.9)
+    after = await tag.tried(0.8)
 
     assert [a["status"] for a in (own, lab, after)] == ["keep", "keep", "discard"]
     assert [a["claimed"] for a in (own, lab, after)] == [False, False, True]
 
 
-async def test_what_an_agent_runs_again_itself_is_no_evidence(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await trained(client, process, 1.0)
-    await trained(client, process, 0.9)
-    retest = (await told(client, "/api/experiment/retest", experiment_id="mar11-2", train=False))["retest_id"]
+async def test_what_an_agent_runs_again_itself_is_no_evidence(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0)
+    await tag.trained(0.9)
+    retest = (await tag.told("/api/experiment/retest", experiment_id="mar11-2", train=False))["retest_id"]
 
-    answer = await told(client, "/api/experiment/complete", experiment_id=retest, val_bpb=0.5)
-    await judge_retests(client, retest)
+    answer = await tag.told("/api/experiment/complete", experiment_id=retest, val_bpb=0.5)
+    await tag.judge(retest)
 
     assert (answer["status"], answer["claimed"]) == ("measured", True)
-    assert (await asked(client, "/api/experiment/mar11-2"))["claim"]["claimed_n"] == 0
-    assert (await experiment(client, "mar11-2"))["trust"] == "provisional"
-    assert await noise_df(client) == 0
+    assert (await tag.shown("mar11-2"))["claim"]["claimed_n"] == 0
+    assert (await tag.experiment("mar11-2"))["trust"] == "provisional"
+    assert await noise_df(tag) == 0
 
 
-async def test_a_claim_whose_code_crashes_stays_a_claim(client: httpx.AsyncClient, process: Process) -> None:
-    await opened(client)
-    await trained(client, process, 1.0)
-    await claimed(client, 0.5)
+async def test_a_claim_whose_code_crashes_stays_a_claim(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0)
+    await tag.claimed(0.5)
 
-    await broken(client, process, "mar11-2.2", "oom")
+    await tag.broken("mar11-2.2", "oom")
 
-    e = await experiment(client, "mar11-2")
+    e = await tag.experiment("mar11-2")
     assert (e["status"], e["val_bpb"], e["retests"]) == ("discard", 0.5, 1)
-    assert await stats(client) == {"total": 1, "kept": 1, "discarded": 0, "claimed": 1}
-    assert await audited(client) == []
+    assert await stats(tag) == {"total": 1, "kept": 1, "discarded": 0, "claimed": 1}
 
 
-async def test_a_claim_whose_code_no_worker_has_is_run_once(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await trained(client, process, 1.0)
-    await claimed(client, 0.5)
+async def test_a_claim_whose_code_no_worker_has_is_run_once(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0)
+    await tag.claimed(0.5)
 
-    await broken(client, process, "mar11-2.2", "infra")
+    await tag.broken("mar11-2.2", "infra")
 
-    assert (await experiment(client, "mar11-2"))["retests"] == 1
+    assert (await tag.experiment("mar11-2"))["retests"] == 1
 
 
-async def test_a_claim_is_run_again_where_its_worker_was_stopped(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await trained(client, process, 1.0)
-    await claimed(client, 0.5)
+async def test_a_claim_is_run_again_where_its_worker_was_stopped(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0)
+    await tag.claimed(0.5)
 
-    await told(client, "/api/experiment/stop", experiment_id="mar11-2.2")
-    await judge_retests(client, "mar11-2.2")
+    await tag.told("/api/experiment/stop", experiment_id="mar11-2.2")
+    await tag.judge("mar11-2.2")
 
-    assert (await experiment(client, "mar11-2"))["retests"] == 2
+    assert (await tag.experiment("mar11-2"))["retests"] == 2
 
 
-async def test_a_claim_s_row_of_results_has_no_value_before_the_lab_has_run_it(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await trained(client, process, 1.0)
-    await claimed(client, 0.0001, description="wider")
+async def test_a_claim_s_row_of_results_has_no_value_before_the_lab_has_run_it(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0)
+    await tag.claimed(0.0001, description="wider")
 
-    before = (await told(client, "/api/report/tsv", tag="mar11"))["tsv"].splitlines()
-    await measured(client, process, "mar11-2.2", 1.25)
-    after = (await told(client, "/api/report/tsv", tag="mar11"))["tsv"].splitlines()
+    before = (await tag.told("/api/report/tsv", tag="mar11"))["tsv"].splitlines()
+    await tag.measured("mar11-2.2", 1.25)
+    after = (await tag.told("/api/report/tsv", tag="mar11"))["tsv"].splitlines()
 
     assert before[2].split("\t")[1:] == ["0.000000", "0.0", "discard", "wider (claimed 0.0001)"]
     assert after[2].split("\t")[1:] == ["1.250000", "0.0", "discard", "wider"]
 
 
-async def test_a_claim_is_run_once_the_better_result_was_taken_back(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client, keep_rule="strict")
-    await trained(client, process, 1.0)
-    await trained(client, process, 0.5)
-    await claimed(client, 0.75)
-    before = (await experiment(client, "mar11-3"))["retests"]
+async def test_a_claim_is_run_once_the_better_result_was_taken_back(tag: TagUnderTest) -> None:
+    await tag.open(keep_rule="strict")
+    await tag.trained(1.0)
+    await tag.trained(0.5)
+    await tag.claimed(0.75)
+    before = (await tag.experiment("mar11-3"))["retests"]
 
-    await told(client, "/api/experiment/retract", experiment_id="mar11-2", reason="a wrong unit")
-    steps = await judge_retests(client, "mar11-2")
+    await tag.told("/api/experiment/retract", experiment_id="mar11-2", reason="a wrong unit")
+    steps = await tag.judge("mar11-2")
 
     assert (before, steps) == (0, ["run mar11-3"])
 
 
-async def test_a_claim_is_run_once_the_better_keep_has_fallen(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client, baseline_repeats=0)
-    await trained(client, process, 1.0)
-    await trained(client, process, 0.5)
-    await claimed(client, 0.75)
-    before = (await experiment(client, "mar11-3"))["retests"]
+async def test_a_claim_is_run_once_the_better_keep_has_fallen(tag: TagUnderTest) -> None:
+    await tag.open(baseline_repeats=0)
+    await tag.trained(1.0)
+    await tag.trained(0.5)
+    await tag.claimed(0.75)
+    before = (await tag.experiment("mar11-3"))["retests"]
 
-    await broken(client, process, "mar11-2.2", "nan")
-    [fall] = await events_of(process, "experiment.demoted")
-    await judge_retests(client, fall["subject"])
+    await tag.broken("mar11-2.2", "nan")
+    [fall] = await tag.events("experiment.demoted")
+    await tag.judge(fall["subject"])
 
-    assert (before, (await experiment(client, "mar11-3"))["retests"]) == (0, 1)
-    assert (await experiment(client, "mar11-2"))["trust"] == "demoted"
-    assert await audited(client) == []
+    assert (before, (await tag.experiment("mar11-3"))["retests"]) == (0, 1)
+    assert (await tag.experiment("mar11-2"))["trust"] == "demoted"
 
 
 @pytest.mark.parametrize("kind", ["leak", "evaluator", "nan"])
-async def test_a_claim_whose_code_cannot_be_measured_is_run_once(
-    client: httpx.AsyncClient, process: Process, kind: str
-) -> None:
-    await opened(client)
-    await trained(client, process, 1.0)
-    await claimed(client, 0.5)
+async def test_a_claim_whose_code_cannot_be_measured_is_run_once(tag: TagUnderTest, kind: str) -> None:
+    await tag.open()
+    await tag.trained(1.0)
+    await tag.claimed(0.5)
 
-    await broken(client, process, "mar11-2.2", kind)
+    await tag.broken("mar11-2.2", kind)
 
-    assert (await experiment(client, "mar11-2"))["retests"] == 1
-    assert await audited(client) == []
+    assert (await tag.experiment("mar11-2"))["retests"] == 1
 
 
 async def test_what_its_agent_runs_again_does_not_keep_the_lab_from_running_a_claim(
-    client: httpx.AsyncClient, process: Process
+    tag: TagUnderTest,
 ) -> None:
-    await opened(client)
-    await trained(client, process, 1.0)
-    name = (await tried(client, 0.5))["experiment_id"]
+    await tag.open()
+    await tag.trained(1.0)
+    name = (await tag.tried(0.5))["experiment_id"]
     for _ in range(4):
-        await told(client, "/api/experiment/retest", experiment_id=name, train=False)
+        await tag.told("/api/experiment/retest", experiment_id=name, train=False)
 
-    await judge_retests(client, name)
+    await tag.judge(name)
 
-    run = await experiment(client, "mar11-2.6")
+    run = await tag.experiment("mar11-2.6")
     assert (run["status"], run["retest_of"]) == ("queued", name)
 
 
-async def test_the_runs_of_claims_wait_in_their_agent_s_turn(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client, keep_rule="strict")
-    await trained(client, process, 1.0)
-    await told(client, "/api/tag/pause", tag="mar11")
+async def test_the_runs_of_claims_wait_in_their_agent_s_turn(tag: TagUnderTest) -> None:
+    await tag.open(keep_rule="strict")
+    await tag.trained(1.0)
+    await tag.told("/api/tag/pause", tag="mar11")
     for value in (0.5, 0.4, 0.3):
-        await claimed(client, value, agent="eve")
+        await tag.claimed(value, agent="eve")
     for agent in ("ann", "bob"):
-        await told(client, "/api/experiment/submit", **idea(agent=agent))
+        await tag.told("/api/experiment/submit", **idea(agent=agent))
 
-    await told(client, "/api/tag/unpause", tag="mar11")
+    await tag.told("/api/tag/unpause", tag="mar11")
 
-    waits = await waiting(process.lab)
+    waits = await waiting(tag.lab)
     assert [e.experiment_id for e in waits] == ["mar11-2.2", "mar11-5", "mar11-6", "mar11-3.2", "mar11-4.2"]
     assert {e.priority for e in waits} == {0}
-    await told(client, "/api/experiment/stop", experiment_id="mar11-4.2")
-    await told(client, "/api/experiment/submit", **idea(agent="eve"))
-    assert [e.experiment_id for e in await waiting(process.lab)][-2:] == ["mar11-3.2", "mar11-7"]
-    assert await audited(client) == []
+    await tag.told("/api/experiment/stop", experiment_id="mar11-4.2")
+    await tag.told("/api/experiment/submit", **idea(agent="eve"))
+    assert [e.experiment_id for e in await waiting(tag.lab)][-2:] == ["mar11-3.2", "mar11-7"]
 
 
-async def test_of_a_claim_the_lab_has_one_run_at_a_time(client: httpx.AsyncClient, process: Process) -> None:
-    await opened(client)
-    await trained(client, process, 1.0)
-    await claimed(client, 0.5)
+async def test_of_a_claim_the_lab_has_one_run_at_a_time(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0)
+    await tag.claimed(0.5)
 
-    while_it_waits = await refused(client, 409, "/api/experiment/retest", experiment_id="mar11-2")
-    await measured(client, process, "mar11-2.2", 0.75, unjudged=True)
-    before_it_is_judged = await refused(client, 409, "/api/experiment/retest", experiment_id="mar11-2")
-    await judge_retests(client, "mar11-2.2")
-    again = await told(client, "/api/experiment/retest", experiment_id="mar11-2")
+    while_it_waits = await tag.refused(409, "/api/experiment/retest", experiment_id="mar11-2")
+    await tag.measured("mar11-2.2", 0.75, unjudged=True)
+    before_it_is_judged = await tag.refused(409, "/api/experiment/retest", experiment_id="mar11-2")
+    await tag.judge("mar11-2.2")
+    again = await tag.told("/api/experiment/retest", experiment_id="mar11-2")
 
     assert while_it_waits["retest_id"] == before_it_is_judged["retest_id"] == "mar11-2.2"
     assert again["retest_id"] in ("mar11-2.3", "mar11-2.4")
-    assert await audited(client) == []
 
 
-async def test_a_budget_that_is_raised_has_the_claims_run_that_it_held_back(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await trained(client, process, 1.0)
-    await told(client, "/api/tag/budget", tag="mar11", runs=1)
-    await claimed(client, 0.5)
-    held_back = (await experiment(client, "mar11-2"))["retests"]
+async def test_a_budget_that_is_raised_has_the_claims_run_that_it_held_back(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0)
+    await tag.told("/api/tag/budget", tag="mar11", runs=1)
+    await tag.claimed(0.5)
+    held_back = (await tag.experiment("mar11-2"))["retests"]
 
-    await told(client, "/api/tag/budget", tag="mar11", runs=10)
-    answer = await told(client, "/api/experiment/judge-retests", tag="mar11")
+    await tag.told("/api/tag/budget", tag="mar11", runs=10)
+    answer = await tag.told("/api/experiment/judge-retests", tag="mar11")
 
     assert (held_back, answer["steps"]) == (0, ["run mar11-2"])
 
 
 @pytest.mark.parametrize("limit", [{"runs": 7}, {"gpu_seconds": 1000}])
 async def test_a_run_that_ends_has_the_claims_run_that_its_budget_held_back(
-    client: httpx.AsyncClient, process: Process, limit: dict[str, int]
+    tag: TagUnderTest, limit: dict[str, int]
 ) -> None:
-    await opened(client)
-    await trained(client, process, 1.0)
-    waits = (await told(client, "/api/experiment/submit", **idea()))["experiment_id"]
+    await tag.open()
+    await tag.trained(1.0)
+    waits = (await tag.told("/api/experiment/submit", **idea()))["experiment_id"]
     for value in (0.6, 0.5, 2.0):
-        await tried(client, value)
-    await told(client, "/api/tag/budget", tag="mar11", **limit)
-    held_back = await told(client, "/api/experiment/judge-retests", tag="mar11")
+        await tag.tried(value)
+    await tag.told("/api/tag/budget", tag="mar11", **limit)
+    held_back = await tag.told("/api/experiment/judge-retests", tag="mar11")
 
-    await told(client, "/api/experiment/stop", experiment_id=waits)
-    steps = await judge_retests(client, waits)
+    await tag.told("/api/experiment/stop", experiment_id=waits)
+    steps = await tag.judge(waits)
 
     assert (held_back["steps"], steps) == ([], ["run mar11-3"])
-    assert await audited(client) == []
 
 
-async def test_judging_again_or_at_the_same_time_measures_a_claim_once(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await trained(client, process, 1.0)
-    await claimed(client, 0.5)
-    await measured(client, process, "mar11-2.2", 0.75, unjudged=True)
+async def test_judging_again_or_at_the_same_time_measures_a_claim_once(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0)
+    await tag.claimed(0.5)
+    await tag.measured("mar11-2.2", 0.75, unjudged=True)
 
-    several = await asyncio.gather(*(judge_retests(client, "mar11-2.2") for _ in range(8)))
+    several = await asyncio.gather(*(tag.judge("mar11-2.2") for _ in range(8)))
 
     assert sum("measure mar11-2" in steps for steps in several) == 1
-    assert len(await events_of(process, "experiment.promoted")) == 1
-    assert await stats(client) == {"total": 2, "kept": 2, "discarded": 0, "claimed": 0}
-    assert await audited(client) == []
+    assert len(await tag.events("experiment.promoted")) == 1
+    assert await stats(tag) == {"total": 2, "kept": 2, "discarded": 0, "claimed": 0}
 
 
-async def test_a_claim_under_other_conditions_is_measured_under_the_tag_s(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await trained(client, process, 1.0)
+async def test_a_claim_under_other_conditions_is_measured_under_the_tag_s(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0)
 
-    await claimed(client, 0.5, result={"gpu_class": "B200", "budget_seconds": 900.0})
-    await measured(client, process, "mar11-2.2", 0.75)
+    await tag.claimed(0.5, result={"gpu_class": "B200", "budget_seconds": 900.0})
+    await tag.measured("mar11-2.2", 0.75)
 
-    e = await experiment(client, "mar11-2")
+    e = await tag.experiment("mar11-2")
     assert (e["status"], e["gpu_class"], e["budget_seconds"], e["best_key"]) == ("keep", "H100", 300, None)
-    assert await best_of(client) == "mar11-2"
-    assert await audited(client) == []
+    assert await tag.best_id() == "mar11-2"
 
 
-async def test_a_repeated_report_of_a_claim_is_answered_as_at_first(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await trained(client, process, 1.0)
-    first = await claimed(client, 0.5)
-    await measured(client, process, "mar11-2.2", 0.75)
+async def test_a_repeated_report_of_a_claim_is_answered_as_at_first(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0)
+    first = await tag.claimed(0.5)
+    await tag.measured("mar11-2.2", 0.75)
 
-    again = await told(client, "/api/experiment/complete", experiment_id="mar11-2", val_bpb=0.5)
+    again = await tag.told("/api/experiment/complete", experiment_id="mar11-2", val_bpb=0.5)
 
     assert again == first | {"replayed": True}
 
 
 @pytest.mark.parametrize("is_measured", [False, True])
-async def test_a_claim_can_be_taken_back(
-    client: httpx.AsyncClient, process: Process, is_measured: bool
-) -> None:
-    await opened(client)
-    await trained(client, process, 1.0)
-    await claimed(client, 0.5)
+async def test_a_claim_can_be_taken_back(tag: TagUnderTest, is_measured: bool) -> None:
+    await tag.open()
+    await tag.trained(1.0)
+    await tag.claimed(0.5)
     if is_measured:
-        await measured(client, process, "mar11-2.2", 0.75)
+        await tag.measured("mar11-2.2", 0.75)
 
-    await told(client, "/api/experiment/retract", experiment_id="mar11-2", reason="a wrong unit")
+    await tag.told("/api/experiment/retract", experiment_id="mar11-2", reason="a wrong unit")
 
-    assert (await experiment(client, "mar11-2"))["status"] == "retracted"
-    assert await best_of(client) == "mar11-1"
-    assert await stats(client) == {"total": 1, "kept": 1, "discarded": 0, "claimed": 0}
-    await judge_retests(client, "mar11-2")
-    assert await audited(client) == []
+    assert (await tag.experiment("mar11-2"))["status"] == "retracted"
+    assert await tag.best_id() == "mar11-1"
+    assert await stats(tag) == {"total": 1, "kept": 1, "discarded": 0, "claimed": 0}
+    await tag.judge("mar11-2")
 
 
-async def test_a_larger_claim_counts_as_little_where_larger_is_better(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_a_larger_claim_counts_as_little_where_larger_is_better(tag: TagUnderTest) -> None:
     await open_tag(
-        client,
+        tag.client,
         base_commit="abc1234",
         metric={"name": "accuracy", "direction": "maximize"},
         policy={"keep_rule": "confirmed", "baseline_first": False},
     )
     for gpu in GPUS:
-        await add_gpu(client, gpu)
-    await trained(client, process, 0.5)
+        await add_gpu(tag.client, gpu)
+    await tag.trained(0.5)
 
-    answer = await claimed(client, 0.99)
-    await measured(client, process, "mar11-2.2", 0.4)
+    answer = await tag.claimed(0.99)
+    await tag.measured("mar11-2.2", 0.4)
 
     assert answer["retest"] is not None
-    e = await experiment(client, "mar11-2")
+    e = await tag.experiment("mar11-2")
     assert (e["status"], e["val_bpb"], e["delta"]) == ("discard", 0.4, pytest.approx(-0.1))
-    assert await audited(client) == []
 
 
-async def test_a_claim_is_a_node_of_its_trace_and_moves_it_once_it_is_measured(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client, traces={"mode": "multi", "target_traces": 2, "max_parallel": 9})
-    first = await told(client, "/api/trace/select", tag="mar11")
-    await trained(client, process, 1.0, selection_id=first["selection_id"])
-    other = await told(client, "/api/trace/select", tag="mar11", intent="new_root")
-    answer = await claimed(client, 0.5, selection_id=other["selection_id"])
-    [before] = [t for t in await traces(client) if t["trace_id"] == other["trace_id"]]
+async def test_a_claim_is_a_node_of_its_trace_and_moves_it_once_it_is_measured(tag: TagUnderTest) -> None:
+    await tag.open(traces={"mode": "multi", "target_traces": 2, "max_parallel": 9})
+    first = await tag.told("/api/trace/select", tag="mar11")
+    await tag.trained(1.0, selection_id=first["selection_id"])
+    other = await tag.told("/api/trace/select", tag="mar11", intent="new_root")
+    answer = await tag.claimed(0.5, selection_id=other["selection_id"])
+    [before] = [t for t in await traces(tag) if t["trace_id"] == other["trace_id"]]
 
-    await measured(client, process, "mar11-2.2", 0.75)
+    await tag.measured("mar11-2.2", 0.75)
 
-    [after] = [t for t in await traces(client) if t["trace_id"] == other["trace_id"]]
+    [after] = [t for t in await traces(tag) if t["trace_id"] == other["trace_id"]]
     assert (answer["status"], answer["claimed"]) == ("discard", True)
     assert (before["status"], before["tip"], before["length"], before["kept"]) == ("live", "mar11-2", 1, 0)
     assert (after["status"], after["tip"], after["length"], after["kept"]) == ("live", "mar11-2", 1, 1)
     assert after["base"] == "mar11-2"
-    assert await audited(client) == []
-    assert (await told(client, "/api/trace/audit", tag="mar11"))["violations"] == []
+    assert await tag.faults() == []
+    assert (await tag.told("/api/trace/audit", tag="mar11"))["violations"] == []
 
 
-async def test_a_branch_that_has_gone_on_builds_on_a_claim_once_it_is_measured(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client, traces={"mode": "multi", "target_traces": 1, "max_parallel": 9})
-    await trained(client, process, 1.0, selection_id=await selected(client))
-    await claimed(client, 0.5, selection_id=await selected(client))
-    await claimed(client, 1.5, selection_id=await selected(client))
+async def test_a_branch_that_has_gone_on_builds_on_a_claim_once_it_is_measured(tag: TagUnderTest) -> None:
+    await tag.open(traces={"mode": "multi", "target_traces": 1, "max_parallel": 9})
+    await tag.trained(1.0, selection_id=await selected(tag))
+    await tag.claimed(0.5, selection_id=await selected(tag))
+    await tag.claimed(1.5, selection_id=await selected(tag))
 
-    await measured(client, process, "mar11-2.2", 0.75)
+    await tag.measured("mar11-2.2", 0.75)
 
-    [trace] = await traces(client)
+    [trace] = await traces(tag)
     assert (trace["tip"], trace["base"], trace["kept"]) == ("mar11-3", "mar11-2", 2)
-    assert await audited(client) == []
 
 
 @pytest.mark.parametrize(("value", "base"), [(0.75, "mar11-2"), (0.95, "mar11-3")])
 async def test_a_claim_that_is_measured_late_is_compared_with_the_base_that_came_after_it(
-    client: httpx.AsyncClient, process: Process, value: float, base: str
+    tag: TagUnderTest, value: float, base: str
 ) -> None:
-    await opened(client, keep_rule="strict", traces={"mode": "multi", "target_traces": 1, "max_parallel": 9})
-    await trained(client, process, 1.0, selection_id=await selected(client))
-    await claimed(client, 0.5, selection_id=await selected(client))
-    await trained(client, process, 0.9, selection_id=await selected(client))
+    await tag.open(keep_rule="strict", traces={"mode": "multi", "target_traces": 1, "max_parallel": 9})
+    await tag.trained(1.0, selection_id=await selected(tag))
+    await tag.claimed(0.5, selection_id=await selected(tag))
+    await tag.trained(0.9, selection_id=await selected(tag))
 
-    await measured(client, process, "mar11-2.2", value)
+    await tag.measured("mar11-2.2", value)
 
-    [trace] = await traces(client)
+    [trace] = await traces(tag)
     assert (trace["tip"], trace["base"]) == ("mar11-3", base)
-    assert (await experiment(client, "mar11-2"))["branch_improved"] is (base == "mar11-2")
-    assert await audited(client) == []
+    assert (await tag.experiment("mar11-2"))["branch_improved"] is (base == "mar11-2")
 
 
-async def test_a_branch_whose_base_falls_stands_on_its_best_keep_that_is_left(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client, keep_rule="strict", traces={"mode": "multi", "target_traces": 1, "max_parallel": 9})
+async def test_a_branch_whose_base_falls_stands_on_its_best_keep_that_is_left(tag: TagUnderTest) -> None:
+    await tag.open(keep_rule="strict", traces={"mode": "multi", "target_traces": 1, "max_parallel": 9})
 
     async def base() -> str:
-        [trace] = await traces(client)
+        [trace] = await traces(tag)
         return str(trace["base"])
 
-    await trained(client, process, 1.0, selection_id=await selected(client))
-    await claimed(client, 0.5, selection_id=await selected(client))
-    await trained(client, process, 0.9, selection_id=await selected(client))
-    await claimed(client, 0.6, selection_id=await selected(client))
-    await measured(client, process, "mar11-2.2", 0.75)
-    await measured(client, process, "mar11-4.2", 0.7)
+    await tag.trained(1.0, selection_id=await selected(tag))
+    await tag.claimed(0.5, selection_id=await selected(tag))
+    await tag.trained(0.9, selection_id=await selected(tag))
+    await tag.claimed(0.6, selection_id=await selected(tag))
+    await tag.measured("mar11-2.2", 0.75)
+    await tag.measured("mar11-4.2", 0.7)
     highest = await base()
 
     fallen = []
     for name in ("mar11-4", "mar11-2"):
-        await told(client, "/api/experiment/retract", experiment_id=name, reason="a mistake")
+        await tag.told("/api/experiment/retract", experiment_id=name, reason="a mistake")
         fallen.append(await base())
 
     assert [highest, *fallen] == ["mar11-4", "mar11-2", "mar11-3"]
-    assert await audited(client) == []
 
 
-async def test_a_claim_beside_its_branch_is_not_built_on_when_it_is_measured(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_a_claim_beside_its_branch_is_not_built_on_when_it_is_measured(tag: TagUnderTest) -> None:
     one = {"mode": "multi", "target_traces": 1, "max_parallel": 9, "max_inflight_per_trace": 2}
-    await opened(client, traces=one)
-    await trained(client, process, 1.0, selection_id=await selected(client))
-    first, second = await selected(client), await selected(client)
-    await claimed(client, 1.5, selection_id=first)
-    await claimed(client, 0.5, selection_id=second)
+    await tag.open(traces=one)
+    await tag.trained(1.0, selection_id=await selected(tag))
+    first, second = await selected(tag), await selected(tag)
+    await tag.claimed(1.5, selection_id=first)
+    await tag.claimed(0.5, selection_id=second)
 
-    await measured(client, process, "mar11-3.2", 0.75)
+    await tag.measured("mar11-3.2", 0.75)
 
-    [trace] = await traces(client)
+    [trace] = await traces(tag)
     assert (trace["tip"], trace["base"], trace["kept"]) == ("mar11-2", "mar11-1", 2)
-    assert await audited(client) == []
 
 
 @pytest.mark.parametrize(("value", "became"), [(0.75, "merged"), (1.05, "live")])
 async def test_a_claimed_merge_ends_its_source_once_it_is_measured_as_a_keep(
-    client: httpx.AsyncClient, process: Process, value: float, became: str
+    tag: TagUnderTest, value: float, became: str
 ) -> None:
-    await opened(client, traces={"mode": "multi", "target_traces": 2, "max_parallel": 9})
+    await tag.open(traces={"mode": "multi", "target_traces": 2, "max_parallel": 9})
     for base in (1.0, 1.1):
-        await trained(client, process, base, selection_id=await selected(client))
-    merge = await told(client, "/api/trace/merge", tag="mar11")
-    await claimed(client, 0.5, selection_id=merge["selection_id"])
-    before = [t["status"] for t in await traces(client)]
+        await tag.trained(base, selection_id=await selected(tag))
+    merge = await tag.told("/api/trace/merge", tag="mar11")
+    await tag.claimed(0.5, selection_id=merge["selection_id"])
+    before = [t["status"] for t in await traces(tag)]
 
-    await measured(client, process, "mar11-3.2", value)
+    await tag.measured("mar11-3.2", value)
 
-    into, source = await traces(client)
+    into, source = await traces(tag)
     assert before == ["live", "live"]
     assert (into["status"], into["tip"]) == ("live", "mar11-3")
     assert into["base"] == ("mar11-3" if became == "merged" else "mar11-1")
     assert source["status"] == became
     assert source["merged_into"] == (into["trace_id"] if became == "merged" else None)
-    assert await audited(client) == []
 
 
-async def test_a_branch_shows_a_claim_as_one_and_takes_its_value_for_nothing(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client, traces={"mode": "multi", "target_traces": 1, "max_parallel": 9})
-    await trained(client, process, 1.0, selection_id=await selected(client))
-    await tried(client, 1.0005, selection_id=await selected(client))
-    selection = await selected(client)
+async def test_a_branch_shows_a_claim_as_one_and_takes_its_value_for_nothing(tag: TagUnderTest) -> None:
+    await tag.open(traces={"mode": "multi", "target_traces": 1, "max_parallel": 9})
+    await tag.trained(1.0, selection_id=await selected(tag))
+    await tag.tried(1.0005, selection_id=await selected(tag))
+    selection = await selected(tag)
 
-    context = await told(client, "/api/trace/context", tag="mar11", selection_id=selection)
-    suggestion = await told(client, "/api/search/suggest", tag="mar11", selection_id=selection)
-    graph = await told(client, "/api/trace/list", tag="mar11")
+    context = await tag.told("/api/trace/context", tag="mar11", selection_id=selection)
+    suggestion = await tag.told("/api/search/suggest", tag="mar11", selection_id=selection)
+    graph = await tag.told("/api/trace/list", tag="mar11")
 
     assert context["branch"]["ancestors"] == ["mar11-1", "mar11-2"]
     [failure] = context["branch"]["failures"]
@@ -615,68 +523,58 @@ async def test_a_branch_shows_a_claim_as_one_and_takes_its_value_for_nothing(
     assert (suggestion["near_misses_available"], suggestion["recent_bpb_trend"]) == (0, [1.0])
     assert {n["id"]: n["claimed"] for n in graph["nodes"]} == {"mar11-1": False, "mar11-2": True}
 
-    await tried(client, 0.0001, selection_id=selection)
+    await tag.tried(0.0001, selection_id=selection)
     context = await told(
-        client, "/api/trace/context", tag="mar11", selection_id=await selected(client), siblings="always"
+        tag.client, "/api/trace/context", tag="mar11", selection_id=await selected(tag), siblings="always"
     )
     assert context["branch"]["best"]["experiment_id"] == "mar11-1"
 
 
-async def selected(client: httpx.AsyncClient) -> str:
-    return str((await told(client, "/api/trace/select", tag="mar11"))["selection_id"])
+async def selected(tag: TagUnderTest) -> str:
+    return str((await tag.told("/api/trace/select", tag="mar11"))["selection_id"])
 
 
-async def traces(client: httpx.AsyncClient) -> list[dict[str, Any]]:
-    return list((await told(client, "/api/trace/list", tag="mar11"))["traces"])
+async def traces(tag: TagUnderTest) -> list[dict[str, Any]]:
+    return list((await tag.told("/api/trace/list", tag="mar11"))["traces"])
 
 
-async def test_the_seconds_of_the_lab_s_run_are_no_seconds_of_the_claim(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await trained(client, process, 1.0)
-    await claimed(client, 0.5, result={"training_seconds": 300.0})
+async def test_the_seconds_of_the_lab_s_run_are_no_seconds_of_the_claim(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0)
+    await tag.claimed(0.5, result={"training_seconds": 300.0})
 
-    await told(client, "/api/pool/dispatch")
-    e = await begun(process, "mar11-2.2")
+    e = await tag.begun("mar11-2.2")
     lease = {"attempt": e.attempt, "fence": e.fence}
     ran = {"experiment_id": "mar11-2.2", "val_bpb": 0.75, "training_seconds": 5.0, "gpu_class": "H100"}
-    await told(client, "/api/experiment/complete", **ran, **lease)
-    await judge_retests(client, "mar11-2.2")
+    await tag.told("/api/experiment/complete", **ran, **lease)
+    await tag.judge("mar11-2.2")
 
-    assert (await experiment(client, "mar11-2"))["training_seconds"] == 300.0
-    assert await audited(client) == []
+    assert (await tag.experiment("mar11-2"))["training_seconds"] == 300.0
 
 
-async def test_a_number_that_comes_before_the_lab_s_baseline_has_ended_is_a_claim(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client, baseline_first=True)
-    await told(client, "/api/experiment/baseline", tag="mar11")
+async def test_a_number_that_comes_before_the_lab_s_baseline_has_ended_is_a_claim(tag: TagUnderTest) -> None:
+    await tag.open(baseline_first=True)
+    await tag.told("/api/experiment/baseline", tag="mar11")
 
-    answer = await claimed(client, 0.0001, result={"gpu_class": "quantum"})
-    await measured(client, process, "mar11-1", 2.8)
-    await measured(client, process, "mar11-2.2", 2.9)
+    answer = await tag.claimed(0.0001, result={"gpu_class": "quantum"})
+    await tag.measured("mar11-1", 2.8)
+    await tag.measured("mar11-2.2", 2.9)
 
     assert (answer["status"], answer["claimed"]) == ("discard", True)
-    assert await best_of(client) == "mar11-1"
-    e = await experiment(client, "mar11-2")
+    assert await tag.best_id() == "mar11-1"
+    e = await tag.experiment("mar11-2")
     assert (e["status"], e["val_bpb"], e["gpu_class"]) == ("discard", 2.9, "H100")
-    assert await audited(client) == []
 
 
-async def test_where_an_agent_came_first_on_other_hardware_claims_run_on_the_lab_s(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await tried(client, 1.0, result={"gpu_class": "B200"})
-    await trained(client, process, 2.0)
+async def test_where_an_agent_came_first_on_other_hardware_claims_run_on_the_lab_s(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.tried(1.0, result={"gpu_class": "B200"})
+    await tag.trained(2.0)
 
-    answer = await claimed(client, 0.0001, result={"gpu_class": "B200"})
-    await measured(client, process, "mar11-3.2", 1.9)
+    answer = await tag.claimed(0.0001, result={"gpu_class": "B200"})
+    await tag.measured("mar11-3.2", 1.9)
 
     assert (answer["status"], answer["claimed"]) == ("discard", True)
-    e = await experiment(client, "mar11-3")
+    e = await tag.experiment("mar11-3")
     assert (e["status"], e["val_bpb"], e["gpu_class"]) == ("keep", 1.9, "H100")
-    assert await best_of(client) == "mar11-1"
-    assert await audited(client) == []
+    assert await tag.best_id() == "mar11-1"

@@ -6,274 +6,237 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-import httpx
 import pytest
 
-from functions.process.lifecycle import Process
 from functions.rules.keeps.judging import Report, conditions_of, judge_run
 from functions.rules.keeps.overruns import ALL_OVER, HINT
 from functions.rules.keeps.verdict import Key
 from functions.views.hints import HUNG
 from state.experiments import Experiments
 from state.records import Experiment, ReferenceTime, TimeSpent
+from tests.functions.conftest import TagUnderTest
 from tests.functions.test_swarm import DIMENSIONS, Swarm
-from tests.labs import add_gpu, asked, begun, events_of, idea, open_tag, refused, registered, told
+from tests.labs import add_gpu, asked, begun, idea, open_tag, registered, told
 from triggers.cli.finished import line
 
 BASE = "a" * 40
 SHORT, LONG = {"wall_seconds": 300.0, "cpu_seconds": 290.0}, {"wall_seconds": 600.0, "cpu_seconds": 590.0}
 
 
-async def opened(http: httpx.AsyncClient, *, gpu: str = "H100", policy: Mapping[str, Any] = {}) -> None:
-    await open_tag(http, base_commit=BASE, policy={"baseline_first": False, **policy})
-    await add_gpu(http, gpu_name=gpu)
+async def opened(tag: TagUnderTest, *, gpu: str = "H100", policy: Mapping[str, Any] = {}) -> None:
+    await open_tag(tag.client, base_commit=BASE, policy={"baseline_first": False, **policy})
+    await add_gpu(tag.client, gpu_name=gpu)
 
 
-async def leased(http: httpx.AsyncClient, process: Process, **changes: Any) -> Experiment:
+async def leased(tag: TagUnderTest, **changes: Any) -> Experiment:
     """A run that a worker trains."""
-    submitted = await told(http, "/api/experiment/submit", **idea(**changes))
-    await told(http, "/api/pool/dispatch")
-    return await begun(process, submitted["experiment_id"])
+    submitted = await tag.submit(**changes)
+    return await tag.begun(submitted)
 
 
-async def leased_for(http: httpx.AsyncClient, process: Process, budget_s: float) -> Experiment:
+async def leased_for(tag: TagUnderTest, budget_s: float) -> Experiment:
     """The same with a budget of its own."""
-    name = await registered(http)
-    await told(http, "/api/gpu/train", experiment_id=name, budget_s=budget_s)
-    await told(http, "/api/pool/dispatch")
-    return await begun(process, name)
+    name = await registered(tag.client)
+    await tag.told("/api/gpu/train", experiment_id=name, budget_s=budget_s)
+    return await tag.begun(name)
 
 
 async def ended(
-    http: httpx.AsyncClient, e: Experiment, value: float, time: dict[str, Any], **more: Any
+    tag: TagUnderTest, e: Experiment, value: float, time: dict[str, Any], **more: Any
 ) -> dict[str, Any]:
     """The verdict on a run whose worker has measured this."""
     lease = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
-    verdict = await told(http, "/api/experiment/complete", **lease, val_bpb=value, **time, **more)
-    await told(http, "/api/pool/release", gpu_id=e.gpu_id, experiment_id=e.experiment_id, proven=True)
+    verdict = await tag.told("/api/experiment/complete", **lease, val_bpb=value, **time, **more)
+    await tag.told("/api/pool/release", gpu_id=e.gpu_id, experiment_id=e.experiment_id, proven=True)
     return verdict
 
 
-async def run(
-    http: httpx.AsyncClient, process: Process, value: float, time: dict[str, Any], **changes: Any
-) -> dict[str, Any]:
-    return await ended(http, await leased(http, process, **changes), value, time)
+async def run(tag: TagUnderTest, value: float, time: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return await ended(tag, await leased(tag, **changes), value, time)
 
 
-async def audited(http: httpx.AsyncClient) -> list[str]:
-    return list((await told(http, "/api/lab/audit"))["violations"])
+async def test_a_run_over_its_budget_is_discarded_with_a_hint_and_is_not_the_best(tag: TagUnderTest) -> None:
+    await opened(tag)
+    first = await run(tag, 1.0, SHORT)
 
-
-async def test_a_run_over_its_budget_is_discarded_with_a_hint_and_is_not_the_best(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    first = await run(client, process, 1.0, SHORT)
-
-    over = await run(client, process, 0.5, LONG)
+    over = await run(tag, 0.5, LONG)
 
     assert (first["status"], first["over_budget"], first["hint"]) == ("keep", False, None)
     assert (over["status"], over["over_budget"], over["hint"]) == ("discard", True, HINT)
     assert (over["improved"], over["delta"], over["near_miss"]) == (False, 0.0, False)
     assert "it trained 600.0 s where mar11-1, the first run on its class" in over["reason"]
-    assert (
-        over["base_commit_sha"]
-        == (await asked(client, "/api/experiment/mar11-1"))["experiment"]["commit_sha"]
-    )
-    best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
+    assert over["base_commit_sha"] == (await tag.experiment("mar11-1"))["commit_sha"]
+    best = await tag.best()
     assert (best["experiment_id"], best["val_bpb"]) == ("mar11-1", 1.0)
-    shown = (await asked(client, "/api/experiment/mar11-2"))["experiment"]
+    shown = await tag.experiment("mar11-2")
     assert (shown["val_bpb"], shown["over_budget"]) == (0.5, True)
     assert (shown["wall_seconds"], shown["cpu_seconds"]) == (600.0, 590.0)
-    assert "discard (over budget)" in line(await Experiments(process.lab).shown("mar11-2"))
-    waited = await asked(client, "/api/experiment/mar11-2/wait")
+    assert "discard (over budget)" in line(await tag.experiments.shown("mar11-2"))
+    waited = await tag.asked("/api/experiment/mar11-2/wait")
     assert waited["over_budget"]
     assert HINT in waited["next"]
-    assert (await events_of(process, "experiment.finished"))[-1]["over_budget"]
-    assert await audited(client) == []
+    assert (await tag.events("experiment.finished"))[-1]["over_budget"]
 
 
-async def test_a_run_that_hung_after_its_result_is_kept_like_any_other_and_says_so(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await run(client, process, 1.0, SHORT)
-    hung = await leased(client, process)
+async def test_a_run_that_hung_after_its_result_is_kept_like_any_other_and_says_so(tag: TagUnderTest) -> None:
+    await opened(tag)
+    await run(tag, 1.0, SHORT)
+    hung = await leased(tag)
 
-    verdict = await ended(client, hung, 0.9, SHORT, hung=True)
+    verdict = await ended(tag, hung, 0.9, SHORT, hung=True)
 
     assert (verdict["status"], verdict["over_budget"]) == ("keep", False)
-    shown = (await asked(client, "/api/experiment/mar11-2"))["experiment"]
+    shown = await tag.experiment("mar11-2")
     assert (shown["val_bpb"], shown["hung"], shown["wall_seconds"]) == (0.9, True, 300.0)
-    assert "provisional (hung)" in line(await Experiments(process.lab).shown("mar11-2"))
-    waited = await asked(client, "/api/experiment/mar11-2/wait")
+    assert "provisional (hung)" in line(await tag.experiments.shown("mar11-2"))
+    waited = await tag.asked("/api/experiment/mar11-2/wait")
     assert waited["hung"]
     assert waited["next"].endswith(HUNG)
-    assert [e.get("hung") for e in await events_of(process, "experiment.finished")] == [None, True]
-    assert await audited(client) == []
+    assert [e.get("hung") for e in await tag.events("experiment.finished")] == [None, True]
 
 
 async def test_a_run_over_its_budget_is_no_near_miss_and_no_noise_and_nothing_rises_from_it(
-    client: httpx.AsyncClient, process: Process
+    tag: TagUnderTest,
 ) -> None:
-    await opened(client)
-    await run(client, process, 1.0, SHORT)
-    over = await leased(client, process)
-    await ended(client, over, 1.001, LONG)
+    await opened(tag)
+    await run(tag, 1.0, SHORT)
+    over = await leased(tag)
+    await ended(tag, over, 1.001, LONG)
 
-    near = (await told(client, "/api/experiment/near-misses", tag="mar11"))["near_misses"]
-    again = await run(client, process, 1.5, SHORT, commit_sha=over.commit_sha)
-    await told(client, "/api/experiment/retract", experiment_id="mar11-1", reason="it was wrong")
+    near = (await tag.told("/api/experiment/near-misses", tag="mar11"))["near_misses"]
+    again = await run(tag, 1.5, SHORT, commit_sha=over.commit_sha)
+    await tag.told("/api/experiment/retract", experiment_id="mar11-1", reason="it was wrong")
 
     assert near == []
     assert again["judged_val_bpb"] is None  # it is the first run of its code that counts
-    best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
+    best = await tag.best()
     assert best["experiment_id"] == "mar11-3"
-    assert await audited(client) == []
 
 
 async def test_the_next_measured_run_is_compared_with_once_the_first_was_taken_back(
-    client: httpx.AsyncClient, process: Process
+    tag: TagUnderTest,
 ) -> None:
-    await opened(client)
-    await run(client, process, 1.0, LONG)
-    assert not (await run(client, process, 0.9, LONG))["over_budget"]
+    await opened(tag)
+    await run(tag, 1.0, LONG)
+    assert not (await run(tag, 0.9, LONG))["over_budget"]
 
-    await told(client, "/api/experiment/retract", experiment_id="mar11-1", reason="it took too long")
-    short = await run(client, process, 0.8, SHORT)
-    long = await run(client, process, 0.7, LONG)
+    await tag.told("/api/experiment/retract", experiment_id="mar11-1", reason="it took too long")
+    short = await run(tag, 0.8, SHORT)
+    long = await run(tag, 0.7, LONG)
 
     assert (short["over_budget"], long["over_budget"]) == (False, True)
 
 
-async def test_of_two_first_runs_that_end_at_once_one_is_compared_with_the_other(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await add_gpu(client, gpu_id="host:gpu1")
-    runs = [await leased(client, process) for _ in range(2)]
+async def test_of_two_first_runs_that_end_at_once_one_is_compared_with_the_other(tag: TagUnderTest) -> None:
+    await opened(tag)
+    await add_gpu(tag.client, gpu_id="host:gpu1")
+    runs = [await leased(tag) for _ in range(2)]
 
-    short, long = await asyncio.gather(ended(client, runs[0], 1.0, SHORT), ended(client, runs[1], 0.5, LONG))
+    short, long = await asyncio.gather(ended(tag, runs[0], 1.0, SHORT), ended(tag, runs[1], 0.5, LONG))
 
-    [text] = (await process.lab.hash(process.lab.keys("reference_times", "mar11"))).values()
+    [text] = (await tag.lab.hash(tag.lab.keys("reference_times", "mar11"))).values()
     first = ReferenceTime.model_validate_json(text).experiment_id
     assert short["over_budget"] is False
     assert long["over_budget"] == (first == "mar11-1")
 
 
-async def test_the_baseline_s_time_is_what_counts_where_there_is_one(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await open_tag(client, base_commit=BASE)
-    await add_gpu(client)
-    await told(client, "/api/experiment/submit", **idea())  # the lab puts its baseline before it
-    await told(client, "/api/pool/dispatch")
-    await ended(client, await begun(process, "mar11-1"), 1.0, SHORT)
-    await told(client, "/api/pool/dispatch")
+async def test_the_baseline_s_time_is_what_counts_where_there_is_one(tag: TagUnderTest) -> None:
+    await open_tag(tag.client, base_commit=BASE)
+    await add_gpu(tag.client)
+    await tag.told("/api/experiment/submit", **idea())  # the lab puts its baseline before it
+    await ended(tag, await tag.begun("mar11-1"), 1.0, SHORT)
+    await tag.told("/api/pool/dispatch")
 
-    over = await ended(client, await begun(process, "mar11-2"), 0.5, LONG)
+    over = await ended(tag, await begun(tag.process, "mar11-2"), 0.5, LONG)
 
     assert over["over_budget"]
     assert "mar11-1, the baseline, trained 300.0 s" in over["reason"]
 
 
 async def test_runs_of_another_budget_or_class_of_gpu_are_compared_with_their_own_first(
-    client: httpx.AsyncClient, process: Process
+    tag: TagUnderTest,
 ) -> None:
-    await opened(client, policy={"budgets.max_timeout_s": 5000})
-    await run(client, process, 1.0, SHORT)
+    await opened(tag, policy={"budgets.max_timeout_s": 5000})
+    await run(tag, 1.0, SHORT)
 
-    another_budget = await ended(client, await leased_for(client, process, 600), 0.9, LONG)
+    another_budget = await ended(tag, await leased_for(tag, 600), 0.9, LONG)
     longer = {"wall_seconds": 1200.0}
-    over_that = await ended(client, await leased_for(client, process, 600), 0.8, longer)
-    await told(client, "/api/pool/deregister", gpu_id="host:gpu0")
-    await add_gpu(client, gpu_id="host:gpu1", gpu_name="A100")
-    another_class = await run(client, process, 0.9, LONG)
+    over_that = await ended(tag, await leased_for(tag, 600), 0.8, longer)
+    await tag.told("/api/pool/deregister", gpu_id="host:gpu0")
+    await add_gpu(tag.client, gpu_id="host:gpu1", gpu_name="A100")
+    another_class = await run(tag, 0.9, LONG)
 
     over = [each["over_budget"] for each in (another_budget, over_that, another_class)]
     assert over == [False, True, False]
 
 
-async def test_the_policy_says_how_many_times_the_time_a_run_may_take(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client, policy={"budgets.overrun": 2.5})
-    await run(client, process, 1.0, SHORT)
-    assert not (await run(client, process, 0.9, LONG))["over_budget"]
+async def test_the_policy_says_how_many_times_the_time_a_run_may_take(tag: TagUnderTest) -> None:
+    await opened(tag, policy={"budgets.overrun": 2.5})
+    await run(tag, 1.0, SHORT)
+    assert not (await run(tag, 0.9, LONG))["over_budget"]
 
-    await told(client, "/api/search/set-policy", tag="mar11", policy={"budgets.overrun": 1.9})
+    await tag.told("/api/search/set-policy", tag="mar11", policy={"budgets.overrun": 1.9})
 
-    assert (await run(client, process, 0.8, LONG))["over_budget"]
-    await refused(client, 422, "/api/search/set-policy", tag="mar11", policy={"budgets.overrun": 0.5})
+    assert (await run(tag, 0.8, LONG))["over_budget"]
+    await tag.refused(422, "/api/search/set-policy", tag="mar11", policy={"budgets.overrun": 0.5})
 
 
-async def test_on_a_busy_machine_a_cpu_slot_makes_no_run_guilty(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client, gpu="cpu")
-    await run(client, process, 1.0, SHORT)
+async def test_on_a_busy_machine_a_cpu_slot_makes_no_run_guilty(tag: TagUnderTest) -> None:
+    await opened(tag, gpu="cpu")
+    await run(tag, 1.0, SHORT)
 
-    slowed = await run(client, process, 0.9, {"wall_seconds": 600.0, "cpu_seconds": 300.0})
-    over = await run(client, process, 0.8, LONG)
+    slowed = await run(tag, 0.9, {"wall_seconds": 600.0, "cpu_seconds": 300.0})
+    over = await run(tag, 0.8, LONG)
 
     assert (slowed["status"], slowed["over_budget"], over["over_budget"]) == ("keep", False, True)
 
 
-async def test_a_worker_that_does_not_measure_its_time_is_never_over_its_budget(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await run(client, process, 1.0, SHORT)
-    slow, lab = await leased(client, process), process.lab
+async def test_a_worker_that_does_not_measure_its_time_is_never_over_its_budget(tag: TagUnderTest) -> None:
+    await opened(tag)
+    await run(tag, 1.0, SHORT)
+    slow, lab = await leased(tag), tag.lab
     began = f"{await lab.now() - 6000:.6f}"
     await lab.command("HSET", lab.keys.experiment(slow.experiment_id), "started_at", began)
 
-    late = await ended(client, slow, 0.5, {})  # checkout, scoring and an outage may have taken that long
+    late = await ended(tag, slow, 0.5, {})  # checkout, scoring and an outage may have taken that long
 
     assert (late["status"], late["over_budget"]) == ("keep", False)
 
 
-async def test_a_short_first_run_makes_no_honest_run_guilty(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await run(client, process, 1.0, {"wall_seconds": 6.0})
+async def test_a_short_first_run_makes_no_honest_run_guilty(tag: TagUnderTest) -> None:
+    await opened(tag)
+    await run(tag, 1.0, {"wall_seconds": 6.0})
 
-    honest = await run(client, process, 0.9, SHORT)
-    over = await run(client, process, 0.5, LONG)
+    honest = await run(tag, 0.9, SHORT)
+    over = await run(tag, 0.5, LONG)
 
     assert (honest["status"], honest["over_budget"], over["over_budget"]) == ("keep", False, True)
 
 
-async def with_baseline(http: httpx.AsyncClient, process: Process) -> None:
-    await open_tag(http, base_commit=BASE, policy={"budgets.max_timeout_s": 5000})
-    await add_gpu(http)
-    await told(http, "/api/experiment/submit", **idea())
-    await told(http, "/api/pool/dispatch")
-    await ended(http, await begun(process, "mar11-1"), 1.0, SHORT)
-    await told(http, "/api/pool/dispatch")
-    await ended(http, await begun(process, "mar11-2"), 0.9, SHORT)
+async def with_baseline(tag: TagUnderTest) -> None:
+    await open_tag(tag.client, base_commit=BASE, policy={"budgets.max_timeout_s": 5000})
+    await add_gpu(tag.client)
+    await tag.told("/api/experiment/submit", **idea())
+    await ended(tag, await tag.begun("mar11-1"), 1.0, SHORT)
+    await ended(tag, await tag.begun("mar11-2"), 0.9, SHORT)
 
 
-async def test_a_budget_of_its_own_is_no_way_around_the_baseline_s_time(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await with_baseline(client, process)
+async def test_a_budget_of_its_own_is_no_way_around_the_baseline_s_time(tag: TagUnderTest) -> None:
+    await with_baseline(tag)
 
-    over = await ended(client, await leased_for(client, process, 300.001), 0.5, {"wall_seconds": 640.0})
-    fair = await ended(client, await leased_for(client, process, 600.0), 0.4, {"wall_seconds": 640.0})
+    over = await ended(tag, await leased_for(tag, 300.001), 0.5, {"wall_seconds": 640.0})
+    fair = await ended(tag, await leased_for(tag, 600.0), 0.4, {"wall_seconds": 640.0})
 
     assert (over["status"], over["over_budget"]) == ("discard", True)
     assert (fair["status"], fair["over_budget"]) == ("keep", False)
-    assert await audited(client) == []
 
 
 @pytest.mark.parametrize("nth", [0, 1])
 async def test_a_verdict_counts_only_while_both_times_stay_what_it_was_made_by(
-    client: httpx.AsyncClient, process: Process, nth: int
+    tag: TagUnderTest, nth: int
 ) -> None:
-    await opened(client)
-    e, store, lab = await leased(client, process), Experiments(process.lab), process.lab
+    await opened(tag)
+    e, store, lab = await leased(tag), tag.experiments, tag.lab
     facts = await store.run_facts(e.experiment_id, e.attempt)
     report = Report(0.5, Key(), "", time=TimeSpent(wall_seconds=640.0))
     under = conditions_of(report.key, facts)
@@ -284,72 +247,64 @@ async def test_a_verdict_counts_only_while_both_times_stay_what_it_was_made_by(
 
     assert not await store.end(judge_run(report, facts, under, beside))
 
-    verdict = await ended(client, e, 0.5, {"wall_seconds": 640.0})
+    verdict = await ended(tag, e, 0.5, {"wall_seconds": 640.0})
     assert (verdict["status"], verdict["over_budget"]) == ("discard", True)
 
 
-async def test_a_run_with_a_budget_of_its_own_is_not_the_tag_s_best(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await with_baseline(client, process)
+async def test_a_run_with_a_budget_of_its_own_is_not_the_tag_s_best(tag: TagUnderTest) -> None:
+    await with_baseline(tag)
 
-    longer = await ended(client, await leased_for(client, process, 600.0), 0.4, {"wall_seconds": 601.0})
+    longer = await ended(tag, await leased_for(tag, 600.0), 0.4, {"wall_seconds": 601.0})
 
-    best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
+    best = await tag.best()
     assert (best["experiment_id"], best["val_bpb"]) == ("mar11-2", 0.9)
     assert "another budget (600.0) than the tag's best" in longer["reason"]
-    assert await audited(client) == []
 
 
 async def test_runs_of_every_budget_forget_the_time_of_a_baseline_that_was_taken_back(
-    client: httpx.AsyncClient, process: Process
+    tag: TagUnderTest,
 ) -> None:
-    await with_baseline(client, process)
-    await told(client, "/api/experiment/retract", experiment_id="mar11-1", reason="its machine was too fast")
+    await with_baseline(tag)
+    await tag.told("/api/experiment/retract", experiment_id="mar11-1", reason="its machine was too fast")
 
-    longer = await ended(client, await leased_for(client, process, 300.001), 0.5, {"wall_seconds": 640.0})
+    longer = await ended(tag, await leased_for(tag, 300.001), 0.5, {"wall_seconds": 640.0})
 
     assert longer["over_budget"] is False
-    assert await audited(client) == []
 
 
-async def test_what_an_agent_says_of_its_own_run_s_time_counts_for_nothing(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await open_tag(client)
+async def test_what_an_agent_says_of_its_own_run_s_time_counts_for_nothing(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
     for value, time in ((1.0, SHORT), (0.5, LONG)):
-        name = (await told(client, "/api/experiment/register", **idea()))["experiment_id"]
-        verdict = await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=value, **time)
+        name = (await tag.told("/api/experiment/register", **idea()))["experiment_id"]
+        verdict = await tag.told("/api/experiment/complete", experiment_id=name, val_bpb=value, **time)
         assert (verdict["status"], verdict["over_budget"]) == ("keep", False)
 
 
-async def test_retests_over_their_budget_confirm_nothing_and_the_keep_falls(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client, policy={"keep_rule": "confirmed", "baseline_repeats": 0})
-    await run(client, process, 1.0, SHORT)
-    kept = await run(client, process, 0.9, SHORT)
+async def test_retests_over_their_budget_confirm_nothing_and_the_keep_falls(tag: TagUnderTest) -> None:
+    await opened(tag, policy={"keep_rule": "confirmed", "baseline_repeats": 0})
+    await run(tag, 1.0, SHORT)
+    kept = await run(tag, 0.9, SHORT)
     assert kept["trust"] == "provisional"
 
     seen: list[str] = []
     for _ in range(12):
-        await told(client, "/api/experiment/judge-retests", tag="mar11")
-        if not (await told(client, "/api/pool/dispatch"))["leased"]:
+        await tag.told("/api/experiment/judge-retests", tag="mar11")
+        if not (await tag.told("/api/pool/dispatch"))["leased"]:
             break
-        [running] = [e for e in await of_status(process, "leased") if e.retest_of]
+        [running] = [e for e in await of_status(tag, "leased") if e.retest_of]
         time = LONG if running.retest_of == "mar11-2" else SHORT
-        verdict = await ended(client, await begun(process, running.experiment_id), 0.9, time)
+        verdict = await ended(tag, await begun(tag.process, running.experiment_id), 0.9, time)
         seen.append(f"{running.retest_of} {verdict['status']} {verdict['over_budget']}")
 
-    e = (await asked(client, "/api/experiment/mar11-2"))["experiment"]
+    e = await tag.experiment("mar11-2")
     assert seen.count("mar11-2 invalid True") == 3
     assert (e["status"], e["trust"], e["reason"]) == ("discard", "demoted", ALL_OVER)
-    best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
+    best = await tag.best()
     assert best["experiment_id"] == "mar11-1"
 
 
-async def of_status(process: Process, status: str) -> list[Experiment]:
-    lab = process.lab
+async def of_status(tag: TagUnderTest, status: str) -> list[Experiment]:
+    lab = tag.lab
     ids = await lab.command("ZRANGE", lab.keys.status("mar11", status, "")[0], 0, -1)
     return await Experiments(lab).many(ids)
 
@@ -358,9 +313,9 @@ async def of_status(process: Process, status: str) -> list[Experiment]:
 
 
 @pytest.fixture
-async def swarm(client: httpx.AsyncClient, process: Process) -> Swarm:
-    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
-    found = Swarm(client, process)
+async def swarm(tag: TagUnderTest) -> Swarm:
+    await tag.told("/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+    found = Swarm(tag.client, tag.process)
     for name in ("w1", "w2"):
         await found.join(name)
     return found

@@ -11,7 +11,7 @@ import pytest
 from functions.process.lifecycle import Process
 from state.records import Role
 from tests.conftest import http_client
-from tests.functions.test_confirmed import free, judge_retests
+from tests.functions.conftest import TagUnderTest
 from tests.labs import add_gpu, asked, begun, idea, open_tag, problem, refused, registered, told, tried
 
 BASE = "abc1234abc1234abc1234abc1234abc1234abc12"
@@ -99,7 +99,7 @@ async def ran(client: httpx.AsyncClient, process: Process, name: str, **measured
     body = {"experiment_id": name, "attempt": e.attempt, "fence": e.fence, "gpu_class": "H100", **measured}
     answer = await told(client, "/api/experiment/complete", **body)
     assert await told(client, "/api/experiment/complete", **body) == answer | {"replayed": True}
-    await free(process, e)
+    await TagUnderTest(client, process).free(e)
     return answer
 
 
@@ -133,12 +133,12 @@ async def test_what_an_agent_measures_itself_is_a_claim_from_the_first_run_on(
 
     answer = await tried(client, 0.0001)
 
-    await judge_retests(client, "mar11-1")
+    await TagUnderTest(client, process).judge("mar11-1")
     assert (answer["status"], answer["claimed"], answer["score"]) == ("discard", True, "reported")
     assert answer["retest"]["retest_id"] == "mar11-1.2"
     await refused(client, 404, "/api/experiment/best", tag="mar11")
     await ran(client, process, "mar11-1.2", val_bpb=0.9, score="trusted", reported=0.0001)
-    await judge_retests(client, "mar11-1.2")
+    await TagUnderTest(client, process).judge("mar11-1.2")
     e = (await asked(client, "/api/experiment/mar11-1"))["experiment"]
     assert (e["status"], e["val_bpb"], e["score"], e["reported"]) == ("keep", 0.9, "trusted", 0.0001)
     assert (await told(client, "/api/lab/audit"))["violations"] == []

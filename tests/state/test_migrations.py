@@ -38,8 +38,7 @@ from state.presence import Presence
 from state.settings import Settings
 from state.tags import Tags
 from tests.conftest import http_client
-from tests.functions.test_confirmed import opened as with_gpus
-from tests.functions.test_confirmed import trained
+from tests.functions.conftest import TagUnderTest
 from tests.labs import add_gpu, bearer, dump, idea, open_tag, running, told, tried
 
 
@@ -323,9 +322,10 @@ async def test_a_tag_that_the_lab_had_measured_before_takes_claims(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     lab = process.lab
-    await with_gpus(client, keep_rule="strict")
+    tag = TagUnderTest(client, process)
+    await tag.open(keep_rule="strict")
     for value in (1.0, 0.75, 0.625):
-        await trained(client, process, value)
+        await tag.trained(value)
     await open_tag(client, "apr05")
     await tried(client, 1.0, "apr05")
     before = await dump(lab)
