@@ -7,60 +7,43 @@ import random
 from collections import Counter
 from typing import Any
 
-import httpx
 import pytest
 
-from functions.process.lifecycle import Process
-from state.experiments import Experiments
 from state.records import Experiment
-from tests.labs import (
-    add_gpu,
-    asked,
-    begun,
-    curl,
-    dump,
-    events_of,
-    expire,
-    idea,
-    open_tag,
-    problem,
-    refused,
-    registered,
-    running,
-    told,
-    tried,
-)
+from tests.functions.conftest import TagUnderTest
+from tests.labs import add_gpu, curl, dump, expire, idea, open_tag, problem, registered, running
 
 BASE_S = 300.0
 SUBMIT = "/api/experiment/submit"
 
 
-@pytest.fixture(autouse=True)
-async def tag(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
+@pytest.fixture
+async def tag(tag: TagUnderTest) -> TagUnderTest:
+    await open_tag(tag.client)
+    return tag
 
 
-async def limited(client: httpx.AsyncClient, **limits: Any) -> dict[str, Any]:
-    return await told(client, "/api/tag/budget", tag="mar11", **limits)
+async def limited(tag: TagUnderTest, **limits: Any) -> dict[str, Any]:
+    return await tag.told("/api/tag/budget", tag="mar11", **limits)
 
 
-async def submit(client: httpx.AsyncClient, **more: Any) -> str:
-    return str((await told(client, SUBMIT, **idea(**more)))["experiment_id"])
+async def submit(tag: TagUnderTest, **more: Any) -> str:
+    return str((await tag.told(SUBMIT, **idea(**more)))["experiment_id"])
 
 
-async def books(client: httpx.AsyncClient) -> list[float]:
+async def books(tag: TagUnderTest) -> list[float]:
     """Reserved seconds and runs, spent seconds and runs; the audit agrees with them."""
-    assert (await told(client, "/api/lab/audit"))["violations"] == []
-    answer = await limited(client)
+    assert (await tag.told("/api/lab/audit"))["violations"] == []
+    answer = await limited(tag)
     seconds, runs = answer["gpu_seconds"], answer["runs"]
     return [seconds["reserved"], runs["reserved"], seconds["spent"], runs["spent"]]
 
 
-async def ran_for(process: Process, e: Experiment, seconds: float) -> None:
+async def ran_for(tag: TagUnderTest, e: Experiment, seconds: float) -> None:
     """As if the attempt had begun so long ago."""
-    key = process.lab.keys.attempts(e.experiment_id)
-    begin = repr(await process.lab.now() - seconds)
-    await process.lab.command("HSET", key, f"{e.attempt}:started_at", begin)
+    key = tag.lab.keys.attempts(e.experiment_id)
+    begin = repr(await tag.lab.now() - seconds)
+    await tag.lab.command("HSET", key, f"{e.attempt}:started_at", begin)
 
 
 def of(e: Experiment) -> dict[str, Any]:
@@ -75,17 +58,15 @@ def about(seconds: float) -> Any:
 # -- refusing
 
 
-async def test_fifty_who_submit_at_once_get_exactly_the_runs_that_there_are(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await limited(client, runs=10)
+async def test_fifty_who_submit_at_once_get_exactly_the_runs_that_there_are(tag: TagUnderTest) -> None:
+    await limited(tag, runs=10)
 
-    answers = await asyncio.gather(*(curl(client, SUBMIT, idea()) for _ in range(50)))
+    answers = await asyncio.gather(*(curl(tag.client, SUBMIT, idea()) for _ in range(50)))
 
     assert Counter(a.status_code for a in answers) == {200: 10, 409: 40}
-    page = await told(client, "/api/experiment/history", tag="mar11", limit=100)
+    page = await tag.told("/api/experiment/history", tag="mar11", limit=100)
     assert [e["status"] for e in page["experiments"]] == ["queued"] * 10
-    assert await books(client) == [10 * BASE_S, 10, 0, 0]
+    assert await books(tag) == [10 * BASE_S, 10, 0, 0]
     document = next(problem(a) for a in answers if a.status_code == 409)
     assert document["code"] == "budget_exhausted"
     assert document["title"] == "Budget exhausted"
@@ -94,89 +75,83 @@ async def test_fifty_who_submit_at_once_get_exactly_the_runs_that_there_are(
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
-async def test_the_time_in_which_a_lab_was_off_is_not_spent(
-    client: httpx.AsyncClient, process: Process, attempts: int
-) -> None:
+async def test_the_time_in_which_a_lab_was_off_is_not_spent(tag: TagUnderTest, attempts: int) -> None:
     """A run goes on for 100 s, then the machine is off for ten hours."""
-    lab, off_s, ran_s = process.lab, 36_000.0, 100.0
-    await limited(client, gpu_seconds=20_000)
-    await add_gpu(client)
-    e = await running(client, process)
+    lab, off_s, ran_s = tag.lab, 36_000.0, 100.0
+    await limited(tag, gpu_seconds=20_000)
+    await add_gpu(tag.client)
+    e = await running(tag.client, tag.process)
     await lab.command("HSET", lab.keys.experiment(e.experiment_id), "attempt", attempts)
     await lab.command("HSET", lab.keys.attempts(e.experiment_id), f"{attempts}:status", "running")
     e = e.model_copy(update={"attempt": attempts})
-    await ran_for(process, e, off_s + ran_s)
+    await ran_for(tag, e, off_s + ran_s)
     ended = await lab.now() - off_s
     gpu = {"heartbeat_at": f"{ended:.6f}", "lease_expires_at": f"{ended:.6f}"}
     await lab.command("HSET", lab.keys.gpu("host:gpu0"), *[word for pair in gpu.items() for word in pair])
     await lab.command("ZADD", lab.keys("leases"), f"{ended:.6f}", "host:gpu0")
 
-    await told(client, "/api/pool/sweep")
+    await tag.told("/api/pool/sweep")
 
-    spent = (await limited(client))["gpu_seconds"]["spent"]
+    spent = (await limited(tag))["gpu_seconds"]["spent"]
     assert spent == pytest.approx(ran_s, abs=30)
 
 
 @pytest.mark.parametrize("limits", [{"runs": 1}, {"gpu_seconds": 1.5 * BASE_S}])
-async def test_what_is_refused_changes_nothing(
-    client: httpx.AsyncClient, process: Process, limits: dict[str, Any]
-) -> None:
-    await limited(client, **limits)
-    await submit(client)
-    waiting = await registered(client)
-    before = await dump(process.lab)
+async def test_what_is_refused_changes_nothing(tag: TagUnderTest, limits: dict[str, Any]) -> None:
+    await limited(tag, **limits)
+    await submit(tag)
+    waiting = await registered(tag.client)
+    before = await dump(tag.lab)
 
-    submitted = await refused(client, 409, SUBMIT, **idea())
-    queued = await refused(client, 409, "/api/gpu/train", experiment_id=waiting)
+    submitted = await tag.refused(409, SUBMIT, **idea())
+    queued = await tag.refused(409, "/api/gpu/train", experiment_id=waiting)
 
     assert "/api/tag/budget" in submitted["hint"]
     assert submitted["code"] == queued["code"] == "budget_exhausted"
-    assert await dump(process.lab) == before
+    assert await dump(tag.lab) == before
 
 
-async def test_a_refused_submit_can_be_repeated_with_its_key_when_there_is_room(
-    client: httpx.AsyncClient,
-) -> None:
-    await limited(client, runs=0)
+async def test_a_refused_submit_can_be_repeated_with_its_key_when_there_is_room(tag: TagUnderTest) -> None:
+    await limited(tag, runs=0)
     body = idea()
-    problem(await curl(client, SUBMIT, body, idempotency_key="k"), 409)
-    await limited(client, runs=1)
+    problem(await curl(tag.client, SUBMIT, body, idempotency_key="k"), 409)
+    await limited(tag, runs=1)
 
-    answers = [await curl(client, SUBMIT, body, idempotency_key="k") for _ in range(2)]
+    answers = [await curl(tag.client, SUBMIT, body, idempotency_key="k") for _ in range(2)]
 
     assert [a.status_code for a in answers] == [200, 200]
     assert answers[0].json()["experiment_id"] == answers[1].json()["experiment_id"]
-    assert await books(client) == [BASE_S, 1, 0, 0]
+    assert await books(tag) == [BASE_S, 1, 0, 0]
 
 
-async def test_the_budget_of_one_tag_is_none_of_anothers(client: httpx.AsyncClient) -> None:
-    await limited(client, runs=0)
-    await open_tag(client, "other")
+async def test_the_budget_of_one_tag_is_none_of_anothers(tag: TagUnderTest) -> None:
+    await limited(tag, runs=0)
+    await open_tag(tag.client, "other")
 
-    answer = await told(client, SUBMIT, **idea("other"))
+    answer = await tag.told(SUBMIT, **idea("other"))
 
     assert answer["status"] == "queued"
 
 
-async def test_a_longer_run_reserves_more(client: httpx.AsyncClient) -> None:
-    await limited(client, gpu_seconds=1000)
-    await told(client, "/api/search/set-policy", tag="mar11", policy={"budgets.max_timeout_s": 3600})
-    name = await registered(client)
+async def test_a_longer_run_reserves_more(tag: TagUnderTest) -> None:
+    await limited(tag, gpu_seconds=1000)
+    await tag.told("/api/search/set-policy", tag="mar11", policy={"budgets.max_timeout_s": 3600})
+    name = await registered(tag.client)
 
-    document = await refused(client, 409, "/api/gpu/train", experiment_id=name, budget_s=1000.001)
-    await told(client, "/api/gpu/train", experiment_id=name, budget_s=999.999)
+    document = await tag.refused(409, "/api/gpu/train", experiment_id=name, budget_s=1000.001)
+    await tag.told("/api/gpu/train", experiment_id=name, budget_s=999.999)
 
     assert (document["resource"], document["limit"]) == ("gpu_seconds", 1000)
-    assert await books(client) == [999.999, 1, 0, 0]
+    assert await books(tag) == [999.999, 1, 0, 0]
 
 
-async def test_a_submit_that_is_refused_uses_no_number(client: httpx.AsyncClient) -> None:
-    await limited(client, runs=1)
-    first = await submit(client)
-    await refused(client, 409, SUBMIT, **idea())
-    await limited(client, runs=2)
+async def test_a_submit_that_is_refused_uses_no_number(tag: TagUnderTest) -> None:
+    await limited(tag, runs=1)
+    first = await submit(tag)
+    await tag.refused(409, SUBMIT, **idea())
+    await limited(tag, runs=2)
 
-    second = await submit(client)
+    second = await submit(tag)
 
     assert (first, second) == ("mar11-1", "mar11-2")
 
@@ -184,141 +159,131 @@ async def test_a_submit_that_is_refused_uses_no_number(client: httpx.AsyncClient
 # -- settling
 
 
-async def test_a_finished_run_is_spent_by_the_labs_clock(client: httpx.AsyncClient, process: Process) -> None:
-    await add_gpu(client)
-    e = await running(client, process)
-    await ran_for(process, e, 120)
+async def test_a_finished_run_is_spent_by_the_labs_clock(tag: TagUnderTest) -> None:
+    await add_gpu(tag.client)
+    e = await running(tag.client, tag.process)
+    await ran_for(tag, e, 120)
 
-    await told(client, "/api/experiment/complete", **of(e), val_bpb=1.0, training_seconds=7)
+    await tag.told("/api/experiment/complete", **of(e), val_bpb=1.0, training_seconds=7)
 
-    assert await books(client) == [0, 0, about(120), 1]
-
-
-async def test_a_repeated_report_is_spent_once(client: httpx.AsyncClient, process: Process) -> None:
-    await add_gpu(client)
-    e = await running(client, process)
-    await ran_for(process, e, 120)
-
-    await asyncio.gather(*(told(client, "/api/experiment/complete", **of(e), val_bpb=1.0) for _ in range(10)))
-
-    assert await books(client) == [0, 0, about(120), 1]
+    assert await books(tag) == [0, 0, about(120), 1]
 
 
-async def test_one_that_is_stopped_while_it_waits_costs_nothing(client: httpx.AsyncClient) -> None:
-    name = await submit(client)
+async def test_a_repeated_report_is_spent_once(tag: TagUnderTest) -> None:
+    await add_gpu(tag.client)
+    e = await running(tag.client, tag.process)
+    await ran_for(tag, e, 120)
 
-    await told(client, "/api/experiment/stop", experiment_id=name)
+    await asyncio.gather(*(tag.told("/api/experiment/complete", **of(e), val_bpb=1.0) for _ in range(10)))
 
-    assert await books(client) == [0, 0, 0, 0]
+    assert await books(tag) == [0, 0, about(120), 1]
 
 
-async def test_a_lost_attempt_is_spent_and_its_retry_needs_no_new_run(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await limited(client, runs=1)
-    await add_gpu(client)
-    e = await running(client, process)
-    await ran_for(process, e, 100)
+async def test_one_that_is_stopped_while_it_waits_costs_nothing(tag: TagUnderTest) -> None:
+    name = await submit(tag)
 
-    await told(client, "/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
-    waiting = await books(client)
-    await told(client, "/api/pool/dispatch")
-    again = await begun(process, e.experiment_id)
-    await ran_for(process, again, 200)
-    await told(client, "/api/experiment/crash", **of(again), error="boom")
+    await tag.told("/api/experiment/stop", experiment_id=name)
+
+    assert await books(tag) == [0, 0, 0, 0]
+
+
+async def test_a_lost_attempt_is_spent_and_its_retry_needs_no_new_run(tag: TagUnderTest) -> None:
+    await limited(tag, runs=1)
+    await add_gpu(tag.client)
+    e = await running(tag.client, tag.process)
+    await ran_for(tag, e, 100)
+
+    await tag.told("/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
+    waiting = await books(tag)
+    again = await tag.begun(e.experiment_id)
+    await ran_for(tag, again, 200)
+    await tag.told("/api/experiment/crash", **of(again), error="boom")
 
     assert waiting == [BASE_S, 1, about(100), 0]
     assert again.attempt == 2
-    assert await books(client) == [0, 0, about(300), 1]
+    assert await books(tag) == [0, 0, about(300), 1]
 
 
-async def test_the_last_lost_attempt_ends_the_reservation(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await told(client, "/api/search/set-policy", tag="mar11", policy={"max_attempts": 1})
-    await add_gpu(client)
-    e = await running(client, process)
-    await ran_for(process, e, 100)
+async def test_the_last_lost_attempt_ends_the_reservation(tag: TagUnderTest) -> None:
+    await tag.told("/api/search/set-policy", tag="mar11", policy={"max_attempts": 1})
+    await add_gpu(tag.client)
+    e = await running(tag.client, tag.process)
+    await ran_for(tag, e, 100)
 
-    await told(client, "/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
+    await tag.told("/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
 
-    assert await books(client) == [0, 0, about(100), 1]
+    assert await books(tag) == [0, 0, about(100), 1]
 
 
-async def test_a_lease_that_was_never_begun_costs_no_time(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await add_gpu(client)
-    await submit(client)
-    await told(client, "/api/pool/dispatch")
+async def test_a_lease_that_was_never_begun_costs_no_time(tag: TagUnderTest) -> None:
+    await add_gpu(tag.client)
+    await submit(tag)
+    await tag.told("/api/pool/dispatch")
 
-    await expire(process.lab, "host:gpu0")
-    await told(client, "/api/pool/sweep")
+    await expire(tag.lab, "host:gpu0")
+    await tag.told("/api/pool/sweep")
 
-    assert await books(client) == [BASE_S, 1, 0, 0]
+    assert await books(tag) == [BASE_S, 1, 0, 0]
 
 
-async def test_a_run_that_is_stopped_and_then_dies_is_spent(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await add_gpu(client)
-    e = await running(client, process)
-    await ran_for(process, e, 100)
-    await told(client, "/api/experiment/stop", experiment_id=e.experiment_id)
+async def test_a_run_that_is_stopped_and_then_dies_is_spent(tag: TagUnderTest) -> None:
+    await add_gpu(tag.client)
+    e = await running(tag.client, tag.process)
+    await ran_for(tag, e, 100)
+    await tag.told("/api/experiment/stop", experiment_id=e.experiment_id)
 
-    await told(client, "/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
+    await tag.told("/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
 
-    assert await books(client) == [0, 0, about(100), 1]
+    assert await books(tag) == [0, 0, about(100), 1]
 
 
-async def test_one_that_is_stopped_between_two_attempts_was_a_run(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await add_gpu(client)
-    e = await running(client, process)
-    await ran_for(process, e, 100)
-    await told(client, "/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
+async def test_one_that_is_stopped_between_two_attempts_was_a_run(tag: TagUnderTest) -> None:
+    await add_gpu(tag.client)
+    e = await running(tag.client, tag.process)
+    await ran_for(tag, e, 100)
+    await tag.told("/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
 
-    await told(client, "/api/experiment/stop", experiment_id=e.experiment_id)
+    await tag.told("/api/experiment/stop", experiment_id=e.experiment_id)
 
-    assert await books(client) == [0, 0, about(100), 1]
+    assert await books(tag) == [0, 0, about(100), 1]
 
 
-async def test_what_agents_train_themselves_counts_and_is_never_refused(client: httpx.AsyncClient) -> None:
-    await limited(client, gpu_seconds=100, runs=1)
+async def test_what_agents_train_themselves_counts_and_is_never_refused(tag: TagUnderTest) -> None:
+    await limited(tag, gpu_seconds=100, runs=1)
 
-    await tried(client, 1.0, result={"training_seconds": 90.0})
-    await tried(client, 0.9, result={"training_seconds": 60.5})
-    name = await registered(client)
-    await told(client, "/api/experiment/crash", experiment_id=name, error="boom", training_seconds=1.0)
-    await tried(client, 0.8)
+    await tag.tried(1.0, result={"training_seconds": 90.0})
+    await tag.tried(0.9, result={"training_seconds": 60.5})
+    name = await registered(tag.client)
+    await tag.told("/api/experiment/crash", experiment_id=name, error="boom", training_seconds=1.0)
+    await tag.tried(0.8)
 
-    assert await books(client) == [0, 0, 151.5, 4]
-    answer = await limited(client)
+    assert await books(tag) == [0, 0, 151.5, 4]
+    answer = await limited(tag)
     assert (answer["gpu_seconds"]["left"], answer["runs"]["left"]) == (-51.5, -3)
-    await refused(client, 409, SUBMIT, **idea())
+    await tag.refused(409, SUBMIT, **idea())
 
 
-async def test_a_late_report_of_an_agent_is_spent_once(client: httpx.AsyncClient, process: Process) -> None:
-    name = await registered(client)
-    await process.lab.command("ZADD", process.lab.keys("open"), "1", name)
-    await told(client, "/api/pool/sweep")
-    lost = await books(client)
+async def test_a_late_report_of_an_agent_is_spent_once(tag: TagUnderTest) -> None:
+    name = await registered(tag.client)
+    await tag.lab.command("ZADD", tag.lab.keys("open"), "1", name)
+    await tag.told("/api/pool/sweep")
+    lost = await books(tag)
 
     for _ in range(2):
-        await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=1.0, training_seconds=10.0)
+        await tag.told("/api/experiment/complete", experiment_id=name, val_bpb=1.0, training_seconds=10.0)
 
     assert lost == [0, 0, 0, 0]
-    assert await books(client) == [0, 0, 10.0, 1]
+    assert await books(tag) == [0, 0, 10.0, 1]
 
 
-async def test_tenths_add_up_to_the_last_bit(client: httpx.AsyncClient, process: Process) -> None:
-    await process.lab.command("HSET", process.lab.keys.tag("mar11"), "spent_gpu_seconds", "1000000000000.001")
+async def test_tenths_add_up_to_the_last_bit(tag: TagUnderTest) -> None:
+    tag.is_sound = False  # more was spent than the runs have
+    await tag.lab.command("HSET", tag.lab.keys.tag("mar11"), "spent_gpu_seconds", "1000000000000.001")
 
     for _ in range(30):
-        await tried(client, 1.0, result={"training_seconds": 0.1})
+        await tag.tried(1.0, result={"training_seconds": 0.1})
 
-    stored = await process.lab.command("HGET", process.lab.keys.tag("mar11"), "spent_gpu_seconds")
+    stored = await tag.lab.command("HGET", tag.lab.keys.tag("mar11"), "spent_gpu_seconds")
     assert stored == "1000000000003.001"
 
 
@@ -328,214 +293,202 @@ async def test_tenths_add_up_to_the_last_bit(client: httpx.AsyncClient, process:
 WEEK_S = 7 * 86400.0
 
 
-async def polled(process: Process, e: Experiment) -> str:
+async def polled(tag: TagUnderTest, e: Experiment) -> str:
     """What the worker that looks after a run is told."""
-    experiments = Experiments(process.lab)
+    experiments = tag.experiments
     return await experiments.renew(e.experiment_id, e.gpu_id or "", e.fence, 60.0)
 
 
-async def began_ago(process: Process, e: Experiment, seconds: float) -> None:
+async def began_ago(tag: TagUnderTest, e: Experiment, seconds: float) -> None:
     """As if the run had begun so long ago."""
-    await ran_for(process, e, seconds)
-    key = process.lab.keys.experiment(e.experiment_id)
-    await process.lab.command("HSET", key, "started_at", repr(await process.lab.now() - seconds))
+    await ran_for(tag, e, seconds)
+    key = tag.lab.keys.experiment(e.experiment_id)
+    await tag.lab.command("HSET", key, "started_at", repr(await tag.lab.now() - seconds))
 
 
 @pytest.mark.parametrize("field", ["timeout_s", "budget_s"])
 async def test_more_seconds_than_the_policy_allows_are_refused_and_the_most_is_named(
-    client: httpx.AsyncClient, process: Process, field: str
+    tag: TagUnderTest, field: str
 ) -> None:
-    await limited(client, gpu_seconds=20)
-    await told(client, "/api/search/set-policy", tag="mar11", policy={"budgets.base_s": 5})
+    await limited(tag, gpu_seconds=20)
+    await tag.told("/api/search/set-policy", tag="mar11", policy={"budgets.base_s": 5})
     doors: list[tuple[str, dict[str, Any]]] = [
-        ("/api/gpu/train", {"experiment_id": await registered(client)}),
+        ("/api/gpu/train", {"experiment_id": await registered(tag.client)}),
         *([(SUBMIT, idea())] if field == "timeout_s" else []),
     ]
-    before = await dump(process.lab)
+    before = await dump(tag.lab)
 
     for path, body in doors:
-        document = await refused(client, 422, path, **body, **{field: WEEK_S})
+        document = await tag.refused(422, path, **body, **{field: WEEK_S})
         assert (document["code"], document["largest"]) == ("too_long", 70)
         assert field in document["detail"]
 
-    assert await dump(process.lab) == before
+    assert await dump(tag.lab) == before
     for path, body in doors:
-        await told(client, path, **body, **{field: 10.0})
+        await tag.told(path, **body, **{field: 10.0})
 
 
-async def test_an_operator_allows_longer_runs_by_the_policy(client: httpx.AsyncClient) -> None:
-    await told(client, "/api/search/set-policy", tag="mar11", policy={"budgets.max_timeout_s": 3600})
+async def test_an_operator_allows_longer_runs_by_the_policy(tag: TagUnderTest) -> None:
+    await tag.told("/api/search/set-policy", tag="mar11", policy={"budgets.max_timeout_s": 3600})
 
-    answer = await told(client, SUBMIT, **idea(), timeout_s=3600)
+    answer = await tag.told(SUBMIT, **idea(), timeout_s=3600)
 
     assert answer["timeout_s"] == 3600
-    document = await refused(client, 422, SUBMIT, **idea(), timeout_s=3601)
+    document = await tag.refused(422, SUBMIT, **idea(), timeout_s=3601)
     assert document["largest"] == 3600
 
 
-async def test_an_answer_says_after_how_many_seconds_the_budget_ends_the_run(
-    client: httpx.AsyncClient,
-) -> None:
-    without = await told(client, SUBMIT, **idea())
-    await limited(client, gpu_seconds=BASE_S + 400)
+async def test_an_answer_says_after_how_many_seconds_the_budget_ends_the_run(tag: TagUnderTest) -> None:
+    without = await tag.told(SUBMIT, **idea())
+    await limited(tag, gpu_seconds=BASE_S + 400)
     body = idea()
 
-    submitted = await curl(client, SUBMIT, body, idempotency_key="k")
-    again = await curl(client, SUBMIT, body, idempotency_key="k")
-    train = await told(client, "/api/gpu/train", experiment_id=submitted.json()["experiment_id"])
+    submitted = await curl(tag.client, SUBMIT, body, idempotency_key="k")
+    again = await curl(tag.client, SUBMIT, body, idempotency_key="k")
+    train = await tag.told("/api/gpu/train", experiment_id=submitted.json()["experiment_id"])
 
     assert without["timeout_s"] == 660
     assert [a["timeout_s"] for a in (submitted.json(), again.json(), train)] == [400, 400, 400]
 
 
 async def test_a_run_that_outlasts_its_share_takes_more_of_the_budget_until_it_is_used_up(
-    client: httpx.AsyncClient, process: Process
+    tag: TagUnderTest,
 ) -> None:
-    await limited(client, gpu_seconds=2 * BASE_S + 200)
-    await add_gpu(client)
-    e = await running(client, process)
-    await submit(client)
+    await limited(tag, gpu_seconds=2 * BASE_S + 200)
+    await add_gpu(tag.client)
+    e = await running(tag.client, tag.process)
+    await submit(tag)
 
-    in_time = await polled(process, e)
-    await began_ago(process, e, BASE_S + 100)
-    outlasted = await polled(process, e)
-    grown = await books(client)
-    await began_ago(process, e, BASE_S + 300)
-    reached = [await polled(process, e) for _ in range(2)]
+    in_time = await polled(tag, e)
+    await began_ago(tag, e, BASE_S + 100)
+    outlasted = await polled(tag, e)
+    grown = await books(tag)
+    await began_ago(tag, e, BASE_S + 300)
+    reached = [await polled(tag, e) for _ in range(2)]
 
     assert (in_time, outlasted, reached) == ("continue", "continue", ["stop", "stop"])
     assert grown == [about(2 * BASE_S + 100), 2, 0, 0]
-    found = (await asked(client, f"/api/experiment/{e.experiment_id}"))["experiment"]
+    found = await tag.experiment(e.experiment_id)
     assert (found["stopping"], found["stop_reason"]) == (True, "its tag's budget of GPU seconds is used up")
 
 
-async def test_a_run_ends_when_its_tag_s_limit_is_put_below_what_it_has_used(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await add_gpu(client)
-    e = await running(client, process)
-    await began_ago(process, e, 120)
-    unlimited = await polled(process, e)
+async def test_a_run_ends_when_its_tag_s_limit_is_put_below_what_it_has_used(tag: TagUnderTest) -> None:
+    await add_gpu(tag.client)
+    e = await running(tag.client, tag.process)
+    await began_ago(tag, e, 120)
+    unlimited = await polled(tag, e)
 
-    await limited(client, gpu_seconds=60)
+    await limited(tag, gpu_seconds=60)
 
-    assert (unlimited, await polled(process, e)) == ("continue", "stop")
+    assert (unlimited, await polled(tag, e)) == ("continue", "stop")
 
 
-async def test_a_retry_has_no_more_set_aside_than_the_first_attempt_had(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await limited(client, gpu_seconds=1000)
-    await add_gpu(client)
-    e = await running(client, process)
-    await began_ago(process, e, BASE_S + 100)
-    await polled(process, e)
+async def test_a_retry_has_no_more_set_aside_than_the_first_attempt_had(tag: TagUnderTest) -> None:
+    await limited(tag, gpu_seconds=1000)
+    await add_gpu(tag.client)
+    e = await running(tag.client, tag.process)
+    await began_ago(tag, e, BASE_S + 100)
+    await polled(tag, e)
 
-    await told(client, "/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
+    await tag.told("/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
 
-    assert await books(client) == [BASE_S, 1, about(BASE_S + 100), 0]
+    assert await books(tag) == [BASE_S, 1, about(BASE_S + 100), 0]
 
 
-async def test_no_gpu_of_the_lab_is_lent_to_a_tag_whose_seconds_are_used_up(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await add_gpu(client)
-    first, second = await registered(client), await registered(client)
-    await told(client, "/api/experiment/complete", experiment_id=first, val_bpb=1.0, training_seconds=20)
-    await limited(client, gpu_seconds=20)
+async def test_no_gpu_of_the_lab_is_lent_to_a_tag_whose_seconds_are_used_up(tag: TagUnderTest) -> None:
+    await add_gpu(tag.client)
+    first, second = await registered(tag.client), await registered(tag.client)
+    await tag.told("/api/experiment/complete", experiment_id=first, val_bpb=1.0, training_seconds=20)
+    await limited(tag, gpu_seconds=20)
 
-    refusal = await told(client, "/api/pool/acquire", experiment_id=second)
-    await limited(client, gpu_seconds=21)
-    lease = await told(client, "/api/pool/acquire", experiment_id=second)
+    refusal = await tag.told("/api/pool/acquire", experiment_id=second)
+    await limited(tag, gpu_seconds=21)
+    lease = await tag.told("/api/pool/acquire", experiment_id=second)
 
     assert (refusal["acquired"], "no GPU seconds left" in refusal["reason"]) == (False, True)
     assert lease["acquired"]
 
 
-async def test_a_claim_s_own_number_of_seconds_does_not_take_a_gpu_for_a_week(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    name = (await tried(client, 1.0, result={"budget_seconds": WEEK_S}))["experiment_id"]
+async def test_a_claim_s_own_number_of_seconds_does_not_take_a_gpu_for_a_week(tag: TagUnderTest) -> None:
+    name = (await tag.tried(1.0, result={"budget_seconds": WEEK_S}))["experiment_id"]
 
-    again = await told(client, "/api/experiment/retest", experiment_id=name)
+    again = await tag.told("/api/experiment/retest", experiment_id=name)
 
-    e = await Experiments(process.lab).get(again["retest_id"])
+    e = await tag.experiments.get(again["retest_id"])
     assert (e.budget_s, e.timeout_s) == (660, 1380)
 
 
 # -- limits
 
 
-async def test_absent_leaves_a_limit_and_null_takes_it_away(client: httpx.AsyncClient) -> None:
-    both = await limited(client, gpu_seconds=3600.5, runs=10)
-    one = await limited(client, runs=None)
-    shown = await limited(client)
+async def test_absent_leaves_a_limit_and_null_takes_it_away(tag: TagUnderTest) -> None:
+    both = await limited(tag, gpu_seconds=3600.5, runs=10)
+    one = await limited(tag, runs=None)
+    shown = await limited(tag)
 
     assert [a["changed"] for a in (both, one, shown)] == [True, True, False]
     assert (shown["gpu_seconds"]["limit"], shown["runs"]["limit"]) == (3600.5, None)
     for _ in range(12):
-        await submit(client)
+        await submit(tag)
 
 
-async def test_a_limit_below_what_is_spent_blocks_and_a_higher_one_opens(client: httpx.AsyncClient) -> None:
+async def test_a_limit_below_what_is_spent_blocks_and_a_higher_one_opens(tag: TagUnderTest) -> None:
     for value in (1.0, 0.9, 0.8):
-        await tried(client, value)
+        await tag.tried(value)
 
-    answer = await limited(client, runs=2)
-    await refused(client, 409, SUBMIT, **idea())
-    await limited(client, runs=4)
-    await submit(client)
+    answer = await limited(tag, runs=2)
+    await tag.refused(409, SUBMIT, **idea())
+    await limited(tag, runs=4)
+    await submit(tag)
 
     assert answer["runs"] == {"limit": 2, "spent": 3, "reserved": 0, "left": -1}
-    await refused(client, 409, SUBMIT, **idea())
+    await tag.refused(409, SUBMIT, **idea())
 
 
-async def test_eighty_percent_are_told_once_for_every_limit(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_eighty_percent_are_told_once_for_every_limit(tag: TagUnderTest) -> None:
     async def warnings() -> list[tuple[str, float, float, float]]:
-        found = await events_of(process, "tag.budget_warning")
+        found = await tag.events("tag.budget_warning")
         return [(e["resource"], e["limit"], e["spent"], e["reserved"]) for e in found]
 
-    await limited(client, runs=10, gpu_seconds=1_000_000)
+    await limited(tag, runs=10, gpu_seconds=1_000_000)
     for _ in range(7):
-        await submit(client)
+        await submit(tag)
     below = await warnings()
     for _ in range(3):
-        await submit(client)
-    await told(client, "/api/experiment/stop", experiment_id="mar11-1")
-    await submit(client)
+        await submit(tag)
+    await tag.told("/api/experiment/stop", experiment_id="mar11-1")
+    await submit(tag)
     at_ten = await warnings()
-    await limited(client, runs=10)
-    await limited(client, runs=12)
+    await limited(tag, runs=10)
+    await limited(tag, runs=12)
 
     assert below == []
     assert at_ten == [("runs", 10, 0, 8)]
     assert (await warnings())[1:] == [("runs", 12, 0, 10)]
 
 
-async def test_spending_more_than_was_reserved_warns_too(client: httpx.AsyncClient, process: Process) -> None:
-    await limited(client, gpu_seconds=10_000)
-    await add_gpu(client)
-    e = await running(client, process)
-    await ran_for(process, e, 8_500)
+async def test_spending_more_than_was_reserved_warns_too(tag: TagUnderTest) -> None:
+    await limited(tag, gpu_seconds=10_000)
+    await add_gpu(tag.client)
+    e = await running(tag.client, tag.process)
+    await ran_for(tag, e, 8_500)
 
-    await told(client, "/api/experiment/crash", **of(e), error="boom")
+    await tag.told("/api/experiment/crash", **of(e), error="boom")
 
-    (event,) = await events_of(process, "tag.budget_warning")
+    (event,) = await tag.events("tag.budget_warning")
     assert (event["tag"], event["resource"], event["limit"]) == ("mar11", "gpu_seconds", 10_000)
     assert event["spent"] == about(8_500)
 
 
-async def test_a_budget_is_seen_wherever_one_looks(client: httpx.AsyncClient) -> None:
-    without = await told(client, "/api/report/brief", tag="mar11")
-    await limited(client, gpu_seconds=BASE_S, runs=5)
-    await submit(client)
+async def test_a_budget_is_seen_wherever_one_looks(tag: TagUnderTest) -> None:
+    without = await tag.told("/api/report/brief", tag="mar11")
+    await limited(tag, gpu_seconds=BASE_S, runs=5)
+    await submit(tag)
 
-    summary = await told(client, "/api/report/summary", tag="mar11")
-    brief = await told(client, "/api/report/brief", tag="mar11")
-    suggestion = await told(client, "/api/search/suggest", tag="mar11")
-    (listed,) = (await asked(client, "/api/report/tags"))["tags"]
+    summary = await tag.summary()
+    brief = await tag.told("/api/report/brief", tag="mar11")
+    suggestion = await tag.told("/api/search/suggest", tag="mar11")
+    (listed,) = (await tag.asked("/api/report/tags"))["tags"]
 
     runs = {"limit": 5, "spent": 0, "reserved": 1, "left": 4}
     assert summary["budget"]["runs"] == brief["budget"]["runs"] == listed["budget"]["runs"] == runs
@@ -560,64 +513,58 @@ async def test_a_budget_is_seen_wherever_one_looks(client: httpx.AsyncClient) ->
         ("gpu_minutes", 1),
     ],
 )
-async def test_a_limit_that_is_none_is_refused(
-    client: httpx.AsyncClient, process: Process, field: str, value: Any
-) -> None:
-    before = await dump(process.lab)
+async def test_a_limit_that_is_none_is_refused(tag: TagUnderTest, field: str, value: Any) -> None:
+    before = await dump(tag.lab)
 
-    document = await refused(client, 422, "/api/tag/budget", tag="mar11", **{field: value})
+    document = await tag.refused(422, "/api/tag/budget", tag="mar11", **{field: value})
 
     assert field in document["detail"]
-    assert await dump(process.lab) == before
+    assert await dump(tag.lab) == before
 
 
 @pytest.mark.parametrize(
     "body", [{"reason": ""}, {"reason": "x" * 501}, {"stop_running": "yes"}, {"until": 1}, {"reason": 1}]
 )
-async def test_a_pause_that_says_nothing_sensible_is_refused(
-    client: httpx.AsyncClient, process: Process, body: dict[str, Any]
-) -> None:
-    before = await dump(process.lab)
+async def test_a_pause_that_says_nothing_sensible_is_refused(tag: TagUnderTest, body: dict[str, Any]) -> None:
+    before = await dump(tag.lab)
 
-    await refused(client, 422, "/api/tag/pause", tag="mar11", **body)
+    await tag.refused(422, "/api/tag/pause", tag="mar11", **body)
 
-    assert await dump(process.lab) == before
+    assert await dump(tag.lab) == before
 
 
 # -- everything at once
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_the_books_are_right_whatever_happens_at_once(
-    client: httpx.AsyncClient, process: Process, seed: int
-) -> None:
+async def test_the_books_are_right_whatever_happens_at_once(tag: TagUnderTest, seed: int) -> None:
     chance = random.Random(seed)
-    await told(client, "/api/search/set-policy", tag="mar11", policy={"max_attempts": 2})
-    await limited(client, runs=25)
+    await tag.told("/api/search/set-policy", tag="mar11", policy={"max_attempts": 2})
+    await limited(tag, runs=25)
     for n in range(4):
-        await add_gpu(client, f"g{n}")
+        await add_gpu(tag.client, f"g{n}")
     queued = 0
 
     async def submits() -> None:
         nonlocal queued
-        response = await curl(client, SUBMIT, idea())
+        response = await curl(tag.client, SUBMIT, idea())
         queued += response.status_code == 200
 
     async def dispatches() -> None:
-        for name in (await told(client, "/api/pool/dispatch"))["leased"]:
-            e = await Experiments(process.lab).get(name)
-            if await Experiments(process.lab).start(
+        for name in (await tag.told("/api/pool/dispatch"))["leased"]:
+            e = await tag.experiments.get(name)
+            if await tag.experiments.start(
                 e, attempt=e.attempt, fence=e.fence, runner="host:1:1", lease_s=60
             ):
-                await ran_for(process, e, chance.random() * 100)
+                await ran_for(tag, e, chance.random() * 100)
 
     async def ends() -> None:
-        gpus = (await asked(client, "/api/pool/list"))["workers"]
+        gpus = (await tag.asked("/api/pool/list"))["workers"]
         held = [g for g in gpus if g["experiment_id"]]
         if not held:
             return
         gpu = chance.choice(held)
-        e = await Experiments(process.lab).get(gpu["experiment_id"])
+        e = await tag.experiments.get(gpu["experiment_id"])
         body = chance.choice(
             [
                 ("/api/experiment/complete", {**of(e), "val_bpb": 1.0}),
@@ -626,32 +573,32 @@ async def test_the_books_are_right_whatever_happens_at_once(
                 ("/api/pool/release", {"gpu_id": gpu["gpu_id"]}),
             ]
         )
-        await curl(client, *body)  # it may be over by now: a conflict is an answer too
+        await curl(tag.client, *body)  # it may be over by now: a conflict is an answer too
 
     async def stops() -> None:
-        page = await told(client, "/api/experiment/history", tag="mar11", status="queued")
+        page = await tag.told("/api/experiment/history", tag="mar11", status="queued")
         if page["experiments"]:
             name = chance.choice(page["experiments"])["id"]
-            await curl(client, "/api/experiment/stop", {"experiment_id": name})
+            await curl(tag.client, "/api/experiment/stop", {"experiment_id": name})
 
     async def pauses() -> None:
-        await told(client, f"/api/tag/{chance.choice(['pause', 'unpause'])}", tag="mar11")
+        await tag.told(f"/api/tag/{chance.choice(['pause', 'unpause'])}", tag="mar11")
 
     acts = [submits] * 6 + [dispatches] * 2 + [ends] * 4 + [stops, pauses]
     for _ in range(12):
         await asyncio.gather(*(chance.choice(acts)() for _ in range(12)))
 
-    reserved_s, reserved, spent_s, spent = await books(client)
+    reserved_s, reserved, spent_s, spent = await books(tag)
     assert reserved + spent <= 25
     assert queued > 0
     assert reserved_s == reserved * BASE_S
     assert spent_s >= 0
-    assert spent == len(await ended_runs(client, process))
+    assert spent == len(await ended_runs(tag))
 
 
-async def ended_runs(client: httpx.AsyncClient, process: Process) -> list[str]:
+async def ended_runs(tag: TagUnderTest) -> list[str]:
     """Experiments that are over and had a worker."""
-    page = await told(client, "/api/experiment/history", tag="mar11", limit=1000)
+    page = await tag.told("/api/experiment/history", tag="mar11", limit=1000)
     over = [e["id"] for e in page["experiments"] if e["finished_at"] is not None]
-    attempts = await Experiments(process.lab).attempts_of(over)
+    attempts = await tag.experiments.attempts_of(over)
     return [i for i, its in zip(over, attempts, strict=True) if any("started_at" in a for a in its.values())]

@@ -6,49 +6,44 @@ import asyncio
 import math
 from unittest.mock import Mock
 
-import httpx
 import pytest
 
-from functions.process.lifecycle import Process
 from functions.rules.keeps.claiming import judge_report
 from functions.rules.keeps.noise import Mean, Noise, p_better, pooled
 from state.noise import spread_at, spread_of
-from tests.labs import asked, dump, open_tag, registered, told, tried
+from tests.functions.conftest import TagUnderTest
+from tests.labs import dump, open_tag, registered, told, tried
 
 BASE = "abc1234"
 
 
-async def spread(process: Process, gpu_class: str | None = None) -> tuple[float, int]:
-    lab = process.lab
+async def spread(tag: TagUnderTest, gpu_class: str | None = None) -> tuple[float, int]:
+    lab = tag.lab
     found = spread_of(await lab.command(*spread_at(lab.keys, "mar11", gpu_class)))
     return found.squares, found.df
 
 
-async def test_without_a_repeat_nobody_knows_how_sure_a_keep_is(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await open_tag(client)
+async def test_without_a_repeat_nobody_knows_how_sure_a_keep_is(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
 
-    answers = [await tried(client, value) for value in (1.0, 0.9, 0.95)]
+    answers = [await tag.tried(value) for value in (1.0, 0.9, 0.95)]
 
     assert [a["p_better"] for a in answers] == [None, None, None]
-    assert await spread(process) == (0.0, 0)
+    assert await spread(tag) == (0.0, 0)
 
 
-async def test_repeats_of_the_base_make_a_verdict_a_probability(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await open_tag(client)
+async def test_repeats_of_the_base_make_a_verdict_a_probability(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
     values = (1.0, 1.002, 1.001)
     for value in values:
-        await tried(client, value, commit_sha=BASE)
+        await tag.tried(value, commit_sha=BASE)
     noise = pooled([values])
     assert noise is not None
 
-    better = await tried(client, 0.9995)
-    worse = await tried(client, 1.0004)
+    better = await tag.tried(0.9995)
+    worse = await tag.tried(1.0004)
 
-    squares, df = await spread(process)
+    squares, df = await spread(tag)
     assert math.sqrt(squares / df) == pytest.approx(noise.sigma, rel=1e-12)
     assert df == noise.df == 2
     # the best's runs are those of its code, its chance of being lucky included
@@ -61,31 +56,31 @@ async def test_repeats_of_the_base_make_a_verdict_a_probability(
     assert 0 < worse["p_better"] < 0.5
 
 
-async def test_an_experiment_remembers_how_sure_its_verdict_was(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
+async def test_an_experiment_remembers_how_sure_its_verdict_was(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
     for value in (1.0, 1.002):
-        await tried(client, value, commit_sha=BASE)
+        await tag.tried(value, commit_sha=BASE)
 
-    answer = await tried(client, 0.999)
+    answer = await tag.tried(0.999)
 
-    found = await asked(client, f"/api/experiment/{answer['experiment_id']}")
+    found = await tag.asked(f"/api/experiment/{answer['experiment_id']}")
     assert found["experiment"]["p_better"] == answer["p_better"]
-    waited = await asked(client, f"/api/experiment/{answer['experiment_id']}/wait?timeout=0")
+    waited = await tag.asked(f"/api/experiment/{answer['experiment_id']}/wait?timeout=0")
     assert waited["p_better"] == answer["p_better"]
-    events = (await told(client, "/api/event/list", types=["experiment.finished"]))["events"]
+    events = (await tag.told("/api/event/list", types=["experiment.finished"]))["events"]
     (told_of_it,) = [e["data"] for e in events if e["subject"] == answer["experiment_id"]]
     assert told_of_it["p_better"] == answer["p_better"]
 
 
-async def test_the_summary_tells_the_noise_and_how_many_keeps_are_false(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    first = await told(client, "/api/report/summary", tag="mar11")
+async def test_the_summary_tells_the_noise_and_how_many_keeps_are_false(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    first = await tag.summary()
     for value in (1.0, 1.002):
-        await tried(client, value, commit_sha=BASE)
+        await tag.tried(value, commit_sha=BASE)
 
-    lucky, true = await tried(client, 0.9999), await tried(client, 0.9)
+    lucky, true = await tag.tried(0.9999), await tag.tried(0.9)
 
-    summary = await told(client, "/api/report/summary", tag="mar11")
+    summary = await tag.summary()
     assert (first["noise"], first["false_keeps_at_least"]) == (None, None)
     assert summary["noise"] == {"sigma": pytest.approx(math.sqrt(2) / 1000), "df": 1}
     doubts = [1 - lucky["p_better"], 1 - true["p_better"]]
@@ -93,87 +88,83 @@ async def test_the_summary_tells_the_noise_and_how_many_keeps_are_false(client: 
 
 
 async def test_the_same_patch_of_another_commit_is_a_repeat_and_other_constants_are_not(
-    client: httpx.AsyncClient, process: Process
+    tag: TagUnderTest,
 ) -> None:
-    await open_tag(client)
-    await tried(client, 1.0, diff="+x\n")
-    await tried(client, 1.1, diff="+x\n")
-    assert (await spread(process))[1] == 1
+    await open_tag(tag.client)
+    await tag.tried(1.0, diff="+x\n")
+    await tag.tried(1.1, diff="+x\n")
+    assert (await spread(tag))[1] == 1
 
-    await tried(client, 1.2, diff="+x\n", config_delta={"LR": 0.1})
-    await tried(client, 1.3, diff="+x\n", config_delta={"LR": 0.2})
-    assert (await spread(process))[1] == 1
-    await tried(client, 1.4, diff="+x\n", config_delta={"LR": 0.2})
-    await tried(client, 1.5, diff="+x\n", config_delta={"LR": 0.2, "SEED": 7}, seed=7)
-    assert (await spread(process))[1] == 3
+    await tag.tried(1.2, diff="+x\n", config_delta={"LR": 0.1})
+    await tag.tried(1.3, diff="+x\n", config_delta={"LR": 0.2})
+    assert (await spread(tag))[1] == 1
+    await tag.tried(1.4, diff="+x\n", config_delta={"LR": 0.2})
+    await tag.tried(1.5, diff="+x\n", config_delta={"LR": 0.2, "SEED": 7}, seed=7)
+    assert (await spread(tag))[1] == 3
 
 
-async def test_each_class_of_gpu_has_a_noise_of_its_own(client: httpx.AsyncClient, process: Process) -> None:
-    await open_tag(client)
+async def test_each_class_of_gpu_has_a_noise_of_its_own(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
     for value, gpu_class in ((1.0, "H100"), (1.1, "H100"), (1.0, "A100")):
-        await tried(client, value, commit_sha=BASE, result={"gpu_class": gpu_class})
+        await tag.tried(value, commit_sha=BASE, result={"gpu_class": gpu_class})
 
-    assert [await spread(process, c) for c in ("H100", "A100")] == [(pytest.approx(0.005), 1), (0.0, 0)]
+    assert [await spread(tag, c) for c in ("H100", "A100")] == [(pytest.approx(0.005), 1), (0.0, 0)]
 
 
-async def test_maximising_mirrors_minimising(client: httpx.AsyncClient) -> None:
+async def test_maximising_mirrors_minimising(tag: TagUnderTest) -> None:
     chances = []
-    for tag, sign, direction in (("down", 1.0, "minimize"), ("up", -1.0, "maximize")):
-        await open_tag(client, tag, metric={"name": "score", "direction": direction})
+    for name, sign, direction in (("down", 1.0, "minimize"), ("up", -1.0, "maximize")):
+        await open_tag(tag.client, name, metric={"name": "score", "direction": direction})
         for value in (1.0, 1.002):
-            await tried(client, sign * value, tag, commit_sha=BASE)
-        chances.append((await tried(client, sign * 0.9993, tag))["p_better"])
+            await tried(tag.client, sign * value, name, commit_sha=BASE)
+        chances.append((await tried(tag.client, sign * 0.9993, name))["p_better"])
 
     assert chances[0] == pytest.approx(chances[1], rel=1e-12)
     assert chances[0] > 0.5
 
 
-async def test_twenty_repeats_finishing_together_are_all_counted_once(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await open_tag(client)
+async def test_twenty_repeats_finishing_together_are_all_counted_once(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
     values = [1.0 + n / 1000 for n in range(20)]
-    names = [await registered(client, commit_sha=BASE) for _ in values]
+    names = [await registered(tag.client, commit_sha=BASE) for _ in values]
 
     await asyncio.gather(
         *(
-            told(client, "/api/experiment/complete", experiment_id=name, val_bpb=value)
+            tag.told("/api/experiment/complete", experiment_id=name, val_bpb=value)
             for name, value in zip(names, values, strict=True)
         )
     )
 
-    squares, df = await spread(process)
+    squares, df = await spread(tag)
     noise = pooled([values])
     assert noise == Noise(pytest.approx(math.sqrt(squares / df), rel=1e-9), df)  # type: ignore[arg-type]
-    before = await dump(process.lab)
+    before = await dump(tag.lab)
     await told(
-        client, "/api/experiment/complete", experiment_id=names[0], val_bpb=values[0]
+        tag.client, "/api/experiment/complete", experiment_id=names[0], val_bpb=values[0]
     )  # its answer was lost
-    assert await dump(process.lab) == before
+    assert await dump(tag.lab) == before
 
 
 async def test_repeats_that_finish_together_are_judged_three_times_each_at_most(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await open_tag(client)
-    names = [await registered(client, commit_sha=BASE) for _ in range(20)]
+    await open_tag(tag.client)
+    names = [await registered(tag.client, commit_sha=BASE) for _ in range(20)]
     judged = Mock(side_effect=judge_report)
     monkeypatch.setattr("functions.experiment.complete.judge_report", judged)
 
     await asyncio.gather(
-        *(told(client, "/api/experiment/complete", experiment_id=name, val_bpb=1.0) for name in names)
+        *(tag.told("/api/experiment/complete", experiment_id=name, val_bpb=1.0) for name in names)
     )
 
     assert judged.call_count <= 3 * len(names)  # one after the other, each again after the one before: 210
 
 
-async def test_a_run_whose_evaluator_changed_teaches_no_noise(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await open_tag(client)
+async def test_a_run_whose_evaluator_changed_teaches_no_noise(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
     for value, evaluator in ((1.0, "a"), (0.5, "b"), (1.1, "a")):
-        await tried(client, value, commit_sha=BASE, result={"evaluator_hash": evaluator})
+        await tag.tried(value, commit_sha=BASE, result={"evaluator_hash": evaluator})
 
-    squares, df = await spread(process)
+    squares, df = await spread(tag)
     assert squares == pytest.approx(0.005)
     assert df == 1

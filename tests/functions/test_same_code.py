@@ -5,98 +5,96 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import httpx
 import pytest
 
-from tests.labs import asked, open_tag, told, tried
+from tests.functions.conftest import TagUnderTest
+from tests.labs import open_tag, tried
 
 BEST: dict[str, Any] = {"commit_sha": "aaaaaaa"}
 OTHER: dict[str, Any] = {"commit_sha": "bbbbbbb"}
 
 
-async def best_of(client: httpx.AsyncClient) -> tuple[str, float]:
-    found = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
+async def best_of(tag: TagUnderTest) -> tuple[str, float]:
+    found = await tag.best()
     return found["experiment_id"], found["val_bpb"]
 
 
 @pytest.mark.parametrize("keep_rule", ["strict", "confirmed"])
-async def test_a_lucky_run_of_the_best_s_own_code_is_no_progress(
-    client: httpx.AsyncClient, keep_rule: str
-) -> None:
-    await open_tag(client, policy={"keep_rule": keep_rule})
-    await tried(client, 1.0, **BEST)
+async def test_a_lucky_run_of_the_best_s_own_code_is_no_progress(tag: TagUnderTest, keep_rule: str) -> None:
+    await open_tag(tag.client, policy={"keep_rule": keep_rule})
+    await tag.tried(1.0, **BEST)
 
-    again = await tried(client, 0.9, **BEST)
+    again = await tag.tried(0.9, **BEST)
 
     assert (again["status"], again["improved"], again["action"]) == ("discard", False, "git_reset")
     assert (again["near_miss"], again["repeats_best"], again["compared_with"]) == (False, True, "mar11-1")
     assert again["judged_val_bpb"] == pytest.approx(0.95)
     assert again["reason"] == "the same code as mar11-1, the best: one more run of it is no progress"
-    assert await best_of(client) == ("mar11-1", 1.0)
-    assert (await told(client, "/api/experiment/near-misses", tag="mar11"))["total"] == 0
-    assert (await told(client, "/api/lab/audit"))["violations"] == []
+    assert await best_of(tag) == ("mar11-1", 1.0)
+    assert (await tag.told("/api/experiment/near-misses", tag="mar11"))["total"] == 0
+    assert (await tag.told("/api/lab/audit"))["violations"] == []
 
 
-async def test_code_that_was_discarded_is_judged_by_the_mean_of_its_runs(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    await tried(client, 1.0, **BEST)
-    await tried(client, 1.2, **OTHER)
+async def test_code_that_was_discarded_is_judged_by_the_mean_of_its_runs(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    await tag.tried(1.0, **BEST)
+    await tag.tried(1.2, **OTHER)
 
-    lucky = await tried(client, 0.9, **OTHER)
-    luckier = await tried(client, 0.75, **OTHER)
+    lucky = await tag.tried(0.9, **OTHER)
+    luckier = await tag.tried(0.75, **OTHER)
 
     assert (lucky["status"], lucky["judged_val_bpb"]) == ("discard", pytest.approx(1.05))
     assert lucky["delta"] == pytest.approx(-0.05)
     assert lucky["reason"] == "its code was measured before: it is judged by the mean of its 2 runs"
     assert (luckier["status"], luckier["val_bpb"]) == ("keep", 0.75)
     assert luckier["best_val_bpb"] == luckier["judged_val_bpb"] == pytest.approx(0.95)
-    assert await best_of(client) == ("mar11-4", luckier["judged_val_bpb"])
-    assert (await told(client, "/api/lab/audit"))["violations"] == []
+    assert await best_of(tag) == ("mar11-4", luckier["judged_val_bpb"])
+    assert (await tag.told("/api/lab/audit"))["violations"] == []
 
 
-async def test_identical_code_over_and_over_is_kept_once(client: httpx.AsyncClient) -> None:
+async def test_identical_code_over_and_over_is_kept_once(tag: TagUnderTest) -> None:
     rng = random.Random(7)
-    await open_tag(client)
+    await open_tag(tag.client)
 
-    verdicts = [await tried(client, rng.gauss(1.0, 0.01), **BEST) for _ in range(40)]
+    verdicts = [await tag.tried(rng.gauss(1.0, 0.01), **BEST) for _ in range(40)]
 
     assert [v["status"] for v in verdicts] == ["keep"] + ["discard"] * 39
-    assert await best_of(client) == ("mar11-1", verdicts[0]["val_bpb"])
+    assert await best_of(tag) == ("mar11-1", verdicts[0]["val_bpb"])
 
 
-async def test_other_constants_are_other_code_and_another_seed_is_not(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    await tried(client, 1.0, **BEST, config_delta={"DEPTH": 8, "SEED": 1})
+async def test_other_constants_are_other_code_and_another_seed_is_not(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    await tag.tried(1.0, **BEST, config_delta={"DEPTH": 8, "SEED": 1})
 
-    same = await tried(client, 0.9, **BEST, config_delta={"DEPTH": 8, "SEED": 2})
-    others = await tried(client, 0.9, **BEST, config_delta={"DEPTH": 8, "random_state": 2, "manualSeed": 3})
-    other = await tried(client, 0.9, **BEST, config_delta={"DEPTH": 9, "SEED": 1})
+    same = await tag.tried(0.9, **BEST, config_delta={"DEPTH": 8, "SEED": 2})
+    others = await tag.tried(0.9, **BEST, config_delta={"DEPTH": 8, "random_state": 2, "manualSeed": 3})
+    other = await tag.tried(0.9, **BEST, config_delta={"DEPTH": 9, "SEED": 1})
 
     assert (same["status"], others["status"], other["status"]) == ("discard", "discard", "keep")
 
 
-async def test_the_next_idea_is_built_on_the_constants_of_a_keep_too(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    await tried(client, 1.0, **BEST)
-    await tried(client, 0.9, **BEST, config_delta={"LR": 0.1})
+async def test_the_next_idea_is_built_on_the_constants_of_a_keep_too(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    await tag.tried(1.0, **BEST)
+    await tag.tried(0.9, **BEST, config_delta={"LR": 0.1})
 
-    answers = [(await client.get(f"/api/experiment/mar11-{n}/wait?timeout=0")).json() for n in (1, 2)]
+    answers = [(await tag.client.get(f"/api/experiment/mar11-{n}/wait?timeout=0")).json() for n in (1, 2)]
 
     assert "with its config_delta" not in answers[0]["next"]
     assert "build the next idea on it, with its config_delta" in answers[1]["next"]
 
 
-async def test_direction_is_applied_to_the_mean(client: httpx.AsyncClient) -> None:
-    await open_tag(client, metric={"name": "accuracy", "direction": "maximize"})
-    await tried(client, 0.5, **BEST)
-    await tried(client, 0.25, **OTHER)
+async def test_direction_is_applied_to_the_mean(tag: TagUnderTest) -> None:
+    await open_tag(tag.client, metric={"name": "accuracy", "direction": "maximize"})
+    await tag.tried(0.5, **BEST)
+    await tag.tried(0.25, **OTHER)
 
-    lucky = await tried(client, 0.625, **OTHER)
-    luckier = await tried(client, 0.875, **OTHER)
+    lucky = await tag.tried(0.625, **OTHER)
+    luckier = await tag.tried(0.875, **OTHER)
 
     assert (lucky["status"], luckier["status"]) == ("discard", "keep")
     assert luckier["best_val_bpb"] == pytest.approx(1.75 / 3)
-    assert (await told(client, "/api/lab/audit"))["violations"] == []
+    assert (await tag.told("/api/lab/audit"))["violations"] == []
 
 
 @pytest.mark.parametrize(
@@ -107,15 +105,15 @@ async def test_direction_is_applied_to_the_mean(client: httpx.AsyncClient) -> No
     ],
 )
 async def test_what_was_measured_otherwise_is_told_so_and_moves_nobody(
-    client: httpx.AsyncClient, conditions: dict[str, Any], why: str
+    tag: TagUnderTest, conditions: dict[str, Any], why: str
 ) -> None:
-    await open_tag(client)
-    await tried(client, 2.655, **BEST, result={"gpu_class": "H100", "budget_seconds": 300.0})
+    await open_tag(tag.client)
+    await tag.tried(2.655, **BEST, result={"gpu_class": "H100", "budget_seconds": 300.0})
 
     first = await tried(
-        client, 2.796, **OTHER, result={"gpu_class": "H100", "budget_seconds": 300.0, **conditions}
+        tag.client, 2.796, **OTHER, result={"gpu_class": "H100", "budget_seconds": 300.0, **conditions}
     )
-    second = await tried(client, 2.7, result={"gpu_class": "H100", "budget_seconds": 300.0, **conditions})
+    second = await tag.tried(2.7, result={"gpu_class": "H100", "budget_seconds": 300.0, **conditions})
 
     assert (first["status"], first["improved"], first["action"]) == ("keep", True, "git_reset")
     assert first["base_commit_sha"] == second["base_commit_sha"] == "aaaaaaa"
@@ -123,44 +121,44 @@ async def test_what_was_measured_otherwise_is_told_so_and_moves_nobody(
     assert first["reason"].startswith(why)
     assert "with nothing: it is the first there" in first["reason"]
     assert "with mar11-2, the best there; the tag's best stays what it is" in second["reason"]
-    assert await best_of(client) == ("mar11-1", 2.655)
-    waited = await asked(client, "/api/experiment/mar11-2/wait?timeout=0")
+    assert await best_of(tag) == ("mar11-1", 2.655)
+    waited = await tag.asked("/api/experiment/mar11-2/wait?timeout=0")
     assert (waited["action"], waited["base_commit_sha"], waited["reason"]) == (
         "git_reset",
         "aaaaaaa",
         first["reason"],
     )
     assert waited["next"].startswith("Reset to base_commit_sha, the tag's best")
-    assert (await told(client, "/api/lab/audit"))["violations"] == []
+    assert (await tag.told("/api/lab/audit"))["violations"] == []
 
 
 async def test_the_incumbent_s_code_is_a_repeat_while_a_provisional_keep_stands_on_it(
-    client: httpx.AsyncClient,
+    tag: TagUnderTest,
 ) -> None:
-    await open_tag(client, policy={"keep_rule": "confirmed"})
-    await tried(client, 1.0, **BEST)
-    assert (await tried(client, 0.979, **OTHER))["status"] == "keep"
+    await open_tag(tag.client, policy={"keep_rule": "confirmed"})
+    await tag.tried(1.0, **BEST)
+    assert (await tag.tried(0.979, **OTHER))["status"] == "keep"
 
-    again = await tried(client, 0.9, **BEST)
+    again = await tag.tried(0.9, **BEST)
 
     assert (again["status"], again["repeats_best"]) == ("discard", True)
-    assert await best_of(client) == ("mar11-2", 0.979)
-    assert (await told(client, "/api/lab/audit"))["violations"] == []
+    assert await best_of(tag) == ("mar11-2", 0.979)
+    assert (await tag.told("/api/lab/audit"))["violations"] == []
 
 
-async def test_the_best_s_code_is_kept_on_no_other_branch(client: httpx.AsyncClient) -> None:
+async def test_the_best_s_code_is_kept_on_no_other_branch(tag: TagUnderTest) -> None:
     traces = {"mode": "multi", "target_traces": 3, "max_parallel": 9}
-    await open_tag(client, policy={"traces": traces})
-    await tried(client, 1.0, **BEST)
+    await open_tag(tag.client, policy={"traces": traces})
+    await tag.tried(1.0, **BEST)
 
-    chosen = await told(client, "/api/trace/select", tag="mar11", intent="new_root")
-    again = await tried(client, 0.9, selection_id=chosen["selection_id"], **BEST)
+    chosen = await tag.told("/api/trace/select", tag="mar11", intent="new_root")
+    again = await tag.tried(0.9, selection_id=chosen["selection_id"], **BEST)
 
     assert (again["status"], again["branch_improved"], again["action"]) == ("discard", False, "git_reset")
 
 
-async def test_an_empty_patch_is_no_patch(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    await tried(client, 1.0, **BEST)
+async def test_an_empty_patch_is_no_patch(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    await tag.tried(1.0, **BEST)
 
-    assert (await tried(client, 0.9, **BEST, diff=""))["status"] == "discard"
+    assert (await tag.tried(0.9, **BEST, diff=""))["status"] == "discard"
