@@ -166,26 +166,19 @@ async def test_what_an_agent_runs_again_itself_is_no_evidence(tag: TagUnderTest)
     assert await noise_df(tag) == 0
 
 
-async def test_a_claim_whose_code_crashes_stays_a_claim(tag: TagUnderTest) -> None:
+@pytest.mark.parametrize("kind", ["oom", "nan", "infra", "leak", "evaluator"])
+async def test_a_claim_whose_code_fails_stays_a_claim_and_is_not_run_again(
+    tag: TagUnderTest, kind: str
+) -> None:
     await tag.open()
     await tag.trained(1.0)
     await tag.claimed(0.5)
 
-    await tag.broken("mar11-2.2", "oom")
+    await tag.broken("mar11-2.2", kind)
 
     e = await tag.experiment("mar11-2")
     assert (e["status"], e["val_bpb"], e["retests"]) == ("discard", 0.5, 1)
     assert await stats(tag) == {"total": 1, "kept": 1, "discarded": 0, "claimed": 1}
-
-
-async def test_a_claim_whose_code_no_worker_has_is_run_once(tag: TagUnderTest) -> None:
-    await tag.open()
-    await tag.trained(1.0)
-    await tag.claimed(0.5)
-
-    await tag.broken("mar11-2.2", "infra")
-
-    assert (await tag.experiment("mar11-2"))["retests"] == 1
 
 
 async def test_a_claim_is_run_again_where_its_worker_was_stopped(tag: TagUnderTest) -> None:
@@ -238,17 +231,6 @@ async def test_a_claim_is_run_once_the_better_keep_has_fallen(tag: TagUnderTest)
 
     assert (before, (await tag.experiment("mar11-3"))["retests"]) == (0, 1)
     assert (await tag.experiment("mar11-2"))["trust"] == "demoted"
-
-
-@pytest.mark.parametrize("kind", ["leak", "evaluator", "nan"])
-async def test_a_claim_whose_code_cannot_be_measured_is_run_once(tag: TagUnderTest, kind: str) -> None:
-    await tag.open()
-    await tag.trained(1.0)
-    await tag.claimed(0.5)
-
-    await tag.broken("mar11-2.2", kind)
-
-    assert (await tag.experiment("mar11-2"))["retests"] == 1
 
 
 async def test_what_its_agent_runs_again_does_not_keep_the_lab_from_running_a_claim(

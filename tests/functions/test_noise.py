@@ -12,7 +12,7 @@ from functions.rules.keeps.claiming import judge_report
 from functions.rules.keeps.noise import Mean, Noise, p_better, pooled
 from state.noise import spread_at, spread_of
 from tests.functions.conftest import TagUnderTest
-from tests.labs import dump, open_tag, registered, told, tried
+from tests.labs import dump, open_tag, registered, told
 
 BASE = "abc1234"
 
@@ -109,18 +109,6 @@ async def test_each_class_of_gpu_has_a_noise_of_its_own(tag: TagUnderTest) -> No
         await tag.tried(value, commit_sha=BASE, result={"gpu_class": gpu_class})
 
     assert [await spread(tag, c) for c in ("H100", "A100")] == [(pytest.approx(0.005), 1), (0.0, 0)]
-
-
-async def test_maximising_mirrors_minimising(tag: TagUnderTest) -> None:
-    chances = []
-    for name, sign, direction in (("down", 1.0, "minimize"), ("up", -1.0, "maximize")):
-        await open_tag(tag.client, name, metric={"name": "score", "direction": direction})
-        for value in (1.0, 1.002):
-            await tried(tag.client, sign * value, name, commit_sha=BASE)
-        chances.append((await tried(tag.client, sign * 0.9993, name))["p_better"])
-
-    assert chances[0] == pytest.approx(chances[1], rel=1e-12)
-    assert chances[0] > 0.5
 
 
 async def test_twenty_repeats_finishing_together_are_all_counted_once(tag: TagUnderTest) -> None:

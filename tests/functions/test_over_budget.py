@@ -170,65 +170,12 @@ async def test_runs_of_another_budget_or_class_of_gpu_are_compared_with_their_ow
     assert over == [False, True, False]
 
 
-async def test_the_policy_says_how_many_times_the_time_a_run_may_take(tag: TagUnderTest) -> None:
-    await opened(tag, policy={"budgets.overrun": 2.5})
-    await run(tag, 1.0, SHORT)
-    assert not (await run(tag, 0.9, LONG))["over_budget"]
-
-    await tag.told("/api/search/set-policy", tag="mar11", policy={"budgets.overrun": 1.9})
-
-    assert (await run(tag, 0.8, LONG))["over_budget"]
-    await tag.refused(422, "/api/search/set-policy", tag="mar11", policy={"budgets.overrun": 0.5})
-
-
-async def test_on_a_busy_machine_a_cpu_slot_makes_no_run_guilty(tag: TagUnderTest) -> None:
-    await opened(tag, gpu="cpu")
-    await run(tag, 1.0, SHORT)
-
-    slowed = await run(tag, 0.9, {"wall_seconds": 600.0, "cpu_seconds": 300.0})
-    over = await run(tag, 0.8, LONG)
-
-    assert (slowed["status"], slowed["over_budget"], over["over_budget"]) == ("keep", False, True)
-
-
-async def test_a_worker_that_does_not_measure_its_time_is_never_over_its_budget(tag: TagUnderTest) -> None:
-    await opened(tag)
-    await run(tag, 1.0, SHORT)
-    slow, lab = await leased(tag), tag.lab
-    began = f"{await lab.now() - 6000:.6f}"
-    await lab.command("HSET", lab.keys.experiment(slow.experiment_id), "started_at", began)
-
-    late = await ended(tag, slow, 0.5, {})  # checkout, scoring and an outage may have taken that long
-
-    assert (late["status"], late["over_budget"]) == ("keep", False)
-
-
-async def test_a_short_first_run_makes_no_honest_run_guilty(tag: TagUnderTest) -> None:
-    await opened(tag)
-    await run(tag, 1.0, {"wall_seconds": 6.0})
-
-    honest = await run(tag, 0.9, SHORT)
-    over = await run(tag, 0.5, LONG)
-
-    assert (honest["status"], honest["over_budget"], over["over_budget"]) == ("keep", False, True)
-
-
 async def with_baseline(tag: TagUnderTest) -> None:
     await open_tag(tag.client, base_commit=BASE, policy={"budgets.max_timeout_s": 5000})
     await add_gpu(tag.client)
     await tag.told("/api/experiment/submit", **idea())
     await ended(tag, await tag.begun("mar11-1"), 1.0, SHORT)
     await ended(tag, await tag.begun("mar11-2"), 0.9, SHORT)
-
-
-async def test_a_budget_of_its_own_is_no_way_around_the_baseline_s_time(tag: TagUnderTest) -> None:
-    await with_baseline(tag)
-
-    over = await ended(tag, await leased_for(tag, 300.001), 0.5, {"wall_seconds": 640.0})
-    fair = await ended(tag, await leased_for(tag, 600.0), 0.4, {"wall_seconds": 640.0})
-
-    assert (over["status"], over["over_budget"]) == ("discard", True)
-    assert (fair["status"], fair["over_budget"]) == ("keep", False)
 
 
 @pytest.mark.parametrize("nth", [0, 1])

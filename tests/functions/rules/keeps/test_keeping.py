@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.rules.keeps.keeping import KEEP_RULES, KeepRule, Trial, is_confirmed, winner
+from functions.rules.keeps.keeping import KEEP_RULES, KeepRule, Trial, is_confirmed, plausible_margin, winner
 from functions.rules.keeps.verdict import judge, score
 from state.records import Direction
 
@@ -53,6 +53,13 @@ def test_a_margin_of_more_than_four_sigmas_needs_no_second_run() -> None:
 
     assert CONFIRMED.decide(Trial("new", just), BEST, SIGMA) == "provisional"
     assert CONFIRMED.decide(Trial("new", beyond), BEST, SIGMA) == "keep"
+
+
+def test_a_margin_far_beyond_all_earlier_gains_runs_again_once_ten_keeps_show_what_is_plausible() -> None:
+    assert plausible_margin(0.1, 9, 5.0) is None
+    assert plausible_margin(0.1, 10, 5.0) == 0.5
+    assert CONFIRMED.decide(Trial("new", 0.4), BEST, SIGMA, 0.5) == "provisional"
+    assert CONFIRMED.decide(Trial("new", 0.5), BEST, SIGMA, 0.5) == "keep"
 
 
 def test_while_nobody_knows_the_noise_every_win_runs_again() -> None:

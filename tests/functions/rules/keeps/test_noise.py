@@ -214,12 +214,6 @@ def test_runs_within_noise_stay(values: list[float]) -> None:
     assert (runs.is_contradicted, runs.runs, sums.df) == (False, len(values), len(values) - 1)
 
 
-def test_what_an_earlier_version_has_kept_is_read_and_goes_on() -> None:
-    runs, learned = run_again(parsed("[2, 1.0, 0.0, 1, 0.0]"), 1.001, OTHERS)
-
-    assert (runs.runs, runs.first, runs.is_contradicted, learned.df) == (3, None, False, 1)
-
-
 @given(df=st.integers(1, 400))
 def test_the_usual_distance_is_that_of_half_of_all_pairs_once_the_noise_is_well_known(df: int) -> None:
     distance = usual_distance(Noise(0.01, df))
