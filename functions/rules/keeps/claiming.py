@@ -62,7 +62,7 @@ def _claimed(judged: Ending, report: Report, run: RunFacts, under: Conditions, b
         "improved": False,
         "best_val_bpb": best.val_bpb if best else None,
         "action": "git_reset",
-        "base_commit_sha": base.commit_sha if base is not None else reset_to(run.best, run.tag),
+        "base_commit_sha": reset_to(run, base),
         "near_miss": False,
         "p_better": None,
         "trust": None,

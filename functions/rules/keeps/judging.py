@@ -248,7 +248,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         beats_base = None if beats_base is None else False
     kept = verdict.improved or bool(beats_base) or e.baseline
     moves_on = kept and under.other_key is None and (verdict.improved or not e.baseline)
-    before = base.commit_sha if base is not None else reset_to(run.best, tag)
+    before = reset_to(run, base)
     answer = CompleteAnswer(
         experiment_id=e.experiment_id,
         status="keep" if kept else "discard",
@@ -333,22 +333,9 @@ def _reference(report: Report, run: RunFacts, beside: Comparison) -> ReferenceAf
 
 def _over_budget(why: str, report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
     """A discard for training too long; its value is compared with nothing."""
-    e, best = run.experiment, beside.best
-    base = branch_base(run, under.key, beside)
-    answer = CompleteAnswer(
-        experiment_id=e.experiment_id,
-        status="discard",
-        val_bpb=report.value,
-        improved=False,
-        delta=0.0,
-        best_val_bpb=best.val_bpb if best else None,
-        action="git_reset",
-        base_commit_sha=base.commit_sha if base is not None else reset_to(run.best, run.tag),
-        near_miss=False,
-        over_budget=True,
-        reason=why,
-        hint=HINT,
-    )
+    e, base = run.experiment, branch_base(run, under.key, beside)
+    answer = _not_kept(report, run, beside.best, "discard", base)
+    answer = answer.model_copy(update={"over_budget": True, "reason": why, "hint": HINT})
     growth, committed = grown(run, beside, "discard", None, builds_on=False)
     return Ending(
         e,
@@ -388,7 +375,7 @@ def judge_failure(failure: Failure, run: RunFacts, beside: Comparison, breaker: 
         consecutive_crashes=in_a_row,
         should_abort=should_abort(in_a_row, run.policy.crash_limit),
         action="git_reset",
-        base_commit_sha=base.commit_sha if base is not None else reset_to(run.best, tag),
+        base_commit_sha=reset_to(run, base),
     )
     growth, committed = grown(run, beside, status, None, builds_on=False) if is_node else (None, {})
     fields = {
@@ -453,27 +440,35 @@ def branch_base(run: RunFacts, key: Key, beside: Comparison) -> BranchBase | Non
     return BranchBase(base, value, commit_sha, is_comparable=compare(theirs, key)[1])
 
 
-def reset_to(best: Best | None, tag: Tag) -> str | None:
-    """Commit to reset to: the best's, else the tag's base."""
-    return best.commit_sha if best else tag.base_commit
+def reset_to(run: RunFacts, base: BranchBase | None = None) -> str | None:
+    """Commit to reset to: the branch base's, else the best's, else the tag's base."""
+    if base is not None:
+        return base.commit_sha
+    return run.best.commit_sha if run.best else run.tag.base_commit
 
 
-def _invalid(report: Report, run: RunFacts, under: Conditions) -> Ending:
-    """The ending of a result that another evaluator than the tag's measured."""
-    e, best = run.experiment, run.best
-    answer = CompleteAnswer(
-        experiment_id=e.experiment_id,
-        status="invalid",
+def _not_kept(
+    report: Report, run: RunFacts, best: Best | None, status: Status, base: BranchBase | None = None
+) -> CompleteAnswer:
+    """The answer for a result that is not compared with the best."""
+    return CompleteAnswer(
+        experiment_id=run.experiment.experiment_id,
+        status=status,
         val_bpb=report.value,
         improved=False,
         delta=0.0,
         best_val_bpb=best.val_bpb if best else None,
         action="git_reset",
-        base_commit_sha=reset_to(best, run.tag),
+        base_commit_sha=reset_to(run, base),
         near_miss=False,
     )
+
+
+def _invalid(report: Report, run: RunFacts, under: Conditions) -> Ending:
+    """The ending of a result that another evaluator than the tag's measured."""
+    answer = _not_kept(report, run, run.best, "invalid")
     return Ending(
-        e,
+        run.experiment,
         "invalid",
         {**_measured(report, under.key, run), **answer.kept()},
         answer=answer.model_dump(),
@@ -497,21 +492,15 @@ def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Co
     is_evidence = under.agrees and why is None
     counts = is_evidence and first is not None and first.status != "retracted" and not first.is_claim
     weighed = _weigh(report.value, run, under, beside) if counts else None
-    delta = judge(report.value, best.val_bpb if best else None, run.tag.direction, 0.0).delta
-    answer = CompleteAnswer(
-        experiment_id=e.experiment_id,
-        status=RETESTED if is_evidence else "invalid",
-        val_bpb=report.value,
-        improved=False,
-        delta=delta,
-        best_val_bpb=best.val_bpb if best else None,
-        action="git_reset",
-        base_commit_sha=reset_to(best, run.tag),
-        near_miss=False,
-        p_better=weighed.p_better if weighed else None,
-        over_budget=why is not None,
-        reason=why,
-        hint=HINT if why else None,
+    answer = _not_kept(report, run, best, RETESTED if is_evidence else "invalid").model_copy(
+        update={
+            "delta": judge(report.value, best.val_bpb if best else None, run.tag.direction, 0.0).delta,
+            "base_commit_sha": best.commit_sha if best else run.tag.base_commit,
+            "p_better": weighed.p_better if weighed else None,
+            "over_budget": why is not None,
+            "reason": why,
+            "hint": HINT if why else None,
+        }
     )
     kept = ("delta", "base_commit_sha", "over_budget", "reason")
     told = {name: getattr(answer, name) for name in kept}
