@@ -1,4 +1,4 @@
-"""A worker without Redis: what it gets over HTTP, what it may report, and what other callers may not."""
+"""Workers without Redis: their runs and reports over HTTP, and refusals of other callers."""
 
 from __future__ import annotations
 

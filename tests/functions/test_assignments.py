@@ -1,4 +1,4 @@
-"""What a worker runs is what the lab has decided, whatever another worker writes into Redis."""
+"""A worker runs only what the lab decided, even if another worker writes into Redis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of branches: forks, merges, ends, demotions, lost workers; one trace, several, and one again."""
+"""Branches: forks, merges, ends, demotions and lost workers, in single and multi mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Budgets: what is reserved before a run is queued, what it turns into, and that the books stay exact."""
+"""Budgets: reservations before a run is queued, what is spent, and exact books."""
 
 from __future__ import annotations
 

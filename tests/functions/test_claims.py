@@ -1,4 +1,4 @@
-"""What an agent measures itself in a tag that the lab measures is a claim, until a run of the lab bears it out."""
+"""Claims: an agent's own results in a tag that the lab measures count only after a run of the lab."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ends, rises or falls between a decision's reads and its move, and what a process that is killed leaves."""
+"""Changes between a decision's reads and its move, and processes that are killed after a move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""report::night: where the night led, by which keeps, what failed, and what was never tried."""
+"""report::night: progress, chain of keeps, failures and untried categories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose turn it is among agents who select at once, and beside those who name their trace."""
+"""Turns of agents that select at once, with and without naming a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces that cross: modes that change under way, merges that come too late, bases that fall, other hardware."""
+"""Traces under changes of mode, late merges, falling bases and other hardware."""
 
 from __future__ import annotations
 

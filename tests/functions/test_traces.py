@@ -1,4 +1,4 @@
-"""Traces: what is selected, what becomes of it, and what is refused, through the doors that agents use."""
+"""Traces: selections, their ends and refusals, over HTTP."""
 
 from __future__ import annotations
 

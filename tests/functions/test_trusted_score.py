@@ -1,4 +1,4 @@
-"""Whose number a score is: who may have it measured, who may say that it was, and where it is shown."""
+"""Trusted scores: who may measure and report them, and where they are shown."""
 
 from __future__ import annotations
 

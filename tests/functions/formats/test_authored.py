@@ -1,4 +1,4 @@
-"""The forms that a language model fills in: what they tell it, what they take, and what they refuse."""
+"""Forms for language models: their schemas, and accepted and refused replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may call what, and what is whose."""
+"""Roles and ownership."""
 
 from __future__ import annotations
 

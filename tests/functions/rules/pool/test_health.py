@@ -1,4 +1,4 @@
-"""What is wrong with a GPU, and what a reader sees before the sweep has written it."""
+"""Problems of a GPU, and its status before the sweep."""
 
 from __future__ import annotations
 
