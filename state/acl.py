@@ -40,7 +40,6 @@ NOT_OF_WORKERS = frozenset(
         "tickets",
         "webhooks",
         "decided",
-        "adopted",
         "dimensions",
         "proposed_dimensions",
         "stalls",
@@ -98,7 +97,7 @@ def worker_rules(lab: str) -> list[str]:
 
 
 def lab_rules(lab: str) -> list[str]:
-    """For web, events, clock and the commands that back up, restore and migrate."""
+    """For web, events, clock and the commands that back up and restore."""
     return [f"~{Keys(lab)('*')}", *_of_rq_and_channels(lab), *_granted(_OF_THE_LAB)]
 
 

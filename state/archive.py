@@ -1,21 +1,33 @@
-"""The archive of a lab's old patches: a folder, or a bucket of a store that speaks S3.
+"""The archive of a lab's old patches, and how they leave Redis for it.
 
-A patch is one file, `<first two digits>/<SHA-256 of the patch>.patch.gz`: gunzip shows it, and its name is its proof.
+The archive is a folder, or a bucket of a store that speaks S3. A patch is one file,
+`<first two digits>/<SHA-256 of the patch>.patch.gz`. `gunzip` shows it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import logging
 import os
 import zlib
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from state.digests import patch_id
-from state.errors import Unavailable
+from state.errors import Damaged, Unavailable
+from state.indexes import members, values
+from state.patches import unpacked
+from state.private import sync_folder
+from state.records import OPEN, EndedRun, Status, UsedPatches
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+
+    from state.client import Lab
+
+log = logging.getLogger(__name__)
 
 BUCKET = "s3://"
 _PROBE = b"This file shows that the archive takes and gives patches.\n"
@@ -124,11 +136,7 @@ class Folder:
         finally:
             draft.unlink(missing_ok=True)
         for folder in (path.parent, self._folder):
-            handle = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            sync_folder(folder)
 
     def read(self, name: str) -> bytes:
         """A file's content."""
@@ -168,3 +176,91 @@ class Bucket:
 
 def _name(digest: str) -> str:
     return f"{digest[:2]}/{digest}.patch.gz"
+
+
+PAGE = 1000
+_FIELDS = ("finished_at", "diff_id", "sent_diff_id")
+_LEFT: tuple[Status, ...] = ("discard", "crash", "timeout", "invalid", "retracted", "stopped", "lost")
+"""Statuses of runs that nothing goes on from."""
+
+
+class PatchArchiving:
+    """Moves patches of ended runs from Redis to the archive."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+
+    @property
+    def can_leave(self) -> bool:
+        """Whether the lab has an archive to bring them to."""
+        return self._lab.archive is not None
+
+    async def now(self) -> float:
+        """The time of Redis' clock."""
+        return await self._lab.now()
+
+    async def used(self, tag: str, tags: Sequence[str]) -> UsedPatches:
+        """The patches of all open runs of these tags, and of the kept ones of one."""
+        uses = await self._lab.command("GET", self._lab.keys("patch_uses"))
+        found = set[str]()
+        for name, status in [*((name, status) for name in tags for status in sorted(OPEN)), (tag, "keep")]:
+            async for page in self._with_status(name, status):
+                found |= {digest for ended in page for digest in ended.digests}
+        return UsedPatches(uses or "0", frozenset(found))
+
+    async def ended(self, tag: str) -> AsyncIterator[list[EndedRun]]:
+        """The runs that were not kept, page by page."""
+        for status in _LEFT:
+            async for page in self._with_status(tag, status):
+                yield await self._at_hand(page)
+
+    async def copy(self, digests: Sequence[str]) -> list[str]:
+        """Bring patches to the archive, too; answers which are there now, all but damaged ones.
+
+        Raises:
+            Unavailable: the archive does not take one; those before are there.
+        """
+        archive = self._lab.archive
+        if archive is None:
+            raise no_archive(digests[0])
+        keys = [self._lab.keys("diffs", digest) for digest in digests]
+        stored = await self._lab.binary("MGET", *keys)
+        copied = list[str]()
+        for digest, content in zip(digests, stored, strict=True):
+            try:
+                [patch] = await unpacked([digest], [content])
+            except Damaged as problem:
+                log.warning("a patch cannot be archived: %s", problem)
+                continue
+            if patch is not None:
+                await asyncio.to_thread(archive.put, patch)
+                copied.append(digest)
+        return copied
+
+    async def remove(self, tag: str, digests: Sequence[str], uses: str) -> bool:
+        """Remove patches that the archive has; False where one was used since `uses` was read."""
+        answer = await self._lab.move(
+            "archive_patches",
+            keys={"patches": [self._lab.keys("diffs", digest) for digest in digests]},
+            args={"tag": tag, "digests": list(digests), "uses": uses},
+        )
+        return bool(answer != "stale")
+
+    async def _with_status(self, tag: str, status: str) -> AsyncIterator[list[EndedRun]]:
+        index, hashes = self._lab.keys.status(tag, status, "")[0], self._lab.keys.experiment("")
+        offset = 0
+        while True:
+            reading = members(self._lab, index, hashes, limit=PAGE, offset=offset, fields=_FIELDS)
+            [answer] = await self._lab.pipeline([reading])
+            rows = values(answer).values()
+            yield [EndedRun(float(at or "inf"), frozenset(filter(None, digests))) for at, *digests in rows]
+            if len(rows) < PAGE:
+                return
+            offset += PAGE
+
+    async def _at_hand(self, page: Sequence[EndedRun]) -> list[EndedRun]:
+        """The same without the patches that have left already."""
+        digests = sorted({digest for ended in page for digest in ended.digests})
+        found = await self._lab.pipeline([("EXISTS", self._lab.keys("diffs", digest)) for digest in digests])
+        here = {digest for digest, is_here in zip(digests, found, strict=True) if is_here}
+        return [EndedRun(ended.finished_at, ended.digests & here) for ended in page if ended.digests & here]

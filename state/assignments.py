@@ -14,10 +14,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from state.client import Lab
-from state.decided import Decided, fields_for, fields_of, tag_text
+from state.decided import Decided, fields_for
 from state.errors import NightjarError
 from state.ids import named_by
-from state.records import OPEN, Experiment, Tag, words
+from state.records import Experiment
 from state.signing import Signer, is_signed
 
 KEY_TTL_S = 24 * 3600
@@ -127,29 +127,6 @@ class Assignments:
             Unavailable: its Redis user may not read the keys that it is signed with.
         """
         await self._lab.command("EXISTS", self._key(""))
-
-    async def adopt(self) -> None:
-        """Take what stands in a lab that is older than `decided:<tag>` for decided, once."""
-        if await self._lab.command("EXISTS", self._keys("adopted")):
-            return
-        for name in await self._lab.command("ZRANGE", self._keys("tags"), 0, -1):
-            await self._adopt(name)
-        await self._lab.command("SET", self._keys("adopted"), "true")
-
-    async def _adopt(self, name: str) -> None:
-        tag = Tag.found(await self._lab.hash(self._keys.tag(name)))
-        if tag is None:
-            return
-        indexes = [("ZRANGE", self._keys.status(name, status, "")[0], 0, -1) for status in OPEN]
-        ids = [i for several in await self._lab.pipeline(indexes) for i in several]
-        stored = await self._lab.hashes([self._keys.experiment(i) for i in ids])
-        fields: dict[str, str] = {}
-        for row in stored:
-            if row:
-                fields |= fields_of(Experiment.parse(row))
-        await self._lab.move(
-            "adopt_tag", args={"tag": name, "of_tag": tag_text(tag), "fields": words(fields)}
-        )
 
     def _key(self, key_id: str) -> str:
         return self._keys("signing_keys", key_id)

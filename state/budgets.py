@@ -1,8 +1,8 @@
 """What a tag's budget counts: how much an experiment has spent, and how much is set aside for it.
 
 Every sum is one of whole milliseconds (a Redis hash shows it as seconds with three decimals), because floats lose
-bits when they are added up. The scripts keep the books with the same arithmetic (`lua/_books.lua`); the audit, and
-the migration that opens the books of an older lab use this module.
+bits when they are added up. The scripts keep the books with the same arithmetic (`lua/_books.lua`); the audit
+uses this module.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from state.archive import Archive
 
-SCHEMA = 7
-"""Version of the data's layout; a lab of another version is refused."""
+LAYOUT = 1
+"""Number of the data's layout. A lab with another number is refused, and one with the key `schema` of version 0.1."""
 
 NOTHING: Mapping[str, str] = {}
 
@@ -174,50 +174,37 @@ class Lab:
         return time_of(await self.command("TIME"))
 
     async def check(self) -> None:
-        """Load every script and refuse a lab whose data has another layout than this code.
+        """Load every script and open the lab. A lab that does not exist is made.
 
         Raises:
-            Unavailable: Redis does not answer, or as `recognise`; or the lab is of an earlier schema.
+            Unavailable: Redis does not answer; the lab has another layout, is half restored, or was made anew since
+                this process began.
         """
         await self._redis.load_scripts()
-        if (found := await self.recognise()) < SCHEMA:
-            raise Unavailable(
-                f"the lab {self.name!r} was written with schema {found}, this version reads {SCHEMA}",
-                hint="./nightjar up brings it to this version's",
-            )
-
-    async def recognise(self) -> int:
-        """The schema of the lab, which is made where there is none; remembers its identity.
-
-        Raises:
-            Unavailable: a newer version wrote it, it is only half restored, or it is no longer the lab that this
-                process began with.
-        """
         name = self.identity or secrets.token_hex(8)
-        answer = await self.move("open_lab", args={"schema": SCHEMA, "identity": name})
-        if answer[0] == "restoring":
+        layout, identity = await self.move("open_lab", args={"layout": LAYOUT, "identity": name})
+        if layout == "restoring":
             raise Unavailable(
                 f"the lab {self.name!r} is only half restored",
                 hint="wait for ./nightjar restore to end, or run it again; else choose another --data or --lab",
             )
-        found, identity = int(answer[0]), str(answer[1])
-        if found > SCHEMA:
+        if layout != str(LAYOUT):
             raise Unavailable(
-                f"the lab {self.name!r} was written with schema {found}, this version reads {SCHEMA}",
+                f"another version of Nightjar wrote the lab {self.name!r}: its layout is {layout}, this version reads"
+                f" {LAYOUT}",
                 hint="run the version that wrote it, or choose another --data or --lab",
             )
         self.identity = self.identity or identity
         if reason := await self.outlived():
             raise Unavailable(reason, hint="start the process again")
-        return found
 
     async def outlived(self) -> str | None:
         """Why this process must not go on with the lab that it began with; None where it may."""
-        schema, identity = await self.command("MGET", self.keys("schema"), self.keys("identity"))
-        if schema is not None and int(schema) > SCHEMA:
-            return f"the lab {self.name!r} has schema {schema} by now, this version reads {SCHEMA}"
+        layout, identity = await self.command("MGET", self.keys("layout"), self.keys("identity"))
+        if layout not in (None, str(LAYOUT)):
+            return f"the lab {self.name!r} has layout {layout} now, this version reads {LAYOUT}"
         if identity not in (None, self.identity):
-            return f"the lab {self.name!r} is another than when this process began: it was made anew"
+            return f"the lab {self.name!r} was made anew since this process began"
         return None
 
     async def facts(self) -> dict[str, Any]:

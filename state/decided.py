@@ -26,14 +26,8 @@ def tag_text(tag: Tag) -> str:
     return json.dumps(tag.model_dump(include=set(OF_TAG)))
 
 
-def code_text(commit_sha: str, diff_id: str | None, seed: int | None, *, is_retest: bool = False) -> str:
-    code = {"commit_sha": commit_sha, "diff_id": diff_id, "seed": seed}
-    return json.dumps(code | ({"is_retest": True} if is_retest else {}))
-
-
-def code_of(e: Experiment) -> str:
-    sent = e.sent_diff_id or e.diff_id
-    return code_text(e.commit_sha, sent, e.seed, is_retest=e.retest_of is not None)
+def code_text(commit_sha: str, diff_id: str | None, seed: int | None) -> str:
+    return json.dumps({"commit_sha": commit_sha, "diff_id": diff_id, "seed": seed})
 
 
 def constants_text(delta: Mapping[str, Any] | None) -> str | None:
@@ -45,12 +39,6 @@ def limits_text(run: Run | Experiment | None) -> str | None:
     if run is None or run.budget_s is None or run.timeout_s is None:
         return None
     return json.dumps({"budget_s": run.budget_s, "timeout_s": run.timeout_s})
-
-
-def fields_of(e: Experiment) -> dict[str, str]:
-    """What stands of an experiment that was registered before any of this was kept."""
-    texts = (code_of(e), constants_text(e.config_delta), limits_text(e))
-    return {e.experiment_id + part: text for part, text in zip(PARTS, texts, strict=True) if text is not None}
 
 
 def tag_with(stored: Mapping[str, str], decided: str | None) -> dict[str, str]:
@@ -115,7 +103,7 @@ def differences(e: Experiment, decided: Mapping[str, str]) -> list[str] | None:
     """What an experiment's record says otherwise than was decided; None where nothing was, and should have been."""
     code, constants, limits = (decided.get(e.experiment_id + part) for part in PARTS)
     if code is None:
-        return None if "tag" in decided and "adopted" not in decided else []
+        return None if "tag" in decided else []
     known: dict[str, Any] = json.loads(code) | json.loads(limits or "{}")
     known = {name: known[name] for name in OF_EXPERIMENT if name in known}
     known["config_delta"] = json.loads(constants) if constants else None

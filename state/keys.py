@@ -22,15 +22,14 @@ class Family:
 
 
 FAMILIES = (
-    Family("schema", "string", "version of the layout"),
+    Family("layout", "string", "number of the data's layout"),
+    Family("schema", "string", "the same in version 0.1: a lab that has it is refused"),
     Family("identity", "string", "random name of the lab, made with it"),
     Family("restoring", "hash", "the restore at work; no process opens the lab until it is done"),
-    Family("migration", "hash", "the process that brings the lab to a newer schema"),
     Family("tags", "zset", "tags by creation time"),
     Family("tags:<tag>", "hash", "one tag with its counters"),
     Family("policy:<tag>", "hash", "its research policy and the policy's version"),
     Family("decided:<tag>", "hash", "what workers may run for it: see `state/decided.py`"),
-    Family("adopted", "string", "that what is older than decided:<tag> was taken for decided"),
     Family("signing_keys:<id>", "string", "public key of a process that signs what workers run, for 24 h"),
     Family("strategy:<tag>", "hash", "how its search goes on"),
     Family("agent_limits:<tag>", "hash", "the newest usage limit of each agent that `nightjar agent` runs"),

@@ -16,7 +16,7 @@ from pathlib import Path
 from state.client_settings import ClientSettings
 from state.errors import Unauthenticated
 from state.ids import KEY_ID, token_id_in
-from state.private import write_once
+from state.private import write_private
 
 
 def key_file(settings: ClientSettings) -> Path:
@@ -36,7 +36,7 @@ def made_key(settings: ClientSettings) -> str:
         from state.token_values import new_secret
 
         make_data_dir(settings.data_dir)
-        write_once(key_file(settings), f"nj_{KEY_ID}_{new_secret()}")
+        write_private(key_file(settings), f"nj_{KEY_ID}_{new_secret()}", once=True)
         found = read_key(settings)
     assert found is not None
     return found

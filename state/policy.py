@@ -413,15 +413,6 @@ def names(part: type[Part] = Policy, prefix: str = "") -> list[str]:
     return found
 
 
-def known_values(values: dict[str, Any], part: type[Part] = Policy) -> dict[str, Any]:
-    """An earlier version's policy values, without those that this version does not have."""
-    return {
-        name: known_values(value, inner) if (inner := part.group(name)) else value
-        for name, value in values.items()
-        if name in part.model_fields
-    }
-
-
 def own_names(values: dict[str, Any]) -> dict[str, Any]:
     """The values with the names that the proposal of traces gave to some of them replaced by ours."""
     own = {PROPOSED.get(name, name): value for name, value in values.items()}

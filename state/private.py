@@ -4,27 +4,44 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write the whole file or nothing; only its owner may read it."""
-    _draft(path, text).replace(path)
+@contextlib.contextmanager
+def private_file(path: Path, *, once: bool = False) -> Iterator[BinaryIO]:
+    """A file that appears under its name when it is whole and on the disk; only its owner may read it.
 
-
-def write_once(path: Path, text: str) -> None:
-    """The same; a file that is there already stays, also one that another process makes meanwhile."""
-    draft = _draft(path, text)
-    with contextlib.suppress(FileExistsError):
-        os.link(draft, path)
-    draft.unlink()
-
-
-def _draft(path: Path, text: str) -> Path:
+    With `once`, a file that exists already stays, also one that another process makes meanwhile.
+    """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return draft
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if once:
+            with contextlib.suppress(FileExistsError):
+                os.link(draft, path)
+        else:
+            draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def write_private(path: Path, text: str, *, once: bool = False) -> None:
+    """Write a line of text to a `private_file`."""
+    with private_file(path, once=once) as file:
+        file.write(f"{text}\n".encode())
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder written to the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

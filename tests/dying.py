@@ -38,10 +38,10 @@ class Asked:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-async def died(settings: Settings, asked: Asked | None, nth: int, moves: Collection[str] = ()) -> bool:
+async def died(settings: Settings, asked: Asked, nth: int, moves: Collection[str] = ()) -> bool:
     """Whether a process was killed after its nth write; else it has made fewer, and answered.
 
-    Without a request it only opens the lab. Of `moves`, where they are named, only these count.
+    Of `moves`, where they are named, only these count.
     """
     victim = _forks.Process(target=_live, args=(settings, asked, nth, tuple(moves)))
     victim.start()
@@ -52,16 +52,12 @@ async def died(settings: Settings, asked: Asked | None, nth: int, moves: Collect
     return code != 0
 
 
-def _live(settings: Settings, asked: Asked | None, nth: int, moves: tuple[str, ...]) -> None:
+def _live(settings: Settings, asked: Asked, nth: int, moves: tuple[str, ...]) -> None:
     asyncio.run(_answer(settings, asked, nth, {load(name).sha for name in moves}))
 
 
-async def _answer(settings: Settings, asked: Asked | None, nth: int, shas: Collection[str]) -> None:
-    if asked is None:
-        _die_after(nth, shas)
+async def _answer(settings: Settings, asked: Asked, nth: int, shas: Collection[str]) -> None:
     async with opened("web", settings) as process, http_client(process) as http:
-        if asked is None:
-            return
         _die_after(nth, shas)
         answer = await curl(http, asked.path, asked.body, **asked.headers)
         assert answer.status_code == 200, answer.text

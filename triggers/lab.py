@@ -166,10 +166,10 @@ def answers(url: str) -> bool:
 
 
 async def check_redis(settings: Settings) -> None:
-    """Refuse a Redis that would refuse every process, before any is started; bring an older lab forward.
+    """Refuse a Redis that would refuse every process, before any is started.
 
     Raises:
-        Unavailable: it wants another password, has another schema, or does not answer for half a minute.
+        Unavailable: it wants another password, the lab has another layout, or does not answer for half a minute.
         Invalid: the web process would refuse to listen.
     """
     async with connected(settings) as lab:

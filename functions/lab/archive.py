@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from functions.contract import Command, Every, Response, function
-from state.old_patches import OldPatches
+from state.archive import PatchArchiving
 from state.policies import Policies
 from state.records import EndedRun, UsedPatches
 from state.tags import Tags
@@ -35,7 +35,7 @@ class ArchivedPatches(Response):
 
 @function("lab::archive", Every("archive_s"), role="operator", writes=True, costly=True)
 async def archive(
-    request: ArchivePatches, patches: OldPatches, policies: Policies, tags: Tags
+    request: ArchivePatches, patches: PatchArchiving, policies: Policies, tags: Tags
 ) -> ArchivedPatches:
     """Move patches of runs that were not kept to NIGHTJAR_ARCHIVE, as old as patches.archive_after_days says.
 
@@ -63,7 +63,7 @@ async def archive(
     return ArchivedPatches(moved=moved, more=False, without_archive=without_archive)
 
 
-async def _removed(tag: str, names: list[str], batch: list[str], patches: OldPatches) -> int:
+async def _removed(tag: str, names: list[str], batch: list[str], patches: PatchArchiving) -> int:
     """Remove those of these patches that nothing uses by now; answers how many."""
     for _ in range(TRIES):
         used = await patches.used(tag, names)

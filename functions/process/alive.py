@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from functions.process.running import ended
-from state.client import SCHEMA, Lab
+from state.client import Lab
 from state.client_settings import host_name
 from state.errors import Unavailable
 from state.presence import Presence
@@ -87,7 +87,7 @@ class _Announcing:
         hand_over: Callable[[], Awaitable[None]] | None,
     ) -> None:
         self._name = process_name(kind)
-        self._who = {"kind": kind, "pid": os.getpid(), "host": host_name(), "schema": SCHEMA}
+        self._who = {"kind": kind, "pid": os.getpid(), "host": host_name()}
         self._pause_s = settings.heartbeat_s / 2
         self._lab = lab
         self._presence = Presence(lab)

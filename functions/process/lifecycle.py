@@ -22,6 +22,7 @@ from functions.process.running import ended
 from functions.process.tracing import Tracing, exporting
 from functions.table import chosen, table
 from state.answers import Answers
+from state.archive import PatchArchiving
 from state.assignments import Assignments
 from state.client import Lab
 from state.dimension_proposals import DimensionProposals
@@ -30,7 +31,6 @@ from state.embedded import broker_url
 from state.experiments import Experiments
 from state.hypotheses import Hypotheses
 from state.journal import Journal
-from state.old_patches import OldPatches
 from state.operator_key import made_key
 from state.overview import Overviews
 from state.pipelines import Pipelines
@@ -105,7 +105,8 @@ async def opened(
         ):
             await until_ready(lab, None if worker else settings)
             assignments = Assignments(lab)
-            await (assignments.check_access() if worker else assignments.adopt())
+            if worker:
+                await assignments.check_access()
             meters = Meters(kind)
             lane = runner(lab) if runner else None
             writing = await stack.enter_async_context(author(lab, meters)) if author else None
@@ -143,7 +144,7 @@ def _bound(
         Strategies(lab),
         Policies(lab),
         Experiments(lab),
-        OldPatches(lab),
+        PatchArchiving(lab),
         Reports(lab),
         Searches(lab),
         Traces(lab),

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from functions.process.redaction import hide
 from state.archive import archive_of
-from state.client import SCHEMA, Lab
+from state.client import Lab
 from state.embedded import redis_url
 from state.errors import Unavailable
 from state.fitness import look, refuse
@@ -33,10 +33,9 @@ async def connected(settings: Settings, *, worker: bool = False) -> AsyncIterato
 
 
 async def until_ready(lab: Lab, settings: Settings | None = None, patience_s: float = 30.0) -> None:
-    """Wait until Redis answers; what waiting cannot mend (a wrong password or schema) is told at once.
+    """Wait until Redis answers. An error that waiting cannot mend (a wrong password or layout) is raised at once.
 
-    With settings, a Redis that would lose the lab is refused before anything is written, and a lab of an earlier
-    version is brought to this one's schema, by us or by another process.
+    With settings, a Redis that would lose the lab is refused before anything is written.
 
     Raises:
         Unavailable: it does not answer within `patience_s`, or may not hold a lab.
@@ -46,36 +45,12 @@ async def until_ready(lab: Lab, settings: Settings | None = None, patience_s: fl
         try:
             findings = look(await lab.facts()) if settings is not None else []
             refuse(findings)
-            if settings is not None:
-                await _up_to_date(lab, settings)
             await lab.check()
             for finding in findings:
                 if finding.state == "warning":
                     log.warning("Redis: %s; %s", finding.found, finding.remedy)
             return
         except Unavailable as problem:
-            if problem.fields.get("migrating"):
-                give_up = time.monotonic() + patience_s  # it goes on, however long it takes
             if problem.retry_after is None or time.monotonic() > give_up:
                 raise
             await asyncio.sleep(0.2)
-
-
-async def _up_to_date(lab: Lab, settings: Settings) -> None:
-    """Bring a lab of an earlier version to the present schema, after a backup into the data directory."""
-    found = await lab.recognise()
-    if found >= SCHEMA:
-        return
-    from state.backup import back_up  # here, since a lab is brought forward once in its life
-    from state.migrations import migrate
-
-    alive_s = 1.5 * settings.heartbeat_s
-    file = settings.data_dir / "backups" / f"{lab.name}-{lab.identity}-schema-{found}.nightjar"
-
-    async def save() -> None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        if not file.exists():  # else it is whole, and older than a step that was broken off
-            await back_up(lab, file, alive_s=alive_s)
-        log.warning("bringing the lab %r from schema %d to %d; as it was: %s", lab.name, found, SCHEMA, file)
-
-    await migrate(lab, found, alive_s=alive_s, before=save)

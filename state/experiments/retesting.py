@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from state.budgets import WARN_AT
-from state.decided import code_of, constants_text, decided_of, experiment_with, fields_for, limits_text
+from state.decided import decided_of, experiment_with, fields_for, limits_text
 from state.decisions import Retest, Ruling
 from state.experiments.ending import best_event, best_fields
 from state.experiments.queueing import reading_rounds, rounds_of, turn_of
@@ -198,8 +198,6 @@ class Retesting(Reading):
                 "retests_before": e.retests,
                 "status_before": e.status,
                 "fields": words(flatten(again.model_dump(exclude_none=True, exclude={"registered_at"}))),
-                "code": code_of(again),
-                "constants": constants_text(again.config_delta),
                 "limits": limits_text(again),
                 "status": again.status,
                 "patience_s": e.patience_s if e.worker_id is None else SWARM_PATIENCE_S,

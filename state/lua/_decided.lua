@@ -13,15 +13,11 @@ local function decided_of(id)
   return redis.call('HMGET', K.decided, 'tag', id, id .. ':constants', id .. ':limits')
 end
 
--- Keep of a retest what was decided of the experiment that it repeats, with a seed of its own. Where nothing was, what is
--- given counts if the tag is older than what is kept of it.
+-- Keep of a retest what was decided of the experiment that it repeats, with a seed of its own.
 local function keep_retest(id, first, seed)
   local code = redis.call('HGET', K.decided, first)
-  if code then
-    local decided = cjson.decode(code)
-    decided.seed, decided.is_retest = tonumber(seed), true
-    keep(id, cjson.encode(decided), redis.call('HGET', K.decided, first .. ':constants'), A.limits)
-  elseif redis.call('HEXISTS', K.decided, 'tag') == 0 or redis.call('HEXISTS', K.decided, 'adopted') == 1 then
-    keep(id, A.code, A.constants, A.limits)
-  end
+  if not code then return end
+  local decided = cjson.decode(code)
+  decided.seed, decided.is_retest = tonumber(seed), true
+  keep(id, cjson.encode(decided), redis.call('HGET', K.decided, first .. ':constants'), A.limits)
 end

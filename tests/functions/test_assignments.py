@@ -244,26 +244,6 @@ async def test_a_retest_runs_what_was_registered_of_its_first_run(
     assert job.seed not in (None, 7, 8)
 
 
-async def test_a_retest_of_what_is_older_than_this_runs_what_its_record_says(
-    client: httpx.AsyncClient, settings: Settings, lab: Lab
-) -> None:
-    await told(client, "/api/pool/dispatch")
-    await run(settings, handed_over(lab)[0])
-    await lab.command("DEL", lab.keys("decided", "mar11"), lab.keys("adopted"))
-    async with opened("events", settings):
-        pass
-
-    await rewrite(lab)
-    retest = (await told(client, "/api/experiment/retest", experiment_id="mar11-1"))["retest_id"]
-    await told(client, "/api/gpu/train", experiment_id=retest)
-    await told(client, "/api/pool/dispatch")
-    [payload] = [p for p in handed_over(lab) if p["experiment_id"] == retest]
-    _, job = await run(settings, payload)
-
-    assert job is not None
-    assert (job.commit_sha, job.base_commit) == ("bad0bad", BASE)
-
-
 async def test_a_baseline_is_of_the_base_commit_that_its_tag_was_opened_with(
     client: httpx.AsyncClient, settings: Settings, process: Process
 ) -> None:
@@ -303,21 +283,6 @@ async def test_an_attempt_whose_dispatcher_was_killed_before_it_was_queued_gets_
 
 class KilledError(Exception):
     """In the place of a SIGKILL."""
-
-
-async def test_what_waited_before_this_was_kept_is_adopted_once_and_trained(
-    client: httpx.AsyncClient, settings: Settings, lab: Lab
-) -> None:
-    await lab.command("DEL", lab.keys("decided", "mar11"), lab.keys("adopted"))
-
-    async with opened("events", settings) as upgraded:
-        await rewrite(lab)
-        async with opened("events", settings):  # a second start adopts nothing
-            await upgraded.invoker.call("pool::dispatch", {}, upgraded.invoker.system("test"))
-    _, job = await run(settings, handed_over(lab)[0])
-
-    assert job is not None
-    assert is_as_registered(job)
 
 
 async def test_a_restored_lab_runs_nothing_that_was_assigned_before(

@@ -1,4 +1,4 @@
-"""A lab that is saved while it works, lost, and made again elsewhere; and one that an earlier version left."""
+"""A lab that is saved while it works, lost, and made again elsewhere."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.journeys.running import RunningLab, git, running_lab
+from tests.journeys.running import RunningLab, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
 
-DATA = Path(__file__).parents[1] / "data"
 STUCK = """
 import asyncio, sys
 import state.backup as backup
@@ -166,22 +165,3 @@ def test_a_lab_saved_in_the_middle_of_a_run_goes_on_elsewhere_under_another_name
         again = nightjar(*arguments)
         assert again.returncode == 1
         assert "exists already" in again.stderr
-
-
-def test_a_lab_of_an_earlier_version_is_read_and_goes_on(tmp_path: Path) -> None:
-    repo = tmp_path / "repo"
-    git(tmp_path, "clone", "--quiet", "--branch=main", str(DATA / "lab-606bf23.bundle"), str(repo))
-    with second_lab(tmp_path / "lab", repo) as lab:
-        restored = nightjar("restore", DATA / "lab-606bf23.nightjar", "--data", lab.data)
-        assert restored.returncode == 0, restored.stderr
-
-        lab.start()
-
-        assert lab.post("experiment/best", tag="accuracy")["best"]["val_bpb"] == 0.7
-        assert lab.post("event/dead")["total"] == 1
-        lab.until(lambda: lab.status("night-8") == "running", "what was running runs again")
-        lab.post("experiment/stop", experiment_id="night-8")
-        assert lab.until_status("night-8", "stopped")["experiment"]["attempt"] == 2
-        waited = lab.until_status("night-9", "keep")["experiment"]
-        assert (waited["attempt"], waited["val_bpb"]) == (1, 0.86)
-        assert lab.post("lab/audit")["violations"] == []

@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process, opened
-from state.client import SCHEMA
 from state.experiments import Experiments
 from state.pool import Pool
 from state.settings import Settings
@@ -18,12 +17,9 @@ from tests.dying import Asked, died
 from tests.functions.test_branching import listed, multi
 from tests.functions.test_breaker import GPU, LIMIT, Slot, with_a_baseline
 from tests.functions.test_traces import grown, made
-from tests.labs import add_gpu, bearer, begun, curl, dump, events_of, open_tag, registered, told
+from tests.labs import add_gpu, bearer, begun, curl, events_of, open_tag, registered, told
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
-MIGRATING = ("begin_migration", "close_lab", "advance_schema")
-"""The moves of a migration of one step."""
 
 
 @pytest.fixture
@@ -195,30 +191,3 @@ async def test_a_probe_that_was_cut_off_is_begun_once(settings: Settings) -> Non
         assert retests == ["alone-1.2"]
         assert (await told(olga, "/api/pool/dispatch"))["leased"] == ["alone-1.2"]
         await audited(olga)
-
-
-# -- the migration
-
-
-async def test_a_migration_that_is_killed_after_any_of_its_writes_is_ended_by_the_next_process(
-    process: Process, settings: Settings, olga: httpx.AsyncClient
-) -> None:
-    lab = process.lab
-    closed, before = lab.keys("closed"), await dump(lab)
-    await lab.command("DEL", closed)
-    await lab.command("SET", lab.keys("schema"), SCHEMA - 1)
-
-    nth = 0
-    while await died(settings, None, nth := nth + 1, MIGRATING):
-        await lab.command("HSET", lab.keys("migration"), "until", "1")  # as if it had been silent for long
-        if await lab.command("GET", lab.keys("schema")) == str(SCHEMA):
-            await lab.command("DEL", lab.keys("migration"))
-            await lab.command("SET", lab.keys("schema"), SCHEMA - 1)
-
-    assert nth == len(MIGRATING) + 1
-    after = await dump(lab)
-    assert float(after.pop(closed)) == float(
-        before.pop(closed)
-    )  # written with six digits, and as short as can be
-    assert after == before
-    await audited(olga)

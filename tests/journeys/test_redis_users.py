@@ -152,14 +152,14 @@ def test_supervisor_keeper_and_rq_worker_are_connected_as_the_workers_user(users
     [
         "FLUSHALL", "FLUSHDB", "CONFIG GET *", "CONFIG SET appendonly no", "KEYS *", "SCAN 0", "SHUTDOWN", "ACL LIST",
         "ACL WHOAMI", "CLIENT LIST", "CLIENT KILL TYPE normal", "MONITOR", "SCRIPT FLUSH", "FUNCTION LIST",
-        "REPLICAOF localhost 1", "SWAPDB 0 1", "MIGRATE localhost 1 {lab}:schema 0 1", "RANDOMKEY",
+        "REPLICAOF localhost 1", "SWAPDB 0 1", "MIGRATE localhost 1 {lab}:layout 0 1", "RANDOMKEY",
         "HGETALL {lab}:tokens:x", "ZADD {lab}:tokens 1 x", "SET {lab}:sessions:x 1", "HGETALL {lab}:webhooks:x",
         "HGETALL {lab}:decided:t", "HSET {lab}:decided:t t-1 x", "DEL {lab}:decided:t", "SET {lab}:adopted 1",
         "DEL {lab}:adopted", "SET {lab}:signing_keys:x 1", "DEL {lab}:signing_keys:x",
         "EVAL return(redis.call('SET',KEYS[1],'x')) 1 {lab}:signing_keys:x", "HSET {lab}:policy:t values x",
         "HSET {lab}:dimensions:t values []",
-        "GET {other}:schema", "SET {other}:schema 1", "GET nightjar", "PUBLISH nightjar:other:best.changed x",
-        "PSUBSCRIBE nightjar:*", "EVAL return(redis.call('GET','{other}:schema')) 0",
+        "GET {other}:layout", "SET {other}:layout 1", "GET nightjar", "PUBLISH nightjar:other:best.changed x",
+        "PSUBSCRIBE nightjar:*", "EVAL return(redis.call('GET','{other}:layout')) 0",
         "EVAL return(redis.call('KEYS','*')) 0",
     ],
 )  # fmt: skip

@@ -25,7 +25,6 @@ NOT_STORES_OF_WORKERS = {
     "dimension_proposals",
     "hypotheses",
     "journal",
-    "migrations",
     "programs",
     "reports",
     "swarms",

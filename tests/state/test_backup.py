@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import errno
 import gzip
+import hashlib
 import json
 import os
 import stat
+import struct
 import tempfile
 import time
+import tracemalloc
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +27,8 @@ from hypothesis import strategies as st
 
 import state.backup
 from functions.process.lifecycle import Process, opened
-from state.backup import Header, Writer, back_up, entries, packed, read_header, restore
-from state.client import SCHEMA, Lab
+from state.backup import FORMAT, Entry, Manifest, back_up, entries, packed, read_manifest, restore, write
+from state.client import LAYOUT, Lab
 from state.embedded import EmbeddedRedis, serving
 from state.errors import Conflict, Invalid, NotFound, Unauthenticated, Unavailable
 from state.experiments import Experiments
@@ -108,7 +111,7 @@ async def test_a_lab_restored_under_another_name_is_equal(
     done = await back_up(process.lab, file)
     restored = await restore(other, file)
 
-    assert restored.keys == done.keys > 20
+    assert restored.manifest.keys == done.keys > 20
     assert done.paused_s > 0
     assert await renamed(other) == await renamed(process.lab)
     assert process.lab.name not in json.dumps(await dump(other))
@@ -134,22 +137,12 @@ async def test_a_restored_lab_knows_tokens_that_were_revoked_since(
     assert (await Tokens(other).recognise(gone.text))[0].name == "gone"
 
 
-@pytest.mark.parametrize("written_by_an_older_version", [False, True])
-async def test_nobody_is_signed_in_to_a_restored_lab(
-    process: Process,
-    other: Lab,
-    file: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    written_by_an_older_version: bool,
-) -> None:
+async def test_nobody_is_signed_in_to_a_restored_lab(process: Process, other: Lab, file: Path) -> None:
     me = await process.tokens.issue(name="me", role="operator", issued_by="local")
     _, proof = await process.tokens.recognise(me.text)
     session, ticket = await process.tokens.open_session(proof), await process.tokens.open_ticket(proof)
     code = await process.tokens.open_code(proof)
-    with monkeypatch.context() as older:
-        if written_by_an_older_version:
-            older.setattr(state.backup, "LEFT_OUT", state.backup.LEFT_OUT - {"sessions", "tickets"})
-        await back_up(process.lab, file)
+    await back_up(process.lab, file)
 
     await restore(other, file)
 
@@ -259,10 +252,10 @@ async def test_a_pause_that_somebody_else_ends_is_noticed(
     await open_tag(client)
     read = state.backup._read
 
-    async def interfered(lab: Lab, page: list[str]) -> Any:
+    async def interfered(lab: Lab, keys: list[str]) -> Any:
         await lab.command("CLIENT UNPAUSE")
         await lab.command("SET", lab.keys("log", "x"), "written meanwhile")
-        return await read(lab, page)
+        return await read(lab, keys)
 
     monkeypatch.setattr(state.backup, "_read", interfered)
 
@@ -324,7 +317,7 @@ async def test_only_we_can_read_the_file(process: Process, file: Path) -> None:
     found = os.stat(file)
     assert stat.S_IMODE(found.st_mode) == 0o600
     assert found.st_size == done.size
-    assert read_header(file).lab == process.lab.name
+    assert read_manifest(file).lab == process.lab.name
 
 
 async def test_a_folder_without_room_is_named_and_left_without_a_draft(
@@ -393,46 +386,38 @@ def test_what_is_no_backup_is_called_so(file: Path, content: bytes) -> None:
     file.write_bytes(content)
 
     with pytest.raises(Invalid, match="not a whole backup"):
-        read_header(file)
+        read_manifest(file)
 
 
-def written(file: Path, **changes: Any) -> None:
-    """A backup of one key, with another header."""
-    header = Header("nightjar backup", 1, SCHEMA, "lab", "2026-01-01T00:00:00.000Z", "8.2.3")
-    writer = Writer(file, replace(header, **changes))
-    with (file.parent / "keys").open("w+b") as keys:
-        keys.write(packed([("tags", b"a payload of no Redis", 0)]))
-        writer.fill(keys)
-    writer.finish(1)
+MANIFEST = Manifest(FORMAT, LAYOUT, "lab", "2026-01-01T00:00:00.000Z", "8.2.3", 1, "")
 
 
-WHOLE = {
-    "format": "nightjar backup",
-    "version": 1,
-    "schema": SCHEMA,
-    "lab": "lab",
-    "time": "2026-01-01T00:00:00.000Z",
-    "redis": "8.2.3",
-}
+def written(file: Path, entries: Sequence[Entry], **changes: Any) -> None:
+    """A whole backup of these keys, with another manifest."""
+    with tempfile.TemporaryFile() as body:
+        body.write(b"".join(map(packed, entries)))
+        body.seek(0)
+        of_body = {"keys": len(entries), "sha256": hashlib.sha256(body.read()).hexdigest()}
+        write(file, replace(MANIFEST, **{**of_body, **changes}), body)
+
+
 WRONG: st.SearchStrategy[Any] = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([]) | st.just({})
 )
-HEADERS = st.dictionaries(st.sampled_from([*WHOLE, "more"]), WRONG, max_size=3).map(
-    lambda changes: json.dumps({**WHOLE, **changes}).encode()
+HEADERS = st.dictionaries(st.sampled_from([*asdict(MANIFEST), "more"]), WRONG, max_size=3).map(
+    lambda changes: json.dumps({**asdict(MANIFEST), **changes}).encode()
 )
 BODIES = st.binary(max_size=60) | st.tuples(
     st.sampled_from(
-        [packed([("tags", b"a payload", 0)]), b"\0\0\0\4\xff\xff\xff\xff" + bytes(8) + b"tags", b""]
+        [packed(("tags", b"a payload", 0)), b"\0\0\0\4\xff\xff\xff\xff" + bytes(8) + b"tags", b""]
     ),
-    st.sampled_from([bytes(8), b""]),
-    st.sampled_from([b'{"keys": 1}\n', b"[" * 5000, b"{}", b"9" * 5000, b""]),
+    st.sampled_from([bytes(8), b"9" * 5000, b""]),
 ).map(b"".join)
 
 
 @example(head=b"[" * 9000, body=b"")
-@example(head=json.dumps({**WHOLE, "schema": "6"}).encode(), body=b"")
-@example(head=json.dumps(WHOLE).encode(), body=bytes(8) + b"[" * 100_000)
-@example(head=json.dumps(WHOLE).encode(), body=b"\0\0\0\1" + b"\xff" * 12 + b"t")
+@example(head=json.dumps({**asdict(MANIFEST), "layout": str(LAYOUT)}).encode(), body=b"")
+@example(head=json.dumps(asdict(MANIFEST)).encode(), body=b"\0\0\0\1" + b"\xff" * 12 + b"t")
 @given(head=HEADERS | st.binary(max_size=60), body=BODIES)
 def test_no_bytes_in_a_backup_s_place_are_anything_but_refused(head: bytes, body: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -443,8 +428,8 @@ def test_no_bytes_in_a_backup_s_place_are_anything_but_refused(head: bytes, body
         with pytest.raises(Invalid) as refusal:
             list(entries(file))
         with suppress(Invalid):
-            header = read_header(file)
-            assert (type(header.schema), type(header.version), type(header.lab)) == (int, int, str)
+            found = read_manifest(file)
+            assert (type(found.layout), type(found.keys), type(found.lab)) == (int, int, str)
 
         assert refusal.value.hint
         assert time.process_time() - begin < 5
@@ -456,29 +441,95 @@ def test_a_backup_of_another_user_is_not_called_broken(file: Path, monkeypatch: 
 
     monkeypatch.setattr(gzip, "open", refuse)  # root may read every file
 
-    with pytest.raises(Invalid, match="is not yours to read") as refusal:
-        read_header(file)
+    with pytest.raises(Invalid, match="cannot be read: Permission denied") as refusal:
+        read_manifest(file)
 
     assert "restore as the user who wrote" in str(refusal.value.hint)
 
 
-async def test_a_file_of_a_newer_format_or_schema_names_the_remedy(other: Lab, file: Path) -> None:
-    for changes, reason in (({"version": 3}, "version 3 of the format"), ({"schema": 99}, "schema 99")):
-        written(file, **changes)
+@pytest.mark.parametrize("changes", [{"format": "nightjar backup 4"}, {"layout": 99}])
+async def test_a_file_of_another_format_or_layout_names_the_remedy(
+    other: Lab, file: Path, changes: dict[str, Any]
+) -> None:
+    written(file, [("layout", b"x", 0)], **changes)
 
-        with pytest.raises(Invalid, match=reason) as refusal:
-            await restore(other, file)
+    with pytest.raises(Invalid, match="another version of Nightjar wrote") as refusal:
+        await restore(other, file)
 
-        assert "version of Nightjar that wrote it" in str(refusal.value.hint)
+    assert "version of Nightjar that wrote it" in str(refusal.value.hint)
 
 
-async def test_what_this_redis_cannot_read_is_told_with_both_versions(other: Lab, file: Path) -> None:
-    written(file, redis="99.0.0")
+async def test_a_key_that_this_redis_cannot_read_is_told_with_both_versions(other: Lab, file: Path) -> None:
+    written(file, [("layout", b"a payload of no Redis", 0)], redis="99.0.0")
 
-    with pytest.raises(Invalid, match=r"written by Redis 99\.0\.0, which this Redis \d") as refusal:
+    with pytest.raises(Invalid, match=r"Redis 99\.0\.0 wrote the backup, and this Redis \d") as refusal:
         await restore(other, file)
 
     assert "NIGHTJAR_REDIS_SERVER" in str(refusal.value.hint)
+
+
+async def test_a_payload_that_the_same_redis_cannot_read_is_called_damaged(other: Lab, file: Path) -> None:
+    redis = str((await other.facts())["version"])
+    written(file, [("layout", b"a payload of no Redis", 0)], redis=redis)
+
+    with pytest.raises(Invalid, match="is damaged: Redis cannot read one of its keys") as refusal:
+        await restore(other, file)
+
+    assert "restore another backup" in str(refusal.value.hint)
+
+
+@pytest.mark.parametrize("found", [[], [("tags", b"x", 0)]], ids=["no keys", "keys of no lab"])
+async def test_a_file_without_a_lab_is_refused_before_anything_is_written(
+    other: Lab, file: Path, found: list[Entry]
+) -> None:
+    written(file, found)
+
+    with pytest.raises(Invalid, match="not a whole backup"):
+        await restore(other, file)
+
+    assert await dump(other, without=frozenset()) == {}
+
+
+async def test_a_small_file_that_unpacks_to_gigabytes_is_refused_in_little_memory(
+    other: Lab, file: Path
+) -> None:
+    head = json.dumps(asdict(MANIFEST)).encode() + b"\n" + struct.pack(">IIQ", 6, 2**31 - 1, 0) + b"layout"
+    with gzip.open(file, "wb", compresslevel=1) as stream:
+        stream.write(head)
+        for _ in range(400):
+            stream.write(bytes(1024 * 1024))
+    assert os.stat(file).st_size < 4 * 1024 * 1024
+    tracemalloc.start()
+    try:
+        with pytest.raises(Invalid, match="larger than any key of a lab"):
+            await restore(other, file)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert most < 32 * 1024 * 1024
+
+
+async def test_large_keys_are_read_and_written_a_few_at_a_time(
+    process: Process, other: Lab, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {name: os.urandom(1024 * 1024) for name in map(str, range(24))}
+    for name, text in texts.items():
+        await process.lab.command("SET", process.lab.keys("diffs", name), text)
+    monkeypatch.setattr(state.backup, "BYTES_AT_ONCE", 2 * 1024 * 1024)
+    texts_bytes = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
+    texts.clear()
+    tracemalloc.start()
+    try:
+        await back_up(process.lab, file)
+        await restore(other, file)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    stored = [await other.binary("GET", other.keys("diffs", name)) for name in texts_bytes]
+    assert [hashlib.sha256(text).hexdigest() for text in stored] == list(texts_bytes.values())
+    assert most < 20 * 1024 * 1024
 
 
 async def test_a_lab_that_exists_is_never_overwritten(process: Process, file: Path) -> None:

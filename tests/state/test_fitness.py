@@ -191,7 +191,7 @@ async def test_a_redis_that_keeps_no_file_is_used_with_a_warning(
     admin.config_set("appendonly", "no")
 
     async with opened("web", settings) as process:
-        assert await process.lab.command("EXISTS", process.lab.keys("schema"))
+        assert await process.lab.command("EXISTS", process.lab.keys("layout"))
 
     assert "append-only file off; set appendonly yes" in caplog.text
 

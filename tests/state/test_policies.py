@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from functions.process.lifecycle import Process
 from state.errors import Conflict, Invalid, NotFound
 from state.policies import Policies
-from state.policy import Policy, known_values, merged, names, nested
+from state.policy import Policy, merged, names, nested
 from state.policy_readers import readers
 from tests.labs import open_tag
 
@@ -85,13 +85,6 @@ def test_an_unknown_name_is_told_the_known_ones(change: dict[str, Any], known: s
         Policy().changed(change)
 
     assert known in refusal.value.detail
-
-
-def test_what_an_earlier_version_knew_is_left_out_and_the_rest_stays() -> None:
-    stored = {"crash_limit": 4, "colour": "green", "budgets": {"base_s": 7, "most_s": 3}}
-
-    assert known_values(stored) == {"crash_limit": 4, "budgets": {"base_s": 7}}
-    assert known_values(Policy().model_dump()) == Policy().model_dump()
 
 
 @pytest.mark.parametrize(

@@ -368,22 +368,6 @@ async def test_nobody_enrolls_under_a_name_that_is_mistaken_for_another(
     assert (await tokens.get(enrolling.token.id)).uses_left == 8
 
 
-async def test_names_of_an_earlier_version_are_told_apart_without_their_case_too(
-    tokens: Tokens, process: Process, operator: Issued
-) -> None:
-    ann = await tokens.issue(name="Ann", role="agent", issued_by="me")
-    bob = await tokens.issue(name="Bob", role="agent", issued_by="me")
-    names = process.lab.keys("token_names")  # as they were kept then: as they are written
-    await process.lab.command("DEL", names)
-    await process.lab.command("HSET", names, "Ann", ann.token.id, "Bob", f"-{bob.token.id}")
-
-    with pytest.raises(Conflict, match="taken"):
-        await tokens.issue(name="ann", role="agent", issued_by="me")
-    await tokens.issue(name="bob", role="agent", issued_by="me")
-    assert await tokens.revoke(ann.token)
-    await tokens.issue(name="ANN", role="agent", issued_by="me")
-
-
 async def test_nobody_enrolls_under_a_name_that_somebody_had(
     tokens: Tokens, process: Process, operator: Issued
 ) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from state.archive import archive_of
 from state.backup import BackedUp, back_up
 from state.client import Lab
 from state.embedded import serving
@@ -46,7 +45,7 @@ def command(data: Path | None, lab: str | None, force: bool, as_json: bool, file
 
 
 async def _back_up(settings: Settings, url: str, file: Path) -> BackedUp:
-    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s, archive=archive_of(settings.archive))
+    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
     try:
         with Console(stderr=True).status("reading the lab ...") as status:
             return await back_up(

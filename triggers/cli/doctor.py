@@ -24,7 +24,7 @@ from functions.process.project import check_repository, no_project, project_arou
 from functions.process.run_files import UPSTREAM_CACHE, left_behind, linked
 from functions.process.worker_options import python_option
 from state.archive import archive_of
-from state.client import SCHEMA, Lab
+from state.client import LAYOUT, Lab
 from state.client_settings import user_file
 from state.embedded import redis_url
 from state.errors import Forbidden, NightjarError, Unauthenticated, Unavailable
@@ -214,7 +214,7 @@ async def _redis_facts(lab: Lab) -> list[Finding]:
     facts = await lab.facts()
     skew = abs(await lab.now() - time.time())
     return [
-        schema(lab.name, await lab.command("GET", lab.keys("schema"))),
+        layout(lab.name, *await lab.command("MGET", lab.keys("layout"), lab.keys("schema"))),
         *look(facts),
         Finding(
             "clock",
@@ -225,18 +225,16 @@ async def _redis_facts(lab: Lab) -> list[Finding]:
     ]
 
 
-def schema(name: str, found: str | None) -> Finding:
-    """Whether this version of Nightjar reads the lab's schema."""
+def layout(name: str, found: str | None, of_earlier_version: str | None) -> Finding:
+    """Whether this version of Nightjar reads the lab's data."""
+    if of_earlier_version is not None:
+        found = "0"
     if found is None:
-        return Finding("schema", "ok", f"there is no lab {name!r} yet")
-    if int(found) > SCHEMA:
+        return Finding("layout", "ok", f"there is no lab {name!r} yet")
+    if found != str(LAYOUT):
         remedy = "run the version of Nightjar that wrote it"
-        return Finding("schema", "error", f"{found}, and this version reads {SCHEMA}", remedy)
-    if int(found) < SCHEMA:
-        return Finding(
-            "schema", "warning", f"{found}, not {SCHEMA} yet", f"make a backup; {PROGRAM} up migrates it"
-        )
-    return Finding("schema", "ok", found)
+        return Finding("layout", "error", f"{found}, and this version reads {LAYOUT}", remedy)
+    return Finding("layout", "ok", found)
 
 
 def running_lab(settings: Settings) -> Iterator[Finding]:

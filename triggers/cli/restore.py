@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from state.backup import Restored, read_header, restore
+from state.backup import Restored, read_manifest, restore
 from state.client import Lab
 from state.embedded import serving
 from state.settings import Settings
@@ -27,15 +27,16 @@ def command(data: Path | None, lab: str | None, as_json: bool, file: Path) -> No
     Experiments that were running are queued again. A restore that was killed can be repeated.
     """
     settings = all_settings_from(data=data, lab=lab)
-    read_header(file)  # fails before Redis is started
+    read_manifest(file)  # fails before Redis is started
     with serving(settings, make=True) as url:
         done = asyncio.run(_restore(settings, url, file))
     if as_json:
-        print_json({"lab": settings.lab, "keys": done.keys, "waiting_again": list(done.waiting_again)})
+        print_json(
+            {"lab": settings.lab, "keys": done.manifest.keys, "waiting_again": list(done.waiting_again)}
+        )
         return
-    click.echo(
-        f"lab {settings.lab!r} restored: {done.keys} keys, as {done.header.lab!r} was at {done.header.time}"
-    )
+    of = done.manifest
+    click.echo(f"lab {settings.lab!r} restored: {of.keys} keys, as {of.lab!r} was at {of.time}")
     if done.waiting_again:
         click.echo(f"to run again: {', '.join(done.waiting_again)}")
 

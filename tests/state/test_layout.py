@@ -1,0 +1,89 @@
+"""A lab whose data this version does not read is refused, and a process ends when its lab was made anew."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from functions.process.lifecycle import opened
+from state.client import LAYOUT, Lab
+from state.embedded import EmbeddedRedis
+from state.errors import Unavailable
+from state.presence import Presence
+from state.settings import Settings
+
+
+@pytest.fixture
+async def lab(settings: Settings, redis_server: EmbeddedRedis) -> AsyncIterator[Lab]:
+    found = Lab(settings.lab, redis_server.url)
+    await found.check()
+    yield found
+    await found.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "found"),
+    [("layout", str(LAYOUT + 1), LAYOUT + 1), ("layout", "0", 0), ("schema", "7", 0)],
+    ids=["of a newer version", "of an earlier version", "of version 0.1"],
+)
+async def test_a_lab_of_another_version_is_refused_in_one_line_and_not_written(
+    lab: Lab, settings: Settings, key: str, value: str, found: int
+) -> None:
+    if key == "schema":
+        await lab.command("DEL", lab.keys("layout"))
+    await lab.command("SET", lab.keys(key), value)
+    before = sorted([name async for name in lab.scan()])
+
+    with pytest.raises(Unavailable, match=f"its layout is {found}, this version reads {LAYOUT}") as refusal:
+        async with opened("web", settings):
+            pytest.fail("it was opened")
+
+    assert "\n" not in refusal.value.detail
+    assert "run the version that wrote it" in str(refusal.value.hint)
+    assert sorted([name async for name in lab.scan()]) == before
+
+
+async def test_a_process_knows_when_its_lab_was_made_anew(lab: Lab) -> None:
+    assert await lab.outlived() is None
+    await lab.command("SET", lab.keys("identity"), "another")
+
+    with pytest.raises(Unavailable, match="made anew"):
+        await lab.check()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("key", "value"), [("layout", "99"), ("identity", "another")])
+def test_a_process_ends_in_order_when_the_lab_outgrows_it(
+    settings: Settings, redis_server: EmbeddedRedis, tmp_path: Path, key: str, value: str
+) -> None:
+    environment = os.environ | {
+        "NIGHTJAR_LAB": settings.lab,
+        "NIGHTJAR_REDIS_URL": redis_server.url,
+        "NIGHTJAR_DATA": str(tmp_path),
+        "NIGHTJAR_HEARTBEAT_S": "0.4",
+    }
+    command = [sys.executable, "-P", "-m", "triggers.clock"]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as clock:
+        try:
+            asyncio.run(_outgrow(settings.lab, redis_server.url, key, value))
+
+            _, said = clock.communicate(timeout=60)
+        finally:
+            clock.kill()
+
+    assert clock.returncode == 0
+    assert "ends: the lab" in said
+
+
+async def _outgrow(name: str, url: str, key: str, value: str) -> None:
+    lab = Lab(name, url)
+    while not await Presence(lab).alive(60):  # noqa: ASYNC110 - it is another process that comes
+        await asyncio.sleep(0.05)
+    await lab.command("SET", lab.keys(key), value)
+    await lab.close()
