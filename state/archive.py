@@ -34,7 +34,7 @@ _PROBE = b"This file shows that the archive takes and gives patches.\n"
 _RETRIES = 2
 
 
-class Files(Protocol):
+class PatchFiles(Protocol):
     """Files by name in some place; each method blocks.
 
     Raises:
@@ -52,7 +52,7 @@ class Archive:
     def __init__(self, place: str) -> None:
         self.place = place
         """An absolute folder, or `s3://BUCKET/PREFIX`."""
-        self._files: Files | None = None
+        self._files: PatchFiles | None = None
 
     def put(self, patch: bytes) -> None:
         """Keep a patch; returns once it can be read again.
@@ -89,9 +89,11 @@ class Archive:
         """
         self.put(_PROBE)
 
-    def _open(self) -> Files:
+    def _open(self) -> PatchFiles:
         if self._files is None:
-            self._files = Bucket(self.place) if self.place.startswith(BUCKET) else Folder(Path(self.place))
+            self._files = (
+                BucketFiles(self.place) if self.place.startswith(BUCKET) else FolderFiles(Path(self.place))
+            )
         return self._files
 
     def _unavailable(self, what: str, problem: Exception | None = None) -> Unavailable:
@@ -116,7 +118,7 @@ def no_archive(digest: str) -> Unavailable:
     )
 
 
-class Folder:
+class FolderFiles:
     """A folder that all web and events processes of the lab share."""
 
     def __init__(self, folder: Path) -> None:
@@ -143,7 +145,7 @@ class Folder:
         return (self._folder / name).read_bytes()
 
 
-class Bucket:
+class BucketFiles:
     """A prefix of a bucket; where and who we are say the AWS_ variables, or the machine's own role."""
 
     def __init__(self, place: str) -> None:

@@ -33,11 +33,11 @@ import psutil
 from pydantic import SecretStr
 
 from state.acl import WORKER, hashed, worker_rules
-from state.append_only import check_manifest
 from state.errors import Conflict, NotFound, Unavailable
 from state.fitness import check_door
 from state.private import write_private
 from state.redis_binary import Binary, find_binary, written_by
+from state.redis_data import check_manifest, read_from, reason, refusal
 from state.redis_endpoint import (
     OURS,
     SOCKET_DIR,
@@ -48,7 +48,6 @@ from state.redis_endpoint import (
     says_anything,
     shut_down,
 )
-from state.redis_log import read_from, reason, refusal
 from state.settings import Settings
 from state.tether import tethered
 

@@ -21,185 +21,138 @@ class Family:
     meaning: str
 
 
-FAMILIES = (
-    Family("layout", "string", "number of the data's layout"),
-    Family("schema", "string", "the same in version 0.1: a lab that has it is refused"),
-    Family("identity", "string", "random name of the lab, made with it"),
-    Family("restoring", "hash", "the restore at work; no process opens the lab until it is done"),
-    Family("tags", "zset", "tags by creation time"),
-    Family("tags:<tag>", "hash", "one tag with its counters"),
-    Family("policy:<tag>", "hash", "its research policy and the policy's version"),
-    Family("decided:<tag>", "hash", "what workers may run for it: see `state/decided.py`"),
-    Family("signing_keys:<id>", "string", "public key of a process that signs what workers run, for 24 h"),
-    Family("strategy:<tag>", "hash", "how its search goes on"),
-    Family("agent_limits:<tag>", "hash", "the newest usage limit of each agent that `nightjar agent` runs"),
-    Family("dimensions:<tag>", "hash", "what a swarm may vary in it, as one list, and the list's version"),
-    Family("proposed_dimensions:<tag>", "hash", "dimensions that were proposed to add to it, by their ids"),
-    Family("stalls:<tag>", "hash", "counts the changes of these, and the stall cycles of its search"),
-    Family("crashes:<tag>", "hash", "crashes in a row, and in all"),
-    Family("best:<tag>", "hash", "the best experiment under the tag's main key"),
-    Family("best:<tag>:<key>", "hash", "the best under another comparability key"),
-    Family(
-        "keeps:<tag>", "zset", "keeps that beat the best of their time under the tag's main key, by value"
-    ),
-    Family("keeps:<tag>:<key>", "zset", "the same under another comparability key"),
-    Family("beaten:<tag>", "zset", "what was judged and did not beat the best, by value; branch keeps too"),
-    Family("beaten:<tag>:<key>", "zset", "the same under another comparability key"),
-    Family("near_misses:<tag>", "zset", "discarded experiments by value, lower is better"),
-    Family("lineage:<tag>", "zset", "experiments by number"),
-    Family("finished:<tag>", "zset", "experiments in finish order"),
-    Family("status:<tag>:<status>", "zset", "experiments of one status by number"),
-    Family("status:<tag>:<status>:<category>", "zset", "the same of one category"),
-    Family("category:<tag>:<category>", "zset", "experiments of one category by number"),
-    Family("categories:<tag>", "hash", "total and kept of every category"),
-    Family("noise:<tag>:<class>", "hash", "how far runs of the same code differ on one class of GPU"),
-    Family("noise:<tag>:<class>:runs:<code>", "zset", "the runs of one code by when they ended"),
-    Family(
-        "reference_times:<tag>",
-        "hash",
-        "how long its baseline trained, or the first run with a value, by GPU class and budget",
-    ),
-    Family(
-        "tried:<tag>",
-        "hash",
-        "patches and commits, with their constants: the first experiment that tried each",
-    ),
-    Family("experiments:<id>", "hash", "one experiment"),
-    Family(
-        "retests:<tag>", "zset", "retests that are over, by the number of the experiment that they repeat"
-    ),
-    Family("attempts:<id>", "hash", "its attempts on workers"),
-    Family("reports:<id>", "list", "its newest ticks as [progress, metric, time]"),
-    Family(
-        "ranks:<tag>:<class>:<bucket>",
-        "zset",
-        "runs by what they had at a bucket on one class of GPU, or on all; see `state/experiments/ranking.py`",
-    ),
-    Family("rank_classes:<tag>", "hash", "the names of the GPU classes that have such ranks"),
-    Family("ends:<tag>:<class>", "zset", "runs that were ranked on their way, by what they ended with"),
-    Family(
-        "trends:<tag>:<class>",
-        "hash",
-        "at each bucket, how many runs were stopped, and sums over those that ended; see `state/facts.py:Trend`",
-    ),
-    Family("swarms", "zset", "tags that have a swarm by when its first worker joined"),
-    Family("handed_out", "zset", "runs of swarms by when they are lost without a word from their worker"),
-    Family("swarm_workers:<id>", "hash", "one worker of a swarm"),
-    Family("swarm_members:<tag>", "zset", "its swarm's workers by number"),
-    Family("swarm_seen:<tag>", "zset", "its swarm's workers by when they were last heard of"),
-    Family("assigned:<tag>", "hash", "the population of each of its swarm's workers"),
-    Family(
-        "worker_runs:<id>",
-        "zset",
-        "runs of a swarm's worker by what they add to its baseline, the best first",
-    ),
-    Family("leaders:<tag>", "zset", "its swarm's workers by their best run, the best first"),
-    Family("configs:<tag>", "hash", "how often each config was tried, and how many runs of it are in flight"),
-    Family("proposals:<tag>:<population>", "zset", "configs that wait for a worker, the first at the front"),
-    Family("hypotheses:<tag>", "hash", "its hypotheses that results still bear on"),
-    Family("archived_hypotheses:<tag>", "hash", "its hypotheses that are refuted, or irrelevant"),
-    Family("hypothesis_evidence:<tag>", "hash", "the newest evidence of each of them"),
-    Family("unpaired:<tag>", "hash", "runs that wait for a reference run to be compared with, by hypothesis"),
-    Family("used_references:<tag>", "hash", "reference runs that were compared with, by hypothesis"),
-    Family(
-        "part_sums:<tag>",
-        "hash",
-        "sums of what runs are judged by, by worker and part of a range, by hypothesis",
-    ),
-    Family("references:<tag>", "list", "its newest runs of reference configs, the newest last"),
-    Family("reprieved:<tag>", "hash", "what runs came to that had one rank at one bucket and went on"),
-    Family("beliefs:<tag>", "hash", "counts the changes of its beliefs, the results and the allocations"),
-    Family("populations:<tag>", "hash", "its populations: who tests which hypothesis, and how"),
-    Family(
-        "pipeline:<tag>",
-        "hash",
-        "the draft of its next program, the one confirmed last, and how drafts have fared",
-    ),
-    Family("journal:<tag>", "list", "its checkpoints, as Markdown, the newest last"),
-    Family(
-        "last_checkpoint:<tag>", "string", "what was believed, and who tested what, at the newest of them"
-    ),
-    Family("told_graph:<tag>", "hash", "its hypotheses in a language model's words, and what they tell of"),
-    Family("program_base", "hash", "the charter of every program, and its digest"),
-    Family("program_bases", "hash", "all charters that there were, by digest"),
-    Family("programs:<tag>", "list", "the versions of its program, the newest last"),
-    Family("program_ask:<tag>", "hash", "which version a language model was asked for, when and why"),
-    Family("program_asks", "zset", "tags of which one was asked for, by when"),
-    Family("evidence:<id>", "hash", "results that came too late to count"),
-    Family("log:<id>", "string", "the newest lines of its log"),
-    Family("diffs:<sha256>", "string", "a patch, compressed by zlib"),
-    Family("patch_uses", "string", "how often a patch was used anew: archiving looks again"),
-    Family("archived", "zset", "patches that the archive has, by when they left Redis"),
-    Family("stored:<owner>", "hash", "bytes that a token's owner has stored, for a day"),
-    Family("open", "zset", "registered experiments by when they are lost without a word from their agent"),
-    Family("forest:<tag>", "hash", "its traces' counters: selections made, epoch, virtual time, newest node"),
-    Family("traces:<tag>", "zset", "its traces by number"),
-    Family(
-        "live_traces:<tag>", "zset", "live traces, and pending ones (first experiment unfinished), by number"
-    ),
-    Family("trace:<id>", "hash", "one trace: a branch of experiments with its tip and its base"),
-    Family("of_trace:<id>", "zset", "experiments that were made for a trace, by number"),
-    Family("selections:<id>", "hash", "what one experiment is made from; for 24 h once it is over"),
-    Family("open_selections:<tag>", "zset", "open selections by their lease's end, endless once registered"),
-    Family("queue", "zset", "experiments that wait for any GPU, in order"),
-    Family("queue:<gpu_id>", "zset", "experiments that wait for this GPU, in the same order"),
-    Family("paused", "zset", "paused tags by when they were paused"),
-    Family("baselines", "zset", "tags whose baseline has not ended, by when that was submitted"),
-    Family("parked:<tag>", "zset", "what waits aside for any GPU, with its places: see paused and baselines"),
-    Family("parked:<tag>:<gpu_id>", "zset", "what waits aside for this GPU"),
-    Family("queue_clock", "hash", "the queues' rounds, per agent"),
-    Family("starting", "zset", "leased experiments that no worker has begun, by lease time"),
-    Family("gpus", "zset", "GPUs by registration time"),
-    Family("gpu_pool:<gpu_id>", "hash", "one GPU or CPU slot with its lease and health"),
-    Family("agent_gpus", "hash", "how many GPUs each agent has registered for itself"),
-    Family("worker_gpus", "hash", "how many GPUs the bearer of each other token has registered for the lab"),
-    Family("idle_gpus", "zset", "idle GPUs, longest idle first"),
-    Family("leases", "zset", "leased GPUs by the lease's end"),
-    Family("sweep", "hash", "when the last sweep was, and until when no lease is broken after a gap"),
-    Family("fence", "string", "the newest fencing token"),
-    Family("events", "stream", "everything that happened"),
-    Family("bindings", "zset", "consumer groups, `<stream> <group>`, by when they were last served"),
-    Family("webhooks", "zset", "webhooks by when they were added"),
-    Family("webhooks:<id>", "hash", "one receiver of events: its URL, its secret, what it wants"),
-    Family("deliveries:<id>", "hash", "how the deliveries to a webhook went"),
-    Family("dead_letters", "stream", "events that their handler failed on too often"),
-    Family("redriven:<binding>", "stream", "dead letters that are to be delivered again"),
-    Family("ticks:<function>", "stream", "firings of the clock that wait for their function"),
-    Family(
-        "tick:<function>",
-        "hash",
-        "until when its firings are decided, counts of them, whether it is paused",
-    ),
-    Family("runs:<digest>", "string", "what became of a request to fire a function by hand, for 24 h"),
-    Family(
-        "requests:<digest>",
-        "string",
-        "the experiment or selection that a request id made, and its body's digest, for 24 h",
-    ),
-    Family("answers:<digest>", "string", "the answer to an idempotency key, for 24 h"),
-    Family("closed", "string", "when the first operator's token was issued; missing: the lab is open"),
-    Family("tokens", "zset", "tokens by creation time"),
-    Family("tokens:<id>", "hash", "one token: its owner, and the digest of its secret"),
-    Family("token_names", "hash", "token ids by owner's name in lower case, with - in front once revoked"),
-    Family(
-        "token_use", "hash", "when each token was last used, and the digest of its newest secret that was"
-    ),
-    Family("joining", "string", "when the bucket of registrations with the team's secret is empty"),
-    Family("tries:<address>", "string", "wrong tokens that an address tried to sign in with, for a minute"),
-    Family("sessions:<digest>", "string", "a browser's session: its token, for 12 h"),
-    Family("token_sessions:<token>", "list", "keys of its sessions, the newest last"),
-    Family("codes:<digest>", "string", "what signs one browser in: its token, for 10 minutes"),
-    Family("tickets:<digest>", "string", "what opens one event stream: its token, for 30 s"),
-    Family(
-        "author_budget",
-        "hash",
-        "what the language model has cost in the day, and what is reserved of its budget",
-    ),
-    Family("tallies", "hash", "what processes counted, those that have ended too"),
-    Family("processes", "zset", "processes by when they were last seen"),
-    Family("process_facts", "hash", "what each process is"),
+FAMILIES = tuple(
+    Family(*line.split(maxsplit=2))
+    for line in """\
+layout                           string number of the data's layout
+schema                           string the same in version 0.1; a lab with this key is refused
+identity                         string random name of the lab, made with it
+restoring                        hash   the restore at work; no process opens the lab until it ends
+tags                             zset   tags by creation time
+tags:<tag>                       hash   one tag with its counters
+policy:<tag>                     hash   its research policy and the policy's version
+decided:<tag>                    hash   what workers may run for it; see state/decided.py
+signing_keys:<id>                string public key of a process that signs what workers run, for 24 h
+strategy:<tag>                   hash   its search strategy
+agent_limits:<tag>               hash   the newest usage limit of each agent that `nightjar agent` runs
+dimensions:<tag>                 hash   what its swarm may vary, as one list, and the version of the list
+proposed_dimensions:<tag>        hash   proposed dimensions by id
+stalls:<tag>                     hash   number of changes of these, and the stall cycles of its search
+crashes:<tag>                    hash   number of crashes in a row, and in all
+best:<tag>                       hash   the best experiment under the tag's main key
+best:<tag>:<key>                 hash   the best under another comparability key
+keeps:<tag>                      zset   keeps that beat the best of their time under the main key, by value
+keeps:<tag>:<key>                zset   the same under another comparability key
+beaten:<tag>                     zset   other judged experiments by value; branch keeps too
+beaten:<tag>:<key>               zset   the same under another comparability key
+near_misses:<tag>                zset   discarded experiments by value, the lowest first
+lineage:<tag>                    zset   experiments by number
+finished:<tag>                   zset   experiments in the order in which they finished
+status:<tag>:<status>            zset   experiments of one status by number
+status:<tag>:<status>:<category> zset   the same of one category
+category:<tag>:<category>        zset   experiments of one category by number
+categories:<tag>                 hash   total and kept of every category
+noise:<tag>:<class>              hash   spread of runs of the same code on one class of GPU
+noise:<tag>:<class>:runs:<code>  zset   runs of one code by when they ended
+reference_times:<tag>            hash   seconds of its baseline, or of its first run with a value, by GPU class
+tried:<tag>                      hash   first experiment of each patch or commit with its constants
+experiments:<id>                 hash   one experiment
+retests:<tag>                    zset   finished retests by the number of the experiment that they repeat
+attempts:<id>                    hash   its attempts on workers
+reports:<id>                     list   its newest ticks as [progress, metric, time]
+ranks:<tag>:<class>:<bucket>     zset   runs by value at one bucket; see state/experiments/ranking.py
+rank_classes:<tag>               hash   names of the GPU classes with ranks
+ends:<tag>:<class>               zset   ranked runs by their last value
+trends:<tag>:<class>             hash   for each bucket: stopped runs, and sums over the others; see state/facts.py
+swarms                           zset   tags with a swarm by when its first worker joined
+handed_out                       zset   runs of swarms by when they are lost without a sign of life
+swarm_workers:<id>               hash   one worker of a swarm
+swarm_members:<tag>              zset   its swarm's workers by number
+swarm_seen:<tag>                 zset   its swarm's workers by when they were last seen
+assigned:<tag>                   hash   the population of each of its swarm's workers
+worker_runs:<id>                 zset   runs of a swarm's worker by delta_bpb, the best first
+leaders:<tag>                    zset   its swarm's workers by their best run, the best first
+configs:<tag>                    hash   how often each config was tried, and its runs in flight
+proposals:<tag>:<population>     zset   configs that wait for a worker, the next one first
+hypotheses:<tag>                 hash   its open hypotheses
+archived_hypotheses:<tag>        hash   its refuted or irrelevant hypotheses
+hypothesis_evidence:<tag>        hash   newest evidence of each hypothesis
+unpaired:<tag>                   hash   runs that wait for a reference run, by hypothesis
+used_references:<tag>            hash   reference runs that are already paired, by hypothesis
+part_sums:<tag>                  hash   sums of values by worker and part of a range, by hypothesis
+references:<tag>                 list   newest runs of reference configs, the newest last
+reprieved:<tag>                  hash   final values of runs that had one rank at one bucket and went on
+beliefs:<tag>                    hash   number of changes of its beliefs, of results and of allocations
+populations:<tag>                hash   its populations: the workers that test a hypothesis, and how
+pipeline:<tag>                   hash   draft of its next program, the last confirmed one, and the record of drafts
+journal:<tag>                    list   its checkpoints, as Markdown, the newest last
+last_checkpoint:<tag>            string beliefs and allocations at the newest checkpoint
+told_graph:<tag>                 hash   model-written summary of its hypothesis graph
+program_base                     hash   the charter of every program, and its digest
+program_bases                    hash   all charters so far, by digest
+programs:<tag>                   list   versions of its program, the newest last
+program_ask:<tag>                hash   version that a language model was asked for, when and why
+program_asks                     zset   tags that wait for such a version, by when it was asked for
+evidence:<id>                    hash   results that came too late to count
+log:<id>                         string the newest lines of its log
+diffs:<sha256>                   string a patch, compressed by zlib
+patch_uses                       string number of new uses of patches; archiving checks it
+archived                         zset   patches of the archive by when they left Redis
+stored:<owner>                   hash   bytes that a token's owner has stored, for a day
+open                             zset   registered experiments by when they are lost without a sign of life
+forest:<tag>                     hash   its traces' counters: selections made, epoch, virtual time, newest node
+traces:<tag>                     zset   its traces by number
+live_traces:<tag>                zset   live traces, and pending ones (no experiment finished yet), by number
+trace:<id>                       hash   one trace: a branch of experiments with its tip and its base
+of_trace:<id>                    zset   experiments of a trace by number
+selections:<id>                  hash   parent and trace of one experiment; kept for 24 h after its end
+open_selections:<tag>            zset   open selections by their lease's end, endless once registered
+queue                            zset   experiments that wait for any GPU, in order
+queue:<gpu_id>                   zset   experiments that wait for this GPU, in the same order
+paused                           zset   paused tags by when they were paused
+baselines                        zset   tags whose baseline has not ended, by when that was submitted
+parked:<tag>                     zset   experiments of a paused tag, or of one without a baseline, by their place
+parked:<tag>:<gpu_id>            zset   the same, for this GPU
+queue_clock                      hash   the queues' rounds by agent
+starting                         zset   leased experiments that no worker has begun, by lease time
+gpus                             zset   GPUs by registration time
+gpu_pool:<gpu_id>                hash   one GPU or CPU slot with its lease and health
+agent_gpus                       hash   number of GPUs that each agent has registered for itself
+worker_gpus                      hash   number of GPUs that the owner of each other token has registered
+idle_gpus                        zset   idle GPUs, longest idle first
+leases                           zset   leased GPUs by the lease's end
+sweep                            hash   time of the last sweep, and until when no lease is broken after a gap
+fence                            string the newest fencing token
+events                           stream everything that happened
+bindings                         zset   consumer groups, `<stream> <group>`, by when they were last served
+webhooks                         zset   webhooks by when they were added
+webhooks:<id>                    hash   one receiver of events: URL, secret, event types
+deliveries:<id>                  hash   results of the deliveries to a webhook
+dead_letters                     stream events whose handler failed too often
+redriven:<binding>               stream dead letters to deliver again
+ticks:<function>                 stream firings of the clock that wait for their function
+tick:<function>                  hash   time up to which its firings are decided, their counts, and its pause
+runs:<digest>                    string result of a request to fire a function by hand, for 24 h
+requests:<digest>                string id that a request made, and the digest of its body, for 24 h
+answers:<digest>                 string answer to an idempotency key, for 24 h
+closed                           string time of the first operator's token; missing: the lab is open
+tokens                           zset   tokens by creation time
+tokens:<id>                      hash   one token: its owner, and the digest of its secret
+token_names                      hash   token ids by owner in lower case; - before the id: revoked
+token_use                        hash   last use of each token, and the digest of its newest used secret
+joining                          string time at which the rate limit of registrations by the team's secret is free
+tries:<address>                  string wrong tokens from an address, for a minute
+sessions:<digest>                string a browser's session: its token, for 12 h
+token_sessions:<token>           list   keys of its sessions, the newest last
+codes:<digest>                   string sign-in code of a browser: its token, for 10 minutes
+tickets:<digest>                 string ticket of one event stream: its token, for 30 s
+author_budget                    hash   spent and reserved cost of language models today
+tallies                          hash   counts of all processes, ended ones too
+processes                        zset   processes by when they were last seen
+process_facts                    hash   kind and facts of each process
+""".splitlines()
 )
-
+"""Pattern, type in Redis, and meaning of every key."""
 
 OF_THE_LAB = frozenset(family.pattern for family in FAMILIES if "<" not in family.pattern)
 OF_A_TAG = frozenset(

@@ -61,7 +61,7 @@ class DeadLetter:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldGroup:
     """A consumer group whose unfinished entries cannot be dropped."""
 
     binding: str
@@ -77,7 +77,7 @@ class Trimmed:
     kept: int = 0
     groups: tuple[str, ...] = ()
     consumers: int = 0
-    held: Held | None = None
+    held: HeldGroup | None = None
 
     def __add__(self, other: Trimmed) -> Trimmed:
         return Trimmed(
@@ -359,7 +359,7 @@ class Stream:
                 answer["length"],
                 tuple(answer["groups"]),  # an empty table of Lua is an object in JSON
                 answer["consumers"],
-                Held(held["group"], held["since"]) if held else None,
+                HeldGroup(held["group"], held["since"]) if held else None,
             )
             whole += step
             if step.entries < TRIM_STEP:

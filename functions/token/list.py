@@ -15,7 +15,7 @@ class ListTokens(Request):
     """Nothing to ask for."""
 
 
-class Row(Response):
+class TokenRow(Response):
     id: str
     name: str
     role: str
@@ -32,7 +32,7 @@ class Row(Response):
 
 
 class TokenList(Response):
-    tokens: builtins.list[Row]
+    tokens: builtins.list[TokenRow]
 
 
 @function("token::list", role="operator")
@@ -41,7 +41,7 @@ async def list(request: ListTokens, tokens: Tokens) -> TokenList:
     used, now = await tokens.last_used(), await tokens.now()
     return TokenList(
         tokens=[
-            Row(
+            TokenRow(
                 id=t.id,
                 name=t.name,
                 role=t.role,

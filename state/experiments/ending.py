@@ -13,7 +13,7 @@ from state.client import Lab, time_of
 from state.codes import noise_entry
 from state.decisions import BrokenLease, Ended, Ending, Requeued, SameAttempt
 from state.experiments.ranking import amounts, counted, counting, ends_at, trends_at
-from state.experiments.reading import Reading, experiment_in
+from state.experiments.reading import ExperimentReader, experiment_in
 from state.experiments.walking import base_above, base_found
 from state.facts import Comparison, RunFacts, Spread
 from state.ids import named_by
@@ -44,7 +44,7 @@ MoveKeys = dict[str, str | Sequence[str] | None]
 MoveArgs = dict[str, Arg | Sequence[Arg] | None]
 
 
-class EndingStore(Reading):
+class EndingStore(ExperimentReader):
     """Part of `Experiments`."""
 
     def __init__(self, lab: Lab) -> None:

@@ -12,7 +12,7 @@ from state.budgets import WARN_AT
 from state.client import Lab, time_of
 from state.decided import constants_text, limits_text
 from state.entries import HeldLease, Queued, Rounds, Run, TrainFacts, Turn, WaitQueue
-from state.experiments.reading import Reading, experiment_in
+from state.experiments.reading import ExperimentReader, experiment_in
 from state.ids import named_by
 from state.indexes import fields_in, members, read_as
 from state.keys import Keys
@@ -34,7 +34,7 @@ class Census:
     queued_since: float | None
 
 
-class Queueing(Reading):
+class Queueing(ExperimentReader):
     """Part of `Experiments`."""
 
     def __init__(self, lab: Lab) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from state.client import time_of
 from state.decisions import Rank, Told
-from state.experiments.reading import Reading, experiment_in
+from state.experiments.reading import ExperimentReader, experiment_in
 from state.facts import Peers, RankFacts, Trend
 from state.ids import named_by
 from state.keys import Keys
@@ -29,7 +29,7 @@ from state.tags import tag_in
 SUMS = tuple(sum_.name for sum_ in fields(Trend))
 
 
-class Ranking(Reading):
+class Ranking(ExperimentReader):
     """Part of `Experiments`."""
 
     async def rank_facts(

@@ -55,7 +55,7 @@ class Page(Generic[R]):
     """Of the tag's metric."""
 
 
-class Reading(Store):
+class ExperimentReader(Store):
     """Part of `Experiments`."""
 
     async def find(self, experiment_id: str) -> Experiment | None:

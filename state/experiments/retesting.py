@@ -11,7 +11,7 @@ from state.decided import decided_of, experiment_with, fields_for, limits_text
 from state.decisions import Retest, Ruling
 from state.experiments.ending import best_event, best_fields
 from state.experiments.queueing import reading_rounds, rounds_of, turn_of
-from state.experiments.reading import Reading, experiment_in, retest_id
+from state.experiments.reading import ExperimentReader, experiment_in, retest_id
 from state.facts import RaceFacts, RetestFacts, Spread
 from state.ids import named_by
 from state.noise import noise_key
@@ -55,7 +55,7 @@ SAME_CODE = {
 """What a retest shares with the experiment whose code it runs again."""
 
 
-class Retesting(Reading):
+class Retesting(ExperimentReader):
     """Part of `Experiments`."""
 
     async def race(self, tag: str, best_key: str | None) -> RaceFacts | None:

@@ -9,7 +9,7 @@ from state.codes import code_of, noise_entry
 from state.decisions import Retraction
 from state.experiments.ending import COUNTERS, best_event, best_fields, of_ends
 from state.experiments.ranking import amounts, pools_at
-from state.experiments.reading import Reading, experiment_in
+from state.experiments.reading import ExperimentReader, experiment_in
 from state.facts import RetractionFacts, Spread
 from state.indexes import members, records
 from state.noise import noise_args, noise_key, runs_at
@@ -23,7 +23,7 @@ BEATEN_READ = 500
 """Results that did not improve on the best, those with the best values first: so many are read."""
 
 
-class Retracting(Reading):
+class Retracting(ExperimentReader):
     """Part of `Experiments`."""
 
     async def retracted(self, experiment_id: str) -> tuple[Experiment, dict[str, Any] | None]:

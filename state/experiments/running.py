@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from state.budgets import WARN_AT
-from state.experiments.reading import Reading, experiment_in
+from state.experiments.reading import ExperimentReader, experiment_in
 from state.ids import named_by
 from state.patches import packed
 from state.policy import TickSource
@@ -18,7 +18,7 @@ LOG_BYTES = 16 * 1024
 Order = Literal["continue", "stop", "lost"]
 
 
-class Running(Reading):
+class Running(ExperimentReader):
     """Part of `Experiments`."""
 
     async def start(

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Literal
 
 from state.records import Trace
-from state.traces.reading import Reading
+from state.traces.reading import TraceReader
 
 Reopening = Literal["ok", "stale", "growing", "rootless", "no_room"]
 
 
-class Growing(Reading):
+class Growing(TraceReader):
     """Part of `Traces`."""
 
     async def prioritise(self, priorities: Mapping[str, float]) -> None:

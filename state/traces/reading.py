@@ -16,7 +16,7 @@ GROWING_READ = 100_000
 """More traces than a policy may ask for."""
 
 
-class Reading(Store):
+class TraceReader(Store):
     """Part of `Traces`."""
 
     def forest_reads(self, tag: str) -> dict[str, Sequence[Arg]]:

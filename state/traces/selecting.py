@@ -19,7 +19,7 @@ from state.policy import read_policy
 from state.records import Best, Experiment, Selection, Trace, flatten
 from state.selecting import Needs, SelectionDecision, SelectionFacts, Wish
 from state.tags import tag_in
-from state.traces.reading import Reading, forest_of
+from state.traces.reading import TraceReader, forest_of
 
 GPUS_READ = 100_000
 KEPT_READ = 50
@@ -32,7 +32,7 @@ SWEPT = 1000
 """Most selections of a tag that one sweep expires."""
 
 
-class Selecting(Reading):
+class Selecting(TraceReader):
     """Part of `Traces`."""
 
     def __init__(self, lab: Lab) -> None:

@@ -10,10 +10,10 @@ from state.indexes import members, records, values
 from state.records import Experiment, Selection, Status, Tag
 from state.refusals import no_selection
 from state.tags import unknown
-from state.traces.reading import Reading
+from state.traces.reading import TraceReader
 
 
-class Surroundings(Reading):
+class Surroundings(TraceReader):
     """Part of `Traces`."""
 
     async def context_facts(

@@ -1,0 +1,87 @@
+"""Why a Redis server cannot read its data, with the remedy: from its log, and from the files of its append-only log.
+
+A manifest names these files in their order. A server that finds no manifest begins an empty database, and appends to the
+files that are there.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from state.errors import Unavailable
+from state.redis_binary import Binary
+
+MANIFEST = Path("appendonlydir", "appendonly.aof.manifest")
+_FILE = re.compile(r"appendonly\.aof\.(?P<seq>\d+)\.(?P<kind>base|incr)\.(rdb|aof)")
+
+
+def check_manifest(directory: Path) -> None:
+    """Refuse a server's directory that has lost its manifest; nothing is written.
+
+    Raises:
+        Unavailable: the manifest is missing. The hint names the remedy.
+    """
+    manifest = directory / MANIFEST
+    files = _files(manifest.parent)
+    if manifest.exists() or not (files or (directory / "version").exists()):
+        return
+    hint = f"restore a backup of {str(directory)!r}, or begin an empty lab with another --data"
+    lines = _manifest_of(files)
+    if lines:
+        command = f"printf {shlex.quote(lines)} > {shlex.quote(str(manifest))}"
+        hint += f"; or write it anew from the files that are there: {command}"
+    raise Unavailable(f"the lab's data cannot be read: {manifest} is not there", hint=hint)
+
+
+def _files(folder: Path) -> list[re.Match[str]]:
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return sorted(
+        filter(None, map(_FILE.fullmatch, names)), key=lambda file: (file["kind"], int(file["seq"]))
+    )
+
+
+def _manifest_of(files: list[re.Match[str]]) -> str:
+    """The manifest of these files; empty unless they are one base and consecutive increments."""
+    bases = [file for file in files if file["kind"] == "base"]
+    seqs = [int(file["seq"]) for file in files if file["kind"] == "incr"]
+    if len(bases) != 1 or not seqs or seqs != [*range(seqs[0], seqs[0] + len(seqs))]:
+        return ""
+    return "".join(f"file {file[0]} seq {file['seq']} type {file['kind'][0]}\\n" for file in files)
+
+
+def read_from(log: Path, begin: int) -> str:
+    with log.open("rb") as file:
+        file.seek(begin)
+        return file.read().decode(errors="replace")
+
+
+def reason(said: str) -> str:
+    """What Redis logged as important, without its advice on the machine."""
+    important = re.findall(r"^\S+ .*? # (?!WARNING)(.+)$", said, re.MULTILINE)
+    lines = important or [line for line in said.splitlines() if line.strip()] or ["it said nothing"]
+    return "; ".join(lines[-3:])
+
+
+def refusal(said: str, binary: Binary, directory: Path) -> Unavailable:
+    """The error for a server that logged `said` and ended. Damaged data is left untouched: see the hint."""
+    why = reason(said)
+    if "RDB format version" in said:
+        return Unavailable(
+            f"the data in {str(directory)!r} was written by a newer server than {binary}: {why}",
+            hint="name a newer redis-server with NIGHTJAR_REDIS_SERVER",
+        )
+    if not re.search(r"AOF|append only file|RDB|manifest", why):
+        return Unavailable(f"Redis did not start: {why}", hint=f"its log: {str(directory / 'redis.log')!r}")
+    data = shlex.quote(str(directory))
+    manifest = shlex.quote(str(directory / "appendonlydir" / "appendonly.aof.manifest"))
+    check = f"exec -a {binary.product}-check-aof {shlex.quote(binary.path)}"
+    return Unavailable(
+        f"Redis refuses the data in {str(directory)!r}: {why}",
+        hint="nothing was changed.\n"
+        f"  back up:  cp -a {data} {data}.backup\n"
+        f"  check:    bash -c {shlex.quote(f'{check} {manifest}')}\n"
+        "  repair (cuts off everything after the first damage), then start again:\n"
+        f"            bash -c {shlex.quote(f'{check} --fix {manifest}')}",
+    )
