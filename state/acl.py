@@ -1,4 +1,5 @@
-"""What each Redis user of a lab may do: the workers' next to nothing, the lab's own all but rule the server."""
+"""Rights of the Redis users of a lab. Workers may do next to nothing; the lab's own user may do all but administer
+the server."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ _OF_WORKERS = """
     multi exec discard watch unwatch expire persist scard sadd srem sismember smembers hstrlen
     blmove lmove lrem llen lpos zremrangebyscore
 """
-"""To connect and ask how the server is; what scripts and stores send; wake-ups; in the last two lines what RQ does
-besides. All of it is known to every Redis since 7.0: of a list with one unknown name a server takes nothing."""
+"""Commands to connect and to inspect the server, commands of scripts and stores, wake-ups, and RQ's commands in the
+last two lines. Every Redis since 7.0 knows all of them: a server refuses a list with one unknown name."""
 
 NOT_OF_WORKERS = frozenset(
     {
@@ -66,10 +67,10 @@ NOT_OF_WORKERS = frozenset(
         "author_budget",
     }
 )
-"""Secrets, and what decides who is let in, what workers run, what swarms vary, what they believe and what is paid."""
+"""Secrets, and keys that decide who is let in, what workers run, what swarms vary and believe, and what is paid."""
 
 READ_BY_WORKERS = frozenset({"signing_keys", "policy"})
-"""Keys that say who signs what workers run, and what a run may be: who could write them could order any."""
+"""The public keys of assignments, and the policy of runs. A worker that could write them could order any run."""
 
 _OF_THE_LAB = (
     "@all",
@@ -82,7 +83,7 @@ _OF_THE_LAB = (
     "config|get",
     "keys",
 )
-"""RESTORE and CLIENT PAUSE are for backups, CONFIG GET tells how durable a write is, KEYS is for a prompt."""
+"""RESTORE and CLIENT PAUSE are for backups. CONFIG GET shows how durable a write is. KEYS is for a prompt."""
 
 
 def worker_rules(lab: str) -> list[str]:

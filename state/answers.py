@@ -15,7 +15,7 @@ from state.quota import counting, enforced
 
 ANSWER_TTL_S = 24 * 3600
 IN_FLIGHT_TTL_S = 10
-"""How long a process may be silent about a request that it is answering; after that a repeated one is done anew."""
+"""Seconds after which a silent process has lost its request: a repeated one is executed."""
 
 
 @dataclass(frozen=True)

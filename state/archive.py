@@ -111,7 +111,7 @@ def archive_of(place: str | None) -> Archive | None:
 
 
 def no_archive(digest: str) -> Unavailable:
-    """A patch has left Redis, and this process is not told where to."""
+    """The error for a patch in the archive, in a process without NIGHTJAR_ARCHIVE."""
     return Unavailable(
         f"the patch {digest} is in the lab's archive, and this process is not told where that is",
         hint="set NIGHTJAR_ARCHIVE as it was when the patch was moved",
@@ -146,7 +146,7 @@ class FolderFiles:
 
 
 class BucketFiles:
-    """A prefix of a bucket; where and who we are say the AWS_ variables, or the machine's own role."""
+    """A prefix of a bucket. The AWS_ variables, or the machine's role, give its address and the credentials."""
 
     def __init__(self, place: str) -> None:
         try:
@@ -194,7 +194,7 @@ class PatchArchiving:
 
     @property
     def can_leave(self) -> bool:
-        """Whether the lab has an archive to bring them to."""
+        """Whether the lab has an archive."""
         return self._lab.archive is not None
 
     async def now(self) -> float:
@@ -217,10 +217,10 @@ class PatchArchiving:
                 yield await self._at_hand(page)
 
     async def copy(self, digests: Sequence[str]) -> list[str]:
-        """Bring patches to the archive, too; answers which are there now, all but damaged ones.
+        """Copy patches to the archive; answers the digests that are there now. Damaged patches are left out.
 
         Raises:
-            Unavailable: the archive does not take one; those before are there.
+            Unavailable: the archive does not take a patch; earlier ones are copied.
         """
         archive = self._lab.archive
         if archive is None:
@@ -261,7 +261,7 @@ class PatchArchiving:
             offset += PAGE
 
     async def _at_hand(self, page: Sequence[EndedRun]) -> list[EndedRun]:
-        """The same without the patches that have left already."""
+        """The runs with the patches that are still in Redis."""
         digests = sorted({digest for ended in page for digest in ended.digests})
         found = await self._lab.pipeline([("EXISTS", self._lab.keys("diffs", digest)) for digest in digests])
         here = {digest for digest, is_here in zip(digests, found, strict=True) if is_here}

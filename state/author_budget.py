@@ -1,4 +1,4 @@
-"""What the language model may cost in a day, and has cost so far: reserved before a request, closed after it."""
+"""The day's budget of language models: a request reserves its cost before it is sent, and books it afterwards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from state.store import Store
 
 @dataclass(frozen=True)
 class Cost:
-    """What a request costs, or may cost at most."""
+    """Cost of a request, or its upper limit."""
 
     tokens: int
     """Read and written."""
@@ -22,7 +22,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Limits:
-    """What all requests of a UTC day may cost together."""
+    """Limit on the cost of all requests in one UTC day."""
 
     tokens: int
     micro_usd: int
@@ -30,7 +30,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Reserved:
-    """Room in the day's budget, which counts as spent until it is closed."""
+    """Reserved part of the day's budget. It counts as spent until it is closed."""
 
     reservation_id: str
 
@@ -77,7 +77,7 @@ class AuthorBudget(Store):
         )
 
     async def today(self) -> Cost:
-        """What counts as spent today."""
+        """The amount that counts as spent today."""
         found, now = await asyncio.gather(self._lab.hash(self._keys("author_budget")), self._lab.now())
         if found.get("day") != str(math.floor(now / 86400)):
             return Cost(0, 0)

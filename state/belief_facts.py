@@ -1,4 +1,4 @@
-"""What was read of a tag's beliefs for a decision, and what a decision changes; values only, no IO."""
+"""Values of a tag's beliefs: the facts for a decision, and the changes that it makes. No IO."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from state.records import Dimension, Experiment, Hypothesis, Tag, Value
 
 @dataclass(frozen=True)
 class BeliefFacts:
-    """A tag with the hypotheses that are open: those that results still bear on."""
+    """A tag with its open hypotheses."""
 
     now: float
     tag: Tag
@@ -22,34 +22,34 @@ class BeliefFacts:
     version: int
     """Counts the changes of the beliefs."""
     open: Sequence[Hypothesis]
-    """In the order in which they were proposed, without their evidence."""
+    """Ordered by proposal, without evidence."""
     active_workers: int
     populations: Mapping[str, str]
     """Their texts by id."""
     results: int
     """Results that were learned from."""
     allocated_at: int
-    """As many had been when workers were last shared out."""
+    """Number of results at the last rebalancing of workers."""
     allocations: int
 
     @property
     def has_beliefs(self) -> bool:
-        """Whether the tag ever had a hypothesis: most tags of agents never do."""
+        """Whether the tag ever had a hypothesis. Most tags of agents never have one."""
         return self.version > 0
 
 
 @dataclass(frozen=True)
 class ProposalFacts(BeliefFacts):
-    """What a proposal is judged by."""
+    """Facts for the gate of proposals."""
 
     archived: Sequence[Hypothesis]
     best_config: Mapping[str, Value]
-    """What the tag's best had; empty: it has none."""
+    """Config of the tag's best; empty if it has none."""
 
 
 @dataclass(frozen=True)
 class EvidenceFacts(BeliefFacts):
-    """What any run of a tag is learned from with."""
+    """Facts for learning from any run of a tag."""
 
     best_config: Mapping[str, Value]
     references: Sequence[str]
@@ -62,35 +62,35 @@ class EvidenceFacts(BeliefFacts):
 
 @dataclass(frozen=True)
 class LearningFacts(EvidenceFacts):
-    """What a run that has ended is learned from with."""
+    """Facts for learning from one finished run."""
 
     run: Experiment
     is_learned: bool
-    """It was learned from before."""
+    """Whether its result was learned before."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What is kept of one hypothesis beside its record, as texts."""
+    """The stored texts of one hypothesis, beside its record."""
 
     evidence: str | None = None
     """Its newest evidence."""
     unpaired: str | None = None
     """Its runs that wait for a reference run."""
     used: str | None = None
-    """Ids of the reference runs that its runs were compared with."""
+    """Ids of the reference runs that are already paired."""
     blocks: str | None = None
-    """Its runs and reference runs by worker and part of the range, as numbers and sums."""
+    """Its runs and reference runs by worker and part of the range: counts and sums."""
 
 
 @dataclass(frozen=True)
 class Learning:
-    """What a run changes of a tag's beliefs."""
+    """Changes of a tag's beliefs after one run."""
 
     changed: Mapping[str, tuple[Hypothesis, Kept]] = field(default_factory=dict)
-    """By id."""
+    """Hypotheses by id."""
     archived: Sequence[str] = ()
-    """Of these, those that are open no more."""
+    """Changed hypotheses that are now archived."""
     reference: str | None = None
     """The run, if it is one of a reference config."""
     populations: Mapping[str, str] | None = None
@@ -99,4 +99,4 @@ class Learning:
     believed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Data of the events of hypotheses whose status has changed, by id."""
     settled: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The same of those that have a verdict now."""
+    """Data of the events of hypotheses with a new verdict, by id."""

@@ -1,4 +1,4 @@
-"""The config of a tag's best keep, which may be older than the runs that a search looks at."""
+"""The config of a tag's best keep. It may be older than the runs that a search reads."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What a tag's budget counts: how much an experiment has spent, and how much is set aside for it.
+"""The books of a tag's budget: spent and reserved seconds and runs.
 
-Every sum is one of whole milliseconds (a Redis hash shows it as seconds with three decimals), because floats lose
-bits when they are added up. The scripts keep the books with the same arithmetic (`lua/_books.lua`); the audit
-uses this module.
+Sums are whole milliseconds, since adding floats loses bits. A Redis hash shows them as seconds with three decimals.
+The scripts do the same arithmetic (`lua/_books.lua`); the audit uses this module.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from state.records import OPEN, Experiment, Status
 
 WARN_AT = 0.8
-"""The share of a budget's limit that is told once, when so much is spent or reserved."""
+"""Share of a budget's limit, spent or reserved, at which one warning event is sent."""
 REPORTED: frozenset[Status] = frozenset(
     {"keep", "discard", "crash", "timeout", "invalid", "retracted", "measured"}
 )
@@ -53,13 +52,13 @@ def in_seconds(ms: int) -> str:
 
 
 def books_of(e: Experiment, attempts: Mapping[int, Mapping[str, str]]) -> Books:
-    """What one experiment adds to its tag's books.
+    """The part of one experiment in its tag's books.
 
-    Seconds spent: of what Nightjar trained, from the start to the end of every attempt that began and has ended (lost
-    ones too), by Redis' clock; of what an agent or a swarm's worker trained (it has no attempt), the
-    `training_seconds` that were reported. Runs spent: one, once it is over, if an attempt had begun or a result was
-    reported. Set aside: `reserved_gpu_seconds` and one run while it is open; a retry needs no more than the first
-    attempt had.
+    Seconds spent: for runs that Nightjar trained, the time from start to end of every ended attempt, lost ones too,
+    by Redis' clock. For runs of agents and of swarms' workers, which have no attempt, the reported
+    `training_seconds`. Runs spent: one for a finished experiment with a started attempt or a reported result.
+    Reserved: `reserved_gpu_seconds` and one run of an open experiment. A retry needs no more than the first attempt
+    had.
     """
     over = e.status not in OPEN
     held = e.reserved_gpu_seconds
@@ -78,7 +77,7 @@ def books_of(e: Experiment, attempts: Mapping[int, Mapping[str, str]]) -> Books:
 
 
 def is_spent(status: Status, training_seconds: float | None) -> bool:
-    """Whether a run without an attempt has cost something: it was reported, or a swarm's worker was stopped."""
+    """Whether a run without an attempt counts as spent: its result was reported, or a swarm's worker was stopped."""
     return status in REPORTED or (status == "stopped" and training_seconds is not None)
 
 

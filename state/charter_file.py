@@ -1,4 +1,4 @@
-"""The file of the charter: what every program says around the block that the lab writes."""
+"""The charter's file: the text of every program around the block that the lab writes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from state.errors import Invalid
 from state.settings import Settings
 
 FOLDER = Path(__file__).parents[1]
-"""Of Nightjar's own charters, beside our packages, in a checkout and in the wheel."""
+"""Folder of Nightjar's own charters, in a checkout and in the wheel."""
 OURS, OF_WORKERS = FOLDER / "program.md", FOLDER / "program-worker.md"
 MOST_BYTES = 256 * 1024
 
 
 def charter_file(settings: Settings) -> Path:
-    """Where it lies."""
+    """Path of the charter."""
     return settings.program or OURS
 
 
 def read_charters(settings: Settings) -> tuple[str, str | None]:
-    """The charter, and what workers read of Nightjar's own. Blocks.
+    """The charter, and Nightjar's own text for workers. Blocks.
 
     Raises:
         Invalid: as `read_charter`.
@@ -29,7 +29,7 @@ def read_charters(settings: Settings) -> tuple[str, str | None]:
 
 
 def read_charter(path: Path) -> str:
-    """Its text, byte for byte. Blocks.
+    """The unchanged text of a charter. Blocks.
 
     Raises:
         Invalid: it cannot be read, is too long, or is no UTF-8.

@@ -37,18 +37,19 @@ class Lab:
         self.keys = Keys(name)
         self.url = url
         self.timeout_s = timeout_s
-        """How long an answer may take before Redis counts as silent."""
+        """Seconds after which Redis counts as silent."""
         self.archive = archive
-        """Where patches are that left Redis; None: this process does not know."""
+        """The archive of old patches; None if this process does not know it."""
         self.identity = ""
-        """Random, made with the lab: tells labs of the same name apart. Known after `check`."""
+        """Random id of the lab, which distinguishes labs of the same name. Known after `check`."""
         from state.connection import Connection  # here, since it imports redis-py
 
         self._redis = Connection(url, timeout_s)
 
     @asynccontextmanager
     async def apart(self) -> AsyncIterator[Lab]:
-        """The same lab on connections of its own: a write that Redis holds up holds up nothing else there."""
+        """The same lab on connections of its own. A write that Redis delays does not delay calls on the other
+        connections."""
         lab = Lab(self.name, self.url, timeout_s=self.timeout_s, archive=self.archive)
         try:
             yield lab
@@ -95,7 +96,7 @@ class Lab:
         keys: GivenKeys = NOTHING,
         args: GivenArgs = NOTHING,
     ) -> Sequence[Arg]:
-        """The script `lua/<name>.lua`, which writes nothing, as one of the commands of a `pipeline`.
+        """A read-only script `lua/<name>.lua` as one command of a `pipeline`.
 
         Raises:
             TypeError: as `move`.
@@ -105,7 +106,7 @@ class Lab:
         return ("EVALSHA_RO", script.sha, len(keyed), *keyed, *argv)
 
     async def command(self, *words: Arg, **shape: bool) -> Any:
-        """One Redis command, on the connection that all calls share; `shape` says how redis-py presents the reply.
+        """One Redis command on the shared connection. `shape` sets the form in which redis-py returns the reply.
 
         Raises:
             Unavailable: Redis does not answer, refuses us, or cannot write; see `state.connection.unavailable`.
@@ -208,9 +209,8 @@ class Lab:
         return None
 
     async def facts(self) -> dict[str, Any]:
-        """Redis' version, how durable a write is (`appendfsync` everysec risks the last second), and what is
-        thrown away when it is full; None for what this Redis, or our user of it, does not tell.
-        """
+        """Redis' version, its durability (`appendfsync` everysec risks the last second), and its eviction policy. A
+        value is None if this Redis, or our user, does not show it."""
         server, persistence, memory = [await self._info(s) for s in ("server", "persistence", "memory")]
         aof = persistence.get("aof_enabled")
         return {
@@ -221,7 +221,7 @@ class Lab:
         }
 
     async def vitals(self) -> dict[str, float]:
-        """Bytes that Redis uses and may use (0: all there are), and whether the last append to its file worked."""
+        """Bytes that Redis uses and may use (0: no limit), and whether the last append to its file worked."""
         memory, persistence = await self.pipeline([("INFO", "memory"), ("INFO", "persistence")])
         return {
             "used_memory": float(memory["used_memory"]),
@@ -248,5 +248,5 @@ class Lab:
 
 
 def time_of(answer: Sequence[str]) -> float:
-    """What TIME answers, in seconds since 1970."""
+    """The reply of TIME, in seconds since 1970."""
     return int(answer[0]) + int(answer[1]) / 1e6

@@ -9,7 +9,8 @@ MOST_BYTES = 1024 * 1024
 
 
 def script_of(settings: Settings) -> str | None:
-    """Its train.py; None without a clone, and where it is missing, no UTF-8 or over MOST_BYTES. Blocks."""
+    """Text of the clone's train.py. None without a clone, or if the file is missing, is not UTF-8 or has more than
+    MOST_BYTES. Blocks."""
     if settings.clone is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What identifies the code of an experiment among its repeats."""
+"""The identity of an experiment's code among its repeats."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _JSON = json.JSONEncoder(sort_keys=True)
 
 
 def code_of(e: Experiment, other_key: str | None) -> str:
-    """What repeats of the same code share: the files that were trained.
+    """The identity of the code of an experiment: a digest of the trained files.
 
-    Where no worker has checked them out: the patch, else the commit, and the constants except the seed.
+    Before a worker has checked the files out: a digest of the patch or commit, and of the constants without seeds.
 
-    Under a comparability key of its own the same code counts as another: a longer run is no repeat.
+    Under another comparability key, the same code has another identity: a longer run is no repeat.
     """
     constants = unseeded(e.config_delta)
     code: list[object] = (
@@ -27,5 +27,6 @@ def code_of(e: Experiment, other_key: str | None) -> str:
 
 
 def noise_entry(code: str, worker_id: str | None) -> str:
-    """Names the runs by which one adds to the noise: those of its code, in a swarm those of its worker alone."""
+    """Name of the runs that one run is averaged with for the noise: those of its code, in a swarm only of its
+    worker."""
     return code if worker_id is None else f"{code}:{worker_id}"

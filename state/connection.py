@@ -23,7 +23,7 @@ from state.moves import Arg, Move, load, moves
 from state.pipe import Pipe
 
 CONNECTIONS = 256
-"""Most connections of one process beside the shared one; a call that needs one more waits its turn."""
+"""Most connections of one process, the shared one aside. Further calls wait for a free one."""
 
 
 class Connection:
@@ -35,7 +35,7 @@ class Connection:
         self._pipe = Pipe(self._redis.connection_pool, timeout_s)
 
     async def command(self, *words: Arg, **shape: bool) -> Any:
-        """One command on the shared connection; `shape` says how redis-py presents the reply.
+        """One command on the shared connection. `shape` sets the form in which redis-py returns the reply.
 
         Raises:
             Unavailable: as `unavailable`.
@@ -44,7 +44,7 @@ class Connection:
         return self._presented(words[0], reply, **shape)
 
     async def make(self, move: Move, keys: Sequence[str], values: Sequence[str | bytes]) -> Any:
-        """Run a script, which Redis may not know yet."""
+        """Run a script. Load it first if Redis does not know it."""
         try:
             return await self.command("EVALSHA", move.sha, len(keys), *keys, *values)
         except NoScriptError:
@@ -141,9 +141,9 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPALIVE": 15, "TCP_KEEPINTVL": 5, "TCP_
 
 
 def connection_options(url: str) -> dict[str, Any]:
-    """Options of a connection to `url`: it notices a host which has gone without a word.
+    """Options of a connection to `url`. TCP keepalive notices a host that disappeared.
 
-    It does not name its library (CLIENT SETINFO): before Redis 7.2 no user can be given the right to do that alone.
+    It does not send its library's name (CLIENT SETINFO): before Redis 7.2 no user can be given that right alone.
     """
     if url.startswith("unix:"):
         return {"driver_info": None}
@@ -164,11 +164,11 @@ _REFUSALS = {
     "TRYAGAIN": ("Redis is moving keys between its nodes", "try again in a moment"),
     "UNBLOCKED": ("Redis has become a replica", "try again in a moment"),
 }
-"""What Redis answers when it is well but cannot serve: its code, what that means, what to do."""
+"""Error codes of a Redis that works but cannot serve now: the meaning and the remedy."""
 
 
 def unavailable(problem: RedisError) -> Unavailable:
-    """What is wrong with Redis, in words, with the remedy; raises what is wrong with the command instead."""
+    """The error for people, with the remedy. A fault of the command itself is raised."""
     match problem:
         case exceptions.AuthenticationError() | exceptions.AuthorizationError():
             return Unavailable(
@@ -220,7 +220,7 @@ def unavailable(problem: RedisError) -> Unavailable:
 
 
 def _tls_refusal(problem: BaseException) -> Unavailable | None:
-    """What is wrong with TLS, where asking again does not mend it."""
+    """The error of a failed TLS handshake that a retry does not mend."""
     cause: BaseException | None = problem
     while cause is not None:
         match cause:
@@ -242,7 +242,7 @@ def _tls_refusal(problem: BaseException) -> Unavailable | None:
 
 
 _FORBIDDEN_IN_SCRIPTS = ("ACL failure in script", "The user executing the script can't")
-"""Of Redis since 7.2, and before."""
+"""Words of Redis since 7.2, and of earlier ones."""
 
 
 def _forbidden(problem: RedisError) -> Unavailable:

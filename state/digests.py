@@ -1,4 +1,4 @@
-"""Whether two requests say the same."""
+"""Digests of requests and patches."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ REQUEST_TTL_S = 24 * 3600
 
 @dataclass(frozen=True)
 class RequestKey:
-    """What a repeated request is known by."""
+    """Key that identifies a repeated request."""
 
     name: str
-    """Of the function and the id that its caller gave; safe in a key."""
+    """Digest of the function and of the caller's id; safe in a Redis key."""
     body_digest: str
 
     @classmethod
@@ -26,7 +26,7 @@ class RequestKey:
         return cls(hashlib.sha256(f"{function}|{given}".encode()).hexdigest(), digest_of(request))
 
     def registered(self, stored: str) -> str:
-        """What the first request registered, from `<id> <digest of its body>`.
+        """The id that the first request registered, from `<id> <digest of its body>`.
 
         Raises:
             Invalid: that was another body.
@@ -46,5 +46,5 @@ def patch_id(patch: bytes | None) -> str | None:
 
 
 def digest_of(request: BaseModel) -> str:
-    """SHA-256 of what a request says; its `request_id` is no part of it."""
+    """SHA-256 of a request, without its `request_id`."""
     return hashlib.sha256(request.model_dump_json(exclude={"request_id"}).encode()).hexdigest()

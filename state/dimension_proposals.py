@@ -1,4 +1,4 @@
-"""The proposed dimensions of all tags: who proposes what, what is on trial, and how each search goes."""
+"""Proposed dimensions: the proposals, their trials and the stalls of a search."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from state.tags import tag_in
 from state.trial_facts import RESULTS, EndedResult, Following, KeptRun, TrialFacts, TriedRun
 
 ENDS = 100
-"""Newest runs that finished which are looked at for a stall, crashes among them; and newest stopped ones."""
+"""Newest finished runs, crashes too, that are read to detect a stall; and newest stopped runs."""
 KEEPS = 64
-"""Best keeps that are: of the newest 50 results all, and those before."""
+"""Best keeps that are read: of the newest 50 results all, and earlier ones."""
 MOST_TRIED = 1000
-"""Runs of each status that were handed out since the oldest trial began and are looked at."""
+"""Runs of each status that are read, handed out since the oldest trial began."""
 _DIMENSIONS = TypeAdapter(list[Dimension])
 
 
@@ -81,7 +81,7 @@ class DimensionProposals:
         )
 
     async def find(self, tag: str) -> TrialFacts | None:
-        """The same; None where there is no such tag."""
+        """The same; None for an unknown tag."""
         try:
             return await self.facts(tag)
         except NotFound:

@@ -20,12 +20,12 @@ _LIST = TypeAdapter(list[Dimension])
 
 @dataclass(frozen=True)
 class DimensionFacts:
-    """What is known of a tag's dimensions."""
+    """The dimensions of a tag."""
 
     exists: bool
     """The tag does."""
     dimensions: Sequence[Dimension]
-    """In the order in which they were defined."""
+    """In the order of definition."""
     version: int
     """0 while none was defined."""
     now: float
@@ -33,7 +33,7 @@ class DimensionFacts:
 
 @dataclass(frozen=True)
 class NewTag:
-    """What a tag begins with."""
+    """The dimensions of a new tag."""
 
     tag: Tag
     strategy: Strategy
@@ -60,7 +60,7 @@ class Dimensions:
         return DimensionFacts(bool(exists), found, int(version or 0), time_of(time))
 
     async def of(self, tag: str) -> DimensionFacts:
-        """The same of a tag that has to be there.
+        """The same for an existing tag.
 
         Raises:
             NotFound: no such tag.
@@ -110,7 +110,7 @@ class Dimensions:
     async def unfreeze(
         self, tag: str, facts: DimensionFacts, after: Sequence[Dimension], event: Mapping[str, Any]
     ) -> int | None:
-        """The same with one unfrozen."""
+        """The dimensions with one unfrozen."""
         return await self._one_changed("unfreeze_dimension", tag, facts, after, event)
 
     async def measure(

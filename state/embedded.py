@@ -1,11 +1,13 @@
 """The Redis server that we start for a lab unless NIGHTJAR_REDIS_URL names one.
 
-<data>/owner.lock         held by the process that started the server, for as long as it lives
-<data>/redis.json         the server's URL, password, pid and version; mode 0600
-<data>/redis-worker.json  its URL for the workers' user, which has fewer rights; mode 0600
-<data>/redis/server.lock  held by the server itself, so that a second one does not start while it ends
-<data>/redis/version      the newest server that has written here, for example `redis 8.2.3`
-<data>/redis/redis.log    the server's log
+Files of the data directory:
+
+- `owner.lock`: held by the process that started the server.
+- `redis.json`: URL, password, pid and version of the server; mode 0600.
+- `redis-worker.json`: URL of the workers' user, which has fewer rights; mode 0600.
+- `redis/server.lock`: held by the server, to keep a second one from starting while it ends.
+- `redis/version`: the newest server that has written here, for example `redis 8.2.3`.
+- `redis/redis.log`: log of the server.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ _log = logging.getLogger(__name__)
 _SOCKET_BYTES = 103  # longest path of a socket: 107 on Linux, 103 on macOS
 _STOP_S = 10.0
 _MUTE_S = 60.0
-"""How long a starting server may give no answer; while it loads its data, it answers that."""
+"""Seconds after which a starting server without any answer counts as failed. A server that loads its data answers."""
 _KEEP_LOG_BYTES = 5_000_000
 
 
@@ -129,7 +131,7 @@ class EmbeddedRedis:
         return True
 
     def is_heard(self, within_s: float) -> bool:
-        """Whether the server gives any answer in time, which a stopped one (SIGSTOP) does not. Blocks."""
+        """Whether the server answers in time. A stopped one (SIGSTOP) does not. Blocks."""
         return says_anything(self._socket, within_s)
 
     def kill(self) -> None:
@@ -139,7 +141,7 @@ class EmbeddedRedis:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def _has_ended(self, process: subprocess.Popen[bytes]) -> bool:
-        """Whether the server has ended; then its children, which also hold the lock, are killed."""
+        """Whether the server has ended. Its children hold the lock too, and are killed then."""
         if process.returncode is None and psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE:
             self.kill()
         return process.poll() is not None
@@ -283,7 +285,7 @@ def adopt(data_dir: Path, *, worker: bool = False) -> str | None:
 
 
 def redis_url(settings: Settings, *, worker: bool = False) -> str:
-    """URL of the lab's Redis: the one in the settings, else ours; `worker`: for the workers' user, if there is one.
+    """URL of the lab's Redis. If none runs, one is started for the time of the block.
 
     Raises Unavailable if there is none, or if it is open to the network.
     """

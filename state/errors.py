@@ -48,7 +48,7 @@ class NightjarError(Exception):
 
 
 def by_problem(errors: Iterable[Mapping[str, str]]) -> str:
-    """What is wrong with the fields of a request, each problem once; an error has a `field` and its `problem`."""
+    """Problems of a request's fields, each once: `field` and `problem`."""
     fields: dict[str, list[str]] = {}
     for error in errors:
         fields.setdefault(error["problem"], []).append(error["field"])
@@ -110,4 +110,4 @@ class Exhausted(NightjarError):
 class Unavailable(NightjarError):
     title = "Service unavailable"
     nothing_done = False
-    """Whether the service has said that it did nothing; else it may have done what it was asked for."""
+    """Whether the service confirmed that it did nothing. Otherwise it may have executed the request."""

@@ -1,4 +1,4 @@
-"""The lab's events: their catalogue, their envelope, and the stream they stand in."""
+"""The lab's events: catalogue, envelope and stream."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ CATALOGUE: Mapping[str, str] = {
     "webhook.removed": "it gets none any more",
     "webhook.disabled": "it failed too often, and gets none",
 }
-"""Every event type that a move emits, with what it says of its subject; a test keeps the two equal."""
+"""Meaning of every event type that a move emits. A test compares both lists."""
 
 UNREADABLE = "event.unreadable"
 
@@ -127,7 +127,7 @@ class Event:
     data: Mapping[str, Any]
     trace: str | None
     origin: str | None = None
-    """Of a redriven event: its id in the lab's stream."""
+    """Id of a redriven event in the lab's stream."""
 
     def envelope(self) -> dict[str, Any]:
         """The event as subscribers receive it; `id` is its place in the lab's stream."""
@@ -171,5 +171,5 @@ class Event:
         )
 
     def facts(self) -> dict[str, Any]:
-        """What a function fired by this event may take into its request, by field name."""
+        """Values for the request of a function that this event fires, by field name."""
         return {"tag": self.tag, **self.data}

@@ -1,4 +1,4 @@
-"""Whether a Redis may hold a lab: its address, its version, what it does when it is full, what it keeps."""
+"""Requirements on a Redis that holds a lab: address, version, eviction and durability."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Finding:
 
 
 def check_door(url: str, setting: str) -> None:
-    """Refuse the URL of a Redis that anybody in the network may enter; `setting` is where the URL stands.
+    """Refuse a Redis that is open to the network. `setting` names the setting that holds the URL.
 
     Raises:
-        Unavailable: no password leads to another machine, a file that TLS needs cannot be read, or it is no URL of
-            a Redis at all.
+        Unavailable: the URL names another machine without a password, names an unreadable TLS file, or is no URL of a
+            Redis.
     """
     try:
         found: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call, unused-ignore]
@@ -53,7 +53,7 @@ def check_door(url: str, setting: str) -> None:
 
 
 def look(facts: Mapping[str, Any]) -> list[Finding]:
-    """What is to be said of a Redis with these facts; a lab is not kept where one of them is an error."""
+    """Findings about a Redis with these facts. An error means that it may not hold a lab."""
     return [_version(facts["version"]), _durability(facts["aof"], facts["appendfsync"]), _eviction(facts)]
 
 

@@ -1,4 +1,4 @@
-"""Hypotheses: what a tag's runs are to tell, what is believed, and who tests what."""
+"""Hypotheses, the beliefs about them, and the populations that test them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from state.tags import tag_in
 REFERENCES = 300
 """Newest runs of reference configs that further runs are compared with."""
 CHECKPOINT_EVERY = 100
-"""Results after which the journal gets another checkpoint."""
+"""Number of results between two checkpoints of the journal."""
 _DIMENSIONS = TypeAdapter(list[Dimension])
 _EVIDENCE = TypeAdapter(list[Evidence])
 
@@ -54,7 +54,7 @@ class Hypotheses:
         )
 
     async def find(self, tag: str) -> ProposalFacts | None:
-        """The same; None where there is no such tag."""
+        """The same; None for an unknown tag."""
         try:
             return await self.all(tag)
         except NotFound:
@@ -86,9 +86,9 @@ class Hypotheses:
         *,
         changed: Sequence[Hypothesis] = (),
     ) -> bool:
-        """Enter hypotheses, with other populations or those that there are; False where the beliefs have changed.
+        """Enter hypotheses and their populations. False if the beliefs have changed.
 
-        An archived one begins anew. `changed` are open ones that go on otherwise.
+        An archived hypothesis starts again. `changed` are other open hypotheses with new values.
         """
         answer = await self._lab.move(
             "propose_hypotheses",
@@ -107,7 +107,7 @@ class Hypotheses:
         return bool(answer == "ok")
 
     async def learning_facts(self, experiment_id: str, tag: str) -> LearningFacts:
-        """What a run that has ended is learned from with; one round trip.
+        """Facts for learning from a finished run; one round trip.
 
         Raises:
             NotFound: no such tag, or no such experiment.
@@ -138,7 +138,7 @@ class Hypotheses:
         )
 
     async def kept(self, tag: str, hypothesis_ids: Sequence[str]) -> dict[str, Kept]:
-        """What is kept of these hypotheses beside their records; one round trip."""
+        """Stored texts of these hypotheses, beside their records; one round trip."""
         if not hypothesis_ids:
             return {}
         families = ("hypothesis_evidence", "unpaired", "used_references", "part_sums")
@@ -146,9 +146,9 @@ class Hypotheses:
         return {name: Kept(*texts) for name, *texts in zip(hypothesis_ids, *rows, strict=True)}
 
     async def learn(self, facts: LearningFacts, learning: Learning, batch_every: int | None = None) -> str:
-        """Change what is believed, once for each run. Answers ok, learned (it was before), or stale.
+        """Change the beliefs, once for each run. Answers ok, learned (a repeat), or stale.
 
-        After every `batch_every` results an event says that a batch of them is over; None: none does.
+        Every `batch_every` results, an event reports the end of a batch; None: never.
         """
         changed = learning.changed
         answer: str = await self._lab.move(
@@ -184,7 +184,7 @@ class Hypotheses:
         return answer
 
     def _ended(self, facts: BeliefFacts, after: Mapping[str, str] | None) -> dict[str, list[str]]:
-        """Where the configs wait for populations that end."""
+        """Keys of the config queues of populations that end."""
         ended = [name for name in facts.populations if after is not None and name not in after]
         return {"ended": [self._keys("proposals", facts.tag.name, name) for name in ended]}
 

@@ -26,7 +26,7 @@ class Journal:
         self._keys = lab.keys
 
     async def facts(self, tag: str) -> JournalFacts:
-        """What a checkpoint is made of; one round trip.
+        """Facts for a checkpoint; one round trip.
 
         Raises:
             NotFound: no such tag.

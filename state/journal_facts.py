@@ -1,4 +1,4 @@
-"""What was read of a tag for its journal, and what a checkpoint keeps for the next one; values only, no IO."""
+"""Values of a tag's journal: the facts for a checkpoint, and the state that the next one starts from. No IO."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from state.records import Hypothesis
 
 @dataclass(frozen=True)
 class Stand:
-    """What was believed of a hypothesis."""
+    """Belief about a hypothesis at a checkpoint."""
 
     posterior_mean: float
     n_experiments: int
@@ -23,7 +23,7 @@ class Stand:
 
 @dataclass(frozen=True)
 class Staff:
-    """Who tested a hypothesis, and how."""
+    """Population of a hypothesis at a checkpoint: its workers and its strategy."""
 
     statement: str
     strategy: str
@@ -41,17 +41,17 @@ class Snapshot:
     at: float = 0.0
     """Seconds since 1970, Redis' clock."""
     version: int = 0
-    """Of its beliefs."""
+    """Version of its beliefs."""
     results: int = 0
     """Results that were learned from."""
     references: int = 0
-    """Of these, runs that were handed out as reference runs."""
+    """Reference runs among these."""
     beliefs: Mapping[str, Stand] = field(default_factory=dict)
-    """By hypothesis, archived ones too."""
+    """By hypothesis; archived ones too."""
     populations: Mapping[str, Staff] = field(default_factory=dict)
 
     def text(self) -> str:
-        """As it is kept."""
+        """As stored text."""
         return _SNAPSHOT.dump_json(self).decode()
 
     @staticmethod
@@ -70,11 +70,11 @@ class JournalFacts:
     tag: str
     now: float
     version: int
-    """Of the beliefs."""
+    """Version of the beliefs."""
     results: int
     references: int
     hypotheses: Sequence[Hypothesis]
-    """Archived ones too, in the order in which they were proposed, without their evidence."""
+    """Archived ones too. Ordered by proposal, without evidence."""
     populations: Mapping[str, str]
     """Their texts by id."""
     assigned: Mapping[str, str]
@@ -87,7 +87,7 @@ class Pages:
     """Checkpoints of a journal, one after the other."""
 
     count: int
-    """Checkpoints that there are in all."""
+    """Number of all checkpoints."""
     first: int
     """Number of the first of these."""
     texts: Sequence[str]

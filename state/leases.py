@@ -19,7 +19,7 @@ class Lease:
     fence: int
     expires_at: float
     decided: Decided | None
-    """What was decided of the experiment; None where it had the GPU already."""
+    """Decided values of the experiment; None if it already had the GPU."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Holding:
     gpu: Gpu
     experiment: Experiment | None
     policy: Policy | None
-    """Of the experiment's tag."""
+    """Policy of the experiment's tag."""
     stop_fence: int = 0
     """Runs of its tag under a lease with this fence or an older one have to stop."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """An experiment for which a GPU is wanted, and the GPUs that there are."""
+    """An experiment that needs a GPU, and all GPUs."""
 
     now: float
     """Redis' clock."""
@@ -63,7 +63,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Line:
-    """Who waits for the GPUs that are idle."""
+    """Experiments that wait for idle GPUs."""
 
     now: float
     """Redis' clock."""

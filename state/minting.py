@@ -20,7 +20,7 @@ class Minted:
 
     token_id: str
     text: str
-    """As its bearer sends it; it is shown once."""
+    """The text that its owner sends. It is shown once."""
     keys: dict[str, str | None]
     args: dict[str, Any]
 
@@ -101,10 +101,10 @@ def rotated(keys: Keys, token: Token, overlap_s: float, stays: str, *, by_bearer
 
 
 def surviving(token: Token, shown: Proof | None, now: float) -> tuple[str, bool]:
-    """The digest of the secret that goes on for a while, and whether the token's own bearer asks.
+    """Digest of the secret that stays valid for a while, and whether the token's owner asks.
 
-    That is the one with which its bearer asks. Where another caller does, it is the one that was good longest: the
-    answer with the newer one may have been lost.
+    That is the secret that the token's owner asks with. For any other caller it is the one that was valid longest:
+    the answer with the newer one may have been lost.
     """
     if shown is not None and shown.token_id == token.id:
         return shown.digest, True
@@ -113,7 +113,7 @@ def surviving(token: Token, shown: Proof | None, now: float) -> tuple[str, bool]
 
 
 def check_rotated(name: str, answer: str) -> None:
-    """Tell why a secret was not replaced.
+    """Check that a secret was replaced.
 
     Raises:
         Forbidden: its bearer asks with an old one. Conflict: it was replaced, or the token has ended.

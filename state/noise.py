@@ -1,7 +1,7 @@
-"""How far runs of the same code differ, for each tag and GPU class: kept up to date by the script that ends a run.
+"""Spread of runs of the same code, for each tag and GPU class. The script that ends a run updates it.
 
-One hash has the sums, and what is known of the runs of each code. In a swarm it also has the runs of each worker and
-code: only these add to the sums.
+One hash has the sums and the runs of each code. In a swarm it has the runs of each worker and code, and only these
+add to the sums.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def class_id(gpu_class: str | None) -> str:
 
 
 def noise_key(keys: Keys, tag: str, gpu_class: str | None) -> str:
-    """Where the noise of a tag and GPU class stands."""
+    """Key of the noise of a tag and GPU class."""
     return keys("noise", tag, class_id(gpu_class))
 
 
 def runs_at(noise: str, code: str) -> str:
-    """Where the runs of one code are listed, beside the noise that they add to."""
+    """Key of the list of one code's runs, beside the noise."""
     return f"{noise}:{code}"
 
 
@@ -38,7 +38,7 @@ def spread_at(keys: Keys, tag: str, gpu_class: str | None) -> Sequence[str]:
 
 
 def noise_args(change: Repeat | LeftNoise) -> dict[str, Any]:
-    """The values by which a move changes the noise."""
+    """Arguments of a move that changes the noise."""
     return {
         "df": change.df,
         "squares": change.squares,
@@ -55,6 +55,6 @@ def main_spread(lab: Lab, tag: str) -> Sequence[Arg]:
 
 
 def spread_of(stored: Sequence[str | None]) -> Spread:
-    """What all repeats say together."""
+    """The spread of all repeats."""
     squares, df = stored
     return Spread(float(squares or 0), int(df or 0))

@@ -15,7 +15,7 @@ from state.stream import lags_of, reading_lags
 
 @dataclass(frozen=True)
 class Overview:
-    """How the lab stands."""
+    """State of the lab at one moment."""
 
     processes: Sequence[Announced]
     """Alive, newest last."""
@@ -32,15 +32,15 @@ class Overview:
 
 
 class Overviews:
-    """Reads how the lab stands."""
+    """Reads the state of the lab."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
 
     async def read(self, ticking: Sequence[str], *, alive_s: float) -> Overview:
-        """How the lab stands; two round trips.
+        """The state of the lab; two round trips.
 
-        `ticking` are the functions of the clock; a process is alive that was heard of within `alive_s` seconds.
+        `ticking` are the clock's functions. A process counts as alive if it was seen within `alive_s` seconds.
         """
         lab, keys = self._lab, self._lab.keys
         time, rows, facts, gpus, tags, paused, events, *is_paused = await lab.pipeline(

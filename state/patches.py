@@ -1,4 +1,4 @@
-"""Patches as they are stored: compressed, under the SHA-256 of their content, which is checked at each reading."""
+"""Storage form of patches: compressed, under the SHA-256 of their content. Each read checks it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from state.digests import patch_id
 from state.errors import Damaged
 
 LONG_PATCH = 64 * 1024
-"""Bytes from which a patch is packed and unpacked in a thread: 4 MiB take 0.2 s, which no event loop is held for."""
+"""Larger patches are packed and unpacked in a thread: 4 MiB take 0.2 s, too long for an event loop."""
 MOST_BYTES = 16 * 1024 * 1024
-"""More than any patch has: what is longer once it is unpacked is none."""
+"""Largest unpacked patch. A longer one is damaged."""
 
 
 async def packed(patch: bytes | None) -> tuple[str | None, bytes | None]:
-    """A patch's name and what is stored of it."""
+    """Digest and stored form of a patch."""
     if patch is None:
         return None, None
     packing = asyncio.to_thread(zlib.compress, patch) if len(patch) > LONG_PATCH else None

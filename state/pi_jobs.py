@@ -12,16 +12,16 @@ from rq.serializers import JSONSerializer
 from state.rq_jobs import CheckedJob, CheckedQueue, enqueue_once, escaped
 
 LONGEST_S = 120.0
-"""What a job takes at most, beside what the language model may take."""
+"""Most seconds of a job, the language model aside."""
 
 
 class PiJob(CheckedJob):
-    """A job that can only call a function of the lane for a tag: which one, and for what, its id names."""
+    """A job that can call one function of the lane for one tag. Its id names both."""
 
     ENTRY = "workers.pi.perform"
 
     def is_ours(self, function: str, payload: Mapping[str, Any]) -> bool:
-        """Whether it writes what its id names."""
+        """Whether its call matches its id."""
         match payload:
             case {"tag": str(tag), "number": int(n), **others}:
                 return not others and self.id.endswith(_of(function, tag, n)) and n > 0

@@ -1,10 +1,10 @@
 """One connection to Redis that all calls of a process share.
 
-What concurrent calls ask in one turn of the event loop goes out in one write, and the replies go to them in the same
-order. redis-py opens, secures and reads the connection; its asyncio client, which takes a connection for each call,
-costs more CPU than the rest of a request.
+Commands of one turn of the event loop go out in one write, and replies return in the same order. redis-py opens,
+secures and reads the connection. Its asyncio client takes a connection for each call, which costs more CPU than the
+rest of a request.
 
-Nothing is asked twice: a lost connection fails every call that waits, and the next call opens a new one.
+No command is sent twice: a lost connection fails all waiting calls, and the next call opens a new one.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ class Pipe:
         self._opening: asyncio.Task[_Line] | None = None
 
     async def ask(self, commands: Sequence[Words]) -> list[Any]:
-        """The replies to several commands; an error that Redis replies stands in its place as an exception.
+        """The replies to several commands. An error reply is returned in its place as an exception.
 
-        No command may block in Redis, change the connection's state, or begin a transaction: it is everyone's.
+        No command may block in Redis, change the connection's state or begin a transaction: all calls share the
+        connection.
 
         Raises:
             redis.exceptions.ConnectionError: the connection is lost. redis.exceptions.TimeoutError: no reply in time.
@@ -58,7 +59,8 @@ class Pipe:
             await asyncio.wait([self._line.ended])
 
     async def _opened(self) -> _Line:
-        """A new connection, which all who wait for one share; none of them ends the attempt by giving up."""
+        """A new connection, shared by all callers that wait for one. A caller that gives up does not end the
+        attempt."""
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
             self._opening.add_done_callback(self._has_opened)
@@ -83,7 +85,7 @@ class Pipe:
 
 @dataclass(slots=True)
 class _Question:
-    """What one call waits for."""
+    """The replies that one call waits for."""
 
     expects: int
     answered: asyncio.Future[list[Any]]

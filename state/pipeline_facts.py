@@ -1,4 +1,4 @@
-"""What was read of a tag for its pipeline, and what a step of that changes; values only, no IO."""
+"""Values of a tag's pipeline: the facts for a step, and the changes that it makes. No IO."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from state.belief_facts import BeliefFacts, EvidenceFacts, Kept
 from state.records import Direction, Experiment, Pipeline, Record
 
 StepKind = Literal["drafting", "ready", "confirmed", "flushed", "batch"]
-"""What a step does to the draft; `batch`: another batch begins, and nothing becomes of a draft."""
+"""Effect of a step on the draft. `batch`: another batch begins without effect on a draft."""
 
 
 @dataclass(frozen=True)
 class Stand:
-    """How a pipeline stands: what is read whenever something may have happened."""
+    """State of a pipeline, read after every event that may move it."""
 
     now: float
     pipeline: Pipeline
     results: int
-    """Results that were learned from."""
+    """Number of results that were learned."""
     ticks: int
-    """Times that a run of the tag has reached a bucket."""
+    """Number of buckets that runs of the tag have reached."""
     has_program: bool
     """Workers have been given a generated program."""
 
@@ -40,7 +40,7 @@ class Ended(Record):
 
 @dataclass(frozen=True)
 class PipelineFacts:
-    """What a step of a pipeline is decided on."""
+    """Facts for a step of a pipeline."""
 
     stand: Stand
     beliefs: BeliefFacts
@@ -54,10 +54,10 @@ class PipelineFacts:
 
 @dataclass(frozen=True)
 class EarlyFacts(EvidenceFacts):
-    """What the end of a batch is predicted from."""
+    """Facts to predict the end of a batch."""
 
     kept: Mapping[str, Kept]
-    """Of the open hypotheses, by id."""
+    """Stored texts of the open hypotheses, by id."""
     running: Sequence[Experiment]
     """Runs that have not ended, those that began first at the front."""
     ended: Sequence[Experiment]
@@ -66,12 +66,12 @@ class EarlyFacts(EvidenceFacts):
 
 @dataclass(frozen=True)
 class Step:
-    """What changes of a pipeline at once."""
+    """Changes of a pipeline in one commit."""
 
     kind: StepKind
     before: Pipeline
     after: Pipeline
     data: Mapping[str, Any]
-    """Of the event; empty where there is none."""
+    """Data of the event; empty: no event."""
     text: str | None = None
-    """What the draft says, once it is written."""
+    """Text of the draft, once it is written."""

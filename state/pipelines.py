@@ -17,7 +17,7 @@ from state.pipeline_facts import EarlyFacts, Ended, PipelineFacts, Stand, Step
 from state.records import Confirmed, Experiment, Pipeline
 
 NEWEST: Final = 20
-"""Results among which outliers are looked for, each time."""
+"""Number of newest results that are searched for outliers."""
 RUNNING: Final = 100
 """Runs whose ends are predicted, at most."""
 FINISHED: Final = 100
@@ -39,15 +39,15 @@ class Pipelines:
         self._keys = lab.keys
 
     async def read(self, tag: str) -> tuple[Pipeline, str | None]:
-        """How a tag's pipeline stands, with what its draft says, once that is written; one round trip.
+        """State of a tag's pipeline with the text of its draft; one round trip.
 
-        Of a tag that has none, or that there is not, one that has not begun.
+        An unknown tag, or one without a pipeline, has one that has not begun.
         """
         stored = await self._lab.hash(self._keys("pipeline", tag))
         return Pipeline.parse(stored), stored.get("text")
 
     async def confirmed(self, tag: str) -> tuple[Confirmed, str] | None:
-        """The draft that was confirmed last, with what it says, whatever has begun since; None: none was.
+        """The last confirmed draft with its text; None: none was confirmed. One round trip.
 
         One round trip.
         """
@@ -56,11 +56,11 @@ class Pipelines:
         return None if stored is None or text is None else (Confirmed.model_validate_json(stored), text)
 
     async def stand(self, tag: str) -> Stand:
-        """How a pipeline stands; one round trip of a few fields."""
+        """State of a pipeline; one round trip of a few fields."""
         return _stand(await self._lab.read(self._of_pipeline(tag)))
 
     async def facts(self, tag: str) -> PipelineFacts:
-        """What its next step is decided on; one round trip.
+        """Facts for its next step; one round trip.
 
         Raises:
             NotFound: no such tag.
@@ -80,7 +80,7 @@ class Pipelines:
         )
 
     async def early(self, tag: str) -> EarlyFacts:
-        """What the end of the running batch is predicted from; one round trip.
+        """Facts to predict the end of the running batch; one round trip.
 
         Raises:
             NotFound: no such tag.

@@ -31,7 +31,7 @@ DESCRIBED = {
     "transport",
     "keeper",
 }
-"""What a keeper says of its GPU."""
+"""A keeper's report about its GPU."""
 
 
 class Pool:
@@ -97,7 +97,7 @@ class Pool:
         )
 
     async def wanted(self, experiment_id: str) -> Wanted:
-        """An experiment for which a GPU is wanted, with the idle GPUs; at most two round trips.
+        """An experiment that needs a GPU, and the idle GPUs; at most two round trips.
 
         Raises:
             NotFound: no such experiment.
@@ -127,10 +127,10 @@ class Pool:
         )
 
     async def line(self, *, start_grace_s: float, passed: int = 0) -> Line:
-        """Who waits for the idle GPUs, and who should have begun; two round trips.
+        """Experiments that wait for idle GPUs, and overdue starts; two round trips.
 
-        The common queue is read as far as there are idle GPUs, and `passed` experiments further. The GPUs are read
-        after the queues: whoever was served in between must not make room for one further behind.
+        From the common queue, as many entries are read as there are idle GPUs, and `passed` more. GPUs are read after
+        the queues, because an experiment that was served in between must not let a later one overtake.
         """
         keys, lab = self._keys, self._lab
         time, ids, leased, baselines = await lab.pipeline(
@@ -172,11 +172,11 @@ class Pool:
     async def register(
         self, gpu: Gpu, *, of_any: bool = True, most_of_owner: int | None = None, replaced: str | None = None
     ) -> tuple[Gpu, float] | Literal["other", "full", "served"]:
-        """Add a GPU, or bring it back; a lease on it stays. Answers it as it stands then, with Redis' clock.
+        """Add a GPU, or bring it back. A lease on it stays. Answers the GPU and Redis' clock.
 
-        A new one is `gpu.owner`'s. "other": it is another owner's, and not `of_any`; "full": it would be new, and its
-        owner has `most_of_owner` GPUs; "served": it is not offline, and its keeper is neither `gpu.keeper` nor the
-        one that is `replaced`.
+        A new GPU belongs to `gpu.owner`. "other": another owner has it, and `of_any` is false. "full": the owner
+        already has `most_of_owner` GPUs. "served": it is online, and its keeper is neither `gpu.keeper` nor
+        `replaced`.
         """
         fields = gpu.model_dump(include=DESCRIBED, exclude_none=True)
         answer = await self._lab.move(
@@ -210,9 +210,9 @@ class Pool:
         stops: bool = False,
         lease_s: float,
     ) -> GpuStatus | None:
-        """Note that a GPU is alive, and prolong the lease of the experiment `renewed`; answers the GPU's status.
+        """Record that a GPU is alive, and prolong the lease of the experiment `renewed`; answers the GPU's status.
 
-        `stops`: the holder is told to stop.
+        `stops`: the holder has to stop. None: holder or fence has changed, so read and decide again.
 
         None where its holder or fence is no longer as it was read: read and decide again.
 

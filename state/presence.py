@@ -23,11 +23,11 @@ class Announced:
     """`<kind>@<host>:<pid>`."""
     seen_s_ago: float
     facts: Mapping[str, Any]
-    """At least `kind`: web, events, clock, keeper, or agent, which is no process of the lab."""
+    """At least `kind`: web, events, clock, keeper or agent. An agent is no process of the lab."""
 
 
 class Presence:
-    """Processes announce themselves; others ask which are alive."""
+    """Announces processes, and lists those that are alive."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab

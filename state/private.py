@@ -11,9 +11,9 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def private_file(path: Path, *, once: bool = False) -> Iterator[BinaryIO]:
-    """A file that appears under its name when it is whole and on the disk; only its owner may read it.
+    """A file that appears when it is whole and on the disk. Only its owner may read it.
 
-    With `once`, a file that exists already stays, also one that another process makes meanwhile.
+    With `once`, an existing file stays, also one that another process makes at the same time.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What /proc says a process was started with: a fork, which else goes by its parent's, says it of itself (Linux)."""
+"""Sets the command line and environment that /proc shows for a fork (Linux). Without it a fork shows its parent's."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 _PR_SET_MM = 35
 _PR_SET_MM_MAP = 14
 _START_CODE = 26
-"""Of the fields of /proc/self/stat, by their numbers in proc(5)."""
+"""Field numbers of /proc/self/stat, see proc(5)."""
 _START_DATA = 45
 
 _kept: list[object] = []
-"""The kernel reads what is told from this process's memory."""
+"""Keeps the buffers alive that the kernel reads."""
 
 
 def tell(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Have `ps` and /proc/PID/{cmdline,environ} show this; False where the kernel does not let us.
+    """Have `ps` and /proc/PID/{cmdline,environ} show these; False if the kernel refuses.
 
     It moves two marks of the memory map, as programs do that restore a process from a file; that needs no privilege.
     """

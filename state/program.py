@@ -1,15 +1,15 @@
-"""What users type: `./nightjar` in a checkout, and `nightjar` where the wheel is installed."""
+"""The command that users type: `./nightjar` in a checkout, `nightjar` from the wheel."""
 
 from __future__ import annotations
 
 import sys
 
 IS_INSTALLED = "nightjar" in sys.modules
-"""Whether our packages lie in the wheel's one package: every process of ours begins there then."""
+"""Whether the wheel is installed. Our packages lie inside its package, and every process starts there."""
 _IN_CHECKOUT = "./nightjar"
 PROGRAM = "nightjar" if IS_INSTALLED else _IN_CHECKOUT
 
 
 def as_typed(text: str) -> str:
-    """A text of ours, which names commands as they are in a checkout, with the commands as they are here."""
+    """A text with the commands of a checkout, changed to the commands of this installation."""
     return text.replace(_IN_CHECKOUT, PROGRAM)

@@ -1,4 +1,4 @@
-"""What was read of a tag for its program, and what is kept of each version; values only, no IO."""
+"""Values of a tag's program: the facts for a decision, and the record of each version. No IO."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class ProgramVersion:
     results: int
     """Results that the tag had."""
     strategy: str
-    """What most of its work was for."""
+    """The strategy of most of its work then."""
     block: str
     base_digest: str
-    """Of the base file that it was written into."""
+    """Digest of the charter that it was written into."""
 
     def text(self) -> str:
-        """As it is kept."""
+        """As stored text."""
         return _VERSION.dump_json(self).decode()
 
     @staticmethod
@@ -51,7 +51,7 @@ class Base:
     digest: str
     """First 16 hexadecimal digits of the SHA-256 of its texts."""
     workers: str | None = None
-    """What workers of a swarm read of Nightjar's own charter; None: it is the operator's, for everybody."""
+    """Nightjar's own charter for workers of a swarm; None: the operator's charter holds for all."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class ProgramAsk:
 
 @dataclass(frozen=True)
 class DueFacts:
-    """What is known when it is decided whether a tag needs another version."""
+    """Facts to decide whether a tag needs another version."""
 
     now: float
     tag: Tag
@@ -79,23 +79,23 @@ class DueFacts:
 
     @property
     def number(self) -> int:
-        """Of the next version."""
+        """Number of the next version."""
         return 1 if self.current is None else self.current.number + 1
 
 
 @dataclass(frozen=True)
 class Served:
-    """What a tag's program is composed of."""
+    """Parts of a tag's program."""
 
     base: Base | None
     current: ProgramVersion | None
     is_swarm: bool
-    """Whether workers may vary something in it."""
+    """Whether workers may vary anything in it."""
 
 
 @dataclass(frozen=True)
 class ProgramGround:
-    """What a tag's experiments say of it, beside its beliefs."""
+    """Results of a tag's experiments for its program, beliefs aside."""
 
     best: Best | None
     results: Sequence[Sketch]

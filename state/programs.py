@@ -1,4 +1,4 @@
-"""Programs: the charter of the lab, and what every tag's program says in it, version by version."""
+"""Programs: the lab's charter, and the versions of the block in it for every tag."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Programs:
         return bool(answer == "ok")
 
     async def due_facts(self, tag: str) -> DueFacts:
-        """What it takes to say whether a tag needs another version; one round trip.
+        """Facts to decide whether a tag needs another version; one round trip.
 
         Raises:
             NotFound: no such tag.
@@ -88,7 +88,7 @@ class Programs:
         return FindingsFacts(*found)
 
     async def ground(self, tag: str) -> ProgramGround:
-        """What a program says of a tag's experiments; one round trip."""
+        """Results of a tag's experiments for its program; one round trip."""
         keys = self._keys
         newest = members(
             self._lab,
@@ -157,7 +157,7 @@ class Programs:
         return bool(answer == "ok")
 
     async def served(self, tag: str) -> Served:
-        """What the tag's program is composed of; one round trip. A tag that there is not has none."""
+        """Parts of a tag's program; one round trip. An unknown tag has none."""
         keys = self._keys
         base, newest, is_swarm = await self._lab.pipeline(
             [
@@ -169,7 +169,7 @@ class Programs:
         return Served(base=_base(base), current=_version(newest), is_swarm=bool(is_swarm))
 
     async def versions(self, tag: str, offset: int, limit: int) -> tuple[list[ProgramVersion], int]:
-        """Some versions, the newest first, and how many there are; one round trip."""
+        """A page of versions, the newest first, and the number of all; one round trip."""
         key = self._keys("programs", tag)
         texts, count = await self._lab.pipeline(
             [("LRANGE", key, -offset - limit, -offset - 1), ("LLEN", key)]
@@ -177,7 +177,7 @@ class Programs:
         return [ProgramVersion.read(text) for text in texts[::-1]], int(count)
 
     async def count(self, tag: str) -> int:
-        """How many versions there are."""
+        """Number of versions."""
         return int(await self._lab.command("LLEN", self._keys("programs", tag)))
 
     async def with_bases(self, tag: str, numbers: Sequence[int]) -> dict[int, Served]:

@@ -1,6 +1,6 @@
-"""A child process sends a byte through a pipe at intervals, so that its parent knows that it works.
+"""Heartbeats of a child process to its parent: bytes through a pipe.
 
-A stopped process, or one with a hanging event loop, sends none, although its pid exists.
+A stopped process, or one with a hanging event loop, sends none although its pid exists.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ PULSE = "NIGHTJAR_PULSE"
 LOOKS = 10
 """A child is silent after so many looks in a row without a beat."""
 START_S = 180.0
-"""How long a child may take until its first beat: imports from a slow disk, a driver that starts."""
+"""Seconds until a child's first beat: imports from a slow disk, or a driver that starts."""
 
 
 class Listener:
     """The parent's end.
 
-    Silence is counted in looks, not in seconds, so that time in which the parent itself was stopped does not count.
+    Silence is counted in looks, not in seconds. Time in which the parent itself was stopped does not count.
     """
 
     def __init__(self, silent_s: float) -> None:
@@ -44,7 +44,7 @@ class Listener:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Environment for the child; with the inode, because the same descriptor may be another file there."""
+        """Environment for the child. The inode guards against another file under the same descriptor."""
         return {PULSE: f"{self._write_end}:{os.fstat(self._write_end).st_ino}:{self.every_s!r}"}
 
     def hand_over(self) -> None:

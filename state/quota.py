@@ -17,7 +17,7 @@ FULL = "quota_full"
 
 @dataclass(frozen=True)
 class Quota:
-    """Whose stored bytes are counted, and how many there may be in a day."""
+    """A token owner whose stored bytes are counted, and the day's limit."""
 
     owner: str
     most: int
@@ -39,7 +39,7 @@ def counting(quota: Quota | None) -> Iterator[None]:
 
 
 def enforced() -> Quota | None:
-    """The quota of the present call, which refuses now whatever the call is."""
+    """The quota of the present call, enforced for any call."""
     quota = current.get()
     return replace(quota, refuses=True) if quota else None
 

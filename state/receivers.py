@@ -1,8 +1,7 @@
-"""Sends to the receivers of webhooks, over HTTP and to public addresses only.
+"""Sends webhooks over HTTP, to public addresses only.
 
-A name is resolved, all its addresses are checked, and the connection goes to a checked address, so that a later
-change of the name has no effect. Redirects are not followed, proxies of the environment are not used, and only the
-status of an answer is read.
+All addresses of a name are checked, and the connection goes to a checked address. A later change of the name has no
+effect.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Reply:
     error: str = ""
     """The error, without the URL; empty if the event was delivered."""
     retry_after_s: float = 0.0
-    """How long the receiver asks us to wait."""
+    """Seconds that the receiver asks us to wait."""
 
 
 async def resolve(host: str, port: int) -> list[str]:
@@ -180,7 +179,7 @@ def parsed(url: str) -> httpx.URL:
 
 
 def shown(url: str) -> str:
-    """A URL without its path, which is a secret of some receivers."""
+    """A URL without its path, which may hold a receiver's secret."""
     import httpx
 
     found = httpx.URL(url)
@@ -188,7 +187,7 @@ def shown(url: str) -> str:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address, and any IPv4 address inside it, belongs to the public internet."""
+    """Whether an address and any IPv4 address inside it are public."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:

@@ -31,7 +31,7 @@ class Binary(NamedTuple):
         return f"{self.product} {'.'.join(map(str, self.version))}"
 
     def reads(self, written: Binary) -> bool:
-        """Whether this server can read the files that `written` wrote."""
+        """Whether this server can read files of the server `written`."""
         if self.product == written.product:
             return self.version >= written.version
         return written.version <= _LAST_COMMON

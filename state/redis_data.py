@@ -1,7 +1,7 @@
 """Why a Redis server cannot read its data, with the remedy: from its log, and from the files of its append-only log.
 
-A manifest names these files in their order. A server that finds no manifest begins an empty database, and appends to the
-files that are there.
+A manifest names these files in their order. A server that finds no manifest begins an empty database, and appends to
+the files that are there.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ def read_from(log: Path, begin: int) -> str:
 
 
 def reason(said: str) -> str:
-    """What Redis logged as important, without its advice on the machine."""
+    """The important lines of Redis' log, without its advice about the machine."""
     important = re.findall(r"^\S+ .*? # (?!WARNING)(.+)$", said, re.MULTILINE)
     lines = important or [line for line in said.splitlines() if line.strip()] or ["it said nothing"]
     return "; ".join(lines[-3:])
 
 
 def refusal(said: str, binary: Binary, directory: Path) -> Unavailable:
-    """The error for a server that logged `said` and ended. Damaged data is left untouched: see the hint."""
+    """The error for a server that ended with this log. The data stays untouched: see the hint."""
     why = reason(said)
     if "RDB format version" in said:
         return Unavailable(

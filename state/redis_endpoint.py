@@ -1,4 +1,4 @@
-"""Where a private Redis server answers: its two endpoint files, and the few commands that tell whether it lives."""
+"""Endpoint of a private Redis server: its two files, and the commands that probe it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def answers(url: str) -> bool:
 
 
 def says_anything(address: Path, within_s: float) -> bool:
-    """Whether the server at this socket gives any answer: that it loads, is full or knows no such user is one."""
+    """Whether the server at this socket answers at all. "Loading", "full" and "unknown user" are answers."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(within_s)

@@ -32,7 +32,7 @@ def agents_own(gpu_id: str) -> Conflict:
 
 
 def check_pinned(gpu_id: str | None, slots: Sequence[GpuState]) -> None:
-    """Refuse to wait for a GPU on which no worker will ever train.
+    """Refuse to wait for a GPU without a worker.
 
     Raises:
         NotFound: it is not registered. Conflict: it is an agent's own.
@@ -47,7 +47,7 @@ def check_pinned(gpu_id: str | None, slots: Sequence[GpuState]) -> None:
 
 
 def no_hypothesis(hypothesis_id: str, tag: str) -> NotFound:
-    """There is no such hypothesis that results still bear on."""
+    """The error for a hypothesis that is not open."""
     return NotFound(
         f"{tag!r} tests no hypothesis {hypothesis_id!r}",
         hint="POST /api/hypothesis/list shows them, and POST /api/hypothesis/propose adds one",

@@ -1,4 +1,4 @@
-"""Reports: the facts of answers that tell of a whole tag, or of all tags, in at most two round trips."""
+"""Facts for reports about one tag or about all tags, in at most two round trips."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ OPEN_READ = 50
 RESULTS_READ = 10
 NEAR_READ = 5
 RECENT_READ = 30
-"""Finished runs by which the pace is told."""
+"""Number of finished runs that the pace is computed from."""
 KEEPS_READ = 1000
 FAILURES_READ = 50
 """Failures of one status."""
 Version = tuple[float, ...]
 AT_ONCE = 1000
-"""Results that one command reads: Redis does nothing else meanwhile."""
+"""Number of results that one command reads: Redis does nothing else at the same time."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class BriefFacts:
     now: float
     slots: Sequence[GpuState]
     """Every GPU."""
-    """What an agent goes on with."""
+    """Facts for an agent's brief."""
 
     tag: Tag
     policy: Policy
@@ -70,7 +70,7 @@ class BriefFacts:
     near: Sequence[Sketch]
     """The near misses of the best, the nearest first."""
     hypotheses: Sequence[Hypothesis]
-    """Those that results still bear on, in no order."""
+    """Open hypotheses, in no order."""
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,14 @@ class SummaryFacts:
 
 @dataclass(frozen=True)
 class NightFacts:
-    """What came of a tag's experiments."""
+    """Outcomes of a tag's experiments."""
 
     tag: Tag
     best: Runs[Experiment] | None
     keeps: Sequence[Keep]
     """The newest, by number, the newest first."""
     demoted: int
-    """Keeps that a second run did not bear out, among the newest discards."""
+    """Keeps that a second run did not confirm, among the newest discards."""
     failures: Sequence[Failure]
     """The newest of each kind of failure."""
     near_miss_margin: float | None
@@ -124,7 +124,7 @@ class Reports:
         self._keys = lab.keys
 
     async def brief(self, tag: str, near: NearBand) -> BriefFacts:
-        """What an agent with an empty context needs to go on.
+        """Facts for the brief of an agent with an empty context.
 
         Raises:
             NotFound: no such tag.
@@ -221,7 +221,7 @@ class Reports:
         )
 
     async def night(self, tag: str) -> NightFacts:
-        """What came of a tag's experiments, in a few lists.
+        """Outcomes of a tag's experiments, in a few lists.
 
         Raises:
             NotFound: no such tag.
@@ -293,7 +293,7 @@ class Reports:
         return of_tag, (of_tag.created_at, *counted, int(best or 0))
 
     async def results(self, tag: Tag, most: int) -> list[Result]:
-        """The newest results of a tag, in finish order, read so that nothing else has to wait for it."""
+        """The newest results of a tag in finish order, read in small steps."""
         index = self._keys("finished", tag.name)
         found: dict[str, Result] = {}
         pages = await self._lab.pipeline(
@@ -309,7 +309,7 @@ class Reports:
         return list(found.values())[::-1]
 
     async def tags(self, offset: int, limit: int) -> tuple[list[tuple[Tag, Best | None]], int]:
-        """Tags with their bests, newest first, and how many there are."""
+        """A page of tags with their bests, newest first, and the number of all."""
         keys = self._keys
         stored, total = await self._lab.pipeline(
             [

@@ -23,7 +23,7 @@ from rq.utils import as_text
 log = logging.getLogger(__name__)
 
 SPARE_S = 180
-"""RQ's timeout is this much longer than what a job takes at most, so that the job normally ends first."""
+"""Seconds between a job's own limit and RQ's timeout: the job should end first."""
 MOST_BYTES = 262_144
 """Most bytes of a job; ours have about a thousand, and 100,000 where as many constants are set as may be."""
 
@@ -121,7 +121,7 @@ class CheckedJob(Job, ABC):
 
     @abstractmethod
     def is_ours(self, function: str, payload: Mapping[str, Any]) -> bool:
-        """Whether it calls what its id names."""
+        """Whether its call matches its id."""
 
 
 def _unpacked(data: bytes) -> Any:
@@ -194,7 +194,7 @@ def _push(
 
 
 def _is_waiting(queue: Queue, name: str, kind: type[CheckedJob]) -> bool:
-    """Whether the job will still run; one that has ended, or is not in its queue, is deleted."""
+    """Whether the job will still run. An ended job, or one outside its queue, is deleted."""
     try:
         job = kind.fetch(name, connection=queue.connection, serializer=JSONSerializer)
     except NoSuchJobError:
@@ -209,7 +209,7 @@ def _is_waiting(queue: Queue, name: str, kind: type[CheckedJob]) -> bool:
 
 
 def _delete(job: Job) -> None:
-    """Delete a job with its executions, also if they have expired, at which RQ's own delete fails."""
+    """Delete a job with its executions. RQ's own delete fails if they have expired."""
     with job.connection.pipeline() as moves:
         for execution_id in job.execution_registry.get_execution_ids():
             Execution(execution_id, job.id, job.connection).delete(job=job, pipeline=moves)

@@ -1,4 +1,4 @@
-"""What the clock has decided for each function: its fired, missed and skipped firings, and whether it is paused."""
+"""The clock's decisions for each function: fired, missed and skipped firings, and pauses."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Firings(Record):
 
 
 class Look(NamedTuple):
-    """A schedule as it stood at one moment."""
+    """A schedule at one moment."""
 
     now: float
     handled: int
-    """Firings whose handler is at work, or died."""
+    """Firings whose handler works, or died."""
     unread: int
     firings: Firings
 
@@ -61,7 +61,7 @@ class Schedules:
         return FiringSubscription(self._lab, function, consumer)
 
     async def looks(self, functions: Sequence[str]) -> list[Look]:
-        """How these functions' firings stand, in one round trip."""
+        """Schedules of these functions; one round trip."""
         answers = await self._lab.pipeline(
             [
                 self._lab.reading("read_schedule", keys=_keys(self._lab, name), args={"function": name})
@@ -79,7 +79,7 @@ class Schedules:
         ]
 
     async def look(self, function: str) -> Look:
-        """How one function's firings stand."""
+        """Schedule of one function."""
         (found,) = await self.looks([function])
         return found
 

@@ -31,14 +31,14 @@ LeastTried = Callable[[Mapping[str, tuple[int, int]]], str]
 """Picks a category by total and kept of each that was tried."""
 
 Commands = dict[str, Sequence[Arg] | None]
-"""By name, for `Lab.read`."""
+"""Commands by name, for `Lab.read`."""
 Found = dict[str, Any]
 """The answers."""
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """What is known after the first round trip."""
+    """Results of the first round trip."""
 
     tag: Tag
     best: Best | None
@@ -55,7 +55,7 @@ class Searches:
     async def facts(
         self, tag: str, selection_id: str | None, near: NearBand, least_tried: LeastTried
     ) -> SearchFacts:
-        """What is known of a tag's search, or of the branch that was selected.
+        """Facts for the search of a tag, or of the selected branch.
 
         Raises:
             NotFound: no such tag, or no such selection. Invalid: the selection is another tag's.
@@ -132,7 +132,7 @@ class Searches:
 
 
 class _TagReads:
-    """Reads what the next idea of a tag stands on."""
+    """Reads the facts for the next idea of a tag."""
 
     def __init__(self, lab: Lab, tag: str) -> None:
         self._lab, self._tag = lab, tag
@@ -173,7 +173,7 @@ class _TagReads:
 
 
 class _BranchReads:
-    """Reads what the next idea of a branch stands on."""
+    """Reads the facts for the next idea of a branch."""
 
     def __init__(self, lab: Lab, tag: str, selection_id: str) -> None:
         self._lab, self._tag, self._selection_id = lab, tag, selection_id
@@ -228,12 +228,12 @@ class _BranchReads:
 
 
 def _merging(chosen: Selection) -> Sequence[str]:
-    """What a merge brings together."""
+    """The parts of a merge."""
     return (chosen.combines or chosen.parent_ids) if chosen.kind == "merge" else ()
 
 
 def _beside(chosen: Selection, best: Best | None, found: Found) -> Sequence[str] | None:
-    """What other branches began with, the oldest first; None where that is no matter.
+    """First experiments of other branches, the oldest first; None if they do not matter.
 
     The tag's first root is its baseline, unless it has one from before it had branches.
     """

@@ -1,4 +1,4 @@
-"""Which constants of a script are seeds: code that differs in them alone is the same code."""
+"""Names of seeds among a script's constants. Code that differs only in seeds is the same code."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _OF_OTHERS = frozenset(
         *("max", "min", "text", "tokens", "every", "path", "dir"),
     }
 )
-"""Words of what is no seed: `N_SEEDS`, `SEED_LENGTH`, `seed_text`."""
+"""Words in names that are no seeds: `N_SEEDS`, `SEED_LENGTH`, `seed_text`."""
 
 
 def is_seed(name: str) -> bool:
-    """Whether a constant is a seed by its name: `SEED`, `data_seed`, `manualSeed`, `RANDOM_STATE`, `rng_key`."""
+    """Whether this is the name of a seed: `SEED`, `data_seed`, `manualSeed`, `RANDOM_STATE`, `rng_key`."""
     words = [word.lower() for word in _WORD.findall(name)]
     if not _OF_OTHERS.isdisjoint(words):
         return False

@@ -1,4 +1,4 @@
-"""Selecting, as values: what a caller asks for, the facts that it is decided by, and the decision; no IO."""
+"""Values of a selection: the request, the facts and the decision. No IO."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Why = Literal["no_slot", "all_busy", "paused", "budget"]
 
 @dataclass(frozen=True)
 class Wish:
-    """What a caller wants an experiment to be made from: the requests of trace::select and trace::merge."""
+    """Requests of trace::select and trace::merge."""
 
     tag: str
     agent: str | None = None
     owner: str | None = None
-    """Whose token asks; None: nobody's in particular."""
+    """Owner of the calling token; None: anybody."""
     intent: Intent = "auto"
     trace_id: str | None = None
     parent_ids: Sequence[str] = ()
     selector: Selector = "best_base"
-    """How a merge finds what it brings together."""
+    """How a merge finds its parts."""
     sources: Sequence[str] = ()
     """Traces to merge, where the caller names them."""
     into: str | None = None
@@ -41,7 +41,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class SelectionFacts:
-    """What a selection is decided by, read in two round trips."""
+    """Facts for a selection, read in two round trips."""
 
     now: float
     tag: Tag
@@ -52,9 +52,9 @@ class SelectionFacts:
     free_at: float | None = None
     """When the first lease of the tag ends, if its holder stays silent."""
     first: Selection | None = None
-    """What the same request selected before."""
+    """Earlier selection of the same request."""
     best: Best | None = None
-    """Of the tag; read for a merge of near misses."""
+    """Best of the tag; read for a merge of near misses."""
     gpus: Sequence[tuple[str, float]] = ()
     """Status and last heartbeat of every GPU; read where the policy sets no max_parallel."""
     nodes: Mapping[str, Experiment] = field(default_factory=dict)
@@ -62,30 +62,30 @@ class SelectionFacts:
     bases: Mapping[str, Experiment] = field(default_factory=dict)
     """The best kept one at or above each parent that the caller names; one without any is missing."""
     traces: Mapping[str, Trace] = field(default_factory=dict)
-    """Those that the caller names, and those of the parents."""
+    """Traces that the caller names, and those of the parents."""
     kept: Sequence[Experiment] = ()
     """The newest, where a trace may be opened on one."""
     stood_on: frozenset[str] = frozenset()
     """Nodes that the newest traces, ended ones too, have for their base or began at."""
     values: Mapping[str, float] = field(default_factory=dict)
-    """Of a merge: the values of the traces' bases."""
+    """Values of the traces' bases, for a merge."""
     noise: Spread = field(default_factory=Spread)
-    """Of the tag's main class of GPU; read for a merge of near misses."""
+    """Noise on the tag's main class of GPU; read for a merge of near misses."""
     near: Sequence[Experiment] = ()
-    """Of a merge: the near misses of the tag's best, best first."""
+    """Near misses of the tag's best for a merge, best first."""
     combined: Sequence[Sequence[str]] = ()
-    """Of a merge: the parents of the newest experiments."""
+    """Parents of the newest experiments, for a merge."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a decision needs beside the facts that all have in common."""
+    """Facts of one kind of decision, besides the common ones."""
 
     gpus: bool = False
     scheduler: str | None = None
-    """To be loaded; None: nothing takes turns."""
+    """Name of the scheduler to load; None: no turns."""
     kept: bool = False
-    """The newest keeps, and the nodes that traces stand on."""
+    """The newest keeps, and the nodes that traces have for their base or began at."""
     traces: Sequence[str] = ()
     values: Sequence[str] = ()
     """Nodes."""
@@ -101,7 +101,7 @@ class SelectionDecision:
     kind: SelectionKind
     trace_id: str
     fields: Mapping[str, Any]
-    """What the selection says, beside what it takes from its trace's tip and base."""
+    """Values of the selection, besides those of its trace's tip and base."""
     lease_s: float
     policy_version: int
     most_open: int
@@ -116,7 +116,7 @@ class SelectionDecision:
     places: int | None = None
     """Live and pending traces, where the room for one more decided."""
     tip: str | None = None
-    """Of its trace, where the parents depend on it."""
+    """Tip of its trace, if the parents depend on it."""
     most_in_flight: int | None = None
     """Open selections of the trace."""
 

@@ -70,7 +70,7 @@ class Snapshots:
         return found
 
     async def decided(self, tag: str) -> dict[str, str]:
-        """What was decided of a tag and its experiments."""
+        """Decided values of a tag and its experiments."""
         return await self._lab.hash(self._lab.keys("decided", tag))
 
     async def status_indexes(self, tag: str) -> dict[str, frozenset[str]]:
@@ -115,7 +115,7 @@ class Snapshots:
         return frozenset(i for ids in members for i in ids)
 
     async def told(self, tag: str) -> dict[float, float]:
-        """How many runs the trends at each bucket hold, of every GPU class."""
+        """Number of runs in the trends at each bucket, over all GPU classes."""
         keys = self._lab.keys
         classes = (await self._lab.hash(keys("rank_classes", tag))).values()
         found = [await self._lab.hash(trends_at(keys, tag, name)) for name in classes]
@@ -144,7 +144,7 @@ class Snapshots:
         return {w.worker_id: await self._scores(self._lab.keys("worker_runs", w.worker_id)) for w in workers}
 
     async def configs(self, tag: str) -> dict[str, tuple[int, int]]:
-        """How often each config was tried and how many runs of it are in flight, by its fingerprint."""
+        """Number of tries and of runs in flight of each config, by fingerprint."""
         stored = await self._lab.hash(self._lab.keys("configs", tag))
         names = {field.rpartition(":")[0] for field in stored}
         return {
@@ -186,7 +186,7 @@ class Snapshots:
         return frozenset(ids)
 
     async def owned_gpus(self) -> dict[tuple[str, bool], int]:
-        """How many GPUs each owner has registered; True: as an agent, for itself."""
+        """Number of GPUs of each owner; True: registered as an agent, for itself."""
         of_agents, of_workers = await self._lab.hashes(
             [self._lab.keys(n) for n in ("agent_gpus", "worker_gpus")]
         )
@@ -208,7 +208,7 @@ class Snapshots:
         return frozenset(i for group in members for i in group)
 
     async def books(self, experiments: Sequence[Experiment]) -> Books:
-        """What these experiments have spent and reserved together."""
+        """Sum of what these experiments have spent and reserved."""
         total = Books()
         for begin in range(0, len(experiments), PAGE):
             page = experiments[begin : begin + PAGE]
@@ -224,7 +224,7 @@ class Snapshots:
         return {e.experiment_id: e for e in await self._experiments.many(sorted(ids))}
 
     async def finishes(self) -> dict[str, Counter[str]] | None:
-        """Per tag, how many events tell of each experiment's end; None where the stream was trimmed."""
+        """Per tag: number of events about each experiment's end; None if the stream was trimmed."""
         counted: dict[str, Counter[str]] = {}
         after = "-"
         while True:

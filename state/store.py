@@ -1,4 +1,4 @@
-"""What every part of a store has: the lab and its keys."""
+"""Base of every part of a store: the lab and its keys."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class DeadLetter:
 
     @classmethod
     def parse(cls, entry_id: str, fields: Mapping[str, str]) -> DeadLetter:
-        """From an entry of the stream of dead letters."""
+        """From an entry of the dead-letter stream."""
         return cls(
             id=entry_id,
             binding=fields["binding"],
@@ -66,7 +66,7 @@ class HeldGroup:
 
     binding: str
     since: str
-    """Id of the first entry that it has not finished; begins with milliseconds since 1970."""
+    """Id of the first unfinished entry; begins with milliseconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Subscription:
         return self._events([row for row in rows if row and row[1] is not None])
 
     async def keep(self, ids: Sequence[str]) -> None:
-        """Reset the idle time of these, so that no other consumer claims them; counts no delivery."""
+        """Reset the idle time of these entries, to keep other consumers from claiming them. Counts no delivery."""
         if ids:
             with self._group():
                 await self._lab.command(
@@ -337,7 +337,7 @@ class Stream:
     async def trim(self, stream: str, *, keep_s: float, keep: int) -> Trimmed:
         """Drop entries that every live group has finished, older than `keep_s` and not among the `keep` newest.
 
-        It works in short steps, since other clients of Redis wait meanwhile.
+        It works in short steps, because other clients of Redis wait during each.
         """
         limits: GivenArgs = {
             "name": stream,

@@ -1,4 +1,4 @@
-"""What was read of a swarm for a decision, as frozen values; values only, no IO."""
+"""Facts of a swarm for a decision. Values only, no IO."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class SwarmFacts:
 
 @dataclass(frozen=True)
 class NextFacts(SwarmFacts):
-    """What a worker's next config is decided on."""
+    """Facts for a worker's next config."""
 
     worker: SwarmWorker
     run: Experiment | None
-    """The one that it was handed out last and that has not ended, as far as the worker's record says."""
+    """Its newest open run, by the worker's record."""
     waiting_for: str
     """The population that `waiting` is of."""
     waiting: Sequence[str]
@@ -45,7 +45,7 @@ class NextFacts(SwarmFacts):
     retests: Sequence[Experiment]
     """Retests that wait for a worker, the oldest keep's first."""
     best_config: Mapping[str, Any] = field(default_factory=dict)
-    """What the tag's best had; empty: it has none."""
+    """Config of the tag's best; empty if it has none."""
 
 
 class Observed(Record):
@@ -61,19 +61,19 @@ class Observed(Record):
 
 @dataclass(frozen=True)
 class RefillFacts(SwarmFacts):
-    """What the configs are made of that wait for workers."""
+    """Facts for new configs in the wait queues."""
 
     observed: Sequence[Observed]
-    """The newest that finished, the newest that were stopped, and the newest that run."""
+    """The newest finished, the newest stopped and the newest running runs."""
     waiting: Mapping[str, Sequence[str]]
     """Configs that wait, by population."""
     best_config: Mapping[str, Any]
-    """What the tag's best had, as far as it was read."""
+    """Config of the tag's best, if it was read."""
 
 
 @dataclass(frozen=True)
 class Replenishing:
-    """What changes of the configs that wait for a population, as their texts."""
+    """Changes of a population's waiting configs, as texts."""
 
     dropped: Sequence[str]
     added: Sequence[tuple[str, float]]
@@ -96,7 +96,7 @@ class ActiveRun(Record):
 
 @dataclass(frozen=True)
 class BucketPool:
-    """What all runs had at a bucket."""
+    """Values of all runs at a bucket."""
 
     runs: int
     percentiles: Mapping[int, float]

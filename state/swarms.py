@@ -1,4 +1,4 @@
-"""Swarms: the workers of a tag that pull configs, the configs that wait for them, and who leads."""
+"""Swarms: workers that pull configs, the configs that wait for them, and the leaders."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PERCENTILES = (25, 50, 75, 90)
 
 @dataclass(frozen=True)
 class WorkerWithToken:
-    """A worker with the text of its token, which is shown this once."""
+    """A worker with the text of its token, shown once."""
 
     worker: SwarmWorker
     text: str
@@ -73,7 +73,7 @@ class Swarms:
     async def join(
         self, said: Mapping[str, Any], by: str, enrolling: Token | None, *, is_limited: bool = False
     ) -> WorkerWithToken:
-        """A new worker with a token of its own; `said` has its worker_id, tag, gpu_type, baseline_bpb and contact.
+        """A new worker with its own token. `said` has worker_id, tag, gpu_type, baseline_bpb and contact.
 
         Raises:
             Conflict: the name is taken, or reserved. Unauthenticated: no use of the enroll token is left.
@@ -102,7 +102,8 @@ class Swarms:
     async def rejoin(
         self, worker: SwarmWorker, said: Mapping[str, Any], shown: Proof | None, overlap_s: float
     ) -> WorkerWithToken:
-        """A known worker with another baseline and another token; the one that it shows is good for `overlap_s` more.
+        """A known worker with a new baseline and a new token. The token it calls with stays valid for `overlap_s`
+        seconds.
 
         Raises:
             Conflict: its token was revoked, or rotated meanwhile.
@@ -143,7 +144,7 @@ class Swarms:
         return worker
 
     async def find(self, tag: str) -> SwarmFacts | None:
-        """The same; None where there is no such tag."""
+        """The same; None for an unknown tag."""
         try:
             return await self.facts(tag)
         except NotFound:
@@ -166,9 +167,9 @@ class Swarms:
         return tag_in(await self._lab.hash(self._keys.tag(tag)), tag).results
 
     async def next_facts(self, worker: SwarmWorker, population_id: str) -> NextFacts:
-        """What a worker's next config is decided on, with what waits for this population.
+        """Facts for a worker's next config, and the configs that wait for its population.
 
-        One round trip, one more where the worker has another run by now.
+        One round trip, and one more if the worker has another run now.
         """
         keys, tag, run_id = self._keys, worker.tag, worker.run_id
         while True:
@@ -214,7 +215,7 @@ class Swarms:
         return None if joined is None else list(found)
 
     async def refill_facts(self, tag: str, population_ids: Sequence[str]) -> RefillFacts:
-        """What the configs are made of that wait for these populations; one round trip."""
+        """Facts for new configs of these populations; one round trip."""
         keys = self._keys
         waiting = {name: ("ZRANGE", keys("proposals", tag, name), 0, -1) for name in population_ids}
         found = await self._lab.read(
@@ -271,12 +272,12 @@ class Swarms:
         return None if answer == "stale" else int(answer)
 
     async def waiting_count(self, tag: str, population_ids: Sequence[str]) -> int:
-        """How many configs wait for these populations."""
+        """Number of configs that wait for these populations."""
         places = [self._keys("proposals", tag, name) for name in population_ids]
         return sum(await self._lab.pipeline([("ZCARD", place) for place in places]))
 
     async def workers(self, tag: str, offset: int, limit: int) -> tuple[list[HeardWorker], int]:
-        """Some workers of a tag in the order in which they joined, and how many there are; two round trips."""
+        """A page of a tag's workers by number, and the number of all; two round trips."""
         keys = self._keys
         index = keys("swarm_members", tag)
         page = members(self._lab, index, keys("swarm_workers", ""), limit=limit, offset=offset)
@@ -349,7 +350,7 @@ class Swarms:
         return time_of(time), [run for run in read_as(ActiveRun, answer) if run.worker_id is not None]
 
     async def pools(self, tag: str) -> dict[float, BucketPool]:
-        """What the runs had at each fifth of their way; O(log n) each."""
+        """Values of the runs at each fifth of their way; O(log n) each."""
         pools = {bucket: all_ranks_at(self._keys, tag, bucket) for bucket in FIFTHS}
         counts = await self._lab.pipeline([("ZCARD", pool) for pool in pools.values()])
         runs = {bucket: int(count) for bucket, count in zip(pools, counts, strict=True)}
@@ -399,7 +400,7 @@ class Swarms:
 
 
 def _joined(said: Mapping[str, Any]) -> str:
-    """What the event says; how to reach its owner stays in the record."""
+    """Data of the event. The owner's contact stays in the record."""
     names = ("worker_id", "tag", "gpu_type", "baseline_bpb")
     return json.dumps({name: said[name] for name in names}, allow_nan=False)
 

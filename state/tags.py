@@ -20,12 +20,12 @@ from state.policy import Policy, read_policy
 from state.records import Best, Direction, Strategy, Tag, flatten, words
 
 TRIES = 20
-"""How often a tag is paused anew because an experiment was queued for another GPU meanwhile."""
+"""Tries to pause a tag while experiments are queued for other GPUs."""
 
 Limit = float | Literal["none", "same"]
 Resource = Literal["gpu_seconds", "runs", "patch_bytes"]
 RESOURCES: tuple[Resource, ...] = get_args(Resource)
-"""What a budget may limit."""
+"""Resources that a budget limits."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,18 @@ class Paused:
     """A tag that is paused."""
 
     changed: bool
-    """It was not before."""
+    """Whether it was not paused before."""
     since: float
     reason: str | None
     waiting: int
-    """Experiments that keep their place meanwhile."""
+    """Experiments that keep their place while the tag is paused."""
     told: list[str]
-    """Experiments in progress whose workers, or whose agents that train them, are told to stop."""
+    """Experiments in progress that have to stop."""
 
 
 @dataclass(frozen=True)
 class StrategyFacts:
-    """What a tag's next strategy is decided on."""
+    """Facts for a tag's next strategy."""
 
     strategy: Strategy
     policy: Policy
@@ -53,7 +53,7 @@ class StrategyFacts:
     direction: Direction
     best: float | None
     noise: Spread
-    """Of the tag's main class of GPU."""
+    """Noise on the tag's main class of GPU."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Tags:
         return found
 
     async def count(self) -> int:
-        """How many tags there are."""
+        """Number of tags."""
         return int(await self._lab.command("ZCARD", self._lab.keys("tags")))
 
     async def resume(self, tag: str) -> int:
@@ -125,7 +125,7 @@ class Tags:
         return int(before)
 
     async def pause(self, tag: str, reason: str | None, *, stop_reason: str | None = None) -> Paused:
-        """Take the tag's waiting experiments out of the queues; with `stop_reason` its runs are told to stop.
+        """Take the tag's waiting experiments out of the queues. With `stop_reason`, its runs have to stop.
 
         Raises:
             NotFound: no such tag.
@@ -175,7 +175,8 @@ class Tags:
         raise _restless(tag)
 
     async def open_gate(self, tag: str, baseline_id: str) -> bool:
-        """Let in what waits for the tag's baseline; False where it was let in before, or the baseline has not ended.
+        """Release experiments that wait for the tag's baseline. False if that was done before, or the baseline has
+        not ended.
 
         Raises:
             Conflict: the tag's experiments do not stand still, or one waits in no queue.
@@ -195,7 +196,7 @@ class Tags:
         raise _restless(tag)
 
     async def _waiting(self, tag: str, *, running: bool = False) -> _Waiting:
-        """Where the tag's experiments wait, and which are in progress."""
+        """Queues of the tag's waiting experiments, and its experiments in progress."""
         keys = self._lab.keys
         registered, *in_progress = [
             keys.status(tag, status, "")[0]
@@ -240,7 +241,7 @@ class Tags:
 
 
 class Strategies:
-    """How each tag's search goes on."""
+    """The search strategy of each tag."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -257,7 +258,7 @@ class Strategies:
         return Strategy.parse(stored)
 
     async def facts(self, tag: str) -> StrategyFacts:
-        """What the next strategy is decided on, in one round trip.
+        """Facts for the next strategy; one round trip.
 
         Raises:
             NotFound: no such tag.
@@ -284,7 +285,7 @@ class Strategies:
         )
 
     async def replace(self, tag: str, before: Strategy, after: Strategy) -> Strategy | None:
-        """Move from one strategy to the next; None where it was replaced by another meanwhile."""
+        """Replace a strategy by the next one; None if another caller replaced it first."""
         changed = {"tag": tag, "mode": after.mode, "before": before.mode, "reason": after.reason}
         answer = await self._lab.move(
             "set_strategy",
@@ -375,7 +376,7 @@ _WORDS = {
 
 
 def exhausted(tag: str, answer: Sequence[str]) -> BudgetExhausted:
-    """A budget has no room, as a script says: {exhausted, resource, limit, spent, reserved, needed}."""
+    """The error for a full budget, from a script's answer {exhausted, resource, limit, spent, reserved, needed}."""
     _, resource, *numbers = answer
     limit, spent, reserved, needed = (json.loads(number) for number in numbers)
     what, remedy = _WORDS[resource]

@@ -22,10 +22,10 @@ except OSError as error:
 
 
 def tethered(argv: Sequence[str]) -> list[str]:
-    """`argv`, started so that the kernel sends it SIGTERM when its parent dies, even by SIGKILL (Linux only).
+    """Command line that starts `argv` with a signal: the kernel sends SIGTERM when the parent dies, even by SIGKILL
+    (Linux only).
 
-    The kernel means the *thread* that forks: start it from one that lives as long as the child should.
-    A short Python asks for the signal and becomes `argv`, because a `preexec_fn` may deadlock in a process
-    that has threads.
+    The kernel watches the *thread* that forks: start it from one that lives as long as the child. A short Python asks
+    for the signal and becomes `argv`, because a `preexec_fn` may deadlock in a process with threads.
     """
     return [sys.executable, "-I", "-S", "-c", _TETHER, str(os.getpid()), *argv]

@@ -1,4 +1,4 @@
-"""What a token is, and how a new one looks; values only, no IO."""
+"""Values of tokens, and new ones. No IO."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from state.ids import KEY_ID
 from state.records import Record, Role
 
 Kind = Literal["access", "enroll"]
-"""An enroll token opens nothing but `token::enroll` and `swarm::register`, which make an access token of it."""
+"""An enroll token opens only `token::enroll` and `swarm::register`, which exchange it for an access token."""
 
 _NOBODY = "0" * 64
 """Stands where no digest is: nothing that anybody could send has it."""
 STRANGER = {"id": "-", "name": "-", "role": "viewer", "digest": _NOBODY, "issued_by": "-", "created_at": "0"}
-"""Looked at in the place of a token that is not there, so that looking takes as long."""
+"""Compared with in place of an unknown token. Unknown tokens take as long as wrong ones."""
 
 
 class Token(Record):
-    """What is known of a token; its secret is not."""
+    """A stored token, without its secret."""
 
     id: str
     name: str
-    """Who bears it: no two living access tokens share a name."""
+    """Its owner. No two living access tokens share a name."""
     role: Role
     kind: Kind = "access"
     digest: str
@@ -40,10 +40,10 @@ class Token(Record):
     revoked_at: float | None = None
     rotated_at: float | None = None
     old_digest: str | None = None
-    """Of the secret before the last rotation, good until `old_until`."""
+    """Digest of the secret before the last rotation, valid until `old_until`."""
     old_until: float | None = None
     uses_left: int | None = None
-    """Of an enroll token; None: any number."""
+    """Uses left of an enroll token; None: any number."""
     enrolled_with: str | None = None
     """The enroll token that it was made from."""
 
@@ -54,7 +54,7 @@ class Token(Record):
         return "expired" if self.expires_at is not None and now >= self.expires_at else None
 
     def knows(self, digest: str, now: float) -> bool:
-        """Whether it is the digest of its secret; takes as long for every wrong one."""
+        """Whether this is the digest of its secret. Every wrong one takes as long."""
         present = hmac.compare_digest(self.digest, digest)
         former = hmac.compare_digest(self.old_digest or _NOBODY, digest)
         return present or (former and self.old_until is not None and now < self.old_until)
@@ -62,7 +62,7 @@ class Token(Record):
 
 @dataclass(frozen=True)
 class Proof:
-    """What a caller has shown: enough to ask later whether it still holds."""
+    """Credentials of a caller, to check later whether they are still valid."""
 
     token_id: str
     digest: str
@@ -71,7 +71,7 @@ class Proof:
 
     @property
     def is_key(self) -> bool:
-        """Whether it is the operator's key, not a token."""
+        """Whether it is the operator's key instead of a token."""
         return self.token_id == KEY_ID
 
 
@@ -80,14 +80,14 @@ class Session:
     """A browser that has signed in: two random secrets, shown this once."""
 
     name: str
-    """Its cookie."""
+    """Value of its cookie."""
     page: str
-    """What its page sends with each write."""
+    """Secret that its page sends with each write."""
 
 
 @dataclass(frozen=True)
 class Issued:
-    """A token with its text, which is shown this once."""
+    """A token with its text, shown once."""
 
     token: Token
     text: str

@@ -1,9 +1,8 @@
-"""Tokens: who may call the lab from outside, known to Redis by the SHA-256 of a random secret alone.
+"""Tokens of callers from outside. Redis holds only the SHA-256 of each random secret.
 
-A token is `nj_<id>_<secret>`: the id may be seen by everybody, the secret has 256 random bits. Sessions of a browser,
-codes that open one, and tickets for one event stream are random names that stand for a token. They are kept by their
-digest too, with the digest of the token's secret: a secret that is rotated out ends its sessions. The operator's key
-is shown like a token, and stands in no Redis key.
+A token is `nj_<id>_<secret>`: the id is public, the secret has 256 random bits. Browser sessions, sign-in codes and
+tickets for one event stream are random names for a token. Redis holds their digests, with the digest of the token's
+secret: rotating a secret ends its sessions. The operator's key is sent like a token, and is in no Redis key.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ from state.token_values import (
 )
 
 CHANGES = ("token.issued", "token.rotated", "token.revoked")
-"""Events after which a process looks again at whom it lets in."""
+"""Events after which a process checks again whom it lets in."""
 REMEMBERED_S = 1.0
-"""Seconds for which a process lets a caller in without a look at Redis, unless it hears of a change."""
+"""Seconds for which a process trusts a token without asking Redis, unless an event reports a change."""
 
 SESSION_S = 12 * 3600
 SESSIONS_MOST = 20
-"""So many sessions a token, or the key, has at once; a further one ends the oldest."""
+"""Most sessions of a token or of the key. A further one ends the oldest."""
 TICKET_S = 30
 CODE_S = 600
 OVERLAP_MOST_S = 24 * 3600
 WRONG_TRIES = 10
 TRIES_S = 60
-"""So many wrong tokens an address may try to sign in with, in so many seconds."""
+"""Most wrong tokens from one address, and the seconds of that limit."""
 
 
 class Tokens:
@@ -59,19 +58,19 @@ class Tokens:
         self._keys = lab.keys
         self._key = None if key is None else _of_key(key)
         self.changed = asyncio.Event()
-        """Set when a token was issued, rotated or revoked: by us, or by the wake-up that tells of it."""
+        """Set when a token was issued, rotated or revoked, by this process or another."""
         self._configured: bool | None = None
         self._open_until = 0.0
         self._admitted: dict[Proof, tuple[Token, float]] = {}
-        """Tokens with the moment until which they are let in without a look at Redis."""
+        """Tokens with the time until which they are trusted without asking Redis."""
         self._empty_at: dict[str, float] = {}
         """When the bucket of each token is empty."""
         self._noted_until: dict[str, float] = {}
 
     async def are_configured(self) -> bool:
-        """Whether the lab is closed: since an operator's first access token was issued every caller needs a token.
+        """Whether the lab is closed. After the first access token of an operator, every caller needs a token.
 
-        That it is open is remembered for a second, or until a token that closes it is told.
+        The answer "open" is cached for a second, or until a token closes the lab.
         """
         self._forget_what_changed()
         asked_at = time.monotonic()
@@ -82,7 +81,7 @@ class Tokens:
 
     @property
     def were_configured(self) -> bool | None:
-        """The same as it was last known, for while Redis is away; None: never known."""
+        """The last known answer, for times without Redis; None: never known."""
         return self._configured
 
     async def issue(
@@ -145,11 +144,11 @@ class Tokens:
         return {name: float(value) for name, value in used.items() if not name.endswith(":digest")}
 
     async def now(self) -> float:
-        """Redis' clock, by which tokens end."""
+        """Redis' clock, which ends tokens."""
         return await self._lab.now()
 
     async def recognise(self, text: str) -> tuple[Token, Proof]:
-        """Whose token this is.
+        """The token with this text.
 
         Raises:
             Unauthenticated: no token's, or one's that has ended.
@@ -157,7 +156,7 @@ class Tokens:
         return await self._proven(_proof(text))
 
     async def admit(self, text: str) -> tuple[Token, Proof]:
-        """As `recognise`; what it answered holds for a second, or until a change of a token is told.
+        """As `recognise`, cached for a second or until a token changes.
 
         Raises:
             Unauthenticated: no token's, or one's that has ended.
@@ -177,11 +176,11 @@ class Tokens:
             self._open_until = 0.0
 
     async def rotate(self, token: Token, overlap_s: float, shown: Proof | None = None) -> Issued:
-        """A new secret for a token; one of those before is good for another `overlap_s` seconds, all others end.
+        """A new secret for a token. One earlier secret stays valid for `overlap_s` seconds, all others end.
 
-        That is the one with which its bearer asks. Where another caller does, it is the one that was good longest:
-        the answer with the newer one may have been lost. Once the newer one was used it was not: from then on
-        the holder of the older one cannot shut its bearer out.
+        That is the secret that the token's owner asks with. For any other caller it is the one that was valid
+        longest: the answer with the newer one may have been lost. Once the newer one was used, the holder of an older
+        one can no longer replace it.
 
         Raises:
             Conflict: it was rotated or has ended meanwhile. Forbidden: `shown` is an older one.
@@ -210,7 +209,7 @@ class Tokens:
         return await self._stand_in("codes", replace(proof, session=None), CODE_S)
 
     async def code(self, name: str) -> tuple[Token, Proof]:
-        """The token of a code, which is used up.
+        """The token of a code. The code is used up.
 
         Raises:
             Unauthenticated: unknown, used or too old, or its token has ended.
@@ -269,7 +268,7 @@ class Tokens:
         return await self._stand_in("tickets", proof, TICKET_S)
 
     async def ticket(self, name: str) -> tuple[Token, Proof]:
-        """Whose ticket this is; it is used up by that.
+        """The token of a ticket. The ticket is used up.
 
         Raises:
             Unauthenticated: unknown, used or too old, or its token or session has ended.
@@ -286,7 +285,7 @@ class Tokens:
         return token, proof
 
     async def holding(self, proofs: Collection[Proof]) -> set[Proof]:
-        """Those of them that still hold."""
+        """Those that are still valid."""
         if not proofs:
             return set()
         asked = [*proofs]
@@ -303,10 +302,10 @@ class Tokens:
         }
 
     async def take(self, proof: Proof, per_s: float, burst: int) -> None:
-        """Count a request of a token; at most once a second Redis is told that this secret of it was used.
+        """Count a request of a token. At most once a second, the use of this secret is written to Redis.
 
-        The generic cell rate algorithm (ITU-T I.371), which keeps one moment for each token: that at which its bucket
-        is empty. Each process counts for itself, so N web processes let up to N times as many requests through.
+        The generic cell rate algorithm (ITU-T I.371) keeps one time for each token: the moment at which its bucket is
+        empty. Each process counts for itself, so N web processes admit up to N times as many requests.
 
         Raises:
             TooManyRequests: more than `burst` at once, or than `per_s` a second for long.
@@ -396,7 +395,7 @@ def _of_key(text: str) -> Token:
 
 
 def _proof(text: str) -> Proof:
-    """What this text proves, if it is a token's."""
+    """The id and digest in a token's text."""
     found = TOKEN_FORM.fullmatch(text)
     token_id, secret = (found["id"], found["secret"]) if found else ("", text)
     return Proof(token_id, digest_of_secret(secret))
@@ -417,7 +416,7 @@ def _too_many_tries(wait_s: float) -> TooManyRequests:
 
 
 def _network(address: str) -> str:
-    """Whose tries count as one's: an IPv6 user has a whole /64."""
+    """The address that tries are counted for: a whole /64 of IPv6."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

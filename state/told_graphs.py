@@ -1,4 +1,4 @@
-"""What language models say of the graphs of hypotheses, in prose."""
+"""Model-written summaries of hypothesis graphs."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from state.client import Lab
 
 @dataclass(frozen=True)
 class ToldGraph:
-    """A graph in prose."""
+    """A summary with its author."""
 
     text: str
     author: str
     digest: str
-    """Of the beliefs that it tells of."""
+    """Digest of the summarised beliefs."""
 
 
 class ToldGraphs:
-    """The prose of all tags."""
+    """The summaries of all tags."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
 
     async def find(self, tag: str) -> ToldGraph | None:
-        """What was told of a tag last."""
+        """The newest summary of a tag."""
         stored = await self._lab.hash(self._lab.keys("told_graph", tag))
         return ToldGraph(**stored) if stored else None
 
     async def tell(self, tag: str, told: ToldGraph) -> None:
-        """Keep what is told now."""
+        """Store a tag's summary."""
         data = {"author": told.author, "digest": told.digest}
         await self._lab.move(
             "tell_graph",

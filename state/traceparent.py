@@ -1,6 +1,6 @@
-"""The trace that work belongs to, as W3C's `traceparent` (Trace Context, version 00).
+"""The W3C `traceparent` of a call (Trace Context, version 00).
 
-`tracestate` is not kept: it speaks to the tracing systems of others, none of which stands behind Redis.
+`tracestate` is not kept: it is for other tracing systems, and none is behind Redis.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _chance = Random()
 os.register_at_fork(after_in_child=_chance.seed)
 
 current: ContextVar[str] = ContextVar("traceparent", default="")
-"""Of the call that is being answered; every event that a script writes carries it, unless it names another."""
+"""Traceparent of the present call. Every event that a script writes carries it, unless the script names another."""
 
 
 def accepted(*headers: str) -> str | None:
@@ -37,10 +37,10 @@ def begun() -> str:
 
 
 def random_hex(size: int) -> str:
-    """So many random bytes for an id that is no secret, without asking the kernel each time."""
+    """Random bytes in hexadecimal for an id that is no secret, without a call of the kernel each time."""
     return f"{_chance.getrandbits(8 * size):0{2 * size}x}"
 
 
 def trace_id(traceparent: str) -> str:
-    """What joins the lines, events and spans of one trace."""
+    """The id shared by the lines, events and spans of one trace."""
     return traceparent.split("-")[1]

@@ -15,7 +15,7 @@ from state.rq_jobs import CheckedJob, CheckedQueue, enqueue_once, escaped
 FUNCTION = "gpu::train"
 """The only function of the table that a job may call."""
 USUAL_S = 660.0
-"""What a run takes at most that is given no limit."""
+"""Most seconds of a run without a limit."""
 
 
 class TrainJob(CheckedJob):
@@ -24,7 +24,7 @@ class TrainJob(CheckedJob):
     ENTRY = "workers.gpu.perform"
 
     def is_ours(self, function: str, payload: Mapping[str, Any]) -> bool:
-        """Whether it trains the attempt that its id names."""
+        """Whether its call matches its id."""
         match payload:
             case {"experiment_id": str(e), "attempt": int(n), "fence": int(f), "assignment": str(), **others}:
                 named = self.id.endswith(f"_s{escaped(e)}-{n}-{f}")
@@ -44,7 +44,7 @@ def gpu_queue(lab: str, gpu_id: str, connection: redis.Redis) -> Queue:
 
 
 def job_id(lab: str, experiment_id: str, attempt: int, fence: int) -> str:
-    """Id of the job of one lease; with the fence, so that a job left by an earlier lease does not block the next."""
+    """Id of the job of one lease. The fence keeps the job of an earlier lease from blocking the next."""
     return f"{escaped(lab)}_s{escaped(experiment_id)}-{attempt}-{fence}"
 
 

@@ -1,4 +1,4 @@
-"""The queues through which work reaches the workers: one RQ queue per GPU, and that of the lane `pi`."""
+"""Queues of work for the workers: one RQ queue for each GPU, and one for the lane `pi`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def broker(url: str) -> redis.Redis:
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """What Redis refuses to RQ within is told as it is to everybody else: raises Unavailable."""
+    """Raise Unavailable for Redis' errors in RQ."""
     try:
         yield
     except RedisError as problem:
@@ -49,7 +49,7 @@ class TrainQueue(Broker):
     """Hands leased attempts to the GPUs' queues."""
 
     async def enqueue(self, gpu_id: str, payload: Mapping[str, Any], timeout_s: float | None) -> bool:
-        """Put an attempt on its GPU's queue; False where it stands there already.
+        """Put an attempt on its GPU's queue. False if the queue has it already.
 
         Raises:
             Unavailable: the broker does not answer.

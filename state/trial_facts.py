@@ -1,4 +1,4 @@
-"""What was read of a tag's proposed dimensions for a decision, and what a decision changes; values only, no IO."""
+"""Values of a tag's proposed dimensions: the facts for a decision, and the changes that it makes. No IO."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from state.policy import Policy
 from state.records import Best, Dimension, Measured, ProposedDimension, Record, Status, Tag
 
 RESULTS: Final[Sequence[Status]] = ("keep", "discard", "stopped")
-"""Statuses of a run that has a value, or was stopped for it: a crash says nothing of a config."""
+"""Statuses of runs with a value, or stopped for their value. A crash says nothing about a config."""
 
 
 class EndedResult(Record):
@@ -51,7 +51,7 @@ class TrialFacts:
     dimensions_version: int
     best: Best | None
     proposals: Sequence[ProposedDimension]
-    """In the order in which they came in."""
+    """In the order of proposal."""
     version: int
     """Counts the changes of the proposals and of the stall cycles."""
     cycle: int
@@ -59,7 +59,7 @@ class TrialFacts:
     cycle_at: int
     """Results that the tag had when the newest one began."""
     asked: int | None
-    """The stall cycle in which dimensions were asked for last, 0: at the start; None: they never were."""
+    """The stall cycle of the last request for dimensions. 0: the start; None: no request yet."""
     ended: Sequence[EndedResult]
     """The newest runs that finished, and the newest that were stopped; each newest first."""
     keeps: Sequence[KeptRun]
@@ -68,10 +68,10 @@ class TrialFacts:
 
 @dataclass(frozen=True)
 class Following:
-    """What changes of a tag's proposed dimensions."""
+    """Changes of a tag's proposed dimensions."""
 
     proposals: Sequence[ProposedDimension] = ()
-    """Those that have changed."""
+    """The changed proposals."""
     cycle: int = 0
     cycle_at: int = 0
     asked: int | None = None
@@ -80,6 +80,6 @@ class Following:
     dimensions: Sequence[Dimension] | None = None
     """The tag's dimensions from now on; None: they stay."""
     defined: Mapping[str, Any] = field(default_factory=dict)
-    """Data of the event that says so."""
+    """Data of the event."""
     told: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     """Data of further events by type, and by dimension."""

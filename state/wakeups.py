@@ -28,7 +28,7 @@ class Wakeups:
         self._lab = lab
         self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
         self._is_quiet = False
-        """Whether nothing came since this was set."""
+        """Whether no message came since this was set."""
 
     async def listen(self) -> None:
         """Receive until cancelled; reconnects after a second when Redis goes away or falls silent."""

@@ -1,7 +1,7 @@
 """Webhooks: receivers of the lab's events over HTTP, with counts of their deliveries.
 
-Redis holds the signing secret in plain text, since every delivery is signed with it, and the URL, which is a secret
-of some receivers. Neither appears in events, logs or answers, except the answer of `webhook::add`.
+Redis holds two secrets in plain text: the signing key, since every delivery is signed with it, and the URL, which is
+a secret of some receivers. Neither appears in events, logs or answers, except the answer of `webhook::add`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Webhook:
 
     @property
     def binding(self) -> str:
-        """Its consumer group, which dead letters name."""
+        """Its consumer group; dead letters name it."""
         return f"webhook:{self.id}"
 
     @classmethod
     def parse(cls, webhook_id: str, stored: dict[str, str]) -> Webhook:
-        """From the webhook's hash."""
+        """Read it from the webhook's hash."""
         disabled_at = stored.get("disabled_at")
         types = json.loads(stored["types"])
         return cls(
@@ -73,7 +73,7 @@ class Deliveries:
 
     @classmethod
     def parse(cls, stored: dict[str, str]) -> Deliveries:
-        """From the hash that `note_delivery.lua` writes."""
+        """Read it from the hash of `note_delivery.lua`."""
         return cls(
             delivered=int(stored.get("delivered", 0)),
             failed=int(stored.get("failed", 0)),
@@ -170,7 +170,7 @@ class Webhooks:
         return await self._lab.now()
 
     def subscriptions(self, webhook: Webhook, consumer: str) -> list[Subscription]:
-        """Its subscriptions: to the lab's events and to its redriven dead letters."""
+        """Its subscriptions to the lab's events and to its redriven dead letters."""
         return [
             self._stream.events(webhook.binding, consumer, made=True),
             self._stream.redriven(webhook.binding, consumer, made=True),

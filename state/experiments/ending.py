@@ -35,7 +35,7 @@ COUNTERS: Mapping[Status, str] = {
 }
 """The tag's counter of each final status."""
 JUDGED: frozenset[Status] = frozenset({"keep", "discard", "crash", "timeout"})
-"""Ends that stand in the finish order and in the tag's total."""
+"""Statuses that enter the finish order and the tag's total."""
 
 _JSON = json.JSONEncoder(allow_nan=False)
 
@@ -66,7 +66,7 @@ class EndingStore(ExperimentReader):
         return answer
 
     async def run_facts(self, experiment_id: str, attempt: int | None = None) -> RunFacts:
-        """What a report about this experiment, or about this attempt at it, is judged by; one round trip.
+        """Facts to judge a report about this experiment or about one attempt; one round trip.
 
         Raises:
             NotFound: no such experiment.
@@ -109,9 +109,9 @@ class EndingStore(ExperimentReader):
         code: str,
         value: float | None = None,
     ) -> Comparison:
-        """What a run on this class of GPU is compared with, that ended with this value; one round trip.
+        """Facts that a finished run on this class of GPU is compared with; one round trip.
 
-        One more where another comparability key has a best of its own, and one where retests took its branch's base
+        One more if another comparability key has its own best, and one more if retests took the base of its branch
         back.
         """
         e, keys = run.experiment, self._keys
@@ -306,7 +306,7 @@ class EndingStore(ExperimentReader):
         return keys, args
 
     async def keep_evidence(self, experiment_id: str, digest: str, result: Mapping[str, Any]) -> None:
-        """Keep a result that came too late to count, unless there are a hundred of them."""
+        """Keep a late result, at most a hundred for each experiment."""
         await self._lab.move(
             "keep_evidence",
             keys={"evidence": self._keys("evidence", experiment_id)},
@@ -330,9 +330,9 @@ class EndingStore(ExperimentReader):
 
 
 def _has_another_base(trace: Trace, e: Experiment, choice: Choice, found: Experiment | None) -> bool:
-    """Whether a node of the branch, or a run that may become one, is compared with another base than its choice's.
+    """Whether a node of the branch, or a run that may become one, has another base now than when it was chosen.
 
-    That base fell, or another one rose meanwhile; a merge stands on the best base of several traces.
+    The base fell, or another one rose. A merge uses the best base of several traces.
     """
     if found is None or found.experiment_id != choice.base_experiment_id:
         return True
@@ -341,7 +341,7 @@ def _has_another_base(trace: Trace, e: Experiment, choice: Choice, found: Experi
 
 
 def _counts_of_ends(keys: Keys, e: Experiment, value: float | None) -> dict[str, tuple[str, ...]]:
-    """Commands that count how a run's value compares with those that others ended with, where it was ranked."""
+    """Commands that rank a run's value among the final values of others. Empty if it was not ranked."""
     if value is None or e.rank_class is None:
         return {}
     commands = counting(ends_at(keys, e.tag, e.rank_class), e.experiment_id, value)
@@ -349,13 +349,13 @@ def _counts_of_ends(keys: Keys, e: Experiment, value: float | None) -> dict[str,
 
 
 def of_ends(keys: Keys, e: Experiment) -> MoveKeys:
-    """Where it is kept what a run that was ranked ended with."""
+    """Key and value of the final value of a ranked run."""
     where = e.rank_class or ""
     return {"ends": ends_at(keys, e.tag, where), "trends": trends_at(keys, e.tag, where)}
 
 
 def _of_swarm(keys: Keys, e: Experiment) -> MoveKeys:
-    """What the end of a run changes of its swarm, where it is one of a swarm's worker."""
+    """Changes of a swarm at the end of a run; empty for other runs."""
     if e.worker_id is None or e.population_id is None:
         return {}
     return {
@@ -387,7 +387,7 @@ def _event(e: Experiment, status: Status) -> str:
 
 
 def _told(ending: Ending) -> str:
-    """What the event of an ending says."""
+    """Data of the event of an end."""
     e, fields = ending.experiment, ending.fields
     data = {
         "experiment_id": e.experiment_id,
@@ -420,7 +420,7 @@ def _may_be_followed(ending: Ending) -> bool:
 
 
 def _selection_after(ending: Ending) -> SelectionStatus | None:
-    """How the selection ends with its experiment; None where it has none."""
+    """Fields of the selection that ends with its experiment; None without one."""
     if ending.experiment.selection_id is None:
         return None
     if ending.growth is not None:
@@ -435,7 +435,7 @@ def best_fields(best: Best) -> list[str]:
 
 
 def best_event(best: Best, other_key: str | None) -> str:
-    """What the event of another best says."""
+    """Data of the event of a new best."""
     return _JSON.encode(
         {
             "experiment_id": best.experiment_id,

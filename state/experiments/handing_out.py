@@ -1,7 +1,7 @@
-"""Experiments of a swarm: handed out to a worker, ticked by it, and stopped for their rank.
+"""Experiments of a swarm: hand one out to a worker, record its ticks, stop it for its rank.
 
-Such a run needs no lease: it has no attempt of the lab's, and is its worker's until it ends, or is lost because its
-worker was silent for too long. `state/lua/_handed_out.lua` says what its end changes of the swarm.
+Such a run has no lease and no attempt. It belongs to its worker until it ends, or until the worker was silent for too
+long. `state/lua/_handed_out.lua` has the effects of its end on the swarm.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class HandingOut(Registering, EndingStore):
         return bool(answer[0] == "ok")
 
     async def hand_out_again(self, e: Experiment, worker: SwarmWorker, lost_after_s: float) -> bool:
-        """Give a worker the run once more that it was handed out; False where that was done before, or it ended."""
+        """Hand a run to its worker again. False if it was done before, or the run has ended."""
         keys = self._keys
         data = {"experiment_id": e.experiment_id, **_started(worker, 2)}
         answer = await self._lab.move(
@@ -161,9 +161,9 @@ class HandingOut(Registering, EndingStore):
         is_base: bool,
         source: TickSource = "report",
     ) -> Told | Literal["stale"]:
-        """Keep a (metric, progress) of a run of a swarm, and answer what it is told where it is ranked.
+        """Store a tick (metric, progress) of a run of a swarm, and answer the verdict if it is ranked.
 
-        `is_base`: the tick is of the run's own budget, not of an extension. `source` is where it comes from.
+        `is_base`: the tick is within the run's own budget, before any extension. `source`: origin of the tick.
         """
         keys, args = ranking(self._keys, e, rank) if rank else ({}, {})
         metric, progress = tick
@@ -187,7 +187,7 @@ class HandingOut(Registering, EndingStore):
         return answer
 
     async def stop_ranked(self, ending: Ending, rank: Rank) -> bool:
-        """Rank a run of a swarm and end it as stopped, in one move; False where it was told something else before."""
+        """Rank a run of a swarm and stop it, in one move. False if it had another verdict before."""
         e = ending.experiment
         ending_keys, ending_args = self._ending(ending)
         rank_keys, rank_args = ranking(self._keys, e, rank)
@@ -244,5 +244,5 @@ class HandingOut(Registering, EndingStore):
 
 
 def _started(worker: SwarmWorker, nth: int) -> dict[str, object]:
-    """What the event of a run's start says of its worker."""
+    """Data of the event of a run's start."""
     return {"worker_id": worker.worker_id, "gpu_type": worker.gpu_type, "handed_out": nth}

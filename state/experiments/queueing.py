@@ -23,12 +23,12 @@ from state.tags import exhausted, pins_of, places_of, reading_pins
 
 BASELINE_FIELDS: Mapping[str, str] = {"baseline": "true"}
 Decide = Callable[[Rounds], Turn]
-"""The rule that says which round of the wait queue an experiment joins."""
+"""Rule that chooses an experiment's round in the wait queue."""
 
 
 @dataclass(frozen=True)
 class Census:
-    """How many experiments have each status, and since when (Redis' clock) the oldest of each tag's queue waits."""
+    """Number of experiments by status, and age of the oldest one in each tag's queue (Redis' clock)."""
 
     counts: Mapping[Status, int]
     queued_since: float | None
@@ -42,17 +42,17 @@ class Queueing(ExperimentReader):
         self._lines = WeakValueDictionary[str | None, _Line]()
 
     async def position(self, e: Experiment, gpu_ids: Sequence[str]) -> int:
-        """Its place among those that wait for one of the GPUs `gpu_ids`, counted from 1; 0 where it does not wait."""
+        """Its place, from 1, among the experiments that wait for one of the GPUs `gpu_ids`; 0 if it does not wait."""
         [place] = await self._lab.pipeline([self.place(e.experiment_id, e.tag, e.pinned_gpu, gpu_ids)])
         return int(place)
 
     def place(
         self, experiment_id: str, tag: str, pinned_gpu: str | None, gpu_ids: Sequence[str]
     ) -> Sequence[Arg]:
-        """`position` as a command of a pipeline.
+        """`position` as one command of a pipeline.
 
-        A pinned one stands behind those that may get its GPU first, the others behind those that may get any. One
-        whose tag is paused is in the way of none; its place is the one that it would come back to.
+        A pinned experiment is behind those that may get its GPU first. Any other is behind those that may get any
+        GPU. An experiment of a paused tag blocks nobody; its place is the one that it would return to.
         """
         keys = self._keys
         return self._lab.reading(
@@ -75,7 +75,7 @@ class Queueing(ExperimentReader):
         return rivals
 
     async def waiting_count(self, gpu_ids: Sequence[str]) -> int:
-        """How many wait for any GPU or for one of these; by the queues themselves, whatever the number of tags."""
+        """Number of experiments that wait for any GPU or for one of these. It is read from the queues themselves."""
         queues = [None, *gpu_ids]
         cards = await self._lab.pipeline([("ZCARD", self._keys.queue(gpu_id)) for gpu_id in queues])
         return sum(int(card) for card in cards)
@@ -98,7 +98,7 @@ class Queueing(ExperimentReader):
         return Census(counts, min((float(at) for at in since if at), default=None))
 
     async def train_facts(self, experiment_id: str) -> TrainFacts:
-        """What is decided on as an experiment is to be trained.
+        """Facts for queueing an experiment.
 
         Raises:
             NotFound: no such experiment.
@@ -147,10 +147,9 @@ class Queueing(ExperimentReader):
     ) -> Queued | None:
         """Put a registered experiment into the wait queue, or onto the GPU whose lease it holds.
 
-        Its run is set aside from the tag's budget. While the tag is paused it waits aside, with its place, and its
-        lease is `returned`. `decide` says which round it waits in; without it, it takes no agent's turn, and joins
-        the round that is served now. Others wait for the end of one that `is_baseline`. None where what this was
-        decided on has changed.
+        Its run is reserved in the tag's budget. In a paused tag it waits aside with its place, and its lease is
+        `returned`. `decide` chooses its round; without it, it joins the round that is served now. Other experiments
+        wait for the end of one that `is_baseline`.
 
         Raises:
             BudgetExhausted: the tag's budget has no room for the run.
@@ -203,7 +202,7 @@ class Queueing(ExperimentReader):
                 return None
 
     async def _places(self, tag: str, waiting: int) -> Mapping[str, str | Sequence[str]]:
-        """Where the tag's experiments wait, if any do, as keys of a move that has them wait for a baseline."""
+        """Keys of the tag's queues, for a move that lets its experiments wait for a baseline."""
         pinned = await self._lab.pipeline([reading_pins(self._lab, tag)] if waiting else [])
         return places_of(self._keys, tag, [pin for answer in pinned for pin in pins_of(answer)])
 
@@ -214,10 +213,10 @@ class Queueing(ExperimentReader):
         decide: Decide,
         move: Callable[[Turn], Awaitable[Any]],
     ) -> Any:
-        """Make a move in the round that `decide` says; where the rounds have changed, again in the one that follows.
+        """Make a move in the round that `decide` chooses. If the rounds have changed, make it again in the next one.
 
-        Requests of one agent that come at once in this process are sent one behind the other, each in the round after
-        the one before it, and none waits for an answer. Where one of them fails, those behind it are sent again.
+        Simultaneous requests of one agent in this process are sent one after the other, each in the next round. None
+        waits for an answer. If one fails, those behind it are sent again.
         """
         line = self._lines.setdefault(agent, _Line())
         line.rounds = line.rounds or rounds
@@ -236,12 +235,12 @@ class Queueing(ExperimentReader):
 
 @dataclass
 class _Line:
-    """Requests of one agent that are on their way into the queue."""
+    """Requests of one agent on their way into the queue."""
 
     rounds: Rounds | None = None
-    """As they leave them, if none fails."""
+    """The rounds after them, if none fails."""
     failures: int = 0
-    """How often `rounds` had to be read anew."""
+    """Number of times that `rounds` was read anew."""
 
 
 def turn_of(turn: Turn | None) -> dict[str, int | None]:

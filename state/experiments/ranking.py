@@ -1,8 +1,7 @@
-"""Experiments, ranked: what the runs of a tag had at the same point of their way, and what each was told there.
+"""Experiments, ranked: values of a tag's runs at the same progress, and the verdicts on them.
 
 A pool holds one value for each run: that of its first tick within a bucket's tolerance. A run that is trained again,
-because its worker was lost, replaces what it had. The pools fill while early stopping is switched on. What scripts
-report and what they print are two quantities: each has pools of its own.
+after its worker was lost, replaces its value. The pools fill while early stopping is off, too.
 
 Trends hold sums over the runs that ended, so they have one size however many these are.
 """
@@ -35,7 +34,7 @@ class Ranking(ExperimentReader):
     async def rank_facts(
         self, experiment_id: str, gpu_id: str | None = None, source: TickSource = "report"
     ) -> RankFacts:
-        """What is known of a run that has reached a bucket, its peers aside; one round trip.
+        """Facts of a run at a bucket, without its peers; one round trip.
 
         Raises:
             NotFound: no such experiment.
@@ -61,7 +60,7 @@ class Ranking(ExperimentReader):
         )
 
     async def peers(self, e: Experiment, rank_class: str, bucket: float, value: float) -> Peers:
-        """How a value compares with what other runs had at the same point; one round trip, O(log n)."""
+        """Rank of a value among those of other runs at the same progress; one round trip, O(log n)."""
         earlier = [f"{at!r}:stopped" for at in BUCKETS if at < bucket]
         sums = [f"{bucket!r}:{name}" for name in SUMS]
         *counts, known = await self._lab.pipeline(
@@ -78,7 +77,7 @@ class Ranking(ExperimentReader):
         )
 
     async def tell(self, e: Experiment, rank: Rank) -> Told | Literal["lost"]:
-        """Enter a running attempt's value at a bucket, and answer what it is told there.
+        """Enter a running attempt's value at a bucket, and answer its verdict. The first verdict stays.
 
         That is the first answer, if there is one.
         """
@@ -94,7 +93,7 @@ class Ranking(ExperimentReader):
 def ranking(
     keys: Keys, e: Experiment, rank: Rank
 ) -> tuple[dict[str, str | list[str]], dict[str, Arg | None]]:
-    """What the part `_rank.lua` takes, beside the run's own names."""
+    """Arguments of the part `_rank.lua`, besides the run's own names."""
     said = {
         "experiment_id": e.experiment_id,
         "bucket": rank.bucket,
@@ -149,7 +148,7 @@ def counted(counts: Sequence[Any], value: float) -> Peers:
 
 
 def amounts(trends: Mapping[str, Trend], sign: int = 1) -> list[str]:
-    """What is added to the sums of trends, as pairs of a field and an amount; `sign` -1 takes it back."""
+    """Increments of the trends' sums, as pairs of a field and an amount; `sign` -1 undoes them."""
     return [
         word
         for bucket, trend in trends.items()
@@ -164,17 +163,17 @@ def rank_class(gpu_class: str, source: TickSource) -> str:
 
 
 def ends_at(keys: Keys, tag: str, rank_class: str) -> str:
-    """Where the values stand that runs of a tag ended with which are ranked among each other."""
+    """Key of the final values of runs that are ranked among each other."""
     return keys("ends", tag, class_id(rank_class))
 
 
 def trends_at(keys: Keys, tag: str, rank_class: str) -> str:
-    """Where the trends of such runs stand."""
+    """Key of the trends of such runs."""
     return keys("trends", tag, class_id(rank_class))
 
 
 def ranks_at(keys: Keys, tag: str, rank_class: str, bucket: float) -> str:
-    """Where the values stand that such runs had at a bucket."""
+    """Key of the values of such runs at a bucket."""
     return keys("ranks", tag, class_id(rank_class), repr(bucket))
 
 

@@ -35,7 +35,7 @@ class Window:
     category: str | None = None
     trace_id: str | None = None
     cursor: int | None = None
-    """Where the page before ended."""
+    """End of the previous page."""
     newest: bool = True
     """Begin with the newest, or with the oldest."""
     most_bytes: int | None = None
@@ -48,7 +48,7 @@ class Page(Generic[R]):
 
     experiments: list[R]
     total: int
-    """Of all pages."""
+    """Total over all pages."""
     following: int | None
     """The next page's cursor; None: this is the last page."""
     direction: Direction = "minimize"
@@ -82,7 +82,7 @@ class ExperimentReader(Store):
         return page_of(Experiment, answer, newest=window.newest)
 
     async def history(self, kind: type[R], window: Window) -> Page[R]:
-        """The same as records of another kind.
+        """A page of other records.
 
         Raises:
             NotFound: no such tag, or it has no such trace.
@@ -124,7 +124,8 @@ class ExperimentReader(Store):
         )
 
     async def ends(self, tag: str, last: int, near: tuple[float, float] | None) -> tuple[list[End], int]:
-        """How the last ones ended, oldest first, in finish order; and how many near misses have a score in `near`."""
+        """Statuses of the newest finished experiments in finish order, and the number of near misses with a score in
+        `near`."""
         found = await self._lab.read(
             {
                 "ends": newest_ends(self._lab, tag, last),
@@ -138,7 +139,7 @@ class ExperimentReader(Store):
         return (await self.page(Window(tag, limit, status=status))).experiments
 
     async def claims(self, tag: str, limit: int) -> list[Experiment]:
-        """Those among the newest discards whose own number the lab has not measured, oldest first."""
+        """Newest discards without a value measured by the lab, oldest first."""
         index, fields = self._keys.status(tag, "discard", "")[0], ("claimed", "measured_by")
         reading = members(
             self._lab,
@@ -164,7 +165,7 @@ class ExperimentReader(Store):
         return await base_found(self._lab, answer)
 
     async def above(self, parent_ids: Sequence[str], most: int) -> tuple[list[Experiment], bool]:
-        """These and what they were made from, level by level until there are `most`, and whether that is all.
+        """These experiments and their ancestors, level by level up to `most`, and whether that is all.
 
         They come without their constants and metrics.
         """
@@ -254,7 +255,7 @@ def by_attempt(stored: Mapping[str, str]) -> dict[int, dict[str, str]]:
 
 
 def newest_ends(lab: Lab, tag: str, last: int) -> Sequence[Arg]:
-    """How the last experiments ended, as a command for `ends_of`."""
+    """Statuses of the newest finished experiments, as a command for `ends_of`."""
     index, fields = lab.keys("finished", tag), ("status", "error_kind", "baseline", "category", "parent_ids")
     return members(lab, index, lab.keys.experiment(""), limit=last, newest=True, fields=fields)
 

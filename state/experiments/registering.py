@@ -29,7 +29,7 @@ from state.refusals import check_pinned, no_hypothesis, no_selection
 from state.tags import exhausted, unknown
 
 HASH_LENGTHS = (40, 7, 8, 9, 10, 11, 12)
-"""Lengths at which commits are commonly named."""
+"""Usual lengths of abbreviated commit ids."""
 
 
 class Registering(Queueing):
@@ -38,7 +38,7 @@ class Registering(Queueing):
     async def entry_facts(
         self, idea: Idea, asked: RequestKey | None, *, to_train: bool = False
     ) -> EntryFacts:
-        """What the entry of an idea is decided on; the GPUs and the queue's rounds only where it is `to_train`.
+        """Facts for admitting an idea. GPUs and rounds of the queue are read only if it is `to_train`.
 
         Raises:
             NotFound: no such tag, selection or GPU. Conflict: no worker serves that GPU. Invalid: the request of this
@@ -80,7 +80,7 @@ class Registering(Queueing):
         )
 
     def _named_by(self, idea: Idea, asked: RequestKey | None, *, to_train: bool) -> dict[str, Sequence[Arg]]:
-        """What an idea names, each as a command that reads it."""
+        """Commands that read what an idea names."""
         keys, tag = self._keys, idea.tag
         reads: dict[str, Sequence[Arg]] = {
             "now": ("TIME",),
@@ -114,7 +114,7 @@ class Registering(Queueing):
         first: str | None,
         best: Sequence[str | None],
     ) -> dict[str, Sequence[Arg]]:
-        """What follows from that, where anything does: of most ideas nothing."""
+        """Second reads, which few ideas need."""
         keys, tag, (best_id, of_best, _) = self._keys, idea.tag, best
         reads: dict[str, Sequence[Arg]] = {}
         if first is not None:
@@ -132,7 +132,7 @@ class Registering(Queueing):
         return reads
 
     async def commits_of(self, tag: str, names: Sequence[str]) -> tuple[str | None, list[str]]:
-        """The base commit of a tag, and the commits of those of these experiments that there are; one round trip."""
+        """The base commit of a tag, and the commits of these experiments, if they exist; one round trip."""
         base, *commits = await self._lab.pipeline(
             [
                 ("HGET", self._keys.tag(tag), "base_commit"),
@@ -159,7 +159,8 @@ class Registering(Queueing):
         patch: bytes | None,
         asked: RequestKey | None,
     ) -> Entered | None:
-        """Store a new experiment with its patch; None where what it was admitted by has changed."""
+        """Store a new experiment with its patch, and put it into the wait queue in the round that `decide` chooses.
+        Other experiments wait for the end of one that `is_baseline`."""
         keys, args = await self._entering(entry, patch, asked, "registered")
         answer = await self._lab.move(
             "register_experiment",
@@ -183,7 +184,7 @@ class Registering(Queueing):
 
         Others wait for the end of one that `is_baseline`.
 
-        None where what it was admitted by has changed.
+        None if its facts have changed.
 
         Raises:
             BudgetExhausted: the tag's budget has no room for the run.
@@ -225,7 +226,7 @@ class Registering(Queueing):
         *,
         is_baseline: bool = False,
     ) -> tuple[dict[str, str | None], dict[str, Arg | Sequence[Arg] | None]]:
-        """What the part `_registration.lua` takes."""
+        """Arguments of the part `_registration.lua`."""
         idea, keys = entry.idea, self._keys
         follows_tip = entry.follows_tip and not is_baseline
         diff_id, content = await packed(patch)
@@ -276,7 +277,7 @@ class Registering(Queueing):
                 return None
 
     async def touch(self, e: Experiment) -> None:
-        """Its agent was heard of."""
+        """Record a sign of life of its agent."""
         await self._lab.move(
             "touch_experiment",
             keys={"open": self._keys("open")},

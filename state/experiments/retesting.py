@@ -52,7 +52,7 @@ SAME_CODE = {
         "best_key",
     ),
 }
-"""What a retest shares with the experiment whose code it runs again."""
+"""Fields that a retest shares with the experiment that it repeats."""
 
 
 class Retesting(ExperimentReader):
@@ -122,7 +122,7 @@ class Retesting(ExperimentReader):
         )
 
     async def retest_facts(self, experiment_id: str) -> RetestFacts:
-        """What one more run of an experiment's code is decided on; two round trips.
+        """Facts for one more run of an experiment's code; two round trips.
 
         Raises:
             NotFound: no such experiment.
@@ -213,7 +213,7 @@ class Retesting(ExperimentReader):
         )
 
     async def judge(self, ruling: Ruling) -> bool:
-        """Commit what retests say; False where the experiment or the best has changed: read and decide again."""
+        """Commit the verdict of retests. False if the experiment or the best has changed: read and decide again."""
         e, keys, growths = ruling.experiment, self._keys, ruling.growths
         event = {"experiment_id": e.experiment_id, "number": e.number, "val_bpb": e.val_bpb, "agent": e.agent}
         is_new = ruling.after.experiment_id != ruling.best.experiment_id

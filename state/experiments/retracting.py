@@ -1,4 +1,4 @@
-"""Experiments, retracted: what a result that is taken back leaves behind, and the move that takes it back."""
+"""Experiments, retracted: the facts around a result, and the move that takes it back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from state.records import Best, Experiment, flatten, words
 from state.tags import tag_in
 
 KEEPS_READ = 102
-"""The best keeps that are read: more than stand on one another, and the next under them."""
+"""Number of best keeps that are read: more than one chain has, and the next one under it."""
 BEATEN_READ = 500
 """Results that did not improve on the best, those with the best values first: so many are read."""
 
@@ -37,7 +37,7 @@ class Retracting(ExperimentReader):
         return experiment_in(stored, experiment_id), json.loads(said) if said else None
 
     async def retraction_facts(self, e: Experiment) -> RetractionFacts:
-        """What taking a judged experiment's result back is decided on, the experiment as it is now; one round trip.
+        """Facts for taking back a judged experiment's result, with the experiment as it is now; one round trip.
 
         Raises:
             NotFound: no such tag, or no such experiment.

@@ -179,7 +179,7 @@ class Showing(Queueing):
         )
 
     async def runs(self, ids: Sequence[str]) -> dict[str, Runs[OneRun]]:
-        """What several experiments and their retests measured; one round trip, or none for no experiment."""
+        """Values of several experiments and of their retests; at most one round trip."""
         fields, keys = fields_in(OneRun), self._keys
         answers = await self._lab.pipeline(
             [
@@ -216,7 +216,7 @@ class Showing(Queueing):
         return experiment_in(stored, experiment_id), by_attempt(attempts)
 
     async def _noise(self, runs: Runs[Experiment]) -> Spread:
-        """Of its tag and GPU class; nothing, where no code was run again that would be judged by it."""
+        """Noise of its tag and GPU class; empty if no code was run again."""
         if not runs.retests:
             return Spread()
         e = runs.experiment
@@ -233,7 +233,7 @@ def runs_of_best(lab: Lab, tag: str) -> Sequence[Arg]:
 
 
 def measured_runs_of(answer: Sequence[Sequence[str | None]]) -> Runs[OneRun] | None:
-    """What an experiment and its retests measured; None: there is no such experiment."""
+    """Values of an experiment and of its retests; None for an unknown experiment."""
     found = [run for row in answer if (run := row_as(OneRun, row)) is not None]
     return Runs(found[0], tuple(found[1:])) if found else None
 

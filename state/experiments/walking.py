@@ -31,7 +31,7 @@ async def base_found(lab: Lab, answer: Sequence[Any]) -> Experiment | None:
 
 
 def ancestors(lab: Lab, parent_ids: Sequence[str], most: int) -> Sequence[Arg]:
-    """What these were made from, level by level until there are `most`; `ancestry` reads the answer.
+    """Ancestors of these experiments, level by level up to `most`; `ancestry` reads the answer.
 
     They come without their constants and metrics.
     """
@@ -49,7 +49,7 @@ def by_id(answer: Sequence[Any]) -> dict[str, dict[str, str]]:
 
 
 def ancestry(answer: Sequence[Any]) -> tuple[dict[str, Experiment], bool]:
-    """The experiments by id, and whether that is all; what was cut off, or is not there, is nobody's parent."""
+    """Experiments by id, and whether that is all. A cut-off or missing experiment is nobody's parent."""
     known = {name: Experiment.parse(fields) for name, fields in by_id(answer).items()}
     for name, e in known.items():
         if any(parent not in known for parent in e.parent_ids):
