@@ -67,7 +67,7 @@ NOT_OF_WORKERS = frozenset(
         "author_budget",
     }
 )
-"""Secrets, and keys that decide who is let in, what workers run, what swarms vary and believe, and what is paid."""
+"""Keys out of workers' reach: secrets, access, assignments, dimensions and beliefs of swarms, and costs."""
 
 READ_BY_WORKERS = frozenset({"signing_keys", "policy"})
 """The public keys of assignments, and the policy of runs. A worker that could write them could order any run."""

@@ -206,7 +206,7 @@ class Keys:
         return self("status", tag, status), self("status", tag, status, category)
 
     def indexes(self, e: Experiment, status: str) -> tuple[str, str]:
-        """Where it is listed while it has this status: a retest that is over stands beside the tag's experiments."""
+        """Indexes of an experiment with this status. Finished retests have an index of their own."""
         if e.retest_of is not None and status not in OPEN:
             return self("retests", e.tag), self("retests", e.tag)
         return self.status(e.tag, status, e.category)

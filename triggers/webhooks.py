@@ -1,4 +1,4 @@
-"""Webhooks: each has its own binding, so that a slow receiver delays no other."""
+"""Webhooks. Each has its own binding: a slow receiver delays no other."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class WebhookBinding(Binding):
 
 
 async def serve_webhooks(process: Process, receivers: Receivers, stop: asyncio.Event) -> None:
-    """Deliver to every webhook until stopped, also to those added meanwhile."""
+    """Deliver to every webhook until stopped, also to those added later."""
     webhooks = Webhooks(process.lab)
     serving: dict[str, tuple[asyncio.Event, list[asyncio.Task[None]]]] = {}
     try:
@@ -107,7 +107,7 @@ def _start(
 
 
 def _ended(tasks: Sequence[asyncio.Task[None]]) -> bool:
-    """Whether all have ended; an error of one is raised, and so ends the process."""
+    """Whether all have ended. An error of one is raised, which ends the process."""
     for task in tasks:
         if task.done():
             task.result()

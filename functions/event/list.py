@@ -36,14 +36,14 @@ class ListEvents(Request):
     cursor: StreamId | None = Field(None, description="next_cursor of the page before")
 
     def wants(self, event: Event) -> bool:
-        """Whether this event was asked for."""
+        """Whether the request asks for this event."""
         return self.tag in (None, event.tag) and (self.types is None or event.type in self.types)
 
 
 class ListedEvents(Response):
     events: builtins.list[dict[str, Any]]
     next_cursor: str | None
-    """Where the next page begins, even if this one found nothing; None at the end."""
+    """Start of the next page, even if this one found nothing; None at the end."""
 
 
 @function("event::list", role="viewer")

@@ -19,7 +19,7 @@ class Ticket(Response):
 
 @function("event::ticket", role="viewer", writes=True, keeps_answer=False)
 async def ticket(request: OpenTicket, call: Call, tokens: Tokens) -> Ticket:
-    """A name that opens one event stream within 30 seconds, so that no URL has to carry a token."""
+    """A name that opens one event stream within 30 seconds. It keeps tokens out of URLs."""
     if call.proof is None:
         raise Conflict("no token was sent, and none is needed", hint="GET /api/events without a ticket")
     return Ticket(ticket=await tokens.open_ticket(call.proof), expires_in_s=TICKET_S)

@@ -10,7 +10,7 @@ DAY_S = 86400.0
 
 
 class Trim(Command):
-    """Nothing to say."""
+    """No fields."""
 
 
 class HeldBack(Response):
@@ -23,9 +23,9 @@ class Trimmed(Response):
     dropped: int
     kept: int
     held_back_by: HeldBack | None
-    """The binding that keeps events which are old enough to be dropped."""
+    """The binding that keeps old events from being dropped."""
     bindings_dropped: list[str]
-    """Functions and webhooks that no process served for seven days in which the lab ran."""
+    """Functions and webhooks without a process for seven days of the lab's run."""
     consumers_dropped: int
 
 
@@ -33,9 +33,8 @@ class Trimmed(Response):
 async def trim(request: Trim, stream: Stream, settings: Settings) -> Trimmed:
     """Drop old events beyond the newest; never one that a function or webhook has yet to handle.
 
-    An event goes once it is older than NIGHTJAR_KEEP_EVENTS_DAYS and no longer among the newest NIGHTJAR_KEEP_EVENTS,
-    so that a quiet lab keeps its history and a busy one its last night. Dead letters stay until they are redriven or
-    discarded.
+    An event goes once it is older than NIGHTJAR_KEEP_EVENTS_DAYS and not among the newest NIGHTJAR_KEEP_EVENTS: a
+    quiet lab keeps its history, a busy one its last night. Dead letters stay until they are redriven or discarded.
     """
     events, *others = await stream.bound_streams()
     told = await stream.trim(events, keep_s=settings.keep_events_days * DAY_S, keep=settings.keep_events)

@@ -18,11 +18,11 @@ AT_ONCE = 25
 MOST = 1000
 """Patches that one firing moves."""
 TRIES = 10
-"""How often it looks again because a patch was used meanwhile."""
+"""Tries to remove a batch while its patches are used."""
 
 
 class ArchivePatches(Command):
-    """Nothing to say."""
+    """No fields."""
 
 
 class ArchivedPatches(Response):

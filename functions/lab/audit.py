@@ -76,7 +76,7 @@ async def _look(stores: Stores) -> AuditedLab:
 
 
 async def _found(check: Callable[P, Iterable[str]], *facts: P.args, **more: P.kwargs) -> list[str]:
-    """What a check finds, in a thread: of a large tag it takes long."""
+    """The findings of a check, in a thread: a large tag takes long."""
     return await asyncio.to_thread(lambda: [*check(*facts, **more)])
 
 

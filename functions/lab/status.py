@@ -29,13 +29,13 @@ class AgentStatus(Response):
     state: str
     """starting, working, waiting (until it is started again), or limited: the same, after a usage limit."""
     limit: str | None = None
-    """The line in which it spoke of that limit."""
+    """The line in which it reported that limit."""
     until: str | None = None
     """When a limited one is started again."""
     starts: int
     experiments: int
     tokens: int | None
-    """What it has used; None where its tool does not print that."""
+    """Its usage; None if its tool does not print it."""
     cost_usd: float | None
     seen_s_ago: float
 
@@ -87,7 +87,7 @@ def agent_status(seen: Announced) -> AgentStatus:
 
 
 def hints(lab: Overview, kinds: Collection[str], stale_s: float) -> Iterator[str]:
-    """What an operator should do."""
+    """Advice for an operator."""
     workers = [gpu for gpu in lab.gpus.gpus if not gpu.of_agent]
     gpus = pool_counts(workers, lab.gpus.now, stale_s)
     if lab.queued and not gpus["idle"] + gpus["training"]:

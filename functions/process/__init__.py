@@ -1,1 +1,1 @@
-"""What every process of Nightjar has: opened stores, logs, meters, tracing, supervision."""
+"""Parts of every process of Nightjar: opened stores, logs, meters, tracing, supervision."""

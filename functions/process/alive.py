@@ -32,7 +32,7 @@ def process_name(kind: str) -> str:
 
 
 def has_died(name: str) -> bool:
-    """Whether a process, or one of its consumers (`<name>/<n>`), is known to be gone: no process here has its pid.
+    """Whether a process, or one of its consumers (`<name>/<n>`), is known to be gone: its pid is free on this host.
 
     A process of another host, or one with a reused pid, may be alive.
     """
@@ -63,8 +63,8 @@ async def announced(
 ) -> AsyncIterator[None]:
     """Announce a process of this kind until it ends; ends it when the lab is not the one that it began with.
 
-    `facts` is what it says of itself, asked before each announcement, in a thread, so it may look things up. It hands
-    over what it counted with each announcement, and at the end.
+    `facts` describes the process. It is called before each announcement, in a thread, so it may block. Counts are
+    handed over with each announcement, and at the end.
     """
     announcing = _Announcing(kind, settings, lab, facts, hand_over)
     going_on = asyncio.create_task(announcing.go_on())

@@ -1,4 +1,4 @@
-"""The keys of language models: which provider has one, and whether the lab's processes include one that writes."""
+"""The keys of language models, and whether the lab needs a process that writes with one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def named_key(settings: Settings, name: ProviderName) -> SecretStr:
 
 
 def may_write(settings: Settings) -> bool:
-    """Whether a language model is set up, so that a lab needs a process of the lane `pi`.
+    """Whether a language model is set up: the lab then runs a process of the lane `pi`.
 
     Raises:
         Invalid: one is named that has no key.

@@ -1,4 +1,4 @@
-"""Names a process by its host, pid and start, and tells whether it still lives."""
+"""Identifies a process by host, pid and start, and checks that it lives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def birth_name(host: str, pid: int) -> str:
 
 
 def is_alive(name: str, host: str) -> bool:
-    """Whether that process lives; True for another host, which cannot be asked."""
+    """Whether that process lives. Always True for another host."""
     where, _, rest = name.partition(":")
     pid, _, born = rest.partition(":")
     if where != host:

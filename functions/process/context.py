@@ -1,4 +1,4 @@
-"""Facts that stand on every line that is logged while something is done."""
+"""Facts for every log line of a task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _bound: ContextVar[Mapping[str, object]] = ContextVar("bound", default=MappingPr
 
 
 class bound:
-    """Add these facts to the lines that are logged within."""
+    """Add these facts to the log lines within."""
 
     def __init__(self, **facts: object) -> None:
         self._facts = facts
@@ -23,5 +23,5 @@ class bound:
 
 
 def bound_facts() -> Mapping[str, object]:
-    """What is bound here."""
+    """The facts bound here."""
     return _bound.get()

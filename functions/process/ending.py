@@ -1,4 +1,4 @@
-"""Ends whatever lives below this process: what has left its session or lost its parents too."""
+"""Ends all descendants of this process, also those that left its session or lost their parents."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ def adopt_orphans() -> None:
 
 
 def end_children(spare: Container[int], awaited: int | None, deadline: float) -> bool:
-    """Kill what is below until no child is left, which proves that nothing lives there; False at the deadline.
+    """Kill descendants until no child is left. False at the deadline.
 
-    A process that forks and ends all the time is gone whenever /proc is read, but it leaves children to this one.
+    No child proves that nothing lives there: a process that keeps forking escapes a read of /proc, but leaves
+    children to this process.
     """
     while True:
         is_over = awaited is None or not is_living(awaited)
@@ -42,7 +43,7 @@ def end_children(spare: Container[int], awaited: int | None, deadline: float) ->
 
 
 def is_living(pid: int) -> bool:
-    """Whether any of its threads runs. Once the first has ended, the process shows as a zombie while others run."""
+    """Whether any of its threads runs. A process whose first thread has ended shows as a zombie while others run."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE or len(threads_of(pid)) > 1
     except psutil.Error:
@@ -50,9 +51,9 @@ def is_living(pid: int) -> bool:
 
 
 def _stop_and_kill(pids: Iterable[int]) -> None:
-    """Kill these processes and what is below them; first each is stopped, since a fork bomb fills every gap at once.
+    """Kill these processes and their descendants. Each is stopped first, since a fork bomb fills every gap at once.
 
-    One that is stopped has all the children that it will ever have, and its id is no other's.
+    A stopped process gets no more children, and its id stays its own.
     """
     found = [*pids]
     for pid in found:

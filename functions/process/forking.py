@@ -1,4 +1,4 @@
-"""Starts a process of ours as a fork of this one, which has imported what both need: that takes most of a start."""
+"""Starts a process of ours as a fork of this one. Shared imports take most of a start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from state.proc_title import tell
 _PR_SET_PDEATHSIG = 1
 _DEFAULTS = (signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2)
 _ORPHANED = 143
-"""Its exit status where its parent has died before it could ask to be told of that."""
+"""Exit status of a child whose parent died before the child could ask for its death signal."""
 _MOST_DESCRIPTORS = 1 << 20
 
 
@@ -34,7 +34,7 @@ class Forked:
     pid: int
 
     async def wait(self) -> int:
-        """Its exit status once it has ended; that of a signal is negative."""
+        """Its exit status, after its end. The status of a signal is negative."""
         loop = asyncio.get_running_loop()
         watched = os.pidfd_open(self.pid)
         ended = asyncio.Event()
@@ -48,7 +48,7 @@ class Forked:
 
 
 class Threads:
-    """The threads in which the running event loop has blocking calls made; they can be ended before a fork."""
+    """The threads for blocking calls of the running event loop. They can be ended before a fork."""
 
     def __init__(self) -> None:
         self._renew()
@@ -64,7 +64,7 @@ class Threads:
 
 
 def is_possible() -> bool:
-    """Whether a fork of this process would be whole: a lock that another thread holds is never released in it."""
+    """Whether a fork is safe: this process has one thread. A lock of another thread is never released in the fork."""
     return sys.platform == "linux" and hasattr(os, "pidfd_open") and threading.active_count() == 1
 
 

@@ -1,4 +1,4 @@
-"""Watches that nothing holds the event loop: what computes without a pause keeps all others waiting."""
+"""Watches for code that blocks the event loop."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from functions.process.meters import Meters
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.05
-"""Seconds between two looks: by so much a hold may be told too long."""
+"""Seconds between two looks, and the error of a measured block."""
 NOTED_S = 0.1
 HELD_MOST_S = 0.25
 """CPU seconds without a pause that no function may take of the event loop's thread."""
 
 
 LATE = ("apscheduler.triggers.cron", "httpx", "prometheus_client.process_collector", "scipy.special")
-"""What functions import where they first need it, since it takes a tenth of a second to a whole one."""
+"""Modules that functions import late, because each takes 0.1 to 1 s."""
 
 
 async def import_late() -> None:
-    """Import it before anybody waits for it, and beside what the event loop does."""
+    """Import them before anybody waits for them, beside the event loop."""
     for name in LATE:
         await asyncio.to_thread(importlib.import_module, name)
 
 
 async def watch(meters: Meters) -> None:
-    """Count, until it is cancelled, how long the event loop is held; log what held it for too long.
+    """Count how long the event loop is blocked, until cancelled; log long blocks.
 
-    It counts CPU time of the loop's thread: a busy machine, which lets no thread run, does not look like a function.
+    It counts CPU time of the loop's thread. On a busy machine, waiting for a core does not count.
     """
     while True:
         before = time.thread_time()

@@ -1,4 +1,4 @@
-"""Which Python trains a project, and what its scripts import that this Python does not have."""
+"""The Python that trains a project, and imports of its scripts that this Python lacks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ for name in sys.argv[2:]:
 class Interpreter:
     path: Path
     is_own: bool = False
-    """Whether it is Nightjar's, for want of another."""
+    """Whether it is Nightjar's own, because no other was found."""
 
 
 async def find_interpreter(repo: Path, environ: Mapping[str, str]) -> Interpreter:
@@ -83,7 +83,7 @@ def named(python: str) -> Path:
 
 
 def shortcomings(interpreter: Interpreter, repo: Path, environ: Mapping[str, str]) -> list[str]:
-    """What an operator should know of the interpreter before it trains, each with its remedy. Blocks."""
+    """Warnings about the interpreter before it trains, each with its remedy. Blocks."""
     python, found = interpreter.path, []
     if interpreter.is_own:
         found.append(
@@ -125,9 +125,9 @@ def brief(place: Path) -> str:
 
 
 def missing_imports(python: Path, repo: Path, environ: Mapping[str, str]) -> dict[str, list[str]]:
-    """What train.py and prepare.py of the newest commit import and would not find. Blocks.
+    """Imports of train.py and prepare.py of the newest commit that the interpreter lacks. Blocks.
 
-    Only the first name of a module is looked for, and none is imported: that may take long, or a GPU.
+    Only the first name of a module is looked for. None is imported, because that may take long, or a GPU.
 
     Raises:
         Invalid: the interpreter does not run.

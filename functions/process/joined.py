@@ -1,4 +1,4 @@
-"""The swarm that a worker has joined: where it is, as whom, with which train.py, and what that scores unchanged."""
+"""A worker's swarm: its URL, the worker's name, its train.py, and the baseline of that."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from functions.process.worker_options import Isolation
 
 
 class Terms(BaseModel):
-    """What a worker's owner has said of it, once."""
+    """Choices of a worker's owner, stated once."""
 
     model_config = ConfigDict(frozen=True)
 
     train_py: Path | None = None
     gpu_type: str | None = None
-    """None: what its driver says."""
+    """None: as its driver reports."""
     contact: str = ""
     tag: str | None = None
     gpu: str | None = None
@@ -34,16 +34,16 @@ class Terms(BaseModel):
 
 
 class Baseline(BaseModel):
-    """What the unchanged train.py scores on this machine."""
+    """Score of the unchanged train.py on this machine."""
 
     model_config = ConfigDict(frozen=True)
 
     val_bpb: float
     """The mean of its runs."""
     sigma: float | None = None
-    """Of its runs; None where there are not two."""
+    """Standard deviation of its runs; None for fewer than two."""
     runs: int = 0
-    """How many were measured; 0: its owner has named the number."""
+    """Number of measured runs; 0: its owner stated the value."""
     budget_s: float | None = None
     """Seconds of each; None: as long as the script likes."""
     project: str = ""
@@ -60,7 +60,7 @@ class Joined(Remote):
     terms: Terms = Terms()
     baseline: Baseline | None = None
     registered: dict[str, Any] | None = None
-    """What it has registered with."""
+    """The body of its registration."""
 
 
 def joined_places(url: str | None, worker_id: str | None) -> Iterator[Path]:

@@ -11,7 +11,7 @@ import psutil
 
 
 def threads_of(pid: int) -> list[int]:
-    """Threads that have not ended, and the first one, which stays as a zombie until all others have ended."""
+    """Threads that live, and the first one, which stays as a zombie until all others have ended."""
     try:
         return [int(thread) for thread in os.listdir(f"/proc/{pid}/task")]
     except OSError:

@@ -1,4 +1,4 @@
-"""What a process that calls functions does: open the lab, provide the stores, say that it is alive, close."""
+"""The life of a process that calls functions: open the lab, provide the stores, announce itself, close."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Process:
     schedules: Schedules
     tokens: Tokens
     author: Author | None = None
-    """Who writes for the lane `pi`, in its process."""
+    """Writer for the lane `pi`, in its process."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the process is to end: who waits is sent away before the connection is cut."""
 
@@ -90,11 +90,10 @@ async def opened(
     author: Callable[[Lab, Meters], AbstractAsyncContextManager[Author | None]] | None = None,
     facts: Callable[[], Mapping[str, Any]] = dict,
 ) -> AsyncIterator[Process]:
-    """Open the lab for a process of this kind; waits for Redis, and says all along that the process is alive.
+    """Open the lab for a process of this kind. Waits for Redis, and announces the process until the end.
 
-    It calls `functions` (default: all; a few are imported faster), with a `runner` also those of the lane `gpu`,
-    with an `author` those of the lane `pi`.
-    `facts` is what it says of itself. A `worker` is another user of Redis, and brings no lab to a newer schema.
+    It calls `functions` (default: all; a few are imported faster), with a `runner` also those of the lane `gpu`, with
+    an `author` those of the lane `pi`. `facts` describes the process. A `worker` is another user of Redis.
     """
     broker = broker_url(settings, worker=worker)
     hide(broker)

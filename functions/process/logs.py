@@ -1,4 +1,4 @@
-"""How every process logs: one line per fact, with the ids at hand, and no secret in it."""
+"""Logging of every process: one line per event, with ids, and without secrets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from functions.process.redaction import hide, redacted, scrubbed, secrets_in
 from state.settings import Settings
 
 EXTRA = ("method", "route", "status", "duration_s", "refused", "experiment_id", "gpu_id", "invocation_id")
-"""What a line may carry through `extra=`, beside the facts that are bound around it."""
+"""Names that `extra=` may add to a line, besides the bound facts."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _WORD = re.compile(r"[^\s\"'=\x00-\x1f\x7f]+")
@@ -56,7 +56,7 @@ def start_logging(settings: Settings, kind: str) -> None:
 
 
 def formatter(log_format: str, kind: str, *, colors: bool = False) -> logging.Formatter:
-    """What turns a record of any library into our line."""
+    """The formatter of all lines, of libraries too."""
     return _Json(kind) if log_format == "json" else _Text(kind, colors=colors)
 
 

@@ -1,4 +1,4 @@
-"""What a process counts: calls of functions, HTTP requests, and what a language model has written.
+"""Metrics of a process: calls of functions, HTTP requests, and use of language models.
 
 Labels are names out of this code (functions, routes, kinds, outcomes), never ids or anything that a caller sent.
 """
@@ -29,7 +29,7 @@ Sample = tuple[str, Mapping[str, str], float]
 
 @dataclass(frozen=True)
 class Count:
-    """How often something happened, or how much of it, by its labels."""
+    """Counts of an event, or amounts, by labels."""
 
     name: str
     help: str
@@ -47,7 +47,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Durations:
-    """How long something took, by its labels."""
+    """Durations by labels."""
 
     name: str
     help: str
@@ -55,7 +55,7 @@ class Durations:
     buckets: Sequence[float]
     """Upper bounds in seconds."""
     seen: dict[tuple[str, ...], list[float]] = field(default_factory=dict)
-    """How many fell into each bucket, and into none; then the sum of their seconds."""
+    """Number in each bucket, and beyond the last; then the sum of seconds."""
     kind = "histogram"
 
     def add(self, seconds: float, *labels: str) -> None:
@@ -76,7 +76,7 @@ class Durations:
 
 
 class InFlight:
-    """How many are within its block now."""
+    """Number of callers within its block."""
 
     count = 0
 
@@ -175,11 +175,11 @@ class Meters:
 
     @property
     def _of_all_processes(self) -> list[Count | Durations]:
-        """What means something in a sum over processes."""
+        """Metrics that may be added up over processes."""
         return [self._calls, self._seconds, self._written, self._tokens, self._usd]
 
     def families(self) -> list[Metric]:
-        """Everything that this process counted, and what the system says of it."""
+        """All metrics of this process, and those of the system about it."""
         from prometheus_client import Metric
         from prometheus_client.core import GaugeMetricFamily
         from prometheus_client.process_collector import ProcessCollector

@@ -1,4 +1,4 @@
-"""How a process of ours is started: by the name of its module, from a checkout and from an installed wheel alike."""
+"""Command lines of our own processes, in a checkout and from an installed wheel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def started(module: str, *arguments: str) -> tuple[str, ...]:
 
 
 def launcher() -> str:
-    """The path of Nightjar's command, for others to call; installed, it lies beside the interpreter as a rule."""
+    """Path of Nightjar's command, for other programs. In an installation it is usually beside the interpreter."""
     if not IS_INSTALLED:
         return str(_CHECKOUT / "nightjar")
     beside = Path(sys.executable).with_name("nightjar")

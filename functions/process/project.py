@@ -48,7 +48,7 @@ def check_repository(repo: Path, command: Sequence[str] | str | None) -> None:
 
 
 def check_data_dir(data: Path, repo: Path, data_dirs: Sequence[Path] = ()) -> None:
-    """Check that runs, which may read their project and data folders, do not read the lab's files with them.
+    """Check that no folder that runs may read holds the lab's files.
 
     Raises:
         Invalid: the data directory lies in the repository or a data folder.
@@ -120,7 +120,7 @@ def _without_head(repo: Path) -> Invalid:
 
 
 def git_says(repo: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What git says of a repository.
+    """Output of git about a repository.
 
     Raises:
         Unavailable: it does not answer in time, or there is no git.

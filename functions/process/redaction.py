@@ -1,4 +1,4 @@
-"""What must not be read in a log, in an answer or on a terminal: secrets that we know, or know the look of."""
+"""Hides secrets in logs, in answers and on terminals: known values, and texts that look like a secret."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ASSIGNED = re.compile(
 )
 
 _MARK = re.compile(r"[=:]|nj_|sk-|AIza|whsec_|Bearer |Basic ")
-"""Stands in every text in which these patterns find something, and is found much faster."""
+"""Found in every text that these patterns match, and much faster."""
 
 _known: set[str] = set()
 
@@ -38,7 +38,7 @@ def hide(*secrets: str) -> None:
 
 
 def redacted(name: str, value: Any) -> Any:
-    """A value without secrets; all of it is one where its name says so."""
+    """A value without secrets. A value under a secret's name is hidden whole."""
     if _is_secret(name):
         return HIDDEN
     match value:
@@ -60,14 +60,14 @@ def _is_secret(name: str) -> bool:
 
 
 def scrubbed(text: str) -> str:
-    """Text without any secret that we know, or know the look of, or that stands behind a secret's name."""
+    """Text without known secrets, texts that look like one, and values after a secret's name."""
     if _MARK.search(text) or any(secret in text for secret in _known):
         return _ASSIGNED.sub(rf"\1{HIDDEN}", presentable(text))
     return text
 
 
 def presentable(text: str) -> str:
-    """Text of our own, which may speak of passwords and tokens, without any that we know or know the look of."""
+    """Our own text, which may mention passwords and tokens, without actual ones."""
     for secret in sorted(_known, key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, HIDDEN)
@@ -75,7 +75,7 @@ def presentable(text: str) -> str:
 
 
 def without_tokens(text: str) -> str:
-    """Text in which no token of ours can be read."""
+    """Text without our tokens."""
     return NIGHTJAR_TOKEN.sub(HIDDEN, text)
 
 

@@ -22,7 +22,7 @@ Kind = TypeVar("Kind", bound="Remote")
 
 
 class Remote(BaseModel):
-    """Where the lab is, and as whom a worker speaks to it."""
+    """URL of the lab, and the worker's name and token."""
 
     model_config = ConfigDict(frozen=True)
     file: ClassVar[str] = "remote.json"
@@ -57,7 +57,7 @@ def remembered(data_dir: Path, kind: type[Kind]) -> Kind | None:
 
 
 def remote_of(data_dir: Path) -> Remote:
-    """The same, where a worker's process cannot do without it.
+    """The same, for a process that needs it.
 
     Raises:
         Invalid: there is none.
@@ -70,7 +70,7 @@ def remote_of(data_dir: Path) -> Remote:
 
 @contextmanager
 def alone_in(data_dir: Path) -> Iterator[None]:
-    """Keep other workers out of this data directory meanwhile.
+    """Lock this data directory against other workers.
 
     Raises:
         Conflict: there is one.

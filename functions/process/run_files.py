@@ -43,10 +43,10 @@ _MOST_NAMED = 5
 
 
 def linked(repo: Path, named: Sequence[str]) -> Mapping[str, Path]:
-    """The data that runs of a project get beside a commit's files: its path in the project, and its real place.
+    """Data beside the files of a commit: its path in the project, and its real place.
 
-    `named` are the owner's own words. Those of nightjar.toml, and symbolic links of a commit, may be a stranger's:
-    they lead nowhere else.
+    `named` come from the owner and may lead anywhere. Links of nightjar.toml and of a commit may come from a
+    stranger, and must stay inside the project.
 
     Raises:
         Invalid: one is no path inside the project, is not there, or leads out of the project on a stranger's word.
@@ -73,7 +73,7 @@ def linked(repo: Path, named: Sequence[str]) -> Mapping[str, Path]:
 
 
 def _configured(repo: Path) -> list[str]:
-    """What the project's own nightjar.toml links; commits of agents change nothing in it."""
+    """Links of the project's own nightjar.toml. Commits of agents do not change it."""
     place = repo / CONFIG
     if not os.path.lexists(place):
         return []
@@ -110,13 +110,14 @@ def untracked(repo: Path, *below: str) -> list[str]:
 
 
 def untracked_in(answer: str) -> list[str]:
-    """From `ls-files --others --directory -z`; without compiled code, which would run in the place of its source."""
+    """Untracked paths from `ls-files --others --directory -z`, without compiled code, which would run instead of its
+    source."""
     found = (name.rstrip("/") for name in answer.split("\0"))
     return [name for name in found if name and PurePosixPath(name).name != "__pycache__"]
 
 
 def common_dir(repo: Path) -> Path:
-    """The folder in which git keeps what all working trees of a repository share.
+    """The common folder of all working trees of a repository.
 
     Raises:
         Invalid: git does not read it.
@@ -130,14 +131,14 @@ def common_dir(repo: Path) -> Path:
 
 
 def lfs_store(repo: Path) -> Path:
-    """Where a repository keeps objects of Git LFS."""
+    """Folder of a repository's Git LFS objects."""
     common = common_dir(repo)
     asked = ("config", "--file", str(common / "config"), "--get", "lfs.storage")
     return Path(common, git_says(common, *asked).stdout.strip() or "lfs", "objects")
 
 
 def has_object(store: Path, pointer: Pointer) -> bool:
-    """Whether a store has the whole content of a pointer."""
+    """Whether a store has the full content of a pointer."""
     place = store / pointer.place
     return place.is_file() and place.stat().st_size == pointer.size
 
@@ -160,9 +161,9 @@ def submodules(listed: str) -> list[str]:
 
 
 def left_behind(repo: Path, links: Iterable[str], readable: Sequence[Path] | None) -> list[str]:
-    """What runs of a project miss although its files name it, each with its remedy. Blocks.
+    """Files that runs of a project name and cannot read, each with its remedy. Blocks.
 
-    `readable`: what runs may read of this machine; None: whatever their user may.
+    `readable`: places that runs may read; None: all of their user's.
     """
     try:
         return [without_controls(told) for told in _left_behind(repo, links, readable)]
@@ -185,7 +186,7 @@ def _left_behind(repo: Path, links: Iterable[str], readable: Sequence[Path] | No
 
 
 def to_fetch(repo: Path, path: str) -> str:
-    """How the owner of a project fetches a submodule."""
+    """Advice to fetch a submodule."""
     return f"the submodule {path} has no copy in the project, so runs find it empty: {fetch(repo)}"
 
 
@@ -200,13 +201,13 @@ def pull(repo: Path) -> str:
 
 
 def if_read(names: Sequence[str]) -> str:
-    """How the owner of a project has runs read data that no commit has."""
+    """Advice to give runs data that no commit has."""
     options = " ".join(f"--link {shlex.quote(name)}" for name in names[:_MOST_NAMED])
     return f"if runs read it, start `up` or the worker with {options}"
 
 
 def if_opened(folders: Sequence[Path]) -> str:
-    """How the owner of a worker has confined runs read folders elsewhere on its machine."""
+    """Advice to let confined runs read other folders."""
     options = " ".join(f"--data-dir {shlex.quote(str(folder))}" for folder in folders[:_MOST_NAMED])
     return f"start `up` or the worker with {options}"
 
@@ -266,7 +267,7 @@ class Named:
         return cls(frozenset((folder, string) for folder, text in texts for string in strings_read(text)))
 
     def among(self, paths: Iterable[str]) -> list[str]:
-        """Those of these relative paths that are named, or lie in or around one that is."""
+        """The relative paths that are named, or contain or are contained in a named one."""
         names = {inside(os.path.normpath(os.path.join(*place))) for place in self.strings}
         names = (names | {inside(string) for _, string in self.strings}) - {PurePosixPath()}
         above = {parent for name in names for parent in name.parents}
@@ -292,15 +293,15 @@ def inside(name: str) -> PurePosixPath:
 
 
 def is_below(place: Path, folders: Iterable[Path]) -> bool:
-    """Whether a place is really one of these folders, or lies in one."""
+    """Whether a real path is one of these folders, or inside one."""
     real = place.resolve()
     return any(real.is_relative_to(folder.resolve()) for folder in folders)
 
 
 def folder_of_data(place: Path) -> Path | None:
-    """The value of `--data-dir` for a place; None where its folder holds more than data.
+    """Value of `--data-dir` for a place; None if its folder holds more than data.
 
-    That is a home or its cache as a whole, the system's own, and hidden folders, which may hold secrets.
+    Not offered are a home or its cache as a whole, the system's folders, and hidden folders, which may hold secrets.
     """
     try:
         if not os.access(place, os.R_OK):

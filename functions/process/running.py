@@ -16,10 +16,10 @@ from state.settings import Settings
 
 
 def run(kind: str, serve: Callable[[Settings], Coroutine[Any, Any, None]]) -> int:
-    """Run a process of this kind to its end; answers its exit code.
+    """Run a process of this kind; answers its exit code.
 
-    On uvloop's event loop, which answers requests with less CPU. Processes that supervise others run on asyncio's:
-    uvloop starts no child in a process group of its own.
+    It uses uvloop, which answers requests with less CPU. Processes that supervise others use asyncio's loop: uvloop
+    cannot start a child in its own process group.
     """
     import uvloop
 

@@ -1,4 +1,4 @@
-"""Keeps a lab's processes running until it is told to stop, then lets them drain."""
+"""Keeps a lab's processes running until it is asked to stop, then drains them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ _KEEP_LOG_BYTES = 10_000_000
 class ProcessSpec:
     """One process to keep running.
 
-    `env` is its whole environment (None: ours). `drain_s` is how long it may take to end after SIGTERM.
-    `silent_s` is how long it may give no sign of life until it counts as dead (see state.pulse); None: it
-    gives none. `main` is what `argv` runs: the first time a fork of us may run it instead, which
-    has imported everything already.
+    `env`: its whole environment (None: ours). `drain_s`: seconds to end after SIGTERM. `silent_s`: seconds without a
+    heartbeat after which it counts as dead (None: it sends none). `main`: the function of `argv`. The first start may
+    run it in a fork of us, which has all imports.
     """
 
     name: str
@@ -42,7 +41,7 @@ class ProcessSpec:
 
 @dataclass(frozen=True)
 class Backoff:
-    """How long to wait before a dead process is started again."""
+    """Delays before a dead process is started again."""
 
     first_s: float = 0.5
     most_s: float = 10.0
@@ -95,9 +94,9 @@ class ProcessGroup:
             self._keepers[spec.name] = asyncio.create_task(self._keep(spec, child), name=f"keep {spec.name}")
 
     async def run_until(self, stop: asyncio.Event, *beside: asyncio.Task[None]) -> None:
-        """Keep them running until `stop`, or until one of the tasks beside them ends, which none should.
+        """Keep them running until `stop`, or until one of the tasks beside them ends, which is a fault.
 
-        Raises what ended it, or what keeps one of the processes from being started again.
+        Raises the error of that task, or the one that keeps a process from starting again.
         """
         stopping = asyncio.create_task(stop.wait(), name="stop")
         try:
@@ -202,7 +201,7 @@ class ProcessGroup:
         return await ending
 
     def _signal(self, name: str, number: signal.Signals) -> None:
-        """SIGTERM to the child, which knows best how to end what it started; SIGKILL to its whole group."""
+        """Send SIGTERM to the child, which ends its own children best; SIGKILL to its whole group."""
         pid = self._running[name].pid
         with contextlib.suppress(ProcessLookupError):
             if number == signal.SIGKILL:

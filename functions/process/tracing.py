@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 PACKAGES = "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
 EXPORT_S = 3.0
-"""How long a collector may take for a batch, also when the process ends."""
+"""Most seconds of a collector for a batch, also at the end of the process."""
 
 
 class Span:
@@ -40,7 +40,7 @@ class Span:
         traceparent.current.reset(self._before)
 
     def rename(self, name: str) -> None:
-        """By what became known on the way."""
+        """Attributes that became known on the way."""
         if self._recorded is not None:
             self._recorded.update_name(name)
 

@@ -1,4 +1,4 @@
-"""Options of `up` and of a worker: which Python trains, and what its runs may reach of this machine."""
+"""Options of `up` and of a worker: the Python that trains, and the isolation of its runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ending a token reads and writes."""
+"""Stores that the end of a token reads and writes."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class TokenList(Response):
 
 @function("token::list", role="operator")
 async def list(request: ListTokens, tokens: Tokens) -> TokenList:
-    """Every token with its bearer, role and state, oldest first; never a secret."""
+    """Every token with its owner, role and state, oldest first; never a secret."""
     used, now = await tokens.last_used(), await tokens.now()
     return TokenList(
         tokens=[

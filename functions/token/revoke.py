@@ -26,7 +26,7 @@ class Revoked(Response):
     name: str
     revoked_at: str
     descendants: list[str]
-    """Names of the tokens that were made with it and are revoked now, where that was asked for."""
+    """Names of tokens that were made with it, if these were revoked too."""
     gpus: list[str]
     """GPUs that left the pool because they were registered with these tokens; what ran there waits again."""
 
@@ -35,7 +35,7 @@ class Revoked(Response):
 async def revoke(request: Revoke, stores: Stores, settings: Settings) -> Revoked:
     """End a token at once and for good: its calls, its sessions, and within two seconds its open streams.
 
-    The GPUs that its bearer registered leave the pool. Where the answer is lost, repeat it: it does what is left.
+    The GPUs of its owner leave the pool. If the answer is lost, repeat the call: it does the rest.
     """
     tokens = stores.tokens
     token = await _revoked(request.id, tokens)

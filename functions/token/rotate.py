@@ -22,10 +22,10 @@ class Rotate(Command):
 
 @function("token::rotate", role=("viewer", "worker"), writes=True, keeps_answer=False)
 async def rotate(request: Rotate, call: Call, tokens: Tokens) -> Shown:
-    """A new secret for a token, shown this once; the one before stays good for a while, so that nothing stops.
+    """A new secret for a token, shown once; the one before stays valid for a while.
 
-    Everybody may rotate their own. Where the answer is lost, ask again with the same token: it is the one that stays
-    good. With overlap_s=0 the one before, and every session made with it, ends at once.
+    Everybody may rotate their own token. If the answer is lost, ask again with the same token: it stays valid. With
+    overlap_s=0, the secret before and all sessions made with it end at once.
     """
     asked = request.id or call.caller.token_id
     if asked is None:

@@ -18,7 +18,7 @@ class ListWebhooks(Request):
 class WebhookView(Response):
     id: str
     url: str
-    """Without its path, which is a secret of some receivers."""
+    """Without its path, which may hold a receiver's secret."""
     description: str
     types: builtins.list[str] | None
     tag: str | None

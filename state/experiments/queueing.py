@@ -149,7 +149,7 @@ class Queueing(ExperimentReader):
 
         Its run is reserved in the tag's budget. In a paused tag it waits aside with its place, and its lease is
         `returned`. `decide` chooses its round; without it, it joins the round that is served now. Other experiments
-        wait for the end of one that `is_baseline`.
+        wait for the end of one that `is_baseline`. None if its facts have changed.
 
         Raises:
             BudgetExhausted: the tag's budget has no room for the run.

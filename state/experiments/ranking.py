@@ -1,9 +1,10 @@
 """Experiments, ranked: values of a tag's runs at the same progress, and the verdicts on them.
 
 A pool holds one value for each run: that of its first tick within a bucket's tolerance. A run that is trained again,
-after its worker was lost, replaces its value. The pools fill while early stopping is off, too.
+after its worker was lost, replaces its value. The pools fill while early stopping is off, too. Reported and printed
+values are two quantities with separate pools.
 
-Trends hold sums over the runs that ended, so they have one size however many these are.
+Trends hold sums over the finished runs, so their size is constant.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Retracting(ExperimentReader):
                 "policy": ("HGET", keys("policy", tag), "values"),
                 "best": ("HGETALL", keys.best(tag, other_key)),
                 "noise": ("HMGET", noise, "squares", "df", code),
-                # what follows may be newer than what the move compares, but never older
+                # these may be newer than the values that the move compares, never older
                 "experiment": ("HGETALL", keys.experiment(e.experiment_id)),
                 "main_best": ("HGETALL", keys.best(tag)),
                 "keeps": members(self._lab, keys.keeps(tag, other_key), nodes, limit=KEEPS_READ),

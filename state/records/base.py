@@ -1,4 +1,4 @@
-"""What every record is: a frozen value with its text form in a Redis hash; every float comes back exactly."""
+"""Base of records: a frozen value with its text form in a Redis hash. Every float comes back exactly."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _JSON = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 class Record(BaseModel):
-    """A frozen value that stands in one Redis hash; a field that is None stands nowhere."""
+    """A frozen value in one Redis hash. A field that is None is not stored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
     @classmethod
     def parse(cls, fields: Mapping[str, str | None]) -> Self:
-        """From a hash as Redis returns it."""
+        """Read a hash as Redis returns it."""
         return cls.model_validate(cls.values(fields))
 
     @classmethod
     def found(cls, fields: Mapping[str, str | None] | None) -> Self | None:
-        """The same; None where there is none."""
+        """The same; None for an empty hash."""
         return cls.parse(fields) if fields else None
 
     @classmethod
@@ -44,7 +44,7 @@ class Record(BaseModel):
         return values
 
     def flat(self) -> dict[str, str]:
-        """As fields of a hash."""
+        """The fields of a hash."""
         return flatten(self.model_dump(exclude_none=True))
 
 

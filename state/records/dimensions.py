@@ -35,7 +35,7 @@ def _value(value: object) -> object:
 Number = Annotated[int | float, PlainValidator(_number), WithJsonSchema({"type": "number"})]
 """An int stays one."""
 Value = Annotated[bool | int | float | str, PlainValidator(_value), WithJsonSchema({})]
-"""What a constant may be set to: a JSON number, text, true or false."""
+"""Values of constants: a JSON number, text, true or false."""
 
 
 class Dimension(Record):
@@ -47,7 +47,7 @@ class Dimension(Record):
     max: Number | None = None
     categories: list[Value] | None = None
     frozen: bool = False
-    """It stands at `frozen_value` in every proposal, until it is unfrozen."""
+    """Every proposal sets it to `frozen_value`, until it is unfrozen."""
     frozen_value: Annotated[Value | None, WithJsonSchema({})] = None
     frozen_by: str | None = None
     frozen_at: float | None = None
@@ -57,7 +57,8 @@ class Dimension(Record):
     interaction: float | None = None
     """The share that it explains only together with others."""
     interacts_with: dict[str, float] = {}
-    """What of this it explains with one other dimension, by that one's name, largest first; 0.02 and more."""
+    """Shares of this that it explains together with one other dimension, by that name, largest first; at least
+    0.02."""
     n_samples: int = 0
     """Results that the tag had when that was measured."""
     is_canary: bool = False
@@ -65,9 +66,9 @@ class Dimension(Record):
     canary_prob: float | None = None
     """That share."""
     default_value: Annotated[Value | None, WithJsonSchema({})] = None
-    """What a train.py has where no config names it; None: every config names it."""
+    """Value in a train.py without a config; None: every config names it."""
 
     @property
     def on_trial(self) -> bool:
-        """It was adopted from a proposal: configs leave it out, but for the runs that try it."""
+        """Adopted from a proposal. Configs leave it out, except runs that try it."""
         return self.is_canary and not self.frozen and self.default_value is not None

@@ -34,7 +34,7 @@ RETESTED: Status = "measured"
 
 
 STATUSES: tuple[Status, ...] = tuple(s for s in get_args(Status) if s != RETESTED)
-"""What an experiment may be, a retest aside."""
+"""Statuses of an experiment that is no retest."""
 
 
 OPEN: frozenset[Status] = frozenset({"registered", "queued", "leased", "running"})
@@ -48,18 +48,18 @@ The others are of the rule `confirmed`. `provisional`: it waits for a retest. `u
 
 
 Score = Literal["reported", "trusted"]
-"""Whose number a value is: printed by the code that was scored, or measured by the tag's evaluator, in whose process
-none of that code runs."""
+"""Source of a value: printed by the scored code, or measured by the tag's evaluator in a process without that
+code."""
 
 
 class TimeSpent(BaseModel):
-    """How long a run trained, without its scoring."""
+    """Training time of a run, without its scoring."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     wall_seconds: float
     cpu_seconds: float | None = None
-    """Of all its processes; None: it was not measured."""
+    """CPU seconds of all its processes; None: not measured."""
 
 
 class ReferenceTime(TimeSpent):
@@ -68,11 +68,11 @@ class ReferenceTime(TimeSpent):
     experiment_id: str
     budget_s: float | None = None
     baseline: bool = False
-    """It is the time of the tag's baseline."""
+    """Whether it is the time of the tag's baseline."""
 
 
 class Mention(Record):
-    """What a suggestion says of an experiment's code."""
+    """Fields of an experiment's code in a suggestion."""
 
     experiment_id: str
     category: str
@@ -85,36 +85,36 @@ class Measured(Record):
     val_bpb: float | None = None
     """The tag's metric, whatever its name, as measured."""
     judged_val_bpb: float | None = None
-    """The mean of all runs of its code, by which it was judged; None: it was the first of them."""
+    """Mean of all runs of its code, which it was judged by; None: it was the first run."""
     delta_bpb: float | None = None
-    """Of a swarm's run: its value less its worker's baseline, by which it is judged in a tag that compares deltas."""
+    """Value of a swarm's run minus its worker's baseline. A tag that compares deltas judges by it."""
     score: Score | None = None
-    """Whose number `val_bpb` is: train.py printed it, or the tag's trusted evaluator measured it. None: no value."""
+    """Source of `val_bpb`: printed by train.py, or measured by the tag's trusted evaluator. None: no value."""
     reported: float | None = None
-    """What train.py printed, where `val_bpb` is trusted; of a claim that the lab has run: what its agent said."""
+    """Value printed by train.py if `val_bpb` is trusted. For a claim that the lab has run: the agent's number."""
 
     over_budget: bool = False
-    """It trained for longer than its budget, beside the baseline: its value is compared with nothing."""
+    """Trained longer than its budget, compared with the baseline: its value counts for nothing."""
     trust: Trust | None = None
     """Evidence for its keep."""
     claimed: bool = False
-    """Its agent measured it, in a tag that the lab measures."""
+    """Measured by its agent, in a tag that the lab measures."""
     measured_by: str | None = None
-    """Of a claim: the run by which the lab has measured it; `val_bpb` is that run's value then."""
+    """Run in which the lab measured a claim; `val_bpb` is the value of that run."""
 
     @property
     def is_claim(self) -> bool:
-        """Only its agent says what it measured: the lab has not run it."""
+        """Measured only by its agent: the lab has not run it."""
         return self.claimed and self.measured_by is None
 
     @property
     def judged(self) -> float | None:
-        """What it is compared by."""
+        """The value that it is compared by."""
         return self.own_value if self.judged_val_bpb is None else self.judged_val_bpb
 
     @property
     def own_value(self) -> float | None:
-        """What this one run is compared by, whatever other runs of its code have measured."""
+        """The value of this one run, without other runs of its code."""
         if self.over_budget:
             return None
         return self.val_bpb if self.delta_bpb is None else self.delta_bpb
@@ -142,7 +142,7 @@ class Sketch(Mention, OneRun):
         *("experiment_id", "status", "val_bpb", "delta_bpb", "reported", "trust", "claimed", "over_budget"),
         *("category", "description", "agent", "commit_sha", "error_kind", "error"),
     )
-    """What agents use of an experiment: the lists of report::brief and of the MCP tools show these fields alone."""
+    """Fields that agents use of an experiment. The lists of report::brief and of the MCP tools show only these."""
 
     number: int
     status: Status
@@ -157,7 +157,7 @@ class Sketch(Mention, OneRun):
 
 
 class Result(OneRun):
-    """How an experiment ended, for plots and statistics."""
+    """End of an experiment, for plots and statistics."""
 
     experiment_id: str
     status: Status
@@ -218,13 +218,13 @@ class Idea(Record):
     """The branch that it was made for; None: no trace's."""
     selection_id: str | None = None
     local_selection: list[int] | None = None
-    """Its parents' numbers; empty is a new root, None is no selection."""
+    """Numbers of its parents. Empty: a new root. None: no selection."""
     selection: Choice | None = None
     policy_version: int = 0
     keep_rule: KeepRuleName = "auto"
-    """Its tag's rule when it came in; once it is judged, the rule that it was judged by."""
+    """Rule of its tag at registration; after the verdict, the rule that judged it."""
     patience_s: float = 1800.0
-    """Seconds without a word from its agent after which a registered experiment is lost."""
+    """Seconds of silence of its agent after which a registered experiment is lost."""
     pinned_gpu: str | None = None
     traceparent: str | None = None
 
@@ -242,24 +242,23 @@ class Trial(Idea, Sketch):
     duplicate_of: str | None = None
     """The first experiment of its tag with the same patch or commit."""
     tree_id: str | None = None
-    """What all code has in common whose files are the same once its constants are set, the seed aside; known once a
-    worker has checked it out."""
+    """Identity of its files once its constants are set, the seed aside. Known after a worker has checked it out."""
     diff_differs: bool = False
-    """The patch that was sent makes other files than the commit, which was trained and whose own patch is kept."""
+    """The sent patch makes other files than the commit. The commit was trained, and its own patch is kept."""
     sent_diff_id: str | None = None
     """SHA-256 of the patch that was sent, where it differs."""
     retests: int = 0
     """Retests that were begun: `<id>.2` is its second run, and so on."""
     committed: bool = False
-    """It is a node of its trace."""
+    """Whether it is a node of its trace."""
     forked: bool = False
-    """Its parent was no longer its trace's tip when it came in: a leaf beside the branch."""
+    """Its parent was no longer its trace's tip at registration: a leaf beside the branch."""
     outdated: bool = False
-    """It was selected in an earlier epoch than it came in: it is never a parent."""
+    """Selected in an earlier epoch than it was registered: never a parent."""
     branch_improved: bool | None = None
     """Whether it beats its branch's base."""
     best_key: str | None = None
-    """Comparability key that it was judged under, where that is not the tag's main one."""
+    """Comparability key of its judgement; None: the tag's main one."""
 
     attempt: int = 0
     """0 while nothing was queued; agents that train themselves stay there."""
@@ -278,61 +277,60 @@ class Trial(Idea, Sketch):
     extended_s: float | None = None
     """Seconds that it was given beyond its budget, for its rank."""
     used_extension: bool = False
-    """Whether it has reported beyond its budget then: it counts as extended."""
+    """Whether it has reported beyond its budget: it counts as extended."""
     base_metric: float | None = None
-    """Of an extended run: what it reported nearest to the end of its budget, which is at `base_progress`."""
+    """Value of an extended run nearest to the end of its budget, at `base_progress`."""
     base_progress: float | None = None
     told: dict[str, str] | None = None
-    """What its runs were told at their buckets, by `<attempt>:<bucket>`: continue, stop or extend."""
+    """Verdicts at its buckets, by `<attempt>:<bucket>`: continue, stop or extend."""
 
     ranked: dict[str, tuple[float, float]] | None = None
-    """Its rank at its buckets, 0 (worst) to 100, and the probability with which it had to stop there."""
+    """Rank at each bucket, 0 (worst) to 100, and the probability of a stop there."""
     places: dict[str, float] | None = None
-    """Its places at its buckets, those that were stopped before included: normal scores, see
-    `functions/rules/stopping/trends.py`."""
+    """Normal scores at each bucket among all runs, stopped ones too; see `functions/rules/stopping/trends.py`."""
     end_place: float | None = None
-    """Its place among the ends of its class of GPU, likewise; None: it has none, or was ranked nowhere."""
+    """Normal score of its final value in its class of GPU; None: none, or never ranked."""
     rank_class: str | None = None
-    """The class of GPU that its places are of, with the source of its ticks where that is its output."""
+    """GPU class of its normal scores, with the source of its ticks if that is its output."""
 
     worker_id: str | None = None
     """A swarm's run: the worker that it was handed out to."""
     gpu_type: str | None = None
-    """That worker's GPU."""
+    """GPU of that worker."""
     baseline_bpb: float | None = None
-    """What that worker measured of its unchanged train.py, when this was handed out."""
+    """Baseline of that worker at the hand-out."""
     fingerprint: str | None = None
-    """Of its constants: equal configs have the same."""
+    """Digest of its constants; equal for equal configs."""
     population_id: str | None = None
     population_strategy: str | None = None
     proposal_priority: float | None = None
-    """0 to 1, as its worker was told."""
+    """0 to 1, as its worker saw it."""
     is_compared: bool = False
-    """It is compared with another run for a claim: it is never stopped for its rank."""
+    """Compared with another run for a claim: never stopped for its rank."""
     is_reference: bool = False
-    """It was handed out as a run of its claim's reference config: others are compared with it."""
+    """Handed out as a run of its claim's reference config, for comparison with others."""
     is_extra: bool = False
-    """Its worker chose the config itself."""
+    """Whether its worker chose the config."""
     handed_out: int = 0
-    """How often that worker was given it: 2 where it asked again without a result."""
+    """Number of hand-outs to that worker; 2 if it asked again without a result."""
     sent_delta_bpb: float | None = None
     """The delta that the worker computed itself; only kept."""
     late_val_bpb: float | None = None
-    """What its worker measured after it was stopped; judged by nothing."""
+    """Value that its worker measured after the stop; never judged."""
 
     finish_number: int | None = None
     last_metric: float | None = None
     tick_source: TickSource = "report"
-    """Where `last_metric` comes from: report, the script's own; stdout, a loss that it has printed."""
+    """Origin of `last_metric`. report: the script's own. stdout: a printed loss."""
 
     peak_vram_mb: float | None = None
     training_seconds: float | None = None
     wall_seconds: float | None = None
-    """How long it trained, by the clock of its worker, without its scoring."""
+    """Training seconds by its worker's clock, without scoring."""
     cpu_seconds: float | None = None
     """CPU seconds of all its processes in that time."""
     hung: bool = False
-    """It hung after it had printed its result, and its worker ended it: its times end with that result."""
+    """It hung after it printed its result, and its worker ended it. Its times end with that result."""
     total_tokens_m: float | None = None
     mfu_percent: float | None = None
     num_steps: float | None = None
@@ -349,11 +347,11 @@ class Trial(Idea, Sketch):
     compared_with: str | None = None
     """The best that it was compared with."""
     repeats_best: bool = False
-    """It has the code of that best."""
+    """Whether it has the code of that best."""
     near_miss: bool | None = None
     base_commit_sha: str | None = None
     retracted_from: Literal["keep", "discard"] | None = None
-    """What it was before its result was taken back."""
+    """Status before its result was taken back."""
     retracted_because: str | None = None
 
 
@@ -395,7 +393,7 @@ class Experiment(Trial):
         return f"{gpu}|", f"{gpu}|{self.budget_s!r}"
 
     def told_at(self, bucket: float) -> str | None:
-        """What its newest attempt was told at this bucket; None: it has not reached it."""
+        """Verdict on its newest attempt at this bucket; None: not reached."""
         return (self.told or {}).get(f"{self.attempt}:{bucket!r}")
 
     branches: int = 0
@@ -408,14 +406,14 @@ class Experiment(Trial):
 
 @dataclass(frozen=True)
 class End:
-    """How an experiment ended."""
+    """End of an experiment."""
 
     status: Status
     error_kind: str | None = None
     baseline: bool = False
     category: str = "other"
     merges: bool = False
-    """It was made from several."""
+    """Whether it was made from several."""
 
 
 class Link(BaseModel):
@@ -427,13 +425,13 @@ class Link(BaseModel):
     val_bpb: float
     commit_sha: str
     code: str | None = None
-    """By which its runs are known among the noise; see `state.codes.code_of`."""
+    """Identity of its code in the noise; see `state.codes.code_of`."""
     trace_id: str | None = None
     """The branch that it was made for."""
 
 
 class Seeds(BaseModel):
-    """What code that ran on the first and on the second fixed seed says of the seeds; scores, lower is better.
+    """Scores of code on the first and the second fixed seed; lower is better.
 
     A pair is one code's score on the second seed less that on the first.
     """
@@ -448,7 +446,7 @@ class Seeds(BaseModel):
     """Pairs of code that was kept for good, and their sum: no lucky first run has picked so many of these."""
     kept_total: float = 0.0
     bar: float | None = None
-    """What both runs of the incumbent bear out on the first seed; None while that is not known."""
+    """Score on the first seed that both runs of the incumbent confirm; None: not known yet."""
 
 
 class Best(Record):
@@ -458,13 +456,13 @@ class Best(Record):
     val_bpb: float
     commit_sha: str
     code: str | None = None
-    """Of its code among the noise, and the branch that it was made for, as in `Link`."""
+    """Identity of its code in the noise, and its branch, as in `Link`."""
     trace_id: str | None = None
     updated_at: float
     version: int = 0
     chain: list[Link] = []
-    """Under the rule `confirmed`: the incumbent that can be trusted, then every keep on top of it that waits for its
-    retests; the last one is this best. Empty under the strict rule."""
+    """For the rule `confirmed`: the incumbent, then every keep above it that waits for its retests. The last one is
+    this best. Empty for the strict rule."""
     rivals: list[Link] = []
     """Discards that were judged by the value of a keep in the chain and are better than its incumbent, best first."""
     seeds: Seeds = Seeds()

@@ -13,7 +13,7 @@ GpuStatus = Literal["idle", "training", "draining", "offline", "unhealthy"]
 
 
 class Footprint(BaseModel):
-    """What the memory of a GPU holds at one moment."""
+    """Contents of a GPU's memory at one moment."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
@@ -45,7 +45,7 @@ class GpuState(Record):
 
 
 class Gpu(GpuState):
-    """The same with its device, and the lease on it."""
+    """The GPU with its device, and the lease on it."""
 
     gpu_index: int
     vram_mb: float
@@ -54,7 +54,7 @@ class Gpu(GpuState):
     boot_id: str | None = None
     labels: dict[str, str] = {}
     transport: Transport = "redis"
-    """How its worker gets its runs: from a queue of RQ, or by asking pool::next."""
+    """Source of its worker's runs: a queue of RQ, or pool::next."""
     owner: str | None = None
     """Owner of the token that registered it; None: the lab's own worker."""
     offline: bool = False
@@ -62,9 +62,9 @@ class Gpu(GpuState):
     unproven: bool = False
     """A run on it is over, and its keeper has not yet proven that nothing of it is left there."""
     footprint: Footprint | None = None
-    """Its memory before the newest run, until that run is proven gone; none for a CPU slot."""
+    """Memory before the newest run, until the end of that run is proven. None for a CPU slot."""
     keeper: str | None = None
-    """`<host>:<pid>:<start time>` of the process that serves it; none where its worker has not said it."""
+    """`<host>:<pid>:<start time>` of its process. None if the worker has not named it."""
     registered_at: float = 0.0
     idle_since: float | None = None
     holder: str | None = None
@@ -79,7 +79,7 @@ class Gpu(GpuState):
     """`<host>:<pid>:<start time>` of the process that runs the attempt; none for an agent's own lease."""
     consecutive_crashes: int = 0
     trips: int = 0
-    """How often the breaker opened since a run last succeeded."""
+    """Openings of the breaker since the last success of a run."""
     health: dict[str, Any] | None = None
     sampled_at: float | None = None
     good_samples: int = 0

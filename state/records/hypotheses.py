@@ -14,15 +14,16 @@ HypothesisSource = Literal["default", "llm_proposed", "operator"]
 
 
 class Evidence(Record):
-    """What one run said of a hypothesis."""
+    """Evidence of one run about a hypothesis."""
 
     experiment_id: str
     outcome: float | None
     """1: a win, 0: a loss; between them for a run that was stopped early; None: it decided nothing, for a tie."""
     against: Literal["reference", "baseline", "crash", "stopped", "test"]
-    """What decided: a run of the reference config, the worker's baseline, how the run ended, or a whole test."""
+    """Base of the comparison: a run of the reference config, the worker's baseline, the end of the run, or a whole
+    test."""
     is_guarded: bool = True
-    """It enters the e-values: no choice of the swarm, and no baseline, makes it a win."""
+    """It enters the e-values: neither a choice of the swarm nor a baseline makes it a win."""
     worker_id: str | None = None
     delta: float | None = None
     """Judged value less the worker's baseline; below 0 is better. None: the run has no value."""
@@ -33,18 +34,19 @@ class Evidence(Record):
 
 
 class Claim(Record):
-    """What is to be found out, and how."""
+    """Statement and test of a hypothesis."""
 
     hypothesis_id: str
     tag: str
     statement: str
     kind: HypothesisKind = "positive"
     importance: float = 0.5
-    """How much it matters whether it is true, 0 to 1."""
+    """Importance, 0 to 1."""
     config_constraint: dict[str, Any] = {}
     """Values that its runs have in some dimensions: a value, a list of values, or {"min": ..., "max": ...}."""
     dimensions: list[str] = []
-    """What it is about: its runs vary these, and nothing else where they are compared with a reference run."""
+    """Dimensions that it is about. Its runs vary these; a run that is compared with a reference run varies nothing
+    else."""
     test_spec: dict[str, Any] | None = None
     parent_id: str | None = None
     source: HypothesisSource = "default"
@@ -60,14 +62,14 @@ class Hypothesis(Claim):
 
     status: HypothesisStatus = "active"
     settled: Verdict | None = None
-    """The verdict that e-values or a test bear out; refuted and irrelevant ones have no workers any more."""
+    """Verdict by e-values or a test. Refuted and irrelevant hypotheses have no workers."""
     settled_at: float | None = None
     alpha: float = 2.0
     beta: float = 2.0
     n_experiments: int = 0
     """Outcomes that moved the belief; runs of the reference config are none."""
     wins: int = 0
-    """Of those that enter the e-values."""
+    """Number of those that enter the e-values."""
     losses: int = 0
     stopped: int = 0
     """Fractional outcomes of runs that were stopped early; each e-value counts them against its claim."""
@@ -90,7 +92,7 @@ class Hypothesis(Claim):
     outside_m2: float = 0.0
     """Sum of squared differences from that mean."""
     uncertain_streak: int = 0
-    """Results in a row after which P stood within 0.45 to 0.55."""
+    """Number of results in a row with P within 0.45 to 0.55."""
     sprint_left: int = 0
     """Results of its decision sprint that are to come."""
     sprinted_at: int | None = None

@@ -1,4 +1,4 @@
-"""What is known of stored patches when it is decided which ones leave Redis."""
+"""Values to decide which stored patches leave Redis."""
 
 from __future__ import annotations
 

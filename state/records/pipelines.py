@@ -12,16 +12,16 @@ FIRST_BANK = 0.5
 
 
 class Decision(Record):
-    """What a batch of results decides."""
+    """Decision after a batch of results."""
 
     hypothesis_id: str
-    """That leads: it has the most workers."""
+    """The leading hypothesis: it has the most workers."""
     strategy: str
-    """Of its population."""
+    """Strategy of its population."""
 
 
 class Expected(Record):
-    """What the runs of a hypothesis predict of its next one."""
+    """Prediction of a hypothesis' next run."""
 
     mean: float
     """Delta to the worker's baseline, below 0 is better."""
@@ -37,14 +37,14 @@ class Draft(Record):
     batch_id: int
     state: DraftState
     predicted: Decision
-    """What the batch is to decide."""
+    """Predicted decision of the batch."""
     decided: Decision | None = None
-    """What stood as it was begun."""
+    """Decision that the batch began with."""
     confidence: float
-    """Share of the resamples that come to what is predicted, 0 to 1."""
+    """Share of resamples with the predicted decision, 0 to 1."""
     created_at: float
     expected: dict[str, Expected] = {}
-    """By hypothesis: a result far off it is an outlier."""
+    """By hypothesis. A result far from it is an outlier."""
 
 
 class Confirmed(Record):
@@ -58,7 +58,7 @@ class Confirmed(Record):
 
 
 class Pipeline(Record):
-    """How the drafts of a tag stand."""
+    """Drafts of a tag."""
 
     version: int = 0
     """Counts its changes."""
@@ -69,12 +69,12 @@ class Pipeline(Record):
     ticks_drafted: int = 0
     """Ticks that it had as the batch began, or its last draft was flushed: the next draft counts from there."""
     decided: Decision | None = None
-    """By the last batch."""
+    """Decision of the last batch."""
     draft: Draft | None = None
     specs: int = 0
     """Drafts that were begun."""
     bank: float = FIRST_BANK
-    """How far drafts are trusted, 0 to 1."""
+    """Trust in drafts, 0 to 1."""
     confirmed: Confirmed | None = None
     confirmed_count: int = 0
     flush_count: int = 0

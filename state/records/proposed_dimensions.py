@@ -10,8 +10,8 @@ from state.records.base import Record
 from state.records.dimensions import Dtype, Number, Value
 
 ProposalState = Literal["listed", "on_trial", "promoted", "reverted", "ended"]
-"""It waits to be proposed again; configs try it; it is a dimension; it was removed for what its runs showed; an
-organiser has ended its trial, by defining, freezing or removing the dimension."""
+"""listed: waits for another proposal. on_trial: configs try it. promoted: it is a dimension. reverted: its results
+were too weak. ended: an organiser defined, froze or removed the dimension."""
 
 
 class ProposedDimension(Record):
@@ -24,19 +24,19 @@ class ProposedDimension(Record):
     max: Number | None = None
     categories: list[Value] | None = None
     default_value: Annotated[Value, WithJsonSchema({})]
-    """What a train.py has where no config names the constant."""
+    """Value in a train.py without a config."""
     rationale: str | None = None
     train_py_line: str | None = None
-    """What sets the constant to its default in a train.py; None: name, = and the default."""
+    """Line that sets the default in a train.py; None: name, = and the default."""
     source: Literal["operator", "agent", "llm", "default"]
     proposed_by: str
     proposed_at: float
     proposed_results: int | None = None
     """Results that the tag had then."""
     times: int = 1
-    """How often it was proposed, in other spellings too."""
+    """Number of proposals, in any spelling."""
     cycles: list[int] = []
-    """Stall cycles in which it was, once each."""
+    """Number of stall cycles with a proposal."""
     state: ProposalState = "listed"
     reason: str | None = None
     """Why its trial has ended; None: it has not."""
@@ -46,10 +46,10 @@ class ProposedDimension(Record):
     adopted_number: int | None = None
     """The tag's newest experiment then: runs with a higher number were handed out since."""
     best_before: float | None = None
-    """What the tag's best was judged by then."""
+    """Value of the tag's best then."""
     judged_at: float | None = None
     judged_results: int | None = None
     varied: int | None = None
     """Results that had varied it when its trial ended."""
     gain: float | None = None
-    """By how much the best run that varied it beats the best run without it, both run again; None: none was kept."""
+    """Gain of the best run that varied it over the best run without it, both repeated. None: none was kept."""

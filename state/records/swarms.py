@@ -10,14 +10,14 @@ class SwarmWorker(Record):
 
     worker_id: str
     number: int
-    """In the order in which the workers of its tag joined, from 1."""
+    """Number in the order of registration, from 1."""
     tag: str
     gpu_type: str
     """Class of its GPU: runs are ranked among those of the same class."""
     baseline_bpb: float
-    """What its unchanged train.py measured."""
+    """Value of its unchanged train.py."""
     contact: str | None = None
-    """How to reach its owner."""
+    """Contact of its owner."""
     token_id: str
     joined_at: float
     run_id: str | None = None

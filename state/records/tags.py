@@ -23,7 +23,7 @@ class AgentLimit(Record):
     said: str
     """The line that it printed."""
     times: int = 1
-    """How many limits it has met."""
+    """Number of limits so far."""
 
 
 class Tag(Record):
@@ -40,19 +40,19 @@ class Tag(Record):
     evaluator_files: list[str] = []
     """Other files and folders of the repository that the score depends on."""
     evaluator_command: str | None = None
-    """What measures the score after each training, from the base commit's files; None: train.py prints it."""
+    """Command that measures the score after each training, from the base commit's files. None: train.py prints it."""
     baseline_id: str | None = None
     """The run of the base commit's own code that came before all others of the lab."""
     baseline_val_bpb: float | None = None
-    """What it measured, under the tag's main comparability key."""
+    """Value under the tag's main comparability key."""
     largest_gain: float | None = None
-    """By how much a keep has beaten the best before it, at most; those beyond `implausible_factor` aside."""
+    """Largest gain of a keep over the best before it, those beyond `implausible_factor` aside."""
     lab_measured: bool = False
     """The lab has measured a run: what agents measure themselves are claims."""
     lab_gpu_class: str | None = None
     """Class of GPU of the lab's own runs, rather of one under the main comparability key: there claims are run."""
     awaits_baseline: bool = False
-    """It has not ended, and nothing else of the tag is dispatched."""
+    """The baseline has not ended, and nothing else of the tag is dispatched."""
     baselines: int = 0
     """1 once the baseline has its value: it counts as finished, and neither as kept nor as discarded."""
     last_number: int = 0
@@ -80,7 +80,7 @@ class Tag(Record):
     """Since when nothing of it is dispatched; None while it is not paused."""
     pause_reason: str | None = None
     stop_fence: int = 0
-    """The newest fence when its runs were last told to stop, all at once: who trains itself under it has to."""
+    """Newest fence when all its runs were told to stop. An agent that trains under an older one has to stop."""
     budget_gpu_seconds: float | None = None
     """Most GPU seconds that may be spent and reserved; None is no limit."""
     budget_runs: int | None = None
@@ -88,11 +88,11 @@ class Tag(Record):
     """Set aside for open runs; a whole number of milliseconds, as `spent_gpu_seconds`."""
     reserved_runs: int = 0
     spent_gpu_seconds: float = 0.0
-    """What `state.budgets` says."""
+    """As `state.budgets` counts."""
     spent_runs: int = 0
     budget_patch_bytes: int | None = None
     spent_patch_bytes: int = 0
-    """What its experiments have stored of patches that the lab did not have, compressed."""
+    """Bytes of new patches of its experiments, compressed."""
     key_version: int = 0
     key_gpu_class: str | None = None
     key_evaluator_hash: str | None = None
@@ -110,22 +110,22 @@ class Tag(Record):
 
     @property
     def has_budget(self) -> bool:
-        """Whether its runs are limited: one that ends may make room for another."""
+        """Whether its runs are limited. The end of a run may make room for another."""
         return self.budget_gpu_seconds is not None or self.budget_runs is not None
 
     @property
     def takes_claims(self) -> bool:
-        """What agents measure themselves counts for nothing before the lab has run its code."""
+        """Agents' own numbers count only after the lab has run the code."""
         return self.lab_measured or self.awaits_baseline or self.evaluator_command is not None
 
     @property
     def score(self) -> Score:
-        """Whose numbers its values are, where the lab trains."""
+        """Source of its values, if the lab trains."""
         return "reported" if self.evaluator_command is None else "trusted"
 
 
 class Strategy(Record):
-    """How a tag's search goes on."""
+    """Search strategy of a tag."""
 
     mode: Mode
     explore_ratio: float
@@ -134,6 +134,6 @@ class Strategy(Record):
     updated_at: float = 0.0
     version: int = 0
     pinned_until: int = 0
-    """Finish count up to which an operator's choice stands."""
+    """Finish count up to which an operator's choice holds."""
     decided_at: int = 0
     """Finish count it was last decided at."""

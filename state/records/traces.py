@@ -21,14 +21,14 @@ TraceStatus = Literal["pending", "live", "merged", "dead", "closed"]
 
 
 class Choice(BaseModel):
-    """What an experiment is made from, chosen once and never changed."""
+    """Origin of an experiment, chosen once and never changed."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
     selection_id: str | None = None
-    """None where nobody selected: the parent that was named, else the branch of the best."""
+    """None without a selection: the named parent, else the branch of the best."""
     select_seq: int | None = None
-    """How many selections its tag had made with it."""
+    """Number of selections of its tag, with it."""
     kind: SelectionKind
     trace_id: str
     parent_ids: list[str]
@@ -40,10 +40,10 @@ class Choice(BaseModel):
     sources: dict[str, str] = {}
     """Traces that a kept merge ends, each with its tip at that time."""
     combines: list[str] | None = None
-    """Of a merge of traces: their bases, whose changes are brought together."""
+    """Bases of the merged traces, whose changes are combined."""
     epoch: int = 1
     scheduler: str | None = None
-    """Who chose the trace; None: the caller named it."""
+    """Chooser of the trace; None: the caller."""
     reason: str = ""
 
 
@@ -68,16 +68,16 @@ class Selection(Record):
     scores: dict[str, float] | None = None
     agent: str | None = None
     owner: str | None = None
-    """Whose token selected; None: nobody's in particular."""
+    """Owner of the selecting token; None: anybody."""
     status: SelectionStatus = "open"
     lease_s: float = 900.0
     created_at: float
     lease_expires_at: float
     """Before this it has to be registered, or renewed."""
     finished_until: int = 0
-    """Experiments of the tag that were finished by then: what was tried beside it is told up to there."""
+    """Number of finished experiments of the tag then. Neighbours are shown up to there."""
     experiment_id: str | None = None
-    """What was registered with it: it stays open for as long as that is."""
+    """Experiment registered with it. It stays open as long as the experiment."""
     ended_at: float | None = None
 
 
@@ -92,11 +92,11 @@ class Trace(Record):
     number: int
     status: TraceStatus
     kind: SelectionKind = "new_root"
-    """How it began."""
+    """Origin of the trace."""
     origin: str | None = None
     """The node that a branch began at."""
     owner: str | None = None
-    """Whose token began it; None: nobody's in particular."""
+    """Owner of the token that began it; None: anybody."""
     root: str | None = None
     tip: str | None = None
     base: str | None = None
@@ -105,11 +105,11 @@ class Trace(Record):
     """Nodes committed."""
     kept: int = 0
     selections: int = 0
-    """How often it was selected."""
+    """Number of selections."""
     in_flight: int = 0
     """Open selections on it."""
     scores: str = ""
-    """Of its newest nodes, oldest first, lower is better, `x` for a crash."""
+    """Scores of its newest nodes, oldest first; lower is better, `x` for a crash."""
     best_score: float | None = None
     crashes_in_a_row: int = 0
     since_best: int = 0
@@ -138,7 +138,7 @@ class Forest:
     virtual_time: int = 0
     last_trace: int = 0
     branches: int = 0
-    """Traces that there are, ended ones too, the tag's own line aside."""
+    """Number of traces, ended ones too, the tag's own line aside."""
     places: int = 0
     """Places for traces that are taken: by live ones and pending ones."""
     growing: tuple[Trace, ...] = ()
@@ -146,7 +146,7 @@ class Forest:
 
     @property
     def live(self) -> list[Trace]:
-        """Those that may be extended."""
+        """Traces that may grow."""
         return [trace for trace in self.growing if trace.status == "live"]
 
 

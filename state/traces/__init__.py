@@ -1,4 +1,4 @@
-"""Traces and selections: which branches of a tag grow, and what each experiment is made from."""
+"""Traces and selections: the growing branches of a tag, and the parents of each experiment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces and selections, read: the forest that grows, single ones, pages, what is open."""
+"""Reads traces and selections: the forest, single ones, pages, and open selections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TraceReader(Store):
     """Part of `Traces`."""
 
     def forest_reads(self, tag: str) -> dict[str, Sequence[Arg]]:
-        """What `forest_of` makes a forest of, by name, for `Lab.read`."""
+        """Commands whose answers `forest_of` takes, by name, for `Lab.read`."""
         keys = self._keys
         return {
             "forest": ("HGETALL", keys("forest", tag)),
@@ -29,7 +29,7 @@ class TraceReader(Store):
         }
 
     async def forest(self, tag: str) -> Forest:
-        """What may be selected now."""
+        """Traces that may be selected now."""
         return forest_of(tag, await self._lab.read(self.forest_reads(tag)))
 
     async def epoch(self, tag: str) -> int:
@@ -59,7 +59,7 @@ class TraceReader(Store):
         return await self.many([i for i, base in zip(ids, bases, strict=True) if base == experiment_id])
 
     async def page(self, tag: str, limit: int, below: int | None = None) -> tuple[list[Trace], int]:
-        """The newest `limit` traces below a number, by number, and how many there are in all."""
+        """The newest `limit` traces below a number, by number, and the number of all."""
         index = self._keys("traces", tag)
         top = f"({below}" if below is not None else "+inf"
         ids, total = await self._lab.pipeline(

@@ -40,13 +40,13 @@ class Selecting(TraceReader):
         self._deciding = WeakValueDictionary[str, asyncio.Lock]()
 
     def deciding(self, tag: str) -> asyncio.Lock:
-        """Hold it from the facts to the move, so that decisions of one process do not make each other stale."""
+        """Held from the facts to the move: decisions of one process do not make each other stale."""
         return self._deciding.setdefault(tag, asyncio.Lock())
 
     # -- facts
 
     async def facts(self, wish: Wish, request: RequestKey | None) -> SelectionFacts:
-        """What every selection is decided by, and what the wish names; what the same request selected before.
+        """Facts of every selection, the parts that the wish names, and the earlier selection of the same request.
 
         Raises:
             NotFound: the tag does not exist. Invalid: the request of this id had another body.
@@ -201,7 +201,7 @@ class Selecting(TraceReader):
                 return s.model_copy(update={"status": "released"})
 
     async def sweep(self, tags: Sequence[str] | None = None) -> list[str]:
-        """Expire the selections of these tags, or of all, whose leases have ended; answers which."""
+        """Expire selections of these tags, or of all, whose leases have ended; answers their ids."""
         keys = self._keys
         named: Sequence[str] = (
             tags if tags is not None else await self._lab.command("ZRANGE", keys("tags"), 0, -1)

@@ -1,4 +1,4 @@
-"""What stands above and beside an experiment's parents, read in two round trips."""
+"""Ancestors and siblings of an experiment's parents, read in two round trips."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Surroundings(TraceReader):
         most_beside: int,
         newest: Mapping[Status, int],
     ) -> ContextFacts:
-        """What stands above and beside some parents, or those of a selection, which goes by its id.
+        """Ancestors and siblings of these parents. A text is the id of a selection, and stands for its parents.
 
-        Of the whole tag so many of the `newest` of each status are read.
+        Of the whole tag, the `newest` of each status are read.
 
         Raises:
             NotFound: the tag does not exist, or the selection.

@@ -24,7 +24,7 @@ from triggers.cli.output import print_json
 @json_option
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def command(data: Path | None, lab: str | None, force: bool, as_json: bool, file: Path) -> None:
-    """Write the state of the lab at one moment to FILE, which `nightjar restore` reads.
+    """Write the lab at one moment to FILE, for `nightjar restore`.
 
     The lab may run: its writers wait for at most 0.6 of NIGHTJAR_REDIS_TIMEOUT_S.
     """
