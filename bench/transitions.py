@@ -1,16 +1,13 @@
-"""Measures which transitions of the search find more: the published ones, or those by yields (`adapt.rule`).
+"""Compares the two rules that choose a tag's mode and category, `adapt.rule` published and yields.
 
     .venv/bin/python -P -m bench.transitions FOLDER
 
-First on real logs, every file of the folder whose name ends in `.tsv`, as `./nightjar replay --transitions` does on
-one of them (`functions/rules/search/comparing.py` says how), with intervals from draws of whole logs. Gains are in
-the mean gain per try of their log, so that no log outweighs the others: 1 is what its own agents found. The mode of a
-try follows from its category and from what was kept before it (`functions/rules/search/kinds.py`), its category from
-the words of its description (`functions/formats/categories.py`), unless the log has a column of categories.
+With a folder: on its logs, every file `*.tsv` (bench/_transitions.py says how). Intervals come from resampling whole
+logs. Gains are in the mean gain per try of their log, so that no log outweighs the others.
 
-Then in simulated nights, as a second opinion: agents that do what the search says, each rule with the same number of
-tries in the same worlds. How often a try is kept there was read out of eight public logs, 382 tries, and is written
-below; that agents follow, and that a category's yield depends on nothing else, are assumptions.
+Then on simulated nights, whose agents follow the rule. Each rule has the same number of tries in the same worlds.
+The yields below were read out of eight public logs with 382 tries. Two things are assumed: agents follow, and a
+category's yield depends on nothing else.
 """
 
 from __future__ import annotations
@@ -26,29 +23,31 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from functions.contract import CATEGORIES
-from functions.rules.search.comparing import (
+from bench._transitions import (
     PUBLISHED,
     RULES,
     YIELDS,
-    Choice,
-    category_choices,
+    Comparison,
+    Estimate,
+    Judged,
+    Try,
     compared,
-    mode_choices,
+    judged_categories,
+    judged_modes,
+    recorded_tries,
     scaled,
 )
+from functions.contract import CATEGORIES
 from functions.rules.search.kinds import NO_CATEGORY, OF_CATEGORY, kept_category
 from functions.rules.search.strategy import next_strategy
 from functions.rules.search.suggestions import least_tried_of
 from functions.rules.search.yields import MODES, best_category
 from state.errors import NightjarError
-from state.records import End, Mode
-from triggers.cli.recorded import Recorded, from_file
-from triggers.cli.transitions import draws, print_comparison, told
+from state.records import Direction, End, Mode
 
 EXPLORED: list[str] = [c for c in CATEGORIES if c not in OF_CATEGORY and c != NO_CATEGORY]
 EVENLY = "evenly"
-"""A mode drawn at random for each try: what knowing nothing finds."""
+"""Control: a mode drawn at random for each try."""
 TRIES = 100
 
 # What the logs show: kept tries of all by how many came in their category since its last keep.
@@ -72,12 +71,12 @@ MARGIN = 0.002
 
 @dataclass
 class World:
-    """What a night's agents find, whatever they are told."""
+    """The simulated results of one night."""
 
     chance: Random
     ends: list[End] = field(default_factory=lambda: [End("keep", baseline=True)])
     near: list[float] = field(default_factory=list)
-    """By how much each near miss was worse than the best."""
+    """Distance of each near miss from the best."""
     gain: float = 0.0
 
     def __post_init__(self) -> None:
@@ -137,38 +136,77 @@ def _category(rule: str, world: World, drawn: Random) -> str:
     return least_tried_of(stats, EXPLORED)
 
 
-def logs_in(folder: Path) -> tuple[list[Recorded], list[str]]:
-    """The logs of a folder, and what is wrong with each file that is none."""
-    found, refused = list[Recorded](), list[str]()
+@dataclass(frozen=True)
+class RecordedLog:
+    """A log of results that says which direction is better."""
+
+    tries: list[Try]
+    direction: Direction
+
+
+def logs_in(folder: Path) -> tuple[list[RecordedLog], list[str]]:
+    """The logs of a folder, and why each other file is left out."""
+    found, refused = list[RecordedLog](), list[str]()
     for file in sorted(folder.rglob("*.tsv")):
         try:
-            recorded = from_file(file, None, None)
+            recorded, tries = recorded_tries(file)
         except NightjarError as problem:
             refused.append(f"{file.name}: {problem}")
             continue
         if recorded.direction is None:
             refused.append(f"{file.name}: nothing says whether a higher {recorded.metric} is better")
         else:
-            found.append(recorded)
+            found.append(RecordedLog(tries, recorded.direction))
     return found, refused
 
 
-def _parts(logs: Iterable[Recorded], choices: Callable[[Recorded], list[Choice]]) -> list[list[Choice]]:
-    """The choices of each log, gains in the mean gain per try of that log; logs without any are left out."""
-    parts = [found for log in logs if (found := choices(log))]
-    return [scaled(part, fmean(c.gain for c in part) or 1.0) for part in parts]
+def _parts(logs: Iterable[RecordedLog], judge: Callable[[RecordedLog], list[Judged]]) -> list[list[Judged]]:
+    """The judged tries of each log that has any, with gains in the mean gain per try of that log."""
+    parts = [found for log in logs if (found := judge(log))]
+    return [scaled(part, fmean(judged.gain for judged in part) or 1.0) for part in parts]
 
 
-def of_logs(logs: list[Recorded], console: Console) -> None:
-    """The tables of the real logs."""
-    modes = _parts(logs, lambda log: mode_choices(log.tries, log.direction or "minimize"))
+def of_logs(logs: list[RecordedLog], console: Console) -> None:
+    """Print the tables of the recorded logs."""
+    modes = _parts(logs, lambda log: judged_modes(log.tries, log.direction))
     console.print(f"{len(modes)} logs, {sum(map(len, modes))} tries after the first five of each")
     found = compared(modes, draws(len(modes)))
-    print_comparison(found, "search::adapt, the mode")
-    console.print(told(found))
-    explored = _parts(logs, lambda log: category_choices(log.tries, log.direction or "minimize", CATEGORIES))
+    console.print(table_of(found, "search::adapt, the mode"))
+    difference = found.difference
+    if difference.rates is None or not difference.is_significant:
+        console.print("No significant difference between published and yields.")
+    else:
+        console.print(f"{YIELDS if difference.rates[0] > 0 else PUBLISHED} finds more keeps per try.")
+    explored = _parts(logs, lambda log: judged_categories(log.tries, log.direction, CATEGORIES))
     found = compared(explored, draws(len(explored)))
-    print_comparison(found, "search::suggest_direction, the category to explore")
+    console.print(table_of(found, "search::suggest_direction, the category to explore"))
+
+
+def draws(parts: int, many: int = 1000) -> list[list[int]]:
+    """Bootstrap samples of part indexes, the same ones each time."""
+    chance = Random(0)
+    return [chance.choices(range(parts), k=parts) for _ in range(many)]
+
+
+def table_of(comparison: Comparison, title: str) -> Table:
+    """One row for the record, each rule, and their difference."""
+    columns = ("rule", "tries", "keeps per try", "gain per try", "keeps, weighted", "gain, weighted")
+    table = Table(*columns, title=title, title_justify="left")
+    table.add_row("the record", *_cells(comparison.record))
+    for rule in RULES:
+        table.add_row(rule, *_cells(comparison.rules[rule]))
+    table.add_row("yields less published", *_cells(comparison.difference, "+"))
+    return table
+
+
+def _cells(estimate: Estimate, sign: str = "") -> list[str]:
+    rates = estimate.rates or (None,) * 4
+    intervals = estimate.intervals or (None,) * 4
+    cells = [f"{estimate.tries} differ" if sign else str(estimate.tries)]
+    for rate, interval in zip(rates, intervals, strict=True):
+        spread = f" \\[{interval[0]:{sign}.2g}, {interval[1]:{sign}.2g}]" if interval else ""
+        cells.append("-" if rate is None else f"{rate:{sign}.3g}{spread}")
+    return cells
 
 
 def of_nights(nights: int, seed: int, console: Console) -> None:

@@ -188,28 +188,6 @@ def test_a_recorded_tag_is_replayed_under_another_keep_rule(lab: RunningLab) -> 
     assert "no file 'dawn' and no such tag" in unknown.stderr
 
 
-def test_the_transitions_of_a_tag_are_compared_by_the_categories_that_its_agents_named(
-    lab: RunningLab,
-) -> None:
-    lab.post("experiment/setup", tag="wane")
-    for n in range(26):
-        category = "optimizer" if n % 2 else "ablation"
-        idea = {"hypothesis": "h", "category": category, "diff_summary": "depth 8 to 9"}
-        new = lab.post("experiment/register", tag="wane", commit_sha=f"c{n}", **idea)["experiment_id"]
-        if n % 5 == 4:
-            lab.post("experiment/crash", experiment_id=new, error="boom")
-        else:
-            lab.post("experiment/complete", experiment_id=new, val_bpb=1 - 0.01 * n if n % 2 else 2.0)
-
-    done = nightjar(lab.data, "replay", "wane", "--transitions", "--sigma", "0.01", "--json")
-
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["modes"]["record"]["tries"] == 21
-    assert found["modes"]["record"]["rates"]["keeps_per_try"] == pytest.approx(9 / 21)
-    assert found["categories"]["record"]["tries"] == 0  # all are ablations, or go on with the last keep
-
-
 def test_a_replay_of_a_tag_says_of_its_noise_what_the_lab_knows(lab: RunningLab) -> None:
     lab.post("experiment/setup", tag="tide")
     for commit, value in (("b1", 1.0), ("b1", 1.03), ("b2", 0.99), ("b3", 0.97)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -242,73 +241,6 @@ def test_an_unusual_metric_needs_its_sigma_named(tmp_path: Path) -> None:
 )
 def test_a_wrong_use_is_told_as_one(words: tuple[str, ...]) -> None:
     assert run(*words).exit_code == 2
-
-
-def searched(folder: Path, tries: int) -> Path:
-    """A log whose tries of the newest keep's category were kept far more often than others."""
-    rows, best = (
-        ["0000000\t2.000000\tkeep\tbaseline", "0000001\t1.990000\tkeep\tmatrix LR 0.04 to 0.05"],
-        1.99,
-    )
-    for n in range(tries):
-        best -= 0.01 * (kept := n % 4 == 0)
-        change = (
-            "matrix LR up" if n % 2 == 0 else ("depth 9", "GELU", "short window", "init scale")[n // 2 % 4]
-        )
-        status = "keep" if kept else "crash" if n % 11 == 7 else "discard"
-        value = best if kept else 0.0 if status == "crash" else best + 0.3
-        rows.append(f"{n + 2:07x}\t{value:.6f}\t{status}\t{change}")
-    return written(folder, HEADER + "\n".join(rows) + "\n")
-
-
-def test_transitions_are_compared_by_the_tries_that_each_would_have_chosen(tmp_path: Path) -> None:
-    found = document(searched(tmp_path, 80), "--transitions", "--sigma", "0.01")
-
-    modes = found["modes"]
-    assert modes["record"]["tries"] == 77
-    assert modes["record"]["rates"]["keeps_per_try"] == pytest.approx(19 / 77)
-    assert modes["record"]["rates"]["gain_per_try"] == pytest.approx(19 / 77, rel=0.01)
-    low, high = modes["record"]["intervals"]["keeps_per_try"]
-    assert 0.1 < low < 19 / 77 < high < 0.4
-    # half of the tries to exploit were kept, and none of those to explore
-    assert modes["yields"]["rates"]["keeps_per_try"] > 0.4
-    assert modes["published"]["rates"]["keeps_per_try"] < 0.2
-    assert modes["difference"]["is_told"]
-    assert found["categories"]["record"]["rates"]["keeps_per_try"] == 0
-    assert found == document(searched(tmp_path, 80), "--transitions", "--sigma", "0.01")
-
-
-def test_a_person_sees_what_each_rule_finds_and_what_that_cannot_say(tmp_path: Path) -> None:
-    shown = run(searched(tmp_path, 80), "--transitions").stdout
-    short = run(searched(tmp_path, 24), "--transitions").stdout
-
-    rows = re.findall("^(the record|published|yields|yields less published)  +\\d", shown, re.MULTILINE)
-    assert rows == ["the record", "published", "yields", "yields less published"] * 2
-    assert "yields finds more keeps per try." in shown
-    assert "gains in sigmas of 0.0006" in shown
-    assert "Agents did not choose at random" in shown
-    assert "Between published and yields no difference can be told." in short
-
-
-def test_a_category_in_the_log_comes_before_the_words(tmp_path: Path) -> None:
-    header = "commit\tval_bpb\tstatus\tcategory\tdescription\n"
-    rows = [f"{n:07x}\t{2 + n}\tdiscard\tablation\tdepth {n}" for n in range(30)]
-    log = written(tmp_path, header + "\n".join(["abcdef0\t1.0\tkeep\tother\tbaseline", *rows]))
-
-    found = document(log, "--transitions")
-
-    assert found["categories"]["record"]["tries"] == 0
-    assert found["modes"]["record"]["tries"] == 26
-
-
-def test_a_log_that_is_too_short_for_transitions_is_refused(tmp_path: Path) -> None:
-    refused = run(searched(tmp_path, 20), "--transitions").exception
-    no_noise = run(searched(tmp_path, 80), "--transitions", "--sigma", "0").exception
-
-    assert isinstance(refused, Invalid)
-    assert "is too short: it has 17 tries after the first five" in str(refused)
-    assert isinstance(no_noise, Invalid)
-    assert "sigma is 0" in str(no_noise)
 
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public logs are not here")

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from functions.contract import CATEGORIES
-from functions.formats.categories import category_of
 from functions.formats.results_log import Remark, Row, read_log
 from functions.rules.directions import direction_of
 from functions.rules.keeps.noise import Noise
 from functions.rules.keeps.replaying import Run, by_running_best, noise_of
 from functions.rules.keeps.verdict import Key, compare
-from functions.rules.search.comparing import Try
 from state.errors import Invalid, NotFound, Unavailable
-from state.records import RETESTED, Direction, End, Status
+from state.records import RETESTED, Direction
 from state.seeds import unseeded
 from triggers.cli.lab_http import LabHttp
 
 PAGE = 1000
 NO_VALUE = "it has no value"
 OTHER_KEY = "its GPU class, evaluator or budget differs from the tag's first run"
-TRIED = ("keep", "discard", "crash", "timeout", "stopped")
-"""Statuses of experiments that count as tries; the others were not run, or were lost."""
 View = dict[str, Any]
 
 
@@ -49,8 +43,6 @@ class Recorded:
     """As the lab estimates it."""
     no_verdicts: str = ""
     """The statuses of a log that says keep or discard of no run; its keeps are those of the running best."""
-    tries: list[Try] = field(default_factory=list)
-    """All that was tried, crashes too, in its order; a log's categories are read out of its descriptions."""
 
     def without_estimates(self) -> Recorded:
         """Without what the lab estimates by its own noise."""
@@ -94,20 +86,7 @@ def from_file(file: Path, metric: str | None, direction: Direction | None) -> Re
         recorded.runs = by_running_best(recorded.runs, direction or "minimize")
         said = sorted({row.said for row in log.rows if row.outcome == "none" and row.said})
         recorded.no_verdicts = ", ".join(said[:5]) or "no statuses"
-    kept = [run.name for run in recorded.runs if run.kept]
-    recorded.tries = [_try(row, kept) for row in log.rows]
     return recorded
-
-
-def _try(row: Row, keeps: Sequence[str]) -> Try:
-    """One row of a log; a keep that is the first or calls itself a baseline is one."""
-    name = f"line {row.line}"
-    is_kept = name in keeps
-    named = next((cell for name in ("category", "kind") if (cell := row.more.get(name)) in CATEGORIES), None)
-    is_baseline = is_kept and (name == keeps[0] or "baseline" in row.description.lower())
-    status: Status = "keep" if is_kept else "crash" if row.outcome == "crash" else "discard"
-    end = End(status, baseline=is_baseline, category=named or category_of(row.description))
-    return Try(end, row.value)
 
 
 def _code(row: Row) -> tuple[str | None, ...] | None:
@@ -134,8 +113,6 @@ def from_lab(http: LabHttp, tag: str) -> Recorded:
     experiments = sorted(_history(http, tag), key=lambda e: (e["finished_at"] or "", e["number"]))
     main = Key()
     for e in experiments:
-        if e["status"] in TRIED:
-            recorded.tries.append(_try_in_lab(e))
         name, text = e["experiment_id"], e["description"]
         if e["status"] not in ("keep", "discard"):
             recorded.skipped.append((name, f"its status is {e['status']!r}", text))
@@ -151,12 +128,6 @@ def from_lab(http: LabHttp, tag: str) -> Recorded:
             recorded.runs.append(Run(name, text, e["val_bpb"], kept, code, e["p_better"]))
             recorded.runs += [Run(again, text, value, False, code) for again, value in _retests(http, e)]
     return recorded
-
-
-def _try_in_lab(e: View) -> Try:
-    merges = len(e["parent_ids"]) > 1
-    end = End(e["status"], e["error_kind"], e["baseline"], category=e["category"], merges=merges)
-    return Try(end, e["val_bpb"] if e["status"] in ("keep", "discard") else None)
 
 
 def _code_in_lab(e: View) -> tuple[str, str]:

@@ -24,7 +24,6 @@ from triggers.cli.options import Number, data_option, json_option, lab_option, s
 from triggers.cli.output import print_json, show
 from triggers.cli.recorded import Recorded, from_file, from_lab
 from triggers.cli.tables import Column, print_table
-from triggers.cli.transitions import show_transitions
 
 MOST_NOTES = 20
 DIRECTIONS = "a higher {} is better (--maximize) or a lower one (--minimize)"
@@ -65,12 +64,6 @@ VERDICTS: dict[Verdict, str] = {
     flag_value="minimize",
     help="in a file, lower is better [default, if the metric's name tells]",
 )
-@click.option(
-    "--transitions",
-    is_flag=True,
-    help="instead of keep rules compare the rules of the search (adapt.rule): what came of the tries that each would"
-    " have chosen, in keeps and in gain",
-)
 @json_option
 @click.argument("what", metavar="FILE-OR-TAG")
 def command(
@@ -80,7 +73,6 @@ def command(
     sigma: float | None,
     metric: str | None,
     direction: Direction | None,
-    transitions: bool,
     as_json: bool,
     what: str,
 ) -> None:
@@ -107,9 +99,6 @@ def command(
             f"it is not said whether {DIRECTIONS.format(recorded.metric)}",
             hint="say --maximize or --minimize",
         )
-    if transitions:
-        show_transitions(what, recorded, recorded.direction, noise.sigma, as_json=as_json)
-        return
     found = replay(recorded.runs, KEEP_RULES[keep_rule], noise, recorded.direction)
     if as_json:
         print_json(_document(what, keep_rule, recorded, noise, source, found))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench._categories import category_of
 from functions.contract import CATEGORIES
-from functions.formats.categories import category_of
 
 
 @pytest.mark.parametrize(

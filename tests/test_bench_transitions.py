@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from functions.contract import CATEGORIES
-from functions.rules.search.comparing import (
+from bench._transitions import (
     PUBLISHED,
     YIELDS,
-    Choice,
+    Judged,
     Try,
-    category_choices,
     compared,
-    mode_choices,
+    judged_categories,
+    judged_modes,
+    recorded_tries,
     scaled,
     weighed,
 )
+from functions.contract import CATEGORIES
 from state.records import Direction, End, Status
 
 BASE = Try(End("keep", baseline=True), 1.0)
@@ -27,11 +29,11 @@ def tried(category: str, value: float | None, status: Status = "discard") -> Try
     return Try(End(status, category=category), value)
 
 
-def choice(chosen: str, published: str, yields: str, gain: float = 0.0) -> Choice:
-    return Choice(chosen, {PUBLISHED: published, YIELDS: yields}, gain > 0, gain)
+def choice(chosen: str, published: str, yields: str, gain: float = 0.0) -> Judged:
+    return Judged(chosen, {PUBLISHED: published, YIELDS: yields}, gain > 0, gain)
 
 
-def each_once(choices: list[Choice]) -> tuple[list[list[Choice]], list[list[int]]]:
+def each_once(choices: list[Judged]) -> tuple[list[list[Judged]], list[list[int]]]:
     return [[c] for c in choices], [[*range(len(choices))]]
 
 
@@ -47,24 +49,24 @@ STARTED = [
 def test_each_try_has_its_kind_its_gain_and_what_the_rules_said_before_it() -> None:
     after = [tried("optimizer", 0.8, "keep"), tried("embedding", 0.7, "keep"), tried("embedding", 0.95)]
 
-    found = mode_choices([*STARTED, *after], "minimize")
+    found = judged_modes([*STARTED, *after], "minimize")
 
     assert [c.chosen for c in found] == ["exploit", "explore", "exploit"]
     assert [c.gain for c in found] == [pytest.approx(0.1), pytest.approx(0.1), 0]
     assert [c.kept for c in found] == [True, True, False]
-    assert [c.wanted[PUBLISHED] for c in found] == ["explore", "exploit", "exploit"]
-    assert {c.wanted[YIELDS] for c in found} <= {"explore", "exploit", "ablation"}
+    assert [c.recommended[PUBLISHED] for c in found] == ["explore", "exploit", "exploit"]
+    assert {c.recommended[YIELDS] for c in found} <= {"explore", "exploit", "ablation"}
 
 
 def test_near_misses_are_those_of_the_best_at_the_time() -> None:
     quiet = [tried("attention", 2.0)] * 20
     near = [tried("embedding", 0.901), tried("embedding", 0.902)]
 
-    with_two = mode_choices([*STARTED, *near, *quiet], "minimize")
-    left_behind = mode_choices([*STARTED, *near, tried("optimizer", 0.5, "keep"), *quiet], "minimize")
+    with_two = judged_modes([*STARTED, *near, *quiet], "minimize")
+    left_behind = judged_modes([*STARTED, *near, tried("optimizer", 0.5, "keep"), *quiet], "minimize")
 
-    assert with_two[-1].wanted[PUBLISHED] == "combine"
-    assert left_behind[-1].wanted[PUBLISHED] == "ablation"
+    assert with_two[-1].recommended[PUBLISHED] == "combine"
+    assert left_behind[-1].recommended[PUBLISHED] == "ablation"
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
@@ -73,23 +75,23 @@ def test_either_direction_gains_the_same(direction: Direction) -> None:
     tries = [Try(t.end, None if t.value is None else 2 + sign * t.value) for t in STARTED]
     tries += [Try(End("keep", category="optimizer"), 2 + sign * 0.8)]
 
-    assert [c.gain for c in mode_choices(tries, direction)] == [pytest.approx(0.1)]
+    assert [c.gain for c in judged_modes(tries, direction)] == [pytest.approx(0.1)]
 
 
 def test_baselines_and_faults_of_the_infrastructure_are_no_choices() -> None:
     broken = Try(End("crash", "infra", category="optimizer"), None)
 
-    assert mode_choices([*STARTED, BASE, broken], "minimize") == []
+    assert judged_modes([*STARTED, BASE, broken], "minimize") == []
 
 
 def test_categories_are_compared_where_something_was_explored() -> None:
     after = [tried("optimizer", 1.0), tried("embedding", 1.0), tried("ablation", 1.0), tried("other", 1.0)]
 
-    [found] = category_choices([*STARTED, *after], "minimize", CATEGORIES)
+    [found] = judged_categories([*STARTED, *after], "minimize", CATEGORIES)
 
     assert found.chosen == "embedding"
-    assert found.wanted[PUBLISHED] == "architecture"
-    assert found.wanted[YIELDS] == "architecture"
+    assert found.recommended[PUBLISHED] == "architecture"
+    assert found.recommended[YIELDS] == "architecture"
 
 
 def test_tries_count_for_a_rule_that_would_have_chosen_them_too() -> None:
@@ -123,14 +125,14 @@ def test_a_rule_that_few_tries_agree_with_has_no_interval() -> None:
 
     assert found.rules[PUBLISHED].intervals is not None
     assert (found.rules[YIELDS].intervals, found.difference.intervals) == (None, None)
-    assert not found.difference.is_told
+    assert not found.difference.is_significant
     assert compared(*each_once(nine[:20])).rules[YIELDS].rates is None
 
 
-def test_a_difference_is_told_only_where_it_is_there_and_holds_in_the_draws() -> None:
+def test_a_difference_is_significant_only_where_it_is_there_and_holds_in_the_draws() -> None:
     chance = Random(1)
 
-    def drawn(good: float) -> list[Choice]:
+    def drawn(good: float) -> list[Judged]:
         pays = [choice("exploit", "explore", "exploit", float(chance.random() < good)) for _ in range(60)]
         return weighed(
             [*pays, *[choice("explore", "explore", "exploit", float(n % 5 == 0)) for n in range(60)]]
@@ -138,9 +140,22 @@ def test_a_difference_is_told_only_where_it_is_there_and_holds_in_the_draws() ->
 
     draws = [chance.choices(range(120), k=120) for _ in range(200)]
 
-    assert compared([[c] for c in drawn(0.6)], draws).difference.is_told
-    assert not compared([[c] for c in drawn(0.2)], draws).difference.is_told
+    assert compared([[c] for c in drawn(0.6)], draws).difference.is_significant
+    assert not compared([[c] for c in drawn(0.2)], draws).difference.is_significant
 
 
 def test_gains_are_told_in_any_unit() -> None:
     assert [c.gain for c in scaled([choice("explore", "explore", "explore", 3.0)], 2.0)] == [1.5]
+
+
+def test_a_log_s_column_of_categories_comes_before_the_words_of_its_descriptions(tmp_path: Path) -> None:
+    log = tmp_path / "log.tsv"
+    rows = ["abcdef0\t1.0\tkeep\tother\tbaseline", "abcdef1\t2.0\tdiscard\tablation\tdepth 9"]
+    log.write_text("\n".join(["commit\tval_bpb\tstatus\tcategory\tdescription", *rows]))
+
+    _, tries = recorded_tries(log)
+
+    assert [(found.end.category, found.end.baseline) for found in tries] == [
+        ("other", True),
+        ("ablation", False),
+    ]

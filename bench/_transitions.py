@@ -1,11 +1,9 @@
-"""Replays a record of tries under several rules of the search: what came of those that a rule would have chosen too.
+"""Off-policy evaluation of the search's rules on a recorded sequence of tries (replay method of Li et al., 2011).
 
-After Li, Chu, Langford and Wang (2011): walk the record in its order, ask each rule at every point, and count the
-tries that are of the kind it says. Their method is free of bias where the record chose at random. Agents do not:
-so everything is counted twice, each try for one, and each for the inverse of how often its kind was chosen in the
-record (self-normalised), which takes out that a rule agrees more often with what agents like to do. What neither
-takes out: agents choose a kind where they have a good idea of it, and what a rule learns from is the whole record,
-not what would have happened under it.
+Each rule is asked before every recorded try. A try counts for a rule when it is of the kind that the rule
+recommends. The method is unbiased where the record chose at random. Agents do not choose at random, so each rate is
+also given with inverse-frequency weights (self-normalised). The weights correct for the kinds that agents prefer.
+Two biases remain: agents choose a kind when they have a good idea of it, and each rule learns from the whole record.
 """
 
 from __future__ import annotations
@@ -14,8 +12,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
+from bench._categories import category_of
+from functions.contract import CATEGORIES
+from functions.formats.results_log import Row, read_log
 from functions.rules.keeps.noise import LEAST
 from functions.rules.keeps.verdict import is_near, score
 from functions.rules.search.kinds import NO_CATEGORY, OF_CATEGORY, kept_category, kind_of
@@ -23,18 +25,19 @@ from functions.rules.search.strategy import next_strategy
 from functions.rules.search.suggestions import least_tried_of
 from functions.rules.search.yields import best_category
 from state.policy import Adapt
-from state.records import Direction, End, Mode
+from state.records import Direction, End, Mode, Status
+from triggers.cli.recorded import Recorded, from_file
 
 PUBLISHED, YIELDS = "published", "yields"
 RULES: Final = {PUBLISHED: Adapt(rule="published"), YIELDS: Adapt(rule="yields")}
-"""What is compared, each with its default limits."""
+"""The compared rules, with default limits."""
 CENTRAL: Final = 0.95
-"""The share of the draws that an interval holds."""
+"""Coverage of the intervals."""
 AGREED: Final = 10
-"""Tries that a rule would have chosen, below which their rates have no interval."""
+"""Fewest tries that a rule agrees with for an interval."""
 
 Rates = tuple[float, float, float, float]
-"""Of the tries that a rule would have chosen: keeps and gain per try, and both weighted."""
+"""Keeps per try and gain per try of the tries that a rule agrees with, then both weighted."""
 Interval = tuple[float, float]
 
 
@@ -47,29 +50,29 @@ class Try:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What was tried at one point of the record, what came of it, and what each rule would have had tried."""
+class Judged:
+    """A recorded try, its result, and the kind that each rule recommended before it."""
 
     chosen: str
-    wanted: Mapping[str, str]
+    recommended: Mapping[str, str]
     kept: bool
     gain: float
-    """By how much it beat the best of its time; 0 where it was not kept."""
+    """Improvement over the best at that time; 0 unless kept."""
     weight: float = 1.0
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The rates of a rule, or by how much one rule's are above another's; None where nothing agrees with it."""
+    """Rates of a rule, or the difference of two rules; None where no try agrees."""
 
     tries: int
     rates: Rates | None
     intervals: tuple[Interval, ...] | None
-    """Of each rate, as draws of the record say."""
+    """Bootstrap interval of each rate."""
 
     @property
-    def is_told(self) -> bool:
-        """Of a difference in keeps per try: whether the intervals, weighted and not, leave out zero on one side."""
+    def is_significant(self) -> bool:
+        """Whether both intervals of keeps per try exclude zero on the same side."""
         if self.intervals is None:
             return False
         keeps, _, weighted, _ = self.intervals
@@ -78,19 +81,45 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How the rules fare on the same record."""
+    """All rules on one record."""
 
     record: Estimate
-    """Of all tries, whatever the rules say."""
+    """All tries."""
     rules: Mapping[str, Estimate]
     difference: Estimate
-    """Yields less published; `tries`: those on which both say something else."""
+    """Yields minus published; `tries` counts those where the rules disagree."""
 
 
-def mode_choices(tries: Sequence[Try], direction: Direction) -> list[Choice]:
-    """Which mode each try was of, and which one each rule says."""
+def recorded_tries(file: Path) -> tuple[Recorded, list[Try]]:
+    """A log of results, and everything that it tried, crashes too.
+
+    A category comes from the column `category` or `kind`, else from the words of the description.
+
+    Raises:
+        NightjarError: it is no such log.
+    """
+    recorded = from_file(file, None, None)
+    kept = [run.name for run in recorded.runs if run.kept]
+    return recorded, [_try(row, kept) for row in read_log(file.read_bytes(), None).rows]
+
+
+def _try(row: Row, keeps: Sequence[str]) -> Try:
+    """One row; a keep is a baseline if it is the first, or if its description says so."""
+    name = f"line {row.line}"
+    is_kept = name in keeps
+    named = next(
+        (cell for column in ("category", "kind") if (cell := row.more.get(column)) in CATEGORIES), None
+    )
+    is_baseline = is_kept and (name == keeps[0] or "baseline" in row.description.lower())
+    status: Status = "keep" if is_kept else "crash" if row.outcome == "crash" else "discard"
+    end = End(status, baseline=is_baseline, category=named or category_of(row.description))
+    return Try(end, row.value)
+
+
+def judged_modes(tries: Sequence[Try], direction: Direction) -> list[Judged]:
+    """The mode of each try, and the mode that each rule recommends."""
     return weighed(
-        Choice(
+        Judged(
             kind_of(this.end, kept_category(before)),
             {rule: _mode(before, near, adapt) for rule, adapt in RULES.items()},
             this.end.status == "keep",
@@ -100,14 +129,14 @@ def mode_choices(tries: Sequence[Try], direction: Direction) -> list[Choice]:
     )
 
 
-def category_choices(tries: Sequence[Try], direction: Direction, categories: Sequence[str]) -> list[Choice]:
-    """Which category each try explored, and which one each rule says; tries of other modes are left out.
+def judged_categories(tries: Sequence[Try], direction: Direction, categories: Sequence[str]) -> list[Judged]:
+    """The category of each exploring try, and the category that each rule recommends.
 
-    For both rules as if there were no categories that are a mode by themselves.
+    Categories that are a mode by themselves are left out.
     """
     explored = [category for category in categories if category not in OF_CATEGORY]
     return weighed(
-        Choice(
+        Judged(
             this.end.category,
             {
                 PUBLISHED: least_tried_of(_counted(before), explored),
@@ -121,20 +150,20 @@ def category_choices(tries: Sequence[Try], direction: Direction, categories: Seq
     )
 
 
-def weighed(choices: Iterable[Choice]) -> list[Choice]:
-    """Each try for the inverse of how often what it chose was chosen, in one record."""
+def weighed(choices: Iterable[Judged]) -> list[Judged]:
+    """Weight each try by the inverse frequency of its kind in the record."""
     known = [*choices]
     often = Counter(choice.chosen for choice in known)
     return [replace(choice, weight=len(known) / often[choice.chosen]) for choice in known]
 
 
-def scaled(choices: Iterable[Choice], unit: float) -> list[Choice]:
+def scaled(choices: Iterable[Judged], unit: float) -> list[Judged]:
     """The same with gains in another unit."""
     return [replace(choice, gain=choice.gain / unit) for choice in choices]
 
 
-def compared(parts: Sequence[Sequence[Choice]], draws: Sequence[Sequence[int]]) -> Comparison:
-    """The rules on a record of several parts, each whole in a draw or not; `draws`: places of parts, some twice."""
+def compared(parts: Sequence[Sequence[Judged]], draws: Sequence[Sequence[int]]) -> Comparison:
+    """Compare the rules; `draws` are bootstrap samples of indexes into `parts`."""
     whole = [choice for part in parts for choice in part]
     drawn = [[choice for place in draw for choice in parts[place]] for draw in draws]
     rates = {rule: [_rates(choices, rule) for choices in (whole, *drawn)] for rule in (None, *RULES)}
@@ -142,8 +171,8 @@ def compared(parts: Sequence[Sequence[Choice]], draws: Sequence[Sequence[int]]) 
         None if a is None or b is None else _less(a, b)
         for a, b in zip(rates[YIELDS], rates[PUBLISHED], strict=True)
     ]
-    agreed = {rule: sum(c.wanted[rule] == c.chosen for c in whole) for rule in RULES}
-    differ = sum(c.wanted[YIELDS] != c.wanted[PUBLISHED] for c in whole)
+    agreed = {rule: sum(c.recommended[rule] == c.chosen for c in whole) for rule in RULES}
+    differ = sum(c.recommended[YIELDS] != c.recommended[PUBLISHED] for c in whole)
     return Comparison(
         _estimate(len(whole), len(whole), rates[None]),
         {rule: _estimate(agreed[rule], agreed[rule], rates[rule]) for rule in RULES},
@@ -152,7 +181,7 @@ def compared(parts: Sequence[Sequence[Choice]], draws: Sequence[Sequence[int]]) 
 
 
 def _points(tries: Sequence[Try], direction: Direction) -> Iterator[tuple[Try, list[End], int, float]]:
-    """Each try after the first few, the ends before it, the near misses then, and its gain."""
+    """Each try after the first few, with the ends and the number of near misses before it, and its gain."""
     best: float | None = None
     for place, this in enumerate(tries):
         kept = this.end.status == "keep"
@@ -177,7 +206,7 @@ def _is_near_miss(each: Try, best: float | None, direction: Direction) -> bool:
 
 
 def _counted(ends: Iterable[End]) -> dict[str, tuple[int, int]]:
-    """Total and kept of each category, as a tag counts them."""
+    """Total and kept tries of each category, as a tag counts them."""
     found: dict[str, tuple[int, int]] = {}
     for end in ends:
         if not (end.baseline or end.category in OF_CATEGORY):
@@ -186,9 +215,9 @@ def _counted(ends: Iterable[End]) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _rates(choices: Iterable[Choice], rule: str | None) -> Rates | None:
-    """Keeps and gain per try of those that the rule would have chosen; of all where no rule is named."""
-    agreed = [c for c in choices if rule is None or c.wanted[rule] == c.chosen]
+def _rates(choices: Iterable[Judged], rule: str | None) -> Rates | None:
+    """Rates of the tries that agree with `rule`; of all tries if it is None."""
+    agreed = [c for c in choices if rule is None or c.recommended[rule] == c.chosen]
     if not agreed:
         return None
     weight = math.fsum(c.weight for c in agreed)
@@ -205,7 +234,7 @@ def _less(a: Rates, b: Rates) -> Rates:
 
 
 def _estimate(tries: int, agreed: int, rates: Sequence[Rates | None]) -> Estimate:
-    """From the rates of the record, then those of its draws; a draw in which nothing agrees is left out."""
+    """From the rates of the record, followed by those of its draws; draws without an agreeing try are left out."""
     known = [drawn for drawn in rates[1:] if drawn is not None]
     if agreed < AGREED or not known:
         return Estimate(tries, rates[0], None)
