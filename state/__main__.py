@@ -1,15 +1,9 @@
-"""`python -m state` prints the key families, with how many keys of each a running lab has.
-
-`python -m state --policy` prints the policy values, each with its default and the functions that read it;
-`python -m state --events` prints the event types with what each says.
-"""
+"""`python -m state` prints the key families, and the number of keys of each in a running lab."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-import sys
 from collections import Counter
 
 from rich.console import Console
@@ -18,10 +12,7 @@ from rich.table import Table
 from state.client import Lab
 from state.embedded import redis_url
 from state.errors import Unavailable
-from state.events import CATALOGUE
 from state.keys import FAMILIES, Family
-from state.policy import Policy, names
-from state.policy_readers import readers
 from state.settings import Settings
 
 
@@ -56,17 +47,6 @@ def pattern_of(family: Family) -> str:
     return "".join(inner.get(p, "[^:]+") if p.startswith("<") else re.escape(p) for p in parts)
 
 
-def policy_table() -> Table:
-    """Every policy value with its default and its readers."""
-    printed, read_by, default = Table("value", "default", "read by"), readers(), Policy()
-    for name in names():
-        value: object = default
-        for part in name.split("."):
-            value = getattr(value, part)
-        printed.add_row(name, json.dumps(value), "\n".join(read_by.get(name, [])))
-    return printed
-
-
 def family_table(settings: Settings) -> Table:
     """Every family of keys."""
     found = asyncio.run(counts(settings))
@@ -77,23 +57,8 @@ def family_table(settings: Settings) -> Table:
     return printed
 
 
-def event_table() -> Table:
-    """Every type of event."""
-    printed = Table("event", "meaning")
-    for name, meaning in CATALOGUE.items():
-        printed.add_row(name, meaning)
-    return printed
-
-
 def main() -> None:
-    match sys.argv[1:]:
-        case ["--policy"]:
-            printed = policy_table()
-        case ["--events"]:
-            printed = event_table()
-        case _:
-            printed = family_table(Settings())
-    Console().print(printed)
+    Console().print(family_table(Settings()))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,4 @@
-"""Research policy: every threshold of a tag's research, with its default; values only, no IO.
-
-`python -m state --policy` prints each value with the functions that read it. A value that no function reads has no
-place here.
-"""
+"""Research policy of a tag: its values, ranges and defaults. docs/defaults.md shows all of them."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,8 +13,7 @@ from hypothesis import strategies as st
 from functions.process.lifecycle import Process
 from state.errors import Conflict, Invalid, NotFound
 from state.policies import Policies
-from state.policy import Policy, merged, names, nested
-from state.policy_readers import readers
+from state.policy import Policy, merged, nested
 from tests.labs import open_tag
 
 DICTS = st.recursive(
@@ -41,24 +39,6 @@ def test_the_defaults_are_the_published_ones() -> None:
     traces = policy.traces
     assert (traces.mode, traces.target_traces, traces.max_parallel) == ("single", 3, None)
     assert (traces.scheduler, traces.lease_ttl_s, traces.stale_after) == ("round_robin", 900, 30)
-
-
-def test_every_value_is_read_by_a_function() -> None:
-    assert readers().keys() == set(names())
-
-
-def test_readers_are_found_whatever_the_value_is_called_on_its_way(tmp_path: Path) -> None:
-    (tmp_path / "direct.py").write_text("limit = facts.policy.crash_limit\n")
-    (tmp_path / "group.py").write_text("rules = policy.traces\nrules.lease_ttl_s + other.stale_after\n")
-    (tmp_path / "rule.py").write_text(
-        "from state.policy import Adapt as Limits\ndef f(limits: Limits): return limits.window\n"
-    )
-
-    assert readers(tmp_path) == {
-        "crash_limit": ["direct.py"],
-        "traces.lease_ttl_s": ["group.py"],
-        "adapt.window": ["rule.py"],
-    }
 
 
 def test_several_unknown_names_are_told_the_known_ones_once() -> None:
