@@ -58,8 +58,6 @@ PAUSES_S = (2.0, 8.0)
 """Seconds between two kills, at least and at most."""
 SETTINGS = {
     "NIGHTJAR_SILENT_S": "3",
-    "NIGHTJAR_START_GRACE_S": "3",
-    "NIGHTJAR_WORKER_COOLDOWN_S": "2",
     "NIGHTJAR_RATE_PER_S": "1000",  # what is checked at the end is asked for fast
     # with everysec Redis answers writes while it syncs earlier ones, and appends them to its file after that
     "NIGHTJAR_REDIS_APPENDFSYNC": "always",

@@ -50,7 +50,7 @@ SHOWN = 60
 """Lines of a profile, by each order."""
 ENOUGH_S = 60.0
 """Longer than any load, which ends by itself."""
-A_DAY_S = "86400"
+A_WEEK_S = "604800"
 P99 = 3.0
 """Target of a call's p99, as a multiple of the bare handler's. With a fixed number of connections, a third of the
 requests per second means three times the time per answer, so only calls with a higher target rate have this one."""
@@ -229,7 +229,7 @@ async def round_trips(settings: Settings, names: Sequence[str]) -> dict[str, int
     agents, found = Agents(), {}
     async with counted(url_of(settings)) as trips:
         own = settings.model_copy(update={"lab": "trips"})
-        async with web(own, NIGHTJAR_REDIS_URL=trips.url, NIGHTJAR_HEARTBEAT_S=A_DAY_S) as server:
+        async with web(own, NIGHTJAR_REDIS_URL=trips.url, NIGHTJAR_STALE_S=A_WEEK_S) as server:
             await stored(server, agents)
             for name in names:
                 made = []

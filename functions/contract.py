@@ -248,9 +248,10 @@ class Every(Timed):
         """Seconds between two firings."""
         if not isinstance(self.seconds, str):
             return self.seconds
-        if self.seconds not in Settings.model_fields:
+        interval = getattr(settings, self.seconds, None)
+        if not isinstance(interval, float):
             raise ValueError(f"there is no setting {self.seconds!r}")
-        return float(getattr(settings, self.seconds))
+        return interval
 
     def times(self, settings: Settings) -> Times:
         interval = self.interval_s(settings)
@@ -355,9 +356,9 @@ class Function(Generic[Rq, Rs]):
     may_be_empty: bool = False
     """Whether the handler may return None: 204 over HTTP."""
     costly: bool = False
-    """Whether a call may take seconds of CPU: a caller may have `costly_each` of them under way at once."""
+    """Whether a call may take seconds of CPU; `invoke.COSTLY_EACH` limits the concurrent calls of a caller."""
     held_for: str | None = None
-    """Field of the request that says for how many seconds a call may wait; a token may have `waits_each` of them."""
+    """Request field with the seconds a call may wait; `invoke.WAITS_EACH` limits the waiting calls of a token."""
     accept: Function[Rq, Any] | None = None
     """What runs when another lane calls the function: it queues the work and answers 202."""
 

@@ -26,6 +26,10 @@ log = logging.getLogger(__name__)
 
 IDS = ("experiment_id", "attempt", "tag", "gpu_id")
 """Fields of a request that stand on every line that is logged while it is answered."""
+COSTLY_EACH = 4
+"""Calls of costly functions that one caller may have under way in one process."""
+WAITS_EACH = 64
+"""Waiting calls that one token may have under way in one process."""
 
 
 class Invoker:
@@ -43,13 +47,10 @@ class Invoker:
         *,
         meters: Meters | None = None,
         tracing: Tracing | None = None,
-        costly_each: int = 4,
-        waits_each: int = 64,
     ) -> None:
         self.table = table
         self._meters = meters or Meters(lane)
         self._tracing = tracing or Tracing()
-        self._costly_each, self._waits_each = costly_each, waits_each
         self._costly: Counter[str] = Counter()
         """Costly calls that are under way, by who sent them."""
         self._waits: Counter[str] = Counter()
@@ -93,19 +94,19 @@ class Invoker:
             yield
         elif declared.costly:
             refusal = TooManyRequests(
-                f"{self._costly_each} calls of {caller.name!r} as costly as {declared.name} are under way",
+                f"{COSTLY_EACH} calls of {caller.name!r} as costly as {declared.name} are under way",
                 hint="come back after Retry-After: one of them ends within seconds",
                 retry_after=1.0,
             )
-            with _one_more(self._costly, caller.token_id or caller.name, self._costly_each, refusal):
+            with _one_more(self._costly, caller.token_id or caller.name, COSTLY_EACH, refusal):
                 yield
         elif caller.token_id is not None and declared.held_for and getattr(asked, declared.held_for) > 0:
             refusal = TooManyRequests(
-                f"{self._waits_each} calls of {caller.name!r} that wait, as {declared.name} may, are under way",
+                f"{WAITS_EACH} calls of {caller.name!r} that wait, as {declared.name} may, are under way",
                 hint=f"come back after Retry-After, or send {declared.held_for}=0; GET /api/events tells every end",
                 retry_after=5.0,
             )
-            with _one_more(self._waits, caller.token_id, self._waits_each, refusal):
+            with _one_more(self._waits, caller.token_id, WAITS_EACH, refusal):
                 yield
         else:
             yield

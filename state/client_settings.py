@@ -1,4 +1,4 @@
-"""The settings of commands that ask a running lab: its place, its URL and the token to send."""
+"""Settings of commands that ask a running lab: its place, its URL and the token."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from state.ids import Id, Tag
 class ClientSettings(BaseSettings):
     """Variables with the prefix `NIGHTJAR_`, else lines of a `.env` file; `./nightjar config` shows them.
 
-    The files are those of the lab's data directory and, after it, of the user's configuration folder. None is read
-    from the working directory: that may be a repository of somebody else. An empty value is none.
+    The `.env` of the lab's data directory comes before that of the user's configuration folder. The working directory
+    is not read: it may be somebody else's repository. An empty value counts as unset.
     """
 
     model_config = SettingsConfigDict(
@@ -40,13 +40,13 @@ class ClientSettings(BaseSettings):
     token: SecretStr | None = Field(default=None, description="the token that commands send to the lab")
     enroll_token: SecretStr | None = Field(default=None, description="the enroll token for `token enroll`")
     swarm_tag: Tag = Field(
-        default="swarm", description="the tag that the swarm's routes are about where a request names none"
+        default="swarm", description="tag of the swarm's routes where a request names none"
     )
 
     @field_validator("data", mode="before")
     @classmethod
     def _named(cls, data: object) -> object:
-        """The data directory as a path from the root; None where it has no name, or a blank one."""
+        """The data directory as an absolute path; None for a blank name."""
         return data if not isinstance(data, str | Path) else _place(data)
 
     @field_validator("url")
@@ -67,7 +67,7 @@ class ClientSettings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         of_user = DotEnvSettingsSource(settings_cls, env_file=user_file())
         given = {**of_user(), **env_settings(), **init_settings()}
-        # the lab's own file cannot say where the lab is
+        # the lab's own file cannot change the place of the lab
         place = {name: given[name] for name in ("data", "lab") if given.get(name) is not None}
         default = cls.model_fields["lab"].default
         try:
@@ -88,7 +88,7 @@ class ClientSettings(BaseSettings):
         return data_dir(self.data, self.lab)
 
     def own_file(self, name: str) -> Path:
-        """The file of the data directory; labs that share one add their name: `web.json`, `web-<lab>.json`."""
+        """A file of the data directory, `web.json`; labs other than `lab` add their name, `web-<lab>.json`."""
         path = self.data_dir / name
         return path if self.lab == "lab" else path.with_stem(f"{path.stem}-{self.lab}")
 
@@ -105,16 +105,16 @@ class ClientSettings(BaseSettings):
 
 
 def data_dir(data: Path | str | None, lab: str) -> Path:
-    """The folder of a lab's files, where its settings name one and where they do not.
+    """The folder of a lab's files, by its settings or by default.
 
     Raises:
-        ValueError: they name one in the home of a user that there is not.
+        ValueError: it names the home of an unknown user.
     """
     return (_place(data) if data else None) or Path(platformdirs.user_state_dir("nightjar"), lab).absolute()
 
 
 def _place(data: Path | str) -> Path | None:
-    """A named folder from the root; None for a blank name, which `Path` would take for the working directory."""
+    """A named folder as an absolute path; None for a blank name."""
     if not str(data).strip():
         return None
     try:
@@ -124,11 +124,11 @@ def _place(data: Path | str) -> Path | None:
 
 
 def user_file() -> Path:
-    """The `.env` of the user, for all labs that have no setting of their own."""
+    """The `.env` of the user, for all labs."""
     return Path(platformdirs.user_config_dir("nightjar"), ".env")
 
 
 def host_name() -> str:
-    """This machine's short name, with only the characters that ids allow; it begins GPU ids."""
+    """This machine's short name in the characters that ids allow; GPU ids begin with it."""
     short = socket.gethostname().split(".")[0]
     return "".join(c if c.isalnum() or c in "-_" else "-" for c in short)[:40].lstrip("-_") or "host"

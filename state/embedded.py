@@ -302,7 +302,7 @@ def redis_url(settings: Settings, *, worker: bool = False) -> str:
 
 def broker_url(settings: Settings, *, worker: bool = False) -> str:
     """URL of the Redis of RQ's queues: the one in the settings, else the lab's. Raises as `redis_url`."""
-    named = (worker and settings.worker_broker_url) or settings.broker_url
+    named = settings.broker_url
     return _entered(named, "NIGHTJAR_BROKER_URL") if named else redis_url(settings, worker=worker)
 
 

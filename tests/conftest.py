@@ -277,17 +277,13 @@ async def http_client(process: Process, *, by_key: bool = True) -> AsyncIterator
 
 
 @asynccontextmanager
-async def served_client(
-    process: Process, streams: Process | None = None, *, by_key: bool = True
-) -> AsyncIterator[httpx.AsyncClient]:
-    """`http_client` over a socket, as a stream that does not end needs it; `streams` reads the events, if not
-    `process`.
-    """
+async def served_client(process: Process, *, by_key: bool = True) -> AsyncIterator[httpx.AsyncClient]:
+    """`http_client` over a socket, as a stream that does not end needs it."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         app.state.process = process
-        async with broadcasting(streams or process) as app.state.broadcast:
+        async with broadcasting(process) as app.state.broadcast:
             yield
 
     app = make_app(dict(process.invoker.table), process.settings, lifespan)

@@ -11,6 +11,7 @@ from typing import get_args
 
 import click
 import pytest
+from pydantic import AliasChoices
 
 from functions.__main__ import markdown
 from functions.contract import Cron, Every, On, function
@@ -94,6 +95,17 @@ def test_every_setting_stands_in_the_env_example_with_its_default() -> None:
     }
 
     assert shown == expected
+
+
+def test_every_setting_is_named_on_a_page_by_its_own_or_its_published_name() -> None:
+    pages = "\n".join(PAGES.values())
+    for name, info in Settings.model_fields.items():
+        alias = info.validation_alias
+        names = [
+            f"NIGHTJAR_{name.upper()}",
+            *map(str, alias.choices if isinstance(alias, AliasChoices) else []),
+        ]
+        assert any(re.search(rf"\b{known}\b", pages) for known in names), name
 
 
 def test_every_nightjar_command_in_the_documents_exists() -> None:

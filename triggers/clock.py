@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 LONGEST_SLEEP_S = 30.0
 """Looks again after this at the latest: Redis' clock may be set, and a machine may sleep."""
+RETRY_S = 1.0
+"""Pause while Redis is away."""
 HOLDS_S = 1.0
 """A clock has at least so long to write its decision down, in seconds."""
 
@@ -47,7 +49,7 @@ async def _keep(process: Process, schedule: Schedule, stop: asyncio.Event) -> No
             pause = await advance(process.schedules, schedule)
         except Unavailable as problem:
             log.warning("the firings of %s wait: %s", schedule.function, problem.detail)
-            pause = process.settings.retry_base_s
+            pause = RETRY_S
         with suppress(TimeoutError):
             async with asyncio.timeout(min(pause, LONGEST_SLEEP_S)):
                 await stop.wait()

@@ -196,7 +196,6 @@ class Keeper:
             self.sampler,
             self.device,
             gpu.footprint,
-            tolerance_mb=self.settings.memory_tolerance_mb,
             patience_s=MEMORY_PATIENCE_S,
         )
 

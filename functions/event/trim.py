@@ -7,6 +7,7 @@ from state.settings import Settings
 from state.stream import Stream
 
 DAY_S = 86400.0
+TRIM_S = 300
 
 
 class Trim(Command):
@@ -29,7 +30,7 @@ class Trimmed(Response):
     consumers_dropped: int
 
 
-@function("event::trim", Every("trim_s"), role="operator", writes=True)
+@function("event::trim", Every(TRIM_S), role="operator", writes=True)
 async def trim(request: Trim, stream: Stream, settings: Settings) -> Trimmed:
     """Drop old events beyond the newest; never one that a function or webhook has yet to handle.
 

@@ -14,6 +14,7 @@ from state.tags import Tags
 log = logging.getLogger(__name__)
 
 DAY_S = 86400.0
+ARCHIVE_S = 3600
 AT_ONCE = 25
 MOST = 1000
 """Patches that one firing moves."""
@@ -33,7 +34,7 @@ class ArchivedPatches(Response):
     """Tags whose policy asks for it while the lab has no archive."""
 
 
-@function("lab::archive", Every("archive_s"), role="operator", writes=True, costly=True)
+@function("lab::archive", Every(ARCHIVE_S), role="operator", writes=True, costly=True)
 async def archive(
     request: ArchivePatches, patches: PatchArchiving, policies: Policies, tags: Tags
 ) -> ArchivedPatches:

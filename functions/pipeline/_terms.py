@@ -5,6 +5,11 @@ from __future__ import annotations
 from functions.rules.pipeline.stepping import Terms
 from state.settings import Settings
 
+DRAFT_AFTER = 10
+"""Progress reports of a batch, at a tenth and each fifth of a run, after which its draft begins."""
+OLDEST_S = 600.0
+"""Seconds after which the draft of an unfinished batch is dropped."""
+
 
 def terms_in(settings: Settings) -> Terms:
     """Settings of every pipeline of the lab."""
@@ -12,8 +17,8 @@ def terms_in(settings: Settings) -> Terms:
         enabled=settings.pipeline_enabled,
         auto_deploy=settings.pipeline_auto_deploy,
         batch_every=settings.pipeline_batch_every,
-        draft_after=settings.pipeline_draft_after,
-        oldest_s=settings.pipeline_oldest_s,
+        draft_after=DRAFT_AFTER,
+        oldest_s=OLDEST_S,
         least_confidence=settings.pipeline_least_confidence,
         least_bank=settings.pipeline_least_bank,
     )

@@ -51,7 +51,7 @@ async def dispatch(request: Dispatch, stores: Stores, settings: Settings) -> Dis
     late: dict[str, Experiment] = {}
     passed = 0
     for _ in range(ROUNDS):
-        line = await stores.pool.line(start_grace_s=settings.start_grace_s, passed=passed)
+        line = await stores.pool.line(start_grace_s=settings.silent_s, passed=passed)
         late |= {e.experiment_id: e for e in line.starting}
         idle = lendable(line, settings.stale_s)
         matched = pairs(line.waiting, idle)

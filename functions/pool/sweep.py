@@ -10,6 +10,8 @@ from functions.rules.pool.health import is_forgotten, is_newly_silent
 from state.records import Gpu
 from state.settings import Settings
 
+FORGET_GPU_DAYS = 7.0
+"""Days offline after which a GPU that was not drained is forgotten."""
 DAY_S = 86400.0
 
 
@@ -32,7 +34,7 @@ class Swept(Response):
 @function("pool::sweep", Every("sweep_s"), role="operator", writes=True)
 async def sweep(request: Sweep, stores: Stores, settings: Settings) -> Swept:
     """Mark what is gone and send its experiments back to the queue; safe to run twice."""
-    pool, stale_s, days = stores.pool, settings.stale_s, settings.forget_gpus_days
+    pool, stale_s = stores.pool, settings.stale_s
     swept = Swept(offline=[], forgotten=[], leases_ended=[], trials=[], experiments={})
     if await pool.begin_sweep(stale_s / 2 + settings.sweep_s, stale_s):
         return swept
@@ -44,7 +46,7 @@ async def sweep(request: Sweep, stores: Stores, settings: Settings) -> Swept:
             await _end_lease(gpu.gpu_id, swept, stores, stale_s)
         elif is_newly_silent(gpu, roster.now, stale_s) and await _take_offline(gpu, stores):
             swept.offline.append(gpu.gpu_id)
-        elif is_forgotten(gpu, roster.now, days * DAY_S) and await _forget(gpu, stores, days):
+        elif is_forgotten(gpu, roster.now, FORGET_GPU_DAYS * DAY_S) and await _forget(gpu, stores):
             swept.forgotten.append(gpu.gpu_id)
     swept.experiments.update(await stores.experiments.close_forgotten())
     return swept
@@ -65,8 +67,8 @@ async def _take_offline(gpu: Gpu, stores: Stores) -> bool:
     return flagged is not None
 
 
-async def _forget(gpu: Gpu, stores: Stores, days: float) -> bool:
-    reason = f"forgotten after {days:g} days offline"
+async def _forget(gpu: Gpu, stores: Stores) -> bool:
+    reason = f"forgotten after {FORGET_GPU_DAYS:g} days offline"
     return await stores.pool.deregister(gpu.gpu_id, reason=reason, heartbeat_at=gpu.heartbeat_at) == "ok"
 
 

@@ -177,8 +177,6 @@ def _bound(
             "gpu" if isinstance(lane, Runner) else "pi" if isinstance(lane, Author) else "web",
             meters=meters,
             tracing=tracing,
-            costly_each=settings.costly_each,
-            waits_each=settings.waits_each,
         ),
         stream=stream,
         answers=answers,

@@ -19,16 +19,14 @@ from tests.labs import add_gpu, asked, begun, idea, open_tag, refused, registere
 GPU = "host:gpu0"
 TAGS = ("mar11", "other")
 LIMIT = 2
-COOLDOWN_S = 100.0
+COOLDOWN_S = 60.0
 WHY = "3 runs in a row have crashed on it, the last one of a baseline that ran before"
 
 
 @pytest.fixture
 async def process(settings: Settings) -> AsyncIterator[Process]:
     """A lab whose GPUs are probed after two crashes in a row."""
-    impatient = settings.model_copy(
-        update={"worker_crash_limit": LIMIT, "worker_cooldown_s": COOLDOWN_S, "stale_s": 10_000.0}
-    )
+    impatient = settings.model_copy(update={"worker_crash_limit": LIMIT, "stale_s": 10_000.0})
     async with opened("web", impatient) as found:
         yield found
 
@@ -146,7 +144,7 @@ async def test_crashes_of_the_trials_take_it_out_for_twice_as_long_up_to_an_hour
         await slot.run("other", kind="infra")
         await slot.probe(kind="infra")
 
-    expected = [100, 200, 400, 800, 1600, 3200, 3600, 3600]
+    expected = [60, 120, 240, 480, 960, 1920, 3600, 3600]
     assert all(due - 60 < pause <= due for pause, due in zip(pauses, expected, strict=True)), pauses
     assert (await slot.read()).status == "unhealthy"
 

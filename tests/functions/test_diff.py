@@ -20,7 +20,6 @@ from functions.report import _git_diff
 from functions.report._git_diff import Between, between
 from functions.report.diff import between_configs
 from state.errors import Unavailable
-from state.settings import Settings
 from tests.labs import curl, open_tag, told, tried
 
 PATCH = "diff --git a/train.py b/train.py\nindex 111..222 100644\n@@ -{at},3 +{at},4 @@ def f():\n x\n+LR = {lr}\n"
@@ -206,9 +205,9 @@ async def test_who_waits_too_long_for_a_turn_is_told_when_to_come_back(
     assert {answer.status_code for answer in await asyncio.gather(*others)} == {200}
 
 
-@pytest.fixture
-def settings(settings: Settings) -> Settings:
-    return settings.model_copy(update={"costly_each": 100})
+@pytest.fixture(autouse=True)
+def _many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("functions.invoke.COSTLY_EACH", 100)
 
 
 async def test_without_git_the_answer_says_what_is_missing(

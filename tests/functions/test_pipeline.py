@@ -28,9 +28,12 @@ EVERY = 4
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
     switched_on = {"pipeline_enabled": True, "pipeline_auto_deploy": True, "pipeline_least_bank": 0.5}
-    return settings.model_copy(
-        update={**switched_on, "pipeline_batch_every": EVERY, "pipeline_draft_after": 2}
-    )
+    return settings.model_copy(update={**switched_on, "pipeline_batch_every": EVERY})
+
+
+@pytest.fixture(autouse=True)
+def _drafts_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("functions.pipeline._terms.DRAFT_AFTER", 2)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ async def is_head(commit: str, process: Process) -> bool:
 
 
 def quick(settings: Settings) -> Settings:
-    return settings.model_copy(update={"heartbeat_s": 0.05})
+    return settings.model_copy(update={"stale_s": 0.3})
 
 
 async def test_what_a_process_says_of_itself_is_looked_up_for_every_announcement(settings: Settings) -> None:

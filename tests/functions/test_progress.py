@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from functions.process.lifecycle import Process
 from functions.report._plot import draw_progress
 from functions.views.progress import MOST_DOTS, Point, thinned
-from state.settings import Settings
 from tests.crowd import TAG, crowd
 from tests.labs import crashed, open_tag, told, tried
 
@@ -28,9 +27,9 @@ HELD_MOST_S = 0.25
 """CPU seconds for which the event loop's thread may be busy with one request."""
 
 
-@pytest.fixture
-def settings(settings: Settings) -> Settings:
-    return settings.model_copy(update={"costly_each": TOGETHER})
+@pytest.fixture(autouse=True)
+def _many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("functions.invoke.COSTLY_EACH", TOGETHER)
 
 
 @pytest.fixture

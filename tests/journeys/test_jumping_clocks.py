@@ -78,7 +78,7 @@ class SkewedLab(RunningLab):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")}
         environment |= self.settings
         environment |= {
-            "NIGHTJAR_START_GRACE_S": "60",  # no run is taken for one that was never begun
+            "NIGHTJAR_SILENT_S": "60",  # no run is taken for one that was never begun
             "NIGHTJAR_DATA": str(self.data),
             "NIGHTJAR_PORT": str(self.port),
             "NIGHTJAR_REDIS_URL": self._redis_url,

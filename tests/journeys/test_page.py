@@ -24,8 +24,7 @@ _tags = (f"page{nth}" for nth in itertools.count())
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    # the plot of a page that was left is drawn to the end, which may take long
-    with running_lab(tmp_path_factory.mktemp("lab"), NIGHTJAR_COSTLY_EACH="100") as found:
+    with running_lab(tmp_path_factory.mktemp("lab")) as found:
         found.start()
         yield found
 

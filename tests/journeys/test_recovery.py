@@ -23,7 +23,7 @@ FINISHED = ("keep", "discard", "crash")
 @pytest.fixture(scope="module")
 def one_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     """One lab for all tests: it has to be whole again after each."""
-    pace = {"NIGHTJAR_SILENT_S": "3", "NIGHTJAR_START_GRACE_S": "3", "NIGHTJAR_REDIS_APPENDFSYNC": "always"}
+    pace = {"NIGHTJAR_SILENT_S": "3", "NIGHTJAR_REDIS_APPENDFSYNC": "always"}
     with running_lab(tmp_path_factory.mktemp("lab"), **pace) as found:
         found.start()
         yield found

@@ -31,7 +31,7 @@ JUDGED = ("keep", "discard")
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    with running_lab(tmp_path_factory.mktemp("lab"), NIGHTJAR_START_GRACE_S="1") as found:
+    with running_lab(tmp_path_factory.mktemp("lab"), NIGHTJAR_SILENT_S="3") as found:
         found.start()
         found.setup(TAG)
         yield found

@@ -104,7 +104,7 @@ def test_what_is_no_url_of_a_redis_is_refused_without_a_word_of_it(url: str) -> 
     assert not re.search("can/?a?r?y?@|canary", f"{refusal.value.detail} {refusal.value.hint}")
 
 
-@pytest.mark.parametrize("setting", ["redis_url", "broker_url", "worker_redis_url", "worker_broker_url"])
+@pytest.mark.parametrize("setting", ["redis_url", "broker_url", "worker_redis_url"])
 def test_every_setting_that_names_a_redis_is_looked_at(settings: Settings, setting: str) -> None:
     open_door = settings.model_copy(update={setting: SecretStr("redis://10.0.0.7:6379")})
 

@@ -33,24 +33,24 @@ def test_a_repository_s_file_sets_nothing(home: Path) -> None:
 
 
 def test_the_file_of_the_data_directory_comes_before_that_of_the_user(home: Path) -> None:
-    write(user_file(), "NIGHTJAR_PORT=4001", "NIGHTJAR_HEALTH_S=7")
+    write(user_file(), "NIGHTJAR_PORT=4001", "NIGHTJAR_STALE_S=7")
     write(home / "data" / ".env", "NIGHTJAR_PORT=4002")
 
     settings = Settings(data=home / "data")
 
-    assert (settings.port, settings.health_s) == (4002, 7.0)
+    assert (settings.port, settings.stale_s) == (4002, 7.0)
 
 
 def test_the_environment_and_the_command_line_come_before_all_files(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(home / "data" / ".env", "NIGHTJAR_PORT=4002", "NIGHTJAR_HEALTH_S=7", "MAX_CONSECUTIVE_CRASHES=9")
+    write(home / "data" / ".env", "NIGHTJAR_PORT=4002", "NIGHTJAR_STALE_S=7", "MAX_CONSECUTIVE_CRASHES=9")
     monkeypatch.setenv("NIGHTJAR_DATA", str(home / "data"))
     monkeypatch.setenv("NIGHTJAR_PORT", "4003")
 
-    settings = Settings(health_s=8.0)
+    settings = Settings(stale_s=8.0)
 
-    assert (settings.port, settings.health_s, settings.max_consecutive_crashes) == (4003, 8.0, 9)
+    assert (settings.port, settings.stale_s, settings.max_consecutive_crashes) == (4003, 8.0, 9)
 
 
 def test_the_user_s_file_may_say_where_the_lab_is_and_the_lab_s_own_may_not(home: Path) -> None:
@@ -160,7 +160,6 @@ def test_the_published_names_set_what_they_set_in_the_published_server(
 
 def test_a_name_that_no_published_server_has_sets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BAD_PI_PIPELINE_ENABLED", "true")
-    monkeypatch.setenv("BAD_PI_PIPELINE_DRAFT_AFTER", "5")
 
-    assert (Settings().pipeline_enabled, Settings().pipeline_draft_after) == (False, 10)
+    assert not Settings().pipeline_enabled
     assert "BAD_PI_PIPELINE_ENABLED" in set_in_vain({"BAD_PI_PIPELINE_ENABLED": "true"})

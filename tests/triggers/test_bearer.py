@@ -309,13 +309,13 @@ def test_no_process_of_the_lab_is_given_the_token_of_a_person(
 ) -> None:
     for name in ("NIGHTJAR_TOKEN", "NIGHTJAR_ENROLL_TOKEN"):
         monkeypatch.setenv(name, token())
-    monkeypatch.setenv("NIGHTJAR_SWEEP_S", "7")
+    monkeypatch.setenv("NIGHTJAR_STALE_S", "7")
 
     given = [spec.env or {} for spec in LabParts(settings_in(tmp_path), repo=tmp_path).specs()]
 
     assert len(given) == 4
     assert not any(name in env for env in given for name in ("NIGHTJAR_TOKEN", "NIGHTJAR_ENROLL_TOKEN"))
-    assert {env["NIGHTJAR_SWEEP_S"] for env in given} == {"7"}
+    assert {env["NIGHTJAR_STALE_S"] for env in given} == {"7"}
 
 
 def test_durations_are_read_as_people_write_them() -> None:

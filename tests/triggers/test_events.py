@@ -31,7 +31,12 @@ from triggers.events.serving import AT_ONCE, bindings
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return settings.model_copy(update={"retry_base_s": 0.05, "claim_idle_s": 0.2})
+    return settings.model_copy(update={"silent_s": 0.2})
+
+
+@pytest.fixture(autouse=True)
+def _retries_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triggers.events.delivery.FIRST_BACKOFF_S", 0.05)
 
 
 class Fact(Request):
@@ -301,7 +306,7 @@ async def test_an_entry_of_a_dead_consumer_is_claimed_by_another(process: Proces
 async def test_an_entry_of_a_process_that_died_on_this_host_is_claimed_without_waiting_for_its_silence(
     process: Process,
 ) -> None:
-    patient = replace(process, settings=process.settings.model_copy(update={"claim_idle_s": 3600.0}))
+    patient = replace(process, settings=process.settings.model_copy(update={"silent_s": 3600.0}))
     ears = Ears()
     declared = hearing("probe::hear", On("gpu.idle"))
     for n, name in enumerate([process.name, gone("events")]):

@@ -33,9 +33,12 @@ from triggers.webhooks import LONGEST_BACKOFF_S, MAX_DELIVERIES, serve_webhooks
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return settings.model_copy(
-        update={"retry_base_s": 0.02, "claim_idle_s": 0.2, "webhook_private": True, "heartbeat_s": 1.0}
-    )
+    return settings.model_copy(update={"silent_s": 0.2, "webhook_private": True, "stale_s": 6.0})
+
+
+@pytest.fixture(autouse=True)
+def _retries_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triggers.events.delivery.FIRST_BACKOFF_S", 0.02)
 
 
 @dataclass

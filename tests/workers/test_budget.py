@@ -20,6 +20,7 @@ from state.records import Experiment, ReferenceTime, TimeSpent
 from state.settings import Settings
 from tests.labs import add_gpu, handed_over, idea, open_tag, told
 from tests.workers.repository import Repository
+from workers.attempt.child import Pace
 from workers.attempt.runner import TrainingRunner
 from workers.device import Device, Sampler
 from workers.remote.client import RemoteLab
@@ -53,9 +54,13 @@ class Lab:
         self.http, self.process, self._folder = http, process, folder
         self.repo = Repository(folder / "repo")
         options = {"repo": self.repo.path, "device": CPU, "python": sys.executable, "tier": "limits"}
-        settings = Settings.model_validate({"data": folder, "poll_s": 0.02, "keep_failed_s": 0.0})
+        settings = Settings.model_validate({"data": folder, "keep_failed_s": 0.0})
         self.runner = TrainingRunner(
-            Slot.model_validate(options), settings, lab_identity=uuid.uuid4().hex, sampler=Sampler()
+            Slot.model_validate(options),
+            settings,
+            lab_identity=uuid.uuid4().hex,
+            sampler=Sampler(),
+            pace=Pace(poll_s=0.02),
         )
 
     async def open(self, transport: str) -> None:

@@ -32,8 +32,8 @@ SLOT = Slot(repo=Path("/nowhere"), device=CPU)
 
 @pytest.fixture
 async def process(settings: Settings) -> AsyncIterator[Process]:
-    """A process that does everything a hundred times a second."""
-    async with opened("keeper", settings.model_copy(update={"heartbeat_s": 0.05})) as running:
+    """A process with a heartbeat each second."""
+    async with opened("keeper", settings.model_copy(update={"stale_s": 6.0})) as running:
         yield running
 
 

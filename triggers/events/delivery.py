@@ -21,6 +21,8 @@ from state.stream import GroupGone, Subscription
 
 log = logging.getLogger(__name__)
 
+FIRST_BACKOFF_S = 1.0
+"""Pause before the first retry of a handler, doubled for each further one."""
 WAIT_S = 1.0
 """Seconds for which new entries are waited for; and between looks for what is due again, if nothing has failed."""
 SERVED_S = 60.0
@@ -68,8 +70,8 @@ async def run_binding(binding: Binding, settings: Settings, stop: asyncio.Event)
                 return
             log.warning("%s: %s; it was made again", binding.name, problem.detail)
         except Unavailable as problem:
-            log.warning("%s: %s; again in %.0f s", binding.name, problem.detail, settings.retry_base_s)
-            await asyncio.sleep(settings.retry_base_s)
+            log.warning("%s: %s; again in %.0f s", binding.name, problem.detail, FIRST_BACKOFF_S)
+            await asyncio.sleep(FIRST_BACKOFF_S)
         else:
             return
 
@@ -89,7 +91,7 @@ async def _serve(binding: Binding, settings: Settings, stop: asyncio.Event) -> N
             if not await binding.subscription.serve():
                 return
         await _ready(binding, stop)
-        look_s = settings.retry_base_s if binding.errors else max(WAIT_S, settings.retry_base_s)
+        look_s = FIRST_BACKOFF_S if binding.errors else max(WAIT_S, FIRST_BACKOFF_S)
         fresh = await binding.subscription.read(binding.batch, min(WAIT_S, look_s))
         await _deliver(binding, fresh, settings, stop)
         if time.monotonic() - looked >= look_s:
@@ -110,13 +112,13 @@ async def _due(binding: Binding, settings: Settings) -> list[Event]:
     """Claim the entries whose retry is due, oldest first; also those of a dead or silent consumer."""
     due: dict[str, int] = {}
     for entry in await binding.subscription.pending():
-        backoff = binding.backoff_s(entry.deliveries, settings.retry_base_s)
+        backoff = binding.backoff_s(entry.deliveries, FIRST_BACKOFF_S)
         backoff *= random.uniform(1.0, 1.25)  # spreads retries
         if entry.consumer != binding.subscription.consumer and not has_died(entry.consumer):
-            backoff = max(backoff, settings.claim_idle_s)
+            backoff = max(backoff, settings.silent_s)
         if entry.idle_s >= backoff and len(due) < binding.batch:
             due[entry.entry_id] = entry.deliveries
-    claimed = await binding.subscription.claim(list(due), settings.retry_base_s / 2)
+    claimed = await binding.subscription.claim(list(due), FIRST_BACKOFF_S / 2)
     hopeless = [e for e in claimed if due[e.id] >= binding.max_deliveries]
     for event in hopeless:
         error = binding.errors.pop(event.id, "its handler did not end")
@@ -138,7 +140,7 @@ async def _deliver(
     await sub.done([e.id for e in events if not binding.concerns(e)])
     wanted = [e for e in events if binding.concerns(e)]
     waiting = {e.id for e in wanted}
-    async with _kept(sub, waiting, settings.claim_idle_s / 3):
+    async with _kept(sub, waiting, settings.silent_s / 3):
         for bundle in binding.bundles(wanted):
             await _ready(binding, stop)
             if stop.is_set():

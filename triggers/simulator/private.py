@@ -35,7 +35,7 @@ def forget_settings() -> None:
     """Take other labs' settings, Redis and tokens above all, out of our environment, which its processes inherit."""
     for name in [name for name in os.environ if name.upper().startswith("NIGHTJAR_")]:
         del os.environ[name]
-    os.environ["NIGHTJAR_SWEEP_S"] = "1"
+    os.environ["NIGHTJAR_STALE_S"] = "6"
 
 
 async def until_stopped(lab: LocalLab) -> None:

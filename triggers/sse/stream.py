@@ -40,6 +40,10 @@ from triggers.http.problems import problem_response
 
 log = logging.getLogger(__name__)
 
+STREAMS = 2000
+"""Open event streams of one web process."""
+STREAMS_EACH = 16
+"""Open event streams of one token in one web process."""
 HEARTBEAT_S = 15.0
 BACKLOG_PAGE = 500
 LAST_AT_MOST = 1000
@@ -245,7 +249,7 @@ class Broadcast:
         if len(self._connected) >= self._most:
             raise Exhausted(
                 f"{len(self._connected)} event streams are open, as many as one web process serves",
-                hint="close some, or raise NIGHTJAR_EVENT_STREAMS; then resume with Last-Event-ID",
+                hint="close some, then resume with Last-Event-ID",
                 retry_after=COME_BACK_S,
             )
         if proof is not None:
@@ -267,7 +271,7 @@ class Broadcast:
         if held >= self._most_each:
             raise TooManyRequests(
                 f"this token has {held} event streams open, as many as one may",
-                hint="close some, or raise NIGHTJAR_EVENT_STREAMS_EACH",
+                hint="close some",
                 retry_after=COME_BACK_S,
             )
 
@@ -458,8 +462,7 @@ def _from_where(request: Request) -> tuple[str | None, int]:
 @contextlib.asynccontextmanager
 async def broadcasting(process: Process) -> AsyncIterator[Broadcast]:
     """A broadcast that reads while the process serves."""
-    settings = process.settings
-    broadcast = Broadcast(process.stream, settings.event_streams, settings.event_streams_each)
+    broadcast = Broadcast(process.stream, STREAMS, STREAMS_EACH)
     reading = asyncio.create_task(broadcast.run())
     watching = asyncio.create_task(broadcast.part_with_strangers(process.tokens))
     try:

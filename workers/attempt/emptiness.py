@@ -8,7 +8,7 @@ import logging
 import psutil
 
 from functions.lanes import Unfit
-from functions.rules.pool.health import is_memory_back
+from functions.rules.pool.health import MEMORY_TOLERANCE_MB, is_memory_back
 from state.records import Footprint
 from workers.device import Device, Sampler
 
@@ -38,7 +38,12 @@ async def look_until(sampler: Sampler, device: Device, *, patience_s: float) -> 
 
 
 async def memory_came_back(
-    sampler: Sampler, device: Device, before: Footprint | None, *, tolerance_mb: float, patience_s: float
+    sampler: Sampler,
+    device: Device,
+    before: Footprint | None,
+    *,
+    tolerance_mb: float = MEMORY_TOLERANCE_MB,
+    patience_s: float,
 ) -> bool:
     """Whether the memory is as it was before the run; call it once all processes of the run have ended.
 

@@ -43,6 +43,7 @@ _CHILD_PATH = Path(__file__).with_name("child_path")
 _PASSED = ("HOME", "LANG", "TZ", "USER")
 _TEMPORARY, _LOG = "tmp", "log.txt"
 _MIB = 1024 * 1024
+PACE = Pace()
 _DRIVER_PATIENCE_S = 10.0
 _LIMITS = {"core": 0, "fsize": 16 * 1024**3, "nofile": 65536, "oom": 500}
 # no limit of address space, which breaks CUDA
@@ -68,6 +69,7 @@ class TrainingRunner:
         environ: Mapping[str, str] = os.environ,
         alone: bool = False,
         apart: bool = False,
+        pace: Pace = PACE,
         checkouts: Checkouts | None = None,
     ) -> None:
         self._slot = slot
@@ -76,7 +78,7 @@ class TrainingRunner:
         self._sampler = sampler
         self._environ = environ
         self._work_dir = slot.work_dir(settings)
-        self._pace = Pace(poll_s=settings.poll_s, term_grace_s=settings.term_grace_s)
+        self._pace = pace
         self._is_alone = alone
         self._is_apart = apart
         self._checkouts = checkouts or partial(checkout, scripts=slot.scripts, links=slot.links)
@@ -140,7 +142,6 @@ class TrainingRunner:
             self._sampler,
             self._slot.device,
             before,
-            tolerance_mb=self._settings.memory_tolerance_mb,
             patience_s=_DRIVER_PATIENCE_S,
         )
 

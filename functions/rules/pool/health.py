@@ -8,6 +8,13 @@ from typing import Any
 
 from state.records import Footprint, Gpu, GpuState, GpuStatus
 
+TEMPERATURE_LIMIT_C = 90.0
+"""A hotter GPU is unhealthy."""
+GOOD_SAMPLES = 3
+"""Good samples in a row that make a GPU healthy again."""
+MEMORY_TOLERANCE_MB = 256.0
+"""GPU memory that a run may leave in use."""
+
 
 def is_stale(heartbeat_at: float, now: float, stale_s: float) -> bool:
     """Whether it has been silent for `stale_s` seconds or longer."""
@@ -32,7 +39,7 @@ def effective_status(gpu: GpuState, now: float, stale_s: float) -> GpuStatus:
 
 
 def is_memory_back(
-    before: Footprint, now: Footprint, *, strangers: Container[int], tolerance_mb: float
+    before: Footprint, now: Footprint, *, strangers: Container[int], tolerance_mb: float = MEMORY_TOLERANCE_MB
 ) -> bool:
     """Whether a GPU holds no more memory than before a run whose processes have all ended.
 
@@ -52,9 +59,7 @@ def stays_out(gpu: Gpu) -> bool:
     return gpu.drained or gpu.unproven or gpu.sick is not None or gpu.tripped is not None
 
 
-def complaint(
-    gpu: Gpu, now: float, *, stale_s: float, temperature_limit_c: float, min_free_mb: float
-) -> str | None:
+def complaint(gpu: Gpu, now: float, *, stale_s: float, min_free_mb: float) -> str | None:
     """The problem in a GPU's newest sample; None: there is none."""
     health = gpu.health or {}
     if gpu.sampled_at is None:
@@ -64,8 +69,8 @@ def complaint(
     if error := health.get("error"):
         return str(error)
     temperature = health.get("temperature_c")
-    if temperature is not None and temperature > temperature_limit_c:
-        return f"{temperature:g} °C is over the limit of {temperature_limit_c:g} °C"
+    if temperature is not None and temperature > TEMPERATURE_LIMIT_C:
+        return f"{temperature:g} °C is over the limit of {TEMPERATURE_LIMIT_C:g} °C"
     if errors := health.get("ecc"):
         return f"{errors} uncorrected memory errors"
     if xid := health.get("xid"):
@@ -85,15 +90,15 @@ class Judgement:
     cleared: Sequence[str] = ()
 
 
-def judge_sample(gpu: Gpu, problem: str | None, good_samples: int) -> Judgement | None:
+def judge_sample(gpu: Gpu, problem: str | None) -> Judgement | None:
     """Changes of a GPU's flags after its newest sample, with its problem or None; None: no change.
 
-    A sick GPU gets no new lease. It is healthy again after `good_samples` good samples in a row.
+    A sick GPU gets no new lease. It is healthy again after `GOOD_SAMPLES` good samples in a row.
     """
     if problem is not None:
         return Judgement(problem, {"sick": problem, "good_samples": 0})
     if gpu.sick is None:
         return None
-    if gpu.good_samples + 1 < good_samples:
+    if gpu.good_samples + 1 < GOOD_SAMPLES:
         return Judgement("a good sample", {"good_samples": gpu.good_samples + 1})
     return Judgement("healthy again", {}, ("sick", "good_samples"))

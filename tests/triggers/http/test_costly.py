@@ -31,6 +31,11 @@ def test_what_takes_seconds_is_declared_costly() -> None:
     }
 
 
+@pytest.fixture(autouse=True)
+def _few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("functions.invoke.COSTLY_EACH", EACH)
+
+
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """No plot is drawn before this is set."""
@@ -47,8 +52,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 @pytest.fixture
 async def client(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
-    few = settings.model_copy(update={"costly_each": EACH})
-    async with opened("web", few) as process, http_client(process) as http:
+    async with opened("web", settings) as process, http_client(process) as http:
         await open_tag(http)
         for name in ("eager", "patient"):
             http.headers[name] = (await bearer(process, name, "viewer"))["authorization"]
@@ -112,8 +116,7 @@ async def test_who_goes_away_makes_room(client: httpx.AsyncClient, gate: threadi
 async def test_without_tokens_the_callers_of_this_machine_are_one(
     settings: Settings, gate: threading.Event
 ) -> None:
-    few = settings.model_copy(update={"costly_each": EACH})
-    async with opened("web", few) as process, http_client(process) as http:
+    async with opened("web", settings) as process, http_client(process) as http:
         await open_tag(http)
         calls = [asyncio.create_task(http.get(PLOT)) for _ in range(EACH + 1)]
         (over,), others = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from functions.pool.sweep import FORGET_GPU_DAYS
 from functions.process.lifecycle import Process
 from state.experiments import Experiments
 from state.pool import Pool
@@ -39,8 +40,8 @@ async def test_a_gpu_that_is_offline_for_days_is_forgotten(process: Process, olg
     for gpu_id in ("gone:0", "away:0", "here:0"):
         body = {"gpu_id": gpu_id, "gpu_index": 0, "gpu_name": "H100", "vram_mb": 80000.0}
         assert (await olga.post("/api/pool/register", json=body, headers=wes)).status_code == 200
-    await silence(process.lab, "gone:0", process.settings.forget_gpus_days * DAY_S)
-    await silence(process.lab, "away:0", process.settings.forget_gpus_days * DAY_S - 600)
+    await silence(process.lab, "gone:0", FORGET_GPU_DAYS * DAY_S)
+    await silence(process.lab, "away:0", FORGET_GPU_DAYS * DAY_S - 600)
 
     first = await told(olga, "/api/pool/sweep")
     second = await told(olga, "/api/pool/sweep")

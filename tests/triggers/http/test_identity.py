@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -625,9 +624,11 @@ async def test_event_streams_end_with_what_opened_them(process: Process) -> None
     assert set(ended) == {"local", "token", "ticket", "session"}
 
 
-async def test_one_token_does_not_take_every_place_of_the_event_streams(process: Process) -> None:
-    few = process.settings.model_copy(update={"event_streams_each": 1})
-    async with served_client(replace(process, settings=few)) as http:
+async def test_one_token_does_not_take_every_place_of_the_event_streams(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("triggers.sse.stream.STREAMS_EACH", 1)
+    async with served_client(process) as http:
         ann, bob = await bearer(process, "ann", "viewer"), await bearer(process, "bob", "viewer")
         async with http.stream("GET", "/api/events", headers=ann) as first:
             second = await http.get("/api/events", headers=ann)

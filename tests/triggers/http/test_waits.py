@@ -9,11 +9,13 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
+from functions import invoke
 from functions.process.lifecycle import opened
 from functions.table import table
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.labs import bearer, open_tag, problem, registered
+from triggers.sse import stream
 
 EACH = 2
 
@@ -51,9 +53,9 @@ class Waiters:
 
 
 @pytest.fixture
-async def waiters(settings: Settings) -> AsyncIterator[Waiters]:
-    few = settings.model_copy(update={"waits_each": EACH})
-    async with opened("web", few) as process, http_client(process) as http:
+async def waiters(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Waiters]:
+    monkeypatch.setattr(invoke, "WAITS_EACH", EACH)
+    async with opened("web", settings) as process, http_client(process) as http:
         await open_tag(http)
         experiment = await registered(http)
         eager, patient = [await bearer(process, name, "agent") for name in ("eager", "patient")]
@@ -82,7 +84,7 @@ async def test_one_more_wait_than_a_token_may_have_is_told_when_to_come_back(wai
 
 
 def test_a_token_waits_64_times_and_opens_16_event_streams_by_default() -> None:
-    assert (Settings().waits_each, Settings().event_streams_each) == (64, 16)
+    assert (invoke.WAITS_EACH, stream.STREAMS_EACH) == (64, 16)
 
 
 async def test_who_waits_where_the_process_ends_is_told_to_ask_again(waiters: Waiters) -> None:

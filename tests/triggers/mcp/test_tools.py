@@ -330,9 +330,11 @@ async def test_a_wait_is_cut_to_what_the_function_allows_and_says_so(http: httpx
     assert outcome.structured_content["next"].startswith("No call waits longer than 50 s: repeat it")
 
 
-async def test_a_token_waits_as_often_by_mcp_as_by_http_and_no_more(settings: Settings) -> None:
-    few = settings.model_copy(update={"waits_each": 1})
-    async with opened("web", few) as process, served_client(process) as http:
+async def test_a_token_waits_as_often_by_mcp_as_by_http_and_no_more(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("functions.invoke.WAITS_EACH", 1)
+    async with opened("web", settings) as process, served_client(process) as http:
         headers = await bearer(process, "ann", "agent")
         http.headers.update(headers)
         await open_tag(http)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -145,10 +144,12 @@ async def test_a_run_that_has_ended_is_told_once_even_to_who_has_seen_it(http: h
     assert over is None
 
 
-async def test_logs_that_are_followed_count_as_event_streams_of_their_token(process: Process) -> None:
-    few = replace(process, settings=process.settings.model_copy(update={"event_streams_each": 1}))
+async def test_logs_that_are_followed_count_as_event_streams_of_their_token(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("triggers.sse.stream.STREAMS_EACH", 1)
     headers = await bearer(process, "ann", "agent")
-    async with served_client(few) as http:
+    async with served_client(process) as http:
         await open_tag_as(http, headers)
         async with follows(http, **headers) as follower:
             await follower.next()

@@ -27,11 +27,6 @@ from triggers.sse import stream
 from triggers.sse.stream import SLOW_AFTER, Broadcast, Filter, Outbox, broadcasting, encode
 
 
-def at_most(process: Process, streams: int) -> Process:
-    """The same process, which serves so many streams at once."""
-    return replace(process, settings=process.settings.model_copy(update={"event_streams": streams}))
-
-
 @pytest.fixture
 async def broadcast(process: Process) -> AsyncIterator[Broadcast]:
     async with broadcasting(process) as found:
@@ -39,10 +34,10 @@ async def broadcast(process: Process) -> AsyncIterator[Broadcast]:
 
 
 @pytest.fixture
-async def served(process: Process) -> AsyncIterator[httpx.AsyncClient]:
+async def served(process: Process, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx.AsyncClient]:
     """HTTP over a socket, as a stream that does not end needs it; at most two streams at once."""
-
-    async with served_client(process, at_most(process, 2)) as http:
+    monkeypatch.setattr(stream, "STREAMS", 2)
+    async with served_client(process) as http:
         yield http
 
 
@@ -404,7 +399,7 @@ async def test_more_streams_than_one_process_serves_are_told_to_come_back(served
 
     assert refusal.status_code == 503
     assert refusal.headers["retry-after"]
-    assert "NIGHTJAR_EVENT_STREAMS" in refusal.json()["hint"]
+    assert "Last-Event-ID" in refusal.json()["hint"]
 
 
 async def test_a_stream_that_was_closed_makes_room_for_another(served: httpx.AsyncClient) -> None:

@@ -55,15 +55,11 @@ def runner(
     pace: Mapping[str, float] = MappingProxyType({}),
     **options: object,
 ) -> TrainingRunner:
-    data: dict[str, object] = {
-        "data": repo.path.parent,
-        "keep_failed_s": 0.0,
-        "poll_s": 0.02,
-        "term_grace_s": 0.5,
-    }
+    data: dict[str, object] = {"data": repo.path.parent, "keep_failed_s": 0.0}
+    quick = Pace(poll_s=0.02, term_grace_s=pace.get("term_grace_s", 0.5))
     slot = Slot.model_validate({"repo": repo.path, "device": device, "python": sys.executable, **options})
     settings = Settings.model_validate(data | dict(pace))
-    return TrainingRunner(slot, settings, lab_identity=LAB, sampler=Sampler(), environ=environ)
+    return TrainingRunner(slot, settings, lab_identity=LAB, sampler=Sampler(), environ=environ, pace=quick)
 
 
 async def train(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import os
 import subprocess
 import sys
 import textwrap
@@ -111,10 +110,9 @@ async def scored(
     """What becomes of this training script under an evaluator with a command."""
     commit = repo.commit({"train.py": train})
     slot = Slot.model_validate({"repo": repo.path, "device": CPU, "python": sys.executable, "tier": tier})
-    settings = Settings.model_validate(
-        {"data": repo.path.parent, "keep_failed_s": 0.0, "poll_s": 0.02, "term_grace_s": 0.5}
-    )
-    runner = TrainingRunner(slot, settings, lab_identity=LAB, sampler=Sampler(), environ=os.environ)
+    settings = Settings.model_validate({"data": repo.path.parent, "keep_failed_s": 0.0})
+    pace = Pace(poll_s=0.02, term_grace_s=0.5)
+    runner = TrainingRunner(slot, settings, lab_identity=LAB, sampler=Sampler(), pace=pace)
     known = {"base_commit": repo.base, "evaluator_command": COMMAND} | fields
     result = await runner.run(job(commit, **known), watcher or Orders(), metric="val_bpb")
     assert list((repo.path.parent / "work").glob("*/*")) == []

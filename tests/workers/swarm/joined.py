@@ -51,10 +51,10 @@ class JoinedWorker:
     def join(self, *options: str, **environment: str) -> None:
         """Start it in a process group of its own, as a terminal does."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith("NIGHTJAR_")}
-        pace = {"NIGHTJAR_TERM_GRACE_S": "1", "NIGHTJAR_POLL_S": "0.1", "NIGHTJAR_DATA": str(self.data)}
+        place = {"NIGHTJAR_DATA": str(self.data)}
         with self._said.open("a") as said:
             words = ("join", *options)
-            self.running = start(words, clean | pace | environment, self.home.parent, said.fileno())
+            self.running = start(words, clean | place | environment, self.home.parent, said.fileno())
 
     def first_join(self, url: str, *options: str, **environment: str) -> None:
         """Start it for the first time, with a baseline of 1."""

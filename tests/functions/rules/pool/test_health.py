@@ -61,7 +61,7 @@ def test_an_old_sample_is_a_complaint_and_none_at_all_is_not() -> None:
 
 
 def told_of(found: Gpu, now: float) -> str | None:
-    return complaint(found, now, stale_s=60, temperature_limit_c=90, min_free_mb=1000.0)
+    return complaint(found, now, stale_s=60, min_free_mb=1000.0)
 
 
 OURS, THEIRS, NEWCOMER = 10, 20, 30
@@ -113,11 +113,11 @@ def test_counts_add_up_to_the_total() -> None:
 def test_a_sick_gpu_is_healthy_again_after_enough_good_samples_in_a_row() -> None:
     sick = gpu(sick="hot")
 
-    assert judge_sample(sick, None, 3) == Judgement("a good sample", {"good_samples": 1})
+    assert judge_sample(sick, None) == Judgement("a good sample", {"good_samples": 1})
     nearly = sick.model_copy(update={"good_samples": 2})
-    assert judge_sample(nearly, None, 3) == Judgement("healthy again", {}, ("sick", "good_samples"))
-    assert judge_sample(nearly, "hot", 3) == Judgement("hot", {"sick": "hot", "good_samples": 0})
+    assert judge_sample(nearly, None) == Judgement("healthy again", {}, ("sick", "good_samples"))
+    assert judge_sample(nearly, "hot") == Judgement("hot", {"sick": "hot", "good_samples": 0})
 
 
 def test_a_good_sample_of_a_healthy_gpu_changes_nothing() -> None:
-    assert judge_sample(gpu(), None, 3) is None
+    assert judge_sample(gpu(), None) is None
