@@ -23,7 +23,7 @@ from tests.journeys.probe_clock import AT_MOST, PERIOD_S, TRIGGERS
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
-FAST = {"NIGHTJAR_STALE_S": "4"}
+FAST = {"NIGHTJAR_STALE_S": "3.6"}
 PATIENCE_S = 120.0
 
 Start = Callable[..., subprocess.Popen[bytes]]
@@ -102,7 +102,7 @@ async def fired(process: Process, name: str) -> list[dict[str, Any]]:
 async def test_of_three_clocks_one_is_killed_and_one_stopped_and_every_firing_comes_once(
     process: Process, start: Start
 ) -> None:
-    periods = {"pool::sweep": 4 / 6, "pool::dispatch": 4 / 12, "gpu::health": 2.0}
+    periods = {"pool::sweep": 0.6, "pool::dispatch": 0.3, "gpu::health": 1.8}
     await process.schedules.pause("event::trim", "handled firings stay to be read")
     clocks = [start("triggers.clock") for _ in range(3)]
     start("triggers.events")
