@@ -298,7 +298,7 @@ class Call:
     traceparent: str | None = None
     trigger: FiredBy = "call"
     address: str = ""
-    """Where an HTTP request came from; of a proxy, where one stands before the lab."""
+    """Address that sent an HTTP request; the proxy's, if one stands before the lab."""
     url: str = ""
     """Address of the lab that an HTTP request was sent to."""
 
@@ -312,7 +312,7 @@ class Call:
         return None if given is None else self.scoped(given)
 
     def request_key(self, function: str, request: Command) -> RequestKey | None:
-        """What the lab knows this call of a function by when it is repeated; None where its caller gave it no id."""
+        """Key that recognises a repetition of this call; None if the caller gave no id."""
         given = self.key(request.request_id)
         return None if given is None else RequestKey.of(function, given, request)
 
@@ -374,7 +374,7 @@ class Function(Generic[Rq, Rs]):
 
     @property
     def answering(self) -> Function[Any, Any]:
-        """The row whose answer callers of other lanes get: its own, or that of what queues the work."""
+        """The function that answers callers of other lanes: itself, or the one that queues the work."""
         return self.accept or self
 
     @property

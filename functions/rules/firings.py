@@ -222,7 +222,7 @@ class Due:
 
 
 def due(schedule: Schedule, decided_until: float | None, now: float, *, changed: bool = False) -> Due | None:
-    """What to decide about the firings since `decided_until`; None where none is due.
+    """Decide the firings since `decided_until`; None if none is due.
 
     Nothing counts as missed where the function is new to the clock, where its schedule was changed, or where the last
     decision lies ahead because Redis' clock was set back.

@@ -64,7 +64,7 @@ class Suggestion(Response):
     recent_bpb_trend: list[float]
     suggestions: list[str]
     base_commit_sha: str | None
-    """What the next idea is built on: the base of what was selected, else the best's commit, else the tag's base. A
+    """Parent of the next idea: the selection's base, else the best's commit, else the tag's base. A
     demotion moves it back."""
     trace_id: str | None = None
     parent_ids: list[str] | None = None

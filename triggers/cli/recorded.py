@@ -90,7 +90,7 @@ def from_file(file: Path, metric: str | None, direction: Direction | None) -> Re
 
 
 def _code(row: Row) -> tuple[str | None, ...] | None:
-    """What two rows of the same code share; None where the log does not say of which code a row is."""
+    """Key of a row's code, equal for rows of the same code; None where the log does not name it."""
     if row.config is not None:
         return (row.commit, row.config)
     # agents also write one commit twice by mistake; only with the same text it is the same code

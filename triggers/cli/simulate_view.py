@@ -1,4 +1,4 @@
-"""What `nightjar simulate` shows: how far it is, then what came of it."""
+"""Output of `nightjar simulate`: progress, then the results."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _trial(fortune: Fortune, book: Book) -> Iterator[str]:
 
 
 def _calibration(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What is believed of each dimension beside what was planted."""
+    """Beliefs about each dimension beside the planted truth."""
     for claim in claims:
         if len(claim["dimensions"]) != 1 or claim["config_constraint"]:
             continue

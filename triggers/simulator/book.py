@@ -1,4 +1,4 @@
-"""What simulated workers did and were told, to be compared with what the server has."""
+"""Record of what simulated workers sent and received, compared with the server's at the end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Book:
     extra_s: float = 0.0
     """Of `trained_s`, those of extensions."""
     rounds_left: dict[str, int] = field(default_factory=dict)
-    """Of each worker that died, the runs that it still owed."""
+    """Runs that each dead worker still owed."""
     faults: list[str] = field(default_factory=list)
     """What no worker should have seen."""
 

@@ -67,7 +67,7 @@ class Plan:
 
 @dataclass
 class Found:
-    """What the server says of the simulation, and what does not agree with it."""
+    """The server's report of the simulation, and the differences from our record."""
 
     stats: Mapping[str, Any] = field(default_factory=dict)
     claims: list[dict[str, Any]] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Found:
     seconds: float = 0.0
     """From the first request of a worker to the last."""
     fortunes: Sequence[Fortune] = ()
-    """What has become of the dimensions that were proposed."""
+    """Outcome of each proposed dimension."""
 
     @property
     def is_clean(self) -> bool:
@@ -246,7 +246,7 @@ class Swarm:
             (found.double if difference > 0 else found.lost).append(text)
 
     async def _asked(self, found: Found, what: str, method: str, path: str, body: Any = None) -> Any:
-        """What a reader is answered; None, and noted, where this one may not read it."""
+        """The answer to a reader; None, and noted, if it may not read this."""
         try:
             return await self._read(method, path, body)
         except Refused as problem:

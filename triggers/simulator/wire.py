@@ -17,7 +17,7 @@ from state.errors import Unavailable
 from triggers.cli.address import is_here
 
 PATIENCE_S = 180.0
-"""How long a request is repeated that gets no answer: a server that starts again is back before."""
+"""Seconds for which an unanswered request is repeated; a restarting server is back before."""
 TIMEOUT = httpx.Timeout(30.0)
 BACKOFF_S = (0.05, 2.0)
 """Seconds before a request without an answer is repeated: at first, and at most."""

@@ -14,7 +14,7 @@ OF_CATEGORY: Final[dict[str, Mode]] = {
 }
 """Categories that are a mode by themselves; all others are explored or exploited."""
 NO_CATEGORY: Final = "other"
-"""What a try is whose agent names no category."""
+"""Category of a try whose agent names none."""
 
 
 def kind_of(end: End, kept: str | None) -> Mode:

@@ -191,7 +191,7 @@ def _where(least: Least | None, best: Sketch | None = None) -> str:
 
 
 def _without_pair(near: Sequence[Mention], base: str) -> str:
-    """What to do in place of a combination where no pair of near misses is left."""
+    """Advice instead of a combination when no pair of near misses is left."""
     if not near:
         return (
             f"No near miss is there to combine: take another step of the last kept change on top of {base}."
