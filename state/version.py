@@ -1,3 +1,3 @@
 """Nightjar's version; the wheel takes its own from here."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
