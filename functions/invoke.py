@@ -7,7 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import is_dataclass, replace
 from typing import Any, get_type_hints
 
@@ -16,11 +16,10 @@ from pydantic import BaseModel
 from functions.contract import FROM_OUTSIDE, BadTable, Call, FiredBy, Function, Lane, Nothing
 from functions.process.context import bound
 from functions.process.meters import Meters
-from functions.process.tracing import Span, Tracing
+from functions.process.tracing import Tracing
 from functions.rules.access import Caller, check_tags
 from functions.validation import validated
 from state.errors import Forbidden, NightjarError, NotFound, TooManyRequests
-from state.traceparent import trace_id
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +29,7 @@ COSTLY_EACH = 4
 """Calls of costly functions that one caller may have under way in one process."""
 WAITS_EACH = 64
 """Waiting calls that one token may have under way in one process."""
+UNCOUNTED = nullcontext()
 
 
 class Invoker:
@@ -55,12 +55,19 @@ class Invoker:
         """Costly calls that are under way, by who sent them."""
         self._waits: Counter[str] = Counter()
         """Calls that may wait, and are under way, by the token that sent them."""
-        self._bound: dict[str, tuple[Function[Any, Any], dict[str, object]]] = {}
+        self._bound: dict[str, tuple[Function[Any, Any], dict[str, object], str | None]] = {}
+        """What runs by this name, its arguments, and which parameter is the call."""
         known = _Provided(provided)
         for name, declared in table.items():
             runs = declared if declared.lane in ("web", lane) else declared.accept
             if runs is not None:
-                self._bound[name] = (runs, _bind(name, runs, known))
+                needs = runs.needs.items()
+                arguments = {
+                    parameter: known.of(kind, f"{name!r} asks for {parameter}")
+                    for parameter, kind in needs
+                    if kind is not Call
+                }
+                self._bound[name] = runs, arguments, next((p for p, kind in needs if kind is Call), None)
 
     async def call(self, name: str, request: BaseModel | Mapping[str, object], call: Call) -> BaseModel:
         """Check the caller's role, validate, run; counted, traced, and with its ids on every line that is logged.
@@ -71,66 +78,63 @@ class Invoker:
         """
         if name not in self._bound:
             raise NotFound(f"there is no function {name!r}", hint="GET /api/function/list names them all")
-        declared, needs = self._bound[name]
-        with self._observed(name, call) as span:
-            check_role(declared, call.caller)
-            asked = validated(declared, request)
-            if not declared.reads:
-                check_tags(call.caller, vars(asked))
-            ids = {field: value for field in IDS if (value := vars(asked).get(field)) is not None}
-            span.note(**ids)
-            here = call
-            if span.traceparent != call.traceparent:
-                here = replace(call, traceparent=span.traceparent)
-            arguments = {key: here if value is Call else value for key, value in needs.items()}
-            with bound(**ids), self._in_turn(declared, asked, call):
-                answer: BaseModel | None = await declared.handler(asked, **arguments)
-            return Nothing() if answer is None else answer
+        declared, arguments, takes_call = self._bound[name]
+        began, outcome = time.perf_counter(), "fault"
+        self._meters.begun(name)
+        with self._tracing.span(name, call.traceparent) as span, bound(function=name) as facts:
+            if call.request_id is not None:
+                facts["request_id"] = call.request_id
+            try:
+                check_role(declared, call.caller)
+                asked = validated(declared, request)
+                fields = vars(asked)
+                if not declared.reads:
+                    check_tags(call.caller, fields)
+                ids = {field: value for field in IDS if (value := fields.get(field)) is not None}
+                facts |= ids
+                span.note(**ids)
+                if takes_call is not None:
+                    is_ours = span.traceparent == call.traceparent
+                    here = call if is_ours else replace(call, traceparent=span.traceparent)
+                    arguments = {**arguments, takes_call: here}
+                with self._under_way(declared, asked, call):
+                    answer: BaseModel | None = await declared.handler(asked, **arguments)
+                outcome = "ok"
+                return Nothing() if answer is None else answer
+            except NightjarError as problem:
+                outcome = type(problem).__name__.lower()
+                raise
+            except asyncio.CancelledError:
+                outcome = "cancelled"
+                raise
+            finally:
+                seconds = time.perf_counter() - began
+                span.note(trigger=call.trigger, role=call.caller.role, outcome=outcome)
+                self._meters.called(name, call.trigger, outcome, seconds)
+                log.debug("%s by %s: %s in %.3f s", name, call.trigger, outcome, seconds)
 
-    @contextmanager
-    def _in_turn(self, declared: Function[Any, Any], asked: BaseModel, call: Call) -> Iterator[None]:
+    def _under_way(
+        self, declared: Function[Any, Any], asked: BaseModel, call: Call
+    ) -> AbstractContextManager[None]:
+        """Around a call: counts it if its caller may have only so many like it at once."""
         caller = call.caller
         if call.trigger not in FROM_OUTSIDE:
-            yield
-        elif declared.costly:
+            return UNCOUNTED
+        if declared.costly:
             refusal = TooManyRequests(
                 f"{COSTLY_EACH} calls of {caller.name!r} as costly as {declared.name} are under way",
                 hint="come back after Retry-After: one of them ends within seconds",
                 retry_after=1.0,
             )
-            with _one_more(self._costly, caller.token_id or caller.name, COSTLY_EACH, refusal):
-                yield
-        elif caller.token_id is not None and declared.held_for and getattr(asked, declared.held_for) > 0:
+            return _one_more(self._costly, caller.token_id or caller.name, COSTLY_EACH, refusal)
+        if caller.token_id is not None and declared.held_for and getattr(asked, declared.held_for) > 0:
             refusal = TooManyRequests(
                 f"{WAITS_EACH} calls of {caller.name!r} that wait, as {declared.name} may, are under way",
                 hint=f"come back after Retry-After, or send {declared.held_for}=0; GET /api/events tells every end",
                 retry_after=5.0,
             )
-            with _one_more(self._waits, caller.token_id, WAITS_EACH, refusal):
-                yield
-        else:
-            yield
-
-    @contextmanager
-    def _observed(self, name: str, call: Call) -> Iterator[Span]:
-        began, outcome = time.perf_counter(), "fault"
-        with self._tracing.span(name, call.traceparent) as span, self._meters.calling(name):
-            known = {"function": name, "request_id": call.request_id, "trace_id": trace_id(span.traceparent)}
-            with bound(**{field: value for field, value in known.items() if value is not None}):
-                try:
-                    yield span
-                    outcome = "ok"
-                except NightjarError as problem:
-                    outcome = type(problem).__name__.lower()
-                    raise
-                except asyncio.CancelledError:
-                    outcome = "cancelled"
-                    raise
-                finally:
-                    seconds = time.perf_counter() - began
-                    span.note(trigger=call.trigger, role=call.caller.role, outcome=outcome)
-                    self._meters.called(name, call.trigger, outcome, seconds)
-                    log.debug("%s by %s: %s in %.3f s", name, call.trigger, outcome, seconds)
+            return _one_more(self._waits, caller.token_id, WAITS_EACH, refusal)
+        return UNCOUNTED
 
     def system(self, name: str, trigger: FiredBy = "call", traceparent: str | None = None) -> Call:
         """The call of an event, of the clock or of a queue: an operator's."""
@@ -162,13 +166,6 @@ def check_role(declared: Function[Any, Any], caller: Caller) -> None:
             f"{declared.name} needs the role {' or '.join(declared.roles)}, {caller.described}",
             hint=caller.remedy,
         )
-
-
-def _bind(name: str, declared: Function[Any, Any], provided: _Provided) -> dict[str, object]:
-    return {
-        parameter: Call if kind is Call else provided.of(kind, f"{name!r} asks for {parameter}")
-        for parameter, kind in declared.needs.items()
-    }
 
 
 class _Provided:

@@ -1,4 +1,4 @@
-"""Requests against their models: what is wrong is told by field, without any value."""
+"""Checks requests against their models. An error names the fields and their problems, never a value."""
 
 from __future__ import annotations
 
@@ -38,6 +38,15 @@ def invalid(problem: ValidationError) -> Invalid:
         }
         for e in problem.errors(include_url=False, include_context=False, include_input=False)
     ]
+    return _invalid(errors)
+
+
+def invalid_fields(problems: Mapping[str, str]) -> Invalid:
+    """Problems by field as an error."""
+    return _invalid([{"field": field, "problem": problem} for field, problem in problems.items()])
+
+
+def _invalid(errors: list[dict[str, str]]) -> Invalid:
     more = f" (and {len(errors) - NAMED} more)" if len(errors) > NAMED else ""
     return Invalid(
         by_problem(errors[:NAMED]) + more,

@@ -25,7 +25,7 @@ from state.presence import Announced, Presence
 from state.settings import Settings
 from state.tokens import Tokens
 from triggers import own_redis
-from triggers.http.binding import check_bind
+from triggers.http.hosts import check_bind
 from triggers.lab_parts import KINDS, LabParts
 from triggers.own_redis import OwnRedis
 from triggers.ports import check_port, local_url

@@ -15,20 +15,19 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
-from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.process.lifecycle import Process
 from functions.rules.pool.health import effective_status
 from functions.views.gpus import pool_counts
 from state.author_budget import AuthorBudget
-from state.errors import NightjarError, Unavailable
+from state.errors import Unavailable
 from state.experiments import Experiments
 from state.pool import Pool
 from state.records import STATUSES, Gpu
 from state.tallies import Tallies
+from triggers.http.exchange import Exchange
 from triggers.http.identity import admit
-from triggers.http.problems import problem_response
 from triggers.sse.stream import Broadcast
 
 TAGS_COUNTED = 200
@@ -44,17 +43,15 @@ SAMPLES = (
 """Health that keepers report: field, metric, help, and how many base units one of its units is."""
 
 
-async def metrics(request: Request) -> Response:
+async def metrics(exchange: Exchange) -> Response:
     """Everything, in the text format that the scraper asks for."""
-    process: Process = request.app.state.process
-    broadcast: Broadcast = request.app.state.broadcast
+    process = exchange.process
+    broadcast: Broadcast = exchange.app.state.broadcast
     try:
-        await admit(request, "viewer")
-    except Unavailable as problem:
+        await admit(exchange, "viewer")
+    except Unavailable:
         if process.tokens.were_configured is not False:
-            return problem_response(problem)  # no caller can be identified
-    except NightjarError as problem:
-        return problem_response(problem)
+            raise  # no caller can be identified
     own = process.meters.families()
     own.append(
         gauge("nightjar_sse_subscribers", "Open event streams of this process.", broadcast.subscribers)
@@ -69,7 +66,7 @@ async def metrics(request: Request) -> Response:
     own.append(gauge("nightjar_redis_up", "Whether Redis answers this process.", up))
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Collected([*with_tallies(own, tallies), *lab]))
-    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    encode, content_type = choose_encoder(exchange.header("accept") or "")
     return Response(encode(registry), media_type=content_type)
 
 

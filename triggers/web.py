@@ -23,8 +23,8 @@ from functions.profiles import swarm_dimensions
 from functions.table import table
 from state.client_settings import host_name
 from state.settings import Settings, set_in_vain
-from triggers.http.binding import check_bind
 from triggers.http.connection import Connection
+from triggers.http.hosts import check_bind
 from triggers.http.routes import make_app
 from triggers.ports import local_url
 from triggers.sse.stream import broadcasting

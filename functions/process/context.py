@@ -10,13 +10,15 @@ _bound: ContextVar[Mapping[str, object]] = ContextVar("bound", default=MappingPr
 
 
 class bound:
-    """Add these facts to the log lines within."""
+    """Add these facts to the lines that are logged within; the block may add more to the dict that it gets."""
 
     def __init__(self, **facts: object) -> None:
         self._facts = facts
 
-    def __enter__(self) -> None:
-        self._before = _bound.set({**_bound.get(), **self._facts})
+    def __enter__(self) -> dict[str, object]:
+        facts = {**_bound.get(), **self._facts}
+        self._before = _bound.set(facts)
+        return facts
 
     def __exit__(self, *_: object) -> None:
         _bound.reset(self._before)

@@ -17,6 +17,7 @@ from pydantic import SecretStr
 
 from functions.process.context import bound_facts
 from functions.process.redaction import hide, redacted, scrubbed, secrets_in
+from state import traceparent
 from state.settings import Settings
 
 EXTRA = ("method", "route", "status", "duration_s", "refused", "experiment_id", "gpu_id", "invocation_id")
@@ -76,6 +77,8 @@ class _Line(logging.Formatter):
         known = record.__dict__
         added = {name: known[name] for name in EXTRA if name in known}
         facts = {"process": self._kind, "pid": record.process, **bound_facts(), **added}
+        if trace := traceparent.current.get():
+            facts["trace_id"] = traceparent.trace_id(trace)
         return {name: redacted(name, value) for name, value in facts.items()}
 
 

@@ -9,7 +9,6 @@ import json
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -75,18 +74,6 @@ class Durations:
             yield f"{self.name}_sum", labels, total
 
 
-class InFlight:
-    """Number of callers within its block."""
-
-    count = 0
-
-    def __enter__(self) -> None:
-        self.count += 1
-
-    def __exit__(self, *_: object) -> None:
-        self.count -= 1
-
-
 class Meters:
     """The counters of one process: plain numbers until a scrape, since prometheus_client takes 0.1 s to import."""
 
@@ -129,19 +116,14 @@ class Meters:
         self._usd = Count("nightjar_author_usd", "What it has cost, in US dollars.", ("provider",))
         self._calling: Counter[str] = Counter()
         self._called_lately: set[str] = set()
-        self.requesting = InFlight()
-        """HTTP requests."""
+        self.requests_in_flight = 0
+        """HTTP requests that are being answered."""
         self._handed_over: dict[str, float] = {}
 
-    @contextmanager
-    def calling(self, function: str) -> Iterator[None]:
-        """Around a call of a function."""
+    def begun(self, function: str) -> None:
+        """A call of a function began; `called` ends it."""
         self._calling[function] += 1
         self._called_lately.add(function)
-        try:
-            yield
-        finally:
-            self._calling[function] -= 1
 
     def called_lately(self) -> Sequence[str]:
         """The functions that ran at some time since this was asked before."""
@@ -155,6 +137,7 @@ class Meters:
 
     def called(self, function: str, trigger: str, outcome: str, seconds: float) -> None:
         """A call of a function ended."""
+        self._calling[function] -= 1
         self._calls.add(self.kind, function, trigger, outcome)
         self._seconds.add(seconds, self.kind, function, trigger)
 
@@ -193,7 +176,7 @@ class Meters:
             GaugeMetricFamily(
                 "nightjar_http_requests_in_flight",
                 "HTTP requests that are being answered.",
-                self.requesting.count,
+                self.requests_in_flight,
             ),
             *ProcessCollector(registry=None).collect(),
         ]

@@ -35,13 +35,15 @@ async def test_what_holds_the_event_loop_is_counted_and_named() -> None:
     meters = Meters("web")
     watching = asyncio.create_task(watch(meters))
     with logged() as lines:
-        with meters.calling("a::earlier"):
-            await asyncio.sleep(3 * LOOK_S)
+        meters.begun("a::earlier")
         await asyncio.sleep(3 * LOOK_S)
-        with meters.calling("a::waiting"):
-            with meters.calling("a::computing"):
-                compute(TOO_LONG_S)
-            await asyncio.sleep(3 * LOOK_S)
+        meters.called("a::earlier", "call", "ok", 0.1)
+        await asyncio.sleep(3 * LOOK_S)
+        meters.begun("a::waiting")
+        meters.begun("a::computing")
+        compute(TOO_LONG_S)
+        meters.called("a::computing", "call", "ok", TOO_LONG_S)
+        await asyncio.sleep(3 * LOOK_S)
     await ended(watching)
 
     assert held(meters) == 1

@@ -1,1 +1,1 @@
-"""HTTP triggers: connection, guard, identity, bodies, routes, problem documents."""
+"""HTTP triggers: connection, front, hosts, identity, bodies, answering, routes, problem documents."""

@@ -1,26 +1,32 @@
-"""One call of a function for a caller from outside: once for an idempotency key, while its caller is let in."""
+"""One call of a function over HTTP: who calls, once for an idempotency key, for as long as the caller is let in."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import logging
-from collections.abc import Coroutine
+import re
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
+from starlette.responses import Response
 
-from functions.contract import Call, Command, Function, Nothing, Picture, Response, Text
+from functions.contract import Call, Command, Function, Http, Nothing, Picture, Text
+from functions.contract import Response as FunctionResponse
+from functions.invoke import check_role
 from functions.process.lifecycle import Process
 from functions.process.running import ended
 from functions.rules.access import STRANGER
 from state.answers import Stored
 from state.errors import Conflict, Invalid, TooManyRequests, Unauthenticated, Unavailable
 from state.quota import Quota, counting
-from triggers.http.identity import LOOK_AGAIN_S, still_admitted
-from triggers.http.turns import Turns
+from triggers.http.bodies import LoopTurns, asked
+from triggers.http.exchange import Endpoint, Exchange
+from triggers.http.hosts import url_of
+from triggers.http.identity import LOOK_AGAIN_S, Visitor, check_no_visit, identify, still_admitted
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +43,11 @@ NEVER_FULL = frozenset(
 """Writes that a full quota does not refuse: they end or go on with what was begun, or have a limit of their own."""
 
 
+_ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\xff]*"')
+
+
 @dataclass(frozen=True)
-class Answer:
+class EncodedAnswer:
     """A function's answer as it is sent."""
 
     body: bytes
@@ -49,9 +58,80 @@ class Answer:
     """Whether the first call with this idempotency key got it."""
 
 
+def endpoint(declared: Function[Any, Any], door: Http, turns: LoopTurns) -> Endpoint:
+    """What answers requests at one route of one function."""
+
+    async def answer(exchange: Exchange) -> Response:
+        visitor = await _visitor(declared, exchange)
+        request = await asked(declared, door, exchange, turns)
+        client = exchange.client
+        call = Call(
+            caller=visitor.caller,
+            proof=visitor.proof,
+            invoker=exchange.process.invoker,
+            request_id=exchange.request_id,
+            idempotency_key=exchange.header("idempotency-key"),
+            traceparent=exchange.traceparent,
+            trigger="http",
+            address=client.host if client else "",
+            url=url_of(exchange.scope["scheme"], exchange.header("host") or ""),
+        )
+        answer = await answered(exchange.process, declared, request, call, turns)
+        return _response(declared, door, exchange, answer)
+
+    return answer
+
+
+async def _visitor(declared: Function[Any, Any], exchange: Exchange) -> Visitor:
+    """Who asks, found before the body is read.
+
+    The caller of a function for anyone is found only if the function wants to know. Whoever may not call a public
+    function as themselves calls it as a stranger.
+
+    Raises:
+        Unauthenticated, Forbidden, TooManyRequests: they may not.
+    """
+    if "anyone" in declared.roles:
+        if not declared.knows_caller:
+            return Visitor(STRANGER)
+        return await identify(exchange, writes=declared.writes, strangers=True)
+    if declared.is_public and exchange.process.settings.swarm_public_reads:
+        visitor = await identify(exchange, writes=False, strangers=True)
+        return visitor if declared.allows(visitor.caller.role) else Visitor(STRANGER)
+    if declared.writes and exchange.method == "GET":
+        check_no_visit(exchange)
+    visitor = await identify(exchange, writes=declared.writes)
+    check_role(declared, visitor.caller)
+    return visitor
+
+
+def _response(
+    declared: Function[Any, Any], door: Http, exchange: Exchange, answer: EncodedAnswer
+) -> Response:
+    headers = {"Idempotent-Replayed": "true"} if answer.is_replayed else {}
+    if answer.is_empty:
+        return Response(status_code=204, headers=headers)
+    if door.has_etag:
+        headers["ETag"] = _etag_of(answer.body)
+        if _is_held(headers["ETag"], exchange.header_lines("if-none-match")):
+            return Response(status_code=304, headers=headers)
+    status = 200 if declared.lane == "web" else 202
+    return Response(answer.body, status_code=status, headers=headers, media_type=answer.media_type)
+
+
+def _etag_of(body: bytes) -> str:
+    """A strong ETag: equal bodies have equal ones."""
+    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+
+
+def _is_held(etag: str, if_none_match: Sequence[str]) -> bool:
+    """Whether one of these If-None-Match headers names the answer, also as W/"..."; `*` names any."""
+    return any(header.strip() == "*" or etag in _ETAG.findall(header) for header in if_none_match)
+
+
 async def answered(
-    process: Process, declared: Function[Any, Any], asked: BaseModel, call: Call, turns: Turns
-) -> Answer:
+    process: Process, declared: Function[Any, Any], request: BaseModel, call: Call, turns: LoopTurns
+) -> EncodedAnswer:
     """Call it, unless this idempotency key was answered before.
 
     Raises:
@@ -59,7 +139,7 @@ async def answered(
         the key was used by a call that is under way, or with another body.
     """
     with counting(_quota(process, declared, call)):
-        return await _answered(process, declared, asked, call, turns)
+        return await _answered(process, declared, request, call, turns)
 
 
 def can_be_refused(declared: Function[Any, Any]) -> bool:
@@ -78,13 +158,13 @@ def _quota(process: Process, declared: Function[Any, Any], call: Call) -> Quota 
 
 
 async def _answered(
-    process: Process, declared: Function[Any, Any], asked: BaseModel, call: Call, turns: Turns
-) -> Answer:
-    asked_id = asked.request_id if isinstance(asked, Command) else None
+    process: Process, declared: Function[Any, Any], request: BaseModel, call: Call, turns: LoopTurns
+) -> EncodedAnswer:
+    asked_id = request.request_id if isinstance(request, Command) else None
     given = call.idempotency_key if call.idempotency_key is not None else asked_id
     if given is not None and declared.keeps_answer:
-        return await _once(process, declared, asked, call, given)
-    calling = process.invoker.call(declared.name, asked, call)
+        return await _once(process, declared, request, call, given)
+    calling = process.invoker.call(declared.name, request, call)
     answer = await (_while_admitted(process, call, calling) if declared.held_for else calling)
     return await turns.do(lambda: _written(answer), lambda written: len(written.body))
 
@@ -111,16 +191,16 @@ async def _while_admitted(process: Process, call: Call, calling: Coroutine[Any, 
 
 
 async def _once(
-    process: Process, declared: Function[Any, Any], asked: BaseModel, call: Call, given: str
-) -> Answer:
+    process: Process, declared: Function[Any, Any], request: BaseModel, call: Call, given: str
+) -> EncodedAnswer:
     """Do it, unless this idempotency key was answered before."""
     if not 1 <= len(given) <= 255:
         raise Invalid("an Idempotency-Key has 1 to 255 characters", hint="send a UUID")
-    digest = hashlib.sha256(asked.model_dump_json().encode()).hexdigest()
+    digest = hashlib.sha256(request.model_dump_json().encode()).hexdigest()
     given = call.scoped(given)
     match await process.answers.claim(declared.name, given, digest):
         case Stored() as first:
-            return Answer(first.body.encode(), is_empty=not first.body, is_replayed=True)
+            return EncodedAnswer(first.body.encode(), is_empty=not first.body, is_replayed=True)
         case "in_flight":
             raise Conflict(
                 "the first request with this Idempotency-Key is still being answered",
@@ -135,7 +215,7 @@ async def _once(
             pass
     working = asyncio.create_task(process.answers.keep_in_flight(declared.name, given))
     try:
-        answer = _written(await process.invoker.call(declared.name, asked, call))
+        answer = _written(await process.invoker.call(declared.name, request, call))
     except BaseException as problem:
         if isinstance(problem, Unavailable) and not problem.nothing_done:
             raise  # what Redis did not answer may have happened: only the functions' own idempotence can tell
@@ -154,15 +234,15 @@ async def _once(
     return answer
 
 
-def _written(answer: BaseModel) -> Answer:
+def _written(answer: BaseModel) -> EncodedAnswer:
     match answer:
         case Nothing():
-            return Answer(b"", is_empty=True)
+            return EncodedAnswer(b"", is_empty=True)
         case Picture():
-            return Answer(answer.content, answer.media_type)
+            return EncodedAnswer(answer.content, answer.media_type)
         case Text():
-            return Answer(answer.content.encode(), answer.media_type)
-        case Response():
-            return Answer(answer.as_json())
+            return EncodedAnswer(answer.content.encode(), answer.media_type)
+        case FunctionResponse():
+            return EncodedAnswer(answer.as_json())
         case _:
-            return Answer(answer.model_dump_json().encode())
+            return EncodedAnswer(answer.model_dump_json().encode())

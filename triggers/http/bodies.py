@@ -1,18 +1,28 @@
-"""Request bodies: read up to a limit and in time, parsed as JSON, checked for what no request may hold."""
+"""The request model of a function, from the body, path and query of an HTTP request: read, parsed and checked."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Annotated, Any, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect
 
+from functions.contract import Function, Http, Request
 from functions.rules.keeps.verdict import NO_VALUE
+from functions.validation import invalid, invalid_fields
 from state.errors import Invalid, Malformed, TooLarge, TooSlow, UnsupportedMedia
+from triggers.http.exchange import Exchange
 
+T = TypeVar("T")
+
+LONG = 64 * 1024
+"""Bytes of a body or an answer from which reading or writing it counts as long; 64 KiB take about a millisecond."""
 PARSED = frozenset({"", "application/json", "text/plain", "application/x-www-form-urlencoded"})
 """Content types read as JSON: the last one is what `curl -d` sends."""
 BODY_S = 30.0
@@ -33,33 +43,95 @@ HINTS = {
 }
 
 
-async def read_json(request: Request, limit: int) -> dict[str, Any]:
-    """The body's JSON object.
+class LoopTurns:
+    """Turns of a web application's event loop. After long work everybody else comes before the next piece of it."""
+
+    def __init__(self) -> None:
+        self._one = asyncio.Lock()
+
+    async def do(self, work: Callable[[], T], size: Callable[[T], int]) -> T:
+        """What `work` makes. It is long if its size is over `LONG` bytes, or if it fails."""
+        async with self._one:
+            try:
+                made = work()
+            except Exception:
+                await asyncio.sleep(0)
+                raise
+            if size(made) > LONG:
+                await asyncio.sleep(0)
+            return made
+
+
+async def asked(declared: Function[Any, Any], door: Http, exchange: Exchange, turns: LoopTurns) -> Request:
+    """The request model. Values of a body have their JSON types. In a URL everything is text, so numbers are read.
 
     Raises:
-        As `read_body` and `parsed`.
+        Invalid: it does not validate, or one field stands in the query and in the body. Whatever `read_body` and
+            `parsed` raise.
     """
-    return parsed(await read_body(request, limit))
+    model: type[Request] = declared.request
+    try:
+        if door.method != "POST":
+            return model.model_validate({**exchange.query_params, **exchange.path_params})
+        body = await read_body(exchange, door.body_limit)
+        return await turns.do(
+            lambda: model.model_validate(_fields(model, door, exchange, parsed(body)), strict=True),
+            lambda _: len(body),
+        )
+    except ValidationError as problem:
+        raise invalid(problem) from problem
 
 
-async def read_body(request: Request, limit: int) -> bytes:
+def _fields(model: type[Request], door: Http, exchange: Exchange, body: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a POST."""
+    by_body = body if door.body is None else {door.body: body}
+    by_query = _of_query(model, door, exchange.query_params) if door.query else {}
+    if twice := sorted(by_body.keys() & by_query.keys()):
+        raise invalid_fields(dict.fromkeys(twice, "stands in the query and in the body"))
+    return {**by_body, **by_query, **exchange.path_params}
+
+
+def _of_query(model: type[Request], door: Http, query: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of a POST that its query holds, read from text as those of a GET are."""
+    if unknown := sorted(query.keys() - {*door.query}):
+        known = ", ".join(door.query)
+        raise invalid_fields({name[:200]: f"the query of this route holds only {known}" for name in unknown})
+    found: dict[str, Any] = {}
+    for name, text in query.items():
+        try:
+            found[name] = _reader(model, name).validate_python(text)
+        except ValidationError as problem:
+            raise invalid_fields({name: problem.errors(include_url=False)[0]["msg"]}) from problem
+    return found
+
+
+@cache
+def _reader(model: type[Request], name: str) -> TypeAdapter[Any]:
+    """What reads one field from text."""
+    field = model.model_fields[name]
+    kind: Any = field.annotation
+    bounded: Any = Annotated
+    return TypeAdapter(bounded[kind, *field.metadata] if field.metadata else kind)
+
+
+async def read_body(exchange: Exchange, limit: int) -> bytes:
     """The body, as it was sent.
 
     Raises:
-        TooLarge, TooSlow, UnsupportedMedia.
+        TooLarge, TooSlow, UnsupportedMedia. ClientDisconnect: the client left.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = (exchange.header("content-type") or "").partition(";")[0].strip().lower()
     if kind not in PARSED:
         raise UnsupportedMedia(
             f"a body of type {kind[:100]!r} is not read here", hint="send JSON: content-type application/json"
         )
-    if encoding := request.headers.get("content-encoding", ""):
+    if encoding := exchange.header("content-encoding"):
         raise UnsupportedMedia(
             f"a body encoded as {encoding[:100]!r} is not read here", hint="send it uncompressed"
         )
     try:
         async with asyncio.timeout(BODY_S):
-            return await _read(request, limit)
+            return await _read(exchange, limit)
     except TimeoutError as problem:
         raise TooSlow(
             f"the body did not arrive within {BODY_S:g} seconds",
@@ -171,17 +243,20 @@ def _has_too_many_values(body: bytes) -> bool:
     return sum(part.count(b",") for part in unescaped.split(b'"')[::2]) > VALUES_MOST
 
 
-async def _read(request: Request, limit: int) -> bytes:
-    declared = request.headers.get("content-length", "0")
+async def _read(exchange: Exchange, limit: int) -> bytes:
+    declared = exchange.header("content-length") or "0"
     if declared.isdecimal() and int(declared) > limit:
         raise too_large(limit)
-    parts: list[bytes] = []
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
+    parts, size, more = [], 0, True
+    while more:
+        message = await exchange.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        more = message.get("more_body", False)
         if size > limit:
             raise too_large(limit)
-        parts.append(chunk)
     return b"".join(parts)
 
 

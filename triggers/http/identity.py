@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from starlette.requests import Request
-
 from functions.process.lifecycle import Process
 from functions.rules.access import LOCAL, OPERATOR, STRANGER, VISITOR, Audience, Caller, allows
 from state.errors import Forbidden, Unauthenticated
 from state.token_values import Proof, Token
 from state.tokens import Tokens
-from triggers.http.binding import is_loopback
+from triggers.http.exchange import Exchange
+from triggers.http.hosts import is_loopback
 
 COOKIE = "nightjar_session"
 """Begins the name of the session's cookie; the port ends it."""
@@ -49,38 +48,28 @@ class Visitor:
     proof: Proof | None = None
 
 
-async def identify(request: Request, *, ticket: bool = False, writes: bool | None = None) -> Visitor:
+async def identify(
+    exchange: Exchange, *, ticket: bool = False, writes: bool | None = None, strangers: bool = False
+) -> Visitor:
     """Who sends this request; with `ticket`, one in the query is taken for proof and used up.
 
-    `writes`: whether it changes something; None: its method says so.
+    `writes`: whether the request changes something; None: its method decides. `strangers`: a sender who shows nothing
+    and is not let in becomes `STRANGER`.
 
     Raises:
         Unauthenticated: an unknown caller. Forbidden: a signed-in browser writes without the page's secret.
         TooManyRequests: the token is used more often than it may be.
     """
-    process: Process = request.app.state.process
-    shown = await _shown(request, process, ticket=ticket, writes=writes)
-    if shown is None:
-        return await _local(request, process)
-    token, proof = shown
-    return Visitor(await bearer_of(token, proof, process), proof)
-
-
-async def greet(request: Request, *, writes: bool | None = None) -> Visitor:
-    """The caller of a function that is open to anyone: the bearer of what is shown, `local`, or a stranger.
-
-    Raises:
-        Unauthenticated: what is shown is wrong. Forbidden, TooManyRequests: as `identify`, of who shows something.
-    """
-    process: Process = request.app.state.process
-    shown = await _shown(request, process, ticket=False, writes=writes)
+    shown = await _shown(exchange, ticket=ticket, writes=writes)
     if shown is not None:
         token, proof = shown
-        return Visitor(await bearer_of(token, proof, process), proof)
+        return Visitor(await bearer_of(token, proof, exchange.process), proof)
     try:
-        return await _local(request, process)
+        return await _local(exchange)
     except Unauthenticated:
-        return Visitor(STRANGER)
+        if strangers:
+            return Visitor(STRANGER)
+        raise
 
 
 async def bearer_of(token: Token, proof: Proof, process: Process) -> Caller:
@@ -101,34 +90,36 @@ async def bearer_of(token: Token, proof: Proof, process: Process) -> Caller:
     return Caller(token.name, token.role, token.id, tags)
 
 
-async def admit(request: Request, *audience: Audience, ticket: bool = False) -> Visitor:
+async def admit(exchange: Exchange, *audience: Audience, ticket: bool = False) -> Visitor:
     """Who sends this request, if it is meant for them.
 
     Raises:
         Unauthenticated, Forbidden, TooManyRequests: as `identify`, or another's role.
     """
-    visitor = await identify(request, ticket=ticket)
+    visitor = await identify(exchange, ticket=ticket)
     if not allows(audience, visitor.caller.role):
         raise Forbidden(
-            f"{request.url.path} needs the role {' or '.join(audience)}, {visitor.caller.described}",
+            f"{exchange.url.path} needs the role {' or '.join(audience)}, {visitor.caller.described}",
             hint=visitor.caller.remedy,
         )
     return visitor
 
 
-def cookie_of(request: Request) -> str:
+def cookie_of(exchange: Exchange) -> str:
     """The name of the session's cookie: browsers send it to every port of a host, so each port has its own."""
-    return COOKIE if request.url.port is None else f"{COOKIE}_{request.url.port}"
+    return COOKIE if exchange.url.port is None else f"{COOKIE}_{exchange.url.port}"
 
 
-def session_of(request: Request) -> str | None:
+def session_of(exchange: Exchange) -> str | None:
     """The session that a browser's cookie names; the last, where there are several.
 
     It is taken from the header as it stands: Python's own reading of cookies takes eight seconds for the backslashes
     that fit into one head (CVE-2024-7592), and no cookie of ours is quoted.
     """
-    found, wanted = None, cookie_of(request)
-    for pair in request.headers.get("cookie", "").split(";"):
+    if (sent := exchange.header("cookie")) is None:
+        return None
+    found, wanted = None, cookie_of(exchange)
+    for pair in sent.split(";"):
         name, _, value = pair.strip().partition("=")
         if name == wanted:
             found = value
@@ -143,36 +134,35 @@ async def still_admitted(tokens: Tokens, proofs: Collection[Proof | None]) -> se
     return holding
 
 
-def check_no_visit(request: Request) -> None:
+def check_no_visit(exchange: Exchange) -> None:
     """Refuse a write by GET that a browser sends because somebody followed a link.
 
     Raises:
         Forbidden: it does.
     """
-    if request.headers.get("sec-fetch-mode", "").strip().lower() == "navigate":
+    if (exchange.header("sec-fetch-mode") or "").strip().lower() == "navigate":
         raise Forbidden(
-            f"{request.url.path} changes something: no link opens it",
+            f"{exchange.url.path} changes something: no link opens it",
             hint="call it from a program; it takes POST, too",
         )
 
 
-async def _shown(
-    request: Request, process: Process, *, ticket: bool, writes: bool | None
-) -> tuple[Token, Proof] | None:
-    if (bearer := _bearer(request)) is not None:
-        return await process.tokens.admit(bearer)
-    if ticket and (name := request.query_params.get("ticket")) is not None:
-        return await process.tokens.ticket(name)
-    if (session := session_of(request)) is not None:
-        changes = request.method not in SAFE if writes is None else writes
-        return await process.tokens.session(session, request.headers.get(BY_PAGE), writes=changes)
+async def _shown(exchange: Exchange, *, ticket: bool, writes: bool | None) -> tuple[Token, Proof] | None:
+    tokens = exchange.process.tokens
+    if (bearer := _bearer(exchange)) is not None:
+        return await tokens.admit(bearer)
+    if ticket and (name := exchange.query_params.get("ticket")) is not None:
+        return await tokens.ticket(name)
+    if (session := session_of(exchange)) is not None:
+        changes = exchange.method not in SAFE if writes is None else writes
+        return await tokens.session(session, exchange.header(BY_PAGE), writes=changes)
     return None
 
 
-def _bearer(request: Request) -> str | None:
-    header = request.headers.get("authorization")
+def _bearer(exchange: Exchange) -> str | None:
+    header = exchange.header("authorization")
     if header is None:
-        return request.headers.get("x-worker-token")
+        return exchange.header("x-worker-token")
     scheme, _, text = header.partition(" ")
     if scheme.lower() != "bearer":
         raise Unauthenticated(
@@ -181,21 +171,21 @@ def _bearer(request: Request) -> str | None:
     return text.strip()
 
 
-async def _local(request: Request, process: Process) -> Visitor:
+async def _local(exchange: Exchange) -> Visitor:
     """The caller of an open lab who shows nothing. A browser may look, a program may work.
 
     Raises:
         Unauthenticated: the lab is not open to this caller.
     """
-    if await process.tokens.are_configured():
+    if await exchange.process.tokens.are_configured():
         raise Unauthenticated(
             "this lab asks for a token", hint="send Authorization: Bearer TOKEN; an operator issues them"
         )
-    if not is_loopback(process.settings.host):
+    if not is_loopback(exchange.process.settings.host):
         raise _needs_token("this lab listens on more than its own machine")
-    if any(name in FORWARDED or name.startswith(b"x-forwarded") for name, _ in request.headers.raw):
+    if any(name in FORWARDED or name.startswith(b"x-forwarded") for name, _ in exchange.scope["headers"]):
         raise _needs_token("a proxy has forwarded this")
-    return Visitor(VISITOR if "sec-fetch-site" in request.headers else LOCAL)
+    return Visitor(VISITOR if exchange.header("sec-fetch-site") is not None else LOCAL)
 
 
 def _needs_token(why: str) -> Unauthenticated:

@@ -1,9 +1,8 @@
-"""HTTP triggers: every function of the table behind its routes, with real status codes."""
+"""The web application: every function of the table behind its routes, and the routes that are no functions."""
 
 from __future__ import annotations
 
 import json
-import logging
 from functools import cache
 from typing import Any
 
@@ -15,32 +14,25 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Lifespan
 
-from functions.contract import Call, Function, Http
-from functions.invoke import check_role
-from functions.process.lifecycle import Process
-from functions.rules.access import STRANGER
+from functions.contract import Function
 from functions.schemas import prepare
-from state.errors import NightjarError
 from state.settings import Settings
 from triggers.dashboard.page import dashboard
 from triggers.docs import docs_page
-from triggers.http.access import Access
-from triggers.http.answering import JSON, Answer, answered
-from triggers.http.asking import asked
-from triggers.http.doors import Doors, Endpoint
-from triggers.http.etags import etag_of, is_held
-from triggers.http.guard import Guard, added_hosts, own_hosts, url_of
-from triggers.http.identity import Visitor, check_no_visit, greet, identify
-from triggers.http.problems import problem_document, problem_response
-from triggers.http.sessions import Session
-from triggers.http.turns import Turns
+from triggers.http.answering import JSON, endpoint
+from triggers.http.bodies import LoopTurns
+from triggers.http.exchange import Endpoint, Exchange
+from triggers.http.front import Front
+from triggers.http.hosts import HostCheck
+from triggers.http.problems import problem_document
+from triggers.http.sessions import SESSION
 from triggers.mcp.door import Mcp
 from triggers.metrics import metrics
 from triggers.openapi import AMONG_SCHEMAS, openapi
 from triggers.sse.run_log import LOG, following
 from triggers.sse.stream import events
 
-log = logging.getLogger(__name__)
+DOCS_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
 
 def make_app(
@@ -52,134 +44,74 @@ def make_app(
     )
     page = cache(lambda: docs_page(functions))
 
-    async def openapi_document(_: Request) -> Response:
+    async def openapi_document(_: Exchange) -> Response:
         await prepare(functions, AMONG_SCHEMAS)
         return Response(document(), media_type=JSON)
 
-    async def docs(_: Request) -> Response:
+    async def docs(_: Exchange) -> Response:
         await prepare(functions)
         return HTMLResponse(page(), headers=DOCS_HEADERS)
 
-    routes: list[BaseRoute] = [
-        Route("/healthz", healthz),
-        Route("/readyz", readyz),
-        Route("/metrics", metrics),
-        Route("/api/events", events),
-        Route("/openapi.json", openapi_document),
-        Route("/docs", docs),
-        Route("/api/session", Session),
-        *dashboard(settings),
-    ]
-    turns = Turns()
-    routes.append(Route("/mcp", Mcp(functions, turns), methods=["POST"]))
-    answers = {
-        (door.method, door.path): endpoint(declared, door, turns)
-        for declared in functions.values()
-        for door in declared.doors
+    turns = LoopTurns()
+    endpoints: dict[tuple[str, str], Endpoint] = {
+        ("GET", "/healthz"): healthz,
+        ("GET", "/readyz"): readyz,
+        ("GET", "/metrics"): metrics,
+        ("GET", "/api/events"): events,
+        ("GET", "/openapi.json"): openapi_document,
+        ("GET", "/docs"): docs,
+        **{(method, "/api/session"): answer for method, answer in SESSION.items()},
     }
+    for declared in functions.values():
+        for door in declared.doors:
+            answer = endpoint(declared, door, turns)
+            endpoints[door.method, door.path] = following(answer) if declared.name == LOG else answer
     writing = {(door.method, door.path) for f in functions.values() if f.writes for door in f.doors}
-    for door in functions[LOG].doors if LOG in functions else ():
-        answers[door.method, door.path] = following(answers[door.method, door.path])
+    routes: list[BaseRoute] = [
+        *dashboard(settings),
+        Route("/mcp", Mcp(functions, turns), methods=["POST"]),
+    ]
     # A fixed path is tried before one with a parameter: /api/report/tags before /api/{x}/tags.
-    for method, path in sorted(answers, key=lambda at: (at[1].count("{"), at[1])):
-        route = Route(path, answers[method, path], methods=[method])
+    for method, path in sorted(endpoints, key=lambda at: (at[1].count("{"), at[1])):
+        route = Route(path, _by_router(endpoints[method, path]), methods=[method])
         if (method, path) in writing and route.methods is not None:
             route.methods.discard("HEAD")  # Starlette answers HEAD by the GET, which changes something here
         routes.append(route)
+    held = {door.path for f in functions.values() if f.held_for for door in f.doors}
+    front = Middleware(
+        Front,
+        endpoints={at: answer for at, answer in endpoints.items() if "{" not in at[1]},
+        routes=routes,
+        waiting={"/api/events", "/mcp", *held},
+        hosts=HostCheck(settings),
+    )
     return Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[
-            Middleware(Access, routes=routes),
-            Middleware(Guard, own=own_hosts(settings), added=added_hosts(settings)),
-            Middleware(Doors, answers={at: answer for at, answer in answers.items() if "{" not in at[1]}),
-        ],
+        middleware=[front],
         exception_handlers={HTTPException: no_such_route},
     )
 
 
-DOCS_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+def _by_router(answer: Endpoint) -> Any:
+    """The same endpoint for Starlette's router, which makes a request of its own."""
+
+    async def routed(request: Request) -> Response:
+        return await answer(Exchange.of(request))
+
+    return routed
 
 
-def endpoint(declared: Function[Any, Any], door: Http, turns: Turns) -> Endpoint:
-    """Answer requests at one route of one function."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            return await _answer(declared, door, request, turns)
-        except NightjarError as problem:
-            request.state.refused = type(problem).__name__
-            log.debug("%s refuses: %s", declared.name, problem.detail[:200])  # it may quote the request
-            return problem_response(problem)
-
-    return answer
-
-
-async def _answer(declared: Function[Any, Any], door: Http, request: Request, turns: Turns) -> Response:
-    process: Process = request.app.state.process
-    visitor = await _visitor(declared, request)
-    request_model = await asked(declared, door, request, turns)
-    call = Call(
-        caller=visitor.caller,
-        proof=visitor.proof,
-        invoker=process.invoker,
-        request_id=request.state.request_id,
-        idempotency_key=request.headers.get("idempotency-key"),
-        traceparent=request.state.traceparent,
-        trigger="http",
-        address=request.client.host if request.client else "",
-        url=url_of(request.url.scheme, request.headers.get("host", "")),
-    )
-    answer = await answered(process, declared, request_model, call, turns)
-    return _shown(declared, door, request, answer)
-
-
-async def _visitor(declared: Function[Any, Any], request: Request) -> Visitor:
-    """Who asks, before their body is read; a function for anyone wants to know where it says so.
-
-    Who may not call a public function as themselves calls it as a stranger.
-
-    Raises:
-        Unauthenticated, Forbidden, TooManyRequests: they may not.
-    """
-    if "anyone" in declared.roles:
-        return await greet(request, writes=declared.writes) if declared.knows_caller else Visitor(STRANGER)
-    process: Process = request.app.state.process
-    if declared.is_public and process.settings.swarm_public_reads:
-        visitor = await greet(request, writes=False)
-        return visitor if declared.allows(visitor.caller.role) else Visitor(STRANGER)
-    if declared.writes and request.method == "GET":
-        check_no_visit(request)
-    visitor = await identify(request, writes=declared.writes)
-    check_role(declared, visitor.caller)
-    return visitor
-
-
-def _shown(declared: Function[Any, Any], door: Http, request: Request, answer: Answer) -> Response:
-    headers = {"Idempotent-Replayed": "true"} if answer.is_replayed else {}
-    if answer.is_empty:
-        return Response(status_code=204, headers=headers)
-    if door.has_etag:
-        headers["ETag"] = etag_of(answer.body)
-        if is_held(headers["ETag"], request.headers.getlist("if-none-match")):
-            return Response(status_code=304, headers=headers)
-    status = 200 if declared.lane == "web" else 202
-    return Response(answer.body, status_code=status, headers=headers, media_type=answer.media_type)
-
-
-async def healthz(_: Request) -> Response:
+async def healthz(_: Exchange) -> Response:
     """This process is alive."""
     return JSONResponse({"ok": True})
 
 
-async def readyz(request: Request) -> Response:
+async def readyz(exchange: Exchange) -> Response:
     """This process can answer: Redis is reachable, the scripts are loaded, the schema is ours."""
-    process: Process = request.app.state.process
-    try:
-        await process.lab.check()
-    except NightjarError as problem:
-        return problem_response(problem)
-    return JSONResponse({"ok": True, "lab": process.settings.lab, "redis": await process.lab.facts()})
+    lab = exchange.process.lab
+    await lab.check()
+    return JSONResponse({"ok": True, "lab": exchange.process.settings.lab, "redis": await lab.facts()})
 
 
 async def no_such_route(request: Request, problem: Exception) -> Response:

@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, Self
+from typing import Self
 
 from pydantic import Field, ValidationError, model_validator
-from starlette.endpoints import HTTPEndpoint
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from functions.contract import Request as Asked
-from functions.process.lifecycle import Process
+from functions.contract import Request
 from functions.rules.access import Caller, allows
 from functions.validation import invalid
-from state.errors import NightjarError, Unauthenticated
+from state.errors import Unauthenticated
 from state.token_values import Proof
 from state.tokens import SESSION_S
-from triggers.http.bodies import read_json
+from triggers.http.bodies import parsed, read_body
+from triggers.http.exchange import Endpoint, Exchange
 from triggers.http.identity import BY_PAGE, bearer_of, cookie_of, identify, session_of
-from triggers.http.problems import problem_response
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +29,7 @@ BODY_LIMIT = 4096
 UNKEPT = {"Cache-Control": "no-store"}
 
 
-class SignIn(Asked):
+class SignIn(Request):
     """One of the two."""
 
     token: str | None = Field(None, max_length=200)
@@ -46,66 +42,54 @@ class SignIn(Asked):
         return self
 
 
-def explained(answer: Callable[[Any, Request], Awaitable[Response]]) -> Callable[[Any, Request], Any]:
-    """Answer refusals as problem documents."""
-
-    async def explaining(self: Any, request: Request) -> Response:
-        try:
-            return await answer(self, request)
-        except NightjarError as problem:
-            request.state.refused = type(problem).__name__
-            return problem_response(problem)
-
-    return explaining
+async def show(exchange: Exchange) -> Response:
+    """Who is signed in."""
+    visitor = await identify(exchange)
+    by_session = visitor.proof is not None and visitor.proof.session is not None
+    return _described(visitor.caller, signed_in=by_session)
 
 
-class Session(HTTPEndpoint):
-    """The session of the browser that asks."""
-
-    @explained
-    async def get(self, request: Request) -> Response:
-        """Who is signed in."""
-        visitor = await identify(request)
-        by_session = visitor.proof is not None and visitor.proof.session is not None
-        return _told(visitor.caller, signed_in=by_session)
-
-    @explained
-    async def post(self, request: Request) -> Response:
-        """Sign in; an earlier session of this browser ends."""
-        process: Process = request.app.state.process
-        before = session_of(request)
-        try:
-            asked = SignIn.model_validate(await read_json(request, BODY_LIMIT), strict=True)
-        except ValidationError as problem:
-            raise invalid(problem) from problem
-        caller, proof = await _recognised(request, process, asked)
-        opened = await process.tokens.open_session(proof)
-        if before is not None:
-            await process.tokens.close_session(before)
-        response = _told(caller, signed_in=True, page=opened.page)
-        _set_cookie(response, request, opened.name, SESSION_S)
-        return response
-
-    @explained
-    async def delete(self, request: Request) -> Response:
-        """Sign out; also answered where no session is open."""
-        process: Process = request.app.state.process
-        response = Response(status_code=204, headers=UNKEPT)
-        if (name := session_of(request)) is not None:
-            with contextlib.suppress(Unauthenticated):
-                await process.tokens.session(name, request.headers.get(BY_PAGE), writes=True)
-            await process.tokens.close_session(name)
-        _set_cookie(response, request, "", 0)
-        return response
+async def sign_in(exchange: Exchange) -> Response:
+    """Sign in; an earlier session of this browser ends."""
+    tokens = exchange.process.tokens
+    before = session_of(exchange)
+    try:
+        asked = SignIn.model_validate(parsed(await read_body(exchange, BODY_LIMIT)), strict=True)
+    except ValidationError as problem:
+        raise invalid(problem) from problem
+    caller, proof = await _recognised(exchange, asked)
+    opened = await tokens.open_session(proof)
+    if before is not None:
+        await tokens.close_session(before)
+    response = _described(caller, signed_in=True, page=opened.page)
+    _set_cookie(response, exchange, opened.name, SESSION_S)
+    return response
 
 
-async def _recognised(request: Request, process: Process, asked: SignIn) -> tuple[Caller, Proof]:
+async def sign_out(exchange: Exchange) -> Response:
+    """Sign out; also answered where no session is open."""
+    tokens = exchange.process.tokens
+    response = Response(status_code=204, headers=UNKEPT)
+    if (name := session_of(exchange)) is not None:
+        with contextlib.suppress(Unauthenticated):
+            await tokens.session(name, exchange.header(BY_PAGE), writes=True)
+        await tokens.close_session(name)
+    _set_cookie(response, exchange, "", 0)
+    return response
+
+
+SESSION: dict[str, Endpoint] = {"GET": show, "POST": sign_in, "DELETE": sign_out}
+"""The session of the browser that asks, by HTTP method."""
+
+
+async def _recognised(exchange: Exchange, asked: SignIn) -> tuple[Caller, Proof]:
     """Whose token or code this is.
 
     Wrong ones are slowed; a right one never is, however many wrong ones came from its address: behind a proxy or a
     tunnel all callers have one address, and wrong tokens of one would shut out the others.
     """
-    address = request.client.host if request.client else ""
+    process = exchange.process
+    address = exchange.client.host if exchange.client else ""
     try:
         if asked.code is not None:
             token, proof = await process.tokens.code(asked.code.strip())
@@ -118,21 +102,27 @@ async def _recognised(request: Request, process: Process, asked: SignIn) -> tupl
     return await bearer_of(token, proof, process), proof
 
 
-def _told(caller: Caller, *, signed_in: bool, page: str | None = None) -> Response:
-    told = {
+def _described(caller: Caller, *, signed_in: bool, page: str | None = None) -> Response:
+    facts = {
         "name": caller.name,
         "role": caller.role,
         "tags": sorted(caller.tags) if caller.tags is not None else None,
         "signed_in": signed_in,
         "may_read": allows(("viewer",), caller.role),
     }
-    return JSONResponse(told if page is None else {**told, "page": page}, headers=UNKEPT)
+    return JSONResponse(facts if page is None else {**facts, "page": page}, headers=UNKEPT)
 
 
-def _set_cookie(response: Response, request: Request, name: str, lasts_s: int) -> None:
+def _set_cookie(response: Response, exchange: Exchange, name: str, lasts_s: int) -> None:
     """Only for this host, only sent by its own pages, out of reach of scripts; by https only, if it came by that."""
-    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
-    by_https = "https" in (request.url.scheme, forwarded)
+    forwarded = (exchange.header("x-forwarded-proto") or "").partition(",")[0].strip().lower()
+    by_https = "https" in (exchange.url.scheme, forwarded)
     response.set_cookie(
-        cookie_of(request), name, max_age=lasts_s, path="/", secure=by_https, httponly=True, samesite="strict"
+        cookie_of(exchange),
+        name,
+        max_age=lasts_s,
+        path="/",
+        secure=by_https,
+        httponly=True,
+        samesite="strict",
     )

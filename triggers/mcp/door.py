@@ -10,16 +10,15 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from state.errors import NightjarError
 from triggers.http.answering import JSON
-from triggers.http.bodies import parsed, read_body
+from triggers.http.bodies import LoopTurns, parsed, read_body
+from triggers.http.exchange import Exchange
 from triggers.http.identity import identify
 from triggers.http.problems import problem_response
-from triggers.http.turns import Turns
 from triggers.mcp.tools import Functions
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ REFUSED = -32000
 class Mcp:
     """ASGI application of the route."""
 
-    def __init__(self, functions: Functions, turns: Turns) -> None:
+    def __init__(self, functions: Functions, turns: LoopTurns) -> None:
         self._functions = functions
         self._turns = turns
         self._body_limit = max(door.body_limit for declared in functions.values() for door in declared.doors)
@@ -40,16 +39,16 @@ class Mcp:
         self._tools: Tools | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
+        exchange: Exchange = scope["exchange"]
         try:
-            request.state.visitor = await identify(request, writes=True)
-            body = await read_body(request, self._body_limit)
+            visitor = await identify(exchange, writes=True)
+            body = await read_body(exchange, self._body_limit)
             await self._turns.do(lambda: parsed(body), lambda _: len(body))
         except NightjarError as problem:
-            request.state.refused = type(problem).__name__
+            exchange.refused = type(problem).__name__
             await _refusal(problem)(scope, receive, send)
             return
-        request.state.body_size = len(body)
+        scope["state"] = {**scope.get("state", {}), "visitor": visitor, "body_size": len(body)}
         tools = await self._served()
         await tools.answer(scope, _again(body, receive), send)
 
@@ -60,7 +59,7 @@ class Mcp:
             return self._tools
 
 
-def _tools(functions: Functions, turns: Turns, body_limit: int) -> Tools:
+def _tools(functions: Functions, turns: LoopTurns, body_limit: int) -> Tools:
     from triggers.mcp.server import Tools
 
     return Tools(functions, turns, body_limit)

@@ -19,16 +19,15 @@ from starlette.types import Receive, Scope, Send
 
 from functions.contract import Call, Function
 from functions.invoke import check_role
-from functions.process.lifecycle import Process
 from functions.process.redaction import without_tokens
 from functions.schemas import schema_of
 from functions.validation import invalid
 from state.errors import NightjarError
 from state.version import VERSION
 from triggers.http.answering import answered
-from triggers.http.bodies import too_large
+from triggers.http.bodies import LoopTurns, too_large
+from triggers.http.exchange import Exchange
 from triggers.http.identity import Visitor
-from triggers.http.turns import Turns
 from triggers.mcp.tools import Functions, Tool, tools_of
 from triggers.mcp.wording import Wording, in_short
 
@@ -49,7 +48,7 @@ INSTRUCTIONS = (
 class Tools:
     """Answers requests of MCP clients."""
 
-    def __init__(self, functions: Functions, turns: Turns, body_limit: int) -> None:
+    def __init__(self, functions: Functions, turns: LoopTurns, body_limit: int) -> None:
         self._turns = turns
         self._body_limit = body_limit
         self._tools = tools_of(functions)
@@ -105,7 +104,7 @@ class Tools:
         self, context: Context, tool: Tool, arguments: Mapping[str, Any]
     ) -> types.CallToolResult:
         request, visitor = _request(context), _visitor(context)
-        process: Process = request.app.state.process
+        exchange = Exchange.of(request)
         declared, fields = tool.chosen(arguments)
         check_role(declared, visitor.caller)
         if request.state.body_size > (limit := max(door.body_limit for door in declared.doors)):
@@ -123,12 +122,12 @@ class Tools:
         call = Call(
             caller=visitor.caller,
             proof=visitor.proof,
-            invoker=process.invoker,
-            request_id=request.state.request_id,
-            traceparent=request.state.traceparent,
+            invoker=exchange.process.invoker,
+            request_id=exchange.request_id,
+            traceparent=exchange.traceparent,
             trigger="mcp",
         )
-        answer = await answered(process, declared, asked, call, self._turns)
+        answer = await answered(exchange.process, declared, asked, call, self._turns)
         shown = self._words.answer(in_short(from_json(answer.body), declared.response.FOR_AGENTS))
         if most_s is not None and time.monotonic() - began >= most_s and "next" in shown:
             shown["next"] = (

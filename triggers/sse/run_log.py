@@ -9,17 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.contract import Call
 from functions.experiment.log import LogLines
-from functions.process.lifecycle import Process
 from functions.process.running import ended
-from state.errors import Invalid, NightjarError
-from triggers.http.doors import Endpoint
+from state.errors import Invalid
+from triggers.http.exchange import Endpoint, Exchange
 from triggers.http.identity import identify
-from triggers.http.problems import problem_response
 from triggers.sse.stream import HEARTBEAT_S, NONE, STILL_HERE, Blocks, EventStream, Subscriber
 
 LOG = "experiment::log"
@@ -33,52 +30,48 @@ Ask = Callable[[str | None, float], Awaitable[LogLines]]
 def following(once: Endpoint) -> Endpoint:
     """The endpoint of the log: a stream for who asks with `follow`, for others one answer."""
 
-    async def answer(request: Request) -> Response:
-        return await (_stream(request) if "follow" in request.query_params else once(request))
+    async def answer(exchange: Exchange) -> Response:
+        return await (_stream(exchange) if "follow" in exchange.query_params else once(exchange))
 
     return answer
 
 
-async def _stream(request: Request) -> Response:
-    process: Process = request.app.state.process
-    try:
-        visitor = await identify(request, ticket=True)
-        call = Call(
-            caller=visitor.caller,
-            proof=visitor.proof,
-            invoker=process.invoker,
-            request_id=request.state.request_id,
-            traceparent=request.state.traceparent,
-        )
+async def _stream(exchange: Exchange) -> Response:
+    visitor = await identify(exchange, ticket=True)
+    invoker = exchange.process.invoker
+    call = Call(
+        caller=visitor.caller,
+        proof=visitor.proof,
+        invoker=invoker,
+        request_id=exchange.request_id,
+        traceparent=exchange.traceparent,
+    )
 
-        async def ask(after: str | None, timeout_s: float) -> LogLines:
-            asked = {**request.path_params, "after": after, "timeout": timeout_s}
-            answer = await process.invoker.call(LOG, asked, call)
-            assert isinstance(answer, LogLines)
-            return answer
+    async def ask(after: str | None, timeout_s: float) -> LogLines:
+        asked = {**exchange.path_params, "after": after, "timeout": timeout_s}
+        answer = await invoker.call(LOG, asked, call)
+        assert isinstance(answer, LogLines)
+        return answer
 
-        after = _after(request)
-        found = await ask(after, 0)
-        return EventStream(
-            request.app.state.broadcast,
-            NONE,
-            visitor.proof,
-            lambda subscriber: _told(subscriber, ask, found, is_known=found.version == after),
-        )
-    except NightjarError as problem:
-        request.state.refused = type(problem).__name__
-        return problem_response(problem)
+    after = _after(exchange)
+    found = await ask(after, 0)
+    return EventStream(
+        exchange.app.state.broadcast,
+        NONE,
+        visitor.proof,
+        lambda subscriber: _told(subscriber, ask, found, is_known=found.version == after),
+    )
 
 
-def _after(request: Request) -> str | None:
-    query = request.query_params
+def _after(exchange: Exchange) -> str | None:
+    query = exchange.query_params
     if unknown := set(query) - {*KNOWN}:
         raise Invalid(
             f"a log that is followed takes no {sorted(unknown)[:5]}", hint=f"known are {', '.join(KNOWN)}"
         )
     if query["follow"].lower() not in YES:
         raise Invalid(f"follow is {query['follow'][:60]!r}", hint="send follow=true, or leave it out")
-    return request.headers.get("last-event-id") or query.get("after")
+    return exchange.header("last-event-id") or query.get("after")
 
 
 async def _told(subscriber: Subscriber, ask: Ask, found: LogLines, *, is_known: bool) -> Blocks:

@@ -22,21 +22,20 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, I
 from dataclasses import asdict, dataclass, field
 
 from starlette.datastructures import QueryParams
-from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from functions.process.lifecycle import Process
 from functions.process.running import ended
-from state.errors import Exhausted, Invalid, NightjarError, TooManyRequests, Unavailable
+from state.errors import Exhausted, Invalid, TooManyRequests, Unavailable
 from state.events import CATALOGUE, Event
 from state.ids import TAG_PATTERN
 from state.stream import Stream, before, follows
 from state.token_values import Proof
 from state.tokens import Tokens
 from state.wakeups import woken_within
+from triggers.http.exchange import Exchange
 from triggers.http.identity import LOOK_AGAIN_S, admit, still_admitted
-from triggers.http.problems import problem_response
 
 log = logging.getLogger(__name__)
 
@@ -390,23 +389,18 @@ class EventStream(StreamingResponse):
             log.warning("an event stream ends, its client comes back: %s", problem.detail)
 
 
-async def events(request: Request) -> Response:
+async def events(exchange: Exchange) -> Response:
     """Server-sent events. Last-Event-ID wins over `since`, and that over `last`.
 
     `?tag=`, `?types=a,b` or `?only=new_best`: which; `?since=<id>` or `?last=<n>` (of these): from where on;
     `?min_interval=<seconds>`: how often at most; `?ticket=`: of event::ticket, where no header can be sent.
     """
-    broadcast: Broadcast = request.app.state.broadcast
-    try:
-        visitor = await admit(request, "viewer", ticket=True)
-        wanted = _wanted(request.query_params)
-        since, last = _from_where(request)
-        begin = await broadcast.beginning(since, last, wanted)
-        return EventStream(
-            broadcast, wanted, visitor.proof, lambda subscriber: broadcast.tell(subscriber, begin)
-        )
-    except NightjarError as problem:
-        return problem_response(problem)
+    broadcast: Broadcast = exchange.app.state.broadcast
+    visitor = await admit(exchange, "viewer", ticket=True)
+    wanted = _wanted(exchange.query_params)
+    since, last = _from_where(exchange)
+    begin = await broadcast.beginning(since, last, wanted)
+    return EventStream(broadcast, wanted, visitor.proof, lambda subscriber: broadcast.tell(subscriber, begin))
 
 
 def _wanted(query: QueryParams) -> Filter:
@@ -447,13 +441,13 @@ def _seconds(text: str) -> float:
     )
 
 
-def _from_where(request: Request) -> tuple[str | None, int]:
-    since = request.headers.get("last-event-id") or request.query_params.get("since")
+def _from_where(exchange: Exchange) -> tuple[str | None, int]:
+    since = exchange.header("last-event-id") or exchange.query_params.get("since")
     if since is not None and not re.fullmatch(r"[0-9]{1,19}(-[0-9]{1,19})?", since):
         raise Invalid(
             f"{since[:60]!r} is no event id", hint="send the id of the last event you have seen, or 0"
         )
-    last = request.query_params.get("last", "0")
+    last = exchange.query_params.get("last", "0")
     if not re.fullmatch(r"[0-9]{1,4}", last) or int(last) > LAST_AT_MOST:
         raise Invalid(f"last is {last[:60]!r}", hint=f"send a number from 0 to {LAST_AT_MOST}")
     return since, int(last)

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from tests.labs import idea, open_tag
-from triggers.http import asking, bodies, routes
-from triggers.http.turns import LONG, Turns
+from triggers.http import answering, bodies
+from triggers.http.bodies import LONG, LoopTurns
 
 TOGETHER = 10
 
@@ -49,7 +49,7 @@ class Counted:
 
 async def test_what_is_long_has_a_turn_for_itself_and_what_is_short_shares_one() -> None:
     for size, expected in ((LONG + 1, 1), (LONG, TOGETHER)):
-        turns, counted = Turns(), Counted()
+        turns, counted = LoopTurns(), Counted()
         work, of_size = counted.one(lambda size=size: size), int
 
         async with counted.counting():
@@ -60,7 +60,7 @@ async def test_what_is_long_has_a_turn_for_itself_and_what_is_short_shares_one()
 
 
 async def test_what_fails_has_a_turn_for_itself() -> None:
-    turns, counted = Turns(), Counted()
+    turns, counted = LoopTurns(), Counted()
 
     async with counted.counting():
         failed = await asyncio.gather(
@@ -76,7 +76,7 @@ async def test_long_bodies_that_come_together_are_read_one_in_a_turn(
 ) -> None:
     await open_tag(client)
     counted = Counted()
-    monkeypatch.setattr(asking, "parsed", counted.one(bodies.parsed))
+    monkeypatch.setattr(bodies, "parsed", counted.one(bodies.parsed))
 
     async with counted.counting():
         answers = await asyncio.gather(
@@ -93,7 +93,7 @@ async def test_long_answers_that_come_together_are_written_one_in_a_turn(
 ) -> None:
     counted = Counted()
     await client.get("/api/function/list")
-    monkeypatch.setattr(routes, "_shown", counted.one(routes._shown))
+    monkeypatch.setattr(answering, "_response", counted.one(answering._response))
 
     async with counted.counting():
         answers = await asyncio.gather(*(client.get("/api/function/list") for _ in range(TOGETHER)))

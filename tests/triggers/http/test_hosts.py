@@ -10,7 +10,7 @@ from functions.table import table
 from state.errors import Invalid
 from tests.conftest import http_client
 from tests.labs import dump, problem
-from triggers.http.binding import check_bind
+from triggers.http.hosts import check_bind
 
 FIXED = (
     *("/", "/static/app.js", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics"),
