@@ -139,7 +139,13 @@ async def answered(
         the key was used by a call that is under way, or with another body.
     """
     with counting(_quota(process, declared, call)):
-        return await _answered(process, declared, request, call, turns)
+        asked_id = request.request_id if isinstance(request, Command) else None
+        given = call.idempotency_key if call.idempotency_key is not None else asked_id
+        if given is not None and declared.keeps_answer:
+            return await _once(process, declared, request, call, given)
+        calling = process.invoker.call(declared.name, request, call)
+        answer = await (_while_admitted(process, call, calling) if declared.held_for else calling)
+        return await turns.do(lambda: _written(answer), lambda written: len(written.body))
 
 
 def can_be_refused(declared: Function[Any, Any]) -> bool:
@@ -155,18 +161,6 @@ def _quota(process: Process, declared: Function[Any, Any], call: Call) -> Quota 
     if call.caller.may_do_all or call.caller == STRANGER:
         return None
     return Quota(call.caller.name, process.settings.stored_bytes_a_day, can_be_refused(declared))
-
-
-async def _answered(
-    process: Process, declared: Function[Any, Any], request: BaseModel, call: Call, turns: LoopTurns
-) -> EncodedAnswer:
-    asked_id = request.request_id if isinstance(request, Command) else None
-    given = call.idempotency_key if call.idempotency_key is not None else asked_id
-    if given is not None and declared.keeps_answer:
-        return await _once(process, declared, request, call, given)
-    calling = process.invoker.call(declared.name, request, call)
-    answer = await (_while_admitted(process, call, calling) if declared.held_for else calling)
-    return await turns.do(lambda: _written(answer), lambda written: len(written.body))
 
 
 async def _while_admitted(process: Process, call: Call, calling: Coroutine[Any, Any, BaseModel]) -> BaseModel:

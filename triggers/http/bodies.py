@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from functions.contract import Function, Http, Request
 from functions.rules.keeps.verdict import NO_VALUE
 from functions.validation import invalid, invalid_fields
-from state.errors import Invalid, Malformed, TooLarge, TooSlow, UnsupportedMedia
+from state.errors import Invalid, Malformed, TooLarge, UnsupportedMedia
 from triggers.http.exchange import Exchange
 
 T = TypeVar("T")
@@ -25,8 +25,6 @@ LONG = 64 * 1024
 """Bytes of a body or an answer from which reading or writing it counts as long; 64 KiB take about a millisecond."""
 PARSED = frozenset({"", "application/json", "text/plain", "application/x-www-form-urlencoded"})
 """Content types read as JSON: the last one is what `curl -d` sends."""
-BODY_S = 30.0
-"""Seconds for a whole body: who sends slower holds a connection, and a request of ours, for nothing."""
 DEPTH_MOST = 32
 ENTRIES_MOST = 10_000
 """Of one list or object."""
@@ -118,7 +116,7 @@ async def read_body(exchange: Exchange, limit: int) -> bytes:
     """The body, as it was sent.
 
     Raises:
-        TooLarge, TooSlow, UnsupportedMedia. ClientDisconnect: the client left.
+        TooLarge, UnsupportedMedia. ClientDisconnect: the client left, or was too slow.
     """
     kind = (exchange.header("content-type") or "").partition(";")[0].strip().lower()
     if kind not in PARSED:
@@ -129,14 +127,20 @@ async def read_body(exchange: Exchange, limit: int) -> bytes:
         raise UnsupportedMedia(
             f"a body encoded as {encoding[:100]!r} is not read here", hint="send it uncompressed"
         )
-    try:
-        async with asyncio.timeout(BODY_S):
-            return await _read(exchange, limit)
-    except TimeoutError as problem:
-        raise TooSlow(
-            f"the body did not arrive within {BODY_S:g} seconds",
-            hint="send it in one go, then repeat the request",
-        ) from problem
+    declared = exchange.header("content-length") or "0"
+    if declared.isdecimal() and int(declared) > limit:
+        raise too_large(limit)
+    parts, size, more = [], 0, True
+    while more:
+        message = await exchange.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        more = message.get("more_body", False)
+        if size > limit:
+            raise too_large(limit)
+    return b"".join(parts)
 
 
 def parsed(body: bytes) -> dict[str, Any]:
@@ -241,23 +245,6 @@ def _has_too_many_values(body: bytes) -> bool:
     if unescaped.count(b'"') > 4 * VALUES_MOST + 2:  # a name and a text for each value
         return True
     return sum(part.count(b",") for part in unescaped.split(b'"')[::2]) > VALUES_MOST
-
-
-async def _read(exchange: Exchange, limit: int) -> bytes:
-    declared = exchange.header("content-length") or "0"
-    if declared.isdecimal() and int(declared) > limit:
-        raise too_large(limit)
-    parts, size, more = [], 0, True
-    while more:
-        message = await exchange.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        more = message.get("more_body", False)
-        if size > limit:
-            raise too_large(limit)
-    return b"".join(parts)
 
 
 def too_large(limit: int) -> TooLarge:

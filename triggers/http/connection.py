@@ -1,7 +1,8 @@
-"""What one connection may take of a web process before a request of it is known: bytes, and seconds.
+"""Limits of one connection: how many bytes and seconds a request may take to arrive.
 
-uvicorn reads a head of any length, at any pace, from anybody. Here a head ends within 64 KiB and 30 seconds, and a
-body that is no longer read within 5 seconds of its answer. What is refused gets a problem document.
+uvicorn reads a head of any length, and a request at any pace, from anybody. Here a head ends within 64 KiB and 30
+seconds, and a body within 30 seconds. A body that nobody reads any more ends within 5 seconds of its answer. A refusal
+is a problem document.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from triggers.http.problems import problem_document
 
 HEAD_BYTES = 64 * 1024
 HEAD_S = 30.0
+BODY_S = 30.0
+"""Seconds for a whole body. A slower sender would hold a connection and a request for nothing."""
 HEAD_END = b"\n\r\n"
 UPGRADE = re.compile(rb"(?i)(?<=\n)upgrade(?=[ \t]*:)")
 LENGTH, CHUNKED = b"content-length", b"transfer-encoding"
@@ -45,9 +48,9 @@ class JoinedWrites:
         self._transport.close()
 
     def _send(self) -> None:
-        if self._pieces:
-            self._transport.write(b"".join(self._pieces))
-            self._pieces.clear()
+        pieces, self._pieces = self._pieces, []
+        if pieces and not self.is_closing():  # uvloop raises where the client left meanwhile
+            self._transport.write(b"".join(pieces))
 
 
 class Connection(HttpToolsProtocol):
@@ -90,6 +93,11 @@ class Connection(HttpToolsProtocol):
                 self._refuse(
                     431, f"the head of the request is over {HEAD_BYTES // 1024} KiB", "send shorter headers"
                 )
+        if self._deadline is None and not self.transport.is_closing():
+            if self._in_body:
+                self._ends_within(BODY_S)
+            elif self._head_bytes:
+                self._ends_within(HEAD_S)
 
     def _give_back(self) -> None:
         """Read what was held of a body: its head had ended in an earlier piece."""
@@ -108,10 +116,6 @@ class Connection(HttpToolsProtocol):
         is_held = newline and any(word.startswith(begun.lower()) for word in (b"upgrade:", b"\r\n"))
         self._held = newline + begun if is_held and not piece.endswith(HEAD_END) else b""
         return UPGRADE.sub(b"ignored", whole if self._held else piece)
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._ends_within(HEAD_S)
 
     def on_headers_complete(self) -> None:
         self._ends_within(None)
@@ -157,12 +161,19 @@ class Connection(HttpToolsProtocol):
         self._deadline = None if seconds is None else self.loop.call_later(seconds, self._too_late)
 
     def _too_late(self) -> None:
-        if self._in_body or not self._head_bytes:
-            self.transport.close()
-        else:
+        self._deadline = None
+        if self._in_body and not self.cycle.response_started:
+            self._refuse(
+                408,
+                f"the body did not arrive within {BODY_S:g} seconds",
+                "send it in one go, then repeat the request",
+            )
+        elif self._in_head and self._head_bytes:
             self._refuse(
                 408, f"no whole request came within {HEAD_S:g} seconds", "connect when there is one to send"
             )
+        else:
+            self.transport.close()
 
     def _refuse(self, status: int, detail: str, hint: str) -> None:
         """Answer and hang up; where an answer is on its way already, hang up."""

@@ -52,7 +52,10 @@ class Exchange(Request):
 
     def header_lines(self, name: str) -> list[str]:
         """Every header of this lower-case name."""
-        return self.headers.getlist(name) if name.encode() in self._by_name else []
+        key = name.encode()
+        if key not in self._by_name:
+            return []
+        return [value.decode("latin-1") for each, value in self.scope["headers"] if each == key]
 
     async def reply(self, message: Message) -> None:
         """Send a part of the answer; its head carries the ids (`traceresponse` as W3C drafts it)."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Lifespan
+from starlette.types import ASGIApp, Lifespan
 
 from functions.contract import Function
 from functions.schemas import prepare
@@ -78,19 +79,30 @@ def make_app(
             route.methods.discard("HEAD")  # Starlette answers HEAD by the GET, which changes something here
         routes.append(route)
     held = {door.path for f in functions.values() if f.held_for for door in f.doors}
-    front = Middleware(
-        Front,
-        endpoints={at: answer for at, answer in endpoints.items() if "{" not in at[1]},
-        routes=routes,
-        waiting={"/api/events", "/mcp", *held},
-        hosts=HostCheck(settings),
-    )
-    return Starlette(
-        routes=routes,
-        lifespan=lifespan,
-        middleware=[front],
-        exception_handlers={HTTPException: no_such_route},
-    )
+
+    def front(app: ASGIApp) -> Front:
+        return Front(
+            app,
+            endpoints={at: answer for at, answer in endpoints.items() if "{" not in at[1]},
+            routes=routes,
+            waiting={"/api/events", "/mcp", *held},
+            hosts=HostCheck(settings),
+        )
+
+    return WebApp(routes=routes, lifespan=lifespan, front=front)
+
+
+class WebApp(Starlette):
+    """Starlette with `Front` in place of its middleware for errors: `Front` answers every fault."""
+
+    def __init__(
+        self, *, routes: list[BaseRoute], lifespan: Lifespan[Starlette], front: Callable[[ASGIApp], Front]
+    ) -> None:
+        super().__init__(routes=routes, lifespan=lifespan)
+        self._front = front
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return self._front(ExceptionMiddleware(self.router, {HTTPException: no_such_route}))
 
 
 def _by_router(answer: Endpoint) -> Any:

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -197,7 +198,7 @@ async def test_a_head_that_does_not_end_is_answered_in_time(
 async def test_a_body_that_drips_is_answered_in_time_and_its_connection_ends(
     http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, announced: bytes
 ) -> None:
-    monkeypatch.setattr(bodies, "BODY_S", 0.3)
+    monkeypatch.setattr(connection, "BODY_S", 0.3)
     monkeypatch.setattr(connection, "LINGER_S", 0.3)
     piece = b"1\r\n \r\n" if b"chunked" in announced else b" "
     head = b"POST /api/experiment/setup HTTP/1.1\r\n" + HOST + announced + b"\r\n"
@@ -307,3 +308,16 @@ def test_a_place_deep_inside_costs_no_more_than_one_on_top() -> None:
         deep = {"n" * 100: deep}
 
     assert min(seconds(deep) for _ in range(5)) < 5 * min(seconds(wide) for _ in range(5))
+
+
+async def test_an_answer_to_a_client_that_left_is_dropped() -> None:
+    transport = Mock(spec=asyncio.Transport)
+    transport.is_closing.return_value = False
+    writes = connection.JoinedWrites(transport, asyncio.get_running_loop())
+
+    writes.write(b"too late")
+    transport.is_closing.return_value = True  # uvloop's raise where they are written to then
+    await asyncio.sleep(0)
+    writes.close()
+
+    transport.write.assert_not_called()
