@@ -123,13 +123,13 @@ class Call:
 
 
 CALLS: dict[str, Call] = {
-    "experiment::register": Call(Agents.register, 0.40, P99),
-    "experiment::complete": Call(Agents.complete, 0.40, P99),
-    "experiment::best": Call(same("/api/experiment/best", tag="plain"), 0.55, P99),
+    "experiment::register": Call(Agents.register, 0.46, P99),
+    "experiment::complete": Call(Agents.complete, 0.36, P99),
+    "experiment::best": Call(same("/api/experiment/best", tag="plain"), 0.62, P99),
     "report::brief": Call(same("/api/report/brief", tag="plain"), 0.15),
     "search::suggest_direction": Call(same("/api/search/suggest", tag="plain"), 0.15),
     "experiment::history": Call(same("/api/experiment/history", tag="plain", limit=50), 0.12),
-    "experiment::submit": Call(Agents.submit, 0.30),
+    "experiment::submit": Call(Agents.submit, 0.34),
 }
 """In the order of calls: experiments are registered before they are completed."""
 

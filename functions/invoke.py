@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel
 
 from functions.contract import FROM_OUTSIDE, BadTable, Call, FiredBy, Function, Lane, Nothing
-from functions.process.context import bound
+from functions.process.logs import bound
 from functions.process.meters import Meters
 from functions.process.tracing import Tracing
 from functions.rules.access import Caller, check_tags

@@ -8,9 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from functions.process.context import bound
 from functions.process.lifecycle import opened
-from functions.process.logs import start_logging
+from functions.process.logs import bound, start_logging
 from functions.table import table
 from state.client import Lab
 from state.experiments import Experiments

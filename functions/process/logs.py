@@ -8,14 +8,14 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from pydantic import SecretStr
 
-from functions.process.context import bound_facts
 from functions.process.redaction import hide, redacted, scrubbed, secrets_in
 from state import traceparent
 from state.settings import Settings
@@ -27,6 +27,24 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _WORD = re.compile(r"[^\s\"'=\x00-\x1f\x7f]+")
 _COLORS = {"DEBUG": 2, "INFO": 32, "WARNING": 33, "ERROR": 31, "CRITICAL": 41}
 """ANSI codes."""
+
+
+_bound: ContextVar[Mapping[str, object]] = ContextVar("bound", default=MappingProxyType({}))
+
+
+class bound:
+    """Add these facts to the lines that are logged within; the block may add more to the dict that it gets."""
+
+    def __init__(self, **facts: object) -> None:
+        self._facts = facts
+
+    def __enter__(self) -> dict[str, object]:
+        facts = {**_bound.get(), **self._facts}
+        self._before = _bound.set(facts)
+        return facts
+
+    def __exit__(self, *_: object) -> None:
+        _bound.reset(self._before)
 
 
 def start_logging(settings: Settings, kind: str) -> None:
@@ -76,7 +94,7 @@ class _Line(logging.Formatter):
         """The process, what is bound, and what the call of the logger added."""
         known = record.__dict__
         added = {name: known[name] for name in EXTRA if name in known}
-        facts = {"process": self._kind, "pid": record.process, **bound_facts(), **added}
+        facts = {"process": self._kind, "pid": record.process, **_bound.get(), **added}
         if trace := traceparent.current.get():
             facts["trace_id"] = traceparent.trace_id(trace)
         return {name: redacted(name, value) for name, value in facts.items()}

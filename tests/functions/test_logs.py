@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from functions.process.context import bound
+from functions.process.logs import bound
 from functions.process.redaction import hide, scrubbed
 from tests.logged import logged
 

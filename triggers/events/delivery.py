@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from functions.process.alive import has_died
-from functions.process.context import bound
+from functions.process.logs import bound
 from functions.process.running import ended
 from state.errors import NightjarError, Unavailable
 from state.events import UNREADABLE, Event

@@ -1,8 +1,8 @@
 """Limits of one connection: how many bytes and seconds a request may take to arrive.
 
 uvicorn reads a head of any length, and a request at any pace, from anybody. Here a head ends within 64 KiB and 30
-seconds, and a body within 30 seconds. A body that nobody reads any more ends within 5 seconds of its answer. A refusal
-is a problem document.
+seconds, and a body within 30 seconds. A body that nobody reads any more ends within 5 seconds of its answer. The
+answer to a refused request is a problem document.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Connection(HttpToolsProtocol):
         self._in_head = True
         self._in_body = False
         self._body_left = 0
-        """Bytes of it that have not come, where its length is known: what follows is another head. Else 0."""
+        """Bytes of the body that have not arrived; 0 if its length is unknown. Another head follows them."""
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own

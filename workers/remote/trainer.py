@@ -15,8 +15,7 @@ from typing import Any
 
 from functions.attempting import attempted
 from functions.lanes import TrainingJob
-from functions.process.context import bound
-from functions.process.logs import start_logging
+from functions.process.logs import bound, start_logging
 from functions.process.remote import remote_of
 from state.settings import Settings
 from workers.attempt.launch import adopt_orphans, die_with
