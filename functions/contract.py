@@ -1,4 +1,4 @@
-"""What a function declares: `@function` makes a row of the table out of a handler and what fires it.
+"""Declares functions: `@function` makes a row of the table from a handler and its triggers.
 
     @function("pool::release", role=("agent", "worker"), writes=True)
     async def release(request: Release, pool: Pool) -> Released: ...
@@ -43,7 +43,7 @@ MIB = 1024 * 1024
 FiredBy = Literal["http", "mcp", "event", "cron", "queue", "call"]
 """What fires a call: a trigger, a GPU's queue, or another function or process of Nightjar."""
 FROM_OUTSIDE: frozenset[FiredBy] = frozenset({"http", "mcp"})
-"""What fires the calls of people and agents: so many costly or waiting ones each."""
+"""Triggers of calls by people and agents, whose costly and waiting calls are limited."""
 Lane = Literal["web", "gpu", "pi"]
 
 Category = Literal[
@@ -120,7 +120,7 @@ class Text(Response):
 
 
 class Nothing(Response):
-    """What a call answers whose handler returned None; HTTP sends it as 204 without a body."""
+    """The answer of a handler that returned None; 204 without a body over HTTP."""
 
 
 @dataclass(frozen=True)
@@ -292,13 +292,13 @@ class Call:
     caller: Caller
     invoker: Invoker
     proof: Proof | None = None
-    """What the caller proved its identity with; None: it has shown nothing."""
+    """The caller's proof of identity; None: it has shown nothing."""
     request_id: str | None = None
     idempotency_key: str | None = None
     traceparent: str | None = None
     trigger: FiredBy = "call"
     address: str = ""
-    """Address that sent an HTTP request; the proxy's, if one stands before the lab."""
+    """Address of an HTTP request's client, or of the proxy before the lab."""
     url: str = ""
     """Address of the lab that an HTTP request was sent to."""
 
@@ -312,7 +312,7 @@ class Call:
         return None if given is None else self.scoped(given)
 
     def request_key(self, function: str, request: Command) -> RequestKey | None:
-        """Key that recognises a repetition of this call; None if the caller gave no id."""
+        """Key that identifies a repeated call; None if the caller sent no id."""
         given = self.key(request.request_id)
         return None if given is None else RequestKey.of(function, given, request)
 
@@ -350,9 +350,9 @@ class Function(Generic[Rq, Rs]):
     needs: Mapping[str, type]
     """Handler parameters after the request, by name."""
     knows_caller: bool = False
-    """Of a function for anyone: whether it learns who shows a token, or calls an open lab on its own machine."""
+    """For role anyone: whether the function learns which token, or local caller of an open lab, calls it."""
     is_public: bool = False
-    """Of a viewer's function: whether anybody may call it, unless the setting `swarm_public_reads` is false."""
+    """For role viewer: whether anybody may call it while the setting `swarm_public_reads` is true."""
     may_be_empty: bool = False
     """Whether the handler may return None: 204 over HTTP."""
     costly: bool = False
@@ -360,7 +360,7 @@ class Function(Generic[Rq, Rs]):
     held_for: str | None = None
     """Request field with the seconds a call may wait; `invoke.WAITS_EACH` limits the waiting calls of a token."""
     accept: Function[Rq, Any] | None = None
-    """What runs when another lane calls the function: it queues the work and answers 202."""
+    """The function that runs when another lane calls this one: it queues the work and answers 202."""
 
     @property
     def description(self) -> str:
@@ -374,7 +374,7 @@ class Function(Generic[Rq, Rs]):
 
     @property
     def answering(self) -> Function[Any, Any]:
-        """The function that answers callers of other lanes: itself, or the one that queues the work."""
+        """The function whose answer callers of other lanes get: `accept` if it queues the work, else itself."""
         return self.accept or self
 
     @property

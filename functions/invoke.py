@@ -33,7 +33,7 @@ UNCOUNTED = nullcontext()
 
 
 class Invoker:
-    """Calls the functions of `table` that `lane` can run, with what is `provided`, bound by type once.
+    """Calls the functions of `table` that `lane` can run, with the `provided` objects, bound by type once.
 
     Raises:
         BadTable: a function of this lane asks for something that is not provided.
@@ -52,11 +52,11 @@ class Invoker:
         self._meters = meters or Meters(lane)
         self._tracing = tracing or Tracing()
         self._costly: Counter[str] = Counter()
-        """Costly calls that are under way, by who sent them."""
+        """Number of costly calls under way by caller."""
         self._waits: Counter[str] = Counter()
-        """Calls that may wait, and are under way, by the token that sent them."""
+        """Number of waiting calls under way by token."""
         self._bound: dict[str, tuple[Function[Any, Any], dict[str, object], str | None]] = {}
-        """What runs by this name, its arguments, and which parameter is the call."""
+        """By name: the function, its arguments, and the parameter that takes the call."""
         known = _Provided(provided)
         for name, declared in table.items():
             runs = declared if declared.lane in ("web", lane) else declared.accept
@@ -169,7 +169,7 @@ def check_role(declared: Function[Any, Any], caller: Caller) -> None:
 
 
 class _Provided:
-    """What functions may ask for, by type; what several ask for is looked for once."""
+    """The objects that functions may ask for, found once for each type."""
 
     def __init__(self, things: Sequence[object]) -> None:
         self._things = things

@@ -21,7 +21,7 @@ from state import traceparent
 from state.settings import Settings
 
 EXTRA = ("method", "route", "status", "duration_s", "refused", "experiment_id", "gpu_id", "invocation_id")
-"""Names that `extra=` may add to a line, besides the bound facts."""
+"""Facts that a logging call may add by `extra=`."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _WORD = re.compile(r"[^\s\"'=\x00-\x1f\x7f]+")
@@ -56,7 +56,7 @@ def start_logging(settings: Settings, kind: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter(settings.log_format, kind, colors=sys.stderr.isatty()))
     logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)
-    # no line shows these, and finding them costs a third of it: see Optimization in Python's logging HOWTO
+    # No line shows these, and finding them takes a third of its time: "Optimization" in Python's logging HOWTO.
     logging._srcfile = None  # pyright: ignore[reportPrivateUsage]
     logging.logThreads = logging.logMultiprocessing = False
     for talkative in (
@@ -111,7 +111,7 @@ class _Json(_Line):
             "message": scrubbed(record.getMessage()),
         }
         if record.exc_info and record.exc_info[1]:
-            line["exception"] = redacted("exception", list(_told(record.exc_info[1])))
+            line["exception"] = redacted("exception", list(_exceptions(record.exc_info[1])))
         return json.dumps(line, default=str)
 
 
@@ -127,15 +127,15 @@ class _Text(_Line):
         if color := self._colors.get(record.levelname):
             level = f"\x1b[{color}m{level}\x1b[0m"
         facts = sorted(self.facts(record).items())
-        told = " ".join(f"{name}={_plain(value)}" for name, value in facts)
+        shown = " ".join(f"{name}={_plain(value)}" for name, value in facts)
         message = _escaped(scrubbed(record.getMessage()))
-        line = f"{self.time(record)} [{level}] {message} [{record.name}] {told}"
+        line = f"{self.time(record)} [{level}] {message} [{record.name}] {shown}"
         if record.exc_info and record.exc_info[1]:
             line += "\n" + scrubbed(self.formatException(record.exc_info))
         return line
 
 
-def _told(problem: BaseException | None) -> Iterator[dict[str, Any]]:
+def _exceptions(problem: BaseException | None) -> Iterator[dict[str, Any]]:
     """An exception by its frames, without their variables; then the one that it came from."""
     while problem is not None:
         frames = traceback.extract_tb(problem.__traceback__)
@@ -148,12 +148,12 @@ def _told(problem: BaseException | None) -> Iterator[dict[str, Any]]:
 
 
 def _plain(value: object) -> str:
-    """A value as it is, in quotes where it could be taken for several."""
+    """The value, in quotes if it could be read as several."""
     return value if isinstance(value, str) and _WORD.fullmatch(value) else repr(value)
 
 
 def _escaped(text: str) -> str:
-    """Text that cannot pose as a separate line."""
+    """Text without control characters, so that it cannot look like a separate line."""
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 

@@ -1,4 +1,4 @@
-"""Metrics of a process: calls of functions, HTTP requests, and use of language models.
+"""Metrics of one process: calls of functions, HTTP requests, and texts of language models.
 
 Labels are names out of this code (functions, routes, kinds, outcomes), never ids or anything that a caller sent.
 """
@@ -28,7 +28,7 @@ Sample = tuple[str, Mapping[str, str], float]
 
 @dataclass(frozen=True)
 class Count:
-    """Counts of an event, or amounts, by labels."""
+    """A counter by labels."""
 
     name: str
     help: str
@@ -46,7 +46,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Durations:
-    """Durations by labels."""
+    """A histogram of seconds by labels."""
 
     name: str
     help: str
@@ -54,7 +54,7 @@ class Durations:
     buckets: Sequence[float]
     """Upper bounds in seconds."""
     seen: dict[tuple[str, ...], list[float]] = field(default_factory=dict)
-    """Number in each bucket, and beyond the last; then the sum of seconds."""
+    """Number in each bucket, number above the last one, sum of all seconds."""
     kind = "histogram"
 
     def add(self, seconds: float, *labels: str) -> None:
@@ -75,7 +75,7 @@ class Durations:
 
 
 class Meters:
-    """The counters of one process: plain numbers until a scrape, since prometheus_client takes 0.1 s to import."""
+    """The counters of one process. They are plain numbers until a scrape: prometheus_client takes 0.1 s to import."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -147,7 +147,7 @@ class Meters:
         self._request_seconds.add(seconds, method, route)
 
     def author_called(self, provider: str, kind: str, outcome: str) -> None:
-        """A text that a language model was asked for has come, or not."""
+        """A request for a text of a language model ended."""
         self._written.add(provider, kind, outcome)
 
     def author_spent(self, provider: str, read: int, written: int, usd: float) -> None:
@@ -162,7 +162,7 @@ class Meters:
         return [self._calls, self._seconds, self._written, self._tokens, self._usd]
 
     def families(self) -> list[Metric]:
-        """All metrics of this process, and those of the system about it."""
+        """All metrics of this process, with those of its operating system process."""
         from prometheus_client import Metric
         from prometheus_client.core import GaugeMetricFamily
         from prometheus_client.process_collector import ProcessCollector

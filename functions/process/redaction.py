@@ -1,4 +1,4 @@
-"""Hides secrets in logs, in answers and on terminals: known values, and texts that look like a secret."""
+"""Hides secrets in logs, answers and terminal output: known ones, and text that looks like one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functions.rules.credentials import CREDENTIAL_TEXT, NIGHTJAR_TOKEN
 
 HIDDEN = "[redacted]"
 SHORTEST_SECRET = 6
-"""Shorter values are not looked for: they would be found everywhere."""
+"""Shorter values are not hidden: they would be found everywhere."""
 
 _SECRET_NAME = re.compile(
     r"(?i)(^|[_-])(password|passwd|secret|token|authorization|api[_-]?key|private[_-]?key|signature|cookie|credentials?)$"
@@ -22,7 +22,7 @@ _ASSIGNED = re.compile(
 )
 
 _MARK = re.compile(r"[=:]|nj_|sk-|AIza|whsec_|Bearer |Basic ")
-"""Found in every text that these patterns match, and much faster."""
+"""Every text with a match of these patterns contains this mark, which is found much faster."""
 
 _known: set[str] = set()
 
@@ -38,7 +38,7 @@ def hide(*secrets: str) -> None:
 
 
 def redacted(name: str, value: Any) -> Any:
-    """A value without secrets. A value under a secret's name is hidden whole."""
+    """A value without secrets. It is hidden whole if its name is that of a secret."""
     if _is_secret(name):
         return HIDDEN
     match value:
@@ -60,14 +60,14 @@ def _is_secret(name: str) -> bool:
 
 
 def scrubbed(text: str) -> str:
-    """Text without known secrets, texts that look like one, and values after a secret's name."""
+    """Text without known secrets, text that looks like one, and values that follow a secret's name."""
     if _MARK.search(text) or any(secret in text for secret in _known):
         return _ASSIGNED.sub(rf"\1{HIDDEN}", presentable(text))
     return text
 
 
 def presentable(text: str) -> str:
-    """Our own text, which may mention passwords and tokens, without actual ones."""
+    """Nightjar's own text without known secrets and text that looks like one. It may use words such as password."""
     for secret in sorted(_known, key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, HIDDEN)
@@ -75,7 +75,7 @@ def presentable(text: str) -> str:
 
 
 def without_tokens(text: str) -> str:
-    """Text without our tokens."""
+    """Text without tokens of Nightjar."""
     return NIGHTJAR_TOKEN.sub(HIDDEN, text)
 
 

@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 PACKAGES = "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
 EXPORT_S = 3.0
-"""Most seconds of a collector for a batch, also at the end of the process."""
+"""Timeout of an export in seconds, also when the process ends."""
 
 
 class Span:
-    """One piece of work: whatever it causes names `traceparent` as its parent."""
+    """One piece of work. Everything that it causes has `traceparent` as its parent."""
 
     def __init__(self, traceparent: str, recorded: Recorded | None = None) -> None:
         self.traceparent = traceparent
@@ -40,7 +40,7 @@ class Span:
         traceparent.current.reset(self._before)
 
     def rename(self, name: str) -> None:
-        """Attributes that became known on the way."""
+        """Rename it once more is known."""
         if self._recorded is not None:
             self._recorded.update_name(name)
 
@@ -53,7 +53,7 @@ class Span:
 
 
 class Tracing:
-    """Begins spans; only with a `provider` does anybody hear of them."""
+    """Begins spans; they are exported only with a `provider`."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
         self._provider = provider

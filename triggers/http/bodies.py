@@ -42,7 +42,7 @@ HINTS = {
 
 
 class LoopTurns:
-    """Turns of a web application's event loop. After long work everybody else comes before the next piece of it."""
+    """Turns of the event loop. After one long piece of work all other tasks run before the next."""
 
     def __init__(self) -> None:
         self._one = asyncio.Lock()
@@ -164,14 +164,14 @@ def parsed(body: bytes) -> dict[str, Any]:
         ) from problem
     if not isinstance(value, dict):
         raise Invalid("the body is JSON, but no object", hint='send an object such as {"tag": "mar11"}')
-    if found := Look().fault(value):
+    if found := BodyScan().fault(value):
         raise refusal(found)
     return value
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What of a body is refused, and where it stands."""
+    """The refused part of a body."""
 
     what: str
     path: tuple[str, ...] = ()
@@ -197,8 +197,8 @@ def refusal(fault: Fault) -> Invalid:
     )
 
 
-class Look:
-    """One walk over what was parsed; its time grows with the number of values, wherever they stand."""
+class BodyScan:
+    """One walk over a parsed body. Its time grows with the number of values only, not with their depth."""
 
     def __init__(self) -> None:
         self._values = 0

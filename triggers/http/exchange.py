@@ -1,4 +1,4 @@
-"""One HTTP request and its answer: the one context that everything on its way shares."""
+"""One HTTP request with its ids and the status of its answer: the context that all code for a request shares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every HTTP request passes: its ids, trace, host check, endpoint and count, and an answer even to a bug.
+"""The layer around every HTTP request: ids, trace, host check, routing, metrics, the log line, answers to errors.
 
 A request is logged at debug. One that is refused or slow is logged at info, one that fails at warning or error. Lines
 hold neither bodies nor queries, and a route instead of a path.

@@ -1,8 +1,8 @@
 """Which addresses the web process binds, and which Host names, origins and pages it serves.
 
 Bodies are accepted in whatever content type `curl -d` sends. So a web page could post here without a preflight, and a
-rebound DNS name could reach the loopback port. Both carry a name that is not ours. A page that another port of this
-machine serves carries our name with its own port, and the browser says that it belongs to another origin.
+rebound DNS name could reach the loopback port. Both carry a name that is not ours. A page from another port of this
+machine carries our name with that port, and its browser sends Sec-Fetch-Site.
 """
 
 from __future__ import annotations

@@ -68,16 +68,16 @@ def _tools(functions: Functions, turns: LoopTurns, body_limit: int) -> Tools:
 def _refusal(problem: NightjarError) -> Response:
     """The HTTP door's refusal as an error of JSON-RPC, whose message clients show."""
     refusal = problem_response(problem)
-    told = json.loads(bytes(refusal.body))
-    hint = f" ({told['hint']})" if "hint" in told else ""
-    error = {"code": REFUSED, "message": f"{told['title']}: {told['detail']}{hint}", "data": told}
+    document = json.loads(bytes(refusal.body))
+    hint = f" ({document['hint']})" if "hint" in document else ""
+    error = {"code": REFUSED, "message": f"{document['title']}: {document['detail']}{hint}", "data": document}
     headers = {name: value for name, value in refusal.headers.items() if not name.startswith("content-")}
     body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error})
     return Response(body, status_code=refusal.status_code, headers=headers, media_type=JSON)
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """What gives a body that was read once more."""
+    """Receives a body that was read already once more."""
     left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def give() -> Message:

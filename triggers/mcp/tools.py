@@ -1,4 +1,4 @@
-"""The tools: which functions each of them calls, and what an agent is told of it.
+"""The tools: the functions that each of them calls, and its description for agents.
 
 Names, texts, fields, roles and refusals are the function table's. A tool of several functions takes `what`, which
 says which one, and the fields of all of them.
@@ -37,7 +37,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "diff": {"diff": "report::diff"},
     "stop": {"stop": "experiment::stop"},
 }
-"""Functions by tool and by `what`; the first is the one that is meant where `what` is missing."""
+"""Functions by tool and by `what`; the first one is the default."""
 NULL = {"type": "null"}
 TOLD_BY_REFUSALS = frozenset(
     {
@@ -58,7 +58,7 @@ TOLD_BY_REFUSALS = frozenset(
 FOR_OTHERS = ("agents leave it out", "operators only")
 """Words in the description of a field that no agent sends."""
 ENDS = frozenset({"experiment::stop"})
-"""What a client may ask its user about first: a run that was stopped is gone."""
+"""Functions for which a client may ask its user first: a stopped run is lost."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Tool:
 
     @property
     def text(self) -> str:
-        """What it does; of several functions, each one's with what it needs."""
+        """Description of its function; with several, one line for each with its required fields."""
         if len(self.choices) == 1:
             return self.first.description
         return "\n".join(
@@ -82,7 +82,7 @@ class Tool:
 
     @property
     def usual(self) -> str:
-        """What is meant where `what` is missing."""
+        """The default of `what`."""
         return next(iter(self.choices))
 
     @property
@@ -178,7 +178,7 @@ def _is_for_others(schema: Schema) -> bool:
 
 
 def _property(name: str, schemas: Mapping[str, Schema]) -> Schema:
-    """A field of several functions: as all of them have it, else with what each of them says of it."""
+    """A field of several functions: their common schema, else the first one's with the description of each."""
     found = {what: s["properties"][name] for what, s in schemas.items() if name in s["properties"]}
     first, *others = found.values()
     is_one = len(found) == len(schemas) and all(other == first for other in others)
@@ -186,13 +186,13 @@ def _property(name: str, schemas: Mapping[str, Schema]) -> Schema:
 
 
 def _for(found: Mapping[str, Schema]) -> Schema:
-    """A field that these functions have, with what each of them says of it."""
+    """A field of these functions, with the description of each."""
     first, *others = found.values()
     whats: dict[str, list[str]] = {}
     for what, schema in found.items():
         whats.setdefault(schema.get("description", ""), []).append(what)
-    told = "; ".join(f"{', '.join(of)}: {text}".removesuffix(": ") for text, of in whats.items())
-    shown = {**first, "description": told}
+    description = "; ".join(f"{', '.join(of)}: {text}".removesuffix(": ") for text, of in whats.items())
+    shown = {**first, "description": description}
     if any(schema.get("default") != first.get("default") for schema in others):
         del shown["default"]
     return shown

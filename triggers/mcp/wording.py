@@ -12,7 +12,7 @@ from triggers.mcp.tools import WHAT, Tool
 
 ROUTE = re.compile(r"\b(GET|POST) (/api/[\w./:{}-]*[\w}])")
 SENTENCES = ("next", "hint")
-"""Fields of an answer that say what to do."""
+"""Fields of an answer with instructions."""
 MOST_FAULTS = 20
 
 
@@ -27,20 +27,22 @@ class Wording:
             for door in declared.doors
         ]
 
-    def told(self, text: str) -> str:
+    def with_tools(self, text: str) -> str:
         """The text, with tools for the routes that they stand for."""
         return ROUTE.sub(self._tool, text)
 
     def answer(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         """A function's answer, with tools in its sentences."""
-        sentences = {name: self.told(text) for name in SENTENCES if isinstance(text := answer.get(name), str)}
+        sentences = {
+            name: self.with_tools(text) for name in SENTENCES if isinstance(text := answer.get(name), str)
+        }
         return {**answer, **sentences}
 
     def refusal(self, problem: NightjarError) -> str:
-        """What is wrong, and what to do: some clients show agents nothing else."""
+        """The problem and its remedy in one text: some clients show agents nothing else."""
         parts = [f"{problem.title}: {problem.detail}"]
         if problem.hint is not None:
-            parts.append(f"Hint: {self.told(problem.hint)}")
+            parts.append(f"Hint: {self.with_tools(problem.hint)}")
         parts += [f"- {fault}" for fault in _faults(problem)]
         if problem.retry_after is not None:
             parts.append(f"Try again in {problem.retry_after:g} s.")
@@ -54,7 +56,7 @@ class Wording:
 
 
 def _faults(problem: NightjarError) -> list[str]:
-    """What is wrong with single fields, where the detail does not name them all."""
+    """Problems of the fields that the detail does not name."""
     errors = problem.fields.get("errors")
     if not isinstance(errors, list) or len(errors) <= NAMED:
         return []

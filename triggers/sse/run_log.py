@@ -24,11 +24,11 @@ YES = frozenset({"", "1", "true"})
 KNOWN = ("after", "follow", "ticket")
 
 Ask = Callable[[str | None, float], Awaitable[LogLines]]
-"""What is there after a version, at most so many seconds later."""
+"""Reads the log after a version; waits at most so many seconds for a change."""
 
 
 def following(once: Endpoint) -> Endpoint:
-    """The endpoint of the log: a stream for who asks with `follow`, for others one answer."""
+    """The endpoint of the log: a stream with `follow` in the query, else one answer."""
 
     async def answer(exchange: Exchange) -> Response:
         return await (_stream(exchange) if "follow" in exchange.query_params else once(exchange))
@@ -59,7 +59,7 @@ async def _stream(exchange: Exchange) -> Response:
         exchange.app.state.broadcast,
         NONE,
         visitor.proof,
-        lambda subscriber: _told(subscriber, ask, found, is_known=found.version == after),
+        lambda subscriber: _blocks(subscriber, ask, found, is_known=found.version == after),
     )
 
 
@@ -74,8 +74,8 @@ def _after(exchange: Exchange) -> str | None:
     return exchange.header("last-event-id") or query.get("after")
 
 
-async def _told(subscriber: Subscriber, ask: Ask, found: LogLines, *, is_known: bool) -> Blocks:
-    """What there is, then what comes, until the run has ended or the connection is."""
+async def _blocks(subscriber: Subscriber, ask: Ask, found: LogLines, *, is_known: bool) -> Blocks:
+    """The log so far, then each change, until the run ends or the connection closes."""
     yield STILL_HERE if is_known and not found.finished else _block(found)
     closing = asyncio.create_task(subscriber.waiting.get())
     try:

@@ -2,12 +2,11 @@
 
 One task per web process reads the stream; what it reads is encoded once and handed to every subscriber.
 
-`min_interval=S` is for clients that need the present state rather than every event. They are sent something at most
-every S seconds: of what happened since, the newest event of each tag and type, in the stream's
-order. `superseded` in its data counts the older ones that it stands for. An event is only ever left out for a newer
-one of its tag and type, which has the greater id; so wherever the connection is cut, Last-Event-ID resumes with
-everything that has not arrived, and what was left out is still in the stream: the same request without `min_interval`
-and with an earlier `since` tells it. Where 2,000 tags and types wait, they are sent before their time.
+`min_interval=S` is for clients that need the present state rather than every event. They get at most one send in S
+seconds: the newest event of each tag and type since the last one, in the stream's order. `superseded` in its data
+counts the older events that were left out for it. The newer event has the greater id, so Last-Event-ID resumes with
+everything that has not arrived. The events that were left out are still in the stream: ask without `min_interval` and
+with an earlier `since`. If 2,000 tags and types wait, they are sent at once.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ HEARTBEAT_S = 15.0
 BACKLOG_PAGE = 500
 LAST_AT_MOST = 1000
 LOOKED_AT_MOST = 100_000
-"""Events that are looked through for the last ones of a kind."""
+"""Events that are searched for the last ones of a kind."""
 INTERVAL_AT_MOST_S = 3600.0
 COME_BACK_S = 10.0
 FOLLOW_S = 5.0
 IDLE_S = 1.0
-"""Without subscribers no event is read; the place to begin from is brought up to date so often."""
+"""Without subscribers no event is read. The place to begin from is updated this often."""
 AWAY_S = 60.0
-"""A read that takes longer was none: the process was stopped in the middle of it."""
+"""After a read that takes longer, the process was stopped in the middle of it."""
 SLOW_AFTER = 2000
 """Undelivered events after which a subscriber is dropped: it comes back with Last-Event-ID and loses nothing."""
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -83,7 +82,7 @@ class Filter:
 
 ALL = Filter()
 NONE = Filter(types=frozenset())
-"""Of a connection that is told something else than events."""
+"""Filter of a connection that is sent something else than events."""
 
 
 @dataclass(frozen=True)
@@ -164,10 +163,10 @@ class Broadcast:
         self._most_each = most_each
         self._connected: set[Subscriber] = set()
         self._subscribers: set[Subscriber] = set()
-        """Subscribers that are still sent events: one that reads too slowly is not, but still holds a connection."""
+        """Subscribers that are still sent events. A slow reader is dropped here and still holds a connection."""
         self._arrival = asyncio.Event()
         self._reads_on = asyncio.Event()
-        """It is known from where on events are handed out: what happened before, a subscriber reads for itself."""
+        """Set once the first event to hand out is known. A subscriber reads earlier ones itself."""
         self._closed = False
 
     @property
@@ -175,8 +174,8 @@ class Broadcast:
         """How many connections there are."""
         return len(self._subscribers)
 
-    async def part_with_strangers(self, tokens: Tokens) -> None:
-        """End the connections of callers who would no longer be let in, until cancelled."""
+    async def drop_revoked(self, tokens: Tokens) -> None:
+        """Close the connections of callers who would no longer be let in, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_AGAIN_S)
             try:
@@ -353,13 +352,13 @@ def encode(event: Event, superseded: int = 0) -> bytes:
 
 
 def reset(gap: Gap) -> bytes:
-    """Tell of a gap: a client that keeps a picture of the lab reads it again, then goes on from `first`."""
+    """An event for a gap. A client that mirrors the lab reads it anew, then goes on from `first`."""
     data = json.dumps(asdict(gap))
     return f"event: reset\ndata: {data}\n\n".encode()
 
 
 class EventStream(StreamingResponse):
-    """One subscriber's connection, told these blocks; its place is free again as soon as the connection is closed."""
+    """The answer to one subscriber. Its place is free again as soon as the connection is closed."""
 
     def __init__(
         self,
@@ -370,7 +369,9 @@ class EventStream(StreamingResponse):
     ) -> None:
         self._held = contextlib.ExitStack()
         subscriber = self._held.enter_context(broadcast.connected(wanted, proof))
-        super().__init__(self._told(blocks(subscriber)), media_type="text/event-stream", headers=HEADERS)
+        super().__init__(
+            self._until_unavailable(blocks(subscriber)), media_type="text/event-stream", headers=HEADERS
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._held:
@@ -380,7 +381,7 @@ class EventStream(StreamingResponse):
             await super().__call__(scope, receive, send)
 
     @staticmethod
-    async def _told(blocks: Blocks) -> AsyncIterator[bytes]:
+    async def _until_unavailable(blocks: Blocks) -> AsyncIterator[bytes]:
         try:
             async with contextlib.aclosing(blocks) as telling:
                 async for block in telling:
@@ -458,7 +459,7 @@ async def broadcasting(process: Process) -> AsyncIterator[Broadcast]:
     """A broadcast that reads while the process serves."""
     broadcast = Broadcast(process.stream, STREAMS, STREAMS_EACH)
     reading = asyncio.create_task(broadcast.run())
-    watching = asyncio.create_task(broadcast.part_with_strangers(process.tokens))
+    watching = asyncio.create_task(broadcast.drop_revoked(process.tokens))
     try:
         yield broadcast
     finally:
