@@ -23,11 +23,10 @@ from functions.profiles import swarm_dimensions
 from functions.rules.opening import swarm_policy, swarm_tag
 from functions.rules.stopping.buckets import bucket_of
 from functions.rules.swarm.dimensions import DeclaredDimension, checked
-from functions.rules.swarm.fingerprints import fingerprint
+from functions.rules.swarm.duplicates import fingerprint
 from functions.rules.swarm.handing_out import Waiting
-from functions.rules.swarm.populations import everyone
-from functions.rules.swarm.refilling import few
-from functions.rules.swarm.replenishing import replenished
+from functions.rules.swarm.populations import everyone, queue_target
+from functions.rules.swarm.refilling import replenished
 from functions.rules.swarm.shapes import Shape, drawn_config
 from functions.rules.swarm.simulating import final, simulate_metric
 from state.policy import Policy
@@ -220,7 +219,7 @@ class Nightjar:
         self.reported: set[tuple[int, float | None]] = set()
 
     def ask(self, run: int) -> Config:
-        if self.has_new_best or len(self.queue) <= few(self.policy, self.workers):
+        if self.has_new_best or len(self.queue) <= queue_target(self.policy, self.workers) // 2:
             self._refill()
         first = max(self.queue, key=self.queue.__getitem__)
         del self.queue[first]

@@ -18,9 +18,8 @@ from functions.rules.beliefs.specs import cells_of
 from functions.rules.keeps.retests import Effort
 from functions.rules.opening import swarm_policy, swarm_tag
 from functions.rules.stopping.judging import REASON
-from functions.rules.swarm.belonging import population_of, populations_of
 from functions.rules.swarm.dimensions import same
-from functions.rules.swarm.fingerprints import fingerprint
+from functions.rules.swarm.duplicates import fingerprint
 from functions.rules.swarm.handing_out import (
     CATEGORY,
     REFERENCE_PRIORITY,
@@ -29,8 +28,8 @@ from functions.rules.swarm.handing_out import (
     lost,
     retest_for,
 )
-from functions.rules.swarm.populations import Population, everyone
-from functions.rules.swarm.replenishing import observations_of, replenished, taken_for_best
+from functions.rules.swarm.populations import Population, everyone, population_of, populations_of
+from functions.rules.swarm.refilling import observations_of, replenished, taken_for_best
 from state.decisions import HandOut
 from state.facts import Spread
 from state.policy import Policy

@@ -18,7 +18,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from functions.process.holding import HELD_MOST_S
-from functions.rules.swarm.reckoning import Acknowledged
+from functions.rules.audit.simulation import Acknowledged
 from tests.journeys.running import RunningLab
 
 TAG = "chaos"

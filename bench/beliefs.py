@@ -36,7 +36,7 @@ from functions.rules.keeps.noise import Noise, usual_distance
 from functions.rules.stopping.judging import Checkpoint, judge
 from functions.rules.stopping.ranks import standing
 from functions.rules.swarm.dimensions import DeclaredDimension, checked
-from functions.rules.swarm.sections import END
+from functions.rules.swarm.rooms import END
 from functions.rules.swarm.shapes import SwarmStrategy
 from state.policy import Stopping
 from state.records import Evidence, Hypothesis

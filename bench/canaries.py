@@ -33,8 +33,8 @@ from functions.contract import On
 from functions.process.lifecycle import Process, opened
 from functions.rules.swarm.canaries.judging import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
 from functions.rules.swarm.canaries.stalling import LEAST_GAIN, LEAST_RESULTS, WINDOW
-from functions.rules.swarm.hidden import DOES_NOTHING, HELPS, HELPS_LITTLE, HURTS, metric_with
 from functions.rules.swarm.shapes import CANARY_SHARE
+from functions.rules.swarm.simulating import DOES_NOTHING, HELPS, HELPS_LITTLE, HURTS, metric_with
 from functions.table import table
 from state.embedded import EmbeddedRedis
 from state.events import Event

@@ -16,7 +16,7 @@ from functions.formats.authored import DimensionProposals as Proposed
 from functions.formats.constants import read_constants
 from functions.lanes import Author, Commission
 from functions.rules.program.findings import findings_of
-from functions.rules.swarm.canaries.suggesting import BY, suggested
+from functions.rules.swarm.canaries.proposing import BY, suggested
 from functions.views.model_texts import findings_text, script_text, tried_text
 from state.clone import script_of
 from state.errors import Conflict, Invalid

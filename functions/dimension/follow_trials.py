@@ -6,7 +6,7 @@ import logging
 
 from functions.contract import Command, On, Response, function
 from functions.rules.keeps.ruling import retest_of
-from functions.rules.swarm.canaries.judging import lacking
+from functions.rules.swarm.canaries.judging import needs_repeat
 from functions.rules.swarm.canaries.trials import followed, to_repeat
 from state.dimension_proposals import DimensionProposals
 from state.errors import BudgetExhausted
@@ -66,10 +66,10 @@ async def follow_trials(
 
 
 async def _run_again(name: str, experiments: Experiments) -> RetestFacts:
-    """A run with its further runs, once none is lacking or there is no room for another."""
+    """A run with its further runs, once none is needs_repeat or there is no room for another."""
     while True:
         found = await experiments.retest_facts(name)
-        if not lacking(found):
+        if not needs_repeat(found):
             return found
         try:
             await experiments.begin_retest(retest_of(found.experiment, found.retests, found.policy))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pydantic import Field
 
 from functions.contract import Call, Command, Line, Response, function
@@ -9,44 +11,61 @@ from functions.rules.swarm.dimensions import frozen, named, with_one
 from functions.views.dimensions import DimensionView, dimension_view
 from state.dimensions import Dimensions
 from state.ids import Tag as TagName
-from state.records import Value
+from state.records import Dimension, Value
 
 
-class FreezeDimension(Command):
+class UnfreezeDimension(Command):
     tag: TagName
     name: str = Field(max_length=64, description="the dimension", examples=["LEARNING_RATE"])
-    value: Value = Field(description="what it is in every config from now on", examples=[0.003])
     reason: Line = Field(description="why: the evidence", examples=["48 runs: no value differs from another"])
 
 
-class FrozenDimension(Response):
+class FreezeDimension(UnfreezeDimension):
+    value: Value = Field(description="what it is in every config from now on", examples=[0.003])
+
+
+class ChangedDimension(Response):
     tag: str
     changed: bool
-    """False where it was frozen at this value before: then who froze it, and why, stay as they were."""
+    """False where it was so before: then who froze it, and why, stay as they were."""
     version: int
     dimension: DimensionView
 
 
 @function("dimension::freeze", role="operator", writes=True)
-async def freeze(request: FreezeDimension, call: Call, dimensions: Dimensions) -> FrozenDimension:
+async def freeze(request: FreezeDimension, call: Call, dimensions: Dimensions) -> ChangedDimension:
     """Hold a dimension at one value in every config from now on; who, when and why are kept with it."""
     by = call.caller.name
+
+    def change(d: Dimension, at: float) -> Dimension | None:
+        return frozen(d, request.value, by=by, at=at, reason=request.reason)
+
+    return await changed(request, by, change, dimensions)
+
+
+async def changed(
+    request: UnfreezeDimension,
+    by: str,
+    change: Callable[[Dimension, float], Dimension | None],
+    dimensions: Dimensions,
+) -> ChangedDimension:
+    """Freeze or unfreeze a dimension; `change` takes it with the time, and returns None if nothing changes."""
     while True:
         facts = await dimensions.of(request.tag)
         before = named(facts.dimensions, request.name, request.tag)
-        after = frozen(before, request.value, by=by, at=facts.now, reason=request.reason)
+        after = change(before, facts.now)
         version: int | None = facts.version
         if after is not None:
-            event = {
-                "name": after.name,
-                "value": after.frozen_value,
-                "reason": request.reason,
-                "by": by,
-                "before": before.frozen_value,
-            }
-            version = await dimensions.freeze(request.tag, facts, with_one(facts.dimensions, after), event)
+            event: dict[str, object] = {"name": after.name, "reason": request.reason, "by": by}
+            rest = with_one(facts.dimensions, after)
+            if after.frozen:
+                event |= {"value": after.frozen_value, "before": before.frozen_value}
+                version = await dimensions.freeze(request.tag, facts, rest, event)
+            else:
+                event |= {"value": before.frozen_value}
+                version = await dimensions.unfreeze(request.tag, facts, rest, event)
         if version is not None:
-            return FrozenDimension(
+            return ChangedDimension(
                 tag=request.tag,
                 changed=after is not None,
                 version=version,

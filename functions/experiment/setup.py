@@ -16,7 +16,7 @@ from functions.plugins import Schedulers
 from functions.rules.access import check_may_command
 from functions.rules.directions import direction_of
 from functions.rules.opening import FIRST, first_policy
-from functions.rules.stopping.sources import check_source
+from functions.rules.stopping.buckets import check_source
 from functions.rules.time_limits import check_may_lengthen
 from functions.views.hints import tag_step
 from state.errors import Conflict, Invalid

@@ -8,8 +8,7 @@ from functions.of_swarm import OfSwarm
 from functions.pipeline._served import served
 from functions.pipeline._stores import Preloading
 from functions.rules.access import Caller
-from functions.rules.swarm.belonging import population_of
-from functions.rules.swarm.populations import Population
+from functions.rules.swarm.populations import Population, population_of
 from state.settings import Settings
 from state.swarms import Swarms
 

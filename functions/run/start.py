@@ -9,7 +9,6 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Http, Response, function
 from functions.rules.access import check_worker
-from functions.rules.swarm.belonging import Purpose, named_population
 from functions.rules.swarm.handing_out import (
     DRAWN_PRIORITY,
     MOST_ACTIVE,
@@ -19,6 +18,7 @@ from functions.rules.swarm.handing_out import (
     come_back,
     hand_out,
 )
+from functions.rules.swarm.populations import Purpose, named_population
 from functions.run._stores import Stores
 from functions.views.swarm_runs import ToldTickSource
 from state.errors import BudgetExhausted

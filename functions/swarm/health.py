@@ -6,8 +6,8 @@ from functions.contract import Call, Http, Response, function
 from functions.of_swarm import OfSwarm
 from functions.rules.access import STRANGER
 from functions.rules.opening import first_policy, swarm_policy
-from functions.rules.swarm.belonging import populations_of
 from functions.rules.swarm.handing_out import run_time
+from functions.rules.swarm.populations import populations_of
 from functions.swarm._stores import Stores
 from state.errors import Unauthenticated
 from state.settings import Settings

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from functions.contract import Call, Http, Request, function
 from functions.rules.access import check_worker
-from functions.rules.swarm.belonging import population_of
 from functions.rules.swarm.handing_out import (
     after_asking_again,
     check_hands_out,
@@ -20,7 +19,7 @@ from functions.rules.swarm.handing_out import (
     retest_for,
     run_time,
 )
-from functions.rules.swarm.populations import Population, everyone
+from functions.rules.swarm.populations import Population, everyone, population_of
 from functions.rules.swarm.results import stopped
 from functions.swarm._stores import Stores
 from functions.views.swarm_runs import HandedOut, handed_out_again_view, handed_out_view

@@ -11,8 +11,7 @@ from functions.contract import Http, Response, function
 from functions.of_swarm import OfSwarm
 from functions.rules.beliefs.allocation import information_value
 from functions.rules.beliefs.posterior import posterior
-from functions.rules.swarm.belonging import populations_of
-from functions.rules.swarm.populations import Population
+from functions.rules.swarm.populations import Population, populations_of
 from functions.swarm._stores import Stores
 from state.hypotheses import Hypotheses
 from state.records import Hypothesis

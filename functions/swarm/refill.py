@@ -9,9 +9,8 @@ from random import SystemRandom
 from pydantic import Field
 
 from functions.contract import Command, Every, On, Response, function
-from functions.rules.swarm.belonging import populations_of
-from functions.rules.swarm.populations import everyone
-from functions.rules.swarm.replenishing import AT_ONCE, replenished
+from functions.rules.swarm.populations import everyone, populations_of
+from functions.rules.swarm.refilling import AT_ONCE, replenished
 from state.ids import Tag as TagName
 from state.swarm_facts import RefillFacts, Replenishing
 from state.swarms import Swarms

@@ -11,12 +11,15 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Http, Response, function
 from functions.formats.charter import Reader
+from functions.profiles import swarm_dimensions
 from functions.rules.access import LOCAL, Caller
 from functions.rules.keeps.verdict import check_plausible
-from functions.swarm._opening import open_swarm
+from functions.rules.opening import FIRST, first_policy, swarm_policy, swarm_tag
+from functions.rules.swarm.dimensions import checked, defined, definition_events
 from functions.swarm._stores import Joining
 from functions.views.program_document import document_for
-from state.errors import Conflict, Forbidden, Invalid, Unauthenticated
+from state.dimensions import Dimensions, NewTag
+from state.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticated
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.program_facts import Served
@@ -32,6 +35,7 @@ BODY_LIMIT = 16 * 1024
 OVERLAP_S = 600.0
 """Seconds for which the token before is good: the answer with the new one may be lost."""
 INVALID = "Invalid enroll token"
+DEFINE = "an operator defines what may be varied: ./nightjar dims define"
 
 
 class RegisterWorker(Command):
@@ -86,7 +90,7 @@ async def register(request: RegisterWorker, call: Call, joining: Joining, settin
             served = await joining.programs.served(worker.tag)
         return _welcome(issued, served, call.lab_url(settings))
     enrolling = await _admitted(request, call, joining, settings)
-    await open_swarm(tag, joining.dimensions, settings)
+    await _open_swarm(tag, joining.dimensions, settings)
     is_invited = enrolling is not None or None not in (settings.swarm_secret, request.enroll_token)
     with counting(Quota(enrolling.name, settings.stored_bytes_a_day) if enrolling else enforced()):
         issued = await joining.swarms.join(
@@ -183,3 +187,23 @@ def _not_admitted() -> Unauthenticated:
         INVALID,
         hint="send the team's secret, or an enroll token for workers, as enroll_token: the organiser has it",
     )
+
+
+async def _open_swarm(tag: str, dimensions: Dimensions, settings: Settings) -> None:
+    """See to it that a tag has a swarm: NIGHTJAR_SWARM_TAG is opened with the dimensions of NIGHTJAR_SWARM_PROFILE.
+
+    Raises:
+        NotFound: there is no such tag. Conflict: nothing may be varied in it.
+    """
+    while not (facts := await dimensions.facts(tag)).dimensions:
+        if facts.exists:
+            raise Conflict(f"{tag!r} has no swarm: nothing may be varied in it", hint=DEFINE)
+        if tag != settings.swarm_tag:
+            raise NotFound(f"there is no swarm {tag!r}", hint=DEFINE)
+        declared = await asyncio.to_thread(swarm_dimensions, settings.swarm_profile)
+        given = [checked(d) for d in declared]
+        made = defined([], given, replace=False, by="nightjar", at=facts.now)
+        policy = swarm_policy(first_policy(settings.near_miss_threshold, settings.max_consecutive_crashes))
+        event, froze = definition_events(made, tag, by="nightjar", profile=settings.swarm_profile)
+        new = NewTag(swarm_tag(tag), FIRST, policy)
+        await dimensions.define(facts, made.dimensions, new, event=event, froze=froze)

@@ -11,8 +11,8 @@ from functions.contract import Call, Http, Request, Response, function
 from functions.formats.charter import Reader
 from functions.rules.access import check_worker
 from functions.rules.keeps.verdict import score
-from functions.rules.swarm.belonging import population_of
 from functions.rules.swarm.handing_out import run_time
+from functions.rules.swarm.populations import population_of
 from functions.swarm._stores import Stores
 from functions.views.program_document import document_for
 from state.ids import Id

@@ -1,4 +1,4 @@
-"""What answers show of a dimension."""
+"""Dimensions and proposed dimensions in answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, WithJsonSchema
 
 from functions.rules.swarm.canaries.proposing import line_of
-from functions.rules.swarm.canaries.trials import standing_of
+from functions.rules.swarm.canaries.trials import eligibility_of
 from state.records import Dimension, Dtype, Number, ProposalState, ProposedDimension, Value, stamp
 from state.trial_facts import TrialFacts
 
@@ -24,7 +24,7 @@ class DimensionView(BaseModel):
     categories: list[Value] | None
     frozen: bool
     frozen_value: Annotated[Value | None, WithJsonSchema({})]
-    """What it is in every config while it is frozen."""
+    """Its value in every config while it is frozen."""
     frozen_by: str | None
     frozen_at: str | None
     frozen_reason: str | None
@@ -33,14 +33,14 @@ class DimensionView(BaseModel):
     interaction: float | None
     """The share that it explains only together with others."""
     interacts_with: dict[str, float]
-    """What of this it explains with one other dimension, by that one's name, largest first; 0.02 and more."""
+    """Share that it explains together with one other dimension, by its name; largest first, from 0.02 on."""
     n_samples: int
-    """Results that the tag had when that was measured; 0: it was not."""
+    """Results of the tag when importance was measured; 0: it was not."""
     is_canary: bool
     """On trial: only a share of the configs varies it."""
     canary_prob: float | None
     default_value: Annotated[Value | None, WithJsonSchema({})]
-    """What a train.py has where a config leaves it out, as most do while it is on trial; null: no config does."""
+    """Its value in train.py, for configs that leave it out as most do during its trial; null: all configs name it."""
 
 
 def dimension_view(dimension: Dimension) -> DimensionView:
@@ -51,7 +51,7 @@ def dimension_view(dimension: Dimension) -> DimensionView:
 
 
 class ProposedDimensionView(BaseModel):
-    """A dimension that was proposed to a tag, and what has become of it."""
+    """A dimension that was proposed to a tag."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
@@ -64,41 +64,41 @@ class ProposedDimensionView(BaseModel):
     default_value: Annotated[Value, WithJsonSchema({})]
     rationale: str | None
     train_py_line: str
-    """What a train.py without the constant lacks."""
+    """The line that a train.py needs if it lacks the constant."""
     source: Literal["operator", "agent", "llm", "default"]
     proposed_at: str
     times: int
-    """How often it was proposed, in other spellings too."""
+    """How often it was proposed, in any spelling."""
     signal_count: int
-    """Stall cycles in which it was; two make it eligible."""
+    """Number of stall cycles in which it was proposed; two make it eligible."""
     cycles: list[int]
-    """Their numbers."""
+    """Numbers of these stall cycles."""
     eligible: bool
-    """It is adopted as soon as the search stalls and a place is free."""
+    """It is adopted once the search stalls and no trial runs."""
     adopted: bool
     """It is on trial, or promoted."""
     state: ProposalState
     reason: str
-    """Why it is not adopted yet, or what its trial has shown."""
+    """Why it is not adopted yet, or the result of its trial."""
     adopted_results: int | None
-    """Results that the tag had when its trial began."""
+    """Results of the tag when its trial began."""
     judged_results: int | None
-    """The same when it ended."""
+    """Results of the tag when its trial ended."""
     varied: int | None
-    """Results that had varied it then."""
+    """Results that had varied it when its trial ended."""
     gain: float | None
-    """By how much the best of these beats the best run without it, both run again; above 0 is better."""
+    """Gain of the best run that varied it over the best run without it, both repeated; above 0 is better."""
 
 
 def proposed_view(proposal: ProposedDimension, facts: TrialFacts) -> ProposedDimensionView:
-    standing = standing_of(proposal, facts)
+    found = eligibility_of(proposal, facts)
     own = ProposedDimensionView.model_fields.keys() - {"train_py_line", "proposed_at", "reason"}
     return ProposedDimensionView(
         **proposal.model_dump(include=own),
         train_py_line=line_of(proposal),
         proposed_at=stamp(proposal.proposed_at),
         signal_count=len(proposal.cycles),
-        eligible=standing.is_eligible,
+        eligible=found.is_eligible,
         adopted=proposal.state in ("on_trial", "promoted"),
-        reason=standing.reason,
+        reason=found.reason,
     )

@@ -12,7 +12,7 @@ import pytest
 
 from functions.process.lifecycle import Process
 from functions.rules.swarm.canaries.judging import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
-from functions.rules.swarm.canaries.listing import MOST, MOST_OF_ONE
+from functions.rules.swarm.canaries.proposing import MOST_LISTED, MOST_OF_ONE
 from functions.rules.swarm.canaries.stalling import CYCLE, LEAST_RESULTS
 from state.dimension_proposals import DimensionProposals
 from tests.conftest import http_client
@@ -303,15 +303,15 @@ async def test_cleared_proposals_are_gone_but_for_those_on_trial(swarm: Swarm) -
 
 
 async def test_in_a_full_list_the_oldest_proposal_makes_room(swarm: Swarm) -> None:
-    for n in range(MOST):
+    for n in range(MOST_LISTED):
         await proposed(swarm, name=f"D{n}", train_py_line=None)
 
     await proposed(swarm)
 
     found = await listed(swarm)
-    assert len(found) == MOST
+    assert len(found) == MOST_LISTED
     assert "D0" not in found
-    assert found.keys() >= {"D1", f"D{MOST - 1}", "WARMUP"}
+    assert found.keys() >= {"D1", f"D{MOST_LISTED - 1}", "WARMUP"}
 
 
 async def test_no_agent_fills_the_list_alone(swarm: Swarm, process: Process) -> None:
@@ -333,7 +333,7 @@ async def test_a_draft_for_which_a_full_list_has_no_room_is_logged(
     swarm: Swarm, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await searched(swarm, LEAST_RESULTS)
-    for n in range(MOST):
+    for n in range(MOST_LISTED):
         assert (await proposed(swarm, name=f"D{n}", train_py_line=None))["counted"]
 
     filled = SAID.filled("DimensionProposals", {"proposals": [WARMUP]})

@@ -13,7 +13,7 @@ from functions.hypothesis.draft import DraftHypotheses
 from functions.process.lifecycle import Process
 from functions.rules.program.findings import Findings
 from functions.rules.program.templates import suggested
-from functions.rules.swarm.canaries.suggesting import suggested as suggested_dimensions
+from functions.rules.swarm.canaries.proposing import suggested as suggested_dimensions
 from state.records import Dimension, Hypothesis, ProposedDimension
 from tests.functions.test_programs_by_models import SAID, author_process
 from tests.functions.test_swarm import DIMENSIONS

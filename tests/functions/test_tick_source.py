@@ -11,7 +11,7 @@ import pytest
 from functions.lanes import TrainingJob, TrainingResult, Watcher
 from functions.process.lifecycle import Process
 from functions.rules.stopping.judging import REASON
-from functions.rules.swarm.replenishing import observation_of
+from functions.rules.swarm.refilling import observation_of
 from functions.views.hints import NO_PROGRESS_LINE
 from state.experiments.ranking import ranks_at
 from state.policy import TickSource

@@ -20,8 +20,8 @@ from scipy.stats import binomtest
 from functions.rules.swarm.canaries.judging import JUDGED_AFTER
 from functions.rules.swarm.canaries.stalling import LEAST_RESULTS
 from functions.rules.swarm.canaries.trials import SIGNALS
-from functions.rules.swarm.hidden import DOES_NOTHING, HELPS
 from functions.rules.swarm.shapes import CANARY_SHARE
+from functions.rules.swarm.simulating import DOES_NOTHING, HELPS
 from tests.commands import PATIENCE_S, command_line, started_nightjar
 from tests.journeys.running import RunningLab, running_lab
 from triggers.cli.simulate_view import TRIAL

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from functions.rules.swarm.hidden import HELPS
-from functions.rules.swarm.misbehaving import Faults
+from functions.rules.swarm.simulating import HELPS, Faults
 from triggers.simulator.book import Book
 from triggers.simulator.proposer import Fortune
 from triggers.simulator.swarm import Plan

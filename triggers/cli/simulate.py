@@ -12,8 +12,7 @@ from typing import TextIO
 
 import click
 
-from functions.rules.swarm.hidden import DOES_NOTHING, HELPS
-from functions.rules.swarm.misbehaving import Faults
+from functions.rules.swarm.simulating import DOES_NOTHING, HELPS, Faults
 from state.errors import Conflict
 from state.operator_key import read_key
 from triggers.cli.bearer import bearer_of

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from functions.rules.swarm.course import Course
-from functions.rules.swarm.hidden import Hidden
+from functions.rules.audit.simulation import Course
+from functions.rules.swarm.simulating import Hidden
 from state.ids import number_of
 from triggers.simulator.book import Book
 from triggers.simulator.wire import Wire

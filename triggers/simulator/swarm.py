@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from functions.rules.swarm.hidden import Hidden
-from functions.rules.swarm.misbehaving import Faults, deaths
-from functions.rules.swarm.reckoning import Stored, lost, miscounted
+from functions.rules.audit.simulation import Stored, lost, miscounted
+from functions.rules.swarm.simulating import Faults, Hidden, deaths
 from triggers.simulator.book import Book
 from triggers.simulator.proposer import Fortune, Proposer
 from triggers.simulator.wire import Refused, Wire

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from functions.rules.audit.simulation import Acknowledged
 from functions.rules.stopping.buckets import MOST_PROGRESS
-from functions.rules.swarm.hidden import Hidden, metric_with
-from functions.rules.swarm.misbehaving import Death, Fate, Faults, fate
-from functions.rules.swarm.reckoning import Acknowledged
+from functions.rules.swarm.simulating import Death, Fate, Faults, Hidden, fate, metric_with
 from state.errors import Unavailable
 from triggers.simulator.book import Book
 from triggers.simulator.wire import Refused, Wire

@@ -29,7 +29,7 @@ from functions.rules.beliefs.specs import (
     ThresholdTest,
     cells_of,
 )
-from functions.rules.swarm.fingerprints import fingerprint
+from functions.rules.swarm.duplicates import fingerprint
 from functions.rules.swarm.proposals import Proposal
 from functions.rules.swarm.shapes import Shape, contradictions, standing_config
 from state.records import Dimension, Value

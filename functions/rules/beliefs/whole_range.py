@@ -1,6 +1,6 @@
 """Irrelevance: the effect of a claim's dimensions is within the margin over their whole range.
 
-The range has sections (`functions/rules/swarm/sections.py`). Each run of a claim lies in a section, or is a reference
+The range has sections (`functions/rules/swarm/rooms.py`). Each run of a claim lies in a section, or is a reference
 run. Least squares over these runs estimate the difference of each section from the reference config. The model has an
 effect of each worker, which removes its baseline error. Runs without a partner count, too.
 
@@ -25,7 +25,7 @@ from itertools import combinations, product
 from functions.rules.beliefs.evidence import about, is_reference
 from functions.rules.beliefs.posterior import ENOUGH_E_VALUE
 from functions.rules.beliefs.terms import BeliefTerms, FinishedRun
-from functions.rules.swarm.sections import Sections, is_alone, section_of, sections_of_claim
+from functions.rules.swarm.rooms import Sections, is_alone, section_of, sections_of_claim
 from state.records import Hypothesis
 
 ENOUGH_RUNS = 40

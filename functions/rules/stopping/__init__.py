@@ -1,1 +1,1 @@
-"""Decides which runs go on: what a run's progress report is answered, by its rank among runs of its kind."""
+"""Early stopping: whether a run goes on, stops or gets more time, by its rank among runs of its kind."""

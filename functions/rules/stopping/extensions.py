@@ -1,4 +1,4 @@
-"""What a run is judged by that was given more time than others: what it had at the end of its own budget."""
+"""Runs that got more time than others: they are judged by their value at the end of the normal budget."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from state.records import Experiment
 
 
 def base_value(e: Experiment) -> float | None:
-    """The report nearest to the end of its budget; None: it was not extended, or has not used its extension."""
+    """The report nearest to the end of the normal budget; None if no extension was used."""
     return e.base_metric if has_used_extension(e.extended_s, e.last_progress) else None
 
 
 def has_used_extension(extended_s: float | None, last_progress: float | None) -> bool:
-    """Whether a run that was given so many seconds more has reported beyond its budget."""
+    """Whether an extended run has reported after the end of its normal budget."""
     return extended_s is not None and not is_within_budget(last_progress or 0.0)
 
 
 def at_base(report: Report, e: Experiment) -> Report:
-    """The result as it compares with runs that were not extended."""
+    """The result with the value that compares with runs that were not extended."""
     base = base_value(e)
     return report if base is None else replace(report, value=base)
 
 
 def with_extension(ending: Ending, printed: float) -> Ending:
-    """The end of a run, with why its value is not the one that it printed."""
+    """The ending with the reason why its value differs from the printed one."""
     e = ending.experiment
     if base_value(e) is None:
         return ending

@@ -1,4 +1,4 @@
-"""What the first tick of a run in a bucket is answered: go on, stop, or take more time."""
+"""Answer to a run's first tick in a bucket: go on, stop, or take more time."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from state.policy import BUCKETS, Stopping
 from state.records import Experiment
 
 TOP = 11.0
-"""Percent of the runs, the best ones, that are extended."""
+"""Percent of the runs, the best ones, that get more time."""
 NEVER_STOPPED = frozenset({"falsify", "validate", "decision_sprint"})
-"""Strategies of a swarm whose runs' numbers are needed whole."""
+"""Strategies of a swarm that need the final value of every run."""
 REASON = "stopped early: its rank among the runs of its tag was too low"
-"""Without a number: published clients take the first number beside the metric's name for the result."""
+"""It holds no number: published clients read the first number beside the metric's name as the result."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run at a bucket, with what the answer depends on."""
+    """A run at a bucket, with all that the answer depends on."""
 
     bucket: float
     standing: Standing
     finished: int
-    """Runs of the tag that have ended with a value or were stopped."""
+    """Runs of the tag that ended with a value or were stopped."""
     strategy: str | None = None
-    """Of a swarm's run."""
+    """Strategy of a swarm's run."""
     may_stop: bool = True
-    """False: its numbers are needed whole, whatever its strategy."""
+    """False: its final value is needed, whatever the strategy."""
     may_extend: bool = True
-    """False: it was extended already, or has to take as long as another run."""
+    """False: it was extended before, or must take as long as other runs."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the run is told, and the probability with which it had to stop."""
+    """The answer to a tick, and the probability of a stop that led to it."""
 
     told: Told
     chance: float = 0.0
 
 
 def judge(at: Checkpoint, draw: float, settings: Stopping) -> Answer:
-    """The answer at a bucket; `draw` is a number of [0, 1) that is always the same for this run and bucket."""
+    """The answer at a bucket; `draw` in [0, 1) is always the same for this run and bucket."""
     is_early = at.finished < settings.warmup_runs or at.standing.peers < settings.min_peers
     if settings.rule == "none" or is_early:
         return Answer("continue")
@@ -63,18 +63,18 @@ def judge(at: Checkpoint, draw: float, settings: Stopping) -> Answer:
 def checkpoint(facts: RankFacts, bucket: float, peers: Peers) -> Checkpoint:
     """A run at a bucket.
 
-    The numbers of baselines are needed whole, and of runs that are compared with each other for a claim: where the
-    bad ones were stopped, a claim would look better than it is, or undecided. A run is extended only where it says
-    itself what it has at the end of its budget: an evaluator's command would measure what it has at the end of its
-    extension, and a script that only prints its loss neither says it nor hears of its extension.
+    Baselines and runs that are compared for a claim are never stopped: without the bad ones a claim would look
+    better than it is, or undecided. A run is extended only if it reports its value at the end of the normal budget
+    itself. An evaluator's command would measure the end of the extension. A script that only prints its loss does
+    not report, and does not learn of its extension.
     """
     e, tag, policy = facts.experiment, facts.tag, facts.policy
     says_itself = tag.evaluator_command is None and facts.tick_source == "report"
     may_extend = not e.baseline and e.extended_s is None and says_itself
-    stands = standing(tag.direction, lower=peers.lower, equal=peers.equal, peers=peers.runs)
+    rank = standing(tag.direction, lower=peers.lower, equal=peers.equal, peers=peers.runs)
     return Checkpoint(
         bucket,
-        replace(stands, stopped=peers.stopped, trend=peers.trend, was_spared=was_spared(e, bucket)),
+        replace(rank, stopped=peers.stopped, trend=peers.trend, was_spared=was_spared(e, bucket)),
         tag.results,
         strategy=e.population_strategy,
         may_stop=not e.baseline and not e.is_compared,
@@ -83,14 +83,14 @@ def checkpoint(facts: RankFacts, bucket: float, peers: Peers) -> Checkpoint:
 
 
 def was_spared(e: Experiment, bucket: float) -> bool:
-    """Whether it might have been stopped at an earlier bucket."""
+    """Whether it had a chance of being stopped at an earlier bucket."""
     return any(chance > 0 and float(at) < bucket for at, (_, chance) in (e.ranked or {}).items())
 
 
 def rank_of(
     facts: RankFacts, bucket: float, tick: tuple[float, float], value: float, at: Checkpoint, answer: Answer
 ) -> Rank:
-    """The run's place at the bucket, by the (metric, progress) of its tick; `value` is what it is ranked by."""
+    """Record of a run's rank at a bucket. `tick` is (metric, progress); `value` is what it is ranked by."""
     metric, progress = tick
     return Rank(
         facts.rank_class,
@@ -108,6 +108,6 @@ def rank_of(
 
 
 def drawn(run: str, bucket: float) -> float:
-    """The number of [0, 1) that decides over this run at this bucket, however often it is asked for."""
+    """The number in [0, 1) that decides for this run at this bucket; always the same."""
     digest = sha256(f"{run} {bucket!r}".encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48

@@ -1,4 +1,4 @@
-"""Trends: how well the place of a run at a bucket has foretold the place at which it ends."""
+"""Trends: how well the rank of a run at a bucket has predicted its final rank."""
 
 from __future__ import annotations
 
@@ -13,43 +13,41 @@ from state.facts import Peers, Trend
 from state.records import Direction, Experiment
 
 LEAST_RUNS = 15
-"""Runs without which a trend tells nothing."""
+"""Fewest runs from which a correlation is computed."""
 _NORMAL = NormalDist()
 _MOST = 0.999
-"""A correlation of 1 is of too few runs."""
+"""Largest correlation: 1 only means too few runs."""
 
 
 @dataclass(frozen=True)
 class Correlation:
-    """Between a run's place at a bucket and its place at the end, among all runs that came to the bucket."""
+    """Bounds of the correlation between the place at a bucket and the final place, among all runs at the bucket."""
 
     low: float
-    """The least that is likely."""
     high: float
-    """The most that is possible."""
 
 
 def score_of(place: float) -> float:
-    """A place as its normal score: 0 in the middle, above 0 the better half."""
+    """The normal score of a place: 0 in the middle, positive in the better half."""
     return _NORMAL.inv_cdf(place)
 
 
 def terms(u: float, v: float) -> Trend:
-    """What a run adds to a trend that had the score `u` at the bucket, and `v` at its end."""
+    """Contribution to a trend of a run with the score `u` at the bucket and `v` at its end."""
     return Trend(1.0, u, v, u * u, v * v, u * v)
 
 
 def together(first: Trend, second: Trend) -> Trend:
-    """The sums of both."""
+    """The sum of two trends."""
     return Trend(*(a + b for a, b in zip(astuple(first), astuple(second), strict=True)))
 
 
 def correlation(trend: Trend, *, doubt: float, hope: float) -> Correlation | None:
-    """Bounds of the correlation, so many standard errors off it; None: too few runs tell.
+    """Bounds: `doubt` standard errors (of Fisher's z) below the correlation, `hope` above; None for too few runs.
 
-    Runs that were stopped have no end, so those that tell differ less at the bucket than all that came to it, and
-    correlate less. Normal scores of all have the variance 1, so Thorndike's formula for that (Personnel Selection,
-    1949, case 2) needs nothing but the variance of those that tell. The standard error is that of Fisher's z.
+    Stopped runs have no final rank. So the runs that ended differ less at the bucket than all runs did, and correlate
+    less. Thorndike's formula corrects that (Personnel Selection, 1949, case 2). It needs only the variance of the
+    runs that ended, because normal scores of all runs have the variance 1.
     """
     n = trend.runs
     if n < LEAST_RUNS:
@@ -65,14 +63,14 @@ def correlation(trend: Trend, *, doubt: float, hope: float) -> Correlation | Non
 
 
 def _of_all(r: float, narrower: float) -> float:
-    """The correlation among all, of that among runs whose spread at the bucket is so many times narrower."""
+    """Correlation among all runs, from that among runs whose spread at the bucket is `narrower` times smaller."""
     return r * narrower / math.sqrt(1 - r * r + r * r * narrower * narrower)
 
 
 def learnt(e: Experiment, value: float, ends: Peers | None, direction: Direction) -> Learnt | None:
-    """What the end of a run tells, with a value that it is judged by; None: it was ranked nowhere.
+    """What a trend learns from the end of a run; None if the run was never ranked.
 
-    Of an extended run that is what it had at the end of its own budget.
+    `value` is what the run is judged by: for an extended run, its value at the end of the normal budget.
     """
     if ends is None or not e.places:
         return None
@@ -81,5 +79,5 @@ def learnt(e: Experiment, value: float, ends: Peers | None, direction: Direction
 
 
 def told_by(places: Mapping[str, float], v: float) -> Mapping[str, Trend]:
-    """What a run with these scores at its buckets adds to their trends, by ending with the score `v`."""
+    """Contribution of a run to the trend of each bucket: `places` are its scores there, `v` its final score."""
     return {bucket: terms(u, v) for bucket, u in places.items()}

@@ -10,11 +10,11 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from typing import Annotated, Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError, WithJsonSchema
 
-from functions.rules.swarm.digits import DIGITS, is_short, short, short_within
 from state.errors import Invalid, NotFound
 from state.records import Dimension, Dtype, Number, Value
 from state.seeds import is_seed
@@ -395,3 +395,26 @@ def _listed(values: Sequence[object]) -> str:
 
 def _refuse(name: str, problem: str, remedy: str) -> NoReturn:
     raise Invalid(f"dimension {name[:64]!r}: {problem}", hint=remedy)
+
+
+DIGITS = 3
+
+
+def short(value: float) -> float:
+    """The short number next to a finite one."""
+    return _rounded(value, ROUND_HALF_EVEN)
+
+
+def is_short(value: float) -> bool:
+    """Whether 3 significant digits say it exactly."""
+    return short(value) == value
+
+
+def short_within(low: float, high: float) -> tuple[float, float]:
+    """The lowest and the highest short number of a range; the first is above the second where it holds none."""
+    return _rounded(low, ROUND_CEILING), _rounded(high, ROUND_FLOOR)
+
+
+def _rounded(value: float, rounding: str) -> float:
+    # of its shortest text: 0.1 is 0.1, and not the binary number a little above it
+    return float(Context(prec=DIGITS, rounding=rounding).plus(Decimal(repr(value))))

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from functions.rules.swarm.belonging import (
+from functions.rules.swarm.canaries.trying import drawn_trial, trial_config
+from functions.rules.swarm.dimensions import value_of
+from functions.rules.swarm.duplicates import fingerprint
+from functions.rules.swarm.populations import (
+    Population,
     Purpose,
     is_reference,
     populations_of,
     purpose_of,
+    queue_target,
     reference_config,
 )
-from functions.rules.swarm.canaries.trying import drawn_trial, trial_config
-from functions.rules.swarm.dimensions import value_of
-from functions.rules.swarm.fingerprints import fingerprint
-from functions.rules.swarm.populations import Population
-from functions.rules.swarm.refilling import few
 from functions.rules.swarm.shapes import Shape, drawn_config
 from functions.rules.time_limits import default_timeout_s
 from state.decisions import Ending, HandOut
@@ -265,7 +265,7 @@ def hand_out(
         facts.dimensions_version,
         is_compared=purpose.is_compared and not more.get("is_extra"),
         is_reference=is_reference(config, purpose),
-        few=few(facts.policy, population.target or facts.active_workers),
+        few=queue_target(facts.policy, population.target or facts.active_workers) // 2,
         **more,
     )
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from functions.rules.beliefs.strategies import COMPARED
-from functions.rules.swarm.shapes import Shape, SwarmStrategy
-from state.records import Value
+from functions.rules.beliefs.sharing import population_for
+from functions.rules.beliefs.strategies import COMPARED, REFERENCED
+from functions.rules.beliefs.terms import EvidencePolicy
+from functions.rules.swarm.shapes import Shape, SwarmStrategy, standing_config
+from state.errors import Invalid
+from state.policy import Policy
+from state.records import Dimension, SwarmWorker, Value
+from state.swarm_facts import SwarmFacts
 
 
 @dataclass(frozen=True)
@@ -73,3 +78,121 @@ def everyone(tag: str) -> Population:
 def population_id(tag: str, purpose: str) -> str:
     """The id of the population for a purpose: a hypothesis, or one of a few words."""
     return f"pop_{sha256(f'{tag} {purpose}'.encode()).hexdigest()[:6]}"
+
+
+def populations_of(facts: SwarmFacts) -> list[Population]:
+    """The populations of a swarm: one for each hypothesis that is tested, or everyone in one."""
+    return [Population.read(text) for text in facts.populations] or [everyone(facts.tag.name)]
+
+
+def population_of(worker: SwarmWorker, facts: SwarmFacts) -> Population:
+    """Where a worker is to run next: where it was, unless others lack workers."""
+    known = {p.population_id: p for p in populations_of(facts)}
+    targets = {name: p.target for name, p in known.items()}
+    chosen = population_for(worker.population_id, targets, facts.assigned)
+    assert chosen is not None
+    return known[chosen]
+
+
+def named_population(population_id: str | None, worker: SwarmWorker, facts: SwarmFacts) -> Population:
+    """The population that a worker names for a run of its own choice; its own where it names none, or the one that it
+    was in, which may have ended since.
+
+    Raises:
+        Invalid: there is none of this id.
+    """
+    if population_id in (None, worker.population_id):
+        return population_of(worker, facts)
+    found = next((p for p in populations_of(facts) if p.population_id == population_id), None)
+    if found is None:
+        raise Invalid(
+            f"there is no population {population_id!r}", hint="GET /populations names them; or leave it out"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What one run of a population is for."""
+
+    strategy: SwarmStrategy
+    shape: Shape
+    evidence: EvidencePolicy = "matched"
+
+    @property
+    def is_compared(self) -> bool:
+        """Its value is compared with those of other runs for a claim, so it is run to its end."""
+        return self.strategy == "validate" or self.has_references
+
+    @property
+    def has_references(self) -> bool:
+        """It is compared with runs of the reference config, which is the shape's center.
+
+        The cells of a test are compared with each other.
+        """
+        may_have = self.evidence == "matched" and self.strategy in REFERENCED
+        return may_have and bool(self.shape.center)
+
+
+def purpose_of(
+    population: Population, populations: Sequence[Population], policy: Policy, draw: float
+) -> Purpose:
+    """Purpose of a worker's next run: to test its population's claim, or to look for the best config.
+
+    Runs that look for the best config say little of the claim: they win once the search works. `draw` is a number of
+    [0, 1) that decides between both.
+    """
+    evidence = policy.belief.evidence
+    is_test = draw < _tested_share(population, populations, policy)
+    if population.tested is not None and is_test:
+        return Purpose("investigate", population.tested, evidence)
+    own = Purpose(population.strategy, population.shape, evidence)
+    if population.searched is not None and own.has_references and not is_test:
+        return Purpose(population.searched.strategy, population.searched, evidence)
+    return own
+
+
+def _tested_share(population: Population, populations: Sequence[Population], policy: Policy) -> float:
+    """Share of a population's runs that test its claim.
+
+    Half of these are reference runs. Where all populations together would run more of them than
+    `belief.reference_share` of the swarm's runs, each tests less, in proportion.
+    """
+    wishes = [(max(p.target, 1), _wished_share(p, policy)) for p in populations]
+    references = sum(workers * wish for workers, wish in wishes) / 2 / sum(workers for workers, _ in wishes)
+    return _wished_share(population, policy) * min(1.0, policy.belief.reference_share / (references or 1.0))
+
+
+def _wished_share(population: Population, policy: Policy) -> float:
+    if population.tested is not None:
+        return policy.belief.tested_share
+    return 1.0 if population.strategy in REFERENCED else 0.0
+
+
+def reference_config(
+    worker: SwarmWorker, purpose: Purpose, dimensions: Sequence[Dimension]
+) -> dict[str, Value] | None:
+    """The reference config where the worker's next run has to be one of it; else None.
+
+    Every second of its compared runs is one. So is the first one of half of the workers: those that run once are
+    compared with each other. A frozen dimension stands where it is frozen.
+    """
+    ahead = worker.number % 2 if worker.population_id is None else 0
+    if not purpose.has_references or worker.compared + ahead < 1:
+        return None
+    # the claim's constraint is for the runs that are compared with it
+    return standing_config(dimensions, replace(purpose.shape, constraint={}))
+
+
+def is_reference(config: Mapping[str, Value], purpose: Purpose) -> bool:
+    """Whether a config is what the purpose's runs are compared with."""
+    return purpose.has_references and dict(purpose.shape.center) == dict(config)
+
+
+LEAST_QUEUED = 8
+"""Configs in a queue while fewer workers are active."""
+
+
+def queue_target(policy: Policy, workers: int) -> int:
+    """Length to which the queue of a population with so many workers is filled."""
+    return max(LEAST_QUEUED, workers) if policy.queue_target is None else policy.queue_target

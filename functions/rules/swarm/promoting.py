@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from functions.rules.swarm.fingerprints import canonical, normalised
+from functions.rules.swarm.duplicates import canonical, normalised
 from functions.rules.swarm.observations import Observation, is_finished, scored, shrunk
 from functions.rules.swarm.proposals import Proposal, priority_of
 from functions.rules.swarm.rooms import Room

@@ -11,8 +11,7 @@ from types import MappingProxyType
 from pydantic import ValidationError
 
 from functions.rules.credentials import is_credential
-from functions.rules.swarm.digits import short, short_within
-from functions.rules.swarm.dimensions import MOST, DeclaredDimension, checked, reserved
+from functions.rules.swarm.dimensions import MOST, DeclaredDimension, checked, reserved, short, short_within
 from state.errors import Invalid
 
 LOG_BELOW = 0.1

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from functions.rules.swarm.dimensions import same
-from functions.rules.swarm.rooms import Allowed, Room, room_of
-from functions.rules.swarm.sections import sections_of
+from functions.rules.swarm.rooms import Allowed, Room, room_of, sections_of
 from state.records import Dimension, Value
 
 if TYPE_CHECKING:

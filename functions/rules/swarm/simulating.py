@@ -7,7 +7,7 @@ each of them, and can be told that it found one that was not planted.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
@@ -153,3 +153,103 @@ def _effect(name: str, value: Any) -> float:
 def _drawn(*of: Any) -> float:
     """A number of [0, 1) that is always the same for the same values."""
     return int.from_bytes(sha256(repr(of).encode()).digest()[:6], "big") / 2**48
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """A constant that stands at its default in every run whose config does not name it."""
+
+    name: str
+    does: str
+    """What it truly does, in words."""
+    space: Mapping[str, Any]
+    """Its dtype and range."""
+    default: float | int
+
+    def effect(self, config: Mapping[str, Any]) -> float:
+        """What a run ends with more, or less, than at the default."""
+        planted = PLANTED[self.name]
+        return planted.effect(config.get(self.name, self.default)) - planted.effect(self.default)
+
+    @property
+    def proposal(self) -> dict[str, Any]:
+        """The fields of `dimension::propose`, but for the tag."""
+        rationale = "a scripted author tries what it does"
+        return {"name": self.name, **self.space, "default_value": self.default, "rationale": rationale}
+
+
+HELPS = Hidden("muon_lr", "helps, by 0.011", {"dtype": "float_log", "min": 1e-4, "max": 1e-1}, 1e-2)
+HELPS_LITTLE = Hidden(
+    "TOTAL_BATCH_SIZE", "helps, by 0.003", {"dtype": "float_log", "min": 1e4, "max": 1e6}, 2.62e5
+)
+DOES_NOTHING = Hidden("head_dim", "does nothing", {"dtype": "int", "min": 16, "max": 256}, 64)
+HURTS = Hidden("DEPTH", "hurts", {"dtype": "int", "min": 4, "max": 32}, 12)
+
+
+def metric_with(
+    hidden: Sequence[Hidden], config: Mapping[str, Any], progress: float, rng: Random | None = None
+) -> float:
+    """The metric of a run whose train.py has these constants, too; see `simulate_metric`.
+
+    Their effect grows in proportion to the progress.
+    """
+    names = {each.name for each in hidden}
+    told = {name: value for name, value in config.items() if name not in names}
+    effect = sum(each.effect(config) for each in hidden)
+    return simulate_metric(told, progress, rng) + min(progress, 1.0) * effect
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Shares of runs, of workers and of requests with which something goes wrong."""
+
+    crashes: float = 0.03
+    """Of the runs."""
+    stragglers: float = 0.05
+    """Of the runs: their results come late."""
+    deaths: float = 0.10
+    """Of the workers: each dies in the middle of a run, and says nothing more."""
+    duplicates: float = 0.05
+    """Of the requests: sent twice at the same time."""
+    reordered: float = 0.05
+    """Of the ticks: sent after the next one."""
+    repeats: float = 0.05
+    """Of the results: sent once more after they were acknowledged, and a tick after that."""
+    losses: float = 0.0
+    """Of the answers: thrown away, so that the request is repeated."""
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What goes wrong with one run."""
+
+    crashes_at: float | None = None
+    """Share of its budget."""
+    is_late: bool = False
+    late_by: float = 0.0
+    """When its result comes, as a share of the time after which a silent run is lost: 0.4 to 1.2."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """Where a worker dies."""
+
+    nth: int
+    """Of its runs, from 0."""
+    progress: float
+    """After the last tick up to this share of it."""
+
+
+def fate(faults: Faults, rng: Random) -> Fate:
+    """What goes wrong with the next run; a crash is not late, too."""
+    crash, straggle = rng.random() < faults.crashes, rng.random() < faults.stragglers
+    at, by = rng.uniform(0.05, 0.95), rng.uniform(0.4, 1.2)
+    if crash:
+        return Fate(crashes_at=at)
+    return Fate(is_late=True, late_by=by) if straggle else Fate()
+
+
+def deaths(faults: Faults, workers: int, rounds: int, rng: Random) -> Mapping[int, Death]:
+    """Which workers die, by their number from 0: exactly the share that was asked for, rounded up."""
+    dying = rng.sample(range(workers), min(workers, math.ceil(faults.deaths * workers)))
+    return {n: Death(rng.randrange(rounds), rng.uniform(0.05, 0.95)) for n in sorted(dying)}

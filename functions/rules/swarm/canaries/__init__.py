@@ -1,1 +1,1 @@
-"""The life of a proposed dimension: proposed, counted while the search stalls, tried as a canary, kept or removed."""
+"""Trials of proposed dimensions (canaries): proposed, counted while the search stalls, tried, kept or removed."""

@@ -1,40 +1,48 @@
-"""What makes a proposed dimension: which ones say the same, what is wrong with one, and how its trial begins."""
+"""Proposed dimensions: how one enters the list of its tag, what is wrong with it, and how its trial begins."""
 
 from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
+from typing import Any, Final
 
 from pydantic import ValidationError
 
-from functions.rules.swarm.digits import short
-from functions.rules.swarm.dimensions import MOST, DeclaredDimension, checked, same
+from functions.rules.swarm.canaries.stalling import CYCLE, cycle_of, newest_cycle
+from functions.rules.swarm.dimensions import MOST, DeclaredDimension, checked, same, short
 from functions.rules.swarm.rooms import own_value
-from functions.rules.swarm.scanning import untouched
+from functions.rules.swarm.scanning import scanned, untouched
 from functions.rules.swarm.shapes import CANARY_SHARE
-from state.errors import Invalid
+from state.errors import Conflict, Invalid
 from state.records import Dimension, ProposedDimension, Value
+from state.trial_facts import TrialFacts
 
 LARGEST_INT_SPAN = 1024
 LARGEST_RATIO = 1e4
-"""Of a float_log: its highest value over its lowest."""
+"""Largest max / min of a float_log."""
 LARGEST_SPAN = 1e6
-"""Of any other float."""
+"""Largest max - min of other floats."""
 CATEGORIES = (2, 8)
-"""Fewest and most."""
+"""Fewest and most categories."""
 IMPORTANCE = 0.08
-"""Of a dimension on trial, until it is measured."""
+"""Importance of a dimension on trial, until it is measured."""
 ID_DIGITS = 8
+MOST_LISTED = 100
+"""Proposals of a tag."""
+MOST_OF_ONE = 10
+"""Proposals that one agent may add within 25 results (a stall cycle)."""
+MOST_SUGGESTED: Final = 3
+BY: Final = "templates"
+"""Author of the dimensions that a train.py suggests."""
 
 
 def id_of(proposal: ProposedDimension) -> str:
-    """`dim_` and 8 hexadecimal digits: equal for two proposals of the same dimension.
+    """`dim_` and 8 hexadecimal digits: equal for proposals with the same name, dtype and range.
 
-    Two proposals are of the same dimension if name, dtype and range are equal. Names are compared without case,
-    spaces and underscores, floats in 3 significant digits, categories in any order; 1 equals 1.0. Default, rationale
-    and line are not compared.
+    Names are compared without case, spaces and underscores. Floats are compared in 3 significant digits, categories
+    in any order. 1 equals 1.0.
     """
     said = [spelling(proposal.name), proposal.dtype, *map(_number, (proposal.min, proposal.max))]
     said += sorted(map(_number, proposal.categories or []))
@@ -42,12 +50,12 @@ def id_of(proposal: ProposedDimension) -> str:
 
 
 def spelling(name: str) -> str:
-    """A name without what people spell in different ways."""
+    """A name without case, spaces and underscores."""
     return name.replace(" ", "").replace("_", "").casefold()
 
 
 def problems(proposal: ProposedDimension, dimensions: Sequence[Dimension]) -> Iterator[str]:
-    """Why it could not be a dimension beside those of its tag; none: it could."""
+    """Reasons why a proposal cannot become a dimension of its tag."""
     try:
         dimension = checked(_declared(proposal))
     except (Invalid, ValidationError) as problem:
@@ -70,12 +78,12 @@ def problems(proposal: ProposedDimension, dimensions: Sequence[Dimension]) -> It
 
 
 def line_of(proposal: ProposedDimension) -> str:
-    """The line that a train.py without the constant lacks."""
+    """The line that a train.py needs if it lacks the constant."""
     return proposal.train_py_line or f"{proposal.name} = {proposal.default_value!r}"
 
 
 def on_trial(proposal: ProposedDimension) -> Dimension:
-    """The dimension of a proposal without problems, as its trial begins."""
+    """The dimension on trial, from a proposal without problems."""
     dimension = checked(_declared(proposal))
     return dimension.model_copy(
         update={
@@ -93,7 +101,7 @@ def _declared(proposal: ProposedDimension) -> DeclaredDimension:
 
 
 def _unbounded(dimension: Dimension) -> Iterator[str]:
-    """What makes its range too large, or its categories too few or too many."""
+    """Reasons why a range is too large, or categories are too few or too many."""
     if dimension.categories is not None:
         fewest, most = CATEGORIES
         if not fewest <= len(dimension.categories) <= most:
@@ -111,7 +119,7 @@ def _unbounded(dimension: Dimension) -> Iterator[str]:
 
 
 def _sets(line: str, name: str, default: Value) -> bool:
-    """Whether it is one line that binds the name to the default, and no other."""
+    """Whether this is one line, and it only sets the name to the default."""
     try:
         body = ast.parse(line.strip()).body
     except (SyntaxError, ValueError):
@@ -138,7 +146,105 @@ def _is_float(value: object) -> bool:
 
 
 def _number(value: Value | None) -> str:
-    """One text for one value: whole numbers as they are, others in 3 significant digits."""
+    """A value as text: whole numbers exactly, others in 3 significant digits."""
     if value is None or isinstance(value, bool | str):
         return json.dumps(value)
     return json.dumps(float(value) if value == int(value) else short(float(value)))
+
+
+def check_share(facts: TrialFacts, entering: ProposedDimension) -> None:
+    """Refuse a new proposal of an agent that has reached its quota.
+
+    Raises:
+        Conflict: the quota is used up; the hint says when to come back.
+    """
+    if entering.source != "agent" or any(p.proposal_id == entering.proposal_id for p in facts.proposals):
+        return
+    since = facts.tag.results - CYCLE
+    own = [p for p in facts.proposals if p.proposed_by == entering.proposed_by and p.source == "agent"]
+    newest = [
+        p.proposed_results for p in own if p.proposed_results is not None and p.proposed_results > since
+    ]
+    if len(newest) >= MOST_OF_ONE:
+        raise Conflict(
+            f"{entering.proposed_by!r} has proposed {len(newest)} dimensions of {facts.tag.name!r} within"
+            f" {CYCLE} results: {MOST_OF_ONE} is the most",
+            hint=f"propose others after {min(newest) + CYCLE - facts.tag.results} more results; those that are"
+            " listed may be proposed again at any time",
+        )
+
+
+def displaced(facts: TrialFacts, entering: ProposedDimension) -> ProposedDimension | None:
+    """The proposal that a new one replaces in a full list; None if none has to leave.
+
+    It is the oldest one that is neither on trial nor promoted, and was not proposed in the newest stall cycle.
+
+    Raises:
+        Conflict: the list is full, and no proposal may leave.
+    """
+    is_listed = any(p.proposal_id == entering.proposal_id for p in facts.proposals)
+    if is_listed or len(facts.proposals) < MOST_LISTED:
+        return None
+    newest = newest_cycle(facts).number
+    for proposal in facts.proposals:
+        if proposal.state not in ("on_trial", "promoted") and newest not in proposal.cycles:
+            return proposal
+    raise Conflict(
+        f"{facts.tag.name!r} has {MOST_LISTED} proposed dimensions,"
+        " and all are tried, promoted or new in this stall cycle",
+        hint="propose it in the next stall cycle; DELETE /dimension_proposals drops those that are not on trial",
+    )
+
+
+def entered(facts: TrialFacts, given: ProposedDimension) -> ProposedDimension:
+    """A proposal as it enters the list of its tag, or the listed one with the same id, counted once more.
+
+    It counts for the current stall cycle, if the search stalls. A listed proposal takes the new wording, unless only
+    the new wording has a problem. After the begin of its trial only the count changes.
+    """
+    known = next((p for p in facts.proposals if p.proposal_id == id_of(given)), None)
+    cycle = cycle_of(facts)
+    before = [] if known is None else known.cycles
+    counted = sorted({*before, *([] if cycle is None else [cycle.number])})
+    if known is None:
+        new = {"proposal_id": id_of(given), "cycles": counted, "proposed_results": facts.tag.results}
+        return given.model_copy(update=new)
+    if known.state != "listed":
+        return known.model_copy(update={"times": known.times + 1})
+    if [*problems(given, facts.dimensions)] and not [*problems(known, facts.dimensions)]:
+        return known.model_copy(update={"times": known.times + 1, "cycles": counted})
+    wording = ("name", "default_value", "rationale", "train_py_line", "source", "proposed_by")
+    said = {name: getattr(given, name) for name in wording}
+    return known.model_copy(update={**said, "times": known.times + 1, "cycles": counted})
+
+
+def suggested(
+    constants: Mapping[str, object],
+    dimensions: Sequence[Dimension],
+    proposals: Sequence[ProposedDimension] = (),
+) -> list[dict[str, Any]]:
+    """Up to 3 constants of a script that may be tried, each with a range around its value.
+
+    Ints and categories come first: they are mostly sizes and choices of the architecture. Constants that are
+    dimensions, had a trial, or have a problem are left out.
+    """
+    known = {spelling(d.name) for d in dimensions}
+    known |= {spelling(p.name) for p in proposals if p.state != "listed"}
+    found = [(d, value) for d, value in scanned(constants).found if spelling(d.name) not in known]
+    found.sort(key=lambda each: each[0].dtype not in ("int", "categorical"))
+    fields = [_fields(d, value) for d, value in found]
+    return [each for each in fields if not any(problems(_proposed(each), dimensions))][:MOST_SUGGESTED]
+
+
+def _fields(d: DeclaredDimension, value: object) -> dict[str, Any]:
+    return {
+        **d.model_dump(include={"name", "dtype", "min", "max", "categories"}),
+        "default_value": value,
+        "rationale": "train.py has it as a constant, and nothing varies it yet",
+        "train_py_line": f"{d.name} = {value!r}",
+    }
+
+
+def _proposed(fields: Mapping[str, Any]) -> ProposedDimension:
+    who = {"proposal_id": "", "source": "default", "proposed_by": BY, "proposed_at": 0.0}
+    return ProposedDimension.model_validate({**fields, **who})

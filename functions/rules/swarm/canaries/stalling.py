@@ -1,4 +1,4 @@
-"""When a search stalls, in cycles that are counted in results, and when dimensions are asked for."""
+"""Stall cycles of a search, and when a language model is asked for dimensions. Time is counted in results."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from functions.rules.keeps.verdict import TOLERANCE, score
 from state.trial_facts import RESULTS, KeptRun, TrialFacts
 
 LEAST_RESULTS = 25
-"""Results of a tag before which it does not stall."""
+"""Results before which no search stalls."""
 WINDOW = 50
-"""Newest results in which the best has to improve."""
+"""Number of newest results in which the best has to improve."""
 LEAST_GAIN = 0.0005
-"""By which it has to."""
+"""Improvement below which the search stalls."""
 CYCLE = 25
-"""Results of a stall cycle; the next one begins after them, if the search stalls then."""
+"""Length of a stall cycle in results."""
 MOST_TRIALS = 1
-"""Dimensions on trial at once: what one gains would be taken for another's, or hide it."""
+"""Dimensions on trial at once. With several, a gain could not be attributed to one of them."""
 
 
 @dataclass(frozen=True)
 class Cycle:
-    """A stall cycle: what is proposed twice in it counts once."""
+    """A stall cycle: several proposals of one dimension in it count once."""
 
     number: int
     """From 1."""
@@ -31,10 +31,10 @@ class Cycle:
 
 
 def improvement(facts: TrialFacts) -> float | None:
-    """By how much the newest 50 results have improved the best; None: it cannot be told.
+    """Improvement of the best by the newest 50 results; None if unknown.
 
-    Fewer results are compared with the unchanged train.py. Crashes are no results. A retest may make the best worse:
-    then it is below 0.
+    With fewer results the unchanged train.py is the baseline. Crashes are not results. The value is negative where a
+    retest made the best worse.
     """
     opened_at = _window_opened_at(facts)
     before = [k for k in facts.keeps if (k.finished_at or 0.0) < opened_at]
@@ -51,9 +51,9 @@ def is_stalled(facts: TrialFacts) -> bool:
 
 
 def cycle_of(facts: TrialFacts) -> Cycle | None:
-    """The stall cycle that goes on, or begins now; None: the search does not stall.
+    """The current stall cycle, which may begin now; None if the search does not stall.
 
-    A stall that ends and begins again within 25 results is in the same cycle.
+    A stall that ends and begins again within 25 results belongs to the same cycle.
     """
     if not is_stalled(facts):
         return None
@@ -62,10 +62,16 @@ def cycle_of(facts: TrialFacts) -> Cycle | None:
     return Cycle(facts.cycle + 1, facts.tag.results)
 
 
-def is_asked_for(facts: TrialFacts) -> Literal["start", "stall"] | None:
-    """Whether a language model is to be asked for dimensions now, and why; once at the start, once in a stall cycle.
+def newest_cycle(facts: TrialFacts) -> Cycle:
+    """The current stall cycle, else the last one; number 0 before the first."""
+    return cycle_of(facts) or Cycle(facts.cycle, facts.cycle_at)
 
-    Not while as many are on trial as may be, nor where the policy says that none is adopted.
+
+def is_asked_for(facts: TrialFacts) -> Literal["start", "stall"] | None:
+    """Why a language model is asked for dimensions now; None if it is not.
+
+    It is asked once at the start and once in each stall cycle. It is not asked while a trial runs, or if the policy
+    adopts no dimensions.
     """
     if facts.policy.canaries == "off" or not facts.dimensions:
         return None
@@ -78,13 +84,13 @@ def is_asked_for(facts: TrialFacts) -> Literal["start", "stall"] | None:
 
 
 def _window_opened_at(facts: TrialFacts) -> float:
-    """When the oldest of the newest 50 results ended; 0 where there are fewer."""
+    """End of the oldest of the newest 50 results; 0 with fewer results."""
     ends = sorted((e.finished_at or 0.0 for e in facts.ended if e.status in RESULTS), reverse=True)
     return ends[WINDOW - 1] if len(ends) >= WINDOW else 0.0
 
 
 def _unchanged(facts: TrialFacts) -> float | None:
-    """The score of the unchanged train.py: a delta of 0, or the best baseline that a worker had."""
+    """Score of the unchanged train.py: a delta of 0, or the best baseline of a worker."""
     if facts.policy.compare_by == "delta":
         return 0.0
     direction = facts.tag.direction

@@ -1,4 +1,4 @@
-"""The life of a proposed dimension: counted, adopted on trial, judged by the runs that varied it."""
+"""Trials of proposed dimensions: which one begins, and how one ends."""
 
 from __future__ import annotations
 
@@ -6,96 +6,75 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from functions.rules.swarm.canaries.judging import Repeated, Trial, contested, verdict
-from functions.rules.swarm.canaries.proposing import id_of, line_of, on_trial, problems
-from functions.rules.swarm.canaries.stalling import MOST_TRIALS, cycle_of, is_asked_for
+from functions.rules.swarm.canaries.judging import DimensionTrial, Repeated, runs_to_repeat, verdict
+from functions.rules.swarm.canaries.proposing import line_of, on_trial, problems
+from functions.rules.swarm.canaries.stalling import MOST_TRIALS, cycle_of, is_asked_for, newest_cycle
 from functions.rules.swarm.dimensions import Definition, definition_events, with_one
 from state.records import Dimension, ProposedDimension
 from state.trial_facts import Following, TrialFacts, TriedRun
 
 BY = "nightjar"
 SIGNALS = 2
-"""Stall cycles in which a dimension has to be proposed."""
+"""Stall cycles in which a dimension has to be proposed before its trial."""
 
 Event = Literal["dimension.adopted", "dimension.promoted", "dimension.reverted"]
 
 
-def entered(facts: TrialFacts, given: ProposedDimension) -> ProposedDimension:
-    """A proposal as it stands among those of its tag: one that says the same is counted, and takes the new wording,
-    unless that alone has a problem.
-
-    It counts for the stall cycle that goes on; without one it counts for nothing. One whose trial has begun or ended
-    stays as it is, but for the count.
-    """
-    known = next((p for p in facts.proposals if p.proposal_id == id_of(given)), None)
-    cycle = cycle_of(facts)
-    before = [] if known is None else known.cycles
-    counted = sorted({*before, *([] if cycle is None else [cycle.number])})
-    if known is None:
-        new = {"proposal_id": id_of(given), "cycles": counted, "proposed_results": facts.tag.results}
-        return given.model_copy(update=new)
-    if known.state != "listed":
-        return known.model_copy(update={"times": known.times + 1})
-    if [*problems(given, facts.dimensions)] and not [*problems(known, facts.dimensions)]:
-        return known.model_copy(update={"times": known.times + 1, "cycles": counted})
-    wording = ("name", "default_value", "rationale", "train_py_line", "source", "proposed_by")
-    said = {name: getattr(given, name) for name in wording}
-    return known.model_copy(update={**said, "times": known.times + 1, "cycles": counted})
-
-
 @dataclass(frozen=True)
-class Standing:
-    """Where a proposal stands."""
+class Eligibility:
+    """Whether a proposal may be adopted."""
 
     is_eligible: bool
-    """It is adopted as soon as the search stalls and a place is free."""
+    """It is adopted once the search stalls and no trial runs."""
     reason: str
+    """Why it is not eligible, or what its trial has shown."""
 
 
-def standing_of(proposal: ProposedDimension, facts: TrialFacts) -> Standing:
-    """Whether a proposal may be adopted, and why it is not, or what has become of it."""
+def eligibility_of(proposal: ProposedDimension, facts: TrialFacts) -> Eligibility:
     if proposal.state == "on_trial":
         since = facts.tag.results - (proposal.adopted_results or 0)
-        return Standing(False, f"on trial since {since} results; runs that began before it do not count")
+        return Eligibility(False, f"on trial since {since} results; runs that began before it do not count")
     if proposal.state != "listed":
-        return Standing(False, proposal.reason or proposal.state)
+        return Eligibility(False, proposal.reason or proposal.state)
     found = [*problems(proposal, facts.dimensions)]
     if found:
-        return Standing(False, "; ".join(found))
+        return Eligibility(False, "; ".join(found))
     lacks = SIGNALS - len(proposal.cycles)
     if lacks > 0:
-        return Standing(False, f"to be proposed in {lacks} more stall {'cycle' if lacks == 1 else 'cycles'}")
+        return Eligibility(
+            False, f"to be proposed in {lacks} more stall {'cycle' if lacks == 1 else 'cycles'}"
+        )
     if facts.policy.canaries == "off":
-        return Standing(False, "the tag's policy adopts none (canaries = off)")
-    return Standing(True, "it is adopted once the search stalls and a place for a trial is free")
+        return Eligibility(False, "the tag's policy adopts none (canaries = off)")
+    return Eligibility(True, "it is adopted once the search stalls and a place for a trial is free")
 
 
 def to_repeat(facts: TrialFacts, ran: Sequence[TriedRun]) -> list[str]:
-    """Runs whose further runs decide a trial now; `ran` as in `followed`."""
+    """Runs that must be repeated to decide a trial now; `ran` as in `followed`."""
     by_name = {d.name: d for d in facts.dimensions if d.on_trial}
     on_trial = [p for p in facts.proposals if p.state == "on_trial" and p.name in by_name]
-    return [name for p in on_trial for name in contested(Trial(p, by_name[p.name], facts, ran))]
+    return [name for p in on_trial for name in runs_to_repeat(DimensionTrial(p, by_name[p.name], facts, ran))]
 
 
 def followed(facts: TrialFacts, ran: Sequence[TriedRun], repeated: Repeated) -> Following | None:
-    """What changes of a tag's proposals by now; None: nothing does.
+    """The changes of a tag's proposals; None if nothing changes.
 
-    `ran` are the runs that were handed out since the oldest trial began, and have ended; `repeated` are those that
-    `to_repeat` names, with their further runs.
+    `ran` are the ended runs that were handed out since the oldest trial began. `repeated` are the runs that
+    `to_repeat` names, with their repeats.
     """
     change = _Change([*facts.dimensions])
     for proposal in facts.proposals:
         if proposal.state == "on_trial":
             _judge(proposal, facts, ran, repeated, change)
-    cycle = cycle_of(facts)
-    if cycle is not None:
+    is_stalled = cycle_of(facts) is not None
+    if is_stalled:
         for proposal in _adopted(facts, change):
             _adopt(proposal, facts, change)
+    cycle = newest_cycle(facts)
     after = [change.proposals.get(p.proposal_id, p) for p in facts.proposals]
     why = is_asked_for(replace(facts, proposals=after, dimensions=change.dimensions))
-    asked = facts.asked if why is None else cycle.number if cycle is not None else 0
-    number, at = (facts.cycle, facts.cycle_at) if cycle is None else (cycle.number, cycle.at)
-    if not change.proposals and why is None and number == facts.cycle:
+    asked = facts.asked if why is None else cycle.number if is_stalled else 0
+    if not change.proposals and why is None and cycle.number == facts.cycle:
         return None
     defined, _ = definition_events(
         Definition(change.dimensions, change.added, change.changed, change.removed),
@@ -105,8 +84,8 @@ def followed(facts: TrialFacts, ran: Sequence[TriedRun], repeated: Repeated) -> 
     )
     return Following(
         proposals=[*change.proposals.values()],
-        cycle=number,
-        cycle_at=at,
+        cycle=cycle.number,
+        cycle_at=cycle.at,
         asked=asked,
         wanted=None if why is None else {"why": why, "results": facts.tag.results, "cycle": asked},
         dimensions=change.dimensions if change.changes else None,
@@ -115,12 +94,12 @@ def followed(facts: TrialFacts, ran: Sequence[TriedRun], repeated: Repeated) -> 
     )
 
 
-# -- what becomes of one
+# -- one proposal
 
 
 @dataclass
 class _Change:
-    """What has changed so far."""
+    """The changes so far."""
 
     dimensions: list[Dimension]
     proposals: dict[str, ProposedDimension] = field(default_factory=dict)
@@ -139,11 +118,11 @@ class _Change:
 
 
 def _adopted(facts: TrialFacts, change: _Change) -> Iterator[ProposedDimension]:
-    """Those whose trial begins now, in the order in which they came in: as many as there are places."""
+    """Proposals whose trial begins now, oldest first, up to MOST_TRIALS trials."""
     places = MOST_TRIALS - sum(d.on_trial for d in change.dimensions)
     for proposal in facts.proposals:
         here = replace(facts, dimensions=change.dimensions)
-        if places > 0 and _best_so_far(facts) is not None and standing_of(proposal, here).is_eligible:
+        if places > 0 and _best_so_far(facts) is not None and eligibility_of(proposal, here).is_eligible:
             places -= 1
             yield proposal
 
@@ -179,13 +158,13 @@ def _judge(
     repeated: Repeated,
     change: _Change,
 ) -> None:
-    """End a trial, if it is time to."""
+    """End the trial of a proposal if it is decided."""
     dimension = next((d for d in change.dimensions if d.name == proposal.name), None)
     if dimension is None or not dimension.on_trial:
         did = "removed" if dimension is None else "froze" if dimension.frozen else "defined"
         _end(proposal, facts, change, state="ended", reason=f"an organiser {did} the dimension")
         return
-    trial = Trial(proposal, dimension, facts, ran)
+    trial = DimensionTrial(proposal, dimension, facts, ran)
     found = verdict(trial, repeated)
     if found is None:
         return
@@ -205,7 +184,7 @@ def _judge(
 
 
 def _best_so_far(facts: TrialFacts) -> float | None:
-    """What a trial has to beat: the tag's best, else the unchanged train.py, whose delta is 0; None: unknown."""
+    """The value to beat: the tag's best, else the unchanged train.py (delta 0); None if unknown."""
     if facts.best is not None:
         return facts.best.val_bpb
     return 0.0 if facts.policy.compare_by == "delta" else None

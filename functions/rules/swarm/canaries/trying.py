@@ -1,7 +1,7 @@
-"""Runs that try a dimension on trial: the best known config with this one dimension elsewhere.
+"""Runs that try a dimension on trial: the best known config with another value of this one dimension.
 
-What such a run gains beside the best is the dimension's own: nothing else is different. Configs of all other runs
-leave the dimension out, so that a train.py without the constant can run them.
+So a gain over the best is due to the dimension alone. Configs of all other runs leave it out: a train.py without the
+constant can run them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from random import Random
 
 NEAR = 1 / 8
-"""Share of a range, on either side of the best known config's value, in which half of the further trials lie."""
+"""Share of the range on either side of the best known value, from which half of the values are drawn."""
 
 
 def drawn_trial(dimensions: Sequence[Dimension], rng: Random) -> Dimension | None:
-    """The dimension that the next run tries, each in its share of the runs; None: it tries none."""
+    """The dimension that the next run tries, drawn by their shares of the runs; None for a usual run."""
     on_trial = [d for d in dimensions if d.on_trial]
     if not on_trial:
         return None
@@ -37,9 +37,9 @@ def drawn_trial(dimensions: Sequence[Dimension], rng: Random) -> Dimension | Non
 def trial_config(
     tried: Dimension, dimensions: Sequence[Dimension], best_config: Mapping[str, Value], rng: Random
 ) -> dict[str, Value]:
-    """The best known config, the middle of the ranges where none is known, with another value of this dimension.
+    """The best known config (or the middle of the ranges) with another value of this dimension, never its default.
 
-    Never its default; once the best config has a value of it, half of the trials are near that one.
+    Once the best config has a value of it, half of the values are drawn near that one.
     """
     base = standing_config(dimensions, Shape("exploit", center=best_config))
     known = best_config.get(tried.name)
@@ -50,13 +50,13 @@ def trial_config(
 
 
 def tries(config: Mapping[str, object], dimension: Dimension) -> bool:
-    """Whether a run with this config has varied the dimension."""
+    """Whether a config sets the dimension to another value than its default."""
     value = config.get(dimension.name)
     return value is not None and not same(value, dimension.default_value)
 
 
 def _others(tried: Dimension) -> Room:
-    """Its values but for the default."""
+    """The values of a dimension without its default."""
     whole = room_of(tried)
     assert whole is not None
     assert tried.default_value is not None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from functions.rules.swarm.gaussian_process.arrays import Floats
+from functions.rules.swarm.gaussian_process.regression import Floats
 from functions.rules.swarm.shapes import Freedom
 from state.records import Dimension, Value
 

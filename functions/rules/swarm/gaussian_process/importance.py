@@ -14,8 +14,8 @@ from itertools import combinations
 
 import numpy as np
 
-from functions.rules.swarm.gaussian_process.arrays import Floats
 from functions.rules.swarm.gaussian_process.axes import Axis
+from functions.rules.swarm.gaussian_process.regression import Floats
 from functions.rules.swarm.gaussian_process.sampler import EVERYWHERE, learned
 from functions.rules.swarm.observations import Observation, is_finished
 from functions.rules.swarm.shapes import freedoms_of
@@ -33,14 +33,14 @@ LEAST_SHARE = 0.02
 
 @dataclass(frozen=True)
 class Importance:
-    """Shares of the predicted variance, 0 to 1."""
+    """Shares of the predicted variance, 0 to 1, rounded; named like the fields of `Dimension`."""
 
-    alone: float
-    """What the dimension explains by itself: its main effect."""
-    together: float
-    """What it explains only with others: its interactions. One of two dimensions is counted for both."""
-    pairs: Mapping[str, float]
-    """What it explains with one other dimension, beyond what each explains alone; by its name, largest first."""
+    importance: float
+    """Main effect: what the dimension explains by itself."""
+    interaction: float
+    """What it explains only together with others. An interaction of two dimensions counts for both."""
+    interacts_with: Mapping[str, float]
+    """Interaction with one other dimension, by its name; largest first."""
 
 
 def importances(
@@ -76,7 +76,9 @@ def importances(
     }
     return {
         d.name: Importance(
-            float(alone[n]), float(together[n]), {dimensions[m].name: share for share, m in shares[n]}
+            round(float(alone[n]), 4),
+            round(float(together[n]), 4),
+            {dimensions[m].name: round(share, 4) for share, m in shares[n]},
         )
         for n, d in enumerate(dimensions)
     }

@@ -14,8 +14,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from functions.rules.swarm.gaussian_process.arrays import Flags, Floats
-
 USUAL_LENGTH = 0.45
 """Length scale that is expected of a single axis, as a share of its range; of several it grows with the root of their
 number, since points lie further apart there (Hvarfner et al. 2024)."""
@@ -218,3 +216,36 @@ def _matern(squares: Floats) -> tuple[Floats, Floats]:
     far = np.sqrt(5 * squares)
     fading = np.exp(-far)
     return (1 + far + far * far / 3) * fading, -5 / 6 * (1 + far) * fading
+
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+_FAR = -1.0
+"""Below so many standard deviations the usual formula loses its digits."""
+
+
+def log_expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
+    """The logarithm of E[max(best - X, 0)] of normally distributed X; lower values are better.
+
+    Jones et al. 1998; its logarithm, which is finite however unlikely an improvement is, after Ament et al. 2023.
+    """
+    from scipy.special import erfcx, ndtr
+
+    z = (best - mean) / deviation
+    near, far = np.maximum(z, _FAR), np.minimum(z, _FAR)
+    usual = np.log(np.exp(-near * near / 2) / math.sqrt(2 * math.pi) + near * ndtr(near))
+    # phi(z) + z Phi(z) = phi(z) (1 - |z| erfcx(|z| / sqrt 2) sqrt(pi / 2))
+    rest = 1 + far * erfcx(-far / math.sqrt(2)) * math.sqrt(math.pi / 2)
+    unusual = -far * far / 2 - math.log(2 * math.pi) / 2 + np.log(np.maximum(rest, 1 / (2 + far**4)))
+    found: Floats = np.where(z > _FAR, usual, unusual) + np.log(deviation)
+    return found
+
+
+def chance_to_improve(mean: Floats, deviation: Floats, best: float) -> Floats:
+    """Pr(X < best) of normally distributed X."""
+    from scipy.special import ndtr
+
+    found: Floats = ndtr((best - mean) / deviation)
+    return found

@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from functions.rules.swarm.gaussian_process.arrays import Flags, Floats
 from functions.rules.swarm.gaussian_process.axes import Axis
-from functions.rules.swarm.gaussian_process.improvement import chance_to_improve, log_expected_improvement
-from functions.rules.swarm.gaussian_process.regression import Regression, fitted
+from functions.rules.swarm.gaussian_process.regression import (
+    Flags,
+    Floats,
+    Regression,
+    chance_to_improve,
+    fitted,
+    log_expected_improvement,
+)
 from functions.rules.swarm.observations import Observation, Scale, is_finished, value_in
 from functions.rules.swarm.proposals import LEAST, Proposal, drawn_proposal, priority_of
 from functions.rules.swarm.shapes import Freedom, Shape, freedoms_of, varied_names

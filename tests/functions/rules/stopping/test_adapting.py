@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.rules.stopping.adapting import SURE, UNSURE, UNSURE_UNTIL, adaptive, most
 from functions.rules.stopping.judging import Checkpoint, judge, was_spared
 from functions.rules.stopping.ranks import Standing
-from functions.rules.stopping.stoppers import looks_at
+from functions.rules.stopping.stoppers import SURE, UNSURE, UNSURE_UNTIL, adaptive, looks_at, most
 from state.facts import NO_TREND, Trend
 from state.policy import BUCKETS, EARLY, FIFTHS, Stopping
 from tests.functions.rules.sample import experiment

@@ -9,8 +9,7 @@ import pytest
 
 from functions.rules.beliefs.terms import EvidencePolicy
 from functions.rules.opening import swarm_policy
-from functions.rules.swarm.belonging import Purpose, is_reference, purpose_of, reference_config
-from functions.rules.swarm.populations import Population
+from functions.rules.swarm.populations import Population, Purpose, is_reference, purpose_of, reference_config
 from functions.rules.swarm.shapes import Shape, SwarmStrategy
 from state.policy import Policy
 from state.records import SwarmWorker, Value

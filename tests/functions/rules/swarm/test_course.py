@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functions.rules.swarm.course import LATE, Course
+from functions.rules.audit.simulation import LATE, Course
 
 
 def told(results: int, *bests: tuple[int, float]) -> Course:

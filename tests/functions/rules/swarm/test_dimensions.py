@@ -11,7 +11,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from functions.rules.swarm.digits import is_short, short, short_within
 from functions.rules.swarm.dimensions import (
     LARGEST_INT,
     MOST,
@@ -19,6 +18,9 @@ from functions.rules.swarm.dimensions import (
     checked,
     defined,
     frozen,
+    is_short,
+    short,
+    short_within,
     unfrozen,
     value_of,
     violations,

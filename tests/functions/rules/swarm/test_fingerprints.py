@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from functions.rules.swarm.dimensions import same
-from functions.rules.swarm.fingerprints import canonical, fingerprint, normalised
+from functions.rules.swarm.duplicates import canonical, fingerprint, normalised
 from state.records import Dimension, Value
 from tests.functions.rules.swarm.sample import (
     DEPTH,

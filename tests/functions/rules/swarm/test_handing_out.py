@@ -23,7 +23,7 @@ from functions.rules.swarm.handing_out import (
     run_time,
 )
 from functions.rules.swarm.populations import everyone
-from functions.rules.swarm.replenishing import replenished
+from functions.rules.swarm.refilling import replenished
 from state.policy import Policy
 from state.records import Dimension, Experiment, SwarmWorker
 from state.swarm_facts import NextFacts, RefillFacts

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.rules.swarm.duplicates import REPEATING, Tried
-from functions.rules.swarm.fingerprints import fingerprint
+from functions.rules.swarm.duplicates import REPEATING, Tried, fingerprint
 from functions.rules.swarm.observations import Observation
+from functions.rules.swarm.populations import queue_target
 from functions.rules.swarm.promoting import top_configs
 from functions.rules.swarm.proposals import Proposal, Sampler
-from functions.rules.swarm.refilling import MISSES, refilled, wanted
+from functions.rules.swarm.refilling import MISSES, refilled
 from functions.rules.swarm.shapes import Shape, SwarmStrategy
 from functions.rules.swarm.thompson import Thompson
 from state.policy import Duplicates, Policy
@@ -51,20 +51,12 @@ def keys(proposals: Sequence[Proposal], dimensions: Sequence[Dimension] = SOME) 
 
 
 @pytest.mark.parametrize(
-    ("target", "workers", "waiting", "lacks"),
-    [
-        (None, 0, 0, 8),
-        (None, 3, 5, 3),
-        (None, 20, 5, 15),
-        (None, 20, 30, 0),
-        (4, 20, 0, 4),
-        (50, 2, 10, 40),
-    ],
+    ("target", "workers", "length"), [(None, 0, 8), (None, 3, 8), (None, 20, 20), (4, 20, 4), (50, 2, 50)]
 )
 def test_a_queue_holds_as_many_configs_as_workers_and_at_least_8(
-    target: int | None, workers: int, waiting: int, lacks: int
+    target: int | None, workers: int, length: int
 ) -> None:
-    assert wanted(Policy(queue_target=target), workers, waiting) == lacks
+    assert queue_target(Policy(queue_target=target), workers) == length
 
 
 # -- for any dimensions and shape

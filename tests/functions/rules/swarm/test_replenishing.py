@@ -7,7 +7,7 @@ from random import Random
 
 from functions.rules.swarm.handing_out import Waiting, lost
 from functions.rules.swarm.populations import Population, everyone
-from functions.rules.swarm.replenishing import observations_of, replenished
+from functions.rules.swarm.refilling import observations_of, replenished
 from functions.rules.swarm.shapes import Shape, drawn_config
 from state.policy import Policy
 from state.records import Best, Experiment, Tag, Value

@@ -8,8 +8,7 @@ from random import Random
 import pytest
 
 from functions.rules.swarm.dimensions import DeclaredDimension, checked
-from functions.rules.swarm.rooms import room_of
-from functions.rules.swarm.sections import section_of, sections_of
+from functions.rules.swarm.rooms import room_of, section_of, sections_of
 from functions.rules.swarm.shapes import Shape, drawn_config
 from state.records import Dimension, Value
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.rules.swarm.dimensions import value_of
-from functions.rules.swarm.fingerprints import canonical
+from functions.rules.swarm.duplicates import canonical
 from functions.rules.swarm.rooms import Allowed, room_of
 from functions.rules.swarm.shapes import (
     CANARY_SHARE,

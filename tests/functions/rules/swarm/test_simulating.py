@@ -12,13 +12,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.profiles import PROFILES, dimensions_of
+from functions.rules.audit.simulation import Acknowledged, Stored, lost, miscounted
 from functions.rules.swarm import simulate_metric
 from functions.rules.swarm.dimensions import checked
-from functions.rules.swarm.hidden import DOES_NOTHING, HELPS, HURTS, metric_with
-from functions.rules.swarm.misbehaving import Faults, deaths, fate
-from functions.rules.swarm.reckoning import Acknowledged, Stored, lost, miscounted
 from functions.rules.swarm.shapes import drawn_config
-from functions.rules.swarm.simulating import CONVERGING, NOISE, NONE, PLANTED, UNTUNED, final, shape_of
+from functions.rules.swarm.simulating import (
+    CONVERGING,
+    DOES_NOTHING,
+    HELPS,
+    HURTS,
+    NOISE,
+    NONE,
+    PLANTED,
+    UNTUNED,
+    Faults,
+    deaths,
+    fate,
+    final,
+    metric_with,
+    shape_of,
+)
 from tests.functions.rules.swarm.sample import INVESTIGATE
 
 CONFIGS = st.dictionaries(

@@ -12,15 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.rules.swarm.buckets import BUCKETS, index_of, parts
 from functions.rules.swarm.dimensions import value_of
-from functions.rules.swarm.fingerprints import canonical
+from functions.rules.swarm.duplicates import canonical
 from functions.rules.swarm.observations import LIMIT, Observation, scored
 from functions.rules.swarm.promoting import promoted, top_configs
 from functions.rules.swarm.proposals import LEAST, Proposal, drawn_proposal, priority_of
 from functions.rules.swarm.rooms import room_of
 from functions.rules.swarm.shapes import Shape, freedoms_of
-from functions.rules.swarm.thompson import Thompson
+from functions.rules.swarm.thompson import BUCKETS, Thompson, index_of, parts
 from state.records import Dimension, Value
 from tests.functions.rules.swarm.sample import (
     DEPTH,

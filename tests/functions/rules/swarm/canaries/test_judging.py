@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from functions.rules.swarm.canaries.judging import REPEATS, SPARE, is_repeated, lacking
+from functions.rules.swarm.canaries.judging import REPEATS, SPARE, is_repeated, needs_repeat
 from functions.rules.swarm.canaries.trials import followed, to_repeat
 from state.facts import RetestFacts
 from state.records import Link, ProposedDimension
@@ -140,20 +140,20 @@ def test_a_rival_that_cannot_be_run_again_counts_with_its_one_value() -> None:
     facts = on_trial(160, kept(120, -0.06, **WITH))
     agent_s = again(1, [], worker_id=None)
 
-    assert not lacking(agent_s)
+    assert not needs_repeat(agent_s)
     assert judged(facts, both(-0.06, spread=0.002) | {RIVAL: agent_s}).state == "promoted"
     assert judged(facts, both(-0.06, spread=0.02) | {RIVAL: agent_s}).state == "reverted"
 
 
 def test_six_further_runs_are_begun_and_more_where_two_of_them_come_to_nothing() -> None:
-    assert lacking(again(1, [0.0] * (REPEATS - 1)))
-    assert not lacking(again(1, [0.0] * REPEATS))
+    assert needs_repeat(again(1, [0.0] * (REPEATS - 1)))
+    assert not needs_repeat(again(1, [0.0] * REPEATS))
     waits = again(1, [0.0] * REPEATS, status="registered")
-    assert not lacking(waits)
+    assert not needs_repeat(waits)
     assert not is_repeated(waits)
-    assert lacking(again(1, [0.0] * SPARE, status="crash"))
+    assert needs_repeat(again(1, [0.0] * SPARE, status="crash"))
     broken = again(1, [0.0] * (SPARE + 1), status="crash")
-    assert not lacking(broken)
+    assert not needs_repeat(broken)
     assert is_repeated(broken)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from functions.rules.swarm.canaries.listing import MOST, check_share, displaced
+from functions.rules.swarm.canaries.proposing import MOST_LISTED, check_share, displaced, entered
 from functions.rules.swarm.canaries.stalling import cycle_of, improvement, is_asked_for, is_stalled
-from functions.rules.swarm.canaries.trials import entered, followed, standing_of
+from functions.rules.swarm.canaries.trials import eligibility_of, followed
 from state.errors import Conflict
 from state.records import ProposedDimension
 from state.trial_facts import EndedResult, KeptRun, TrialFacts
@@ -134,14 +134,16 @@ def test_what_is_proposed_while_the_search_does_not_stall_is_listed_and_does_not
     found = entered(facts, proposed())
 
     assert found.cycles == []
-    assert standing_of(found, facts).reason == "to be proposed in 2 more stall cycles"
+    assert eligibility_of(found, facts).reason == "to be proposed in 2 more stall cycles"
 
 
 def full(**first: Any) -> TrialFacts:
     """A search in its second stall cycle with a full list, of which all but the first two counted in that cycle."""
     old = proposed("OLD", **ID).model_copy(update={"cycles": [1], **first})
     other = proposed("OTHER", **ID | {"proposal_id": "other"}).model_copy(update={"cycles": [1]})
-    many = [listed(2, name=f"D{n}").model_copy(update={"proposal_id": f"D{n}"}) for n in range(MOST - 2)]
+    many = [
+        listed(2, name=f"D{n}").model_copy(update={"proposal_id": f"D{n}"}) for n in range(MOST_LISTED - 2)
+    ]
     return replace(STALLED, proposals=[old, other, *many], cycle=2, cycle_at=90)
 
 

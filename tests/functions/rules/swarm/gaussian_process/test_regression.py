@@ -15,9 +15,13 @@ from scipy.optimize import approx_fprime
 from scipy.stats import norm
 
 from functions.rules.swarm.gaussian_process import regression
-from functions.rules.swarm.gaussian_process.arrays import Floats
-from functions.rules.swarm.gaussian_process.improvement import chance_to_improve, log_expected_improvement
-from functions.rules.swarm.gaussian_process.regression import Regression, fitted
+from functions.rules.swarm.gaussian_process.regression import (
+    Floats,
+    Regression,
+    chance_to_improve,
+    fitted,
+    log_expected_improvement,
+)
 from functions.rules.swarm.gaussian_process.sampler import REPEATED, Beliefs
 
 NOMINAL = np.array([False, False, True])

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from functions.rules.swarm.dimensions import value_of
-from functions.rules.swarm.fingerprints import canonical
+from functions.rules.swarm.duplicates import canonical
 from functions.rules.swarm.gaussian_process.sampler import GaussianProcess
 from functions.rules.swarm.observations import Observation
 from functions.rules.swarm.proposals import LEAST, AtRandom, Proposal, Sampler, drawn_proposal

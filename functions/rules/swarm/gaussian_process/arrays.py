@@ -1,9 +1,0 @@
-"""Types of the arrays of a model."""
-
-from __future__ import annotations
-
-import numpy as np
-from numpy.typing import NDArray
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
