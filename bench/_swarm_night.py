@@ -29,7 +29,7 @@ from functions.rules.swarm.handing_out import (
     retest_for,
 )
 from functions.rules.swarm.populations import Population, everyone, population_of, populations_of
-from functions.rules.swarm.refilling import observations_of, replenished, taken_for_best
+from functions.rules.swarm.refilling import observations_of, presumed_best, replenished
 from state.decisions import HandOut
 from state.facts import Spread
 from state.policy import Policy
@@ -436,7 +436,7 @@ class Night:
     def taken_for_best(self) -> Mapping[str, Value]:
         """The config that a search near the best is around; at least one run has ended."""
         facts = self._refill_facts()
-        found = taken_for_best(facts, observations_of(facts))
+        found = presumed_best(facts, observations_of(facts))
         assert found is not None
         return found
 

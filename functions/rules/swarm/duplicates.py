@@ -1,4 +1,4 @@
-"""How often one config is run: more often where its result matters more."""
+"""How often a config may run, and its fingerprint: equal for configs that set a train.py to the same values."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from state.policy import Duplicates
 from state.records import Dimension, Value
 
 REPEATS = ((0.85, 4), (0.70, 3), (0.55, 2))
-"""Lowest priority, and how many runs a config of that priority is given; 1 below them all."""
+"""Lowest priority for a number of runs; 1 run below them all."""
 REPEATING: frozenset[SwarmStrategy] = frozenset({"falsify", "validate", "decision_sprint"})
-"""Strategies that compare means of few configs: repeats are their purpose."""
+"""Strategies that compare means of few configs, and so need repeats."""
 
 
 @dataclass(frozen=True)
-class Tried:
-    """How often one config was run."""
+class RunCounts:
+    """Runs of one config."""
 
     trials: int = 0
-    """Runs that ended, whichever way."""
+    """Runs that ended in any way."""
     in_flight: int = 0
-    """Runs that were handed out and have not ended, and proposals that wait."""
+    """Runs that have not ended, and queued proposals."""
 
     @property
     def all(self) -> int:
@@ -33,27 +33,26 @@ class Tried:
 
 
 def desired_repeats(priority: float) -> int:
-    """Runs that a config of this priority (0 to 1) is worth."""
+    """Number of runs that a priority (0 to 1) deserves."""
     return next((repeats for least, repeats in REPEATS if priority >= least), 1)
 
 
 def may_run(
-    tried: Tried,
+    tried: RunCounts,
     priority: float,
     strategy: SwarmStrategy,
     duplicates: Duplicates,
     *,
     is_of_claim: bool = False,
 ) -> bool:
-    """Whether a config may be run once more.
+    """Whether a config may run once more.
 
-    `is_of_claim`: it tests a claim beside reference runs, and may be run any number of times. A claim about a
-    dimension of few values has few configs, and limits would have its worst values run as often as its best.
+    `max_trials` holds under every strategy and counts runs in flight, too. It is the only limit of a repeating
+    strategy: workers would be idle if one repeat waited for another. Other strategies run a config as often as its
+    priority deserves, and at most `max_inflight` times at once.
 
-    `max_trials` holds under every strategy, and counts runs that have not ended. Under a repeating strategy it is the
-    only limit: the few configs are worth all their trials, and workers would stand idle if one repeat waited for the
-    result of another. Under the others a config is run as often as its priority is worth, and `max_inflight` times at
-    once.
+    `is_of_claim`: no limit holds for configs that test a claim beside reference runs. A dimension with few values has
+    few configs, and limits would run its worst values as often as its best.
     """
     if is_of_claim:
         return True
@@ -65,16 +64,13 @@ def may_run(
 
 
 def canonical(config: Mapping[str, Value]) -> str:
-    """A config as JSON in one spelling: names sorted, no spaces, floats as `repr`, 0.0 for -0.0.
-
-    1 and 1.0 differ here, because a config alone does not say which of them is a float.
-    """
+    """A config as JSON: names sorted, no spaces, floats as `repr`, 0.0 for -0.0. 1 and 1.0 differ here."""
     plain = {name: value + 0.0 if type(value) is float else value for name, value in config.items()}
     return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def normalised(config: Mapping[str, Value], dimensions: Sequence[Dimension]) -> dict[str, Value]:
-    """A config with numbers in the types of its dimensions: 1 is 1.0 where a float is varied, 2.0 is 2 for an int.
+    """A config with numbers in the types of its dimensions: 1.0 for a float, 2 for an int.
 
     Values outside a range and names without a dimension stay as they are: a tag's dimensions may have changed.
     """

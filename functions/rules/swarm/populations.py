@@ -1,4 +1,4 @@
-"""Populations: the workers of a swarm that test one hypothesis, in one strategy."""
+"""Populations: workers of a swarm that test one hypothesis with one strategy; which one a worker is in."""
 
 from __future__ import annotations
 
@@ -18,43 +18,47 @@ from state.policy import Policy
 from state.records import Dimension, SwarmWorker, Value
 from state.swarm_facts import SwarmFacts
 
+LEAST_QUEUED = 8
+"""Configs in a queue while fewer workers are active."""
+
 
 @dataclass(frozen=True)
 class Population:
-    """Workers that are given configs for one purpose."""
+    """Workers that run configs for one hypothesis, with one strategy."""
 
     population_id: str
     strategy: SwarmStrategy
     hypothesis_id: str | None
-    """None: they test none."""
+    """None: they test no hypothesis."""
     statement: str
     target: int = 0
-    """Workers that it is to have."""
+    """Number of workers that it should have."""
     shape: Shape = field(default_factory=lambda: Shape("investigate"))
-    """What its configs vary. Without a center it is the best known config."""
+    """What its configs vary. The default center is the best known config."""
     test_spec: Mapping[str, Any] | None = None
-    """Its configs are the cells of this test, as many as it needs."""
+    """The test whose cells are its configs."""
     constraint: Mapping[str, Any] = field(default_factory=dict)
-    """Of its claim, where it is tested so."""
+    """Constraint of the tested claim."""
     tested: Shape | None = None
-    """Shape of the runs that test its claim, where its strategy looks for the best config; None: it has no claim, or
-    the claim is settled."""
+    """Shape of the runs that test its claim, if its strategy searches for the best config.
+
+    None without a claim, or with a settled one."""
     searched: Shape | None = None
-    """Shape of the runs that look for the best config, where its strategy tests its claim."""
+    """Shape of the runs that search for the best config, if its strategy tests its claim."""
 
     @property
     def queued(self) -> Shape:
-        """Shape of the configs that wait for its workers."""
+        """Shape of the configs in its queue."""
         return self.searched or self.shape
 
     def shape_around(self, best_config: Mapping[str, Value]) -> Shape:
-        """Shape of the configs that wait: around the best known config, unless they are compared with its center."""
+        """Shape of the queued configs: near the best known config, unless they are compared with its center."""
         if self.queued.strategy in COMPARED and self.queued.center:
             return self.queued
         return replace(self.queued, center=best_config or self.queued.center)
 
     def text(self) -> str:
-        """As it is kept."""
+        """The stored text."""
         return _POPULATION.dump_json(self).decode()
 
     @staticmethod
@@ -66,7 +70,7 @@ _POPULATION = TypeAdapter(Population)
 
 
 def everyone(tag: str) -> Population:
-    """All workers of a tag that has no hypotheses: they look for what lowers the metric, in every dimension."""
+    """The one population of a tag without hypotheses: it searches in every dimension."""
     return Population(
         population_id(tag, "all"),
         "investigate",
@@ -76,17 +80,17 @@ def everyone(tag: str) -> Population:
 
 
 def population_id(tag: str, purpose: str) -> str:
-    """The id of the population for a purpose: a hypothesis, or one of a few words."""
+    """The id of the population for a purpose: a hypothesis id, or a word."""
     return f"pop_{sha256(f'{tag} {purpose}'.encode()).hexdigest()[:6]}"
 
 
 def populations_of(facts: SwarmFacts) -> list[Population]:
-    """The populations of a swarm: one for each hypothesis that is tested, or everyone in one."""
+    """The populations of a swarm: one for each tested hypothesis, or one for all workers."""
     return [Population.read(text) for text in facts.populations] or [everyone(facts.tag.name)]
 
 
 def population_of(worker: SwarmWorker, facts: SwarmFacts) -> Population:
-    """Where a worker is to run next: where it was, unless others lack workers."""
+    """The population of a worker's next run: its own, unless others lack workers."""
     known = {p.population_id: p for p in populations_of(facts)}
     targets = {name: p.target for name, p in known.items()}
     chosen = population_for(worker.population_id, targets, facts.assigned)
@@ -95,11 +99,10 @@ def population_of(worker: SwarmWorker, facts: SwarmFacts) -> Population:
 
 
 def named_population(population_id: str | None, worker: SwarmWorker, facts: SwarmFacts) -> Population:
-    """The population that a worker names for a run of its own choice; its own where it names none, or the one that it
-    was in, which may have ended since.
+    """The population that a worker names for a run of its own choice; its current one if it names none or its last.
 
     Raises:
-        Invalid: there is none of this id.
+        Invalid: no population has this id.
     """
     if population_id in (None, worker.population_id):
         return population_of(worker, facts)
@@ -113,7 +116,7 @@ def named_population(population_id: str | None, worker: SwarmWorker, facts: Swar
 
 @dataclass(frozen=True)
 class Purpose:
-    """What one run of a population is for."""
+    """Why a population runs one config."""
 
     strategy: SwarmStrategy
     shape: Shape
@@ -121,14 +124,14 @@ class Purpose:
 
     @property
     def is_compared(self) -> bool:
-        """Its value is compared with those of other runs for a claim, so it is run to its end."""
+        """Its value is compared with other runs for a claim, so it must run to its end."""
         return self.strategy == "validate" or self.has_references
 
     @property
     def has_references(self) -> bool:
-        """It is compared with runs of the reference config, which is the shape's center.
+        """It is compared with runs of the reference config, the shape's center.
 
-        The cells of a test are compared with each other.
+        Cells of a test are compared with each other instead.
         """
         may_have = self.evidence == "matched" and self.strategy in REFERENCED
         return may_have and bool(self.shape.center)
@@ -137,10 +140,9 @@ class Purpose:
 def purpose_of(
     population: Population, populations: Sequence[Population], policy: Policy, draw: float
 ) -> Purpose:
-    """Purpose of a worker's next run: to test its population's claim, or to look for the best config.
+    """Purpose of a worker's next run: to test its population's claim, or to search for the best config.
 
-    Runs that look for the best config say little of the claim: they win once the search works. `draw` is a number of
-    [0, 1) that decides between both.
+    Runs of a search are weak evidence for the claim: they all win once the search works. `draw` in [0, 1) decides.
     """
     evidence = policy.belief.evidence
     is_test = draw < _tested_share(population, populations, policy)
@@ -153,10 +155,10 @@ def purpose_of(
 
 
 def _tested_share(population: Population, populations: Sequence[Population], policy: Policy) -> float:
-    """Share of a population's runs that test its claim.
+    """Share of a population's runs that test its claim; half of these are reference runs.
 
-    Half of these are reference runs. Where all populations together would run more of them than
-    `belief.reference_share` of the swarm's runs, each tests less, in proportion.
+    All populations together spend at most `belief.reference_share` of the swarm's runs on references. If they would
+    spend more, each share shrinks in proportion.
     """
     wishes = [(max(p.target, 1), _wished_share(p, policy)) for p in populations]
     references = sum(workers * wish for workers, wish in wishes) / 2 / sum(workers for workers, _ in wishes)
@@ -172,25 +174,21 @@ def _wished_share(population: Population, policy: Policy) -> float:
 def reference_config(
     worker: SwarmWorker, purpose: Purpose, dimensions: Sequence[Dimension]
 ) -> dict[str, Value] | None:
-    """The reference config where the worker's next run has to be one of it; else None.
+    """The reference config, if the worker's next run must be a reference run; else None.
 
-    Every second of its compared runs is one. So is the first one of half of the workers: those that run once are
-    compared with each other. A frozen dimension stands where it is frozen.
+    Every second compared run of a worker is a reference run. Half of the workers begin with one, because many workers
+    run only once. Frozen dimensions keep their frozen values.
     """
     ahead = worker.number % 2 if worker.population_id is None else 0
     if not purpose.has_references or worker.compared + ahead < 1:
         return None
-    # the claim's constraint is for the runs that are compared with it
+    # the claim's constraint holds for the runs that are compared with the reference
     return standing_config(dimensions, replace(purpose.shape, constraint={}))
 
 
 def is_reference(config: Mapping[str, Value], purpose: Purpose) -> bool:
-    """Whether a config is what the purpose's runs are compared with."""
+    """Whether a config is the purpose's reference config."""
     return purpose.has_references and dict(purpose.shape.center) == dict(config)
-
-
-LEAST_QUEUED = 8
-"""Configs in a queue while fewer workers are active."""
 
 
 def queue_target(policy: Policy, workers: int) -> int:

@@ -38,7 +38,7 @@ class Proposal:
     """A few words for people."""
 
 
-class Sampler(Protocol):
+class ConfigSampler(Protocol):
     """Proposes configs; it keeps nothing between two calls."""
 
     def propose(

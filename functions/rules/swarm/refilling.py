@@ -1,4 +1,4 @@
-"""Refilling the queue of a population: how many configs it lacks, and which ones."""
+"""Refills the queue of a population: stale configs leave, and the sampler's proposals take their places."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from functions.rules.beliefs.protocols import CellRun, missing_cells
 from functions.rules.beliefs.testing import running_test
 from functions.rules.keeps.verdict import score
-from functions.rules.swarm.duplicates import Tried, desired_repeats, fingerprint, may_run
+from functions.rules.swarm.duplicates import RunCounts, desired_repeats, fingerprint, may_run
 from functions.rules.swarm.handing_out import Waiting, fits
 from functions.rules.swarm.observations import Observation
 from functions.rules.swarm.populations import LEAST_QUEUED, Population, queue_target
 from functions.rules.swarm.promoting import promoted
-from functions.rules.swarm.proposals import Proposal, Sampler, drawn_proposal
+from functions.rules.swarm.proposals import ConfigSampler, Proposal, drawn_proposal
 from functions.rules.swarm.sampling import sampler_of
 from functions.rules.swarm.shapes import NEAR, Shape, SwarmStrategy, near_by, standing_config
 from state.policy import Duplicates
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 
 MOONSHOT_SHARE = 0.05
 MIXED: frozenset[SwarmStrategy] = frozenset({"investigate", "exploit"})
-"""Strategies whose places include neighbours of the best configs; those of `investigate` moonshots, too. The others
-test something, or stay near the winner: a config from elsewhere would not be what their note says. Nor are those of a
-claim about some dimensions mixed."""
+"""Strategies that also run neighbours of the best configs. `investigate` runs moonshots, too.
+
+The other strategies test something or stay near the best: other configs would contradict their note. Shapes with
+`free` dimensions test a claim and are not mixed, either."""
 LEAPS: Mapping[SwarmStrategy, float] = {"exploit": 0.4, "converge": 0.05}
-"""Share of the places near the best known config at which the sampler chooses all dimensions anew, from their whole
-ranges. It puts together what was learned of each alone, and leads out of a local optimum, as small steps do not."""
+"""Share of configs in which the sampler chooses all dimensions anew, from their whole ranges.
+
+Such leaps combine what was learned of single dimensions, and leave a local optimum, as small steps do not."""
 PROMOTION_EVERY = 100
 PROMOTION_LASTS = 40
-"""Results after each hundred during which half of the places are neighbours: 20 in all, a fifth of 100 configs."""
+"""Results after each hundred during which half of the configs are neighbours: 20, a fifth of 100 configs."""
 PROMOTION_SHARE = 0.5
-SamplerOf = Callable[[Shape], Sampler]
-"""What proposes configs within a shape."""
+SamplerOf = Callable[[Shape], ConfigSampler]
 USUAL = Duplicates()
 WINNER = 0.75
-"""Priority of the config that `converge` is around: it is run 3 times, so that neither its own luck decides nor that
-of its neighbours."""
+"""Priority of the config that `converge` stays near. It runs 3 times, to average its luck."""
 MISSES = 32
-"""Draws in a row that may not run; then the shape is used up."""
+"""Draws in a row that may not run, after which a shape counts as used up."""
 
 
 def refilled(
@@ -53,22 +53,20 @@ def refilled(
     observations: Sequence[Observation],
     shape: Shape,
     sampler_of: SamplerOf,
-    tried: Mapping[str, Tried],
+    tried: Mapping[str, RunCounts],
     count: int,
     rng: Random,
     duplicates: Duplicates = USUAL,
     ended: int | None = None,
 ) -> list[Proposal]:
-    """Proposals for `count` places of a population's queue, 1 at least where `count` is.
+    """Up to `count` proposals for a population's queue; at least one, unless `count` is 0.
 
-    `ended` is how many runs of the tag have ended, where the observations are not all of them.
+    The sampler, the moonshots and the promotion propose first. Places of configs that may not run go to random draws
+    within the shape, then to moonshots, then to repeats. If nothing is left, for example because every dimension is
+    frozen, the least-run config runs once more beyond the limits.
 
-    `sampler_of` tells what proposes within a shape.
-
-    `tried` says by fingerprint how often a config was run; those without an entry never were. The sampler, the
-    moonshots and the promotion propose. What may not run makes place for random draws within the shape, then for
-    moonshots, then for further repeats. Where all of that is used up, because every dimension is frozen, say, the
-    config that was run least is run once more, beyond the limits: the swarm goes on.
+    `tried` counts runs by fingerprint. `ended` is the number of ended runs of the tag, where the observations are
+    fewer.
     """
     batch = _Batch(dimensions, tried, duplicates, count, is_of_claim=shape.is_of_claim)
     known = sum(not seen.pending for seen in observations) if ended is None else ended
@@ -81,7 +79,7 @@ def refilled(
 
 
 def is_promoting(ended: int) -> bool:
-    """Whether the last hundred was reached lately by the runs that ended, whichever way."""
+    """Whether one of the newest 40 ended runs completed a hundred."""
     return ended >= PROMOTION_EVERY and ended % PROMOTION_EVERY < PROMOTION_LASTS
 
 
@@ -94,8 +92,7 @@ def _planned(
     rng: Random,
     ended: int,
 ) -> list[Proposal]:
-    """A proposal for every place: some leaps or moonshots, some neighbours of the best configs, the rest from the
-    sampler."""
+    """One proposal for each place: leaps or moonshots, neighbours of the best configs, the rest from the sampler."""
     found: list[Proposal] = []
     is_mixed = shape.strategy in MIXED and shape.free is None
     if shape.strategy in NEAR:
@@ -105,7 +102,7 @@ def _planned(
         found += [replace(p, why=f"all dimensions anew, {p.why}") for p in leapt]
         observations = [*observations, *(Observation(p.config, None, pending=True) for p in leapt)]
         if shape.strategy == "converge" and shape.center and len(found) < count:
-            found.append(Proposal(standing_config(dimensions, shape), WINNER, "what is taken for the best"))
+            found.append(Proposal(standing_config(dimensions, shape), WINNER, "presumed best config"))
     elif is_mixed:
         moonshot = replace(shape, strategy="moonshot")
         shots = _some(MOONSHOT_SHARE, count, rng)
@@ -117,7 +114,7 @@ def _planned(
 
 
 def _some(share: float, count: int, rng: Random) -> int:
-    """How many of so many places, each with this chance."""
+    """How many of `count` places are drawn, each with the probability `share`."""
     return sum(rng.random() < share for _ in range(count))
 
 
@@ -128,19 +125,19 @@ def _draws(dimensions: Sequence[Dimension], shape: Shape, rng: Random, why: str)
 
 @dataclass
 class _Batch:
-    """The proposals that fill the places; each counts for the next ones as a run in flight."""
+    """Proposals that fill the places. Each counts as a run in flight for the next ones."""
 
     dimensions: Sequence[Dimension]
-    tried: Mapping[str, Tried]
+    tried: Mapping[str, RunCounts]
     duplicates: Duplicates
     count: int
     proposals: list[Proposal] = field(default_factory=list)
     added: dict[str, int] = field(default_factory=dict)
-    """How often each fingerprint stands in the batch."""
+    """Number of proposals in the batch, by fingerprint."""
     is_of_claim: bool = False
     """The configs test a claim."""
     known: dict[str, tuple[Proposal, SwarmStrategy]] = field(default_factory=dict)
-    """Every config that was proposed, by its fingerprint."""
+    """Every proposed config, by fingerprint."""
 
     @property
     def missing(self) -> int:
@@ -158,7 +155,7 @@ class _Batch:
                 return
 
     def repeat(self) -> None:
-        """Fill up with repeats, those run least first; where none may run, one beyond the limits."""
+        """Fill up with repeats, the least-run configs first; if none may run, with one beyond the limits."""
         if self.missing <= 0:
             return
         least_first = sorted(self.known, key=lambda key: self._tried(key).all)
@@ -170,7 +167,7 @@ class _Batch:
             self.proposals.append(replace(proposal, why="nothing else is left to run"))
 
     def _add(self, key: str, proposal: Proposal, worth: float, strategy: SwarmStrategy) -> bool:
-        """Whether it was added; as often as a priority of `worth` desires."""
+        """Add a proposal as often as a priority of `worth` deserves; False if not at all."""
         before = len(self.proposals)
         for _ in range(desired_repeats(worth)):
             if self.missing <= 0 or not self._may_run(key, worth, strategy):
@@ -182,25 +179,24 @@ class _Batch:
     def _may_run(self, key: str, worth: float, strategy: SwarmStrategy) -> bool:
         return may_run(self._tried(key), worth, strategy, self.duplicates, is_of_claim=self.is_of_claim)
 
-    def _tried(self, key: str) -> Tried:
-        known = self.tried.get(key, Tried())
+    def _tried(self, key: str) -> RunCounts:
+        known = self.tried.get(key, RunCounts())
         return replace(known, in_flight=known.in_flight + self.added.get(key, 0))
 
 
 AT_ONCE = 100
-"""Configs that are proposed in one go."""
+"""Most configs that are proposed at once."""
 
 
 def replenished(facts: RefillFacts, population: Population, rng: Random) -> Replenishing:
-    """What leaves and joins the configs that wait.
+    """Changes of a population's queue.
 
-    A config is stale once so many results came in after it was proposed as workers are active: it was made by a model
-    that knew none of them. So is one near a config that is no longer taken for the best, unless that one has moved
-    so little that the strategy's configs include it. One that a worker has lost is never stale: it was to be run
-    already.
+    A config is stale once more results have come in since its proposal than workers are active: its model knew none
+    of them. A config near a former best is stale, too, unless the best moved less than the strategy's step. The
+    config of a lost run is never stale: its run was due before.
     """
     results, observed = facts.tag.results, observations_of(facts)[::-1]
-    around = taken_for_best(facts, observed) if population.queued.strategy in NEAR else None
+    around = presumed_best(facts, observed) if population.queued.strategy in NEAR else None
     waiting = {text: Waiting.read(text) for text in facts.waiting[population.population_id]}
     workers = population.target or facts.active_workers
     lasts = max(LEAST_QUEUED, facts.active_workers)
@@ -209,7 +205,7 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
         for text, one in waiting.items()
         if not fits(one.config, facts.dimensions)
         or (one.results is not None and results - one.results > lasts)
-        or (one.around is not None and not is_beside(one.around, around, facts.dimensions, population))
+        or (one.around is not None and not _is_close(one.around, around, facts.dimensions, population))
     ]
     stay = [one for text, one in waiting.items() if text not in set(dropped)]
     count = min(max(0, queue_target(facts.policy, workers) - len(stay)), AT_ONCE)
@@ -234,22 +230,22 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
     return Replenishing(dropped, [(text, p.priority) for text, p in zip(added, proposals, strict=True)])
 
 
-def taken_for_best(facts: RefillFacts, observed: Sequence[Observation]) -> Mapping[str, Value] | None:
-    """The config that a search near the best is around; None: none is known.
+def presumed_best(facts: RefillFacts, observed: Sequence[Observation]) -> Mapping[str, Value] | None:
+    """The config near which `exploit` and `converge` search; None if none is known.
 
-    Rather the one that all runs together speak for than the tag's best, which is the luckiest of many like it.
+    It is the sampler's estimate from all runs, if there is one: the tag's best is the luckiest of many similar runs.
     """
     sampler = sampler_of(facts.policy.sampler, Shape("exploit"))
     return sampler.believed_best(facts.dimensions, observed) or facts.best_config or None
 
 
-def is_beside(
+def _is_close(
     before: Mapping[str, Value],
     now: Mapping[str, Value] | None,
     dimensions: Sequence[Dimension],
     population: Population,
 ) -> bool:
-    """Whether a search near one config goes as far as the other: what was to be run near that may still be run."""
+    """Whether two presumed best configs are so close that a config proposed near one may run near the other."""
     if now is None:
         return False
     strategy = population.queued.strategy
@@ -261,7 +257,7 @@ def is_beside(
 def _cells(
     facts: RefillFacts, population: Population, stay: list[Waiting], rng: Random
 ) -> list[tuple[str, float]]:
-    """The runs that a population's test still needs; they wait as long as it goes on."""
+    """The runs that a population's test still needs; they never become stale."""
     shape = population.shape
     test = running_test(
         population.test_spec, shape.center, population.constraint, facts.dimensions, facts.policy
@@ -281,29 +277,29 @@ def _cell_run(run: Observed) -> CellRun:
 
 
 def observations_of(facts: RefillFacts) -> list[Observation]:
-    """The runs as the sampler sees them, with lower = better, without those that were stopped.
+    """The runs for the sampler, lower = better, without stopped ones.
 
-    A last report is of an earlier time than a result, and mostly worse than any: near the best config it would pass
-    for one of the worst results.
+    The last report of a stopped run is earlier, and so worse, than a result: near the best config it would look like
+    one of the worst results.
     """
     return [observation_of(run, facts.tag.direction) for run in facts.observed if run.status != "stopped"]
 
 
 def observation_of(run: Observed, direction: Direction) -> Observation:
-    """A run that goes on, or has ended by itself."""
+    """A run for the sampler; not a stopped one."""
     if run.status in OPEN:
         return Observation(run.config_delta, None, pending=True)
     return Observation(run.config_delta, None if run.delta_bpb is None else score(run.delta_bpb, direction))
 
 
 def _waiting(one: Waiting) -> Observation:
-    """A config that waits, which is as good as out."""
+    """A queued config, which counts as running."""
     return Observation(one.config, None, pending=True)
 
 
-def _tried(facts: RefillFacts, waiting: list[Waiting]) -> Mapping[str, Tried]:
-    """How often each config was run lately; one that waits counts as in flight."""
+def _tried(facts: RefillFacts, waiting: list[Waiting]) -> Mapping[str, RunCounts]:
+    """Number of recent runs of each config, by fingerprint; a queued one counts as in flight."""
     ended = Counter(run.fingerprint for run in facts.observed if run.fingerprint and run.status not in OPEN)
     out = Counter(run.fingerprint for run in facts.observed if run.fingerprint and run.status in OPEN)
     out.update(fingerprint(one.config, facts.dimensions) for one in waiting)
-    return {name: Tried(ended[name], out[name]) for name in {*ended, *out}}
+    return {name: RunCounts(ended[name], out[name]) for name in {*ended, *out}}

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.rules.swarm.duplicates import REPEATING, Tried, fingerprint
+from functions.rules.swarm.duplicates import REPEATING, RunCounts, fingerprint
 from functions.rules.swarm.observations import Observation
 from functions.rules.swarm.populations import queue_target
 from functions.rules.swarm.promoting import top_configs
-from functions.rules.swarm.proposals import Proposal, Sampler
+from functions.rules.swarm.proposals import ConfigSampler, Proposal
 from functions.rules.swarm.refilling import MISSES, refilled
 from functions.rules.swarm.shapes import Shape, SwarmStrategy
 from functions.rules.swarm.thompson import Thompson
@@ -38,7 +38,7 @@ CENTER: dict[str, Value] = {"LR": 0.003, "DEPTH": 12, "LAYERS": 3, "DROPOUT": 0.
 FLAG = dimension("FLAG", "categorical", categories=["on", "off"])
 
 
-def thompson(shape: Shape) -> Sampler:
+def thompson(shape: Shape) -> ConfigSampler:
     """What proposes within any shape."""
     return Thompson()
 
@@ -67,7 +67,7 @@ def test_places_are_filled_within_the_limits_and_never_left_all_empty(
     dimensions: list[Dimension], shape: Shape, count: int, seed: int, data: st.DataObject
 ) -> None:
     seen, rng = runs([0.1, 0.3, None, 0.2], dimensions), Random(seed)
-    often = st.builds(Tried, st.integers(0, 7), st.integers(0, 3))
+    often = st.builds(RunCounts, st.integers(0, 7), st.integers(0, 3))
     tried = {fingerprint(o.config, dimensions): data.draw(often) for o in seen}
 
     proposals = refilled(dimensions, seen, shape, thompson, tried, count, rng)
@@ -75,7 +75,7 @@ def test_places_are_filled_within_the_limits_and_never_left_all_empty(
     assert 1 <= len(proposals) <= count
     if len(proposals) > 1 and not shape.is_of_claim:
         for key, times in keys(proposals, dimensions).items():
-            before = tried.get(key, Tried())
+            before = tried.get(key, RunCounts())
             assert before.all + times <= 6
             assert shape.strategy in REPEATING or before.in_flight + times <= 2
 
@@ -89,7 +89,7 @@ def test_nothing_is_proposed_for_no_place() -> None:
 
 def test_a_config_that_was_run_is_not_proposed_while_others_are_left() -> None:
     layers = [LAYERS]
-    tried = {fingerprint({"LAYERS": n}, layers): Tried(trials=1) for n in (1, 2, 4)}
+    tried = {fingerprint({"LAYERS": n}, layers): RunCounts(trials=1) for n in (1, 2, 4)}
 
     proposals = refilled(layers, [], INVESTIGATE, thompson, tried, 2, Random(1))
 
@@ -130,14 +130,14 @@ def test_where_all_is_frozen_the_one_config_is_repeated(strategy: SwarmStrategy)
     key = fingerprint(config, stands)
 
     fresh = refilled(stands, [], Shape(strategy), thompson, {}, 4, Random(1))
-    used_up = refilled(stands, [], Shape(strategy), thompson, {key: Tried(90, 9)}, 4, Random(1))
+    used_up = refilled(stands, [], Shape(strategy), thompson, {key: RunCounts(90, 9)}, 4, Random(1))
 
     assert [p.config for p in fresh] == [config] * (4 if strategy in REPEATING else 2)
     assert [p.config for p in used_up] == [config]
 
 
 def test_where_all_was_run_the_one_that_was_run_least_is_run_again() -> None:
-    tried = {fingerprint({"FLAG": value}, [FLAG]): Tried(n) for value, n in (("on", 40), ("off", 30))}
+    tried = {fingerprint({"FLAG": value}, [FLAG]): RunCounts(n) for value, n in (("on", 40), ("off", 30))}
 
     proposals = refilled([FLAG], [], INVESTIGATE, thompson, tried, 4, Random(1))
 
@@ -146,7 +146,7 @@ def test_where_all_was_run_the_one_that_was_run_least_is_run_again() -> None:
 
 
 def test_repeats_come_before_going_beyond_a_limit() -> None:
-    tried = {fingerprint({"FLAG": value}, [FLAG]): Tried(1) for value in ("on", "off")}
+    tried = {fingerprint({"FLAG": value}, [FLAG]): RunCounts(1) for value in ("on", "off")}
 
     proposals = refilled([FLAG], [], INVESTIGATE, thompson, tried, 8, Random(1))
 
@@ -156,7 +156,7 @@ def test_repeats_come_before_going_beyond_a_limit() -> None:
 
 def test_moonshots_fill_the_places_of_a_shape_that_is_used_up() -> None:
     shape = Shape("converge", center={"LAYERS": 1})
-    tried = {fingerprint({"LAYERS": n}, [LAYERS]): Tried(6) for n in (1, 2)}
+    tried = {fingerprint({"LAYERS": n}, [LAYERS]): RunCounts(6) for n in (1, 2)}
 
     proposals = [refilled([LAYERS], [], shape, thompson, tried, 1, Random(n))[0] for n in range(20)]
 
@@ -215,18 +215,18 @@ def test_every_100_results_the_best_configs_get_neighbours(ended: int, promotes:
 def test_no_neighbours_or_moonshots_are_mixed_into_the_places_near_a_winner() -> None:
     found = reasons(120, Shape("converge", center=CENTER))
 
-    assert found.keys() == {"thompson", "all", "what"}
+    assert found.keys() == {"thompson", "all", "presumed"}
     assert found["all"] < found["thompson"] / 8
 
 
 def test_the_config_that_a_winner_is_looked_for_around_is_run_three_times() -> None:
     shape, key = Shape("converge", center=CENTER), fingerprint(CENTER, SOME)
 
-    def times(tried: Tried) -> int:
+    def times(tried: RunCounts) -> int:
         return keys(refilled(SOME, runs([0.1]), shape, thompson, {key: tried}, 8, Random(1)))[key]
 
-    assert [times(Tried(n)) for n in range(5)] == [2, 2, 1, 0, 0]
-    assert times(Tried(1, in_flight=1)) == 1
+    assert [times(RunCounts(n)) for n in range(5)] == [2, 2, 1, 0, 0]
+    assert times(RunCounts(1, in_flight=1)) == 1
 
 
 def test_what_builds_on_a_claim_puts_together_now_and_then_what_was_learned_of_each_dimension() -> None:

@@ -15,7 +15,7 @@ from functions.rules.swarm.dimensions import value_of
 from functions.rules.swarm.duplicates import canonical
 from functions.rules.swarm.gaussian_process.sampler import GaussianProcess
 from functions.rules.swarm.observations import Observation
-from functions.rules.swarm.proposals import LEAST, AtRandom, Proposal, Sampler, drawn_proposal
+from functions.rules.swarm.proposals import LEAST, AtRandom, ConfigSampler, Proposal, drawn_proposal
 from functions.rules.swarm.sampling import sampler_of
 from functions.rules.swarm.shapes import Shape, SwarmStrategy, drawn_config, freedoms_of
 from functions.rules.swarm.thompson import Thompson
@@ -331,7 +331,7 @@ def searched(propose: Propose, seed: int) -> float:
 
 
 def test_it_finds_better_configs_than_others_where_dimensions_interact() -> None:
-    def asks(sampler: Sampler) -> Propose:
+    def asks(sampler: ConfigSampler) -> Propose:
         return lambda seen, rng: sampler.propose(SOME, seen, INVESTIGATE, 8, rng)
 
     def at_random(seen: Sequence[Observation], rng: Random) -> list[Proposal]:
