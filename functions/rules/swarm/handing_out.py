@@ -1,4 +1,4 @@
-"""Which config a worker of a swarm runs next, for how long, and when it has lost the one that it has."""
+"""Hands configs out to a swarm's workers: which one, for how long, and when a run counts as lost."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from random import Random
 
 LONGEST_S = 540
-"""Seconds of a run with its extension: published workers kill theirs at 600."""
+"""Most seconds of a run with its extension: published workers kill theirs at 600."""
 RETRY_S = 15.0
 TRIES = 8
-"""Tries to find a config below its limits; then the limits are dropped."""
+"""Tries to find a config below its limits, after which the limits are dropped."""
 DRAWN_PRIORITY = 0.5
 REFERENCE_PRIORITY = 0.7
 TRIAL_PRIORITY = 0.6
 CATEGORY = "hyperparams"
 SHOWN = 4
-"""Constants that a run's description names."""
+"""Most constants in a run's description."""
 MOST_ACTIVE = 16
-"""Runs that go on which a worker may have while it begins one of its own choice."""
+"""Most runs in flight of a worker that begins runs of its own choice."""
 MOST_HANDED_OUT = 2
-"""Times that a worker is given the same run: a retrying proxy burns none, and a worker that lost it gets it back."""
+"""Times that a worker gets the same run: a retrying proxy then wastes none, and a restarted worker gets it back."""
 
 
 @dataclass(frozen=True)
@@ -53,39 +53,36 @@ class RunTime:
 
     budget_s: int
     extend_s: float
-    """More, once; 0: none."""
+    """Seconds of the one extension; 0: none."""
 
 
 def run_time(policy: Policy) -> RunTime:
-    """The policy's seconds, in the whole numbers of the protocol, within what published workers allow."""
+    """The policy's times in whole seconds, within the limit of published workers."""
     budget = max(1, min(round(policy.budgets.base_s), LONGEST_S))
     return RunTime(budget, extension_s(budget, policy))
 
 
 def extension_s(budget_s: float, policy: Policy) -> float:
-    """Seconds that a run of this budget may be given more, once; 0: none."""
+    """Seconds of the one extension of a run with this budget; 0: none."""
     return max(0.0, min(policy.budgets.extend_s, LONGEST_S - budget_s))
 
 
 def lost_after_s(budget_s: float, policy: Policy) -> float:
-    """Seconds of silence after its hand-out after which a run counts as lost."""
+    """Seconds without a tick after its hand-out until a run is lost."""
     return budget_s + policy.stale_after_s
 
 
 def silence_s(run: Experiment, policy: Policy, now: float, grace_s: float) -> float:
-    """Seconds of silence after a tick after which a run counts as lost.
-
-    Ticks keep no run beyond its time limit and the grace.
-    """
+    """Seconds after a tick until a silent run is lost. No tick keeps a run beyond its time limit and the grace."""
     limit_s = default_timeout_s(run.budget_s or 0.0) + (run.extended_s or 0.0) + grace_s
     return max(0.0, min(policy.stale_after_s, (run.started_at or now) + limit_s - now))
 
 
 def check_hands_out(facts: SwarmFacts) -> None:
-    """Refuse a config while the tag is paused, or nothing may be varied in it.
+    """Refuse a config while the tag is paused or has no dimensions.
 
     Raises:
-        Exhausted: with when to come back.
+        Exhausted: it says when to come back.
     """
     if facts.tag.paused_at is not None:
         why = f": {facts.tag.pause_reason}" if facts.tag.pause_reason else ""
@@ -103,10 +100,10 @@ def check_hands_out(facts: SwarmFacts) -> None:
 
 
 def check_begins_another(worker: SwarmWorker) -> None:
-    """Refuse a run of a worker's own choice where it has as many as it may have at once.
+    """Refuse a further run of a worker's own choice.
 
     Raises:
-        Conflict: it has to send results first.
+        Conflict: it has MOST_ACTIVE runs in flight.
     """
     if worker.active >= MOST_ACTIVE:
         raise Conflict(
@@ -116,12 +113,12 @@ def check_begins_another(worker: SwarmWorker) -> None:
 
 
 def come_back(problem: BudgetExhausted) -> Exhausted:
-    """What a worker is told where the tag's budget has no room: published workers know 503."""
+    """A spent budget as a 503 with Retry-After, which published workers understand."""
     return Exhausted(problem.detail, hint=problem.hint, retry_after=RETRY_S, fields=problem.fields)
 
 
 def after_asking_again(run: Experiment | None) -> Literal["new", "again", "lost", "stopped"]:
-    """What becomes of the run that a worker has when it asks for the next one."""
+    """What to do with the unfinished run of a worker that asks for the next one."""
     if run is None or run.status != "running":
         return "new"
     if run.stopping:
@@ -130,9 +127,10 @@ def after_asking_again(run: Experiment | None) -> Literal["new", "again", "lost"
 
 
 def retest_for(facts: NextFacts) -> Experiment | None:
-    """The retest that a worker runs before anything else: rather of another worker's keep.
+    """The retest that a worker must run first; None if there is none for it.
 
-    Of its own keep only where no other worker is active, or none has taken it for as long as two runs take.
+    Another worker's keep is preferred. A worker repeats its own keep only if no other worker is active, or none took
+    the retest within the time of two runs.
     """
     patience_s = 2 * run_time(facts.policy).budget_s
     alone = facts.active_workers <= 1
@@ -146,10 +144,7 @@ def retest_for(facts: NextFacts) -> Experiment | None:
 
 
 def lost(run: Experiment, reason: str) -> Ending:
-    """The end of a run that its worker lost: its config waits for another one.
-
-    A retest is begun anew; what a worker chose itself is nobody else's.
-    """
+    """The end of a lost run. Its config returns to the queue, unless the worker chose it, or it is a retest."""
     if run.retest_of is not None or run.is_extra:
         return not_run(run, reason)
     proposal = Waiting(
@@ -159,24 +154,24 @@ def lost(run: Experiment, reason: str) -> Ending:
 
 
 def not_run(run: Experiment, reason: str) -> Ending:
-    """The end of a run that says nothing of its config; that waits for no other worker."""
+    """The end of a run that is no evidence about its config, which does not return to the queue."""
     return Ending(run, "lost", {"error": reason}, reason=reason)
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A config that waits for a worker."""
+    """A config in the queue of a population."""
 
     config: Mapping[str, Any]
     priority: float
     why: str
     results: int | None = 0
-    """Of its tag, when it was proposed; None: a lost run's, which waits however much is known since."""
+    """Results of the tag when it was proposed; None for a lost run's config, which never becomes stale."""
     around: Mapping[str, Any] | None = None
-    """The config that was taken for the best, where this one is to be near it."""
+    """The presumed best config that it is near; None if it is near none."""
 
     def text(self, nth: int) -> str:
-        """As it waits; `nth` tells equal configs apart."""
+        """The stored text; `nth` distinguishes equal configs."""
         return json.dumps({**vars(self), "config": dict(self.config), "nth": nth}, allow_nan=False)
 
     @staticmethod
@@ -187,12 +182,11 @@ class Waiting:
 
 
 def handed_out(facts: NextFacts, population: Population, owner: str | None, nth: int, rng: Random) -> HandOut:
-    """The config that a worker runs next, at its `nth` try (from 0): one that waits, else one that is drawn.
+    """The config that a worker runs next, at its `nth` try (from 0).
 
-    A trial of a new dimension comes first, in its share of the runs and however often it was run: it may have two
-    values only. Else a reference run does, where it is time for one. Different workers take different ones of those
-    that wait. A config that was tried often enough is handed out once more where nothing else is found: in a small
-    space everything was.
+    In this order: a trial of a new dimension, in its share of the runs and without limits on repeats; a reference
+    run, if one is due; a random config of the queue, so that workers take different ones; a config drawn at random.
+    After TRIES tries the limits on repeats are dropped: in a small space every config was run often.
     """
     duplicates = facts.policy.duplicates
     limits: dict[str, Any] = {
@@ -210,7 +204,7 @@ def handed_out(facts: NextFacts, population: Population, owner: str | None, nth:
     reference = reference_config(facts.worker, purpose, facts.dimensions)
     if reference is not None:
         return hand_out(facts, population, owner, reference, purpose, priority=REFERENCE_PRIORITY)
-    # not queued: the workers were shared out anew since the queue was read, or this run is for the claim
+    # False if the worker changed its population since the queue was read, or if this run tests the claim
     is_queued = (
         population.population_id == facts.waiting_for and purpose.strategy == population.queued.strategy
     )
@@ -235,7 +229,7 @@ def hand_out(
     priority: float,
     **more: Any,
 ) -> HandOut:
-    """A config as a run of a worker; `owner` is whom its record is of."""
+    """A config as a run of a worker; `owner` is the agent of its record."""
     name, budget_s = fingerprint(config, facts.dimensions), float(run_time(facts.policy).budget_s)
     changes = [f"{constant} = {value!r}" for constant, value in config.items()] or ["the unchanged train.py"]
     further = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
@@ -271,9 +265,9 @@ def hand_out(
 
 
 def fits(config: Mapping[str, Any], dimensions: Sequence[Dimension]) -> bool:
-    """Whether this is a config of these dimensions: all have a value of theirs, frozen ones that they stand at.
+    """Whether a config has a valid value for each dimension, the frozen value for frozen ones.
 
-    One that is on trial may be left out.
+    Dimensions on trial may be left out.
     """
     named = [d for d in dimensions if d.name in config or not d.on_trial]
     if config.keys() != {d.name for d in named}:
@@ -286,10 +280,10 @@ def fits(config: Mapping[str, Any], dimensions: Sequence[Dimension]) -> bool:
 
 
 def checked_config(config: Mapping[str, Any], dimensions: Sequence[Dimension]) -> dict[str, Any]:
-    """What a worker wants to run beside its assignment: some dimensions, each at one of its values.
+    """A config of a worker's own choice, which may leave dimensions out.
 
     Raises:
-        Invalid: an unknown name, or a value outside its dimension's range.
+        Invalid: an unknown name, or a value outside the dimension's range.
     """
     known = {d.name: d for d in dimensions}
     for name in config:
@@ -302,5 +296,5 @@ def checked_config(config: Mapping[str, Any], dimensions: Sequence[Dimension]) -
 
 
 def note(strategy: str, population_id: str, statement: str) -> str:
-    """What a worker is told of its config."""
+    """The note of a config in the published form."""
     return f"{strategy} · {population_id} — {statement}"

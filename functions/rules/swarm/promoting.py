@@ -94,7 +94,7 @@ def _neighbour(
     may_move = ranges + [name for name in others if not ranges or rng.random() < OTHER_CATEGORY]
     moved = rng.sample(may_move, min(len(may_move), rng.choice((1, 2))))
     return {
-        f.dimension.name: _moved(f.room, f.standing, rng) if f.dimension.name in moved else f.standing
+        f.dimension.name: _moved(f.room, f.fixed, rng) if f.dimension.name in moved else f.fixed
         for f in freedoms
     }
 

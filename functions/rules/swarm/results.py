@@ -1,7 +1,7 @@
-"""What a swarm's worker sends of its run: what it is judged by, and how the run ends.
+"""Results of a swarm's workers: how they are judged, and how their runs end.
 
-Two signs, never mixed: `delta_bpb` is a value less its worker's baseline (below 0 is better), `delta` is by how much
-a run beats the best before it (above 0 is better).
+Two signs are never mixed. `delta_bpb` is a value minus its worker's baseline: negative is better. `delta` is the gain
+over the best before: positive is better.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from state.policy import Policy, TickSource
 from state.records import Experiment, Tag, TimeSpent
 
 TIMEOUT = "TIMEOUT"
-"""What published workers send as the error of a run that took too long."""
+"""Error that published workers send for a run that took too long."""
 RETURNED = "returned"
-"""What a worker sends as the error of a run that its owner has ended: the config is another's to run."""
+"""Error of a run that its worker's owner ended. The config returns to the queue."""
 NO_CONSTANT = "no such constant"
-"""What the error of a run begins with whose train.py lacks a constant of the config: it says nothing of the config,
-which is not handed to others either."""
+"""Begin of the error if train.py lacks a constant of the config.
+
+It is no evidence about the config, which does not return to the queue."""
 GIVEN_BACK = "its worker's owner gave it back"
 NO_OUTPUT = "it printed nothing"
 BY_OPERATOR = "stopped by an operator"
@@ -40,15 +41,15 @@ class Sent:
     error: str | None
     duration_seconds: float
     cpu_seconds: float | None
-    """None: it was not measured, as by published workers."""
+    """None if not measured: published workers do not."""
     sent_delta_bpb: float | None
-    """The delta that the worker computed itself."""
+    """The worker's own delta; kept, never judged."""
     digest: str
     hung: bool = False
 
 
 def check_comparison(before: Policy, after: Policy, tag: Tag) -> None:
-    """Refuse to compare by something else what was compared by `before`.
+    """Refuse another `compare_by` for a tag with results.
 
     Raises:
         Conflict: the tag has results.
@@ -62,7 +63,7 @@ def check_comparison(before: Policy, after: Policy, tag: Tag) -> None:
 
 
 def is_failure(sent: Sent) -> bool:
-    """Whether a result has no value that counts.
+    """Whether a result is an error.
 
     Raises:
         Invalid: it has neither a value nor an error.
@@ -77,14 +78,14 @@ def is_failure(sent: Sent) -> bool:
 
 
 def conditions(run: RunFacts) -> Conditions:
-    """What a swarm's run is compared under: where deltas are compared, the baseline carries the class of GPU."""
+    """The comparability of a swarm's run. Deltas need no GPU class: the worker's baseline contains it."""
     e = run.experiment
     gpu_class = e.gpu_type if run.policy.compare_by == "value" else None
     return conditions_of(Key(gpu_class, None, e.budget_s), run)
 
 
 def judged(sent: Sent, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
-    """The verdict of a value: of its delta, or of itself where the policy compares values."""
+    """The verdict on a result with a value."""
     assert sent.val_bpb is not None
     value, delta = _measured(sent, run)
     by_value = run.policy.compare_by == "value"
@@ -113,22 +114,22 @@ def judged(sent: Sent, run: RunFacts, under: Conditions, beside: Comparison) -> 
 
 
 def _time(sent: Sent, run: RunFacts) -> TimeSpent:
-    """How long a run trained, as its worker says; no longer than since it was handed out.
+    """Training time by the worker's report, at most the time since the hand-out.
 
-    The lab's clock alone makes no run guilty: it also holds the time in which its worker had no network.
+    The time since the hand-out alone does not count: it includes time without a network.
     """
     wall_s = min(sent.duration_seconds, lasted_s(run.experiment, run.now))
     return TimeSpent(wall_seconds=wall_s, cpu_seconds=sent.cpu_seconds)
 
 
 def judged_value(sent: Sent, run: RunFacts) -> float:
-    """What a result is judged by: its value, or its delta where the policy compares these."""
+    """The judged number: the delta or the value, by the policy's `compare_by`."""
     value, delta = _measured(sent, run)
     return value if run.policy.compare_by == "value" else delta
 
 
 def _measured(sent: Sent, run: RunFacts) -> tuple[float, float]:
-    """The value at the end of the run's own budget, and the same less its worker's baseline."""
+    """The value at the end of the normal budget, and its difference from the worker's baseline."""
     e = run.experiment
     assert sent.val_bpb is not None
     assert e.baseline_bpb is not None
@@ -138,14 +139,14 @@ def _measured(sent: Sent, run: RunFacts) -> tuple[float, float]:
 
 
 def failed(sent: Sent, run: RunFacts, beside: Comparison) -> Ending:
-    """The end of a run without a value; that it timed out, or printed nothing, says nothing of the lab's GPUs."""
+    """The end of a run without a value. It never trips the circuit breaker of a GPU."""
     kind = "timeout" if sent.error == TIMEOUT else "other"
     failure = Failure(kind, sent.error or NO_OUTPUT, sent.digest, sent.duration_seconds)
     return judge_failure(failure, run, beside, Breaker(1, 0.0))
 
 
 def stopped(e: Experiment, at: float, reason: str | None = None) -> Ending:
-    """The end of a run that is stopped: for its rank, by an operator, or with its tag. `at` is Redis' clock."""
+    """The end of a run that is stopped for its rank, by an operator or with its tag. `at` is Redis' clock."""
     why = reason or e.stop_reason or BY_OPERATOR
     spent_s = lasted_s(e, at)
     return Ending(
@@ -154,17 +155,18 @@ def stopped(e: Experiment, at: float, reason: str | None = None) -> Ending:
 
 
 def told_reason(e: Experiment) -> str:
-    """Why a run is stopped, as its worker is told: without what an operator has written, since published clients take
-    the first number beside the metric's name for the result."""
+    """The stop reason for a worker, without an operator's own words.
+
+    Published clients read the first number beside the metric's name as the result."""
     return REASON if REASON in (e.stop_reason, e.error) else BY_OPERATOR
 
 
 def lasted_s(e: Experiment, at: float) -> float:
-    """Seconds since it was handed out."""
+    """Seconds since the hand-out."""
     return max(at - (e.started_at or at), 0.0)
 
 
 def ranked_value(e: Experiment, metric: float, source: TickSource, policy: Policy) -> float:
-    """What a report is ranked by: as the run will be judged; a loss by itself, since no baseline has its unit."""
+    """The number by which a report is ranked: like the judged one, but a loss has no baseline in its unit."""
     by_delta = policy.compare_by == "delta" and e.baseline_bpb is not None and source == "report"
     return metric - (e.baseline_bpb or 0.0) if by_delta else metric

@@ -1,4 +1,4 @@
-"""The shape of a population's configs: which dimensions they vary, where, and where the others stand."""
+"""The shape of a population's configs: which dimensions vary, in which ranges, and the values of the others."""
 
 from __future__ import annotations
 
@@ -18,71 +18,70 @@ SwarmStrategy = Literal[
 ]
 
 NEAR: Mapping[SwarmStrategy, float] = {"exploit": 1 / 8, "converge": 1 / 64}
-"""Strategies that stay near the best known config, with the share of a range on either side of it."""
+"""Strategies that stay near the best known config, with their reach to either side as a share of the range."""
 OTHER_CATEGORY: Mapping[SwarmStrategy, float] = {"exploit": 0.25, "converge": 0.05}
-"""Share of their configs that try a categorical elsewhere than at the best known value, or a range of few whole
-numbers."""
+"""Share of their configs that change a categorical, or an int of few values."""
 LEVELS = (0.1, 0.4, 0.9)
 """Places in a range at which decision_sprint runs: few, so that they are repeated, and one in each section.
 
 None is the middle, where the center often is.
 """
 OUTER = 1 / 8
-"""Share of a range, at either end, in which moonshots lie."""
+"""Share of a range at either end from which moonshots are drawn."""
 CANARY_SHARE = 0.12
-"""Share of configs that vary a canary which names no share."""
+"""Share of configs that vary a canary, if it names no other share."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What the configs of a population vary, and how."""
+    """Which dimensions the configs of a population vary, and how."""
 
     strategy: SwarmStrategy
-    """`exploit`, `converge`: near `center`; without a value there, anywhere.
-    `investigate`: all of the free dimensions' ranges.
-    `falsify`: one of the free dimensions in each config, all else at the center.
-    `validate`: the cells of a test: what the constraint names, where `free` is None.
-    `decision_sprint`: few levels of the free dimensions, repeated; the center alone, where `free` is None.
+    """`exploit`, `converge`: near `center`; anywhere in dimensions without a value there.
+    `investigate`: the whole ranges of the free dimensions.
+    `falsify`: one free dimension in each config, the others at the center.
+    `validate`: the cells of a test; without `free`, the dimensions of the constraint.
+    `decision_sprint`: few levels of the free dimensions, repeated; without `free`, the center alone.
     `moonshot`: the ends of the free ranges.
     """
     free: tuple[str, ...] | None = None
-    """Dimensions that may vary; None: every dimension that is not frozen."""
+    """Dimensions that may vary; None: all that are not frozen."""
     constraint: Mapping[str, Allowed] = field(default_factory=dict)
-    """Values that dimensions may have, varied or not; a frozen one stands where it is frozen."""
+    """Allowed values of dimensions, varied or not. A frozen dimension keeps its value anyway."""
     center: Mapping[str, Value] = field(default_factory=dict)
-    """Where dimensions stand that do not vary: the best known config, or one that runs are compared with."""
+    """Values of the dimensions that do not vary: the best known config, or the reference config."""
     at_most: int | None = None
-    """Dimensions that one config varies at most, drawn among those that would; None: no limit."""
+    """Most dimensions that one config varies; None: no limit."""
     first: tuple[str, ...] = ()
-    """Of these, those that come before the others."""
+    """Dimensions that are preferred where `at_most` limits them."""
 
     @property
     def is_of_claim(self) -> bool:
-        """Its configs map the dimensions of a claim, to be compared with its center."""
+        """Its configs explore the dimensions of a claim, for comparison with its center."""
         return self.strategy == "investigate" and self.free is not None and bool(self.center)
 
     @property
     def is_compared(self) -> bool:
-        """Its configs vary named dimensions, to be compared with its center."""
+        """Its configs vary named dimensions for comparison with its center."""
         is_apart = self.strategy in ("investigate", "falsify", "decision_sprint")
         return is_apart and self.free is not None and bool(self.center)
 
     @property
     def leaves_its_center(self) -> bool:
-        """Its configs vary one dimension, to be compared with its center: at the center they would say nothing."""
+        """Its configs vary one dimension for comparison with its center, so they exclude the center itself."""
         return self.is_compared and self.free is not None and len(self.free) == 1
 
 
 @dataclass(frozen=True)
 class Freedom:
-    """What a shape leaves to one dimension."""
+    """How a shape lets one dimension vary."""
 
     room: Room
-    """Its values where it varies."""
-    standing: Value
-    """Its value where it does not."""
+    """Its values in configs that vary it."""
+    fixed: Value
+    """Its value in the other configs."""
     share: float
-    """The share of configs that vary it, 0 to 1."""
+    """Share of configs that vary it, 0 to 1."""
 
     @property
     def dimension(self) -> Dimension:
@@ -98,7 +97,7 @@ def drawn_config(dimensions: Sequence[Dimension], shape: Shape, rng: Random) -> 
     freedoms = freedoms_of(dimensions, shape)
     varied = varied_names(freedoms, shape, rng)
     return {
-        f.dimension.name: _drawn(f.room, shape, rng) if f.dimension.name in varied else f.standing
+        f.dimension.name: _drawn(f.room, shape, rng) if f.dimension.name in varied else f.fixed
         for f in freedoms
     }
 
@@ -109,17 +108,17 @@ def _drawn(room: Room, shape: Shape, rng: Random) -> Value:
 
 
 def standing_config(dimensions: Sequence[Dimension], shape: Shape) -> dict[str, Value]:
-    """The config within a shape that varies no dimension."""
-    return {f.dimension.name: f.standing for f in freedoms_of(dimensions, shape)}
+    """The config of a shape in which no dimension varies."""
+    return {f.dimension.name: f.fixed for f in freedoms_of(dimensions, shape)}
 
 
 def freedoms_of(dimensions: Sequence[Dimension], shape: Shape) -> list[Freedom]:
-    """What a shape leaves to each dimension, in their order; no config names one that is on trial."""
+    """How a shape lets each dimension vary, in their order, without dimensions on trial."""
     return [_freedom(dimension, shape) for dimension in dimensions if not dimension.on_trial]
 
 
 def varied_names(freedoms: Sequence[Freedom], shape: Shape, rng: Random) -> set[str]:
-    """The dimensions that one config varies, drawn by their shares; under falsify at most one."""
+    """Names of the dimensions that one config varies, drawn by their shares; at most one under falsify."""
     varied = [f.dimension.name for f in freedoms if f.share and rng.random() < f.share]
     if shape.strategy == "falsify" and varied:
         return {rng.choice(varied)}
@@ -131,11 +130,7 @@ def varied_names(freedoms: Sequence[Freedom], shape: Shape, rng: Random) -> set[
 
 
 def contradictions(dimensions: Sequence[Dimension], shape: Shape) -> Iterator[str]:
-    """Which parts of a constraint no config honours, one sentence each.
-
-    `freedoms_of` leaves them out: the dimension varies as if the constraint did not name it. A population with such a
-    hypothesis tests nothing, and is better ended.
-    """
+    """Parts of a constraint that no config can satisfy, one sentence each. `freedoms_of` ignores them."""
     known = {d.name: d for d in dimensions}
     for name, allowed in shape.constraint.items():
         dimension = known.get(name)
@@ -157,9 +152,9 @@ def _freedom(dimension: Dimension, shape: Shape) -> Freedom:
     room = room_of(dimension, shape.constraint.get(dimension.name)) or whole
     center = shape.center.get(dimension.name, dimension.default_value)
     known = None if center is None else room.nearest(center)
-    standing = room.middle() if known is None else known
+    fixed = room.middle() if known is None else known
     if not _is_free(dimension, shape):
-        return Freedom(room, standing, 0.0)
+        return Freedom(room, fixed, 0.0)
     share = 1.0
     if dimension.is_canary:
         share = CANARY_SHARE if dimension.canary_prob is None else dimension.canary_prob
@@ -176,12 +171,12 @@ def _freedom(dimension: Dimension, shape: Shape) -> Freedom:
         levels = dict.fromkeys(room.level(place) for place in LEVELS)
         room = Room(dimension, choices=tuple(levels))
     if room.single:
-        return Freedom(room, standing, 0.0)
-    return Freedom(room.without(standing) if shape.leaves_its_center else room, standing, share)
+        return Freedom(room, fixed, 0.0)
+    return Freedom(room.without(fixed) if shape.leaves_its_center else room, fixed, share)
 
 
 def near_by(dimension: Dimension, a: Value | None, b: Value | None, strategy: SwarmStrategy) -> bool:
-    """Whether two values of a dimension lie no further apart than configs near the best vary it."""
+    """Whether two values of a dimension are within the reach of a strategy that stays near the best."""
     if a is None or b is None:
         return a is b
     room = room_of(dimension)
@@ -192,7 +187,7 @@ def near_by(dimension: Dimension, a: Value | None, b: Value | None, strategy: Sw
 
 
 def _has_neighbours(dimension: Dimension, share: float) -> bool:
-    """Whether whole numbers lie so close together: else each is like another category."""
+    """Whether neighbouring ints lie within this share of the range; if not, ints are treated like categories."""
     if dimension.dtype != "int":
         return True
     assert dimension.min is not None

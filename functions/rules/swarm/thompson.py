@@ -57,7 +57,7 @@ class Thompson:
         rng: Random,
     ) -> Proposal:
         varied = varied_names(freedoms, shape, rng)
-        config = {f.dimension.name: f.standing for f in freedoms}
+        config = {f.dimension.name: f.fixed for f in freedoms}
         untried, gain = list[str](), 0.0
         for name in (name for name in config if name in varied):
             winner = min(beliefs[name], key=lambda belief: belief.drawn(rng))

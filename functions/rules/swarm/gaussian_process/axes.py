@@ -46,9 +46,9 @@ class Axis:
         return self._scale is None
 
     @cached_property
-    def standing(self) -> float:
+    def fixed(self) -> float:
         """Where the dimension stands in the configs that do not vary it."""
-        return float(self.places([self.freedom.standing])[0])
+        return float(self.places([self.freedom.fixed])[0])
 
     def places(self, values: Sequence[Value | None]) -> Floats:
         """Where values lie, which may be outside of the range; None: a run did not set the dimension."""
@@ -67,8 +67,8 @@ class Axis:
 
     def value(self, place: float) -> Value:
         """The value at one of the room's places, or where the dimension stands."""
-        if place == self.standing:
-            return self.freedom.standing
+        if place == self.fixed:
+            return self.freedom.fixed
         room = self.freedom.room
         if self._scale is None or room.choices:
             return room.choices[int(np.abs(self._choices - place).argmin())]

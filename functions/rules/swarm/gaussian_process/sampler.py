@@ -229,8 +229,8 @@ def _candidates(
     )
     anywhere = np.column_stack([axis.drawn(ANYWHERE, chance) for axis in axes])
     nearby = _nearby(axes, model, varied[ANYWHERE:], chance)
-    standing = np.array([axis.standing for axis in axes])
-    return np.unique(np.where(varied, np.concatenate([anywhere, nearby]), standing), axis=0)
+    fixed = np.array([axis.fixed for axis in axes])
+    return np.unique(np.where(varied, np.concatenate([anywhere, nearby]), fixed), axis=0)
 
 
 def _nearby(axes: Sequence[Axis], model: Regression, varied: Flags, chance: Generator) -> Floats:
@@ -252,7 +252,7 @@ def _nearby(axes: Sequence[Axis], model: Regression, varied: Flags, chance: Gene
 def _varying(axes: Sequence[Axis], candidates: Floats, chance: Generator) -> Flags:
     """Which candidates vary what the next config varies, of the dimensions that only a share of the configs does."""
     shares = np.array([axis.freedom.share for axis in axes])
-    varies, varied = chance.random(len(axes)) < shares, candidates != [axis.standing for axis in axes]
+    varies, varied = chance.random(len(axes)) < shares, candidates != [axis.fixed for axis in axes]
     partly = (shares > 0) & (shares < 1)
     found: Flags = (varied == varies)[:, partly].all(axis=1)
     return found

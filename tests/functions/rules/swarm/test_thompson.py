@@ -99,7 +99,7 @@ def test_every_proposal_is_valid_and_stays_in_its_shape(
             assert each.frozen or room is None or room.holds(value)
     for proposal in proposals[:3]:
         for name, freedom in free.items():
-            assert freedom.room.holds(proposal.config[name]) or proposal.config[name] == freedom.standing
+            assert freedom.room.holds(proposal.config[name]) or proposal.config[name] == freedom.fixed
 
 
 @given(st.lists(RESULTS, min_size=1, max_size=30))

@@ -138,7 +138,7 @@ def test_every_proposal_is_valid_and_stays_in_its_shape(
         for each in found:
             value = proposal.config[each.name]
             assert value_of(each, value) == value
-            assert free[each.name].room.holds(value) or value == free[each.name].standing
+            assert free[each.name].room.holds(value) or value == free[each.name].fixed
 
 
 def test_the_same_chance_proposes_the_same_configs() -> None:
@@ -238,7 +238,7 @@ def test_only_its_share_of_the_configs_varies_a_canary() -> None:
 
     proposals = [p for seed in range(25) for p in proposed(seen, [*SOME, canary], n=8, seed=seed)]
 
-    standing = freedoms_of([canary], INVESTIGATE)[0].standing
+    standing = freedoms_of([canary], INVESTIGATE)[0].fixed
     assert 0.06 < fmean(p.config["NEW"] != standing for p in proposals) < 0.2
 
 
