@@ -1,4 +1,4 @@
-"""What the functions read and write that have dimensions drafted."""
+"""Stores of dimension::draft."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ async def next_config(request: AskNext, call: Call, stores: Stores) -> HandedOut
 
 
 async def _new(facts: NextFacts, nth: int, rng: Random, stores: Stores) -> HandedOut | None:
-    """A retest that waits, else a config; None where what this was decided on has changed.
+    """A waiting retest, else a config; None if the facts have changed meanwhile.
 
     Raises:
         BudgetExhausted: the tag's budget has no room for it.
@@ -89,7 +89,7 @@ async def _new(facts: NextFacts, nth: int, rng: Random, stores: Stores) -> Hande
 
 
 async def _of_its_population(facts: NextFacts, stores: Stores) -> tuple[NextFacts, Population]:
-    """The facts with what waits for the population that the worker is in from now on; read again where it moves."""
+    """The facts with the queue of the worker's population, read again if the worker changes it."""
     population = population_of(facts.worker, facts)
     if population.population_id == facts.waiting_for:
         return facts, population

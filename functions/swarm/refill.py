@@ -17,7 +17,7 @@ from state.swarms import Swarms
 
 REFILL_S = 60.0
 LETTERS_AT_ONCE = 1_000_000
-"""Of configs, from which on the next populations have a move of their own: a long one holds Redis and its sender."""
+"""Most characters of configs in one move: a longer one blocks Redis and its sender."""
 
 
 class Refill(Command):
@@ -72,7 +72,7 @@ async def _refill(tag: str, swarms: Swarms) -> int | None:
 
 
 def _in_parts(changes: Mapping[str, Replenishing]) -> Iterator[dict[str, Replenishing]]:
-    """What changes, some populations after the others; mostly all at once."""
+    """The changes in parts of limited size; usually one part."""
     part, letters = dict[str, Replenishing](), 0
     for name, change in changes.items():
         part[name] = change
@@ -85,9 +85,9 @@ def _in_parts(changes: Mapping[str, Replenishing]) -> Iterator[dict[str, Repleni
 
 
 def _replenished(facts: RefillFacts) -> dict[str, Replenishing]:
-    """What changes for the populations that were read; others that there are by now have to wait.
+    """The changes of the queues that were read. Newer populations wait for the next refill.
 
-    What waits for everyone is dropped where there are populations.
+    The queue for everyone is dropped once there are populations.
     """
     rng, known = SystemRandom(), {p.population_id: p for p in populations_of(facts)}
     return {

@@ -39,7 +39,7 @@ class SyncedDimension(BaseModel):
     is_canary: bool
     """On trial: only a share of the configs varies it."""
     default_value: Annotated[Value | None, WithJsonSchema({})]
-    """What a train.py has where a config leaves it out, as most do while it is on trial; null: no config does."""
+    """Its value in train.py, for configs that leave it out as most do during its trial; null: all configs name it."""
 
 
 class TopConfig(BaseModel):
@@ -60,7 +60,7 @@ class Synced(Response):
     experiment_count: int
     active_workers: int
     budget_seconds: int
-    """Of a run that is not extended: what its worker's baseline is to be measured with."""
+    """Seconds of a run without extension. A worker measures its baseline with it."""
     population_id: str
     population_strategy: str
     hypothesis_id: str | None

@@ -269,7 +269,7 @@ def _retests(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
 
 
 def _same_patch(r: Experiment, first: Experiment) -> bool:
-    """Whether a retest has its experiment's patch: the one that was sent, or the one that a worker has found."""
+    """Whether a retest has its experiment's patch: as sent, or as found by a worker."""
     # perhaps after the retest was begun; of a claim only its retests know it before one of them has measured it
     return first.is_claim or r.diff_id in (None, first.diff_id, first.sent_diff_id)
 
@@ -303,7 +303,7 @@ def _chain(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
 
 
 def _rewritten(s: Snapshot) -> Iterator[str]:
-    """What is run is what was decided, whatever the records say: but they should say it."""
+    """Records agree with the decisions from which runs are started."""
     if of_tag := tag_differences(s.tag, s.decided):
         yield f"{s.tag.name}: its record has another {', '.join(of_tag)} than it was opened with"
     for e in (*s.experiments, *s.retests):

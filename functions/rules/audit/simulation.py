@@ -1,4 +1,4 @@
-"""Checks a lab from outside, by what a simulator was told."""
+"""Checks a lab from outside: acknowledged results are there once, and the search stalls where the lab says so."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Acknowledged:
 
 @dataclass(frozen=True)
 class Stored:
-    """What the server shows of a run."""
+    """A run as the server shows it."""
 
     status: str
     value: float | None
 
 
 def lost(acknowledged: Mapping[str, Acknowledged], stored: Mapping[str, Stored]) -> Iterator[str]:
-    """Each acknowledged result that the server does not have, or has otherwise, as text."""
+    """Acknowledged results that the server lacks or shows differently, one text each."""
     for name, sent in acknowledged.items():
         found = stored.get(name)
         if found is None:
@@ -60,9 +60,9 @@ def _agrees(sent: Acknowledged, found: Stored) -> bool:
 def miscounted(
     acknowledged: Mapping[str, Acknowledged], experiments: int | None, by_worker: Mapping[str, int]
 ) -> Iterator[tuple[int, str]]:
-    """How many too many the server counts, below 0 too few, with a text: in all, and of each worker that it shows.
+    """Wrong counts of the server, in all and by worker: the surplus (negative: too few) with a text.
 
-    `experiments` is how many it has counted since we began; None where others were at work, too.
+    `experiments` is the server's count since the begin; None if other workers were active, too.
     """
     ours: dict[str, int] = {}
     for sent in acknowledged.values():

@@ -1,3 +1,3 @@
-"""Rules of a swarm: what may vary, which configs run next, what results count for."""
+"""Rules of a swarm: dimensions, the next configs, results."""
 
 from functions.rules.swarm.simulating import simulate_metric as simulate_metric

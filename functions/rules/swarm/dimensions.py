@@ -1,7 +1,4 @@
-"""What a dimension may be, and what becomes of a tag's dimensions when others are defined, or one is frozen.
-
-Every problem is told with the dimension's name and what to do about it.
-"""
+"""Dimensions of a tag: validation, redefinition, freezing, and numbers of 3 significant digits."""
 
 from __future__ import annotations
 
@@ -148,7 +145,7 @@ def complete(dimensions: Sequence[Dimension]) -> list[Dimension]:
 
 
 def violations(dimensions: Sequence[Dimension]) -> Iterator[str]:
-    """What is wrong with the dimensions that a tag has."""
+    """Problems of a tag's dimensions."""
     fields = set(DeclaredDimension.model_fields)
     for dimension in dimensions:
         try:

@@ -1,4 +1,4 @@
-"""What the runs of a tag say of their configs, measured so that no single result decides."""
+"""Observations of a tag's runs as robust scores: no single result decides."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from statistics import fmean, median
 from state.records import Dimension, Value
 
 SPREAD = 0.02
-"""The scores' robust standard deviation, whatever the metric: about that of val_bpb between configs."""
+"""Robust standard deviation of the scores for any metric; about that of val_bpb between configs."""
 MOST_APART = 3.0
 LIMIT = SPREAD * MOST_APART
-"""Scores lie at most that far from the median's, so that a result of 1e300 is one bad result."""
+"""Largest distance of a score from 0. A result of 1e300 is one bad result."""
 LARGEST = 1e300
-"""Larger results count as this one: a difference of two of them is finite."""
+"""Limit of results: differences stay finite."""
 NORMAL = 1.4826
 """A normal distribution's standard deviation over its median absolute deviation."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One run: what was set, and what came of it."""
+    """One run: its config and its result."""
 
     config: Mapping[str, Value]
     value: float | None
@@ -41,7 +41,7 @@ class Scores:
 
 
 def value_in(config: Mapping[str, Value], dimension: Dimension) -> Value | None:
-    """What a run had of a dimension: its config's value, else that of every train.py; None: that is not known."""
+    """A run's value of a dimension: from its config, else the default; None if unknown."""
     return config.get(dimension.name, dimension.default_value)
 
 
@@ -62,22 +62,22 @@ def scored(observations: Sequence[Observation]) -> Scores:
 
 
 def is_finished(seen: Observation) -> bool:
-    """Whether the run went on to its end and has a value."""
+    """Whether the run ended with a value."""
     return seen.value is not None and not seen.pending
 
 
 def shrunk(total: float, n: int, mean: float, weight: float) -> float:
-    """The mean of `n` scores with this sum, drawn to the overall mean as if `weight` more runs had had it."""
+    """Mean of `n` scores with this sum, shrunk to the overall mean as if `weight` more runs had it."""
     return (total + weight * mean) / (n + weight)
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How far apart results usually are."""
+    """Centre and spread of results."""
 
     middle: float
     spread: float
-    """The standard deviation that a normal distribution would have; 0: all are equal."""
+    """Robust standard deviation; 0: all results are equal."""
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Scale:

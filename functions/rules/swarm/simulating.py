@@ -1,7 +1,7 @@
-"""What a simulated run would measure: learning curves in which each constant has a planted effect, or none.
+"""Simulated runs: learning curves with planted effects of constants, hidden constants, and faults of workers.
 
-A lower value is better. The unchanged train.py ends at `UNTUNED`; a config's effects add up, so that a search finds
-each of them, and can be told that it found one that was not planted.
+A lower value is better. The unchanged train.py ends at `UNTUNED`. The effects of a config add up, so a search can
+find each of them. A found effect that was not planted is an error of the search.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ UNTUNED = 1.0
 NOISE = 0.002
 """Standard deviation between two runs of one config, at their end."""
 NOISE_BEFORE = 4.0
-"""Times `NOISE` that it is larger at the beginning, falling with what is still to be learned."""
+"""Additional noise at the beginning, in units of `NOISE`. It falls as the run learns."""
 FARTHEST = 2.0
 """Widths beyond which a constant does no more harm."""
 DIVERGES_BEYOND = 1.8
 """Widths above the best learning rate from which training diverges."""
 DIVERGED = 1.0
-"""By how much more such a run ends than it would otherwise."""
+"""Value that is added to a diverged run."""
 UNKNOWN = 0.02
 """Largest effect of a constant that has no planted one: its name decides which values are good."""
 
@@ -56,7 +56,7 @@ class Peak:
 
 @dataclass(frozen=True)
 class Choices:
-    """What each category adds; one that is not named adds nothing."""
+    """Effect of each category; others have none."""
 
     effects: Mapping[Any, float] = field(default_factory=dict)
 
@@ -157,17 +157,17 @@ def _drawn(*of: Any) -> float:
 
 @dataclass(frozen=True)
 class Hidden:
-    """A constant that stands at its default in every run whose config does not name it."""
+    """A constant that no dimension varies at first. Configs without it run with its default."""
 
     name: str
     does: str
-    """What it truly does, in words."""
+    """Its true effect, in words."""
     space: Mapping[str, Any]
     """Its dtype and range."""
     default: float | int
 
     def effect(self, config: Mapping[str, Any]) -> float:
-        """What a run ends with more, or less, than at the default."""
+        """Difference of the final value from that at the default."""
         planted = PLANTED[self.name]
         return planted.effect(config.get(self.name, self.default)) - planted.effect(self.default)
 
@@ -204,30 +204,30 @@ class Faults:
     """Shares of runs, of workers and of requests with which something goes wrong."""
 
     crashes: float = 0.03
-    """Of the runs."""
+    """Share of runs."""
     stragglers: float = 0.05
-    """Of the runs: their results come late."""
+    """Share of runs with a late result."""
     deaths: float = 0.10
-    """Of the workers: each dies in the middle of a run, and says nothing more."""
+    """Share of workers that die in the middle of a run."""
     duplicates: float = 0.05
-    """Of the requests: sent twice at the same time."""
+    """Share of requests that are sent twice at once."""
     reordered: float = 0.05
-    """Of the ticks: sent after the next one."""
+    """Share of ticks that are sent after the next one."""
     repeats: float = 0.05
-    """Of the results: sent once more after they were acknowledged, and a tick after that."""
+    """Share of results that are sent again after their acknowledgement, with another tick."""
     losses: float = 0.0
-    """Of the answers: thrown away, so that the request is repeated."""
+    """Share of answers that get lost. The request is repeated."""
 
 
 @dataclass(frozen=True)
 class Fate:
-    """What goes wrong with one run."""
+    """Faults of one run."""
 
     crashes_at: float | None = None
     """Share of its budget."""
     is_late: bool = False
     late_by: float = 0.0
-    """When its result comes, as a share of the time after which a silent run is lost: 0.4 to 1.2."""
+    """Delay of the result, as a share of the time after which a silent run is lost: 0.4 to 1.2."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Thompson:
     def _one(
         self,
         freedoms: Sequence[Freedom],
-        beliefs: Mapping[str, Sequence[_Belief]],
+        beliefs: Mapping[str, Sequence[_BucketBelief]],
         shape: Shape,
         rng: Random,
     ) -> Proposal:
@@ -72,7 +72,7 @@ class Thompson:
 
 
 @dataclass
-class _Belief:
+class _BucketBelief:
     """What is believed of a bucket's mean score."""
 
     room: Room
@@ -102,10 +102,10 @@ class _Belief:
         self.learn(self.overall)
 
 
-def _beliefs(freedom: Freedom, observations: Sequence[Observation], scores: Scores) -> list[_Belief]:
+def _beliefs(freedom: Freedom, observations: Sequence[Observation], scores: Scores) -> list[_BucketBelief]:
     """Beliefs of the buckets that a dimension's room reaches, from all runs that set the dimension."""
     index = index_of(freedom.dimension)
-    found = {bucket: _Belief(room, scores.mean) for bucket, room in parts(freedom.room).items()}
+    found = {bucket: _BucketBelief(room, scores.mean) for bucket, room in parts(freedom.room).items()}
     for seen, score in zip(observations, scores.each, strict=True):
         value = value_in(seen.config, freedom.dimension)
         bucket = None if value is None else index(value)

@@ -1,4 +1,4 @@
-"""Axes: the values of a tag's dimensions as numbers that a model measures distances by."""
+"""Axes: values of dimensions as numbers, between which a model measures distances."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 
 BY_FACTORS = 8
-"""Whole numbers and categories that span so large a factor lie apart by factors: widths, batch sizes."""
+"""Ratio from which ints and numeric categories use a logarithmic scale, as widths and batch sizes do."""
 ORDERED = 3
-"""Categories, all of them numbers, from which on their order counts."""
+"""Fewest numeric categories that count as ordered."""
 UNKNOWN = -1.0
-"""Place of a value that is none of the categories: it differs from all of them by the same distance."""
+"""Place of a value that is no category. It is equally far from all of them."""
 FAR = 1.0
-"""So many ranges away from its ends a number counts as no further."""
+"""Largest distance of a number beyond its range, in ranges."""
 MIDDLE = 0.5
-"""Place of a run in a dimension of which it has no number."""
+"""Place of a run without a number in this dimension."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One dimension, with what a shape leaves of it.
+    """One dimension within a shape.
 
     The place of a number is its share of the dimension's range, 0 to 1, in the dimension's scale. That of a category
     is its index, and says only which are the same; where all categories are numbers, it is that of the number.
@@ -42,16 +42,16 @@ class Axis:
 
     @cached_property
     def is_nominal(self) -> bool:
-        """How far apart two places are says nothing."""
+        """Places are only equal or different; their distance means nothing."""
         return self._scale is None
 
     @cached_property
     def fixed(self) -> float:
-        """Where the dimension stands in the configs that do not vary it."""
+        """Its place in configs that do not vary it."""
         return float(self.places([self.freedom.fixed])[0])
 
     def places(self, values: Sequence[Value | None]) -> Floats:
-        """Where values lie, which may be outside of the range; None: a run did not set the dimension."""
+        """Places of values, also of those outside the range. None: a run did not set the dimension."""
         if self._scale is None:
             indices = {_key(each): float(n) for n, each in enumerate(self._dimension.categories or ())}
             return np.array(
@@ -66,7 +66,7 @@ class Axis:
         return np.where(np.isnan(places), MIDDLE, places)
 
     def value(self, place: float) -> Value:
-        """The value at one of the room's places, or where the dimension stands."""
+        """The value at a place of the room, or the fixed value."""
         if place == self.fixed:
             return self.freedom.fixed
         room = self.freedom.room
@@ -77,7 +77,7 @@ class Axis:
         return found
 
     def drawn(self, count: int, rng: Generator) -> Floats:
-        """Places of the room; its choices are equally likely, its spans too, and so is all of a span."""
+        """Random places of the room, uniform over choices, over spans, and within a span."""
         if self.freedom.room.choices:
             return self._choices[rng.integers(len(self._choices), size=count)]
         low, high = self._spans[rng.integers(len(self._spans), size=count)].T
@@ -93,7 +93,7 @@ class Axis:
         return self.snapped(low + (high - low) * shares)
 
     def stepped(self, places: Floats, sizes: Floats, rng: Generator) -> Floats:
-        """Places of the room beside these: normal steps of `sizes` (shares of the range), or another choice."""
+        """Places of the room near these: normal steps of `sizes` (shares of the range), or another choice."""
         if self.is_nominal:
             others = self._choices[rng.integers(len(self._choices), size=len(places))]
             again = others == places

@@ -1,9 +1,9 @@
 """How much each dimension matters: its share of the variance of a model's predictions.
 
-A functional analysis of variance: of the variance that the model's prediction has over the whole space, every
-dimension uniform in its own scale, some is explained by one dimension alone, some only by several together (Sobol'
-2001; the shares by Saltelli et al. 2010, as scipy estimates them). A share does not fall because the search has
-converged, as one of the results themselves would: the model is asked everywhere, and knows bad places from before.
+A functional analysis of variance over the whole space, every dimension uniform in its own scale (Sobol' 2001). Some
+of the variance is explained by one dimension alone, some only by several together. scipy estimates the shares after
+Saltelli et al. 2010. A share does not fall when the search converges, as a share of the results' variance would: the
+model predicts everywhere, and remembers bad places.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from functions.rules.swarm.shapes import freedoms_of
 from state.records import Dimension
 
 SAMPLES = 512
-"""Points of the quasi-random sequence, for each dimension and twice more; a power of two."""
+"""Points of the quasi-random sequence, for each dimension and two more times; a power of two."""
 LEAST_RUNS = 25
-"""Finished runs without which nothing is said."""
+"""Finished runs below which nothing is measured."""
 INTERACTING = 6
 """Dimensions whose pairs are measured."""
 LEAST_SHARE = 0.02
-"""Of a pair that is named; smaller ones are hardly told from chance."""
+"""Smallest share of a pair that is shown; smaller ones may be chance."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Importance:
 def importances(
     dimensions: Sequence[Dimension], observations: Sequence[Observation]
 ) -> Mapping[str, Importance]:
-    """By dimension, those that are frozen too; empty while fewer than 25 runs have finished."""
+    """By dimension, frozen ones included; empty with fewer than 25 finished runs."""
     from scipy.stats import sobol_indices
 
     free = [d.model_copy(update={"frozen": False, "frozen_value": None}) for d in dimensions]
@@ -87,7 +87,7 @@ def importances(
 def _pairs(
     predicted: Callable[[Floats], Floats], axes: Sequence[Axis], together: Floats
 ) -> Mapping[frozenset[int], float]:
-    """What pairs of axes explain together, beyond what each explains alone; of the axes that interact most.
+    """Shares that pairs of axes explain together, beyond their single shares; only for axes that interact most.
 
     The closed index of a pair, less the first-order indices of its axes. All are estimated on the same points
     (Saltelli et al. 2010, table 2, estimator b, with the columns of the axes exchanged), so that their errors cancel.
@@ -118,7 +118,7 @@ def _pairs(
 
 @dataclass(frozen=True)
 class _Uniform:
-    """The places of an axis, all equally likely, as scipy wants a distribution."""
+    """The uniform distribution of an axis, in scipy's form."""
 
     axis: Axis
 

@@ -1,4 +1,4 @@
-"""Gaussian process regression: what runs have shown, as a mean and an uncertainty for every other config.
+"""Gaussian process regression and expected improvement: mean and uncertainty of configs that did not run.
 
 Rasmussen and Williams 2006, Gaussian Processes for Machine Learning: algorithm 2.1 (the posterior, by Cholesky) and
 equation 5.9 (the gradient of the log marginal likelihood). Distances are scaled for each axis by itself.
@@ -15,33 +15,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 USUAL_LENGTH = 0.45
-"""Length scale that is expected of a single axis, as a share of its range; of several it grows with the root of their
-number, since points lie further apart there (Hvarfner et al. 2024)."""
+"""Prior length scale of a single axis, as a share of its range.
+
+It grows with the root of the number of axes, as distances do (Hvarfner et al. 2024)."""
 LENGTH_SPREAD = 1.3
 """Standard deviation of a length scale's logarithm."""
 USUAL_NOISE = 0.02
-"""Variance of one result that is expected beside that of all, 1; its logarithm has a standard deviation of 1.5."""
+"""Prior noise variance of a result; all results have the variance 1."""
 NOISE_SPREAD = 1.5
 JITTER = 1e-6
-"""Is added to variances, so that equal points have an inverse."""
+"""Jitter on the diagonal. It allows equal points."""
 STEPS = 25
-"""Of the search for the scales, from what is expected of them."""
+"""Most steps of the search for the scales."""
 
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """What is believed after some results: normal distributions that hang together.
+    """The posterior after some results: a joint normal distribution.
 
     Arrays of points have the shape (points, axes). Values are in the unit of the results that were given.
     """
 
     points: Floats
     is_nominal: Flags
-    """Axes whose places are the same or not."""
+    """Axes without distances."""
     precisions: Floats
     """One over the squared length scale of each axis."""
     variance: float
-    """Of a config's value, before any result."""
+    """Prior variance of a config's value."""
     noise: float
     """Variance of a result around its config's value."""
     root: Floats
@@ -50,10 +51,10 @@ class Regression:
     """The results, multiplied by the inverse of `root`."""
     mean: float
     scale: float
-    """The results had this mean and this standard deviation before they were standardised."""
+    """Mean and standard deviation of the results before they were standardised."""
 
     def covered(self, points: Floats) -> Floats:
-        """The covariance of results and of these points' values, multiplied by the inverse of `root`.
+        """Covariance of the results and the values at these points, multiplied by the inverse of `root`.
 
         Shape (results, points); standardised.
         """
@@ -65,7 +66,7 @@ class Regression:
         return found
 
     def covariance(self, a: Floats, b: Floats) -> Floats:
-        """Of the values at two lists of points, before any result; standardised."""
+        """Prior covariance of the values at two lists of points; standardised."""
         apart = np.zeros((len(a), len(b)))
         for n, (precision, is_nominal) in enumerate(zip(self.precisions, self.is_nominal, strict=True)):
             between = a[:, n, None] - b[None, :, n]
@@ -79,12 +80,12 @@ class Regression:
         return self.mean_of(covered), self.scale**2 * variance
 
     def mean_of(self, covered: Floats) -> Floats:
-        """Mean of the values at the points of which this is `covered`."""
+        """Mean of the values at the points whose `covered` this is."""
         found: Floats = self.mean + self.scale * (covered.T @ self.whitened)
         return found
 
     def smoothed(self, points: Floats, results: Floats) -> Callable[[Floats], Floats]:
-        """The predicted mean at any points, given these results instead of its own; the scales stay those of the fit.
+        """A function that predicts the mean at points from these results, with the scales of this fit.
 
         `points` has the shape (results, axes), `results` the shape (results,).
         """
@@ -105,16 +106,15 @@ class Regression:
 
 
 def fitted(points: Floats, results: Floats, is_nominal: Flags) -> Regression:
-    """The regression of results, with the scales that are most probable after them.
+    """The regression of one or more finite results, with the scales of maximum posterior density.
 
-    The prior of the scales is log-normal, and regards how many axes there are: with few results the expected scales
-    stay. At least one result; all are finite.
+    The log-normal prior of the scales depends on the number of axes. With few results the prior decides.
     """
     from scipy.optimize import minimize
 
     mean, scale = float(results.mean()), float(results.std()) or 1.0
     values = (results - mean) / scale
-    search = _Search(points, values, is_nominal)
+    search = _ScaleSearch(points, values, is_nominal)
     found = minimize(
         search.loss,
         search.expected,
@@ -133,7 +133,7 @@ def fitted(points: Floats, results: Floats, is_nominal: Flags) -> Regression:
 
 @dataclass(frozen=True)
 class _Parts:
-    """A covariance of results, with what its derivatives are made of."""
+    """A covariance of results, with the parts of its derivatives."""
 
     precisions: Floats
     variance: float
@@ -146,10 +146,10 @@ class _Parts:
 
 
 @dataclass(frozen=True)
-class _Search:
-    """The search for the logarithms of the precisions, of the variance and of the noise; in that order.
+class _ScaleSearch:
+    """Searches the logarithms of the precisions, the variance and the noise, in this order.
 
-    What holds for two results is computed once for each pair of them, which halves the work.
+    Each pair of results is computed once, which halves the work.
     """
 
     points: Floats
@@ -223,7 +223,7 @@ Flags = NDArray[np.bool_]
 
 
 _FAR = -1.0
-"""Below so many standard deviations the usual formula loses its digits."""
+"""Number of standard deviations below which the usual formula loses its digits."""
 
 
 def log_expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:

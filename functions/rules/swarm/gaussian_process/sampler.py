@@ -1,4 +1,4 @@
-"""The default sampler: configs of which a model of the runs so far expects the largest improvement."""
+"""The default sampler: configs with the largest expected improvement under a model of the runs so far."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
 
 
 EVERYWHERE = Shape("investigate")
-"""It leaves every dimension its whole range, and frozen ones where they stand."""
+"""Every dimension varies in its whole range; frozen ones keep their values."""
 MOST_RESULTS = 150
-"""The model learns from so many: half of them are the best there are, the others are spread over the rest by rank."""
+"""Most results of the model: the best ones for half of them, the rest spread over the others by rank."""
 MOST_PENDING = 150
-"""Of the newest runs without a result so many are regarded."""
+"""Most pending runs that count, the newest ones."""
 ANYWHERE, NEARBY = 500, 500
-"""Candidates that are drawn in all of the room, and near the best configs."""
+"""Candidates drawn in the whole space, and near the best configs."""
 FURTHEST = 4.0
-"""So many robust standard deviations from the median a result counts as no further off."""
+"""Largest distance of a result from the median, in robust standard deviations."""
 CENTERS = 5
-"""Best configs that have candidates near them; each has 0.6 times as many as the one before it."""
+"""Best configs with candidates near them. Each gets 0.6 times as many as the one before."""
 REPEATED = 1e-4
-"""Is added to the variance of what is thought to be known, so that one point may stand there several times."""
+"""Jitter on the diagonal. It allows repeated points."""
 SCALED_BY = 300
-"""Runs to which the scales are fitted of the model that knows the best config; spread evenly over all of them."""
+"""Runs to which `believed_best` fits its scales, spread evenly over time."""
 PLACES = 65
-"""Places of each axis where the best config is looked for, unless it has fewer values."""
+"""Most places of an axis at which `believed_best` looks."""
 ROUNDS = 4
-"""Over all axes."""
+"""Passes of `believed_best` over all axes."""
 FALLING = 0.6
 STEPS = (0.03, 0.1, 0.25)
-"""Sizes of the steps away from them, as shares of a range."""
+"""Step sizes of candidates near the best configs, as shares of a range."""
 STEPPED = (0.5, 0.3, 0.2)
 """Shares of the candidates near a config that differ from it in 1, 2 and 3 dimensions."""
 
@@ -58,10 +58,9 @@ STEPPED = (0.5, 0.3, 0.2)
 class GaussianProcess:
     """Expected improvement under a Gaussian process (Jones et al. 1998).
 
-    A few results that are far off distort nothing; see `_evened`. A crash is as bad as the worst result. Runs without
-    a result, and the configs that are proposed together, count as runs that had what is expected of them: they make
-    their surroundings certain (kriging believer; Ginsbourger et al. 2010). Until there are more results than
-    dimensions, configs are drawn at random.
+    Outliers are evened out; see `_evened`. A crash is as bad as the worst result. Pending runs and the configs of one
+    batch count as if they had their expected values, which reduces the uncertainty around them (kriging believer;
+    Ginsbourger et al. 2010). Until there are more results than dimensions, configs are drawn at random.
     """
 
     def propose(
@@ -96,11 +95,10 @@ class GaussianProcess:
     def believed_best(
         self, dimensions: Sequence[Dimension], observations: Sequence[Observation]
     ) -> Mapping[str, Value] | None:
-        """See Sampler: the config with the lowest mean under a model of all runs, whatever luck single runs had.
+        """The config with the lowest mean under a model of all runs. It may never have run.
 
-        It need not have been run: from the run config that has the lowest mean, one dimension after the other goes
-        where the mean is lower still. The scales of this model are fitted to runs from all of the time: among the
-        best runs, as `learned` takes them, luck looks like an effect of the config.
+        The search begins at the run with the lowest mean and moves along one dimension after the other. The scales
+        are fitted to runs from all of the time: among the best runs, luck would look like an effect of the config.
         """
         ended = [one for one in _about(dimensions, observations) if not one.pending]
         if _are_too_few(ended, dimensions):
@@ -119,9 +117,9 @@ class GaussianProcess:
 def _lowest(
     points: bytes, results: bytes, is_nominal: bytes, places: Sequence[Sequence[float]]
 ) -> Sequence[float]:
-    """Where the mean is lowest, by steps along one axis at a time among its `places`, from the best of the points.
+    """The point with the lowest mean, by coordinate descent over `places` from the best of the points.
 
-    Once for all populations whose queues are filled together.
+    Cached for populations whose queues are filled together.
     """
     of_all = np.frombuffer(results)
     known = np.frombuffer(points).reshape(len(of_all), -1)
@@ -144,13 +142,13 @@ def _lowest(
 
 
 def _about(dimensions: Sequence[Dimension], observations: Sequence[Observation]) -> list[Observation]:
-    """The runs that have set one of these dimensions at least."""
+    """The runs that set at least one of these dimensions."""
     names = {dimension.name for dimension in dimensions}
     return [one for one in observations if not names.isdisjoint(one.config)]
 
 
 def _are_too_few(ended: Sequence[Observation], dimensions: Sequence[Dimension]) -> bool:
-    """Whether a model would learn next to nothing from the runs that ended."""
+    """Whether too few runs finished for a model."""
     return sum(map(is_finished, ended)) <= len(dimensions)
 
 
@@ -159,14 +157,14 @@ def _config(axes: Sequence[Axis], places: Floats) -> dict[str, Value]:
 
 
 def _points(axes: Sequence[Axis], seen: Sequence[Observation]) -> Floats:
-    """Where runs lie, of shape (runs, axes)."""
+    """Places of runs, shape (runs, axes)."""
     return np.column_stack(
         [axis.places([value_in(one.config, axis.freedom.dimension) for one in seen]) for axis in axes]
     )
 
 
 def learned(axes: Sequence[Axis], ended: Sequence[Observation]) -> Regression:
-    """What the runs that ended have shown, which is the same for all shapes."""
+    """The model of the ended runs; it is the same for all shapes."""
     results = _evened(_comparable(ended))
     if len(results) > MOST_RESULTS:
         order, half = np.argsort(results, kind="stable"), MOST_RESULTS // 2
@@ -181,22 +179,22 @@ def learned(axes: Sequence[Axis], ended: Sequence[Observation]) -> Regression:
 
 @lru_cache(maxsize=4)
 def _fitted(points: bytes, results: bytes, is_nominal: bytes) -> Regression:
-    """`fitted`, once for all populations whose queues are filled together."""
+    """`fitted`, cached for populations whose queues are filled together."""
     flags = np.frombuffer(is_nominal, dtype=np.bool_)
     return fitted(np.frombuffer(points).reshape(-1, len(flags)), np.frombuffer(results), flags)
 
 
 def _comparable(ended: Sequence[Observation]) -> Floats:
-    """What each run counts as, lower is better; at least one has finished."""
+    """Value of each run, lower is better; a crash has the worst one."""
     worst = max(one.value for one in ended if one.value is not None)
     return np.array([worst if one.value is None else one.value for one in ended])
 
 
 def _evened(values: Floats) -> Floats:
-    """The values, in their order, without what would distort a model: the mean of two ways to even them out.
+    """The values without outliers, in the same order: the mean of two transformations.
 
-    By rank: the quantiles of a normal distribution, where no distance is left (Salinas et al. 2020). By distance:
-    robust standard deviations from the median, above it as 1 plus logarithm, so that the best stay apart.
+    One takes normal quantiles of the ranks (Salinas et al. 2020). The other takes robust standard deviations from the
+    median, logarithmic above it, which keeps the best values apart.
     """
     scale = Scale.of(values.tolist())
     far = np.array([scale.apart(value, FURTHEST) for value in values.tolist()])
@@ -204,7 +202,7 @@ def _evened(values: Floats) -> Floats:
 
 
 def _quantiles(values: Floats) -> Floats:
-    """Each value's quantile of a standard normal distribution, by its rank; equal ones share theirs."""
+    """Standard normal quantiles by rank; equal values share one."""
     from scipy.special import ndtri
     from scipy.stats import rankdata
 
@@ -220,7 +218,7 @@ def _candidates(
     rng: Random,
     chance: Generator,
 ) -> Floats:
-    """Points within the shape, each once; of shape (candidates, axes)."""
+    """Distinct points within the shape; shape (candidates, axes)."""
     varied = np.array(
         [
             [f.dimension.name in names for f in freedoms]
@@ -234,7 +232,7 @@ def _candidates(
 
 
 def _nearby(axes: Sequence[Axis], model: Regression, varied: Flags, chance: Generator) -> Floats:
-    """Points that differ from the best configs in a few of the dimensions that they vary."""
+    """Points that differ from the best configs in a few dimensions."""
     count = len(varied)
     centers = model.points[np.argsort(model.predicted(model.points)[0], kind="stable")[:CENTERS]]
     weights = FALLING ** np.arange(len(centers))
@@ -250,7 +248,7 @@ def _nearby(axes: Sequence[Axis], model: Regression, varied: Flags, chance: Gene
 
 
 def _varying(axes: Sequence[Axis], candidates: Floats, chance: Generator) -> Flags:
-    """Which candidates vary what the next config varies, of the dimensions that only a share of the configs does."""
+    """Candidates for the next config, after a draw for each dimension that only a share of the configs varies."""
     shares = np.array([axis.freedom.share for axis in axes])
     varies, varied = chance.random(len(axes)) < shares, candidates != [axis.fixed for axis in axes]
     partly = (shares > 0) & (shares < 1)
@@ -261,9 +259,9 @@ def _varying(axes: Sequence[Axis], candidates: Floats, chance: Generator) -> Fla
 def _most_promising(
     model: Regression, candidates: Floats, pending: Floats, fitting: Sequence[Flags]
 ) -> list[tuple[Floats, float]]:
-    """The candidates to run, with their chances to be better than the best; one of those that fit after the other.
+    """The best candidate for each mask in `fitting`, with its chance to beat the best.
 
-    None is taken twice, or while it is pending, unless there are too few of them.
+    None is taken twice or while it is pending, unless too few are left.
     """
     known = np.concatenate([pending, candidates])
     beliefs = Beliefs(model, known)
@@ -285,12 +283,12 @@ def _most_promising(
 
 
 class Beliefs:
-    """How uncertain the values of points are, while more and more of them are thought to be known."""
+    """Mean and uncertainty at points, while more and more of them are assumed to be known."""
 
     def __init__(self, model: Regression, points: Floats) -> None:
         self._model, self._points = model, points
         self._covered = [model.covered(points)]
-        """Blocks of rows, as in `Regression.covered`: one more for each time that points were thought to be known."""
+        """Blocks of rows as in `Regression.covered`, one more for each `believe`."""
         self._variance = model.variance - np.einsum("ij,ij->j", self._covered[0], self._covered[0])
         self.mean = model.mean_of(self._covered[0])
 
@@ -301,9 +299,9 @@ class Beliefs:
         return found
 
     def believe(self, those: Sequence[int]) -> None:
-        """Think that the values of these points are what was expected: no mean changes, only the uncertainty.
+        """Assume the expected values at these points: the means stay, the uncertainty falls.
 
-        Their values, and not those of runs with noise: such runs would be worth repeating before they have ended.
+        They are values without noise: noisy ones would be worth repeating before the runs have ended.
         """
         from scipy.linalg import solve_triangular
 

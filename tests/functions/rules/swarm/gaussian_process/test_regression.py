@@ -59,7 +59,7 @@ def test_the_posterior_is_that_of_the_joint_normal_distribution() -> None:
 @given(arrays(np.float64, 5, elements=st.floats(-2, 2)))
 def test_the_gradient_is_that_of_the_density(logs: Floats) -> None:
     at = points(12)
-    search = regression._Search(at, truth(at), NOMINAL)
+    search = regression._ScaleSearch(at, truth(at), NOMINAL)
 
     _, gradient = search.loss(logs)
 
