@@ -50,20 +50,6 @@ async def workers(request: ListWorkers, stores: Stores, settings: Settings) -> S
     tag = request.tag_in(settings)
     found, total = await stores.swarms.workers(tag, request.offset, request.limit)
     return SwarmWorkers(
-        workers=[
-            WorkerView(
-                number=worker.number,
-                worker_id=worker.worker_id,
-                gpu_type=worker.gpu_type,
-                baseline_bpb=worker.baseline_bpb,
-                contact=worker.contact,
-                runs=worker.runs,
-                active=worker.active,
-                run_id=worker.run_id,
-                joined_at=worker.joined_at,
-                heard_at=worker.heard_at,
-            )
-            for worker in found
-        ],
+        workers=[WorkerView.model_validate(worker, from_attributes=True) for worker in found],
         total=total,
     )

@@ -58,8 +58,8 @@ class ConfigSampler(Protocol):
     def believed_best(
         self, dimensions: Sequence[Dimension], observations: Sequence[Observation]
     ) -> Mapping[str, Value] | None:
-        """The config that it takes for the best, run or not; None: for it that is the tag's best."""
-        ...
+        """The presumed best config, which may never have run; None: the tag's best."""
+        return None
 
 
 def priority_of(least: float, promise: float) -> float:
@@ -76,7 +76,7 @@ def drawn_proposal(dimensions: Sequence[Dimension], shape: Shape, rng: Random, w
     return Proposal(drawn_config(dimensions, shape, rng), LEAST[shape.strategy], why)
 
 
-class AtRandom:
+class AtRandom(ConfigSampler):
     """Draws configs at random within a shape, whatever was measured. It knows no best config.
 
     What looks for good values would seldom draw where they are bad, and a claim could not be judged there.
@@ -91,8 +91,3 @@ class AtRandom:
         rng: Random,
     ) -> list[Proposal]:
         return [drawn_proposal(dimensions, shape, rng, "drawn at random") for _ in range(count)]
-
-    def believed_best(
-        self, dimensions: Sequence[Dimension], observations: Sequence[Observation]
-    ) -> Mapping[str, Value] | None:
-        return None

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from functions.rules.swarm.observations import SPREAD, Observation, Scores, scored, shrunk, value_in
-from functions.rules.swarm.proposals import LEAST, Proposal, priority_of
+from functions.rules.swarm.proposals import LEAST, ConfigSampler, Proposal, priority_of
 from functions.rules.swarm.rooms import Numeric, Room, Span, at
 from functions.rules.swarm.shapes import Freedom, Shape, freedoms_of, varied_names
 from state.records import Dimension, Value
@@ -22,7 +22,7 @@ PRIOR_RUNS = 2.0
 """Runs at the overall mean that are added to each bucket's own."""
 
 
-class Thompson:
+class Thompson(ConfigSampler):
     """Thompson sampling of each dimension on its own (Thompson 1933), over the dimension's buckets.
 
     A bucket's mean score is believed to be N(m, s): m is the mean of its n runs, shrunk towards the mean of all runs,
@@ -42,12 +42,6 @@ class Thompson:
         freedoms, scores = freedoms_of(dimensions, shape), scored(observations)
         beliefs = {f.dimension.name: _beliefs(f, observations, scores) for f in freedoms if f.share}
         return [self._one(freedoms, beliefs, shape, rng) for _ in range(count)]
-
-    def believed_best(
-        self, dimensions: Sequence[Dimension], observations: Sequence[Observation]
-    ) -> Mapping[str, Value] | None:
-        """See Sampler: it compares no configs."""
-        return None
 
     def _one(
         self,
