@@ -15,6 +15,7 @@ import json
 import math
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -255,6 +256,14 @@ def logs(data: Path) -> list[Path]:
     return [file for file in (data / "logs").rglob("*") if file.is_file()]
 
 
+def kept_logs(folder: Path, seed: int) -> Path:
+    """Copy the whole logs of every process in `folder`, which is deleted at the end, to a new temporary folder."""
+    kept = Path(tempfile.mkdtemp(prefix=f"nightjar-chaos-{seed}-"))
+    for found in folder.glob("*/logs"):
+        shutil.copytree(found, kept / found.parent.name)
+    return kept
+
+
 def unsettled(lab: RunningLab) -> Iterator[str]:
     """Keeps that still wait for a retest, and unused selections."""
     for e in lab.post("experiment/history", tag=CONFIRMED, status="keep", limit=1000)["experiments"]:
@@ -401,6 +410,7 @@ def main(minutes: float, seed: int | None) -> None:
             print(f"VIOLATION: {violation}")
         if found:
             print(lab.story(), file=sys.stderr)
+            print(f"all logs: {kept_logs(Path(folder), seed)}", flush=True)
     if found:
         raise SystemExit(1)
     print("audit: no violation; every acknowledged result exists once; every subscriber saw every event once")

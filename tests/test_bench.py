@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from random import Random
@@ -17,7 +18,7 @@ from bench._peers import Crashes, Registered, registered
 from bench._planted import IRRELEVANT
 from bench._search import RUN_S, AtRandom, Nightjar, from_folder, planted, searched
 from bench._users import Held, came_too_late
-from bench.chaos import Told, taken_out
+from bench.chaos import Told, kept_logs, taken_out
 from bench.keeps import AGAIN, ALONE, FALSE, GAIN, KEPT, OVER, PAIRED, Found, Night, simulate
 from functions.rules.opening import swarm_policy
 from functions.rules.swarm.gaussian_process.sampler import GaussianProcess
@@ -103,6 +104,21 @@ OUT = Told("1-2", "gpu.unhealthy", "host:cpu0", {"reason": "3 runs in a row have
 )
 def test_chaos_finds_a_gpu_that_hostile_runs_alone_have_taken_out(before: list[Told], is_found: bool) -> None:
     assert bool([*taken_out([*before, OUT])]) == is_found
+
+
+def test_chaos_keeps_whole_logs_when_the_folder_of_its_lab_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for data in ("data", "far"):
+        (tmp_path / "lab" / data / "logs").mkdir(parents=True)
+        (tmp_path / "lab" / data / "logs" / "web.log").write_text(f"a traceback of {data}\n" + "x" * 100_000)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    kept = kept_logs(tmp_path / "lab", seed=7)
+    shutil.rmtree(tmp_path / "lab")
+
+    assert (kept / "data" / "web.log").read_text() == "a traceback of data\n" + "x" * 100_000
+    assert (kept / "far" / "web.log").read_text().startswith("a traceback of far\n")
 
 
 HELD = """# TYPE nightjar_event_loop_held_seconds histogram
