@@ -16,7 +16,7 @@ from types import ModuleType
 import pytest
 from packaging.requirements import Requirement
 
-from workers.attempt.stamps import STAMP
+from workers.attempt.processes import ATTEMPT
 
 CHECKOUT = Path(__file__).parents[1]
 
@@ -151,7 +151,7 @@ def test_a_script_of_a_run_does_not_see_the_packages_of_the_checkout(tmp_path: P
 
     assert imported("state") == "ours: state\n"
     for name in ("state", "functions", "triggers", "workers", "bench"):
-        assert f"No module named '{name}'" in imported(name, **{STAMP: "lab/slot/mar11-1/1/1"})
+        assert f"No module named '{name}'" in imported(name, **{ATTEMPT: "lab/slot/mar11-1/1/1"})
 
 
 def test_the_running_python_is_taken_first_when_it_suits(tmp_path: Path) -> None:

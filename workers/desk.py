@@ -31,7 +31,7 @@ class Desk(Protocol):
 
     @property
     def identity(self) -> str:
-        """Begins the stamps of all runs here: no other lab's worker on this machine has the same."""
+        """Begins the labels of all runs here: no other lab's worker on this machine has the same."""
         ...
 
     async def find(self, gpu_id: str) -> Gpu | None:

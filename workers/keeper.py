@@ -32,14 +32,11 @@ from state.records import Gpu
 from state.refusals import no_gpu
 from state.settings import Settings
 from workers import gpu as redis_runs
-from workers.attempt.disk import free_mb
-from workers.attempt.emptiness import memory_came_back
-from workers.attempt.stamps import kill_all
-from workers.attempt.stopped import Standstills
-from workers.attempt.strangers import Strangers
-from workers.attempt.worktree import checkouts_in, remove_tree
+from workers.attempt.disk import free_mb, remove_tree
+from workers.attempt.processes import Orphans, StoppedProcesses, kill_all
+from workers.attempt.worktree import checkouts_in
 from workers.desk import Desk, reached
-from workers.device import Device, Sampler
+from workers.device import Device, Sampler, memory_came_back
 from workers.remote import asker
 from workers.slot import Slot
 
@@ -57,12 +54,12 @@ class Keeper:
     settings: Settings
     group: ProcessGroup
     sampler: Sampler
-    end_strangers: Callable[[], bool]
-    """See Strangers.end."""
+    end_orphans: Callable[[], bool]
+    """See Orphans.end."""
     name: str = field(default_factory=lambda: birth_name(host_name(), os.getpid()))
 
     def __post_init__(self) -> None:
-        self._standstills = Standstills(self.settings.silent_s)
+        self._stopped = StoppedProcesses(self.settings.silent_s)
         self._told = ""
 
     @property
@@ -158,7 +155,7 @@ class Keeper:
 
     def end_stopped(self) -> None:
         """Kill processes below the RQ worker that have been stopped for too long."""
-        for pid in self._standstills.end(self.group.pids.values(), time.monotonic()):
+        for pid in self._stopped.end(self.group.pids.values(), time.monotonic()):
             silent_s = self.settings.silent_s
             log.warning("%s: process %d was stopped for %g s: killed", self.gpu_id, pid, silent_s)
 
@@ -186,7 +183,7 @@ class Keeper:
 
     async def is_empty(self, gpu: Gpu | None) -> bool:
         """Kill every process of any attempt on this GPU; True if none is left and its memory is free."""
-        if not await asyncio.to_thread(self.end_strangers):
+        if not await asyncio.to_thread(self.end_orphans):
             return False
         if not await asyncio.to_thread(kill_all, f"{self.desk.identity}/{self.gpu_id}"):
             return False
@@ -227,7 +224,7 @@ def worker_of_runs(slot: Slot, silent_s: float) -> ProcessSpec:
 
 async def keep(slot: Slot, settings: Settings) -> None:
     """Keep one GPU in the pool until SIGTERM; then let its run finish and deregister it."""
-    threads, parent, strangers = Threads(), os.getppid(), Strangers()
+    threads, parent, orphans = Threads(), os.getppid(), Orphans()
     group = ProcessGroup([worker_of_runs(slot, settings.silent_s)], settings.data_dir / "logs", log.warning)
 
     def facts() -> dict[str, Any]:
@@ -239,7 +236,7 @@ async def keep(slot: Slot, settings: Settings) -> None:
             reached(slot, settings, facts) as desk,
             Sampler() as sampler,
         ):
-            keeper = Keeper(desk, slot, settings, group, sampler, strangers.end)
+            keeper = Keeper(desk, slot, settings, group, sampler, orphans.end)
             if not await _registered(keeper, stop):
                 return
             threads.end()
@@ -251,7 +248,7 @@ async def keep(slot: Slot, settings: Settings) -> None:
                     group.force()  # the supervisor was killed: do not wait for the run
                 await _leave(keeper)
                 await group.drain()
-                await asyncio.to_thread(strangers.end_all, [pid for pid in (sampler.pid,) if pid is not None])
+                await asyncio.to_thread(orphans.end_all, [pid for pid in (sampler.pid,) if pid is not None])
                 await keeper.look()
                 await _sign_off(keeper)
             finally:
@@ -275,7 +272,7 @@ async def _watch(keeper: Keeper) -> None:
     while True:
         try:
             keeper.end_stopped()
-            await asyncio.to_thread(keeper.end_strangers)
+            await asyncio.to_thread(keeper.end_orphans)
             if nth % LOOKS_PER_HEARTBEAT == 0:
                 await keeper.beat()
             await keeper.look()

@@ -1,20 +1,45 @@
-"""One slot of a worker: its device, the options of its runs, and their folders."""
+"""One slot of a worker: its device, the options of its runs, their command and folders."""
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
-from functions.formats.train_command import scripts_of
+from pydantic import BaseModel, ConfigDict
+
+from functions.formats.train_command import SCRIPT, scripts_of
 from state.settings import Settings
-from workers.attempt.isolation import CONFINED, Ground, bubblewrap
-from workers.attempt.kept import Kept
+from workers.attempt.disk import Kept
+from workers.attempt.isolation import CONFINED, Ground, Tier, bubblewrap
 from workers.attempt.usage import machine_bytes
 from workers.device import Device
-from workers.options import WorkerOptions
 
 _MIB = 1024 * 1024
 _OF_MACHINE = 0.9
 """Share of a machine's memory that its runs may take."""
+
+
+class WorkerOptions(BaseModel):
+    """The repository, command and limits of every run of a worker."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    repo: Path
+    command: tuple[str, ...] | None = None
+    python: Path | None = None
+    tier: Tier = "limits"
+    """See workers.attempt.isolation."""
+    network: bool = False
+    """Whether confined runs may use the network."""
+    data_dirs: tuple[Path, ...] = ()
+    """Further folders that confined runs may read."""
+    links: tuple[str, ...] = ()
+    """Data of the project that runs get beside the files of a commit."""
+    pass_env: tuple[str, ...] = ()
+    remote: bool = False
+    """Whether it reaches its lab by HTTP alone. See functions.process.remote."""
 
 
 class Slot(WorkerOptions):
@@ -30,7 +55,7 @@ class Slot(WorkerOptions):
 
     @property
     def scripts(self) -> tuple[str, ...]:
-        """Where the constants of its runs are set; see scripts_of."""
+        """The scripts whose constants are set. See scripts_of."""
         return scripts_of(self.command)
 
     def work_dir(self, settings: Settings) -> Path:
@@ -38,7 +63,7 @@ class Slot(WorkerOptions):
         return settings.data_dir / "work" / self._folder
 
     def ground(self, settings: Settings) -> Ground | None:
-        """What its runs may touch; None: whatever their user may."""
+        """What its runs may touch. None: whatever their user may."""
         if self.tier not in CONFINED:
             return None
         caches = settings.data_dir / "cache" / self._folder
@@ -48,7 +73,7 @@ class Slot(WorkerOptions):
         )
 
     def memory_bytes(self, settings: Settings) -> int:
-        """How much memory a run may take: by default its share of what the machine has."""
+        """Memory that a run may take; by default its share of the machine's memory."""
         if settings.run_memory_mb is not None:
             return int(settings.run_memory_mb * _MIB)
         return int(machine_bytes() * _OF_MACHINE / self.slots)
@@ -61,3 +86,27 @@ class Slot(WorkerOptions):
     @property
     def _folder(self) -> str:
         return self.gpu_id.replace(":", "-")
+
+
+def command_line(command: Sequence[str] | None, python: str) -> list[str]:
+    """The operator's command with `python` replaced by the interpreter; by default it runs train.py.
+
+    A leading `uv run` is dropped: its child process would outlive it.
+    """
+    if not command:
+        return [python, SCRIPT]
+    argv = list(command)
+    if argv[:2] == ["uv", "run"] and len(argv) > 2 and not argv[2].startswith("-"):
+        argv = argv[2:]
+        if argv[0].endswith(".py"):
+            argv.insert(0, python)
+    if argv[0] in ("python", "python3"):
+        argv[0] = python
+    return argv
+
+
+def can_start(program: str, tree: Path, path: str) -> bool:
+    """Whether the program exists: relative to the tree, or by name in the folders of `path`."""
+    if os.sep in program:
+        return os.access(tree / program, os.X_OK)
+    return shutil.which(program, path=path) is not None

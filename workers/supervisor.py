@@ -37,14 +37,12 @@ from state.errors import Forbidden, NightjarError
 from state.program import PROGRAM
 from state.settings import Settings
 from workers import keeper
-from workers.attempt.interpreter import command_line
 from workers.attempt.isolation import CONFINED, chosen, described, roots_of
-from workers.attempt.strangers import Strangers
+from workers.attempt.processes import Orphans
 from workers.device import Device, discover
 from workers.horse import preload
-from workers.options import WorkerOptions
 from workers.remote.client import calling
-from workers.slot import Slot
+from workers.slot import Slot, WorkerOptions, command_line
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +71,7 @@ async def supervise(
     python = await chosen_python(options)
     if not options.remote:
         preload()  # what each slot's processes need, imported before they are forked
-    parent, strangers = os.getppid(), Strangers()
+    parent, orphans = os.getppid(), Orphans()
     specs = [keeper_spec(options, device, len(devices), settings.silent_s) for device in devices]
     group = ProcessGroup(specs, settings.data_dir / "logs", lambda line: log.warning("%s", line))
     isolation = described(options.tier, network=options.network)
@@ -98,7 +96,7 @@ async def supervise(
                 log.warning("%s", warning)
             if why is not None:
                 log.info("no stronger isolation: %s", why)
-            sweeping = asyncio.create_task(sweep(strangers, settings.heartbeat_s), name="sweep")
+            sweeping = asyncio.create_task(sweep(orphans, settings.heartbeat_s), name="sweep")
             try:
                 await group.run_until(stop, sweeping)
             finally:
@@ -106,7 +104,7 @@ async def supervise(
             if os.getppid() != parent:
                 group.force()
             await group.drain()
-            await asyncio.to_thread(strangers.end_all, ())
+            await asyncio.to_thread(orphans.end_all, ())
 
 
 @asynccontextmanager
@@ -173,10 +171,10 @@ def counted(devices: Sequence[Device]) -> str:
     return " and ".join(f"{n} {kind}{'s' if n > 1 else ''}" for kind, n in counts.items()) or "no slot"
 
 
-async def sweep(strangers: Strangers, pause_s: float) -> None:
+async def sweep(orphans: Orphans, pause_s: float) -> None:
     """Again and again end what runs of dead keepers have left."""
     while True:
-        await asyncio.to_thread(strangers.end)
+        await asyncio.to_thread(orphans.end)
         await asyncio.sleep(pause_s)
 
 

@@ -14,8 +14,8 @@ from state.settings import Settings
 from tests.workers.repository import Repository, job
 from tests.workers.watching import Orders
 from triggers.cli.demo import EVALUATOR
+from workers.attempt.processes import processes_of
 from workers.attempt.runner import TrainingRunner
-from workers.attempt.stamps import processes_of
 from workers.device import Device, Sampler
 from workers.slot import Slot
 

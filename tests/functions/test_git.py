@@ -14,7 +14,7 @@ from functions.git import command, environment, user_excludes
 from functions.process.project import check_repository, repository_head
 from state.errors import Invalid
 from tests.workers.repository import Repository
-from workers.attempt.strangers import MARK
+from workers.attempt.processes import MARK
 
 ROOT = Path(__file__).parents[2]
 

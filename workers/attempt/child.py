@@ -21,13 +21,19 @@ from functions.process.kinship import children_of
 from functions.process.running import ended
 from state.policy import TickSource
 from state.records import TimeSpent
-from workers.attempt import stamps
-from workers.attempt.capped_log import CappedLog
+from workers.attempt import processes
 from workers.attempt.disk import bytes_on_disk
-from workers.attempt.pipes import inheritable_name, open_pipe, parse_tick, read_now, until_readable
-from workers.attempt.printed import PrintedTicks
-from workers.attempt.reach import Reach
-from workers.attempt.silence import Silence
+from workers.attempt.isolation import Reach
+from workers.attempt.output import (
+    CappedLog,
+    PrintedTicks,
+    Silence,
+    inheritable_name,
+    open_pipe,
+    parse_tick,
+    read_now,
+    until_readable,
+)
 from workers.attempt.usage import Ceilings, CpuSeconds, Excess, below, excess_of, excess_of_disk
 
 _log = logging.getLogger(__name__)
@@ -49,8 +55,8 @@ class Command:
     argv: Sequence[str]
     cwd: Path
     env: Mapping[str, str]
-    """The whole environment; the stamp and the report pipes are added to it."""
-    stamp: str
+    """The whole environment; the label and the report pipes are added to it."""
+    label: str
     """`<experiment_id>/<attempt>/<fence>`."""
     log: Path
     timeout_s: float
@@ -65,7 +71,7 @@ class Command:
     ceilings: Ceilings | None = None
     """What it may take at once; None: no limit."""
     spare: Container[int] | None = None
-    """See stamps.kill_all."""
+    """See processes.kill_all."""
     apart: bool = False
     """Whether it has a process group of its own: Ctrl-C in our terminal does not reach it."""
     tick_source: TickSource = "report"
@@ -126,7 +132,7 @@ async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
             cwd=command.cwd,
             env={
                 **command.env,
-                stamps.STAMP: command.stamp,
+                processes.ATTEMPT: command.label,
                 "NIGHTJAR_REPORT_FD": inheritable_name(reports_end),
                 "NIGHTJAR_ANSWER_FD": inheritable_name(answers_end),
             },
@@ -217,9 +223,9 @@ class _Run:
         try:
             await self._wait_for_end_or_order()
             if not self._exited.done():
-                _log.info("ending %s: %s", self._command.stamp, self.order)
+                _log.info("ending %s: %s", self._command.label, self.order)
                 if self.order != "excess":  # which would go on meanwhile
-                    stamps.signal_all(self._command.stamp, signal.SIGTERM, spare={self._process.pid})
+                    processes.signal_all(self._command.label, signal.SIGTERM, spare={self._process.pid})
                     self._process.terminate()
                     await asyncio.wait({self._exited}, timeout=self._pace.term_grace_s)
         finally:
@@ -228,7 +234,7 @@ class _Run:
             await ended(*helpers)
             for outcome in await asyncio.gather(*helpers, return_exceptions=True):
                 if isinstance(outcome, Exception):
-                    _log.error("a helper of %s failed", self._command.stamp, exc_info=outcome)
+                    _log.error("a helper of %s failed", self._command.label, exc_info=outcome)
 
     @property
     def time(self) -> TimeSpent:
@@ -246,7 +252,9 @@ class _Run:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
-        is_empty = stamps.kill_all(self._command.stamp, spare=self._command.spare, awaited=self._process.pid)
+        is_empty = processes.kill_all(
+            self._command.label, spare=self._command.spare, awaited=self._process.pid
+        )
         await asyncio.wait({self._exited}, timeout=_REAP_S)
         return is_empty and self._exited.done()
 
@@ -259,7 +267,7 @@ class _Run:
             async with asyncio.timeout(self._pace.lease_patience_s):
                 await self._watcher.tail(newest_lines(self._log.newest()))
         except Exception:  # noqa: BLE001 - a run does not fail because its log cannot be shown
-            _log.warning("the log of %s could not be shown", self._command.stamp, exc_info=True)
+            _log.warning("the log of %s could not be shown", self._command.label, exc_info=True)
 
     async def _wait_for_end_or_order(self) -> None:
         loop = asyncio.get_running_loop()
@@ -345,7 +353,7 @@ class _Run:
         try:
             return await self._watcher.tick(metric, progress)
         except Exception:  # noqa: BLE001 - the next tick replaces this one; `_ask` notices a lost lab
-            _log.warning("a tick of %s could not be stored", self._command.stamp, exc_info=True)
+            _log.warning("a tick of %s could not be stored", self._command.label, exc_info=True)
             return "continue"
 
     async def _ask(self) -> None:
@@ -361,7 +369,7 @@ class _Run:
                 heard_at = loop.time()
             except Exception:  # noqa: BLE001 - a timeout, or Redis is down for a moment
                 silence = loop.time() - heard_at
-                _log.warning("%s got no answer for %.0f s", self._command.stamp, silence, exc_info=True)
+                _log.warning("%s got no answer for %.0f s", self._command.label, silence, exc_info=True)
                 if silence >= self._pace.lease_patience_s:
                     order = "lost"
             if order != "continue":

@@ -22,7 +22,7 @@ TYPE_CHECKING = False  # typing takes longer to import than all else here
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from workers.attempt.reach import Reach
+    from workers.attempt.isolation import Reach
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 """System calls; the numbers are the same on every architecture."""

@@ -1,16 +1,17 @@
-"""How far a run is kept from the rest of its machine: the tiers, and what a run reaches in each.
+"""Tiers of isolation: what a run may reach in each.
 
 none      whatever its user reaches
 limits    the same, with limits of file size, open files and disk
-landlock  the limits, and of files only these: it writes its checkout, its temporary files and its GPU's caches; it
-          reads the system, its interpreter, the project and the data folders that the operator names. No TCP,
-          unless the network is on; no signal to, and no look into, a process outside (Linux's Landlock)
-bwrap     the same files, seen in namespaces of the run's own: no other process, no network (unless it is on), `/tmp`
-          and `/dev/shm` of its own that end with it, as every process of it does (bubblewrap); Landlock inside
+landlock  limits, and Linux's Landlock. A run writes its checkout, its temporary files and the caches of its GPU. It
+          reads the system, its interpreter, the project and the data folders that the operator names. It opens no TCP
+          port unless the network is on. It neither signals nor inspects processes outside.
+bwrap     the same files, in namespaces of the run's own (bubblewrap) with Landlock inside. It sees no other process
+          and no network, unless the network is on. `/tmp` and `/dev/shm` are its own, and end with it.
 """
 
 from __future__ import annotations
 
+import marshal
 import os
 import shutil
 import subprocess
@@ -18,13 +19,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from functions.process.run_files import SYSTEM, UPSTREAM_CACHE
 from functions.process.worker_options import Isolation
 from state.errors import Invalid
 from workers.attempt.confine import version
-from workers.attempt.reach import Reach
 
 Tier = Literal["none", "limits", "landlock", "bwrap"]
 CONFINED: tuple[Tier, ...] = ("landlock", "bwrap")
@@ -43,6 +43,30 @@ _ALLOW_NAMESPACES = (
     " kernel.apparmor_restrict_unprivileged_userns=0, elsewhere kernel.unprivileged_userns_clone=1"
 )
 _SETTINGS = "/etc"
+
+
+class Reach(NamedTuple):
+    """What a process may touch."""
+
+    writes: Sequence[str]
+    """Folders that it may write. Each must exist."""
+    reads: Sequence[str] | None
+    """Files and folders that it may read, if they exist. None: whatever its user may read."""
+    network: bool
+    leaves: bool
+    """Whether it may leave something outside its folders: shared memory, attributes and times of files."""
+    hides: Sequence[str] = ()
+    """Entries of the folders in `reads` that it may not read."""
+    together: str | None = None
+    """A parent of several folders in `writes`. It is mounted as one, so that files can be moved between them."""
+    bwrap: str | None = None
+    """The bubblewrap program that makes its namespaces (see namespaces.py). None: no namespaces."""
+    scratch_bytes: int = 0
+    """Size of each of its memory file systems, `/tmp` and `/dev/shm`, in namespaces."""
+
+    def packed(self) -> str:
+        """One word for launch.py under the same Python. Importing JSON would be its slowest step."""
+        return marshal.dumps(self._asdict()).hex()
 
 
 @dataclass(frozen=True)

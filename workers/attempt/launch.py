@@ -23,7 +23,7 @@ from types import ModuleType, SimpleNamespace
 
 TYPE_CHECKING = False  # typing takes longer to import than all else here
 if TYPE_CHECKING:
-    from workers.attempt.reach import Reach
+    from workers.attempt.isolation import Reach
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

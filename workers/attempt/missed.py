@@ -24,7 +24,7 @@ from functions.process.run_files import (
     untracked,
 )
 from state.errors import NightjarError
-from workers.attempt.reach import Reach
+from workers.attempt.isolation import Reach
 from workers.attempt.worktree import Checkout
 
 _MOST_PATHS, _MOST_REMEDIES = 200, 3

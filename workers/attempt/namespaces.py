@@ -15,7 +15,7 @@ TYPE_CHECKING = False  # typing takes longer to import than all else here
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from workers.attempt.reach import Reach
+    from workers.attempt.isolation import Reach
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _OWN = tuple(os.path.join(_HERE, name) for name in ("first.py", "launch.py", "confine.py"))

@@ -21,21 +21,19 @@ from state.client_settings import host_name
 from state.errors import Invalid, NightjarError
 from state.records import Footprint
 from state.settings import Settings
-from workers.attempt import stamps
+from workers.attempt import processes
 from workers.attempt.child import Command, Ended, Pace, run_command
 from workers.attempt.disk import free_mb
-from workers.attempt.emptiness import look_until, memory_came_back
 from workers.attempt.git import Unbuildable
-from workers.attempt.interpreter import can_start, command_line
+from workers.attempt.isolation import Reach
 from workers.attempt.missed import Missed
 from workers.attempt.outcome import not_started, outcome
-from workers.attempt.reach import Reach
 from workers.attempt.scoring import ScoringWatcher, is_changed, scored, set_stage
 from workers.attempt.source import Refused
 from workers.attempt.usage import Ceilings, threads_here
 from workers.attempt.worktree import Checkout, Checkouts, checkout
-from workers.device import Sampler
-from workers.slot import Slot
+from workers.device import Sampler, look_until, memory_came_back
+from workers.slot import Slot, can_start, command_line
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +72,7 @@ class TrainingRunner:
     ) -> None:
         self._slot = slot
         self._settings = settings
-        self._stamp = f"{lab_identity}/{slot.gpu_id}"
+        self._label = f"{lab_identity}/{slot.gpu_id}"
         self._sampler = sampler
         self._environ = environ
         self._work_dir = slot.work_dir(settings)
@@ -135,7 +133,7 @@ class TrainingRunner:
         """See functions.lanes.Runner."""
         # once the run's last process was seen to end, none can follow
         if not self._is_buried and not await asyncio.to_thread(
-            stamps.kill_all, self._stamp_of(job), spare=self._spare()
+            processes.kill_all, self._label_of(job), spare=self._spare()
         ):
             return False
         return await memory_came_back(
@@ -146,13 +144,13 @@ class TrainingRunner:
         )
 
     def _spare(self) -> list[int] | None:
-        """See stamps.kill_all."""
+        """See processes.kill_all."""
         if not self._is_alone:
             return None
         return [self._sampler.pid] if self._sampler.pid is not None else []
 
-    def _stamp_of(self, job: TrainingJob) -> str:
-        return f"{self._stamp}/{job.experiment_id}/{job.attempt}/{job.fence}"
+    def _label_of(self, job: TrainingJob) -> str:
+        return f"{self._label}/{job.experiment_id}/{job.attempt}/{job.fence}"
 
     async def _result(
         self, job: TrainingJob, built: Checkout, watcher: Watcher, metric: str
@@ -212,7 +210,7 @@ class TrainingRunner:
             argv=argv,
             cwd=built.path,
             env=env,
-            stamp=self._stamp_of(job),
+            label=self._label_of(job),
             log=built.folder / _LOG,
             timeout_s=job.timeout_s,
             metric=metric,

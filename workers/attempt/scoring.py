@@ -17,10 +17,10 @@ from functions.formats.printed_score import nearest
 from functions.formats.train_command import words_of
 from functions.lanes import Failed, Halted, Order, Source, Trained, TrainingJob, TrainingResult, Watcher
 from workers.attempt.child import Ended
+from workers.attempt.disk import remove_tree
 from workers.attempt.git import Unbuildable
-from workers.attempt.isolation import CACHES
-from workers.attempt.reach import Reach
-from workers.attempt.worktree import Checkout, remove_tree, write_base
+from workers.attempt.isolation import CACHES, Reach
+from workers.attempt.worktree import Checkout, write_base
 
 SCORE = Path(__file__).with_name("scoring_path") / "score.py"
 _UNSCORED = 79

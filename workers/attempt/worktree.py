@@ -11,9 +11,7 @@ import asyncio
 import contextlib
 import os
 import re
-import shutil
 import stat
-import subprocess
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
@@ -23,7 +21,7 @@ from functions.formats.patches import applicable
 from functions.formats.train_command import SCRIPT, no_script
 from functions.lanes import Source, TrainingJob
 from workers.attempt.beside_commit import completed, start_repository
-from workers.attempt.disk import LARGEST_FILE
+from workers.attempt.disk import LARGEST_FILE, remove_tree
 from workers.attempt.evaluator import Guard
 from workers.attempt.git import GitFailed, Unbuildable, git
 from workers.attempt.source import Refused, listed, settled, source_of, trees
@@ -271,15 +269,3 @@ def checkouts_in(root_dir: Path) -> list[tuple[int, Path]]:
     """The folders of attempts, each with its lease's fence."""
     found = ((path.name.rpartition("@")[2], path) for path in root_dir.glob("*@*@*"))
     return [(int(fence), path) for fence, path in found if fence.isdecimal()]
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a folder of ours, also one without permissions; links are not followed."""
-    if path.is_symlink():  # chmod would follow it
-        path.unlink()
-        return
-    with contextlib.suppress(RecursionError):
-        shutil.rmtree(path, ignore_errors=True)
-    if path.exists():  # without permissions, or too deep for Python's recursion
-        for command in (("chmod", "-R", "--", "u+rwx"), ("rm", "-rf", "--")):
-            subprocess.run([*command, str(path)], check=False, stderr=subprocess.DEVNULL)

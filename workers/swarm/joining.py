@@ -16,21 +16,19 @@ from functions.process.joined import Baseline, Joined, Terms
 from functions.process.project import check_data_dir
 from state.errors import Invalid, NotFound, Unauthenticated
 from state.settings import Settings
+from workers.attempt.disk import remove_tree
 from workers.attempt.isolation import chosen, described
+from workers.attempt.processes import kill_all
 from workers.attempt.runner import TrainingRunner
-from workers.attempt.stamps import kill_all
-from workers.attempt.worktree import checkouts_in, remove_tree
+from workers.attempt.worktree import checkouts_in
 from workers.device import Device, Sampler, discover
 from workers.remote.client import TIMEOUT
 from workers.slot import Slot
-from workers.swarm.baseline import measured, shown
 from workers.swarm.leaving import Leaving
-from workers.swarm.project import Project, taken
-from workers.swarm.results import Results
-from workers.swarm.runs import Runs
+from workers.swarm.project import Project, measured, shown, taken
+from workers.swarm.runs import Results, Runs
 from workers.swarm.server import Registered, Server, Varied
-from workers.swarm.spec_pipeline import SpecPipeline
-from workers.swarm.working import OtherBudget, Worker, Working, keep_program
+from workers.swarm.working import OtherBudget, SpecPipeline, Worker, Working, keep_program
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""The owner's project as runs find it: copies of its files, links to its data, and a patched copy of its train.py.
+"""The owner's project in a swarm: the copy that runs use, and the baseline of the unchanged script.
 
-The owner's own files are read once, when the worker starts, and never written.
+Runs get copies of the project's files, links to its data, and a patched copy of its train.py. The owner's own files
+are read once, when the worker starts, and never written.
 """
 
 from __future__ import annotations
@@ -9,18 +10,24 @@ import asyncio
 import hashlib
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
+import statistics
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from functions.formats.swarm_script import SwarmScript, read_swarm_script
-from functions.lanes import Source, TrainingJob
+from functions.lanes import Failed, Source, Trained, TrainingJob
+from functions.process.joined import Baseline
 from state.errors import Invalid
-from workers.attempt.disk import LARGEST_FILE, bytes_on_disk
+from workers.attempt.disk import LARGEST_FILE, bytes_on_disk, remove_tree
 from workers.attempt.git import Unbuildable
-from workers.attempt.worktree import JUDGE, Checkout, remove_tree
+from workers.attempt.worktree import JUDGE, Checkout
+from workers.swarm.leaving import Leaving
+from workers.swarm.runs import Runs, Unwatched, a_job, seed_of
 
+ASSUMED_BUDGET_S = 300.0
+"""Budget where neither the script nor the swarm names one."""
 LARGEST_FOLDER = 32 * 1024 * 1024
 """Bytes on disk of a folder that is copied for each run: what is larger is data, and linked."""
 _LEFT_OUT = frozenset({"__pycache__", "results.json"})
@@ -126,3 +133,64 @@ def _digest(kept: Path) -> str:
             if name.endswith(".py") and not path.is_symlink():
                 whole.update(str(path.relative_to(kept)).encode() + b"\0" + path.read_bytes() + b"\0")
     return whole.hexdigest()[:32]
+
+
+async def measured(
+    project: Project,
+    runs: Runs,
+    count: int,
+    base_s: float | None,
+    leaving: Leaving,
+    say: Callable[[str], None],
+) -> Baseline | None:
+    """Run the unchanged script `count` times; None where its owner wants to leave meanwhile.
+
+    Each run has the swarm's base budget, where that is known and the script takes one. The first has the script's own
+    seed, the others have seeds of their own: repeats of a config have them, too.
+
+    Raises:
+        Invalid: a run gives no number; with the end of its log.
+    """
+    own_s = project.script.own_budget_s
+    budget_s = own_s if own_s is None else base_s or own_s
+    values: list[float] = []
+    for nth in range(1, count + 1):
+        if not await runs.ready():
+            return None
+        name = f"baseline-{nth}"
+        say(
+            f"baseline {nth} of {count}: the unchanged {project.name}"
+            + (f", {budget_s:g} s" if budget_s else "")
+        )
+        job = a_job(name, {}, budget_s or base_s or ASSUMED_BUDGET_S, None if nth == 1 else seed_of(name))
+        result, seconds = await runs.of(job, Unwatched(leaving))
+        match result:
+            case Trained(metric=value):
+                values.append(value)
+                say(f"  val_bpb {value:.6f} in {seconds:.0f} s")
+            case Failed(kind=kind, error=error):
+                raise Invalid(
+                    f"the baseline cannot be measured: {project.name} gave no number ({kind}). {error}",
+                    hint=f"run `python {project.name}` by hand until it prints `val_bpb: NUMBER`, or name the number"
+                    " yourself: --skip-baseline --baseline-bpb X",
+                )
+            case _:
+                return None
+    sigma = statistics.stdev(values) if len(values) > 1 else None
+    return Baseline(
+        val_bpb=statistics.fmean(values),
+        sigma=sigma,
+        runs=count,
+        budget_s=budget_s,
+        project=project.digest,
+    )
+
+
+def shown(baseline: Baseline) -> str:
+    """A baseline for people."""
+    if not baseline.runs:
+        return f"baseline: val_bpb {baseline.val_bpb:g}, as you say"
+    spread = "" if baseline.sigma is None else f", sigma {baseline.sigma:.6f}"
+    each = f" of {baseline.budget_s:g} s" if baseline.budget_s is not None else ""
+    runs = f"{baseline.runs} run{'' if baseline.runs == 1 else 's'}"
+    return f"baseline: val_bpb {baseline.val_bpb:.6f}{spread} ({runs}{each})"

@@ -1,12 +1,15 @@
-"""One run of the owner's train.py with the constants of an assignment, and what is reported of it."""
+"""One run of a swarm's worker: its job, its ticks, and its result, kept until the swarm has taken it."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from functions.lanes import (
@@ -20,15 +23,22 @@ from functions.lanes import (
     Unfit,
     Watcher,
 )
+from functions.rules.stopping.buckets import MOST_PROGRESS, bucket_of
 from functions.rules.swarm.results import NO_CONSTANT, RETURNED, TIMEOUT
 from functions.rules.time_limits import default_timeout_s
+from state.errors import NightjarError, Unauthenticated, Unavailable
 from state.records import Footprint
 from workers.attempt.runner import TrainingRunner
+from workers.remote.spool import oldest_first, write_whole
 from workers.swarm.leaving import Leaving
-from workers.swarm.server import Assignment
+from workers.swarm.server import Assignment, Server
+
+log = logging.getLogger(__name__)
 
 METRIC = "val_bpb"
-"""What a train.py prints, whatever it measures: lower is better."""
+"""Metric that a swarm's train.py prints, whatever it measures. Lower is better."""
+TICK_EVERY_S = 0.5
+"""Least seconds between two ticks. A report in between is dropped, unless the run is ranked there."""
 LONGEST_ERROR = 4000
 _PAUSE_S = 10.0
 
@@ -55,7 +65,7 @@ class Runs:
         return False
 
     async def _hindrance(self) -> str | None:
-        """Why no run can begin."""
+        """Why no run can begin; None: one can."""
         if self._left is not None and not await self._runner.is_empty(*self._left):
             return f"{self._left[0].experiment_id} has left something on {self._runner.gpu_id}"
         self._left = None
@@ -96,7 +106,7 @@ class Unwatched:
 
 
 def job_of(given: Assignment, fence: int) -> TrainingJob:
-    """An assignment as the runner takes it. Its seed follows from its id: the same one, where it is run again."""
+    """The job of an assignment. Its seed follows from its id, so a repeated assignment has the same seed."""
     job = a_job(given.exp_id, given.config_delta, given.budget_seconds, seed_of(given.exp_id), fence=fence)
     return replace(job, tick_source=given.tick_source)
 
@@ -121,12 +131,12 @@ def a_job(
 
 
 def seed_of(name: str) -> int:
-    """A seed of its own for each run: repeats of one config show how far they differ."""
+    """A different seed for each run, so that repeats of a config show the noise."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % 2**31
 
 
 def not_run_of(given: Assignment, missing: Sequence[str], *, worker_id: str) -> dict[str, Any]:
-    """What is reported of an assignment that names what the script has no constant for."""
+    """Report of an assignment that was not run, because the script lacks a constant."""
     return {
         "worker_id": worker_id,
         "exp_id": given.exp_id,
@@ -149,7 +159,7 @@ def result_of(
     seconds: float,
     is_stopped: bool,
 ) -> dict[str, Any]:
-    """What is reported of a run; `is_stopped`: the swarm has stopped it."""
+    """Report of a run. `is_stopped`: the swarm has stopped it."""
     value: float | None = None
     error: str | None = None
     match result:
@@ -175,3 +185,119 @@ def result_of(
     if isinstance(result, Trained) and (time := result.time) is not None:
         report |= {"duration_seconds": time.wall_seconds, "cpu_seconds": time.cpu_seconds}
     return report if error is None else {**report, "error": error}
+
+
+class Ticks:
+    """See functions.lanes.Watcher. A tick without an answer changes nothing: the run goes on."""
+
+    def __init__(self, server: Server, given: Assignment, baseline: float, leaving: Leaving) -> None:
+        self._server = server
+        self._given = given
+        self._baseline = baseline
+        self._leaving = leaving
+        self._sent_at = -TICK_EVERY_S
+        self._ranked_at: set[float] = set()
+        self._extension: Extension | None = None
+        self.is_stopped = False
+        """Whether the swarm has stopped the run."""
+
+    async def built(self, source: Source) -> Order:
+        """See Watcher: a swarm compares constants, not code."""
+        return "continue"
+
+    async def tick(self, metric: float, progress: float) -> Order | Extension:
+        """See Watcher."""
+        if not self.is_stopped and self._is_due(progress):
+            await self._tell(metric, progress)
+        return self._order()
+
+    def _order(self) -> Order | Extension:
+        """What the swarm has said so far."""
+        return "stop" if self.is_stopped else self._extension or "continue"
+
+    async def poll(self) -> Order:
+        """See Watcher: only the worker's owner ends a run between two ticks."""
+        return "stop" if self._leaving.returns or self.is_stopped else "continue"
+
+    async def tail(self, text: str) -> None:
+        """See Watcher: the swarm shows no logs."""
+
+    def _is_due(self, progress: float) -> bool:
+        bucket = bucket_of(progress)
+        if bucket is not None and bucket not in self._ranked_at:
+            self._ranked_at.add(bucket)
+            return True
+        return time.monotonic() - self._sent_at >= TICK_EVERY_S
+
+    async def _tell(self, metric: float, progress: float) -> None:
+        self._sent_at = time.monotonic()
+        share = min(max(progress, 0.0), MOST_PROGRESS)
+        request = {"id": self._given.exp_id, "p": share, "m": metric, **self._beside(metric)}
+        try:
+            told = await self._server.tick(request)
+        except NightjarError as problem:  # refused, or the server is away: the next tick replaces it
+            log.warning(
+                "a tick of %s at %.2f was not taken: %s", self._given.exp_id, progress, problem.detail
+            )
+            return
+        if told.action == "stop":
+            self.is_stopped = True
+            log.info("%s is stopped at %.2f: %s", self._given.exp_id, progress, told.reason)
+        elif told.action == "extend" and told.budget is not None:
+            extra_s = max(0.0, told.budget - self._given.budget_seconds)
+            if self._extension is None:
+                log.info("%s is extended to %g s", self._given.exp_id, told.budget)
+            self._extension = Extension(extra_s=extra_s, budget_s=told.budget)
+
+    def _beside(self, metric: float) -> dict[str, Any]:
+        """Further fields of a tick: the difference to the baseline, or the source of a printed loss."""
+        if self._given.tick_source == "report":
+            return {"d": metric - self._baseline}
+        return {"tick_source": self._given.tick_source}
+
+
+class Results:
+    """The folder of one worker's results."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._refused = folder / "refused"
+        self._say = say
+
+    def keep(self, result: Mapping[str, Any]) -> None:
+        """Write down what is to be sent; an assignment has one file."""
+        write_whole(self._folder / f"{result['exp_id']}.json", result)
+
+    def kept(self) -> Sequence[Path]:
+        """The files that wait, oldest first."""
+        return oldest_first(self._folder)
+
+    async def hand_in(self, server: Server) -> None:
+        """Send all waiting results. Refused ones are moved to `refused`, for the owner to look at.
+
+        Raises:
+            Unavailable: the server does not answer; what was not sent stays. Unauthenticated: it does not know us.
+        """
+        for file in self.kept():
+            result = json.loads(file.read_text())
+            try:
+                handed = await server.result(result)
+            except (Unavailable, Unauthenticated):
+                raise
+            except NightjarError as problem:
+                self._refused.mkdir(exist_ok=True)
+                place = file.replace(self._refused / file.name)
+                hint = f"; {problem.hint}" if problem.hint else ""
+                self._say(f"{file.stem} was not taken: {problem.detail}{hint}. It is kept in {place}")
+            else:
+                file.unlink(missing_ok=True)
+                self._say(f"{file.stem}: {_told(result)}. Results of the swarm: {handed.total_experiments:,}")
+
+
+def _told(result: Mapping[str, Any]) -> str:
+    """A result for people."""
+    if result.get("error"):
+        return str(result["error"]).partition("\n")[0]
+    if result["val_bpb"] is None:
+        return "stopped early"
+    return f"val_bpb {result['val_bpb']:.6f} ({result['delta_bpb']:+.6f} against the baseline)"

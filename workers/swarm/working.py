@@ -9,22 +9,19 @@ from pathlib import Path
 
 from functions.lanes import Halted, TrainingResult
 from functions.process.joined import Baseline
-from state.errors import Unavailable
+from state.errors import NightjarError, Unavailable
 from workers.swarm.leaving import Leaving
 from workers.swarm.project import Project
-from workers.swarm.results import Results
-from workers.swarm.runs import Runs, job_of, not_run_of, result_of, seed_of
-from workers.swarm.server import Assignment, Server, Varied
-from workers.swarm.spec_pipeline import SpecPipeline
-from workers.swarm.ticks import Ticks
+from workers.swarm.runs import Results, Runs, Ticks, job_of, not_run_of, result_of, seed_of
+from workers.swarm.server import Assignment, Preload, Server, Varied
 
 PROGRAM = "program.md"
 LAST_PAUSES_S = (1.0, 2.0, 4.0)
-"""Between the last tries to hand a result in, when the owner leaves."""
+"""Seconds between the last tries to hand in a result, when the owner leaves."""
 
 
 class OtherBudget(Exception):
-    """The swarm's runs take other seconds than the baseline's: what they score cannot be compared with it."""
+    """The swarm's runs have another budget than the baseline, so their scores cannot be compared with it."""
 
     def __init__(self, budget_s: float) -> None:
         super().__init__(budget_s)
@@ -34,12 +31,12 @@ class OtherBudget(Exception):
 
 @dataclass(frozen=True)
 class Worker:
-    """Who works, with what it compares its results."""
+    """The identity of a worker, and its baseline."""
 
     worker_id: str
     baseline: Baseline
     folder: Path
-    """Where its owner finds the swarm's program."""
+    """The folder where its owner finds the swarm's program."""
 
 
 class Working:
@@ -81,7 +78,7 @@ class Working:
         await self._hand_in_last()
 
     async def _next(self, who: Worker) -> Assignment:
-        """Hand in what waits, then ask for an assignment: the server knows of no second one of ours."""
+        """Hand in waiting results, then ask for an assignment: the server gives a worker one at a time."""
         await self._results.hand_in(self._server)
         synced = await self._server.sync()
         program = synced.program_md
@@ -95,7 +92,7 @@ class Working:
         return await self._server.next_config()
 
     async def _run(self, given: Assignment, who: Worker) -> None:
-        """Run an assignment to its end, whatever that is, and write its result down."""
+        """Run an assignment to its end, and write down its result."""
         baseline = who.baseline.val_bpb
         ticks = Ticks(self._server, given, baseline, self._leaving)
         result: TrainingResult = Halted("stop")
@@ -123,7 +120,7 @@ class Working:
         )
 
     async def _hand_in_last(self) -> None:
-        """Hand in what waits; where the owner wants to leave, only a few tries more."""
+        """Hand in waiting results; when the owner leaves, with only a few more tries."""
         await self._leaving.patiently(lambda: self._results.hand_in(self._server))
         for pause_s in (*LAST_PAUSES_S, 0.0):
             if not self._results.kept():
@@ -137,8 +134,63 @@ class Working:
             self._say(f"results that wait here: {len(waiting)}; the next `nightjar join` hands them in")
 
 
+class SpecPipeline:
+    """The draft of a swarm's next program, preloaded in memory between two runs.
+
+    When the draft is flushed, the worker returns to the synced program. A draft that is already confirmed when first
+    seen is not preloaded: the synced program has the same content.
+    """
+
+    def __init__(self, server: Server, tag: str | None, say: Callable[[str], None]) -> None:
+        self._server = server
+        self._tag = tag
+        self._say = say
+        self._draft: Preload | None = None
+        self._since: str = ""
+        """The swarm's program when the draft was first seen."""
+        self._preloaded_for: str = ""
+        """The swarm's program when the draft was last preloaded. It also changes with the worker's population."""
+        self._is_told = False
+        """Whether the owner was told that there are no drafts."""
+
+    async def program(self, synced: str) -> str:
+        """The program for the worker's next run: the draft, or the `synced` program."""
+        try:
+            return await self._followed(synced)
+        except NightjarError as problem:
+            self._draft = None
+            if not self._is_told:
+                self._say(f"no drafts of the program: {problem.detail}")
+            self._is_told = True
+            return synced
+
+    async def _followed(self, synced: str) -> str:
+        status = await self._server.pipeline(self._tag)
+        if status.spec_state not in ("ready", "confirmed"):
+            self._drop(flushed=status.last_flush_token)
+            return synced
+        is_new = self._draft is None or self._draft.spec_id != status.spec_id
+        if is_new:
+            self._drop(flushed=status.last_flush_token)
+        if status.spec_state == "confirmed":
+            # the swarm's own program has the same content now or soon, and the part for the worker's population
+            return self._draft.program_md if self._draft is not None and synced == self._since else synced
+        if is_new:
+            self._since = synced
+        if is_new or synced != self._preloaded_for:
+            self._draft, self._preloaded_for = await self._server.preload(self._tag), synced
+        if self._draft is None or self._draft.spec_id != status.spec_id:
+            return synced  # it was flushed meanwhile, or another one is ready
+        return self._draft.program_md if status.deploy_allowed else synced
+
+    def _drop(self, *, flushed: str | None) -> None:
+        if self._draft is not None and self._draft.spec_id == flushed:
+            self._say(f"{flushed} was dropped: the swarm's program is followed")
+        self._draft = None
+
+
 def keep_program(folder: Path, text: str, say: Callable[[str], None]) -> None:
-    """Write the swarm's program down, if it is another than before."""
+    """Write down the swarm's program if it has changed."""
     place = folder / PROGRAM
     content = text.encode()
     if not text or (place.exists() and place.read_bytes() == content):

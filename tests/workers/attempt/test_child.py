@@ -20,9 +20,9 @@ import pytest
 from functions.lanes import Extension, Order
 from tests.workers.headless import HEADLESS, needs_number_of_exit
 from tests.workers.watching import Orders
-from workers.attempt.capped_log import CappedLog
 from workers.attempt.child import Command, Ended, Pace, run_command
-from workers.attempt.stamps import kill_all, processes_of
+from workers.attempt.output import CappedLog
+from workers.attempt.processes import kill_all, processes_of
 
 pytestmark = pytest.mark.process
 
@@ -33,19 +33,19 @@ PATIENT = Pace(poll_s=0.02, tail_s=0.05, term_grace_s=60, lease_patience_s=60)
 
 
 @pytest.fixture
-def stamp() -> Iterator[str]:
+def label() -> Iterator[str]:
     name = f"e-{uuid.uuid4().hex}/1/1"
     yield name
     assert kill_all(name)
 
 
-def command(tmp_path: Path, stamp: str, script: str, *, timeout_s: float = 60, **limits: int) -> Command:
+def command(tmp_path: Path, label: str, script: str, *, timeout_s: float = 60, **limits: int) -> Command:
     (tmp_path / "script.py").write_text(textwrap.dedent(script))
     return Command(
         argv=[sys.executable, "script.py"],
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(CHILD_PATH), "PYTHONUNBUFFERED": "1"},
-        stamp=stamp,
+        label=label,
         log=tmp_path / "log.txt",
         timeout_s=timeout_s,
         limits=limits,
@@ -58,22 +58,22 @@ def once_printed(tmp_path: Path, order: Order) -> Callable[[], Order]:
 
 
 async def test_a_script_that_ends_by_itself_leaves_its_output_and_exit_status(
-    tmp_path: Path, stamp: str
+    tmp_path: Path, label: str
 ) -> None:
     script = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
 
-    ended = await run_command(command(tmp_path, stamp, script), Orders(), QUICK)
+    ended = await run_command(command(tmp_path, label, script), Orders(), QUICK)
 
     assert ended == Ended("exit", 3, "out\nerr\n", is_empty=True)
     assert (tmp_path / "log.txt").read_text() == "out\nerr\n"
 
 
 async def test_a_script_sees_only_the_environment_it_is_given_and_no_input(
-    tmp_path: Path, stamp: str
+    tmp_path: Path, label: str
 ) -> None:
     script = "import os, sys; print(sorted(os.environ)); print(repr(sys.stdin.read())); print(os.getpgrp())"
 
-    ended = await run_command(command(tmp_path, stamp, script), Orders(), QUICK)
+    ended = await run_command(command(tmp_path, label, script), Orders(), QUICK)
 
     names, stdin, group = ended.log.splitlines()
     own = {"LC_CTYPE", "__CF_USER_TEXT_ENCODING"}  # set by Python itself
@@ -86,7 +86,7 @@ async def test_a_script_sees_only_the_environment_it_is_given_and_no_input(
 
 
 async def test_a_script_can_be_interrupted_though_its_worker_was_started_by_a_background_shell(
-    tmp_path: Path, stamp: str
+    tmp_path: Path, label: str
 ) -> None:
     script = """
         import signal
@@ -96,7 +96,7 @@ async def test_a_script_can_be_interrupted_though_its_worker_was_started_by_a_ba
     ours = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
 
     try:
-        ended = await run_command(command(tmp_path, stamp, script), Orders(), QUICK)
+        ended = await run_command(command(tmp_path, label, script), Orders(), QUICK)
     finally:
         for number, handler in ours.items():
             signal.signal(number, handler)
@@ -105,11 +105,11 @@ async def test_a_script_can_be_interrupted_though_its_worker_was_started_by_a_ba
 
 
 async def test_a_hanging_script_that_ignores_term_is_killed_at_its_deadline(
-    tmp_path: Path, stamp: str
+    tmp_path: Path, label: str
 ) -> None:
     script = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 
-    ended = await run_command(command(tmp_path, stamp, script, timeout_s=0.5), Orders(), QUICK)
+    ended = await run_command(command(tmp_path, label, script, timeout_s=0.5), Orders(), QUICK)
 
     assert (ended.cause, ended.returncode, ended.is_empty) == ("timeout", -signal.SIGKILL, True)
 
@@ -128,10 +128,10 @@ HANGS = {
 
 @pytest.mark.parametrize("hang", HANGS.values(), ids=HANGS)
 async def test_a_script_that_has_printed_its_block_and_hangs_is_ended(
-    tmp_path: Path, stamp: str, hang: str
+    tmp_path: Path, label: str, hang: str
 ) -> None:
     script = f"import time; print('---\\nval_bpb: 0.91', flush=True); {hang}"
-    asked = replace(command(tmp_path, stamp, script), metric="val_bpb")
+    asked = replace(command(tmp_path, label, script), metric="val_bpb")
 
     ended = await run_command(asked, Orders(), replace(QUICK, silence_s=0.5, count_s=0.02))
 
@@ -141,10 +141,10 @@ async def test_a_script_that_has_printed_its_block_and_hangs_is_ended(
 
 @pytest.mark.parametrize("said", ["epoch 1 val_bpb: 0.91", "val_bpb: 0.91", "---\\nepoch: 1\\nval_bpb: 0.91"])
 async def test_a_script_that_prints_its_score_after_each_epoch_may_be_silent(
-    tmp_path: Path, stamp: str, said: str
+    tmp_path: Path, label: str, said: str
 ) -> None:
     script = f"import time; print('{said}', flush=True); open('ready', 'w').close(); time.sleep(600)"
-    asked = replace(command(tmp_path, stamp, script), metric="val_bpb")
+    asked = replace(command(tmp_path, label, script), metric="val_bpb")
     looks = iter(range(20))
 
     def poll() -> Order:
@@ -155,7 +155,7 @@ async def test_a_script_that_prints_its_score_after_each_epoch_may_be_silent(
     assert ended.cause == "stop"
 
 
-async def test_a_script_may_tidy_up_when_it_is_told_to_end(tmp_path: Path, stamp: str) -> None:
+async def test_a_script_may_tidy_up_when_it_is_told_to_end(tmp_path: Path, label: str) -> None:
     script = """
         import signal, sys, time
         signal.signal(signal.SIGTERM, lambda *_: (print("tidied"), sys.exit(0)))
@@ -164,7 +164,7 @@ async def test_a_script_may_tidy_up_when_it_is_told_to_end(tmp_path: Path, stamp
     """
 
     ended = await run_command(
-        command(tmp_path, stamp, script), Orders(on_poll=once_printed(tmp_path, "stop")), PATIENT
+        command(tmp_path, label, script), Orders(on_poll=once_printed(tmp_path, "stop")), PATIENT
     )
 
     assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "tidied\n")
@@ -180,7 +180,7 @@ async def test_a_script_may_tidy_up_when_it_is_told_to_end(tmp_path: Path, stamp
     ],
     ids=["grandchild", "setsid", "daemon", "ignores-term"],
 )
-async def test_no_grandchild_outlives_the_script(tmp_path: Path, stamp: str, escape: str) -> None:
+async def test_no_grandchild_outlives_the_script(tmp_path: Path, label: str, escape: str) -> None:
     script = f"""
         import os, signal, time
         if os.fork() == 0:
@@ -194,7 +194,7 @@ async def test_no_grandchild_outlives_the_script(tmp_path: Path, stamp: str, esc
         print("done")
     """
 
-    ended = await run_command(command(tmp_path, stamp, script), Orders(), QUICK)
+    ended = await run_command(command(tmp_path, label, script), Orders(), QUICK)
 
     assert (ended.cause, ended.returncode, ended.log, ended.is_empty) == ("exit", 0, "done\n", True)
     assert not _lives(int((tmp_path / "ready").read_text()))
@@ -203,7 +203,7 @@ async def test_no_grandchild_outlives_the_script(tmp_path: Path, stamp: str, esc
 ALONE = """
 import os, subprocess, sys, time
 from workers.attempt.launch import adopt_orphans
-from workers.attempt.stamps import kill_all
+from workers.attempt.processes import kill_all
 
 adopt_orphans()
 helper = subprocess.Popen(["sleep", "600"])
@@ -217,9 +217,9 @@ helper.kill()
 
 
 def test_a_process_that_is_alone_with_an_attempt_kills_orphans_that_cleared_their_environment(
-    stamp: str,
+    label: str,
 ) -> None:
-    done = subprocess.run([sys.executable, "-c", ALONE, stamp], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", ALONE, label], capture_output=True, text=True, check=False)
 
     assert (done.stdout, done.stderr) == ("True\n", "")
 
@@ -268,13 +268,13 @@ def within(child):
     ],
 )
 def test_the_cpu_seconds_of_all_processes_of_a_run_are_measured(
-    tmp_path: Path, stamp: str, script: str
+    tmp_path: Path, label: str, script: str
 ) -> None:
     (tmp_path / "script.py").write_text(BURNING + script)
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
 
     done = subprocess.run(
-        [sys.executable, "-c", MEASURED, stamp, str(tmp_path)],
+        [sys.executable, "-c", MEASURED, label, str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,
@@ -317,14 +317,14 @@ def test_a_process_that_nobody_waits_for_counts_as_it_was_seen_last() -> None:
 REFORKING = """
 import importlib.util, os, subprocess, sys, time
 from pathlib import Path
-from workers.attempt import stamps
+from workers.attempt import processes
 from workers.attempt.launch import adopt_orphans
 
 def of_worker():
-    assert stamps.kill_all(sys.argv[2], spare=[])
+    assert processes.kill_all(sys.argv[2], spare=[])
 
 def of_evaluator():
-    place = Path(stamps.__file__).with_name("scoring_path") / "score.py"
+    place = Path(processes.__file__).with_name("scoring_path") / "score.py"
     spec = importlib.util.spec_from_file_location("score", place)
     score = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(score)
@@ -354,9 +354,9 @@ print(open("counted").read() == stood)
 
 @pytest.mark.parametrize("whose", ["worker", "evaluator"])
 def test_what_forks_and_ends_all_the_time_does_not_outrun_its_end(
-    tmp_path: Path, stamp: str, whose: str
+    tmp_path: Path, label: str, whose: str
 ) -> None:
-    words = [sys.executable, "-c", REFORKING, whose, stamp]
+    words = [sys.executable, "-c", REFORKING, whose, label]
 
     environ = {"PYTHONPATH": str(Path(__file__).parents[3])}
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path, env=environ)
@@ -365,7 +365,7 @@ def test_what_forks_and_ends_all_the_time_does_not_outrun_its_end(
 
 
 async def test_a_grandchild_that_clears_its_environment_dies_with_its_parents(
-    tmp_path: Path, stamp: str
+    tmp_path: Path, label: str
 ) -> None:
     script = """
         import os, sys, time
@@ -379,13 +379,13 @@ async def test_a_grandchild_that_clears_its_environment_dies_with_its_parents(
     def lost() -> Order:
         return "lost" if (tmp_path / "ready").exists() and (tmp_path / "ready").read_text() else "continue"
 
-    ended = await run_command(command(tmp_path, stamp, script), Orders(on_poll=lost), QUICK)
+    ended = await run_command(command(tmp_path, label, script), Orders(on_poll=lost), QUICK)
 
     assert ended.cause == "lost"
     await _until(lambda: not _lives(int((tmp_path / "ready").read_text())))
 
 
-async def test_a_flood_of_output_keeps_its_beginning_and_its_end(tmp_path: Path, stamp: str) -> None:
+async def test_a_flood_of_output_keeps_its_beginning_and_its_end(tmp_path: Path, label: str) -> None:
     script = """
         import sys
         print("begin")
@@ -394,7 +394,7 @@ async def test_a_flood_of_output_keeps_its_beginning_and_its_end(tmp_path: Path,
         print("\\n---\\nval_bpb: 1.5")
     """
 
-    ended = await run_command(command(tmp_path, stamp, script), Orders(), QUICK)
+    ended = await run_command(command(tmp_path, label, script), Orders(), QUICK)
 
     assert ended.log.startswith("begin\n")
     assert ended.log.endswith("---\nval_bpb: 1.5\n")
@@ -403,7 +403,7 @@ async def test_a_flood_of_output_keeps_its_beginning_and_its_end(tmp_path: Path,
 
 
 async def test_reports_reach_the_watcher_and_a_stop_lets_the_script_end_by_itself(
-    tmp_path: Path, stamp: str
+    tmp_path: Path, label: str
 ) -> None:
     script = """
         from nightjar_report import report
@@ -413,14 +413,14 @@ async def test_reports_reach_the_watcher_and_a_stop_lets_the_script_end_by_itsel
     """
     watcher = Orders(on_tick=lambda metric, progress: "stop" if progress >= 0.002 else "continue")
 
-    ended = await run_command(command(tmp_path, stamp, script), watcher, PATIENT)
+    ended = await run_command(command(tmp_path, label, script), watcher, PATIENT)
 
     assert watcher.ticks == [(2.0, 0.0), (1.0, 0.001), (0.0, 0.002)]
     assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "")
 
 
 async def test_a_script_told_to_stop_may_still_finish_even_while_poll_says_stop_too(
-    tmp_path: Path, stamp: str
+    tmp_path: Path, label: str
 ) -> None:
     script = """
         import time
@@ -438,13 +438,13 @@ async def test_a_script_told_to_stop_may_still_finish_even_while_poll_says_stop_
         on_tick=lambda metric, progress: "stop", on_poll=lambda: "stop" if watcher.ticks else "continue"
     )
 
-    ended = await run_command(command(tmp_path, stamp, script), watcher, PATIENT)
+    ended = await run_command(command(tmp_path, label, script), watcher, PATIENT)
 
     assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "told twice\n")
 
 
 async def test_a_script_that_takes_no_notice_of_stop_is_ended_after_the_grace(
-    tmp_path: Path, stamp: str
+    tmp_path: Path, label: str
 ) -> None:
     script = """
         import time
@@ -456,13 +456,13 @@ async def test_a_script_that_takes_no_notice_of_stop_is_ended_after_the_grace(
                 time.sleep(0.01)
     """
 
-    ended = await run_command(command(tmp_path, stamp, script), Orders(on_tick=lambda *_: "stop"), QUICK)
+    ended = await run_command(command(tmp_path, label, script), Orders(on_tick=lambda *_: "stop"), QUICK)
 
     assert (ended.cause, ended.returncode) == ("stop", -signal.SIGTERM)
 
 
 async def test_a_script_whose_run_is_extended_learns_of_it_and_outlives_its_first_time_limit(
-    tmp_path: Path, stamp: str
+    tmp_path: Path, label: str
 ) -> None:
     script = """
         import time
@@ -476,12 +476,12 @@ async def test_a_script_whose_run_is_extended_learns_of_it_and_outlives_its_firs
     more = Extension(extra_s=60, budget_s=360.5)
     watcher = Orders(on_tick=lambda metric, progress: more if progress == 0.8 else "continue")
 
-    ended = await run_command(command(tmp_path, stamp, script, timeout_s=6), watcher, QUICK)
+    ended = await run_command(command(tmp_path, label, script, timeout_s=6), watcher, QUICK)
 
     assert (ended.cause, ended.returncode, ended.log) == ("exit", 0, "360.5\nat the end\n")
 
 
-async def test_an_extended_run_ends_at_its_new_time_limit(tmp_path: Path, stamp: str) -> None:
+async def test_an_extended_run_ends_at_its_new_time_limit(tmp_path: Path, label: str) -> None:
     script = """
         from nightjar_report import report
         while True:
@@ -490,7 +490,7 @@ async def test_an_extended_run_ends_at_its_new_time_limit(tmp_path: Path, stamp:
     more = Extension(extra_s=0.5, budget_s=360)
 
     ended = await run_command(
-        command(tmp_path, stamp, script, timeout_s=2), Orders(on_tick=lambda *_: more), QUICK
+        command(tmp_path, label, script, timeout_s=2), Orders(on_tick=lambda *_: more), QUICK
     )
 
     assert ended.cause == "timeout"
@@ -508,13 +508,13 @@ PRINTS = """
 """The beginning of a script that knows nothing of report, and prints as autoresearch's does."""
 
 
-def unmodified(tmp_path: Path, stamp: str, script: str, *, timeout_s: float = 60) -> Command:
+def unmodified(tmp_path: Path, label: str, script: str, *, timeout_s: float = 60) -> Command:
     """A script whose ticks are the lines that it prints."""
     whole = textwrap.dedent(PRINTS) + textwrap.dedent(script)
-    return replace(command(tmp_path, stamp, whole, timeout_s=timeout_s), tick_source="stdout")
+    return replace(command(tmp_path, label, whole, timeout_s=timeout_s), tick_source="stdout")
 
 
-async def test_what_an_unmodified_script_prints_reaches_the_watcher(tmp_path: Path, stamp: str) -> None:
+async def test_what_an_unmodified_script_prints_reaches_the_watcher(tmp_path: Path, label: str) -> None:
     def tick(metric: float, progress: float) -> Order:
         if progress == 1.0:
             (tmp_path / "seen").touch()
@@ -528,7 +528,7 @@ async def test_what_an_unmodified_script_prints_reaches_the_watcher(tmp_path: Pa
     """
     watcher = Orders(on_tick=tick)
 
-    ended = await run_command(unmodified(tmp_path, stamp, script), watcher, QUICK)
+    ended = await run_command(unmodified(tmp_path, label, script), watcher, QUICK)
 
     assert (ended.cause, ended.returncode) == ("exit", 0)
     assert ended.log.endswith("---\nval_bpb: 1.5\n")
@@ -537,19 +537,19 @@ async def test_what_an_unmodified_script_prints_reaches_the_watcher(tmp_path: Pa
     assert watcher.ticks[-1] == (8.0, 1.0)
 
 
-async def test_an_unmodified_script_is_ended_where_its_run_is_stopped(tmp_path: Path, stamp: str) -> None:
+async def test_an_unmodified_script_is_ended_where_its_run_is_stopped(tmp_path: Path, label: str) -> None:
     script = """
         step(20)
         wait_for("never")
     """
 
-    ended = await run_command(unmodified(tmp_path, stamp, script), Orders(on_tick=lambda *_: "stop"), PATIENT)
+    ended = await run_command(unmodified(tmp_path, label, script), Orders(on_tick=lambda *_: "stop"), PATIENT)
 
     assert (ended.cause, ended.returncode, ended.is_empty) == ("stop", -signal.SIGTERM, True)
 
 
 async def test_an_unmodified_script_cannot_hear_of_more_time_and_gets_none(
-    tmp_path: Path, stamp: str
+    tmp_path: Path, label: str
 ) -> None:
     script = """
         step(80)
@@ -557,13 +557,13 @@ async def test_an_unmodified_script_cannot_hear_of_more_time_and_gets_none(
     """
     watcher = Orders(on_tick=lambda *_: Extension(extra_s=600, budget_s=900))
 
-    ended = await run_command(unmodified(tmp_path, stamp, script, timeout_s=2), watcher, QUICK)
+    ended = await run_command(unmodified(tmp_path, label, script, timeout_s=2), watcher, QUICK)
 
     assert ended.cause == "timeout"
 
 
 async def test_a_report_beside_the_lines_that_count_is_answered_and_no_tick(
-    tmp_path: Path, stamp: str
+    tmp_path: Path, label: str
 ) -> None:
     script = """
         import signal
@@ -579,7 +579,7 @@ async def test_a_report_beside_the_lines_that_count_is_answered_and_no_tick(
     """
     watcher = Orders(on_tick=lambda *_: "stop")
 
-    ended = await run_command(unmodified(tmp_path, stamp, script), watcher, PATIENT)
+    ended = await run_command(unmodified(tmp_path, label, script), watcher, PATIENT)
 
     assert watcher.ticks == [(8.8, 0.2)]
     assert (ended.cause, ended.returncode) == ("stop", 0)
@@ -588,7 +588,7 @@ async def test_a_report_beside_the_lines_that_count_is_answered_and_no_tick(
 
 
 async def test_a_printed_tick_that_cannot_be_stored_is_followed_by_the_next(
-    tmp_path: Path, stamp: str
+    tmp_path: Path, label: str
 ) -> None:
     def tick(metric: float, progress: float) -> Order:
         (tmp_path / f"at {progress}").touch()
@@ -603,12 +603,12 @@ async def test_a_printed_tick_that_cannot_be_stored_is_followed_by_the_next(
         wait_for("at 0.4")
     """
 
-    ended = await run_command(unmodified(tmp_path, stamp, script), Orders(on_tick=tick), PATIENT)
+    ended = await run_command(unmodified(tmp_path, label, script), Orders(on_tick=tick), PATIENT)
 
     assert (ended.cause, ended.returncode) == ("exit", 0)
 
 
-async def test_nonsense_on_the_report_pipe_is_passed_over(tmp_path: Path, stamp: str) -> None:
+async def test_nonsense_on_the_report_pipe_is_passed_over(tmp_path: Path, label: str) -> None:
     script = r"""
         import os
         fd = int(os.environ["NIGHTJAR_REPORT_FD"].split(":")[0])
@@ -618,13 +618,13 @@ async def test_nonsense_on_the_report_pipe_is_passed_over(tmp_path: Path, stamp:
     """
     watcher = Orders()
 
-    ended = await run_command(command(tmp_path, stamp, script), watcher, QUICK)
+    ended = await run_command(command(tmp_path, label, script), watcher, QUICK)
 
     assert ended.returncode == 0
     assert watcher.ticks in ([(1.0, 0.5)], [])  # the script does not wait for an answer
 
 
-async def test_a_watcher_that_fails_for_a_moment_changes_nothing(tmp_path: Path, stamp: str) -> None:
+async def test_a_watcher_that_fails_for_a_moment_changes_nothing(tmp_path: Path, label: str) -> None:
     fails = iter([True, True, True])
 
     def poll() -> Order:
@@ -645,14 +645,14 @@ async def test_a_watcher_that_fails_for_a_moment_changes_nothing(tmp_path: Path,
         print("done")
     """
 
-    ended = await run_command(command(tmp_path, stamp, script), Orders(on_poll=poll, on_tick=tick), PATIENT)
+    ended = await run_command(command(tmp_path, label, script), Orders(on_poll=poll, on_tick=tick), PATIENT)
 
     assert (ended.cause, ended.returncode, ended.log) == ("exit", 0, "done\n")
 
 
 @pytest.mark.parametrize("silence", ["raises", "hangs"])
 async def test_a_lab_that_stays_silent_counts_as_a_lost_lease(
-    tmp_path: Path, stamp: str, silence: str
+    tmp_path: Path, label: str, silence: str
 ) -> None:
     class Silent(Orders):
         async def poll(self) -> Order:
@@ -660,13 +660,13 @@ async def test_a_lab_that_stays_silent_counts_as_a_lost_lease(
                 await asyncio.sleep(600)
             raise ConnectionError("Redis is away")
 
-    ended = await run_command(command(tmp_path, stamp, "import time; time.sleep(600)"), Silent(), QUICK)
+    ended = await run_command(command(tmp_path, label, "import time; time.sleep(600)"), Silent(), QUICK)
 
     assert (ended.cause, ended.is_empty) == ("lost", True)
 
 
 async def test_a_run_ends_although_a_question_to_the_lab_swallows_its_cancellation(
-    tmp_path: Path, stamp: str
+    tmp_path: Path, label: str
 ) -> None:
     class Swallowing(Orders):
         """As `asyncio.wait_for` does before Python 3.12, where its answer comes at the same moment."""
@@ -688,34 +688,34 @@ async def test_a_run_ends_although_a_question_to_the_lab_swallows_its_cancellati
             time.sleep(0.01)
     """
 
-    ended = await run_command(command(tmp_path, stamp, script), watcher, PATIENT)
+    ended = await run_command(command(tmp_path, label, script), watcher, PATIENT)
 
     assert (ended.cause, ended.is_empty, watcher.swallowed) == ("exit", True, True)
 
 
-async def test_the_newest_lines_are_shown_while_the_script_runs(tmp_path: Path, stamp: str) -> None:
+async def test_the_newest_lines_are_shown_while_the_script_runs(tmp_path: Path, label: str) -> None:
     script = "import time; print('one\\n\\x1b[1mtwo', flush=True); time.sleep(600)"
     watcher = Orders(on_poll=lambda: "stop" if watcher.tails else "continue")
 
-    await run_command(command(tmp_path, stamp, script), watcher, QUICK)
+    await run_command(command(tmp_path, label, script), watcher, QUICK)
 
     assert set(watcher.tails) == {"one\ntwo"}  # told again, should the script take long to die
 
 
-async def test_cancelling_the_run_kills_everything_of_it(tmp_path: Path, stamp: str) -> None:
+async def test_cancelling_the_run_kills_everything_of_it(tmp_path: Path, label: str) -> None:
     script = "import os, time; os.fork(); open('ready', 'w').close(); time.sleep(600)"
-    running = asyncio.ensure_future(run_command(command(tmp_path, stamp, script), Orders(), PATIENT))
+    running = asyncio.ensure_future(run_command(command(tmp_path, label, script), Orders(), PATIENT))
     await _until((tmp_path / "ready").exists)
 
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
 
-    assert processes_of(stamp) == []
+    assert processes_of(label) == []
 
 
-async def test_a_command_that_cannot_be_started_says_so_in_its_log(tmp_path: Path, stamp: str) -> None:
-    nowhere = Command(["/nowhere/python"], tmp_path, {}, stamp, tmp_path / "log.txt", timeout_s=60)
+async def test_a_command_that_cannot_be_started_says_so_in_its_log(tmp_path: Path, label: str) -> None:
+    nowhere = Command(["/nowhere/python"], tmp_path, {}, label, tmp_path / "log.txt", timeout_s=60)
 
     ended = await run_command(nowhere, Orders(), QUICK)
 
@@ -723,7 +723,7 @@ async def test_a_command_that_cannot_be_started_says_so_in_its_log(tmp_path: Pat
     assert ended.log == "nightjar: cannot start '/nowhere/python': No such file or directory\n"
 
 
-async def test_limits_hold_for_the_script_and_its_children(tmp_path: Path, stamp: str) -> None:
+async def test_limits_hold_for_the_script_and_its_children(tmp_path: Path, label: str) -> None:
     script = """
         import resource, subprocess, sys
         print(resource.getrlimit(resource.RLIMIT_CORE), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -735,14 +735,14 @@ async def test_limits_hold_for_the_script_and_its_children(tmp_path: Path, stamp
     """
 
     ended = await run_command(
-        command(tmp_path, stamp, script, core=0, fsize=1_000_000, nofile=128), Orders(), QUICK
+        command(tmp_path, label, script, core=0, fsize=1_000_000, nofile=128), Orders(), QUICK
     )
 
     assert ended.log == "(0, 0) 128\n27\n"
     assert (tmp_path / "big").stat().st_size <= 1_000_000
 
 
-def test_killing_the_worker_with_minus_nine_kills_the_script(tmp_path: Path, stamp: str) -> None:
+def test_killing_the_worker_with_minus_nine_kills_the_script(tmp_path: Path, label: str) -> None:
     (tmp_path / "worker.py").write_text(
         textwrap.dedent(f"""
         import asyncio, sys
@@ -753,7 +753,7 @@ def test_killing_the_worker_with_minus_nine_kills_the_script(tmp_path: Path, sta
         here = Path({str(tmp_path)!r})
         code = "import os, time; open('a', 'w').write(str(os.getpid())); os.rename('a', 'ready'); "
         argv = [sys.executable, "-c", code + "time.sleep(600)"]
-        command = Command(argv, here, {{}}, {stamp!r}, here / "log.txt", timeout_s=600)
+        command = Command(argv, here, {{}}, {label!r}, here / "log.txt", timeout_s=600)
         asyncio.run(run_command(command, Orders(), Pace()))
         """)
     )
@@ -774,9 +774,9 @@ def test_killing_the_worker_with_minus_nine_kills_the_script(tmp_path: Path, sta
 
 
 def test_a_stamp_matches_whole_segments_only_and_spares_the_caller(
-    stamp: str, monkeypatch: pytest.MonkeyPatch
+    label: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    experiment = stamp.split("/")[0]
+    experiment = label.split("/")[0]
     monkeypatch.setenv("NIGHTJAR_ATTEMPT", f"{experiment}/12/1")
     with subprocess.Popen(["sleep", "600"], env={**os.environ}) as sleeper:
         try:
@@ -792,15 +792,15 @@ def test_a_stamp_matches_whole_segments_only_and_spares_the_caller(
 
 
 @needs_number_of_exit
-def test_a_stamped_process_whose_first_thread_has_ended_is_found_and_killed(stamp: str) -> None:
-    words, env = [sys.executable, "-c", HEADLESS], {"NIGHTJAR_ATTEMPT": stamp}
+def test_a_labelled_process_whose_first_thread_has_ended_is_found_and_killed(label: str) -> None:
+    words, env = [sys.executable, "-c", HEADLESS], {"NIGHTJAR_ATTEMPT": label}
     with subprocess.Popen(words, env=env, stdout=subprocess.PIPE) as left:
         assert left.stdout is not None
         left.stdout.readline()
         try:
-            assert [p.pid for p in processes_of(stamp)] == [left.pid]
+            assert [p.pid for p in processes_of(label)] == [left.pid]
 
-            assert kill_all(stamp)
+            assert kill_all(label)
         finally:
             left.kill()
         assert left.wait() == -signal.SIGKILL

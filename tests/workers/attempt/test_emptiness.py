@@ -13,8 +13,7 @@ from functions.lanes import Unfit
 from state.records import Footprint
 from tests.workers.attempt.test_runner import CPU
 from tests.workers.drivers import GPU, Driver
-from workers.attempt.emptiness import look, look_until, memory_came_back
-from workers.device import Sampler
+from workers.device import Sampler, look, look_until, memory_came_back
 
 pytestmark = pytest.mark.process
 

@@ -12,7 +12,7 @@ from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
 from workers.attempt.isolation import Tier
-from workers.attempt.stamps import processes_of
+from workers.attempt.processes import processes_of
 from workers.attempt.worktree import checkouts_in
 
 pytestmark = pytest.mark.process

@@ -21,9 +21,8 @@ from tests.workers.tiers import needs
 from tests.workers.watching import Orders
 from workers.attempt import namespaces
 from workers.attempt.child import Command, run_command
-from workers.attempt.isolation import Ground, bubblewrap
-from workers.attempt.reach import Reach
-from workers.attempt.stamps import kill_all
+from workers.attempt.isolation import Ground, Reach, bubblewrap
+from workers.attempt.processes import kill_all
 
 pytestmark = pytest.mark.process
 
@@ -36,7 +35,7 @@ def _works_here() -> None:
 
 
 @pytest.fixture
-def stamp() -> Iterator[str]:
+def label() -> Iterator[str]:
     name = f"e-{uuid.uuid4().hex}/1/1"
     yield name
     assert kill_all(name)
@@ -47,8 +46,8 @@ def reach(tree: Path) -> Reach:
     return ground.reach(tree, tree, tree / "log", Path(sys.executable), "", ROOT)
 
 
-def enclosed(tmp_path: Path, stamp: str, script: str, *, timeout_s: float = 60) -> Command:
-    return replace(command(tmp_path, stamp, script, timeout_s=timeout_s), reach=reach(tmp_path))
+def enclosed(tmp_path: Path, label: str, script: str, *, timeout_s: float = 60) -> Command:
+    return replace(command(tmp_path, label, script, timeout_s=timeout_s), reach=reach(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -61,13 +60,13 @@ def enclosed(tmp_path: Path, stamp: str, script: str, *, timeout_s: float = 60) 
         ("os.kill(os.getpid(), 9)", -9),
     ],
 )
-async def test_how_a_run_ended_is_told_truly(tmp_path: Path, stamp: str, end: str, returncode: int) -> None:
-    ended = await run_command(enclosed(tmp_path, stamp, f"import os, sys; {end}"), Orders(), QUICK)
+async def test_how_a_run_ended_is_told_truly(tmp_path: Path, label: str, end: str, returncode: int) -> None:
+    ended = await run_command(enclosed(tmp_path, label, f"import os, sys; {end}"), Orders(), QUICK)
 
     assert (ended.cause, ended.returncode, ended.log, ended.is_empty) == ("exit", returncode, "", True)
 
 
-async def test_a_run_may_tidy_up_when_it_is_told_to_end(tmp_path: Path, stamp: str) -> None:
+async def test_a_run_may_tidy_up_when_it_is_told_to_end(tmp_path: Path, label: str) -> None:
     script = """
         import signal, sys, time
         signal.signal(signal.SIGTERM, lambda *_: (print("tidied"), sys.exit(0)))
@@ -76,21 +75,21 @@ async def test_a_run_may_tidy_up_when_it_is_told_to_end(tmp_path: Path, stamp: s
     """
 
     ended = await run_command(
-        enclosed(tmp_path, stamp, script), Orders(on_poll=once_printed(tmp_path, "stop")), PATIENT
+        enclosed(tmp_path, label, script), Orders(on_poll=once_printed(tmp_path, "stop")), PATIENT
     )
 
     assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "tidied\n")
 
 
-async def test_a_run_that_ignores_term_is_killed_at_its_deadline(tmp_path: Path, stamp: str) -> None:
+async def test_a_run_that_ignores_term_is_killed_at_its_deadline(tmp_path: Path, label: str) -> None:
     script = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 
-    ended = await run_command(enclosed(tmp_path, stamp, script, timeout_s=0.5), Orders(), QUICK)
+    ended = await run_command(enclosed(tmp_path, label, script, timeout_s=0.5), Orders(), QUICK)
 
     assert (ended.cause, ended.returncode, ended.is_empty) == ("timeout", -signal.SIGKILL, True)
 
 
-def test_a_signal_to_the_group_of_the_worker_reaches_the_script(tmp_path: Path, stamp: str) -> None:
+def test_a_signal_to_the_group_of_the_worker_reaches_the_script(tmp_path: Path, label: str) -> None:
     script = """
         import signal, sys, time
         signal.signal(signal.SIGTERM, lambda *_: (print("heard"), sys.exit(0)))
@@ -98,7 +97,7 @@ def test_a_signal_to_the_group_of_the_worker_reaches_the_script(tmp_path: Path, 
         time.sleep(600)
     """
     (tmp_path / "asked.py").write_text(textwrap.dedent(script))
-    argv = [sys.executable, "-P", "-c", WORKER, str(tmp_path), stamp]
+    argv = [sys.executable, "-P", "-c", WORKER, str(tmp_path), label]
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(argv, env=environ, process_group=0, stdout=subprocess.PIPE, text=True) as worker:
         while not (tmp_path / "ready").exists():
@@ -110,7 +109,7 @@ def test_a_signal_to_the_group_of_the_worker_reaches_the_script(tmp_path: Path, 
     assert told == "exit 0 heard\n"
 
 
-async def test_a_run_sees_its_own_processes_and_no_others(tmp_path: Path, stamp: str) -> None:
+async def test_a_run_sees_its_own_processes_and_no_others(tmp_path: Path, label: str) -> None:
     script = """
         import os, socket
         print(sorted(filter(str.isdecimal, os.listdir("/proc")), key=int), os.getpid(), os.getppid())
@@ -118,12 +117,12 @@ async def test_a_run_sees_its_own_processes_and_no_others(tmp_path: Path, stamp:
         print([name for _, name in socket.if_nameindex()])
     """
 
-    ended = await run_command(enclosed(tmp_path, stamp, script), Orders(), QUICK)
+    ended = await run_command(enclosed(tmp_path, label, script), Orders(), QUICK)
 
     assert ended.log == "['1', '2'] 2 1\nTrue []\n['lo']\n"
 
 
-async def test_its_temporary_file_systems_have_a_size_and_end_with_it(tmp_path: Path, stamp: str) -> None:
+async def test_its_temporary_file_systems_have_a_size_and_end_with_it(tmp_path: Path, label: str) -> None:
     name = uuid.uuid4().hex
     script = f"""
         for folder in ("/tmp", "/dev/shm"):
@@ -134,17 +133,17 @@ async def test_its_temporary_file_systems_have_a_size_and_end_with_it(tmp_path: 
                 print(problem.errno)
     """
 
-    ended = await run_command(enclosed(tmp_path, stamp, script), Orders(), QUICK)
+    ended = await run_command(enclosed(tmp_path, label, script), Orders(), QUICK)
 
     assert ended.log == "28\n28\n"
     assert name not in {*os.listdir("/tmp"), *os.listdir("/dev/shm")}
 
 
-async def test_namespaces_that_cannot_be_made_are_no_end_of_the_script(tmp_path: Path, stamp: str) -> None:
+async def test_namespaces_that_cannot_be_made_are_no_end_of_the_script(tmp_path: Path, label: str) -> None:
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: no more namespaces' >&2; exit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
     asked = replace(
-        enclosed(tmp_path, stamp, ""), reach=reach(tmp_path)._replace(bwrap=str(tmp_path / "bwrap"))
+        enclosed(tmp_path, label, ""), reach=reach(tmp_path)._replace(bwrap=str(tmp_path / "bwrap"))
     )
 
     with pytest.raises(OSError, match="bwrap: no more namespaces"):
@@ -158,9 +157,9 @@ from tests.workers.attempt.test_namespaces import enclosed
 from tests.workers.watching import Orders
 from workers.attempt.child import Pace, run_command
 
-here, stamp = Path(sys.argv[1]), sys.argv[2]
+here, label = Path(sys.argv[1]), sys.argv[2]
 signal.signal(signal.SIGTERM, lambda *_: None)
-ended = asyncio.run(run_command(enclosed(here, stamp, (here / "asked.py").read_text()), Orders(), Pace()))
+ended = asyncio.run(run_command(enclosed(here, label, (here / "asked.py").read_text()), Orders(), Pace()))
 print(ended.cause, ended.returncode, ended.log, end="")
 """
 HIDES = """
@@ -180,10 +179,10 @@ while True:
 """
 
 
-def test_nothing_of_a_run_outlives_its_worker_whatever_hides_or_forks(tmp_path: Path, stamp: str) -> None:
+def test_nothing_of_a_run_outlives_its_worker_whatever_hides_or_forks(tmp_path: Path, label: str) -> None:
     mark = uuid.uuid4().hex
     (tmp_path / "asked.py").write_text(HIDES.format(mark=mark))
-    argv = [sys.executable, "-P", "-c", WORKER, str(tmp_path), stamp]
+    argv = [sys.executable, "-P", "-c", WORKER, str(tmp_path), label]
     with subprocess.Popen(argv, env=os.environ | {"PYTHONPATH": str(ROOT)}) as worker:
         while not (tmp_path / "ready").exists():
             assert worker.poll() is None

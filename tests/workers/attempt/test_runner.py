@@ -25,8 +25,8 @@ from tests.workers.tiers import needs
 from tests.workers.watching import Orders
 from workers.attempt.child import Command, Ended, Pace, run_command
 from workers.attempt.isolation import Tier
+from workers.attempt.processes import processes_of
 from workers.attempt.runner import TrainingRunner
-from workers.attempt.stamps import processes_of
 from workers.attempt.usage import machine_bytes
 from workers.device import Device, Sampler
 from workers.slot import Slot

@@ -22,9 +22,9 @@ from tests.workers.tiers import needs
 from tests.workers.watching import Orders
 from workers.attempt.child import Command, Ended, Pace, run_command
 from workers.attempt.isolation import Tier
+from workers.attempt.processes import processes_of
 from workers.attempt.runner import TrainingRunner
 from workers.attempt.scoring import SCORE
-from workers.attempt.stamps import processes_of
 from workers.device import Device, Sampler
 from workers.slot import Slot
 

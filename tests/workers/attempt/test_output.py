@@ -1,11 +1,11 @@
-"""Which printed lines become ticks: the first of each bucket at once, of the others the newest now and then."""
+"""What a run prints becomes ticks; a run that hangs is told from one that works on in silence."""
 
 from __future__ import annotations
 
 import asyncio
 
 from functions.formats.progress_line import Tick
-from workers.attempt.printed import PrintedTicks
+from workers.attempt.output import PrintedTicks, Silence
 
 SELDOM, ALWAYS = 3600.0, 0.0
 
@@ -75,3 +75,47 @@ async def test_an_output_without_progress_has_no_ticks() -> None:
     ticks.hear(b"step 1 of 10\nloss: 2.0\n---\nval_bpb: 1.0\n")
 
     assert await taken(ticks) == []
+
+
+def test_a_run_is_silent_once_it_has_neither_printed_nor_computed_for_so_long() -> None:
+    silence = Silence(30.0, now=0.0)
+
+    assert [silence.lasts(now, cpu_s=0.0) for now in (0.0, 29.9, 30.0)] == [False, False, True]
+
+
+def test_whatever_a_run_prints_begins_the_silence_anew() -> None:
+    silence = Silence(30.0, now=0.0)
+
+    silence.ends(20.0, cpu_s=5.0)
+
+    assert [silence.lasts(now, cpu_s=5.0) for now in (30.0, 49.9, 50.0)] == [False, False, True]
+    assert silence.since == 20.0
+
+
+def test_a_run_that_computes_may_be_silent_for_as_long_as_it_had_run_before() -> None:
+    silence = Silence(30.0, now=0.0)
+    silence.ends(200.0, cpu_s=200.0)
+
+    assert [silence.lasts(now, cpu_s=now) for now in (240.0, 300.0, 399.0, 400.0)] == [False] * 3 + [True]
+    assert silence.since == 200.0
+
+
+def test_a_run_that_has_stopped_to_compute_is_silent_from_then_on() -> None:
+    silence = Silence(30.0, now=0.0)
+    silence.ends(200.0, cpu_s=200.0)
+
+    assert not silence.lasts(250.0, cpu_s=250.0)
+    assert [silence.lasts(now, cpu_s=250.0) for now in (270.0, 280.0)] == [False, True]
+
+
+def test_a_short_run_that_spins_is_silent_after_the_same_time_as_an_idle_one() -> None:
+    silence = Silence(30.0, now=0.0)
+    silence.ends(1.0, cpu_s=1.0)
+
+    assert [silence.lasts(now, cpu_s=now) for now in (10.0, 30.0, 31.0)] == [False, False, True]
+
+
+def test_a_thread_that_looks_now_and_then_is_no_computing() -> None:
+    silence = Silence(30.0, now=0.0)
+
+    assert [silence.lasts(now, cpu_s=0.02 * now) for now in (10.0, 20.0, 30.0)] == [False, False, True]
