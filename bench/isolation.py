@@ -29,7 +29,7 @@ from triggers.cli.demo import make_project
 from workers.attempt.git import git
 from workers.attempt.isolation import Tier, chosen, described
 from workers.attempt.runner import TrainingRunner
-from workers.device import Device, Sampler
+from workers.device import Device, HealthSampler
 from workers.slot import Slot
 
 LEAST = 0.97
@@ -53,7 +53,7 @@ async def run(runs: Runs, folder: Path, commit: str, seconds: float, nth: int) -
         {"repo": folder / "project", "device": SLOT, "python": sys.executable, "tier": runs.tier}
     )
     settings = Settings.model_validate({"data": folder / "data", "keep_failed_s": 0.0})
-    runner = TrainingRunner(slot, settings, lab_identity="bench", sampler=Sampler())
+    runner = TrainingRunner(slot, settings, lab_identity="bench", sampler=HealthSampler())
     job = TrainingJob(
         experiment_id=f"bench-{nth}",
         attempt=1,

@@ -70,7 +70,7 @@ def discover(
     return gpus + slots
 
 
-class Sampler:
+class HealthSampler:
     """Samples devices through a helper process, which lives between samples and is killed when it hangs."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Sampler:
         return self._helper.pid if self._helper is not None else None
 
     async def sample(self, device: Device) -> Health:
-        """The device's numbers now; errors and timeouts are told in `error`, not raised."""
+        """The device's numbers now. Errors and timeouts are in `error`, not raised."""
         if device.kind == "cpu" or device.uuid is None:
             return await _sample_cpu()
         async with self._turn:
@@ -203,7 +203,7 @@ _log = logging.getLogger(__name__)
 _PAUSE_S = 0.25
 
 
-async def look(sampler: Sampler, device: Device) -> Footprint | Unfit | None:
+async def look(sampler: HealthSampler, device: Device) -> Footprint | Unfit | None:
     """What the device's memory holds now; None for a CPU slot."""
     if device.uuid is None:
         return None
@@ -213,7 +213,9 @@ async def look(sampler: Sampler, device: Device) -> Footprint | Unfit | None:
     return Footprint(used_mb=health.memory_used_mb, processes=health.processes)
 
 
-async def look_until(sampler: Sampler, device: Device, *, patience_s: float) -> Footprint | Unfit | None:
+async def look_until(
+    sampler: HealthSampler, device: Device, *, patience_s: float
+) -> Footprint | Unfit | None:
     """Look again until the driver answers, for at most `patience_s`."""
     give_up = asyncio.get_running_loop().time() + patience_s
     while isinstance(seen := await look(sampler, device), Unfit):
@@ -224,7 +226,7 @@ async def look_until(sampler: Sampler, device: Device, *, patience_s: float) -> 
 
 
 async def memory_came_back(
-    sampler: Sampler,
+    sampler: HealthSampler,
     device: Device,
     before: Footprint | None,
     *,
@@ -251,7 +253,7 @@ async def memory_came_back(
 
 
 def _living(footprint: Footprint) -> set[int]:
-    """Its processes that live here; the driver may also list ids of another pid namespace."""
+    """Its living processes; the driver may also list ids of another pid namespace."""
     return {pid for pid in footprint.processes or {} if _lives(pid)}
 
 

@@ -38,8 +38,8 @@ _bound: tuple[Slot, Settings] | None = None
 """The slot of this process and its settings: RQ passes `perform` only the job's payload."""
 
 RQ_TTL_S = 60
-"""Seconds until RQ counts a silent worker as gone; its blocking reads end shortly before. With RQ's default a GPU
-would be idle for seven minutes on a connection that is dead at the other end."""
+"""Seconds until RQ counts a silent worker as gone. Its blocking reads end shortly before. With RQ's default, a GPU
+would be idle for seven minutes on a dead connection."""
 
 
 class GpuWorker(Worker):

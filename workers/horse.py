@@ -16,7 +16,7 @@ from state.experiments import Experiments
 from state.moves import load, moves
 from state.settings import Settings
 from workers.attempt.runner import TrainingRunner
-from workers.device import Sampler
+from workers.device import HealthSampler
 from workers.slot import Slot
 
 
@@ -28,9 +28,7 @@ def preload() -> None:
     for name in moves():
         load(name)
     importlib.import_module("scipy.special")  # needed by tags that judge noise
-    importlib.import_module(
-        "cryptography.hazmat.primitives.asymmetric.ed25519"
-    )  # what a worker runs is signed
+    importlib.import_module("cryptography.hazmat.primitives.asymmetric.ed25519")  # jobs are signed
 
 
 async def attempt(
@@ -43,7 +41,7 @@ async def attempt(
         return TrainingRunner(slot, settings, lab_identity=lab.identity, sampler=sampler, alone=True)
 
     async with (
-        Sampler() as sampler,
+        HealthSampler() as sampler,
         opened("runner", settings, worker=True, runner=runner) as process,
     ):
         e = await Experiments(process.lab).get(str(payload["experiment_id"]))

@@ -19,16 +19,16 @@ from state.errors import Invalid, NightjarError
 from state.program import PROGRAM
 from state.settings import Settings
 from workers.attempt.launch import adopt_orphans
-from workers.swarm.joining import Options, join
+from workers.swarm.joining import JoinOptions, join
 
 
 def say(line: str) -> None:
-    """Tell the worker's owner."""
+    """Print a line for the worker's owner."""
     click.echo(line)
     sys.stdout.flush()
 
 
-class Metric(click.ParamType[float]):
+class FiniteNumber(click.ParamType[float]):
     """A finite number."""
 
     name = "number"
@@ -49,24 +49,24 @@ class Metric(click.ParamType[float]):
 @click.option(
     "--enroll-token",
     expose_value=False,
-    help="what the organiser gave you to get in [NIGHTJAR_ENROLL_TOKEN]",
+    help="the token to enter, from the organiser [NIGHTJAR_ENROLL_TOKEN]",
 )
 @click.option("--worker-id", metavar="NAME", expose_value=False, help="the worker's name, which no other has")
 @click.option("--data", metavar="PATH", expose_value=False, help="the worker's own directory [NIGHTJAR_DATA]")
 @click.option("--train-py", type=click.Path(path_type=Path), default=None, help="the script to run")
-@click.option("--gpu-type", default=None, help="what others see of your GPU [default: its model]")
-@click.option("--contact", default=None, help="how the organiser reaches you")
-@click.option("--tag", default=None, help="the swarm, where the server has several")
+@click.option("--gpu-type", default=None, help="GPU name that others see [default: its model]")
+@click.option("--contact", default=None, help="address at which the organiser reaches you")
+@click.option("--tag", default=None, help="the swarm, if the server has several")
 @click.option("--max-runs", type=click.IntRange(1), default=None, help="leave after so many runs")
 @click.option(
     "--baseline-runs",
     type=click.IntRange(1, 100),
     default=3,
     show_default=True,
-    help="runs of the unchanged script that its baseline is the mean of",
+    help="runs of the unchanged script; the baseline is their mean",
 )
-@click.option("--skip-baseline", is_flag=True, help="measure none: --baseline-bpb says it")
-@click.option("--baseline-bpb", type=Metric(), default=None, help="val_bpb of the unchanged script")
+@click.option("--skip-baseline", is_flag=True, help="do not measure; needs --baseline-bpb")
+@click.option("--baseline-bpb", type=FiniteNumber(), default=None, help="val_bpb of the unchanged script")
 @click.option("--gpu", default=None, help="the index of a GPU, or none [default: the first, else the CPU]")
 @click.option("--python", default=None, help="interpreter that trains [default: the project's own]")
 @click.option(
@@ -108,8 +108,8 @@ def main(
 ) -> None:
     """Join a swarm with your train.py: pull configs, run them on this machine, report.
 
-    The first time: --url URL --train-py PATH. What you say is remembered: afterwards `join` alone goes on, and what
-    you say anew replaces what you said before.
+    The first time: --url URL --train-py PATH. Options are remembered: afterwards `join` alone goes on, and options
+    that you give again replace the remembered ones.
 
     Your train.py is never changed: each run gets a copy with other constants. Ctrl-C finishes the run and leaves;
     a second one gives the run back.
@@ -131,7 +131,7 @@ def main(
     settings = Settings()
     start_logging(settings, "join")
     enroll_token = settings.enroll_token.get_secret_value() if settings.enroll_token else None
-    options = Options(enroll_token, max_runs, baseline_runs, baseline_bpb, use_spec_pipeline)
+    options = JoinOptions(enroll_token, max_runs, baseline_runs, baseline_bpb, use_spec_pipeline)
     try:
         with alone_in(settings.data_dir):
             joined = remembered(settings.data_dir, Joined)

@@ -35,8 +35,8 @@ from workers import gpu as redis_runs
 from workers.attempt.disk import free_mb, remove_tree
 from workers.attempt.processes import Orphans, StoppedProcesses, kill_all
 from workers.attempt.worktree import checkouts_in
-from workers.desk import Desk, reached
-from workers.device import Device, Sampler, memory_came_back
+from workers.device import Device, HealthSampler, memory_came_back
+from workers.lab_client import LabClient, reached
 from workers.remote import asker
 from workers.slot import Slot
 
@@ -44,16 +44,16 @@ log = logging.getLogger(__name__)
 
 LOOKS_PER_HEARTBEAT = 5
 MEMORY_PATIENCE_S = 2.0
-"""Short, since heartbeats wait for it, and each heartbeat checks again."""
+"""Short, because heartbeats wait for it, and each heartbeat checks again."""
 
 
 @dataclass
 class Keeper:
-    desk: Desk
+    lab: LabClient
     slot: Slot
     settings: Settings
     group: ProcessGroup
-    sampler: Sampler
+    sampler: HealthSampler
     end_orphans: Callable[[], bool]
     """See Orphans.end."""
     name: str = field(default_factory=lambda: birth_name(host_name(), os.getpid()))
@@ -72,7 +72,7 @@ class Keeper:
 
     async def register(self) -> bool:
         """Add the GPU to the pool; False if another keeper serves it, or an earlier run is left on it."""
-        gpu = await self.desk.find(self.gpu_id)
+        gpu = await self.lab.find(self.gpu_id)
         if self._is_served_by_another(gpu):
             self._tell(f"another worker serves {self.gpu_id}: waiting until it ends")
             return False
@@ -96,11 +96,11 @@ class Keeper:
             "replaced": gpu.keeper if gpu is not None else None,
         }
         try:
-            await self.desk.call("pool::register_gpu", request)
+            await self.lab.call("pool::register_gpu", request)
         except Conflict:
-            if not self._is_served_by_another(await self.desk.find(self.gpu_id)):
+            if not self._is_served_by_another(await self.lab.find(self.gpu_id)):
                 raise
-            return False  # it was quicker; the next try tells of it
+            return False  # the other keeper was quicker; the next try logs it
         return True
 
     def _is_served_by_another(self, gpu: Gpu | None) -> bool:
@@ -109,7 +109,7 @@ class Keeper:
         return is_alive(gpu.keeper, host_name())
 
     def _tell(self, problem: str) -> None:
-        """Log what keeps the GPU out of the pool, once and not at every try."""
+        """Log a reason that keeps the GPU out of the pool, once."""
         if problem != self._told:
             log.error("%s", problem)
         self._told = problem
@@ -121,7 +121,7 @@ class Keeper:
         health |= await asyncio.to_thread(self._disk)
         await asyncio.to_thread(self.slot.kept(self.settings).expire)
         try:
-            answer = await self.desk.call("pool::heartbeat", {"gpu_id": self.gpu_id, "health": health})
+            answer = await self.lab.call("pool::heartbeat", {"gpu_id": self.gpu_id, "health": health})
             if answer["action"] == "prove":
                 await self.prove()
             await self.remove_leftovers()
@@ -130,9 +130,9 @@ class Keeper:
             await self.register()
 
     async def remove_leftovers(self) -> None:
-        """Remove the checkouts of leases that are over: a process that was killed leaves its own."""
+        """Remove the checkouts of ended leases, left by killed processes."""
         left = await asyncio.to_thread(checkouts_in, self.slot.work_dir(self.settings))
-        if not left or (gpu := await self.desk.find(self.gpu_id)) is None:
+        if not left or (gpu := await self.lab.find(self.gpu_id)) is None:
             return
         for fence, folder in left:
             if not gpu.unproven and (gpu.holder is None or fence != gpu.fence):
@@ -148,10 +148,10 @@ class Keeper:
             await self.give_back(gpu, "its worker process died")
 
     async def _held_by_the_dead(self) -> Gpu | None:
-        gpu = await self.desk.find(self.gpu_id)
+        gpu = await self.lab.find(self.gpu_id)
         if gpu is None or gpu.holder is None or gpu.runner is None or is_alive(gpu.runner, host_name()):
             return None
-        return None if self.desk.owes(gpu) else gpu
+        return None if self.lab.owes(gpu) else gpu
 
     def end_stopped(self) -> None:
         """Kill processes below the RQ worker that have been stopped for too long."""
@@ -162,7 +162,7 @@ class Keeper:
     async def prove(self) -> None:
         """After a broken lease: kill the run, then tell the pool that the GPU is empty."""
         self.kill_horses()
-        gpu = await self.desk.find(self.gpu_id)
+        gpu = await self.lab.find(self.gpu_id)
         if gpu is None:
             raise no_gpu(self.gpu_id)
         if gpu.holder is None:
@@ -175,7 +175,7 @@ class Keeper:
             log.error("%s is not lent: its last run has left processes or memory", self.gpu_id)
             if gpu.holder is None:
                 return
-        answer = await self.desk.call(
+        answer = await self.lab.call(
             "pool::give_back",
             {"gpu_id": self.gpu_id, "fence": gpu.fence, "reason": reason, "proven": proven},
         )
@@ -185,7 +185,7 @@ class Keeper:
         """Kill every process of any attempt on this GPU; True if none is left and its memory is free."""
         if not await asyncio.to_thread(self.end_orphans):
             return False
-        if not await asyncio.to_thread(kill_all, f"{self.desk.identity}/{self.gpu_id}"):
+        if not await asyncio.to_thread(kill_all, f"{self.lab.identity}/{self.gpu_id}"):
             return False
         if gpu is None or gpu.boot_id != boot_id():  # a reboot empties the GPU's memory
             return True
@@ -211,7 +211,7 @@ class Keeper:
 
 
 def worker_of_runs(slot: Slot, silent_s: float) -> ProcessSpec:
-    """What takes the runs of a slot, as a child process; a run may go on, without a time limit, before it ends."""
+    """The child process that takes the runs of a slot. Before it ends, its run may finish, without a time limit."""
     module, name, main = (
         ("workers.remote.asker", "asker", asker.main)
         if slot.remote
@@ -233,10 +233,10 @@ async def keep(slot: Slot, settings: Settings) -> None:
 
     with stopping_on_signals(group) as stop:
         async with (
-            reached(slot, settings, facts) as desk,
-            Sampler() as sampler,
+            reached(slot, settings, facts) as lab,
+            HealthSampler() as sampler,
         ):
-            keeper = Keeper(desk, slot, settings, group, sampler, orphans.end)
+            keeper = Keeper(lab, slot, settings, group, sampler, orphans.end)
             if not await _registered(keeper, stop):
                 return
             threads.end()
@@ -287,12 +287,12 @@ async def _watch(keeper: Keeper) -> None:
 async def _leave(keeper: Keeper) -> None:
     """Take no new runs."""
     with contextlib.suppress(NightjarError):
-        await keeper.desk.call("pool::leave", {"gpu_id": keeper.gpu_id, "keeper": keeper.name})
+        await keeper.lab.call("pool::leave", {"gpu_id": keeper.gpu_id, "keeper": keeper.name})
 
 
 async def _sign_off(keeper: Keeper) -> None:
     """Take the GPU out of the pool."""
-    await keeper.desk.call("pool::leave", {"gpu_id": keeper.gpu_id, "keeper": keeper.name, "ended": True})
+    await keeper.lab.call("pool::leave", {"gpu_id": keeper.gpu_id, "keeper": keeper.name, "ended": True})
 
 
 def main(argument: str) -> int:

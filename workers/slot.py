@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from functions.formats.train_command import SCRIPT, scripts_of
 from state.settings import Settings
-from workers.attempt.disk import Kept
-from workers.attempt.isolation import CONFINED, Ground, Tier, bubblewrap
+from workers.attempt.disk import KeptAttempts
+from workers.attempt.isolation import CONFINED, RunAccess, Tier, bubblewrap
 from workers.attempt.usage import machine_bytes
 from workers.device import Device
 
@@ -62,13 +62,13 @@ class Slot(WorkerOptions):
         """The folder in which its attempts are checked out and run."""
         return settings.data_dir / "work" / self._folder
 
-    def ground(self, settings: Settings) -> Ground | None:
+    def access(self, settings: Settings) -> RunAccess | None:
         """What its runs may touch. None: whatever their user may."""
         if self.tier not in CONFINED:
             return None
         caches = settings.data_dir / "cache" / self._folder
         bwrap = bubblewrap() if self.tier == "bwrap" else None
-        return Ground(
+        return RunAccess(
             self.repo, self.data_dirs, caches, self.network, bwrap, self.memory_bytes(settings) // 2
         )
 
@@ -78,10 +78,10 @@ class Slot(WorkerOptions):
             return int(settings.run_memory_mb * _MIB)
         return int(machine_bytes() * _OF_MACHINE / self.slots)
 
-    def kept(self, settings: Settings) -> Kept:
+    def kept(self, settings: Settings) -> KeptAttempts:
         """The kept folders of its failed attempts."""
         root = settings.data_dir / "failed" / self._folder
-        return Kept(root, settings.keep_failed_s, settings.keep_failed_mb * 1024 * 1024)
+        return KeptAttempts(root, settings.keep_failed_s, settings.keep_failed_mb * _MIB)
 
     @property
     def _folder(self) -> str:

@@ -56,7 +56,7 @@ NO_SCRIPT = (
 
 
 def keeper_spec(options: WorkerOptions, device: Device, slots: int, silent_s: float) -> ProcessSpec:
-    """The keeper of one of the slots as a child process; its run may finish, without a time limit, before it ends."""
+    """The keeper of a slot as a child process. Its run may finish, without a time limit, before it ends."""
     slot = Slot(**options.model_dump(), device=device, slots=slots)
     argument = slot.model_dump_json()
     name, argv = f"keeper-{device.gpu_id.replace(':', '-')}", started("workers.keeper", argument)
@@ -66,11 +66,11 @@ def keeper_spec(options: WorkerOptions, device: Device, slots: int, silent_s: fl
 async def supervise(
     options: WorkerOptions, devices: list[Device], settings: Settings, *, why: str | None = None
 ) -> None:
-    """Run the keepers until a signal; then let their runs finish. `why`: see isolation.Choice."""
+    """Run the keepers until a signal; then let their runs finish. `why`: see isolation.TierChoice."""
     threads = Threads()
     python = await chosen_python(options)
     if not options.remote:
-        preload()  # what each slot's processes need, imported before they are forked
+        preload()  # import the modules of the slots' processes before they are forked
     parent, orphans = os.getppid(), Orphans()
     specs = [keeper_spec(options, device, len(devices), settings.silent_s) for device in devices]
     group = ProcessGroup(specs, settings.data_dir / "logs", lambda line: log.warning("%s", line))
@@ -111,10 +111,10 @@ async def supervise(
 async def announced_to(
     options: WorkerOptions, settings: Settings, facts: Mapping[str, Any]
 ) -> AsyncIterator[None]:
-    """Serve the lab of these settings; it knows this process where it shares its Redis with us.
+    """Serve the lab of these settings. With access to its Redis, this process is in the lab's list of processes.
 
     Raises:
-        Unavailable: it does not answer. Unauthenticated, Forbidden: it does not know us, or not as a worker.
+        Unavailable: the lab does not answer. Unauthenticated, Forbidden: our token is none of a worker.
     """
     if options.remote:
         with alone_in(settings.data_dir):
@@ -129,10 +129,10 @@ async def announced_to(
 
 
 def check_role(identity: Mapping[str, Any]) -> None:
-    """Refuse to serve as what is no worker.
+    """Check that the token is a worker's.
 
     Raises:
-        Forbidden: as who the lab knows us.
+        Forbidden: it has another role.
     """
     if identity["role"] not in ("worker", "operator", "local"):
         raise Forbidden(
@@ -172,7 +172,7 @@ def counted(devices: Sequence[Device]) -> str:
 
 
 async def sweep(orphans: Orphans, pause_s: float) -> None:
-    """Again and again end what runs of dead keepers have left."""
+    """Keep ending the orphans of runs whose keepers have died."""
     while True:
         await asyncio.to_thread(orphans.end)
         await asyncio.sleep(pause_s)
@@ -250,7 +250,7 @@ def main(
 
 
 def run(*arguments: str) -> int:
-    """Be the process that these arguments tell; answers its exit code."""
+    """Run with these arguments; answers the exit code."""
     return int(main([*arguments], prog_name=f"{PROGRAM} worker", standalone_mode=True) or 0)
 
 

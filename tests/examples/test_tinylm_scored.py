@@ -16,7 +16,7 @@ from tests.workers.watching import Orders
 from triggers.cli.demo import EVALUATOR
 from workers.attempt.processes import processes_of
 from workers.attempt.runner import TrainingRunner
-from workers.device import Device, Sampler
+from workers.device import Device, HealthSampler
 from workers.slot import Slot
 
 pytestmark = pytest.mark.process
@@ -69,7 +69,7 @@ async def scored(repo: Repository, train: str) -> TrainingResult:
     commit = repo.commit({"train.py": train})
     slot = Slot.model_validate({"repo": repo.path, "device": CPU, "python": sys.executable})
     settings = Settings.model_validate({"data": repo.path.parent, "keep_failed_s": 0.0})
-    runner = TrainingRunner(slot, settings, lab_identity=LAB, sampler=Sampler())
+    runner = TrainingRunner(slot, settings, lab_identity=LAB, sampler=HealthSampler())
     asked = job(commit, base_commit=repo.base, evaluator_command=EVALUATOR, budget_s=0.3, timeout_s=600.0)
     result = await runner.run(asked, Orders(), metric="val_bpb")
     assert processes_of(LAB) == []

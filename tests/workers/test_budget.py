@@ -20,16 +20,16 @@ from state.records import Experiment, ReferenceTime, TimeSpent
 from state.settings import Settings
 from tests.labs import add_gpu, handed_over, idea, open_tag, told
 from tests.workers.repository import Repository
-from workers.attempt.child import Pace
+from workers.attempt.child import RunTiming
 from workers.attempt.runner import TrainingRunner
-from workers.device import Device, Sampler
+from workers.device import Device, HealthSampler
 from workers.remote.client import RemoteLab
 from workers.remote.lease import CALLED, RemoteLease
 from workers.remote.spool import Spool
 from workers.remote.trainer import job_of
 from workers.slot import Slot
 from workers.swarm.runs import result_of
-from workers.swarm.server import Assignment
+from workers.swarm.server import SwarmAssignment
 
 pytestmark = pytest.mark.process
 
@@ -59,8 +59,8 @@ class Lab:
             Slot.model_validate(options),
             settings,
             lab_identity=uuid.uuid4().hex,
-            sampler=Sampler(),
-            pace=Pace(poll_s=0.02),
+            sampler=HealthSampler(),
+            pace=RunTiming(poll_s=0.02),
         )
 
     async def open(self, transport: str) -> None:
@@ -128,7 +128,7 @@ async def test_the_lab_judges_a_run_by_the_time_that_its_worker_measured(
 
 
 def test_a_swarm_s_worker_sends_the_time_that_it_measured_and_whether_the_run_hung() -> None:
-    given = Assignment.model_validate(
+    given = SwarmAssignment.model_validate(
         {"run_id": "swarm-1", "exp_id": "swarm-1", "config_delta": {}, "budget_seconds": 300, "note": ""}
     )
     result = Trained(

@@ -13,7 +13,7 @@ import pytest
 from functions.lanes import Health
 from state.errors import Invalid
 from workers import nvml
-from workers.device import Device, Sampler, discover
+from workers.device import Device, HealthSampler, discover
 
 pytestmark = pytest.mark.process
 
@@ -218,7 +218,7 @@ def test_one_gpu_is_chosen_by_its_index_and_a_wrong_index_names_those_there_are(
 
 
 async def test_nvidia_smi_is_sampled_where_there_is_no_nvml(only_smi: tuple[str, ...], gpu: Device) -> None:
-    async with Sampler(helper=only_smi, timeout_s=60, start_timeout_s=60) as sampler:
+    async with HealthSampler(helper=only_smi, timeout_s=60, start_timeout_s=60) as sampler:
         health = await sampler.sample(gpu)
         sick = await sampler.sample(Device("h:GPU-x", 0, "x", 0, "GPU-x", None, "gpu"))
 
@@ -249,7 +249,7 @@ for line in sys.stdin:
     print(json.dumps({{"temperature_c": 50.5}}), flush=True)
 """,
     )
-    async with Sampler(helper=hangs_once) as sampler:
+    async with HealthSampler(helper=hangs_once) as sampler:
         first = await sampler.sample(gpu)
         second = await sampler.sample(gpu)
 
@@ -263,7 +263,7 @@ for line in sys.stdin:
 async def test_a_helper_that_dies_or_talks_nonsense_is_an_error_of_the_sample(
     tmp_path: Path, gpu: Device, script: str
 ) -> None:
-    async with Sampler(helper=helper(tmp_path, script)) as sampler:
+    async with HealthSampler(helper=helper(tmp_path, script)) as sampler:
         health = await sampler.sample(gpu)
 
     assert health.error is not None
@@ -271,14 +271,14 @@ async def test_a_helper_that_dies_or_talks_nonsense_is_an_error_of_the_sample(
 
 
 async def test_a_helper_that_is_missing_is_an_error_of_the_sample(gpu: Device) -> None:
-    async with Sampler(helper=("/nowhere/python",)) as sampler:
+    async with HealthSampler(helper=("/nowhere/python",)) as sampler:
         assert "No such file" in str((await sampler.sample(gpu)).error)
 
 
 async def test_a_cpu_slot_is_sampled_with_real_numbers_and_no_temperature() -> None:
     [slot] = discover("h", gpu="none", cpu=1)
 
-    async with Sampler() as sampler:
+    async with HealthSampler() as sampler:
         health = await sampler.sample(slot)
 
     assert health.temperature_c is None

@@ -19,9 +19,9 @@ from state.pool import Pool
 from state.records import Footprint, Gpu
 from state.settings import Settings
 from tests.workers.drivers import GPU, Driver
-from workers.desk import RedisDesk
-from workers.device import Device, Sampler
+from workers.device import Device, HealthSampler
 from workers.keeper import Keeper, _registered, _sign_off, _watch
+from workers.lab_client import RedisLabClient
 from workers.slot import Slot
 
 pytestmark = pytest.mark.process
@@ -40,8 +40,10 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
 @pytest.fixture
 async def keeper(process: Process, tmp_path: Path) -> AsyncIterator[Keeper]:
     group = ProcessGroup([], tmp_path / "logs", lambda line: None)
-    async with Sampler() as sampler:
-        yield Keeper(RedisDesk(process, SLOT.gpu_id), SLOT, process.settings, group, sampler, lambda: True)
+    async with HealthSampler() as sampler:
+        yield Keeper(
+            RedisLabClient(process, SLOT.gpu_id), SLOT, process.settings, group, sampler, lambda: True
+        )
 
 
 @pytest.fixture
@@ -142,7 +144,7 @@ async def test_a_gpu_that_is_removed_while_it_is_being_proven_registers_again(
     KillAll(monkeypatch, empty=True)
     await keeper.register()
 
-    call = keeper.desk.call
+    call = keeper.lab.call
 
     async def removed_meanwhile(function: str, request: Mapping[str, Any]) -> dict[str, Any]:
         if function != "pool::heartbeat":
@@ -151,7 +153,7 @@ async def test_a_gpu_that_is_removed_while_it_is_being_proven_registers_again(
         await invoker.call("pool::deregister", {"gpu_id": "h:cpu0"}, invoker.system("operator"))
         return {"action": "prove"}
 
-    monkeypatch.setattr(keeper.desk, "call", removed_meanwhile)
+    monkeypatch.setattr(keeper.lab, "call", removed_meanwhile)
     await keeper.beat()
 
     assert (await pool.get("h:cpu0")).status == "idle"
@@ -173,8 +175,10 @@ async def gpu_keeper(
     """A keeper of a real GPU, as far as its driver tells."""
     monkeypatch.setattr(workers.keeper, "MEMORY_PATIENCE_S", 0.0)
     group = ProcessGroup([], tmp_path / "logs", lambda line: None)
-    async with Sampler(helper=driver.command, timeout_s=1.0, start_timeout_s=60) as sampler:
-        yield Keeper(RedisDesk(process, GPU.gpu_id), GPU_SLOT, process.settings, group, sampler, lambda: True)
+    async with HealthSampler(helper=driver.command, timeout_s=1.0, start_timeout_s=60) as sampler:
+        yield Keeper(
+            RedisLabClient(process, GPU.gpu_id), GPU_SLOT, process.settings, group, sampler, lambda: True
+        )
 
 
 async def has_run(keeper: Keeper, pool: Pool) -> None:
@@ -265,7 +269,7 @@ async def test_a_run_that_began_while_its_keeper_looked_for_the_one_before_is_le
     of_the_last_run = {"holder": "t-1", "runner": "h:1:1"}
     await pool.flag(keeper.gpu_id, set_=of_the_last_run, reason="a run")
 
-    find, looks = keeper.desk.find, 0
+    find, looks = keeper.lab.find, 0
 
     async def overtaken(gpu_id: str) -> Gpu | None:
         nonlocal looks
@@ -276,7 +280,7 @@ async def test_a_run_that_began_while_its_keeper_looked_for_the_one_before_is_le
             await pool.flag(gpu_id, set_=of_the_next_run, reason="another run")
         return found
 
-    monkeypatch.setattr(keeper.desk, "find", overtaken)
+    monkeypatch.setattr(keeper.lab, "find", overtaken)
     monkeypatch.setattr(workers.keeper, "is_alive", lambda runner, host: runner == "h:2:2")
     await keeper.look()
 

@@ -28,7 +28,7 @@ from functions.process.run_files import (
 from state.errors import NightjarError
 from workers.attempt.disk import LARGEST_FILE
 from workers.attempt.git import GitFailed, Unbuildable, git
-from workers.attempt.source import Files, Refused, listed
+from workers.attempt.source import Files, UntrainableCode, listed
 
 _SUBMODULE = b"160000 "
 """Mode of a submodule in git's lists."""
@@ -179,7 +179,7 @@ def _link(place: Path, data: Path, path: str) -> None:
 
 def _check_is_folder(place: Path, path: str) -> None:
     if place.is_symlink() or not place.is_dir():
-        raise Refused(
+        raise UntrainableCode(
             f"the commit has {place.name!r} in the place of {path}, which runs get from the project",
             hint="leave it out of the commit, or have the lab's owner link no data there",
         )

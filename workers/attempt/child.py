@@ -42,16 +42,16 @@ _LAUNCH = Path(__file__).with_name("launch.py")
 _LONGEST_TICK = 4096
 _REAP_S = 5.0
 _MOST_PROCESSES = 10_000
-"""Processes that are looked at where the run has no ceiling."""
+"""Most processes that are measured if the run has no limit."""
 _BY_SIGNAL = 128
-"""What bubblewrap adds to the number of a signal."""
+"""Bubblewrap adds this to the number of a signal."""
 
 Ordered = Literal["stop", "lost", "timeout", "excess", "hung"]
 Cause = Literal["exit"] | Ordered
 
 
 @dataclass(frozen=True)
-class Command:
+class RunCommand:
     argv: Sequence[str]
     cwd: Path
     env: Mapping[str, str]
@@ -61,25 +61,25 @@ class Command:
     log: Path
     timeout_s: float
     metric: str = ""
-    """The metric to find in its output; empty: none."""
+    """The metric to find in its output. Empty: none."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Resource limits by the names that launch.py knows."""
     reach: Reach | None = None
-    """What it may touch; None: whatever its user may."""
+    """What it may touch. None: whatever its user may."""
     folder: Path | None = None
-    """Of its files, whose size has a ceiling; None: they are not measured."""
+    """The folder whose size is limited. None: it is not measured."""
     ceilings: Ceilings | None = None
-    """What it may take at once; None: no limit."""
+    """Limits of disk, processes and memory. None: no limit."""
     spare: Container[int] | None = None
     """See processes.kill_all."""
     apart: bool = False
-    """Whether it has a process group of its own: Ctrl-C in our terminal does not reach it."""
+    """Whether it gets its own process group, which Ctrl-C in our terminal does not reach."""
     tick_source: TickSource = "report"
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How often to ask the lab, and how long to wait for it and for the script; in seconds."""
+class RunTiming:
+    """Intervals and timeouts of a run, in seconds."""
 
     poll_s: float = 0.5
     tail_s: float = 2.0
@@ -88,13 +88,13 @@ class Pace:
     measure_s: float = 1.0
     count_s: float = 0.5
     printed_s: float = 1.0
-    """Between two ticks from the output, where the run enters no bucket."""
+    """Interval of ticks from the output, except at the first line in a bucket."""
     silence_s: float = 30.0
-    """Without a sign of a run, after its whole result was printed, until it is ended; see Silence."""
+    """Silence after the whole result was printed, until the run is ended. See Silence."""
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedRun:
     """How a command ended; `cause` is `exit` if it ended by itself, else the order that ended it."""
 
     cause: Cause
@@ -103,14 +103,14 @@ class Ended:
     is_empty: bool
     """Whether every process of the attempt has ended."""
     excess: Excess | None = None
-    """What it took too much of, where that ended it."""
+    """The limit that it exceeded, if that ended it."""
     time: TimeSpent | None = field(default=None, compare=False)
     """From the start of the command to its end, or to the beginning of the silence in which it hung."""
     printed: Printed = field(default_factory=Printed)
     """Metrics in the whole output, also in the part that the log leaves out."""
 
 
-async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
+async def run_command(command: RunCommand, watcher: Watcher, pace: RunTiming) -> EndedRun:
     """Run the command until it exits, or the lab, a limit or a lost lease ends it.
 
     A cancelled call kills the attempt. Raises OSError if the process, or its namespaces, cannot be started.
@@ -161,11 +161,11 @@ async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
             if returncode is None and run.order is None:
                 raise OSError(errno.EPERM, f"its namespaces were not made: {log.text().strip()[-500:]}")
         order, score = run.order or "exit", run.score.result()
-        return Ended(order, returncode, log.text(), is_empty, run.excess, time, score)
+        return EndedRun(order, returncode, log.text(), is_empty, run.excess, time, score)
 
 
 def _told(line: bytes, of_bubblewrap: int | None) -> int | None:
-    """How a run in namespaces has ended, by what their first process said of it, or by its own end; None: untold."""
+    """Exit code of a run in namespaces, from its first process or from bubblewrap; None: unknown."""
     with contextlib.suppress(ValueError):
         return int(line)
     if of_bubblewrap is not None and of_bubblewrap > _BY_SIGNAL:
@@ -178,9 +178,9 @@ class _Run:
 
     def __init__(
         self,
-        command: Command,
+        command: RunCommand,
         watcher: Watcher,
-        pace: Pace,
+        pace: RunTiming,
         process: asyncio.subprocess.Process,
         log: CappedLog,
     ) -> None:
@@ -201,9 +201,9 @@ class _Run:
         self._ordered_at = 0.0
         self._handed_over = 0
         self._extra_s = 0.0
-        """What the lab has given it beyond its time limit."""
+        """Seconds that the lab has granted beyond its time limit."""
         self._is_cooperating = False
-        """Whether the script waits for the answer to a tick, or was answered `stop`: it may end by itself."""
+        """Whether the script waits for the answer to a tick, or was answered `stop` and may end by itself."""
 
     async def to_its_end(self, output: int, reports: int, answers: int) -> None:
         """Return when the process has exited, or `term_grace_s` after TERM."""
@@ -224,7 +224,7 @@ class _Run:
             await self._wait_for_end_or_order()
             if not self._exited.done():
                 _log.info("ending %s: %s", self._command.label, self.order)
-                if self.order != "excess":  # which would go on meanwhile
+                if self.order != "excess":  # else it would go on meanwhile
                     processes.signal_all(self._command.label, signal.SIGTERM, spare={self._process.pid})
                     self._process.terminate()
                     await asyncio.wait({self._exited}, timeout=self._pace.term_grace_s)
@@ -238,7 +238,7 @@ class _Run:
 
     @property
     def time(self) -> TimeSpent:
-        """How long it took; whole once it is buried."""
+        """Time that it took; complete once it is buried."""
         return TimeSpent(wall_seconds=self._ended - self._begun, cpu_seconds=self._cpu.total)
 
     def keep(self, data: bytes) -> None:
@@ -326,7 +326,7 @@ class _Run:
                         os.write(answers, f"{answer}\n".encode())
 
     async def _take(self, metric: float, progress: float) -> str:
-        """What the script is answered: continue, stop, or `extend` with its new budget."""
+        """The answer to the script: continue, stop, or `extend` with its new budget."""
         self._is_cooperating = True
         order = await self._tell(metric, progress)
         if isinstance(order, Extension):
@@ -339,11 +339,11 @@ class _Run:
         return f"extend {order.budget_s!r}" if isinstance(order, Extension) else "continue"
 
     def _unheard(self) -> str:
-        """What the script is answered where the ticks are those that it prints: a report is none beside them."""
+        """The answer to a report if ticks come from the output: then reports are not ticks."""
         return "continue" if self.order is None else "stop"
 
     async def _take_printed(self) -> None:
-        """Pass what the script prints to the watcher. It hears no answer: it goes on, or is ended like any other."""
+        """Pass printed ticks to the watcher. The script hears no answer: it goes on, or is ended."""
         while self._printed is not None and self.order is None:
             order = await self._tell(*await self._printed.next())
             if order != "continue" and not isinstance(order, Extension):
@@ -413,7 +413,7 @@ class _Run:
         await self._measure(self._pace.count_s, excess)
 
     def _processes(self) -> list[int]:
-        """Its processes, with the orphans that this process adopts; no more than show that they are too many."""
+        """Its processes and the orphans that this process has adopted, up to one more than allowed."""
         spare, ceilings = self._command.spare, self._command.ceilings
         roots = [self._process.pid]
         if spare is not None:
@@ -421,7 +421,7 @@ class _Run:
         return below(roots, ceilings.processes if ceilings is not None else _MOST_PROCESSES)
 
     async def _measure(self, pause_s: float, excess: Callable[[], Excess | None]) -> None:
-        """Look again and again, for at most a tenth of the time, until it is too much."""
+        """Measure until a limit is exceeded, for at most a tenth of the time."""
         loop = asyncio.get_running_loop()
         pause = pause_s
         while True:

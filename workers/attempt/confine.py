@@ -1,11 +1,14 @@
-"""Confines a process before it becomes another program: what it may read and write, whom it may reach.
+"""Confines a process, before it execs a program, to the files and processes that it may reach.
 
-With Landlock (Linux 5.13 and later, no root needed) it and its children touch only the files that they are told, open
-no TCP port (from 6.7 on), and reach no process outside: not by ptrace or /proc, nor by signals and abstract sockets
-(from 6.12 on). Capabilities are given up everywhere. A seccomp filter (x86-64, 64-bit ARM) closes ways past Landlock
-to a later process. It refuses System V and POSIX queues, System V shared memory and semaphores, and keyrings. Where
-nothing at all is to be left, it refuses extended attributes, too. Changes of mode, owner and times then report
-success and do nothing. launch.py imports it by path; it imports only the standard library.
+Landlock (Linux 5.13 and later, no root needed) limits it and its children to the given files. From Linux 6.7 on they
+open no TCP port. They inspect no process outside by ptrace or /proc, and from 6.12 on they send no signals there and
+use no abstract sockets. Capabilities are always given up.
+
+A seccomp filter (x86-64, 64-bit ARM) closes ways past Landlock by which a run could leave data for a later process.
+It refuses System V and POSIX queues, System V shared memory and semaphores, and keyrings. If nothing may be left, it
+also refuses extended attributes; changes of mode, owner and times then report success and do nothing.
+
+launch.py imports this file by path; it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -80,11 +83,11 @@ _CALLS = {
         (*range(180, 198), *range(217, 220)),  # mq_*, msg*, sem*, shm*, add_key .. keyctl
     ),
 }
-"""By machine: its number; seccomp and ioctl; ignored and refused calls on files; calls refused to every process."""
+"""By machine: architecture number, seccomp, ioctl, ignored and refused calls on files, calls refused always."""
 
 
 def confine(reach: Reach) -> None:
-    """Keep this process, and all that it becomes and begins, to what it may touch; without return.
+    """Limit this process and its descendants to what they may touch. It cannot be undone.
 
     Raises:
         OSError: a folder to write in is not there, or the kernel refuses.
@@ -96,7 +99,7 @@ def confine(reach: Reach) -> None:
 
 
 def give_up_rights() -> None:
-    """Get no right back by exec: neither from a set-user-ID program nor, as root, by being root."""
+    """Drop capabilities for good: exec of a set-user-ID program, or as root, gives none back."""
     libc = ctypes.CDLL(None, use_errno=True)
     for capability in range(_CAPABILITIES):
         libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # may fail: no right, or no such number
@@ -104,7 +107,7 @@ def give_up_rights() -> None:
 
 
 def version() -> int:
-    """Of this kernel's Landlock; below 1: it has none."""
+    """Version of this kernel's Landlock; below 1: none."""
     if not sys.platform.startswith("linux"):
         return 0
     return int(ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, _CREATE_VERSION))
@@ -184,9 +187,9 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def refuse_calls(*, leaves: bool) -> None:
-    """Close what Landlock leaves open to tell a later process something; nothing happens on other machines.
+    """Install the seccomp filter; does nothing on other machines.
 
-    Where it `leaves` something, it may change what a file system keeps of its files.
+    With `leaves`, changes of attributes, mode, owner and times of files stay possible.
     """
     known = _CALLS.get(os.uname().machine)
     if known is None:

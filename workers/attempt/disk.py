@@ -36,10 +36,10 @@ def free_mb(folder: Path) -> float:
 
 
 def bytes_on_disk(folder: Path, enough: float = math.inf) -> float:
-    """Bytes of disk blocks that a folder takes; stops counting once it is over `enough`.
+    """Disk blocks of a folder, in bytes. It stops counting once it is over `enough`.
 
-    Hard links count once. Symbolic links are not followed. Files that are deleted but still open are not seen.
-    Infinite where a folder in it cannot be read: it is closed to its owner, or its path is too long.
+    Hard links count once. Symbolic links are not followed. Files that are deleted but still open are not counted.
+    Infinite if a folder cannot be read: it is closed to its owner, or its path is too long.
     """
     total = 0
     linked: set[tuple[int, int]] = set()
@@ -57,7 +57,7 @@ def bytes_on_disk(folder: Path, enough: float = math.inf) -> float:
 
 
 def _entries(folder: Path) -> Iterator[os.stat_result | None]:
-    """What lies below a folder; None for what cannot be read, not even its owner."""
+    """Status of each entry below a folder; None for a folder that even its owner cannot read."""
     waiting = [str(folder)]
     while waiting:
         try:
@@ -89,7 +89,7 @@ def remove_tree(path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptAttempts:
     """The kept folders of one slot, under `root`: for `for_s` seconds each, `most_bytes` together."""
 
     root: Path
@@ -133,7 +133,7 @@ class Kept:
 
 
 def _remove_repositories(attempt: Path) -> None:
-    """Remove whatever git would take for a repository: its configuration can name programs, which git runs.
+    """Remove all git repositories: their configuration can name programs that git runs.
 
     Raises:
         OSError: one of them stays.

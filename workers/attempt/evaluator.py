@@ -1,8 +1,7 @@
-"""The evaluator of an attempt: the trusted files that compute the score, watched before and after the run.
+"""Checks before and after a run that the trusted files, which compute its score, are unchanged.
 
-The script runs in the same process as the evaluator that it imports, so it can still replace what that computes,
-unless the tag's evaluator has a command (scoring.py): see THREATS.md. What is found here is code that changes the
-score without looking like it.
+Without an evaluator command (scoring.py), the script runs in the same process as the evaluator that it imports, and
+can still replace its results: see THREATS.md. These checks find code that changes the score inconspicuously.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from pathlib import Path, PurePosixPath
 from functions.formats.metrics_block import FailureKind
 from functions.formats.parsing import decoded, parsed
 from state.errors import Invalid
-from workers.attempt.source import Files, Refused
+from workers.attempt.source import Files, UntrainableCode
 
 _AT_START = frozenset({"sitecustomize", "usercustomize"})
 _LINKS = (b"120000 ", b"160000 ")
-"""Modes of what may be a package without any file of its own: symbolic links and submodules."""
+"""Modes of symbolic links and submodules, which may be packages without files of their own."""
 _MODULES = (".py", ".pyc", ".so", ".pyd")
 
 
-class Tampered(Refused):
+class EvaluatorChanged(UntrainableCode):
     """The code changes how it is scored."""
 
     title = "Evaluator changed"
@@ -35,8 +34,8 @@ class Tampered(Refused):
 
 
 @dataclass(frozen=True)
-class Guard:
-    """What must stay as the base commit has it."""
+class EvaluatorGuard:
+    """The files and modules that must stay as in the base commit."""
 
     evaluator: PurePosixPath
     files: Sequence[str]
@@ -49,30 +48,30 @@ class Guard:
     @classmethod
     def of(
         cls, evaluator: PurePosixPath, trusted: bytes, files: Sequence[str], command: str | None = None
-    ) -> Guard:
+    ) -> EvaluatorGuard:
         return cls(evaluator, files, _imported(trusted), command)
 
     def check(self, ours: Files, base: Files) -> None:
-        """Refuse code that changes what is trusted, or adds what would be imported in its place.
+        """Refuse code that changes trusted files, or adds modules that would be imported instead of them.
 
         Raises:
             Tampered: it does.
         """
         for path in sorted(ours.keys() | base.keys()):
             if self._is_trusted(path) and ours.get(path) != base.get(path):
-                raise Tampered(
+                raise EvaluatorChanged(
                     f"{path} is not the one of the tag's base commit: the evaluator and what it reads are fixed",
                     hint=f"restore it: git checkout <base commit> -- {path}",
                 )
         links = {path for path, blob in ours.items() if blob.startswith(_LINKS)}
         if (shadow := self._shadow((path for path in ours if path not in base), links)) is not None:
-            raise Tampered(
+            raise EvaluatorChanged(
                 f"{shadow} would be imported in the place of what the evaluator {self.evaluator} uses",
                 hint="give it another name",
             )
 
     def harm(self, tree: Path, before: str | None, known: Collection[str]) -> str | None:
-        """How a run has changed the evaluator, by its fingerprint and the files before the run; None: it has not."""
+        """How a run has changed the evaluator since the fingerprint `before`; None: it has not."""
         if self.fingerprint(tree) != before:
             return f"the evaluator {self.evaluator} or a file that it reads was changed while the run went on"
         shadow = self._shadow(path for path in self._modules(tree) if path not in known)
@@ -81,7 +80,7 @@ class Guard:
         )
 
     def fingerprint(self, tree: Path) -> str | None:
-        """First 16 hexadecimal digits of a SHA-256: of the evaluator, its command and the files that go with it."""
+        """First 16 hexadecimal digits of the SHA-256 of the evaluator, its command and its other files."""
         own = _digest(tree / self.evaluator)
         if own is None or not (self.files or self.command):
             return own.hex()[:16] if own else None
@@ -98,9 +97,9 @@ class Guard:
         )
 
     def _shadow(self, added: Iterable[str], links: Collection[str] = ()) -> str | None:
-        """The first of these files that Python would import instead of something that the evaluator uses.
+        """The first of these files that Python would import instead of a module of the evaluator.
 
-        One of the `links` may be to a package.
+        `links` may lead to packages.
         """
         folders = self._folders()
         for path in map(PurePosixPath, sorted(added)):
@@ -114,7 +113,7 @@ class Guard:
         return None
 
     def _folders(self) -> dict[PurePosixPath, Collection[str]]:
-        """The folders that the evaluator is imported through, each with the modules that must not be added there."""
+        """The folders on the import path of the evaluator, with the module names that must not be added there."""
         root = PurePosixPath()
         steps = [root, *reversed(self.evaluator.parents[:-1])]
         names = [*(step.name for step in steps[1:]), self.evaluator.name.partition(".")[0]]
@@ -125,7 +124,7 @@ class Guard:
         return found
 
     def _modules(self, tree: Path) -> Iterator[str]:
-        """What stands in those folders now, and how packages in them begin."""
+        """The entries of those folders now, and the __init__ files of packages in them."""
         for folder in self._folders():
             for path in _entries(tree / folder):
                 yield path.relative_to(tree).as_posix()

@@ -2,9 +2,9 @@
 
     python -I -S first.py <descriptor> <name=limit,...> <reach> <program> <argument>...
 
-Once it ends, the kernel ends all that the run has begun. To the pipe behind the descriptor it writes a line with the
-program's exit status, or `-N` for an end by the signal N, which bubblewrap's own exit status does not tell apart. It
-is run by path and imports only the standard library.
+When it ends, the kernel kills all processes of the run. It writes the program's exit status as a line to the
+descriptor, or `-N` for an end by signal N: bubblewrap's own exit status cannot distinguish the two. It is run by path
+and imports only the standard library.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 
 
 def main(told: int, limits: str, reach: str, command: list[str]) -> int:
-    """Answers the exit status, as shells tell it."""
+    """Answers the exit status, as shells report it."""
     if _is_unheard(told):  # the worker died before this process was tied to it
         return 137
     os.set_inheritable(told, False)

@@ -28,7 +28,7 @@ from workers.attempt.confine import version
 
 Tier = Literal["none", "limits", "landlock", "bwrap"]
 CONFINED: tuple[Tier, ...] = ("landlock", "bwrap")
-"""Tiers in which a run touches only what it is told."""
+"""Tiers in which a run touches only the files that it is given."""
 
 CACHES = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "CUDA_CACHE_PATH": "cuda"}
 """Variables that name caches of compiled kernels, and their folders below the cache of a slot."""
@@ -70,31 +70,31 @@ class Reach(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Choice:
+class TierChoice:
     """The tier of a worker's runs."""
 
     tier: Tier
     why: str | None = None
-    """Why it is not a stronger one, and what helps; None where it was asked for or is the strongest."""
+    """Why it is not a stronger tier, with a remedy. None if it was asked for or is the strongest."""
 
 
 @dataclass(frozen=True)
-class Ground:
-    """What the runs of a slot may read, and where they keep compiled kernels."""
+class RunAccess:
+    """Files that the runs of a slot may read, and their cache of compiled kernels."""
 
     project: Path
     data: Sequence[Path]
     caches: Path
     network: bool
     bwrap: str | None = None
-    """The program that gives them namespaces of their own."""
+    """The bubblewrap program. None: no namespaces."""
     scratch_bytes: int = 0
-    """Size of each of their memory file systems there."""
+    """Size of each memory file system in the namespaces."""
 
     def reach(self, tree: Path, temporary: Path, log: Path, python: Path, path: str, own: Path) -> Reach:
-        """What a training may touch. `own`: where it finds our reporting module; `path`: of its programs.
+        """What a training may touch. `own`: folder of our reporting module; `path`: its PATH.
 
-        Its log, which is there, lies in the same folder as its tree.
+        Its log is in the same folder as its tree, and hidden.
         """
         self.caches.mkdir(parents=True, exist_ok=True)
         return Reach(
@@ -120,44 +120,44 @@ class Ground:
         yield from _objects_of(tree)
 
     def environment(self) -> Mapping[str, str]:
-        """Variables by which programs find the caches; git gives up where it may not read its user's settings."""
+        """Variables that name the caches. Git fails if it may not read its user's settings, so it gets none."""
         caches = {name: str(self.caches / folder) for name, folder in CACHES.items()}
         return {**caches, "GIT_CONFIG_GLOBAL": os.devnull}
 
 
-def chosen(asked: Isolation) -> Choice:
+def chosen(asked: Isolation) -> TierChoice:
     """The tier that was asked for; by default the strongest that works here.
 
     Raises:
         Invalid: what was asked for does not work here.
     """
     if asked in ("none", "limits"):
-        return Choice(asked)
+        return TierChoice(asked)
     if asked == "landlock":
         if problem := _landlock_problem():
             raise Invalid(
                 f"this machine cannot isolate runs by Landlock: {problem}", hint="--isolation limits"
             )
-        return Choice("landlock")
+        return TierChoice("landlock")
     refused = _bwrap_problem()
     if refused is None:
-        return Choice("bwrap")
+        return TierChoice("bwrap")
     problem, remedy = refused
     if asked == "bwrap":
         raise Invalid(f"this machine cannot isolate runs by bubblewrap: {problem}", hint=remedy)
     why = f"no bwrap: {problem}; {remedy}"
     if problem := _landlock_problem():
-        return Choice("limits", f"{why}. No landlock: {problem}")
-    return Choice("landlock", why)
+        return TierChoice("limits", f"{why}. No landlock: {problem}")
+    return TierChoice("landlock", why)
 
 
 def bubblewrap() -> str | None:
-    """The program of that name; None where it is not installed."""
+    """Path of the bubblewrap program; None if it is not installed."""
     return shutil.which("bwrap") if sys.platform.startswith("linux") else None
 
 
 def described(tier: Tier, *, network: bool = False) -> str:
-    """A tier with what holds in it, for people."""
+    """A tier and what it confines, for people."""
     if tier == "bwrap":
         kept = [
             "files",
@@ -175,7 +175,7 @@ def described(tier: Tier, *, network: bool = False) -> str:
 
 
 def roots_of(python: Path) -> Iterator[Path]:
-    """The folders of an interpreter: its environment, what that was made from, and what is installed by reference."""
+    """The folders of an interpreter: its environment, its base, and packages installed by reference."""
     for place in dict.fromkeys((python, python.resolve())):
         root = place.parent.parent
         libraries = [*root.glob("lib/python3*")]
@@ -188,7 +188,7 @@ def roots_of(python: Path) -> Iterator[Path]:
 
 
 def _hidden(folder: str) -> Iterator[str]:
-    """What in a folder not everybody may read: passwords, which a worker that is root could."""
+    """Entries of a folder that not everybody may read, such as password files. A worker that is root could."""
     with os.scandir(folder) as entries:
         for entry in entries:
             try:
@@ -206,14 +206,14 @@ def _objects_of(tree: Path) -> list[str]:
 
 
 def _landlock_problem() -> str | None:
-    """Why no process can be confined here; None if one was."""
+    """Why a process cannot be confined here; None if it can."""
     if version() < 1:
         return "the kernel has no Landlock (Linux 5.13 or later, with landlock among its security modules)"
     return _tried(None)
 
 
 def _bwrap_problem() -> tuple[str, str] | None:
-    """Why no process gets namespaces of its own here, and what helps; None if one did."""
+    """Why a process gets no namespaces here, and a remedy; None if it does."""
     program = bubblewrap()
     if program is None:
         return "bubblewrap is not installed", "install bubblewrap (apt-get install bubblewrap)"
@@ -226,7 +226,7 @@ def _bwrap_problem() -> tuple[str, str] | None:
 
 
 def _tried(bwrap: str | None) -> str | None:
-    """What a confined process says where it fails; None if it ran."""
+    """Error of a confined process; None if it ran."""
     reads = [*SYSTEM, _SETTINGS, *map(str, roots_of(Path(sys.executable)))]
     reach = Reach((), reads, False, leaves=True, bwrap=bwrap, scratch_bytes=_PROBE_BYTES)
     told, end = os.pipe()

@@ -2,9 +2,9 @@
 
     python -I -S launch.py <worker's pid> <name=limit,...> <reach> <descriptor> <program> <argument>...
 
-The reach is a packed `reach.Reach`; without one (an empty word) the process is not confined. Where it names a
-bubblewrap, this process becomes that, and the command begins in namespaces (namespaces.py); how it ended is then told
-by the pipe behind the descriptor (first.py), which else is -1.
+The reach is a packed `isolation.Reach`. An empty word means no confinement. If the reach names a bubblewrap, this
+process becomes bubblewrap, and the command starts in namespaces (namespaces.py). Then first.py writes to the
+descriptor how the command ended. Otherwise the descriptor is -1.
 
 This is a program and not a `preexec_fn`, because Python code between fork and exec can deadlock when
 the worker has threads. It is run by path and imports only the standard library.
@@ -34,7 +34,7 @@ _LIMITS = {
     "nproc": resource.RLIMIT_NPROC,
 }
 _OOM = "oom"
-"""The limit that is none: how much rather than others the process is killed where the machine has no memory left."""
+"""Not a resource limit: the OOM score, by which the kernel chooses what to kill when memory runs out."""
 _DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -83,13 +83,13 @@ def enclose(limits: str, reach: str, told: str, command: list[str]) -> None:
     argv = namespaces.enclosed(
         whole, _beside("confine").gpu_devices(), [*python, first, told, limits, inner, *command]
     )
-    for number in _DEAF_TO:  # they are the run's; bubblewrap would end by them, and the run with it
+    for number in _DEAF_TO:  # for the run; bubblewrap would end by them, and the run with it
         signal.signal(number, signal.SIG_IGN)
     os.execv(argv[0], argv)
 
 
 def be_killed_first(score: str) -> None:
-    """Have the kernel kill this process and its children before those that it has always had (Linux only)."""
+    """Raise the OOM score: the kernel kills this process and its children first (Linux only)."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write(score)
@@ -98,7 +98,7 @@ def be_killed_first(score: str) -> None:
 
 
 def unpacked(word: str) -> Reach:
-    """The fields of a reach; its class takes longer to import than they to read."""
+    """The fields of a reach. Importing its class would take longer than reading them."""
     fields: Reach = SimpleNamespace(**marshal.loads(bytes.fromhex(word)))  # type: ignore[assignment]
     return fields
 

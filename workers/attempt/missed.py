@@ -52,7 +52,7 @@ _OFFLINE = "runs have no network here: download before, or start `up` or the wor
 
 
 @dataclass(frozen=True)
-class Missed:
+class FailedRun:
     """A failed run of a project, and what it could reach."""
 
     built: Checkout

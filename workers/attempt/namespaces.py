@@ -1,9 +1,9 @@
 """The command line of bubblewrap that gives a run namespaces of its own: processes, files, IPC, network, host name.
 
-It sees the files that it may touch and nothing else, at their own places: what it may read is mounted read-only, and
-`/tmp` and `/dev/shm` are memory file systems of its own that end with it. When its first process (first.py) ends, the
-kernel ends all others; that one is tied to the worker. launch.py imports this file by path; it imports only the
-standard library.
+The run sees only the files that it may touch, at their usual paths. Files that it may only read are mounted
+read-only. `/tmp` and `/dev/shm` are memory file systems that end with the run. When its first process (first.py)
+ends, the kernel kills all others. The first process itself dies with the worker. launch.py imports this file by path;
+it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAMESPACES = (
 )
 _MEMORY = ("/tmp", "/dev/shm")
 _MADE = ("/proc", "/dev")
-"""What bubblewrap makes itself."""
+"""Mounted by bubblewrap itself."""
 _MOST_LINKS = 40
 _EMPTY_BYTES = 4096
 
@@ -51,12 +51,12 @@ def enclosed(reach: Reach, gpus: Iterable[str], command: Sequence[str]) -> list[
 
 
 def inside(reach: Reach) -> Mapping[str, object]:
-    """What changes of the reach for a process that is in the namespaces: TCP ends at their border, if it is to."""
+    """Changed fields of the reach inside the namespaces. The network is closed by the namespace, not by Landlock."""
     return {"writes": [*reach.writes, *_MEMORY], "network": True, "bwrap": None}
 
 
 def _layout(reach: Reach) -> tuple[Mapping[str, Sequence[str]], Mapping[str, str]]:
-    """What is mounted where, and the symbolic links that lead there."""
+    """Mounts by place, and the symbolic links on the way to them."""
     links: dict[str, str] = {}
     reads = [place for place in (*(reach.reads or ()), *_of_python(), *_OWN) if os.path.exists(place)]
     for place in reach.writes:
@@ -101,7 +101,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _is_bound(place: str, mounts: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a place lies in something that is mounted from outside, and so is there already."""
+    """Whether a place lies in a folder that is mounted from outside, and so exists already."""
     above = os.path.dirname(place)
     while above not in mounts and above != "/":
         above = os.path.dirname(above)
@@ -115,7 +115,7 @@ def _is_below(place: str, folders: Iterable[str]) -> bool:
 
 def _cover(hidden: str) -> Sequence[str]:
     """Mount something empty over an entry."""
-    if os.path.islink(hidden):  # where it leads to is not there, unless it may be read
+    if os.path.islink(hidden):  # its target is not mounted, unless it may be read
         return ()
     if os.path.isdir(hidden):
         return ("--perms", "0555", "--size", str(_EMPTY_BYTES), "--tmpfs", hidden)
@@ -123,7 +123,7 @@ def _cover(hidden: str) -> Sequence[str]:
 
 
 def _of_python() -> Iterator[str]:
-    """What this process's Python needs, without the packages of its environment."""
+    """Files of this process's Python, without the packages of its environment."""
     yield from {
         os.path.realpath(sys.executable),
         sys.base_prefix,

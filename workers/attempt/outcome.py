@@ -13,17 +13,17 @@ from functions.formats.failure_kind import classify_failure
 from functions.formats.metrics_block import failure_tail, is_metric_name, newest_lines
 from functions.formats.printed_score import nearest
 from functions.lanes import Failed, Halted, Trained, TrainingResult
-from workers.attempt.child import Ended
+from workers.attempt.child import EndedRun
 from workers.attempt.worktree import Checkout, read_inside
 
 
 def outcome(
-    ended: Ended, built: Checkout, metric: str, gpu_class: str, *, is_scored: bool = False
+    ended: EndedRun, built: Checkout, metric: str, gpu_class: str, *, is_scored: bool = False
 ) -> TrainingResult:
     """A run that exited with 0 and a finite metric is trained, even if it was told to stop, or hung afterwards.
 
-    `is_scored`: the tag's evaluator measures the metric afterwards, so the script need not print it, and a run that
-    was told to stop ends without.
+    `is_scored`: the tag's evaluator measures the metric afterwards. Then the script need not print it, and a stopped
+    run has none.
     """
     if ended.cause == "lost":
         return Halted("lost", newest_lines(ended.log))
@@ -64,7 +64,7 @@ def not_started(error: OSError) -> Failed:
     return Failed("infra", f"the run could not be started: {error}; {remedy}")
 
 
-def _failed(ended: Ended, printed: Mapping[str, float], metric: str) -> Failed:
+def _failed(ended: EndedRun, printed: Mapping[str, float], metric: str) -> Failed:
     wanted = {metric: printed[metric]} if metric in printed else {}
     kind = classify_failure(ended.log, ended.returncode, timed_out=ended.cause == "timeout", metrics=wanted)
     if ended.cause == "excess" and ended.excess is not None:

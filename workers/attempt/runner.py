@@ -22,17 +22,17 @@ from state.errors import Invalid, NightjarError
 from state.records import Footprint
 from state.settings import Settings
 from workers.attempt import processes
-from workers.attempt.child import Command, Ended, Pace, run_command
+from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
 from workers.attempt.disk import free_mb
 from workers.attempt.git import Unbuildable
 from workers.attempt.isolation import Reach
-from workers.attempt.missed import Missed
+from workers.attempt.missed import FailedRun
 from workers.attempt.outcome import not_started, outcome
 from workers.attempt.scoring import ScoringWatcher, is_changed, scored, set_stage
-from workers.attempt.source import Refused
+from workers.attempt.source import UntrainableCode
 from workers.attempt.usage import Ceilings, threads_here
 from workers.attempt.worktree import Checkout, Checkouts, checkout
-from workers.device import Sampler, look_until, memory_came_back
+from workers.device import HealthSampler, look_until, memory_came_back
 from workers.slot import Slot, can_start, command_line
 
 _log = logging.getLogger(__name__)
@@ -41,20 +41,20 @@ _CHILD_PATH = Path(__file__).with_name("child_path")
 _PASSED = ("HOME", "LANG", "TZ", "USER")
 _TEMPORARY, _LOG = "tmp", "log.txt"
 _MIB = 1024 * 1024
-PACE = Pace()
+PACE = RunTiming()
 _DRIVER_PATIENCE_S = 10.0
 _LIMITS = {"core": 0, "fsize": 16 * 1024**3, "nofile": 65536, "oom": 500}
 # no limit of address space, which breaks CUDA
 _THREADS_EACH = 4
-"""Of a process, on average, where a run has as many as it may: so a fork bomb cannot outgrow who is to end it."""
+"""Average threads of a process in a run with as many processes as allowed. The limit keeps a fork bomb killable."""
 
 
 class TrainingRunner:
     """The lane `gpu` of one slot; implements functions.lanes.Runner.
 
-    The script sees only an allow-list of `environ` and the names in the slot's `pass_env`. `alone` says that this
-    process runs nothing else and adopts orphans: all its descendants belong to the attempt. `apart` says that runs
-    get no signal of this process' terminal. `checkouts` makes the tree of a job, by default from its commit.
+    The script sees only an allow-list of `environ` and the names in the slot's `pass_env`. With `alone`, this process
+    runs nothing else and adopts orphans, so all its descendants belong to the attempt. With `apart`, runs get no
+    signal from this process's terminal. `checkouts` makes the tree of a job, by default from its commit.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class TrainingRunner:
         settings: Settings,
         *,
         lab_identity: str,
-        sampler: Sampler,
+        sampler: HealthSampler,
         environ: Mapping[str, str] = os.environ,
         alone: bool = False,
         apart: bool = False,
-        pace: Pace = PACE,
+        pace: RunTiming = PACE,
         checkouts: Checkouts | None = None,
     ) -> None:
         self._slot = slot
@@ -83,7 +83,7 @@ class TrainingRunner:
         self._is_buried = False
         self._reach_of_run: Reach | None = None
         self._is_limited = slot.tier != "none"
-        self._ground = slot.ground(settings)
+        self._access = slot.access(settings)
         if slot.tier == "none":
             _log.warning("training scripts run without any limits (isolation none)")
 
@@ -102,7 +102,7 @@ class TrainingRunner:
                     kept = await self._keep(result, built)
                     return Failed(kept.kind, with_remedies(kept.error, remedies))
                 return result
-        except Refused as error:
+        except UntrainableCode as error:
             return Failed(error.kind, _told(error))
         except Unbuildable as error:
             return Failed("infra", _told(error))
@@ -131,7 +131,7 @@ class TrainingRunner:
 
     async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
         """See functions.lanes.Runner."""
-        # once the run's last process was seen to end, none can follow
+        # once the run's last process has ended, none can follow
         if not self._is_buried and not await asyncio.to_thread(
             processes.kill_all, self._label_of(job), spare=self._spare()
         ):
@@ -189,24 +189,24 @@ class TrainingRunner:
             log=stage.log,
             timeout_s=max(0.0, job.timeout_s - (time.monotonic() - begun)),
         )
-        # an evaluator may wait for a predictor that does nothing
+        # an evaluator may wait for an idle predictor
         patient = replace(self._pace, silence_s=math.inf)
         ended = await self._run(scoring, ScoringWatcher(watcher, result.log_tail), patient)
         return scored(ended, result, stage, built, metric)
 
-    async def _run(self, command: Command, watcher: Watcher, pace: Pace) -> Ended:
+    async def _run(self, command: RunCommand, watcher: Watcher, pace: RunTiming) -> EndedRun:
         self._is_buried = False
         ended = await run_command(command, watcher, pace)
         self._is_buried = ended.is_empty
         return ended
 
-    def _training(self, job: TrainingJob, built: Checkout, python: str, metric: str) -> Command:
+    def _training(self, job: TrainingJob, built: Checkout, python: str, metric: str) -> RunCommand:
         argv = command_line(self._slot.command, python)
         env = self._child_env(job, built, python)
         if not can_start(argv[0], built.path, env["PATH"]):
             raise FileNotFoundError(errno.ENOENT, "no such program", argv[0])
         self._reach_of_run = self._reach(built, python, env["PATH"])
-        return Command(
+        return RunCommand(
             argv=argv,
             cwd=built.path,
             env=env,
@@ -234,21 +234,21 @@ class TrainingRunner:
         )
 
     def _limits(self) -> Mapping[str, int]:
-        """The kernel's own. It counts threads: in namespaces a run's own, elsewhere those of its whole user."""
+        """Limits by the kernel. `nproc` counts threads: of the run in namespaces, elsewhere of the whole user."""
         threads = _THREADS_EACH * self._settings.run_processes
-        has_namespaces = self._ground is not None and self._ground.bwrap is not None
+        has_namespaces = self._access is not None and self._access.bwrap is not None
         return {**_LIMITS, "nproc": threads if has_namespaces else threads + threads_here()}
 
     def _reach(self, built: Checkout, python: str, path: str) -> Reach | None:
-        if self._ground is None:
+        if self._access is None:
             return None
         folder = built.folder
-        return self._ground.reach(
+        return self._access.reach(
             built.path, folder / _TEMPORARY, folder / _LOG, Path(python), path, _CHILD_PATH
         )
 
     def _reach_of_predictors(self, training: Reach | None) -> Reach | None:
-        """Each gets a folder to write in; None: whatever its user may."""
+        """What each predictor may touch, without its own folder. None: whatever its user may."""
         if not self._is_limited:
             return None
         unread = Reach((), None, network=False, leaves=False)
@@ -272,8 +272,8 @@ class TrainingRunner:
             "NIGHTJAR_BUDGET_S": repr(job.budget_s),
             **self._device_env(),
         }
-        if self._ground is not None:
-            env = {**self._ground.environment(), **env}
+        if self._access is not None:
+            env = {**self._access.environment(), **env}
         if job.seed is not None:
             env["NIGHTJAR_SEED"] = str(job.seed)
         if job.traceparent is not None:
@@ -286,9 +286,9 @@ class TrainingRunner:
         one_thread = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         return {"CUDA_VISIBLE_DEVICES": "", **dict.fromkeys(one_thread, "1")}
 
-    def _missed(self, built: Checkout) -> Missed:
+    def _missed(self, built: Checkout) -> FailedRun:
         slot = self._slot
-        return Missed(built, slot.repo, slot.links, self._reach_of_run, self._settings.data_dir)
+        return FailedRun(built, slot.repo, slot.links, self._reach_of_run, self._settings.data_dir)
 
     async def _keep(self, failed: Failed, built: Checkout) -> Failed:
         """Keep the files of a failed attempt and name their folder in the error."""

@@ -16,7 +16,7 @@ from functions.formats.metrics_block import FailureKind, failure_tail, newest_li
 from functions.formats.printed_score import nearest
 from functions.formats.train_command import words_of
 from functions.lanes import Failed, Halted, Order, Source, Trained, TrainingJob, TrainingResult, Watcher
-from workers.attempt.child import Ended
+from workers.attempt.child import EndedRun
 from workers.attempt.disk import remove_tree
 from workers.attempt.git import Unbuildable
 from workers.attempt.isolation import CACHES, Reach
@@ -30,7 +30,7 @@ _TREE = "NIGHTJAR_TREE"
 
 
 @dataclass(frozen=True)
-class Stage:
+class ScoringFolders:
     """Where an evaluator runs; made when no process of the training lives any more."""
 
     files: Path
@@ -86,14 +86,16 @@ class Stage:
         return {name: value for name, value in training.items() if name != "PYTHONPATH"} | own
 
 
-async def set_stage(repo: Path, job: TrainingJob, built: Checkout, links: Sequence[str] = ()) -> Stage:
+async def set_stage(
+    repo: Path, job: TrainingJob, built: Checkout, links: Sequence[str] = ()
+) -> ScoringFolders:
     """Write the base commit's files, with links to the project's data, beside the experiment's tree.
 
     Raises:
         Unbuildable: a fault of the clone or the disk.
     """
     folder = built.folder / "scoring"
-    stage = Stage(*(folder / name for name in ("files", "tmp", "caches", "theirs", "log.txt")))
+    stage = ScoringFolders(*(folder / name for name in ("files", "tmp", "caches", "theirs", "log.txt")))
     try:
         built.folder.chmod(0o700)  # the training may have taken the right to write there, or made the folder
         remove_tree(folder)
@@ -108,7 +110,9 @@ async def set_stage(repo: Path, job: TrainingJob, built: Checkout, links: Sequen
     return stage
 
 
-def scored(ended: Ended, trained: Trained, stage: Stage, built: Checkout, metric: str) -> TrainingResult:
+def scored(
+    ended: EndedRun, trained: Trained, stage: ScoringFolders, built: Checkout, metric: str
+) -> TrainingResult:
     """A training's result with the value that the evaluator measured in the place of the one that it printed."""
     if ended.cause == "lost":
         return Halted("lost", trained.log_tail)
@@ -132,12 +136,12 @@ def scored(ended: Ended, trained: Trained, stage: Stage, built: Checkout, metric
     return _unscored(ended, value, metric)
 
 
-def is_changed(stage: Stage, built: Checkout) -> bool:
+def is_changed(stage: ScoringFolders, built: Checkout) -> bool:
     """Whether the evaluator's files are not those of the base commit (any more)."""
     return built.guard is None or built.guard.fingerprint(stage.files) != built.evaluator_hash
 
 
-def _unscored(ended: Ended, value: float | None, metric: str) -> Failed:
+def _unscored(ended: EndedRun, value: float | None, metric: str) -> Failed:
     if ended.cause == "timeout":
         kind: FailureKind = "timeout"
         reason = "the run's time limit came while the evaluator scored it"

@@ -1,4 +1,4 @@
-"""What code an attempt trains: the files of its tree, their identity, and the patch that makes them from the base."""
+"""The code of an attempt: the files of its tree, their identity, and their patch against the base."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Files = Mapping[str, bytes]
 """Mode and blob hash of each file of a tree, by its path."""
 
 
-class Refused(NightjarError):
-    """This code is never trained, on no worker."""
+class UntrainableCode(NightjarError):
+    """No worker will train this code."""
 
     title = "Code refused"
     kind: FailureKind = "patch"
@@ -42,7 +42,7 @@ class Trees:
     base: Files | None
     """None where the tag names no base."""
     patch: bytes | None
-    """What makes the files from the base."""
+    """The patch from the base to the files."""
 
 
 async def trees(tree: Path, base: str | None) -> Trees:
@@ -64,10 +64,10 @@ async def source_of(
     *,
     is_rebuilt: bool,
 ) -> Source:
-    """What is told of the code: with its patch, where the one that was sent, if any, does not make these files.
+    """The identity of the code, with its patch if no patch was `sent` that produces these files.
 
-    `is_rebuilt`: the tree was made with it. `script` is the path and the text of the training script with its
-    constants set, and seeds that are the same for all.
+    `is_rebuilt`: the tree was made with the sent patch. `script` is the path and the text of the training script with
+    its constants set and with seeds that are the same for all runs.
 
     Raises:
         Refused: the patch is too long to be kept.
@@ -80,7 +80,7 @@ async def source_of(
         if not differs and sent == applicable(sent):
             patch = None
     if patch is not None and len(patch) > LONGEST_PATCH:
-        raise Refused(
+        raise UntrainableCode(
             f"the patch of this commit against the tag's base has {len(patch):,} bytes, over"
             f" {LONGEST_PATCH:,}: it could not be kept",
             hint="leave data and binaries out of the commit",
@@ -91,9 +91,10 @@ async def source_of(
 def settled(
     source: bytes, values: Mapping[str, object], seed: int | None, judge: Path
 ) -> tuple[bytes, bytes]:
-    """A script as this run has it, with a `judge` of its constants; and the same for all runs of this code.
+    """The script for this run, with a `judge` of its constants; and the script that is the same for all its runs.
 
-    What has its value already is left as it is. A script that does not parse is, too: its run will show the error.
+    Constants that have their value already are left as they are. So is a script that does not parse: its run shows
+    the error.
 
     Raises:
         Invalid: the script has no such constant, or is no Python.
@@ -111,7 +112,7 @@ def settled(
 
 
 async def _patch(tree: Path, base: str) -> bytes:
-    """What makes the files from the base, in UTF-8: with text in another encoding, all of it is a binary patch."""
+    """The patch from the base to the files, in UTF-8. If a text has another encoding, all is a binary patch."""
     command = (
         *("diff-index", "--cached", "--patch", "--binary", "--full-index", "--no-renames"),
         *("--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/"),
@@ -130,7 +131,7 @@ async def _patch(tree: Path, base: str) -> bytes:
 
 
 async def _made_by(tree: Path, base: str, patch: bytes) -> Files | None:
-    """The files that a patch makes from the base; None where it does not apply."""
+    """The files that result from a patch of the base; None if it does not apply."""
     index = {"GIT_INDEX_FILE": str(tree.parent / "index-of-patch")}
     await git(tree, "read-tree", base, environ=index)
     try:
@@ -154,7 +155,7 @@ def listed(answer: bytes) -> Files:
 
 
 def _identity(files: Files, script: tuple[str, bytes] | None) -> str:
-    """One name for all files, with the training script as it is here."""
+    """A hash of all files, with this text of the training script."""
     whole = hashlib.sha256()
     place, text = script or (None, b"")
     for path, blob in sorted(files.items()):

@@ -20,7 +20,7 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a run may take at once; over one of them it is ended."""
+    """Limits of what a run may take at once. A run over one of them is ended."""
 
     disk_bytes: float = math.inf
     processes: float = math.inf
@@ -29,7 +29,7 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class Excess:
-    """What a run took too much of."""
+    """A limit that a run has exceeded."""
 
     kind: FailureKind
     reason: str
@@ -50,8 +50,8 @@ def excess_of_disk(found: float, allowed: float) -> Excess | None:
 class CpuSeconds:
     """CPU seconds of a run's processes.
 
-    The kernel adds up the processes that were waited for. A process that nobody waits for is missing there. So the
-    last looks at all processes count, where their sum is larger.
+    The kernel adds up the processes that were waited for, and misses the others. The sum of the last looks at all
+    processes counts if it is larger.
     """
 
     def __init__(self) -> None:
@@ -68,12 +68,12 @@ class CpuSeconds:
 
     @property
     def total(self) -> float:
-        """So far; whole once every process of the run has ended and was waited for."""
+        """Seconds so far; complete once every process of the run has ended and was waited for."""
         return max(_waited_for() - self._before, math.fsum(list(self._seen.values())))
 
 
 def excess_of(pids: Sequence[int], ceilings: Ceilings) -> Excess | None:
-    """What these processes take too much of."""
+    """The limit that these processes exceed, if any."""
     if len(pids) > ceilings.processes:
         return Excess(
             "killed",
@@ -91,9 +91,9 @@ def excess_of(pids: Sequence[int], ceilings: Ceilings) -> Excess | None:
 
 
 def memory_of(pids: Sequence[int], enough: float) -> int:
-    """Bytes of memory of processes; what they share counts once where they would have over `enough`.
+    """Bytes of memory of processes: the sum of RSS, or of PSS where the sum of RSS is over `enough`.
 
-    To tell that apart takes the kernel long, so the pages of each are added up first.
+    PSS counts shared pages once, but the kernel takes long to compute it.
     """
     resident = sum(_resident(pid) for pid in pids)
     return resident if resident <= enough else sum(_own_share(pid) for pid in pids)
@@ -109,14 +109,14 @@ def machine_bytes() -> int:
 
 
 def threads_here() -> int:
-    """How many threads there are on this machine; 0 where that is not told."""
+    """Threads on this machine; 0 where the kernel does not report them."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
     return 0
 
 
 def below(roots: Iterable[int], allowed: float) -> list[int]:
-    """These processes and what is below them; no more than show that they are too many: a fork bomb has no end."""
+    """These processes and their descendants. It stops once there are more than `allowed`: a fork bomb has no end."""
     found = [*roots]
     for pid in found:
         if len(found) > allowed:
@@ -137,7 +137,7 @@ def _resident(pid: int) -> int:
 
 
 def _own_share(pid: int) -> int:
-    """What it has alone, and its share of what others have, too; all that is resident, where that is not told."""
+    """PSS in bytes, or RSS where the kernel does not report PSS."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):

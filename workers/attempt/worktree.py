@@ -22,15 +22,15 @@ from functions.formats.train_command import SCRIPT, no_script
 from functions.lanes import Source, TrainingJob
 from workers.attempt.beside_commit import completed, start_repository
 from workers.attempt.disk import LARGEST_FILE, remove_tree
-from workers.attempt.evaluator import Guard
+from workers.attempt.evaluator import EvaluatorGuard
 from workers.attempt.git import GitFailed, Unbuildable, git
-from workers.attempt.source import Refused, listed, settled, source_of, trees
+from workers.attempt.source import UntrainableCode, listed, settled, source_of, trees
 
 _SHA = re.compile(r"[0-9a-fA-F]{7,40}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _COMPILED = "__pycache__"
 JUDGE = Path(__file__).with_name("child_path") / "nightjar_constants.py"
-"""What a script runs to end itself, once it has set a constant again."""
+"""Module by which a script ends itself when it sets a constant again."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,15 @@ class Checkout:
     source: Source
     files: frozenset[str]
     """Paths of all that was checked out."""
-    guard: Guard | None
-    """What must not change; None where the tag's base has no such evaluator."""
+    guard: EvaluatorGuard | None
+    """The files that must not change. None if the tag's base has no such evaluator."""
     evaluator_hash: str | None
-    """First 16 hexadecimal digits of the SHA-256 of the evaluator in the tree; see `Guard.fingerprint`."""
+    """First 16 hexadecimal digits of the SHA-256 of the evaluator in the tree; see `EvaluatorGuard.fingerprint`."""
     empty: Sequence[str] = ()
     """Submodules that the project has no copy of."""
 
     def harm(self) -> str | None:
-        """How the run has changed what it is scored by; None: it has not."""
+        """How the run has changed its evaluator; None: it has not."""
         return self.guard.harm(self.path, self.evaluator_hash, self.files) if self.guard else None
 
 
@@ -110,7 +110,7 @@ async def _build(
             hint="an operator sets up another tag whose base commit has it",
         )
     if trusted is not None:
-        guard = Guard.of(evaluator, trusted, job.evaluator_files, job.evaluator_command)
+        guard = EvaluatorGuard.of(evaluator, trusted, job.evaluator_files, job.evaluator_command)
         guard.check(code.files, code.base or {})
         _restore_evaluator(tree, trusted, evaluator)
     beside = await completed(repo, tree, code.files, links)
@@ -118,7 +118,7 @@ async def _build(
     script = _set_constants(tree, job, scripts)
     source = await source_of(tree, code, base, job.patch, script, is_rebuilt=commit is None)
     source = replace(source, tree_id=beside.identity(source.tree_id))
-    whose = guard or Guard.of(evaluator, b"", job.evaluator_files)
+    whose = guard or EvaluatorGuard.of(evaluator, b"", job.evaluator_files)
     files = frozenset((*code.files, *beside.known()))
     return Checkout(tree, folder, source, files, guard, whose.fingerprint(tree), beside.empty)
 
@@ -153,7 +153,7 @@ async def _check_out(repo: Path, tree: Path, job: TrainingJob, commit: str | Non
                 tree, "apply", "--index", "--binary", "--whitespace=nowarn", "-", stdin=applicable(job.patch)
             )
         except GitFailed as error:
-            raise Refused(
+            raise UntrainableCode(
                 f"the patch does not apply to the tag's base commit {job.base_commit}: {error.detail}",
                 hint="send the whole patch against that commit: git diff --binary <base commit>",
             ) from error
@@ -206,7 +206,7 @@ def _restore_evaluator(tree: Path, trusted: bytes, evaluator: PurePosixPath) -> 
 
 
 def _remove_compiled(tree: Path, files: Iterable[str]) -> None:
-    """Remove committed `__pycache__` folders: Python may run what is in them instead of the source beside them."""
+    """Remove committed `__pycache__` folders: Python may run their code instead of the source beside them."""
     folders = {parent for path in files for parent in PurePosixPath(path).parents if parent.name == _COMPILED}
     for folder in folders:
         remove_tree(tree / folder)

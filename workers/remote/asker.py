@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 CALLED = ("pool::next", "experiment::complete", "experiment::crash", "gpu::stopped")
 WAIT_S = 45.0
-"""How long one question for the next run waits: proxies cut what is silent for a minute."""
+"""Longest wait of one request for the next run. Proxies cut connections that are silent for a minute."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 
 
@@ -44,10 +44,10 @@ class Asker:
         self._slot = slot
         self._spool = spool
         self._standby: Process | None = None
-        """The process of the next run, which has its imports behind it."""
+        """The process for the next run, which has done its imports."""
 
     async def go_on(self, stop: asyncio.Event) -> None:
-        """Have run after run trained until it is to stop; a run that was begun is finished."""
+        """Train runs until it is stopped; a begun run is finished."""
         stopping = asyncio.ensure_future(stop.wait())
         try:
             while not stop.is_set():
@@ -63,7 +63,7 @@ class Asker:
             await self._dismiss()
 
     async def _next(self) -> Mapping[str, Any] | None:
-        """Send the results that the lab has not accepted, then wait for the next run; try again while it is away."""
+        """Send waiting results, then wait for the next run; retry while the lab is away."""
         pause = FIRST_PAUSE_S
         while True:
             try:
@@ -92,9 +92,7 @@ class Asker:
     async def _train(self, work: Mapping[str, Any]) -> None:
         trainer, self._standby = await self._alive(), None
         assert trainer.stdin is not None
-        with contextlib.suppress(
-            ConnectionError
-        ):  # it died: the lab still has the run, and hands it out again
+        with contextlib.suppress(ConnectionError):  # it died: the lab hands the run out again
             trainer.stdin.write(json.dumps(work).encode() + b"\n")
             await trainer.stdin.drain()
         self._standby = await self._start()
@@ -112,7 +110,7 @@ class Asker:
         return await asyncio.create_subprocess_exec(*argv, stdin=PIPE)
 
     async def _dismiss(self) -> None:
-        """End the process that waits for a run: its standard input ends."""
+        """End the waiting process by closing its standard input."""
         if self._standby is not None and self._standby.stdin is not None:
             self._standby.stdin.close()
             await self._standby.wait()

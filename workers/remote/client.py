@@ -19,7 +19,7 @@ TIMEOUT = httpx.Timeout(10.0, connect=10.0)
 
 
 class RemoteLab:
-    """The functions that a worker calls, by name; redirects are not followed, so the token goes nowhere else.
+    """Calls functions of a lab by name. Redirects are not followed, so that the token goes nowhere else.
 
     Only `functions` can be called: importing the whole table takes a while.
     """
@@ -38,7 +38,7 @@ class RemoteLab:
         """The function's answer.
 
         Raises:
-            NightjarError: as the lab has raised it; Unavailable where it does not answer, or asks us to come later.
+            NightjarError: the lab's own error. Unavailable: there is no answer, or we should retry.
         """
         body = json.dumps(request, allow_nan=False)
         try:
@@ -50,14 +50,14 @@ class RemoteLab:
 
 @asynccontextmanager
 async def calling(remote: Remote, functions: Collection[str]) -> AsyncIterator[RemoteLab]:
-    """The lab, for as long as it is needed."""
+    """An open connection to the lab."""
     headers = {"Content-Type": "application/json", **bearing(remote.token)}
     async with httpx.AsyncClient(base_url=remote.url, headers=headers, timeout=TIMEOUT) as http:
         yield RemoteLab(remote, functions, http)
 
 
 def bearing(token: SecretStr | None) -> dict[str, str]:
-    """The header of who bears this token; no log shows it from now on."""
+    """The header with this token, which is hidden from logs from now on."""
     if token is None:
         return {}
     hide(token.get_secret_value())
@@ -65,10 +65,10 @@ def bearing(token: SecretStr | None) -> dict[str, str]:
 
 
 def told(url: str, answer: httpx.Response) -> dict[str, Any]:
-    """What a lab has answered.
+    """The body of a lab's answer.
 
     Raises:
-        NightjarError: what it has refused; Unavailable where that may pass.
+        NightjarError: the lab refused the call. Unavailable: a retry may succeed.
     """
     try:
         body = answer.json()
@@ -91,7 +91,7 @@ def told(url: str, answer: httpx.Response) -> dict[str, Any]:
 
 
 def _later(said: Mapping[str, Any], answer: httpx.Response) -> float:
-    """Seconds after which the lab wants to be asked again."""
+    """Seconds after which to retry."""
     for seconds in (said.get("retry_after"), answer.headers.get("retry-after")):
         if seconds is not None:
             with suppress(TypeError, ValueError):  # a date
@@ -100,7 +100,7 @@ def _later(said: Mapping[str, Any], answer: httpx.Response) -> float:
 
 
 def silent(url: str, problem: Exception) -> Unavailable:
-    """The error where a lab does not answer."""
+    """The error for a lab that does not answer."""
     reason = str(problem) or type(problem).__name__
     return Unavailable(
         f"no lab answers at {url} ({reason})", hint="is it up, and is --url right?", retry_after=1.0

@@ -1,4 +1,4 @@
-"""The lease of one attempt, over HTTP: renewed no more often than a lab far away should be asked."""
+"""The lease of one attempt, renewed over HTTP at most every `every_s` seconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALLED = (
 class RemoteLease:
     """See functions.lanes.Lease.
 
-    Between two requests `every_s` seconds pass: reports and lines in between travel together, the newest of each.
+    At least `every_s` seconds pass between two requests. A request carries the newest report and the newest lines.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class RemoteLease:
         self._every_s = every_s
         self._ask_at = 0.0
         self._ranked_at: set[float] = set()
-        """Buckets of which the lab was told at once: there it decides whether the run goes on."""
+        """Buckets that were reported at once, because the lab decides there whether the run goes on."""
         self._order: Order = "continue"
         self._extension: Extension | None = None
         self._unsent: dict[str, Any] = {}
@@ -82,7 +82,7 @@ class RemoteLease:
         await self.poll()
 
     async def poll(self) -> Order:
-        """See Watcher; between two requests it answers as the lab did last."""
+        """See Watcher; between two requests it repeats the lab's last answer."""
         async with self._turn:
             if asyncio.get_running_loop().time() >= self._ask_at:
                 await self._renew()
@@ -101,7 +101,7 @@ class RemoteLease:
         self._ask_at = asyncio.get_running_loop().time() + self._every_s
 
     async def report(self, function: str, request: Mapping[str, Any]) -> str:
-        """See Lease; what the lab does not take now is kept, and sent by whoever comes next."""
+        """See Lease. A result that the lab does not take now is kept, and sent by the next process."""
         kept = self._spool.keep(function, request)
         if self._unsent:  # the last lines and the last report
             await self._renew()

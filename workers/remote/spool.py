@@ -1,4 +1,4 @@
-"""Results that a lab has not taken yet, on the worker's disk: they outlive its processes."""
+"""Results on the worker's disk that a lab has not taken yet. They outlive the worker's processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Spool:
         self._folder = folder
 
     def keep(self, function: str, request: Mapping[str, Any]) -> Path:
-        """Write down what is to be sent; the same attempt has one file."""
+        """Write a result to the file of its attempt."""
         kept = self._file(request["experiment_id"], request["attempt"], request["fence"])
         write_whole(kept, {"function": function, "request": dict(request)})
         return kept
@@ -40,14 +40,14 @@ class Spool:
         return self._folder / f"{experiment_id}-{attempt}-{fence}.json"
 
     def kept(self) -> Sequence[Path]:
-        """What waits, oldest first."""
+        """The files that wait, oldest first."""
         return oldest_first(self._folder)
 
     async def send(self, kept: Path, lab: RemoteLab) -> dict[str, Any]:
-        """Send one, and forget it once the lab has answered, whatever it has.
+        """Send one, and delete it once the lab has answered.
 
         Raises:
-            Unavailable: the lab does not answer; it stays. NightjarError: the lab has refused it.
+            Unavailable: the lab does not answer; the file stays. NightjarError: the lab has refused it.
         """
         said = json.loads(await asyncio.to_thread(kept.read_text))
         try:
@@ -62,11 +62,11 @@ class Spool:
 
 
 def write_whole(place: Path, said: Mapping[str, Any]) -> None:
-    """Write this as JSON, in a file that is there whole or not at all, whatever dies."""
+    """Write JSON to a file that exists whole or not at all."""
     place.parent.mkdir(parents=True, exist_ok=True)
     write_private(place, json.dumps(dict(said), allow_nan=False))
 
 
 def oldest_first(folder: Path) -> Sequence[Path]:
-    """What was written there."""
+    """The files that `write_whole` has written."""
     return sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)

@@ -1,4 +1,4 @@
-"""The process of one attempt that came over HTTP: waits for it on standard input, trains, hands the result in.
+"""The process of one attempt over HTTP: reads it from standard input, trains, hands in the result.
 
 `python -P -m workers.remote.trainer SLOT PARENT`
 """
@@ -20,7 +20,7 @@ from functions.process.remote import remote_of
 from state.settings import Settings
 from workers.attempt.launch import adopt_orphans, die_with
 from workers.attempt.runner import TrainingRunner
-from workers.device import Sampler
+from workers.device import HealthSampler
 from workers.remote.client import calling
 from workers.remote.lease import CALLED, RemoteLease
 from workers.remote.spool import spool_of
@@ -28,21 +28,21 @@ from workers.slot import Slot
 
 
 def job_of(work: Mapping[str, Any]) -> TrainingJob:
-    """What pool::next has handed out, as the runner takes it."""
+    """The job in an answer of pool::next."""
     patch = work["patch_base64"]
     same = ("experiment_id", "attempt", "fence", "commit_sha", "base_commit", "config_delta", "evaluator")
     more = ("budget_s", "timeout_s", "seed", "traceparent", "evaluator_files", "evaluator_command")
     return TrainingJob(
         **{name: work[name] for name in (*same, *more)},
         patch=None if patch is None else base64.b64decode(patch),
-        tick_source=work.get("tick_source", "report"),  # an older lab knows no other
+        tick_source=work["tick_source"],
     )
 
 
 async def train(work: Mapping[str, Any], slot: Slot, settings: Settings) -> str:
     """Train one attempt; answers what became of it."""
     job = job_of(work)
-    async with Sampler() as sampler, calling(remote_of(settings.data_dir), CALLED) as lab:
+    async with HealthSampler() as sampler, calling(remote_of(settings.data_dir), CALLED) as lab:
         runner = TrainingRunner(slot, settings, lab_identity=lab.remote.name, sampler=sampler, alone=True)
         lease = RemoteLease(
             lab,
@@ -60,7 +60,7 @@ def main(argument: str, parent: str) -> int:
     die_with(int(parent))
     adopt_orphans()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # whoever stops the worker lets its run finish
+        signal.signal(number, signal.SIG_IGN)  # its run finishes when the worker is stopped
     slot, settings = Slot.model_validate_json(argument), Settings()
     start_logging(settings, "trainer")
     if line := sys.stdin.readline():

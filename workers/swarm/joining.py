@@ -21,30 +21,30 @@ from workers.attempt.isolation import chosen, described
 from workers.attempt.processes import kill_all
 from workers.attempt.runner import TrainingRunner
 from workers.attempt.worktree import checkouts_in
-from workers.device import Device, Sampler, discover
+from workers.device import Device, HealthSampler, discover
 from workers.remote.client import TIMEOUT
 from workers.slot import Slot
 from workers.swarm.leaving import Leaving
 from workers.swarm.project import Project, measured, shown, taken
-from workers.swarm.runs import Results, Runs
-from workers.swarm.server import Registered, Server, Varied
-from workers.swarm.working import OtherBudget, SpecPipeline, Worker, Working, keep_program
+from workers.swarm.runs import DeviceRuns, PendingResults
+from workers.swarm.server import SwarmRegistered, SwarmServer, VariedConstant
+from workers.swarm.working import BudgetChanged, SpecPipeline, SwarmIdentity, WorkLoop, keep_program
 
 
 @dataclass(frozen=True)
-class Options:
-    """What is said of one start alone."""
+class JoinOptions:
+    """Options of one start; they are not remembered."""
 
     enroll_token: str | None = None
     max_runs: int | None = None
     baseline_runs: int = 3
     baseline_bpb: float | None = None
-    """What the owner says that the unchanged script scores; None: it is measured."""
+    """Score of the unchanged script, as the owner states it. None: it is measured."""
     use_spec_pipeline: bool = False
     """Preload drafts of the swarm's program between runs, and follow those that are deployed or confirmed."""
 
 
-async def join(joined: Joined, options: Options, settings: Settings, say: Callable[[str], None]) -> None:
+async def join(joined: Joined, options: JoinOptions, settings: Settings, say: Callable[[str], None]) -> None:
     """Join, and work until the owner leaves.
 
     Raises:
@@ -67,7 +67,7 @@ async def join(joined: Joined, options: Options, settings: Settings, say: Callab
     if project.linked:
         say(f"runs read these where they are, and get copies of all else: {', '.join(project.linked)}")
     async with (
-        Sampler() as sampler,
+        HealthSampler() as sampler,
         httpx.AsyncClient(base_url=joined.url, timeout=TIMEOUT) as http,
     ):
         runner = TrainingRunner(
@@ -79,8 +79,8 @@ async def join(joined: Joined, options: Options, settings: Settings, say: Callab
             apart=True,
             checkouts=project.checkout,
         )
-        joining = Joining(joined, settings, project, Runs(runner, leaving, say), leaving, say)
-        await joining.go_on(Server(joined, http), options, slot.device)
+        joining = JoiningWorker(joined, settings, project, DeviceRuns(runner, leaving, say), leaving, say)
+        await joining.go_on(SwarmServer(joined, http), options, slot.device)
 
 
 def checked_script(terms: Terms) -> Path:
@@ -118,21 +118,21 @@ def slot_of(joined: Joined, train_py: Path) -> Slot:
 
 
 def clear(joined: Joined, slot: Slot, settings: Settings) -> None:
-    """End and remove what a worker that was killed has left. Blocks."""
+    """Remove processes and folders that a killed worker has left. Blocks."""
     kill_all(joined.mark)
     for _, folder in checkouts_in(slot.work_dir(settings)):
         remove_tree(folder)
 
 
-class Joining:
-    """One start of a worker, once its machine and its script are known."""
+class JoiningWorker:
+    """One start of a worker, after its device and script were checked."""
 
     def __init__(
         self,
         joined: Joined,
         settings: Settings,
         project: Project,
-        runs: Runs,
+        runs: DeviceRuns,
         leaving: Leaving,
         say: Callable[[str], None],
     ) -> None:
@@ -144,13 +144,13 @@ class Joining:
         self._leaving = leaving
         self._say = say
         self._told_of: set[str] = set()
-        """Constants on trial that the script lacks, as was said."""
+        """Constants on trial that the script lacks, of which the owner was told."""
 
-    async def go_on(self, server: Server, options: Options, device: Device) -> None:
-        """Hand in what waits, measure, register, work."""
-        results = Results(self._place / "results", self._say)
+    async def go_on(self, server: SwarmServer, options: JoinOptions, device: Device) -> None:
+        """Hand in waiting results, measure the baseline, register, then work."""
+        results = PendingResults(self._place / "results", self._say)
         if self._joined.token is None:
-            await server.health()  # a wrong URL is told before anything is measured
+            await server.health()  # so that a wrong URL is reported before the measurement
         else:
             await self._leaving.patiently(lambda: self._go_on_as_before(server, results))
         peek = await server.peek(self._tag)
@@ -158,7 +158,7 @@ class Joining:
         ahead = None
         if options.use_spec_pipeline:
             ahead = SpecPipeline(server, self._joined.terms.tag, self._say)
-        working = Working(
+        working = WorkLoop(
             server, self._project, self._runs, results, self._leaving, self._say, self._check, ahead
         )
         budget_s = peek.base_s
@@ -167,13 +167,13 @@ class Joining:
                 return
             self._check(synced.dimensions)
             try:
-                await working.go_on(Worker(self._joined.name, baseline, self._place), options.max_runs)
+                await working.go_on(SwarmIdentity(self._joined.name, baseline, self._place), options.max_runs)
                 return
-            except OtherBudget as other:
+            except BudgetChanged as other:
                 budget_s = other.budget_s
 
-    async def _go_on_as_before(self, server: Server, results: Results) -> None:
-        """Hand in what waits, if the swarm still knows this worker; else it is to register anew."""
+    async def _go_on_as_before(self, server: SwarmServer, results: PendingResults) -> None:
+        """Hand in waiting results; forget the token if the swarm does not know this worker any more."""
         try:
             await server.sync()
             await results.hand_in(server)
@@ -184,10 +184,10 @@ class Joining:
             self._keep(token=None, registered=None)
             server.bear(None)
 
-    def _check(self, varied: Sequence[Varied]) -> None:
-        """Refuse to serve a swarm that varies what the script does not have: each of its runs would fail.
+    def _check(self, varied: Sequence[VariedConstant]) -> None:
+        """Refuse to serve a swarm that varies constants which the script lacks: each run would fail.
 
-        Of a constant that is on trial most runs know nothing: that it is missing is said, once.
+        Most runs leave out a constant that is on trial. If the script lacks it, the owner is told once.
 
         Raises:
             Invalid: naming the constants.
@@ -210,9 +210,9 @@ class Joining:
                 )
 
     async def _enter(
-        self, server: Server, options: Options, device: Device, base_s: float | None
+        self, server: SwarmServer, options: JoinOptions, device: Device, base_s: float | None
     ) -> Baseline | None:
-        """Measure and register, as far as that is not done yet; None where the owner leaves before."""
+        """Measure and register, unless that is done already; None if the owner leaves before."""
         baseline = await self._baseline(options, base_s)
         if baseline is None:
             return None
@@ -239,12 +239,14 @@ class Joining:
             keep_program(self._place, registered.current_program_md, lambda _: None)
         return baseline
 
-    async def _register(self, server: Server, options: Options, request: dict[str, Any]) -> Registered:
+    async def _register(
+        self, server: SwarmServer, options: JoinOptions, request: dict[str, Any]
+    ) -> SwarmRegistered:
         entering = {} if options.enroll_token is None else {"enroll_token": options.enroll_token}
         return await server.register({**request, **entering})
 
-    async def _baseline(self, options: Options, base_s: float | None) -> Baseline | None:
-        """What the owner says, what was measured before, or what is measured now."""
+    async def _baseline(self, options: JoinOptions, base_s: float | None) -> Baseline | None:
+        """The owner's baseline, the remembered one, or a new measurement."""
         digest, before = self._project.digest, self._joined.baseline
         if options.baseline_bpb is not None:
             return Baseline(val_bpb=options.baseline_bpb, project=digest)
@@ -260,6 +262,6 @@ class Joining:
         )
 
     def _keep(self, **changed: Any) -> None:
-        """Write down what the next start is to know."""
+        """Remember these values for the next start."""
         self._joined = self._joined.model_copy(update=changed)
         self._joined.save(self._place)

@@ -1,4 +1,4 @@
-"""How a worker's owner ends it: the first signal lets its run finish, the second gives the run back."""
+"""Ends a worker by signals: after the first its run finishes, after the second the run is given back."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 
 
 class Leaving:
-    """What the owner has asked for by Ctrl-C or SIGTERM."""
+    """The owner's wish to leave, by Ctrl-C or SIGTERM."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._asked = asyncio.Event()
         self._holding: str | None = None
         self.returns = False
-        """Whether the run is to be given back."""
+        """Whether the present run is given back."""
 
     @property
     def is_asked(self) -> bool:
-        """Whether no further run is to begin."""
+        """Whether no further run may begin."""
         return self._asked.is_set()
 
     def on_signals(self) -> None:
-        """Hear SIGINT and SIGTERM from now on."""
+        """Handle SIGINT and SIGTERM from now on."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.signalled)
 
     def signalled(self) -> None:
-        """Go one step on: finish, give back, end at once."""
+        """Take the next step: finish the run, give it back, or exit at once."""
         if self.returns:
             os._exit(130)
         if self._asked.is_set():
@@ -55,7 +55,7 @@ class Leaving:
 
     @contextmanager
     def holding(self, run: str) -> Iterator[None]:
-        """Say that this run is under way."""
+        """Name this run in messages while it is under way."""
         self._holding = run
         try:
             yield
@@ -63,15 +63,15 @@ class Leaving:
             self._holding = None
 
     async def pause(self, seconds: float) -> None:
-        """Wait so long, or until the owner wants to leave."""
+        """Wait, but not longer than until the owner wants to leave."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._asked.wait()
 
     async def patiently(self, step: Callable[[], Awaitable[T]]) -> T | None:
-        """Take a step, again and again while the server does not answer; None where the owner leaves before.
+        """Retry a step while the server is unavailable; None if the owner leaves before.
 
-        It is asked again as soon as it wants to be, and no sooner than after a pause that grows.
+        The pause grows, and is at least the server's `retry_after`.
         """
         pause_s = FIRST_PAUSE_S
         while not self.is_asked:

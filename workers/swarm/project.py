@@ -24,14 +24,14 @@ from workers.attempt.disk import LARGEST_FILE, bytes_on_disk, remove_tree
 from workers.attempt.git import Unbuildable
 from workers.attempt.worktree import JUDGE, Checkout
 from workers.swarm.leaving import Leaving
-from workers.swarm.runs import Runs, Unwatched, a_job, seed_of
+from workers.swarm.runs import BaselineWatcher, DeviceRuns, a_job, seed_of
 
 ASSUMED_BUDGET_S = 300.0
 """Budget where neither the script nor the swarm names one."""
 LARGEST_FOLDER = 32 * 1024 * 1024
 """Bytes on disk of a folder that is copied for each run: what is larger is data, and linked."""
 _LEFT_OUT = frozenset({"__pycache__", "results.json"})
-"""results.json of an earlier run would pass for the result of one that prints none."""
+"""results.json of an earlier run could pass for the result of a run that prints none."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Project:
     kept: Path
     """Our copy of the folder."""
     linked: tuple[str, ...]
-    """Its entries that runs do not get a copy of: they read those of the owner."""
+    """Entries that are linked, not copied: runs read the owner's own."""
     digest: str
-    """Of its Python files: another digest is another baseline."""
+    """Digest of its Python files. If it changes, the baseline is measured anew."""
 
     @asynccontextmanager
     async def checkout(self, home: Path, job: TrainingJob, root: Path) -> AsyncIterator[Checkout]:
@@ -76,12 +76,12 @@ class Project:
 
 
 def taken(train_py: Path, kept: Path) -> Project:
-    """Read the project around a train.py, and keep a copy of it in a folder. Blocks.
+    """Read the project around a train.py, and copy it to a folder. Blocks.
 
     Hidden files, environments and caches are left out; large files and folders are linked.
 
     Raises:
-        Invalid: the script is none that a swarm could run, or a file cannot be read.
+        Invalid: a swarm cannot run the script, or a file cannot be read.
     """
     home = train_py.parent
     try:
@@ -89,9 +89,7 @@ def taken(train_py: Path, kept: Path) -> Project:
         remove_tree(kept)
         kept.mkdir(parents=True)
         linked = tuple(_take(home, kept, train_py.name))
-        (kept / train_py.name).write_bytes(
-            script.source
-        )  # whatever it is there: a copy is what runs may write
+        (kept / train_py.name).write_bytes(script.source)  # a copy, even if the owner has a link
         digest = _digest(kept)
     except OSError as problem:
         raise Invalid(
@@ -103,7 +101,7 @@ def taken(train_py: Path, kept: Path) -> Project:
 
 
 def _take(home: Path, kept: Path, script: str) -> Iterator[str]:
-    """Copy what is light, and link the rest; answers what was linked."""
+    """Copy small entries, and link the rest; answers the linked ones."""
     left_out = {*_LEFT_OUT, script}
     for entry in sorted(home.iterdir()):
         if entry.name.startswith(".") or entry.name in left_out or (entry / "pyvenv.cfg").exists():
@@ -137,19 +135,19 @@ def _digest(kept: Path) -> str:
 
 async def measured(
     project: Project,
-    runs: Runs,
+    runs: DeviceRuns,
     count: int,
     base_s: float | None,
     leaving: Leaving,
     say: Callable[[str], None],
 ) -> Baseline | None:
-    """Run the unchanged script `count` times; None where its owner wants to leave meanwhile.
+    """Run the unchanged script `count` times; None if its owner wants to leave meanwhile.
 
-    Each run has the swarm's base budget, where that is known and the script takes one. The first has the script's own
-    seed, the others have seeds of their own: repeats of a config have them, too.
+    Each run has the swarm's base budget, if that is known and the script takes one. The first has the script's own
+    seed. The others have different seeds, as repeats of a config do.
 
     Raises:
-        Invalid: a run gives no number; with the end of its log.
+        Invalid: a run gives no number. The error has the end of its log.
     """
     own_s = project.script.own_budget_s
     budget_s = own_s if own_s is None else base_s or own_s
@@ -163,7 +161,7 @@ async def measured(
             + (f", {budget_s:g} s" if budget_s else "")
         )
         job = a_job(name, {}, budget_s or base_s or ASSUMED_BUDGET_S, None if nth == 1 else seed_of(name))
-        result, seconds = await runs.of(job, Unwatched(leaving))
+        result, seconds = await runs.of(job, BaselineWatcher(leaving))
         match result:
             case Trained(metric=value):
                 values.append(value)

@@ -31,7 +31,7 @@ from state.records import Footprint
 from workers.attempt.runner import TrainingRunner
 from workers.remote.spool import oldest_first, write_whole
 from workers.swarm.leaving import Leaving
-from workers.swarm.server import Assignment, Server
+from workers.swarm.server import SwarmAssignment, SwarmServer
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ LONGEST_ERROR = 4000
 _PAUSE_S = 10.0
 
 
-class Runs:
-    """Runs one after another on one device."""
+class DeviceRuns:
+    """Runs jobs one after another on one device."""
 
     def __init__(self, runner: TrainingRunner, leaving: Leaving, say: Callable[[str], None]) -> None:
         self._runner = runner
@@ -53,10 +53,10 @@ class Runs:
 
         self._before: Footprint | None = None
         self._left: tuple[TrainingJob, Footprint | None] | None = None
-        """The last run, until its device was seen to be empty."""
+        """The last run, until its device is empty."""
 
     async def ready(self) -> bool:
-        """Wait until a run can begin here; False where the owner wants to leave before."""
+        """Wait until a run can begin; False if the owner wants to leave before."""
         while not self._leaving.is_asked:
             if (hindrance := await self._hindrance()) is None:
                 return True
@@ -76,15 +76,15 @@ class Runs:
         return None
 
     async def of(self, job: TrainingJob, watcher: Watcher) -> tuple[TrainingResult, float]:
-        """Run a job; answers its result, and the seconds that it took. No process of it lives on."""
+        """Run a job until all its processes have ended; answers its result and its duration in seconds."""
         self._left = (job, self._before)
         begun = time.monotonic()
         result = await self._runner.run(job, watcher, metric=METRIC)
         return result, time.monotonic() - begun
 
 
-class Unwatched:
-    """See functions.lanes.Watcher: of a run that no swarm knows of. Its owner ends it by leaving."""
+class BaselineWatcher:
+    """Watcher of a baseline run (see functions.lanes.Watcher). The owner ends it by leaving."""
 
     def __init__(self, leaving: Leaving) -> None:
         self._leaving = leaving
@@ -105,7 +105,7 @@ class Unwatched:
         """See Watcher."""
 
 
-def job_of(given: Assignment, fence: int) -> TrainingJob:
+def job_of(given: SwarmAssignment, fence: int) -> TrainingJob:
     """The job of an assignment. Its seed follows from its id, so a repeated assignment has the same seed."""
     job = a_job(given.exp_id, given.config_delta, given.budget_seconds, seed_of(given.exp_id), fence=fence)
     return replace(job, tick_source=given.tick_source)
@@ -135,7 +135,7 @@ def seed_of(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % 2**31
 
 
-def not_run_of(given: Assignment, missing: Sequence[str], *, worker_id: str) -> dict[str, Any]:
+def not_run_of(given: SwarmAssignment, missing: Sequence[str], *, worker_id: str) -> dict[str, Any]:
     """Report of an assignment that was not run, because the script lacks a constant."""
     return {
         "worker_id": worker_id,
@@ -150,7 +150,7 @@ def not_run_of(given: Assignment, missing: Sequence[str], *, worker_id: str) -> 
 
 
 def result_of(
-    given: Assignment,
+    given: SwarmAssignment,
     result: TrainingResult,
     *,
     worker_id: str,
@@ -187,10 +187,12 @@ def result_of(
     return report if error is None else {**report, "error": error}
 
 
-class Ticks:
-    """See functions.lanes.Watcher. A tick without an answer changes nothing: the run goes on."""
+class SwarmTicks:
+    """Sends ticks to the swarm (see functions.lanes.Watcher). Without an answer the run goes on."""
 
-    def __init__(self, server: Server, given: Assignment, baseline: float, leaving: Leaving) -> None:
+    def __init__(
+        self, server: SwarmServer, given: SwarmAssignment, baseline: float, leaving: Leaving
+    ) -> None:
         self._server = server
         self._given = given
         self._baseline = baseline
@@ -212,7 +214,7 @@ class Ticks:
         return self._order()
 
     def _order(self) -> Order | Extension:
-        """What the swarm has said so far."""
+        """The swarm's last order."""
         return "stop" if self.is_stopped else self._extension or "continue"
 
     async def poll(self) -> Order:
@@ -256,8 +258,8 @@ class Ticks:
         return {"tick_source": self._given.tick_source}
 
 
-class Results:
-    """The folder of one worker's results."""
+class PendingResults:
+    """Results on disk that the swarm has not taken yet. They outlive the worker's processes."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self._folder = folder
@@ -265,14 +267,14 @@ class Results:
         self._say = say
 
     def keep(self, result: Mapping[str, Any]) -> None:
-        """Write down what is to be sent; an assignment has one file."""
+        """Write a result to the file of its assignment."""
         write_whole(self._folder / f"{result['exp_id']}.json", result)
 
     def kept(self) -> Sequence[Path]:
         """The files that wait, oldest first."""
         return oldest_first(self._folder)
 
-    async def hand_in(self, server: Server) -> None:
+    async def hand_in(self, server: SwarmServer) -> None:
         """Send all waiting results. Refused ones are moved to `refused`, for the owner to look at.
 
         Raises:

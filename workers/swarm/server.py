@@ -18,20 +18,20 @@ from workers.remote.client import TIMEOUT, bearing, silent, told
 TICK_TIMEOUT = httpx.Timeout(3.0)
 
 
-class _Answer(BaseModel):
+class _SwarmAnswer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-Answer = TypeVar("Answer", bound=_Answer)
+Answer = TypeVar("Answer", bound=_SwarmAnswer)
 
 
-class Registered(_Answer):
+class SwarmRegistered(_SwarmAnswer):
     message: str
     worker_token: SecretStr | None = None
     current_program_md: str = ""
 
 
-class Assignment(_Answer):
+class SwarmAssignment(_SwarmAnswer):
     """What to run next."""
 
     exp_id: Id
@@ -43,19 +43,19 @@ class Assignment(_Answer):
     """Where its ticks come from."""
 
 
-class Told(_Answer):
-    """What a tick is answered."""
+class TickAnswer(_SwarmAnswer):
+    """The answer to a tick."""
 
     action: str | None = None
     reason: str = ""
     budget: float | None = None
 
 
-class Handed(_Answer):
+class ResultAnswer(_SwarmAnswer):
     total_experiments: int
 
 
-class Varied(_Answer):
+class VariedConstant(_SwarmAnswer):
     """A constant that the swarm varies."""
 
     name: str
@@ -65,19 +65,19 @@ class Varied(_Answer):
 
     @property
     def on_trial(self) -> bool:
-        """Most configs leave it out: a script without it runs those."""
+        """Whether it is a canary. Most configs leave it out, and a script without the constant can run those."""
         return self.is_canary and not self.frozen and self.default_value is not None
 
 
-class Synced(_Answer):
+class SwarmSync(_SwarmAnswer):
     program_md: str = ""
-    dimensions: Sequence[Varied] = ()
+    dimensions: Sequence[VariedConstant] = ()
     budget_seconds: float | None = None
-    """Of a run that is not extended; None where the server does not say."""
+    """Seconds of a run that is not extended. None: the server does not say."""
 
 
-class PipelineStatus(_Answer):
-    """How the draft of the swarm's next program stands."""
+class DraftStatus(_SwarmAnswer):
+    """State of the draft of the swarm's next program."""
 
     spec_state: str | None = None
     spec_id: str | None = None
@@ -85,25 +85,25 @@ class PipelineStatus(_Answer):
     last_flush_token: str | None = None
 
 
-class Preload(_Answer):
-    """A draft of the swarm's next program, whole."""
+class PreloadedDraft(_SwarmAnswer):
+    """The text of a draft of the swarm's next program."""
 
     spec_id: str
     program_md: str
 
 
-class Peek(_Answer):
-    """What can be seen of a swarm before one is in it; None where it is not shown."""
+class SwarmPeek(_SwarmAnswer):
+    """What a swarm shows before a worker has joined. None: it is not shown."""
 
     base_s: float | None = None
-    varied: list[Varied] | None = None
+    varied: list[VariedConstant] | None = None
 
 
-class Server:
+class SwarmServer:
     """One swarm, for one worker.
 
-    Each call raises a NightjarError for what the server refuses, and Unavailable where it does not answer, or asks us
-    to come later.
+    Each call raises a NightjarError if the server refuses it, and Unavailable if there is no answer or we should
+    retry.
     """
 
     def __init__(self, joined: Joined, http: httpx.AsyncClient) -> None:
@@ -111,65 +111,65 @@ class Server:
         self._worker_id = joined.name
         self._http = http
         self._headers = bearing(joined.token)
-        self._known: tuple[str | None, Synced] = (None, Synced())
-        """What it last said to `sync`, and the name of that."""
+        self._known: tuple[str | None, SwarmSync] = (None, SwarmSync())
+        """ETag and content of the last answer to `sync`."""
 
     def bear(self, token: SecretStr | None) -> None:
-        """Speak as the bearer of this token from now on."""
+        """Use this token from now on."""
         self._headers = bearing(token)
 
     async def health(self) -> None:
-        """See that a swarm answers here."""
+        """Check that a swarm answers here."""
         await self._ask("GET", "/health")
 
-    async def register(self, request: Mapping[str, Any]) -> Registered:
-        """Enter the swarm, or say again with which baseline."""
+    async def register(self, request: Mapping[str, Any]) -> SwarmRegistered:
+        """Enter the swarm, or update the baseline."""
         sent = {"worker_id": self._worker_id, **request}
-        return self._read(Registered, await self._ask("POST", "/register", sent))
+        return self._read(SwarmRegistered, await self._ask("POST", "/register", sent))
 
-    async def next_config(self) -> Assignment:
-        """The next assignment; the present one once more, where its result was not handed in."""
-        return self._read(Assignment, await self._ask("GET", f"/next_config/{self._worker_id}"))
+    async def next_config(self) -> SwarmAssignment:
+        """The next assignment; the present one again if its result was not handed in."""
+        return self._read(SwarmAssignment, await self._ask("GET", f"/next_config/{self._worker_id}"))
 
-    async def tick(self, request: Mapping[str, Any]) -> Told:
-        """Report how far a run is."""
-        return self._read(Told, await self._ask("POST", "/tick", request, timeout=TICK_TIMEOUT))
+    async def tick(self, request: Mapping[str, Any]) -> TickAnswer:
+        """Report the progress of a run."""
+        return self._read(TickAnswer, await self._ask("POST", "/tick", request, timeout=TICK_TIMEOUT))
 
-    async def result(self, request: Mapping[str, Any]) -> Handed:
-        """Hand a result in; the same one twice is answered the same."""
-        return self._read(Handed, await self._ask("POST", "/result", request))
+    async def result(self, request: Mapping[str, Any]) -> ResultAnswer:
+        """Hand in a result. A repetition gets the same answer."""
+        return self._read(ResultAnswer, await self._ask("POST", "/result", request))
 
-    async def sync(self) -> Synced:
-        """What the swarm knows; read once more only where it has changed."""
+    async def sync(self) -> SwarmSync:
+        """The swarm's program, dimensions and budget, from memory if they have not changed."""
         etag, synced = self._known
         headers = {} if etag is None else {"If-None-Match": etag}
         answer = await self._sent("GET", f"/sync/{self._worker_id}", None, headers, TIMEOUT)
         if answer.status_code != httpx.codes.NOT_MODIFIED:
-            synced = self._read(Synced, told(self.url, answer))
+            synced = self._read(SwarmSync, told(self.url, answer))
             self._known = answer.headers.get("etag"), synced
         return synced
 
-    async def pipeline(self, tag: str | None) -> PipelineStatus:
+    async def pipeline(self, tag: str | None) -> DraftStatus:
         """How the draft of a swarm's next program stands."""
-        return self._read(PipelineStatus, await self._ask("GET", f"/pipeline/status{_about(tag)}"))
+        return self._read(DraftStatus, await self._ask("GET", f"/pipeline/status{_about(tag)}"))
 
-    async def preload(self, tag: str | None) -> Preload | None:
+    async def preload(self, tag: str | None) -> PreloadedDraft | None:
         """The draft; None while none is ready."""
         answer = await self._sent("GET", f"/pipeline/spec_payload{_about(tag)}", None, {}, TIMEOUT)
         if answer.status_code == httpx.codes.NO_CONTENT:
             return None
-        return self._read(Preload, told(self.url, answer))
+        return self._read(PreloadedDraft, told(self.url, answer))
 
-    async def peek(self, tag: str) -> Peek:
-        """Its base budget and its dimensions, where this caller may read them."""
+    async def peek(self, tag: str) -> SwarmPeek:
+        """Its base budget and its dimensions, if this caller may read them."""
         base_s: float | None = None
-        varied: list[Varied] | None = None
+        varied: list[VariedConstant] | None = None
         with suppress(NightjarError, KeyError, TypeError, ValueError):
             base_s = float((await self._ask("GET", f"/health{_about(tag)}"))["budget_seconds"])
         with suppress(NightjarError, KeyError, TypeError, ValidationError):
             found = await self._ask("POST", "/api/dimension/list", {"tag": tag})
-            varied = [Varied.model_validate(dimension) for dimension in found["dimensions"]]
-        return Peek(base_s=base_s, varied=varied)
+            varied = [VariedConstant.model_validate(dimension) for dimension in found["dimensions"]]
+        return SwarmPeek(base_s=base_s, varied=varied)
 
     async def _ask(
         self,
@@ -208,5 +208,5 @@ class Server:
 
 
 def _about(tag: str | None) -> str:
-    """The query of a route that is about one swarm."""
+    """The query string that names a swarm."""
     return "" if tag is None else f"?tag={tag}"

@@ -12,15 +12,15 @@ from functions.process.joined import Baseline
 from state.errors import NightjarError, Unavailable
 from workers.swarm.leaving import Leaving
 from workers.swarm.project import Project
-from workers.swarm.runs import Results, Runs, Ticks, job_of, not_run_of, result_of, seed_of
-from workers.swarm.server import Assignment, Preload, Server, Varied
+from workers.swarm.runs import DeviceRuns, PendingResults, SwarmTicks, job_of, not_run_of, result_of, seed_of
+from workers.swarm.server import PreloadedDraft, SwarmAssignment, SwarmServer, VariedConstant
 
 PROGRAM = "program.md"
 LAST_PAUSES_S = (1.0, 2.0, 4.0)
 """Seconds between the last tries to hand in a result, when the owner leaves."""
 
 
-class OtherBudget(Exception):
+class BudgetChanged(Exception):
     """The swarm's runs have another budget than the baseline, so their scores cannot be compared with it."""
 
     def __init__(self, budget_s: float) -> None:
@@ -30,7 +30,7 @@ class OtherBudget(Exception):
 
 
 @dataclass(frozen=True)
-class Worker:
+class SwarmIdentity:
     """The identity of a worker, and its baseline."""
 
     worker_id: str
@@ -39,18 +39,18 @@ class Worker:
     """The folder where its owner finds the swarm's program."""
 
 
-class Working:
+class WorkLoop:
     """A worker that has joined."""
 
     def __init__(
         self,
-        server: Server,
+        server: SwarmServer,
         project: Project,
-        runs: Runs,
-        results: Results,
+        runs: DeviceRuns,
+        results: PendingResults,
         leaving: Leaving,
         say: Callable[[str], None],
-        check: Callable[[Sequence[Varied]], None],
+        check: Callable[[Sequence[VariedConstant]], None],
         ahead: SpecPipeline | None = None,
     ) -> None:
         self._server = server
@@ -63,7 +63,7 @@ class Working:
         self._ahead = ahead
         self._count = 0
 
-    async def go_on(self, who: Worker, most: int | None) -> None:
+    async def go_on(self, who: SwarmIdentity, most: int | None) -> None:
         """Run assignment after assignment until the owner wants to leave, or `most` are run in all.
 
         Raises:
@@ -77,7 +77,7 @@ class Working:
             await self._run(given, who)
         await self._hand_in_last()
 
-    async def _next(self, who: Worker) -> Assignment:
+    async def _next(self, who: SwarmIdentity) -> SwarmAssignment:
         """Hand in waiting results, then ask for an assignment: the server gives a worker one at a time."""
         await self._results.hand_in(self._server)
         synced = await self._server.sync()
@@ -88,13 +88,13 @@ class Working:
         self._check(synced.dimensions)
         told_s, measured_s = synced.budget_seconds, who.baseline.budget_s
         if told_s is not None and measured_s is not None and told_s != measured_s:
-            raise OtherBudget(told_s)
+            raise BudgetChanged(told_s)
         return await self._server.next_config()
 
-    async def _run(self, given: Assignment, who: Worker) -> None:
+    async def _run(self, given: SwarmAssignment, who: SwarmIdentity) -> None:
         """Run an assignment to its end, and write down its result."""
         baseline = who.baseline.val_bpb
-        ticks = Ticks(self._server, given, baseline, self._leaving)
+        ticks = SwarmTicks(self._server, given, baseline, self._leaving)
         result: TrainingResult = Halted("stop")
         seconds = 0.0
         if not self._leaving.is_asked:  # else the owner has left while the server thought
@@ -141,11 +141,11 @@ class SpecPipeline:
     seen is not preloaded: the synced program has the same content.
     """
 
-    def __init__(self, server: Server, tag: str | None, say: Callable[[str], None]) -> None:
+    def __init__(self, server: SwarmServer, tag: str | None, say: Callable[[str], None]) -> None:
         self._server = server
         self._tag = tag
         self._say = say
-        self._draft: Preload | None = None
+        self._draft: PreloadedDraft | None = None
         self._since: str = ""
         """The swarm's program when the draft was first seen."""
         self._preloaded_for: str = ""

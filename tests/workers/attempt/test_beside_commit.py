@@ -16,7 +16,7 @@ from tests.workers.watching import Orders
 from workers.attempt import beside_commit
 from workers.attempt.git import Unbuildable
 from workers.attempt.isolation import Tier
-from workers.attempt.source import Refused
+from workers.attempt.source import UntrainableCode
 from workers.attempt.worktree import checkout, write_base
 
 pytestmark = pytest.mark.process
@@ -141,7 +141,7 @@ async def test_a_commit_cannot_put_anything_in_the_place_of_linked_data(
     repo.git("reset", "--quiet", "--hard", repo.base)
     ignored(repo, "data/deep/train.bin")
 
-    with pytest.raises(Refused, match="in the place of data"):
+    with pytest.raises(UntrainableCode, match="in the place of data"):
         async with checkout(repo.path, job(ours), root, links=(links,)):
             pass
     assert list(outside.iterdir()) == []
@@ -440,7 +440,7 @@ async def test_a_submodule_that_would_be_imported_in_the_evaluator_s_place_is_re
     without = repo.commit({})
     submodule(repo, "metrics")
 
-    with pytest.raises(Refused, match="metrics"):
+    with pytest.raises(UntrainableCode, match="metrics"):
         async with checkout(repo.path, job(repo.git("rev-parse", "HEAD"), base_commit=without), root):
             pass
     assert base

@@ -20,7 +20,7 @@ import pytest
 from functions.lanes import Extension, Order
 from tests.workers.headless import HEADLESS, needs_number_of_exit
 from tests.workers.watching import Orders
-from workers.attempt.child import Command, Ended, Pace, run_command
+from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
 from workers.attempt.output import CappedLog
 from workers.attempt.processes import kill_all, processes_of
 
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[3]
 CHILD_PATH = ROOT / "workers" / "attempt" / "child_path"
-QUICK = Pace(poll_s=0.02, tail_s=0.05, term_grace_s=0.5, lease_patience_s=0.3)
-PATIENT = Pace(poll_s=0.02, tail_s=0.05, term_grace_s=60, lease_patience_s=60)
+QUICK = RunTiming(poll_s=0.02, tail_s=0.05, term_grace_s=0.5, lease_patience_s=0.3)
+PATIENT = RunTiming(poll_s=0.02, tail_s=0.05, term_grace_s=60, lease_patience_s=60)
 
 
 @pytest.fixture
@@ -39,9 +39,9 @@ def label() -> Iterator[str]:
     assert kill_all(name)
 
 
-def command(tmp_path: Path, label: str, script: str, *, timeout_s: float = 60, **limits: int) -> Command:
+def command(tmp_path: Path, label: str, script: str, *, timeout_s: float = 60, **limits: int) -> RunCommand:
     (tmp_path / "script.py").write_text(textwrap.dedent(script))
-    return Command(
+    return RunCommand(
         argv=[sys.executable, "script.py"],
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(CHILD_PATH), "PYTHONUNBUFFERED": "1"},
@@ -64,7 +64,7 @@ async def test_a_script_that_ends_by_itself_leaves_its_output_and_exit_status(
 
     ended = await run_command(command(tmp_path, label, script), Orders(), QUICK)
 
-    assert ended == Ended("exit", 3, "out\nerr\n", is_empty=True)
+    assert ended == EndedRun("exit", 3, "out\nerr\n", is_empty=True)
     assert (tmp_path / "log.txt").read_text() == "out\nerr\n"
 
 
@@ -228,15 +228,15 @@ MEASURED = """
 import asyncio, os, sys
 from pathlib import Path
 from functions.lanes import Order
-from workers.attempt.child import Command, Pace, run_command
+from workers.attempt.child import RunCommand, RunTiming, run_command
 from workers.attempt.launch import adopt_orphans
 from tests.workers.watching import Orders
 
 adopt_orphans()
 here = Path(sys.argv[2])
 argv = [sys.executable, str(here / "script.py")]
-command = Command(argv, here, dict(os.environ), sys.argv[1], here / "log.txt", 600, spare=())
-ended = asyncio.run(run_command(command, Orders(), Pace(count_s=0.02)))
+command = RunCommand(argv, here, dict(os.environ), sys.argv[1], here / "log.txt", 600, spare=())
+ended = asyncio.run(run_command(command, Orders(), RunTiming(count_s=0.02)))
 assert (ended.cause, ended.returncode, ended.is_empty) == ("exit", 0, True), ended
 print(ended.time.wall_seconds, ended.time.cpu_seconds)
 """
@@ -508,7 +508,7 @@ PRINTS = """
 """The beginning of a script that knows nothing of report, and prints as autoresearch's does."""
 
 
-def unmodified(tmp_path: Path, label: str, script: str, *, timeout_s: float = 60) -> Command:
+def unmodified(tmp_path: Path, label: str, script: str, *, timeout_s: float = 60) -> RunCommand:
     """A script whose ticks are the lines that it prints."""
     whole = textwrap.dedent(PRINTS) + textwrap.dedent(script)
     return replace(command(tmp_path, label, whole, timeout_s=timeout_s), tick_source="stdout")
@@ -715,7 +715,7 @@ async def test_cancelling_the_run_kills_everything_of_it(tmp_path: Path, label: 
 
 
 async def test_a_command_that_cannot_be_started_says_so_in_its_log(tmp_path: Path, label: str) -> None:
-    nowhere = Command(["/nowhere/python"], tmp_path, {}, label, tmp_path / "log.txt", timeout_s=60)
+    nowhere = RunCommand(["/nowhere/python"], tmp_path, {}, label, tmp_path / "log.txt", timeout_s=60)
 
     ended = await run_command(nowhere, Orders(), QUICK)
 
@@ -749,12 +749,12 @@ def test_killing_the_worker_with_minus_nine_kills_the_script(tmp_path: Path, lab
         from pathlib import Path
         sys.path.insert(0, {str(ROOT)!r})
         from tests.workers.watching import Orders
-        from workers.attempt.child import Command, Pace, run_command
+        from workers.attempt.child import RunCommand, RunTiming, run_command
         here = Path({str(tmp_path)!r})
         code = "import os, time; open('a', 'w').write(str(os.getpid())); os.rename('a', 'ready'); "
         argv = [sys.executable, "-c", code + "time.sleep(600)"]
-        command = Command(argv, here, {{}}, {label!r}, here / "log.txt", timeout_s=600)
-        asyncio.run(run_command(command, Orders(), Pace()))
+        command = RunCommand(argv, here, {{}}, {label!r}, here / "log.txt", timeout_s=600)
+        asyncio.run(run_command(command, Orders(), RunTiming()))
         """)
     )
     with subprocess.Popen([sys.executable, "-P", str(tmp_path / "worker.py")]) as worker:

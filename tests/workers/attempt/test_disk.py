@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.attempt.disk import Kept, bytes_on_disk, free_mb, remove_tree
+from workers.attempt.disk import KeptAttempts, bytes_on_disk, free_mb, remove_tree
 
 MIB = 1024 * 1024
 
@@ -122,11 +122,11 @@ def attempt(work: Path, name: str, size: int = 64 * KIB) -> Path:
     return folder
 
 
-def kept(tmp_path: Path, *, for_s: float = 3600.0, most_bytes: float = 1024 * KIB) -> Kept:
-    return Kept(tmp_path / "failed", for_s, most_bytes)
+def kept(tmp_path: Path, *, for_s: float = 3600.0, most_bytes: float = 1024 * KIB) -> KeptAttempts:
+    return KeptAttempts(tmp_path / "failed", for_s, most_bytes)
 
 
-def names(keeper: Kept) -> set[str]:
+def names(keeper: KeptAttempts) -> set[str]:
     return {folder.name for folder in keeper.root.iterdir()} if keeper.root.exists() else set()
 
 

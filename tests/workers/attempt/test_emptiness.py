@@ -13,7 +13,7 @@ from functions.lanes import Unfit
 from state.records import Footprint
 from tests.workers.attempt.test_runner import CPU
 from tests.workers.drivers import GPU, Driver
-from workers.device import Sampler, look, look_until, memory_came_back
+from workers.device import HealthSampler, look, look_until, memory_came_back
 
 pytestmark = pytest.mark.process
 
@@ -28,23 +28,25 @@ def driver(tmp_path: Path) -> Driver:
 
 
 @pytest.fixture
-async def sampler(driver: Driver) -> AsyncIterator[Sampler]:
-    async with Sampler(helper=driver.command, timeout_s=0.5, start_timeout_s=60) as found:
+async def sampler(driver: Driver) -> AsyncIterator[HealthSampler]:
+    async with HealthSampler(helper=driver.command, timeout_s=0.5, start_timeout_s=60) as found:
         yield found
 
 
-async def came_back(sampler: Sampler, before: Footprint | None = BEFORE, *, patience_s: float = 0.3) -> bool:
+async def came_back(
+    sampler: HealthSampler, before: Footprint | None = BEFORE, *, patience_s: float = 0.3
+) -> bool:
     return await memory_came_back(sampler, GPU, before, tolerance_mb=64.0, patience_s=patience_s)
 
 
-async def test_memory_that_is_as_before_has_come_back(driver: Driver, sampler: Sampler) -> None:
+async def test_memory_that_is_as_before_has_come_back(driver: Driver, sampler: HealthSampler) -> None:
     driver.says(memory_used_mb=130.0, processes={})
 
     assert await came_back(sampler)
 
 
 async def test_memory_that_stays_has_not_come_back_and_the_log_says_how_much(
-    driver: Driver, sampler: Sampler, caplog: pytest.LogCaptureFixture
+    driver: Driver, sampler: HealthSampler, caplog: pytest.LogCaptureFixture
 ) -> None:
     driver.says(memory_used_mb=700.0, processes={GONE: 600.0})
 
@@ -53,7 +55,7 @@ async def test_memory_that_stays_has_not_come_back_and_the_log_says_how_much(
     assert "used_mb=700" in caplog.text
 
 
-async def test_memory_that_comes_back_late_is_waited_for(driver: Driver, sampler: Sampler) -> None:
+async def test_memory_that_comes_back_late_is_waited_for(driver: Driver, sampler: HealthSampler) -> None:
     driver.says(memory_used_mb=700.0, processes={GONE: 600.0})
     waiting = asyncio.create_task(came_back(sampler, patience_s=60))
     await asyncio.sleep(0.5)
@@ -64,14 +66,14 @@ async def test_memory_that_comes_back_late_is_waited_for(driver: Driver, sampler
     assert await waiting
 
 
-async def test_a_driver_that_hangs_proves_nothing(driver: Driver, sampler: Sampler) -> None:
+async def test_a_driver_that_hangs_proves_nothing(driver: Driver, sampler: HealthSampler) -> None:
     driver.says(memory_used_mb=100.0, hang_s=600)
 
     assert not await came_back(sampler)
     assert (await sampler.sample(GPU)).error == "NVML did not answer within 0.5 s"
 
 
-async def test_a_driver_that_recovers_proves_again(driver: Driver, sampler: Sampler) -> None:
+async def test_a_driver_that_recovers_proves_again(driver: Driver, sampler: HealthSampler) -> None:
     driver.says(error="GPU is lost")
     assert not await came_back(sampler)
 
@@ -81,7 +83,7 @@ async def test_a_driver_that_recovers_proves_again(driver: Driver, sampler: Samp
 
 
 async def test_what_another_tenant_takes_meanwhile_is_not_held_against_the_run(
-    driver: Driver, sampler: Sampler
+    driver: Driver, sampler: HealthSampler
 ) -> None:
     living = os.getppid()
     driver.says(memory_used_mb=9000.0, processes={living: 8900.0})
@@ -89,12 +91,14 @@ async def test_what_another_tenant_takes_meanwhile_is_not_held_against_the_run(
     assert await came_back(sampler)
 
 
-async def test_a_cpu_slot_has_no_memory_to_prove(sampler: Sampler) -> None:
+async def test_a_cpu_slot_has_no_memory_to_prove(sampler: HealthSampler) -> None:
     assert await look(sampler, CPU) is None
     assert await memory_came_back(sampler, CPU, None, tolerance_mb=0.0, patience_s=0.0)
 
 
-async def test_a_driver_that_is_busy_for_a_moment_is_asked_again(driver: Driver, sampler: Sampler) -> None:
+async def test_a_driver_that_is_busy_for_a_moment_is_asked_again(
+    driver: Driver, sampler: HealthSampler
+) -> None:
     driver.says(error="busy")
     asking = asyncio.create_task(look_until(sampler, GPU, patience_s=60))
     await asyncio.sleep(0.3)
@@ -106,7 +110,7 @@ async def test_a_driver_that_is_busy_for_a_moment_is_asked_again(driver: Driver,
 
 @pytest.mark.parametrize("said", [{"error": "GPU is lost"}, {"temperature_c": 40.0}])
 async def test_a_driver_that_tells_nothing_of_its_memory_makes_the_gpu_unfit(
-    driver: Driver, sampler: Sampler, said: dict[str, object]
+    driver: Driver, sampler: HealthSampler, said: dict[str, object]
 ) -> None:
     driver.says(**said)
 

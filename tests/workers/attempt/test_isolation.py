@@ -24,7 +24,7 @@ from tests.workers.repository import Repository
 from tests.workers.tiers import needs
 from workers.attempt import isolation
 from workers.attempt.confine import version
-from workers.attempt.isolation import Choice, Tier, chosen, described, roots_of
+from workers.attempt.isolation import Tier, TierChoice, chosen, described, roots_of
 from workers.slot import Slot
 
 pytestmark = [
@@ -221,11 +221,11 @@ async def test_what_a_training_needs_is_there(repo: Repository, tier: Tier, tmp_
     )
 
     assert set(found.values()) == {"done"}, found
-    ground = Slot.model_validate({"repo": repo.path, "device": CPU, "tier": tier}).ground(
+    access = Slot.model_validate({"repo": repo.path, "device": CPU, "tier": tier}).access(
         Settings.model_validate({"data": repo.path.parent})
     )
-    assert ground is not None
-    assert (ground.caches / "kernel").read_text() == "k"
+    assert access is not None
+    assert (access.caches / "kernel").read_text() == "k"
 
 
 async def test_a_named_data_folder_is_not_written(repo: Repository, tier: Tier, tmp_path: Path) -> None:
@@ -341,8 +341,8 @@ async def test_a_program_that_is_missing_is_told_as_before(repo: Repository, tie
 
 
 def test_the_strongest_tier_that_works_is_taken_unless_another_is_asked_for() -> None:
-    assert chosen("landlock") == Choice("landlock")
-    assert [chosen("limits"), chosen("none")] == [Choice("limits"), Choice("none")]
+    assert chosen("landlock") == TierChoice("landlock")
+    assert [chosen("limits"), chosen("none")] == [TierChoice("limits"), TierChoice("none")]
     assert described("landlock") == "landlock (files, TCP, signals)"
     assert described("landlock", network=True) == "landlock (files, signals)"
     assert described("bwrap") == "bwrap (files, network, processes, Landlock)"
@@ -350,7 +350,7 @@ def test_the_strongest_tier_that_works_is_taken_unless_another_is_asked_for() ->
 
 
 def test_bubblewrap_is_taken_where_it_works(tier: Tier) -> None:
-    assert tier != "bwrap" or chosen("auto") == chosen("bwrap") == Choice("bwrap")
+    assert tier != "bwrap" or chosen("auto") == chosen("bwrap") == TierChoice("bwrap")
 
 
 @pytest.mark.parametrize(

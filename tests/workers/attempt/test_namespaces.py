@@ -20,8 +20,8 @@ from tests.workers.attempt.test_child import PATIENT, QUICK, ROOT, command, once
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
 from workers.attempt import namespaces
-from workers.attempt.child import Command, run_command
-from workers.attempt.isolation import Ground, Reach, bubblewrap
+from workers.attempt.child import RunCommand, run_command
+from workers.attempt.isolation import Reach, RunAccess, bubblewrap
 from workers.attempt.processes import kill_all
 
 pytestmark = pytest.mark.process
@@ -42,11 +42,11 @@ def label() -> Iterator[str]:
 
 
 def reach(tree: Path) -> Reach:
-    ground = Ground(ROOT, (), tree / "caches", network=False, bwrap=bubblewrap(), scratch_bytes=SCRATCH)
+    ground = RunAccess(ROOT, (), tree / "caches", network=False, bwrap=bubblewrap(), scratch_bytes=SCRATCH)
     return ground.reach(tree, tree, tree / "log", Path(sys.executable), "", ROOT)
 
 
-def enclosed(tmp_path: Path, label: str, script: str, *, timeout_s: float = 60) -> Command:
+def enclosed(tmp_path: Path, label: str, script: str, *, timeout_s: float = 60) -> RunCommand:
     return replace(command(tmp_path, label, script, timeout_s=timeout_s), reach=reach(tmp_path))
 
 
@@ -155,11 +155,11 @@ import asyncio, signal, sys
 from pathlib import Path
 from tests.workers.attempt.test_namespaces import enclosed
 from tests.workers.watching import Orders
-from workers.attempt.child import Pace, run_command
+from workers.attempt.child import RunTiming, run_command
 
 here, label = Path(sys.argv[1]), sys.argv[2]
 signal.signal(signal.SIGTERM, lambda *_: None)
-ended = asyncio.run(run_command(enclosed(here, label, (here / "asked.py").read_text()), Orders(), Pace()))
+ended = asyncio.run(run_command(enclosed(here, label, (here / "asked.py").read_text()), Orders(), RunTiming()))
 print(ended.cause, ended.returncode, ended.log, end="")
 """
 HIDES = """

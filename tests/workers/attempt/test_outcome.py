@@ -20,7 +20,7 @@ from functions.formats.printed_score import printed_in
 from functions.lanes import Failed, Lease, Source, Trained, TrainingJob
 from functions.table import table
 from functions.validation import validated
-from workers.attempt.child import Ended
+from workers.attempt.child import EndedRun
 from workers.attempt.outcome import outcome
 from workers.attempt.worktree import Checkout
 
@@ -53,8 +53,8 @@ async def told(result: Trained | Failed) -> Request | None:
     return door.asked
 
 
-def ended(log: str = "", returncode: int = 0) -> Ended:
-    return Ended("exit", returncode, log, is_empty=True, printed=printed_in(log, "val_bpb"))
+def ended(log: str = "", returncode: int = 0) -> EndedRun:
+    return EndedRun("exit", returncode, log, is_empty=True, printed=printed_in(log, "val_bpb"))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

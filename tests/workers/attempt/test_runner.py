@@ -23,12 +23,12 @@ from state.settings import Settings
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
-from workers.attempt.child import Command, Ended, Pace, run_command
+from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
 from workers.attempt.isolation import Tier
 from workers.attempt.processes import processes_of
 from workers.attempt.runner import TrainingRunner
 from workers.attempt.usage import machine_bytes
-from workers.device import Device, Sampler
+from workers.device import Device, HealthSampler
 from workers.slot import Slot
 
 pytestmark = pytest.mark.process
@@ -56,10 +56,12 @@ def runner(
     **options: object,
 ) -> TrainingRunner:
     data: dict[str, object] = {"data": repo.path.parent, "keep_failed_s": 0.0}
-    quick = Pace(poll_s=0.02, term_grace_s=pace.get("term_grace_s", 0.5))
+    quick = RunTiming(poll_s=0.02, term_grace_s=pace.get("term_grace_s", 0.5))
     slot = Slot.model_validate({"repo": repo.path, "device": device, "python": sys.executable, **options})
     settings = Settings.model_validate(data | dict(pace))
-    return TrainingRunner(slot, settings, lab_identity=LAB, sampler=Sampler(), environ=environ, pace=quick)
+    return TrainingRunner(
+        slot, settings, lab_identity=LAB, sampler=HealthSampler(), environ=environ, pace=quick
+    )
 
 
 async def train(
@@ -394,7 +396,7 @@ async def test_a_script_over_its_time_is_a_timeout_even_with_a_block(repo: Repos
 async def test_the_score_of_a_script_that_hangs_afterwards_counts_without_the_time_that_it_hung(
     repo: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run(command: Command, watcher: Watcher, pace: Pace) -> Ended:
+    async def run(command: RunCommand, watcher: Watcher, pace: RunTiming) -> EndedRun:
         return await run_command(command, watcher, replace(pace, silence_s=SILENCE_S))
 
     monkeypatch.setattr(workers.attempt.runner, "run_command", run)

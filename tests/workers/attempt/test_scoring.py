@@ -20,12 +20,12 @@ from state.settings import Settings
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
-from workers.attempt.child import Command, Ended, Pace, run_command
+from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
 from workers.attempt.isolation import Tier
 from workers.attempt.processes import processes_of
 from workers.attempt.runner import TrainingRunner
 from workers.attempt.scoring import SCORE
-from workers.device import Device, Sampler
+from workers.device import Device, HealthSampler
 from workers.slot import Slot
 
 pytestmark = pytest.mark.process
@@ -111,8 +111,8 @@ async def scored(
     commit = repo.commit({"train.py": train})
     slot = Slot.model_validate({"repo": repo.path, "device": CPU, "python": sys.executable, "tier": tier})
     settings = Settings.model_validate({"data": repo.path.parent, "keep_failed_s": 0.0})
-    pace = Pace(poll_s=0.02, term_grace_s=0.5)
-    runner = TrainingRunner(slot, settings, lab_identity=LAB, sampler=Sampler(), pace=pace)
+    pace = RunTiming(poll_s=0.02, term_grace_s=0.5)
+    runner = TrainingRunner(slot, settings, lab_identity=LAB, sampler=HealthSampler(), pace=pace)
     known = {"base_commit": repo.base, "evaluator_command": COMMAND} | fields
     result = await runner.run(job(commit, **known), watcher or Orders(), metric="val_bpb")
     assert list((repo.path.parent / "work").glob("*/*")) == []
@@ -378,7 +378,7 @@ async def test_training_and_scoring_share_one_time_limit(
 ) -> None:
     limits, trained_s = list[float](), 0.0
 
-    async def run(command: Command, watcher: Watcher, pace: Pace) -> Ended:
+    async def run(command: RunCommand, watcher: Watcher, pace: RunTiming) -> EndedRun:
         nonlocal trained_s
         limits.append(command.timeout_s)
         if len(limits) == 2:  # its time is over as soon as it has begun

@@ -16,9 +16,9 @@ from functions.formats.patches import LONGEST_PATCH
 from functions.lanes import TrainingJob
 from state.errors import Invalid
 from tests.workers.repository import TRAIN, Repository, job
-from workers.attempt.evaluator import Tampered
+from workers.attempt.evaluator import EvaluatorChanged
 from workers.attempt.git import Unbuildable
-from workers.attempt.source import Refused
+from workers.attempt.source import UntrainableCode
 from workers.attempt.worktree import checkout, read_inside, write_base
 
 pytestmark = pytest.mark.process
@@ -150,7 +150,7 @@ async def test_what_cannot_be_built_says_why_and_leaves_nothing(
 async def test_a_patch_cannot_write_outside_the_tree(repo: Repository, root: Path, path: str) -> None:
     patch = f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n{ONE_LINE}"
 
-    with pytest.raises(Refused, match=r"does not apply to the tag's base commit .*git apply failed"):
+    with pytest.raises(UntrainableCode, match=r"does not apply to the tag's base commit .*git apply failed"):
         async with checkout(repo.path, job(MISSING, base_commit=repo.base, patch=patch.encode()), root):
             pass
 
@@ -165,7 +165,7 @@ async def test_a_patch_cannot_write_through_a_link_that_it_makes(repo: Repositor
         "diff --git a/link/x b/link/x\nnew file mode 100644\n--- /dev/null\n+++ b/link/x\n" + ONE_LINE
     )
 
-    with pytest.raises(Refused, match=r"does not apply to the tag's base commit .*git apply failed"):
+    with pytest.raises(UntrainableCode, match=r"does not apply to the tag's base commit .*git apply failed"):
         async with checkout(repo.path, job(MISSING, base_commit=repo.base, patch=patch.encode()), root):
             pass
 
@@ -173,7 +173,7 @@ async def test_a_patch_cannot_write_through_a_link_that_it_makes(repo: Repositor
 
 
 async def test_a_patch_that_is_none_is_refused_as_the_patch_s_fault(repo: Repository, root: Path) -> None:
-    with pytest.raises(Refused, match="does not apply") as refused:
+    with pytest.raises(UntrainableCode, match="does not apply") as refused:
         async with checkout(repo.path, job(MISSING, base_commit=repo.base, patch=b"nonsense"), root):
             pass
 
@@ -212,7 +212,7 @@ async def test_code_that_changes_how_it_is_scored_is_refused(
     asked = replace(how, base_commit=base, evaluator="eval/prepare.py", evaluator_files=("data",))
 
     with pytest.raises(
-        Tampered, match=r"is not the one of the tag's base|would be imported in the place"
+        EvaluatorChanged, match=r"is not the one of the tag's base|would be imported in the place"
     ) as refused:
         async with checkout(repo.path, asked, root):
             pass
@@ -446,7 +446,7 @@ async def test_constants_are_refused_where_no_file_is_known(
 async def test_a_commit_too_large_to_be_kept_is_refused(repo: Repository, root: Path) -> None:
     large = repo.commit({"blob.bin": os.urandom(LONGEST_PATCH)})
 
-    with pytest.raises(Refused, match="could not be kept") as refused:
+    with pytest.raises(UntrainableCode, match="could not be kept") as refused:
         async with checkout(repo.path, job(large, base_commit=repo.base), root):
             pass
 

@@ -1,4 +1,4 @@
-"""What a tag's evaluator scores an experiment with: a confined predictor over pipes, or a data file that it left.
+"""Tools of a tag's evaluator: a confined predictor over pipes, and the files that the training left.
 
 One file, standard library only (the checks of answers need numpy). The worker puts it on the path of the evaluator's
 command, and of nothing else:
@@ -10,9 +10,9 @@ command, and of nothing else:
         answers = np.asarray(ask(contexts, (len(contexts), 256)))
         check_log_probs(answers)
 
-The experiment's code answers in a process of its own (`nightjar_predict.serve`). No code of the experiment may run in
-this process: import nothing of its tree, and load no pickle. Every `Unscored` that is raised ends the run without a
-score, and says why.
+The experiment's code answers in its own process (`nightjar_predict.serve`). No code of the experiment may run in this
+process: import nothing from its tree, and load no pickle. Raising `Unscored` ends the run without a score; its text
+is the reason.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class Late(Unscored):
 
 @dataclass(frozen=True)
 class Place:
-    """What the worker tells of the attempt."""
+    """The attempt, as the worker describes it."""
 
     tree: Path
     """The experiment's files, as its training left them."""
     stage: socket.socket
-    """To the process that starts predictors (score.py)."""
+    """Socket to the process that starts predictors (score.py)."""
 
     def ask(self, request: Mapping[str, Any], descriptors: Sequence[int] = ()) -> Any:
         """The one value that score.py answers."""
@@ -250,7 +250,7 @@ class Predictor:
 
 
 class _Tail:
-    """The end of what a predictor prints, read as it comes, so that it never waits for us."""
+    """The end of a predictor's output, read at once so that the predictor never blocks."""
 
     def __init__(self, output: int) -> None:
         self._bytes = bytearray()
@@ -258,7 +258,7 @@ class _Tail:
         self._reader.start()
 
     def quoted(self) -> str:
-        """Each line behind a `| `, so that none of them can be taken for one of ours."""
+        """Each line with the prefix `| `, so that none can pass for one of ours."""
         self._reader.join(0.5)
         text = bytes(self._bytes).decode("utf-8", "replace")
         lines = [line for line in text.replace("\r", "\n").split("\n") if line.strip()]
@@ -275,10 +275,10 @@ class _Tail:
 
 
 def check_log_probs(answers: Any, *, tolerance: float = 1e-3) -> Any:
-    """Check that the last axis holds log-probabilities in nats; answers the logarithm of what each row adds up to.
+    """Check that the last axis holds log-probabilities in nats; answers the logarithm of each row's sum.
 
-    Subtract it from the answers that are scored: then nothing is gained within the tolerance either. The tolerance is
-    of the sum, which is 1.
+    Subtract it from the answers before scoring: then the tolerance cannot be exploited. The tolerance is the
+    difference of a sum from 1.
 
     Raises:
         NotFinite: NaN or infinity. Unscored: a row does not add up to 1.
@@ -315,9 +315,9 @@ def check_finite(answers: Any) -> None:
 def check_causal(answers: Any, scrambled: Any, again: Any, *, tolerance: float = 1e-3) -> None:
     """Check that answers stay the same when only the future was scrambled.
 
-    `scrambled` answers the same questions with another future, `again` those with the other future once more; ask for
-    both in a fresh `Predictor`, which cannot remember the answers. The tolerance is of each number's difference: for
-    log-probabilities in 4-byte floats 1e-4 nats does, in 2-byte floats about 2e-2.
+    `scrambled` has the answers to the same questions with another future, and `again` the answers to a repetition of
+    those. Ask for both in a fresh `Predictor`, which cannot remember the answers. The tolerance is the largest
+    difference of a number: for log-probabilities use 1e-4 nats with 4-byte floats, about 2e-2 with 2-byte floats.
 
     Raises:
         Unscored: the two answers to one question differ, so nothing can be said. Leak: the future changes them.

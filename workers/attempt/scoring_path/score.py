@@ -1,10 +1,9 @@
-"""Runs a tag's evaluator after a training: no file of the experiment is on its path, and no other process reads it.
+"""Runs a tag's evaluator after a training, without files of the experiment on its path.
 
     python -I -S score.py <place, as JSON> <script> <argument>...
 
-This process starts the evaluator, confined, and the predictors that it asks for, each confined in its own way. The
-evaluator cannot start them itself: a confined process makes no namespaces. It has one end of a socket pair, and sends
-requests, each a JSON object in a packet:
+This process starts the evaluator and the predictors that it asks for, all confined. The evaluator cannot start them
+itself: a confined process makes no namespaces. It sends requests over a socket pair, each a JSON object in a packet:
 
     {"start": [argument, ...]}, with three descriptors (questions, answers, output)  ->  {"predictor": number}
     {"status": number}  ->  {"status": exit status, or null after a second}
@@ -44,7 +43,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Confined:
-    """A process that launch.py has confined, or not where it has no reach."""
+    """A process started by launch.py; confined if it has a reach."""
 
     def __init__(
         self, command: Sequence[str], reach: Mapping[str, Any] | None, *, keep: Sequence[int], **how: Any
@@ -67,7 +66,7 @@ class Confined:
         os.close(self._told)
 
     def status(self, patience_s: float | None = None) -> int | None:
-        """Its exit status once it has ended, that of a signal is negative; None after the patience."""
+        """Its exit status (negative for a signal); None if it still runs after `patience_s`."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(patience_s)
             if not self._is_enclosed:
@@ -79,7 +78,7 @@ class Confined:
 
 
 class Stage:
-    """An evaluator that runs, and its predictors."""
+    """A running evaluator, and its predictors."""
 
     def __init__(self, place: Mapping[str, Any], command: Sequence[str]) -> None:
         self._place = place
@@ -145,7 +144,7 @@ class Stage:
 
 
 def end_children(spare: Container[int], *, patience_s: float = 5.0) -> bool:
-    """Kill all below this process but the `spare` children, so that none tells a later predictor anything."""
+    """Kill all descendants except the `spare` children, so that none passes data to a later predictor."""
     give_up = time.monotonic() + patience_s
     while left := [pid for pid in _children() if pid not in spare]:
         if time.monotonic() > give_up:
@@ -159,9 +158,9 @@ def end_children(spare: Container[int], *, patience_s: float = 5.0) -> bool:
 
 
 def _children() -> list[int]:
-    """Children of this process, orphans that it has adopted included; if there are none, nothing lives below it.
+    """Children of this process, with adopted orphans. If there are none, it has no descendants.
 
-    The kernel's own list: who reads all of /proc can miss a process that forks and ends all the time.
+    This is the kernel's own list. A scan of /proc can miss a process that forks and ends all the time.
     """
     found = list[int]()
     for task in Path("/proc/self/task").iterdir():

@@ -1,4 +1,4 @@
-"""What a keeper asks of its lab: through the lab's Redis, or over HTTP."""
+"""A keeper's calls to its lab: through the lab's Redis, or over HTTP."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ KNOWN = {
 """Fields of a GPU that a keeper reads."""
 
 
-class Desk(Protocol):
-    """The lab, as a keeper needs it."""
+class LabClient(Protocol):
+    """The calls that a keeper makes."""
 
     @property
     def identity(self) -> str:
-        """Begins the labels of all runs here: no other lab's worker on this machine has the same."""
+        """First part of the labels of all runs here. No other lab's worker on this machine has the same."""
         ...
 
     async def find(self, gpu_id: str) -> Gpu | None:
@@ -43,12 +43,12 @@ class Desk(Protocol):
         ...
 
     def owes(self, gpu: Gpu) -> bool:
-        """Whether the result of the run that holds the GPU is here, and the lab has not taken it yet."""
+        """Whether the result of the run that holds the GPU waits here for the lab."""
         ...
 
 
-class RedisDesk:
-    """In a process of the lab."""
+class RedisLabClient:
+    """For a process with access to the lab's Redis."""
 
     def __init__(self, process: Process, gpu_id: str) -> None:
         self._process = process
@@ -57,24 +57,24 @@ class RedisDesk:
 
     @property
     def identity(self) -> str:
-        """See Desk."""
+        """See LabClient."""
         return self._process.lab.identity
 
     async def find(self, gpu_id: str) -> Gpu | None:
-        """See Desk."""
+        """See LabClient."""
         return await self._pool.find(gpu_id)
 
     async def call(self, function: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """See Desk."""
+        """See LabClient."""
         return await self._process.invoker.system(self._name).invoke(function, request)
 
     def owes(self, gpu: Gpu) -> bool:
-        """See Desk: a run hands its result in itself."""
+        """See LabClient: a run hands its result in itself."""
         return False
 
 
-class RemoteDesk:
-    """Anywhere."""
+class HttpLabClient:
+    """For a worker that reaches the lab by HTTP alone."""
 
     def __init__(self, lab: RemoteLab, spool: Spool) -> None:
         self._lab = lab
@@ -82,11 +82,11 @@ class RemoteDesk:
 
     @property
     def identity(self) -> str:
-        """See Desk."""
+        """See LabClient."""
         return self._lab.remote.name
 
     async def find(self, gpu_id: str) -> Gpu | None:
-        """See Desk."""
+        """See LabClient."""
         try:
             shown = (await self._lab.call(READ, {"gpu_id": gpu_id}))["worker"]
         except NotFound:
@@ -94,22 +94,22 @@ class RemoteDesk:
         return Gpu.model_validate({name: shown[name] for name in KNOWN})
 
     async def call(self, function: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """See Desk."""
+        """See LabClient."""
         return await self._lab.call(function, request)
 
     def owes(self, gpu: Gpu) -> bool:
-        """See Desk."""
+        """See LabClient."""
         return gpu.holder is not None and self._spool.has(gpu.holder, gpu.attempt, gpu.fence)
 
 
 @asynccontextmanager
 async def reached(
     slot: Slot, settings: Settings, facts: Callable[[], Mapping[str, Any]]
-) -> AsyncIterator[Desk]:
-    """The lab of this slot; `facts` is what the keeper says of itself where its processes are known."""
+) -> AsyncIterator[LabClient]:
+    """The lab of this slot. `facts`: what the keeper reports in the lab's list of processes."""
     if slot.remote:
         async with beating(), calling(remote_of(settings.data_dir), (*CALLED, READ)) as lab:
-            yield RemoteDesk(lab, spool_of(slot, settings))
+            yield HttpLabClient(lab, spool_of(slot, settings))
         return
     async with opened("keeper", settings, worker=True, functions=CALLED, facts=facts) as process:
-        yield RedisDesk(process, slot.gpu_id)
+        yield RedisLabClient(process, slot.gpu_id)
