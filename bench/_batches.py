@@ -1,7 +1,7 @@
-"""A night whose programs are drafted before their time: the pipeline of a swarm, by the rules of the server.
+"""A simulated night of a swarm that drafts its programs ahead, by the rules of the server.
 
-Runs tick at the server's buckets, and are ranked there among all runs that came to the bucket before. An author takes
-30 s for a program, and writes one at a time.
+Runs tick at the server's buckets, and are ranked among all runs that reached the bucket before. An author takes 30 s
+for a program, and writes one at a time.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from state.policy import BUCKETS
 from state.records import Decision, Experiment, Hypothesis, Pipeline, SwarmWorker
 
 LOOKED_AT: Final = 20
-"""Newest results among which outliers are looked for."""
+"""Newest results that are checked for outliers."""
 AUTHOR_S: Final = 30.0
 FIRST_PROGRAM: Final = 50
 """Results after which workers get the first generated program."""
 NEWEST: Final = 100
-"""Finished runs that a prediction is made of."""
+"""Finished runs that a prediction uses."""
 FALLS: Final = 0.3
-"""By how much the metric of any run falls on its way."""
+"""Decrease of the metric during a run."""
 TRENDS: Final = 0.2
-"""By which share that differs between runs."""
+"""Standard deviation of that decrease between runs, as a share of it."""
 BLURRED: Final = 2.0
-"""Times SIGMA that a tick at the beginning of a run is off beyond that, falling to 0 at its end."""
+"""Further noise of a tick at the beginning of a run, in sigmas. It falls to 0 at the end."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,15 @@ class Batch:
     is_hit: bool
     """Its draft was ready, and confirmed."""
     has_changed: bool
-    """It decided something else than the one before it."""
+    """Its decision differs from that of the batch before."""
     lag_s: float
-    """From its decision until the text for it is served."""
+    """Seconds from its decision until its text is served."""
     bank: float
     deploys: bool
 
 
 def rivals() -> list[Hypothesis]:
-    """Two claims for each range: that its upper half is better than its middle, and that its lower one is."""
+    """Two rival claims for each range: its upper half, or its lower half, is better than its middle."""
     middle = reference_config(DIMENSIONS, {})
     return [
         Hypothesis(
@@ -83,7 +83,7 @@ def rivals() -> list[Hypothesis]:
 
 
 class Pipe:
-    """What pipeline::follow does for a tag, with a predictor and an author of its own."""
+    """pipeline::follow in memory, with its own predictor and author."""
 
     def __init__(self, terms: Terms, predict: Predictor) -> None:
         self.pipeline = Pipeline()
@@ -92,22 +92,22 @@ class Pipe:
         self._terms = terms
         self._predict = predict
         self._writes: tuple[float, int] | None = None
-        """When the author is done, and with which draft."""
+        """Time at which the author finishes, and the number of its draft."""
 
     @property
     def is_written_at(self) -> float:
-        """When the author is done; never, where it does not write."""
+        """Time at which the author finishes; infinite while it does not write."""
         return self._writes[0] if self._writes else math.inf
 
     def is_written(self) -> None:
-        """The author is done."""
+        """Take the finished draft of the author."""
         assert self._writes is not None
         (_, number), self._writes = self._writes, None
         if (step := written(self.pipeline, number, "a program")) is not None:
             self._take(step)
 
     def look(self, night: Batches) -> None:
-        """Do what is to be done now."""
+        """Take all steps that are due."""
         while is_due(night.stand(self.pipeline), self._terms):
             facts = night.facts_of(self.pipeline)
             if (step := next_step(facts, self._terms)) is None:
@@ -128,7 +128,7 @@ class Pipe:
         self.steps.append(step)
 
     def _count(self, step: Step, facts: PipelineFacts) -> None:
-        """A batch that has ended."""
+        """Record an ended batch."""
         is_hit = step.kind == "confirmed"
         busy_s = max(0.0, self.is_written_at - facts.stand.now) if self._writes else 0.0
         self.batches.append(
@@ -144,7 +144,7 @@ class Pipe:
 
 
 class Batches(Night):
-    """A swarm with its pipeline, and beside it one that always predicts that nothing changes."""
+    """A swarm with its pipeline, and a second pipeline that always predicts no change."""
 
     def __init__(
         self, seed: int, *, workers: int, terms: Terms, has_rivals: bool = False, resamples: int = RESAMPLES
@@ -174,21 +174,21 @@ class Batches(Night):
         return self._newest
 
     def flip(self) -> None:
-        """From now on the best values lie on the other sides of the middles of their ranges."""
+        """Mirror the best value of each range at its middle."""
         self.truth = Truth({name: 1 - place for name, place in self.truth.best_places.items()})
 
     def _begin(self) -> None:
         self.beliefs.begin(rivals() if self._has_rivals else None)
 
     def go_on(self, results: int) -> None:
-        """Until so many runs have ended in all."""
+        """Simulate until `results` runs have ended in all."""
         while self.results < results:
             self._next()
             for pipe in (self.pipe, self.unchanging):
                 pipe.look(self)
 
     def foretold(self, left: int, now: Decision | None) -> Prediction | None:
-        """What the server predicts."""
+        """The server's prediction."""
         early = self.beliefs.early(
             self.running,
             self.newest,
@@ -200,21 +200,21 @@ class Batches(Night):
         return predicted(early, left, now, self._guess, self._resamples)
 
     def unchanged(self, left: int, now: Decision | None) -> Prediction | None:
-        """That the batch decides what stands now."""
+        """A prediction of the present decision."""
         return None if now is None else Prediction(now, 1.0)
 
     def stand(self, pipeline: Pipeline) -> Stand:
-        """How a pipeline stands in this night."""
+        """State of a pipeline in this night."""
         results = self.beliefs.results
         return Stand(self._now, pipeline, results, self._ticked, results >= FIRST_PROGRAM)
 
     def facts_of(self, pipeline: Pipeline) -> PipelineFacts:
-        """What its next step is decided on."""
+        """Facts for the next step of a pipeline."""
         beliefs = self.beliefs.facts(len(self._workers), self._now)
         return PipelineFacts(self.stand(pipeline), beliefs, self._looked_at)
 
     def _next(self) -> None:
-        """What comes first: an author's text, a tick, or the end of a run."""
+        """Simulate the next event: an author's text, a tick, or the end of a run."""
         ends_at = self._ends[0][0]
         ticks_at = self._ticks[0][0] if self._ticks else math.inf
         pipe = min((self.pipe, self.unchanging), key=lambda each: each.is_written_at)
@@ -248,7 +248,7 @@ class Batches(Night):
         self._looked_at = [newest, *self._looked_at][:LOOKED_AT]
 
     def _tick(self, name: str, bucket: float) -> None:
-        """The run is ranked among those that were here before it."""
+        """Rank the run among those that reached this bucket before."""
         if (e := self._running.get(name)) is None:
             return
         left = math.exp(-5 * bucket) - math.exp(-5)

@@ -1,4 +1,4 @@
-"""A tag's beliefs in memory: what hypothesis::learn and its neighbours do to them, by the same rules."""
+"""A tag's beliefs in memory, changed by the rules of hypothesis::learn and related functions."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class BeliefsInMemory:
         return [*self.open.values(), *self.archived.values()]
 
     def begin(self, claims: Sequence[Hypothesis] | None = None) -> None:
-        """What hypothesis::bootstrap does once dimensions were defined: no worker has joined yet.
+        """Bootstrap the hypotheses, as hypothesis::bootstrap does before any worker has joined.
 
-        `claims` are entered in place of those that each dimension has.
+        `claims` replace the default claims of the dimensions.
         """
         facts = ProposalFacts(**self._facts(0.0, 0), archived=[], best_config={})
         self.open = {h.hypothesis_id: h for h in (begun(facts) if claims is None else claims)}
@@ -49,7 +49,7 @@ class BeliefsInMemory:
     def learn(
         self, run: Experiment, noise: Spread, best_config: dict[str, Any], workers: int, now: float
     ) -> Learning:
-        """What hypothesis::learn does, and what it has changed."""
+        """Learn from a run, as hypothesis::learn does; answers the changes."""
         if not self.open:
             return Learning()
         facts = LearningFacts(
@@ -78,7 +78,7 @@ class BeliefsInMemory:
         return learning
 
     def facts(self, workers: int, now: float) -> BeliefFacts:
-        """What state.hypotheses reads of a tag."""
+        """The facts that state.hypotheses reads of a tag."""
         return BeliefFacts(**self._facts(now, workers))
 
     def early(
@@ -90,7 +90,7 @@ class BeliefsInMemory:
         workers: int,
         now: float,
     ) -> EarlyFacts:
-        """What state.pipelines reads of it for a prediction."""
+        """The facts that state.pipelines reads for a prediction."""
         return EarlyFacts(
             **self._facts(now, workers),
             best_config=best_config,
@@ -107,7 +107,7 @@ class BeliefsInMemory:
         self.allocations += 1
 
     def _freeze(self, h: Hypothesis, best_config: dict[str, Any], now: float) -> None:
-        """What dimension::freeze_irrelevant does, and hypothesis::bootstrap after it."""
+        """Freeze an irrelevant dimension, as dimension::freeze_irrelevant and hypothesis::bootstrap do."""
         name = irrelevant_dimension(h)
         before = next((d for d in self.dimensions if d.name == name and not d.frozen), None)
         if name is None or before is None:

@@ -1,4 +1,4 @@
-"""Agents that harm a lab as far as they can: worst requests, worst runs, others' tags, tokens that change."""
+"""Hostile agents: costly requests, harmful runs, access to others' tags, and changing tokens."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.triggers.test_holding import BODIES, HEADS, longest_patch
 HOSTILE = "hostile"
 """The one tag that they may use."""
 PATCHES = 4
-"""Different long patches: a lab keeps each once."""
+"""Number of different long patches. A lab stores each once."""
 LINGERING = 80
-"""Connections that one of them holds at once: more than a token may wait with."""
+"""Connections that one of them holds at once; more than a token may use for waiting."""
 RUN_S = 3.0
 
 EVIL = {
@@ -38,7 +38,7 @@ EVIL = {
     "reports": "[report(n, 0.1) for n in range(20_000)]",
     "environment": "print(dict(os.environ)); raise SystemExit(1)",
 }
-"""What a run of theirs does, by the value of the constant EVIL."""
+"""Behaviour of a hostile run, by the value of the constant EVIL."""
 
 
 def with_evil(script: str) -> str:
@@ -48,7 +48,7 @@ def with_evil(script: str) -> str:
 
 
 class Hostile(User):
-    """Sends what it may, and expects an answer that is no fault of the lab's."""
+    """Sends what its token allows, and expects an answer that is no fault of the lab."""
 
     def told(self, answer: httpx.Response, *expected: int) -> httpx.Response:
         """Note an answer as a fault, unless it has one of these statuses."""
@@ -126,7 +126,7 @@ class SendsTheWorst(Hostile):
 
 
 class RunsTheWorst(Hostile):
-    """Runs that crash, hang, flood, leave something behind, or whose patch does not apply."""
+    """Submits runs that crash, hang, flood, leave processes behind, or have a broken patch."""
 
     def turn(self) -> None:
         body = idea(self.chance, self.lab.base, HOSTILE) | {"timeout_s": RUN_S}
@@ -141,7 +141,7 @@ class RunsTheWorst(Hostile):
 
 
 class Meddles(Hostile):
-    """Asks for what is others' to do."""
+    """Calls functions that it has no right to call."""
 
     def turn(self) -> None:
         others = self.chance.choice([*self.book.submitted[-20:], f"{TAG}-1"])
@@ -200,7 +200,7 @@ def bearing(token: str) -> dict[str, str]:
 def hostile_users(
     lab: RunningLab, book: Book, stop: threading.Event, seed: str, token: Callable[[str], str]
 ) -> list[User]:
-    """All of them, each with a token of its own; `token` issues one of a role."""
+    """All hostile users, each with its own token. `token` issues one for a role."""
     lab.setup(HOSTILE, max_attempts=3, crash_limit=1_000_000, **{"budgets.base_s": 2})
     kinds: Sequence[type[User]] = (SendsTheWorst, SendsTheWorst, RunsTheWorst, Meddles, Rotates)
     return [

@@ -1,4 +1,4 @@
-"""A truth for simulated swarms: dimensions that matter, one that does not, and two whose effects hang together."""
+"""A ground truth for simulated swarms: relevant dimensions, an irrelevant one, and two that interact."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from state.records import Dimension, Value
 SIGMA = 0.002
 """Standard deviation between two runs of one config."""
 UNTUNED = 1.0
-"""The metric of a train.py whose numbers stand in the middle of their ranges, and its categories at the first."""
+"""Metric of a config with all numbers in the middle of their ranges and the first categories."""
 
 
 def _dimension(name: str, dtype: str, **fields: Any) -> Dimension:
@@ -34,32 +34,32 @@ DIMENSIONS = (
     _dimension("WEIGHT_DECAY", "float_log", min=1e-6, max=1e-1),
 )
 WEAK = _dimension("CLIP", "float", min=0, max=2)
-"""One that a truth may have besides: its best and its worst value differ by WEAK_RANGE."""
+"""An optional further dimension. Its best and worst values differ by WEAK_RANGE."""
 WEAK_RANGE = 2.0
 """In sigmas."""
 IRRELEVANT = "WEIGHT_DECAY"
 TOGETHER = ("WIDTH", "DROPOUT")
-"""Two dimensions, each of whose best values depends on the other one."""
+"""Two dimensions that interact."""
 APART = ("LR", "WARMUP")
-"""Two whose effects add up."""
+"""Two dimensions without an interaction."""
 GAINS = {"LR": 8.0, "WIDTH": 4.0, "DROPOUT": 4.0, "LAYERS": 5.0, "WARMUP": 4.0}
-"""By how many sigmas the best value of a range is better than its middle."""
+"""Gain of the best value over the middle of the range, in sigmas."""
 INTERACTION = 4.0
 """In sigmas, at the ends of both ranges."""
 CATEGORIES = {"OPTIMIZER": (0.0, 6.0, -5.0, -2.0), "BATCH_SIZE": (0.0, -4.0, -2.0, 3.0)}
 """In sigmas; a lower value is better."""
 OFF = (0.2, 0.35)
-"""How far from the middle of its range, as a share of it, a best value lies."""
+"""Distance of a best value from the middle, as a share of the range."""
 STEPS = 200
-"""Parts of a range in which its best value is looked for."""
+"""Number of steps in the search for the best value of a range."""
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What a config is worth without noise: the dimensions' effects add up, but for those of TOGETHER."""
+    """Value of a config without noise. Effects of dimensions are additive, except for those in TOGETHER."""
 
     best_places: Mapping[str, float]
-    """Where the best value of each range lies, 0 to 1."""
+    """Place of the best value in each range, 0 to 1."""
     dimensions: Sequence[Dimension] = DIMENSIONS
 
     @classmethod
@@ -86,7 +86,7 @@ class Truth:
         return UNTUNED + SIGMA * (apart + together)
 
     def regret(self, config: Mapping[str, Value]) -> float:
-        """How much worse than the best a config is, in sigmas."""
+        """Distance of a config from the best one, in sigmas."""
         return (self.value(config) - self.best) / SIGMA
 
     def _effect(self, dimension: Dimension, value: Value) -> float:
@@ -108,7 +108,7 @@ class Truth:
 
 
 def place_of(dimension: Dimension, value: Value) -> float:
-    """Where a value lies in its range, 0 to 1, on the range's own scale."""
+    """Place of a value in its range, 0 to 1, on the range's own scale."""
     assert isinstance(value, int | float)
     assert dimension.min is not None
     assert dimension.max is not None
@@ -129,7 +129,7 @@ def value_at(dimension: Dimension, place: float) -> int | float:
 
 
 def values_of(dimension: Dimension) -> list[Value]:
-    """Its categories, or values all over its range."""
+    """Its categories, or evenly spaced values of its range."""
     if dimension.categories is not None:
         return dimension.categories
     return list(dict.fromkeys(value_at(dimension, step / STEPS) for step in range(STEPS + 1)))

@@ -1,4 +1,4 @@
-"""Simulated searches: tasks, methods that search them, and workers that run what the methods propose."""
+"""Simulated searches: tasks, search methods, and workers that run the proposed configs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bench._planted import DIMENSIONS, SIGMA, Truth
-from bench.earlystop import SimulatedTag
+from bench.earlystop import StoppingTag
 from functions.profiles import swarm_dimensions
 from functions.rules.opening import swarm_policy, swarm_tag
 from functions.rules.stopping.buckets import bucket_of
@@ -48,22 +48,22 @@ CURVES = Path(__file__).parent / "curves"
 
 @dataclass(frozen=True)
 class Task:
-    """What is searched: lower is better."""
+    """A function of a config to minimise."""
 
     name: str
     dimensions: Sequence[Dimension]
     points: int
     """Reports of a run; 1: only its end."""
     curve: Callable[[Config, Random], Sequence[float]]
-    """What a run reports on its way, with its noise."""
+    """Reports of a run, with noise."""
     truth: Callable[[Config], float]
-    """Where it ends without noise."""
+    """Final value without noise."""
     best: float
     usual: float
     """The median of configs at random."""
 
     def regret(self, config: Config) -> float:
-        """0: the best config that there is; 1: as good as a config at random."""
+        """0: the best config; 1: the median random config."""
         return max(0.0, (self.truth(config) - self.best) / (self.usual - self.best))
 
 
@@ -136,7 +136,7 @@ def simulated(profile: str) -> Task:
 
 @cache
 def planted(seed: int) -> Task:
-    """Eight dimensions, two of which interact, and one that changes nothing; where the best lies is drawn."""
+    """Eight dimensions with a random optimum. Two interact, and one has no effect."""
     truth = Truth.drawn(Random(f"truth {seed}"))
     return Task(
         f"planted-{seed}",
@@ -185,12 +185,12 @@ def _theirs(found: Any) -> Task:
 
 
 class Method(Protocol):
-    """Searches a task: is asked for configs, and told what becomes of them."""
+    """A search method: it proposes configs and learns their results."""
 
     def ask(self, run: int) -> Config: ...
 
     def is_stopped(self, run: int, progress: float, value: float) -> bool:
-        """A run has reported at this share of its way, below 1; whether it is to stop."""
+        """Whether to stop a run that has reported at this share of its way, below 1."""
         ...
 
     def tell(self, run: int, value: float | None, *, stopped: bool = False) -> None:
@@ -199,7 +199,7 @@ class Method(Protocol):
 
 
 MethodOf = Callable[[Task, int, int, int], Method]
-"""Of a task, how many workers there are, the whole runs that the GPU time is worth, and a seed."""
+"""Makes a method for a task, a number of workers, a budget in complete runs, and a seed."""
 
 
 class Nightjar:
@@ -212,7 +212,7 @@ class Nightjar:
         self.seen: dict[int, Observed] = {}
         self.queue: dict[str, float] = {}
         """The configs that wait, with their priorities."""
-        self.tag = SimulatedTag(f"{task.name}-{seed}", policy.stopping)
+        self.tag = StoppingTag(f"{task.name}-{seed}", policy.stopping)
         self.results = 0
         self.lowest = math.inf
         self.has_new_best = False
@@ -250,7 +250,7 @@ class Nightjar:
         self.results += 1
 
     def _refill(self) -> None:
-        """What swarm::refill does, when few configs wait and when there is another best."""
+        """Refill the queue, as swarm::refill does when few configs wait or there is a new best."""
         self.has_new_best = False
         name = self.population.population_id
         facts = RefillFacts(
@@ -307,8 +307,8 @@ class AtRandom:
 class Greedy(AtRandom):
     """One or two dimensions of the best config changed, one config in five anywhere; asynchronous successive halving.
 
-    What an agent's loop does that keeps what is better. Runs are stopped at a tenth and at three tenths of their way
-    where they are worse than the best third of those that came there (Li et al. 2020).
+    Like an agent's loop that keeps improvements. Runs are stopped at a tenth and at three tenths of their way if they
+    are worse than the best third of the runs at that point (Li et al. 2020).
     """
 
     RESTARTS, FARTHEST, RUNGS, PEERS = 0.2, 0.2, (0.1, 0.3), 9
@@ -355,14 +355,14 @@ class Greedy(AtRandom):
 
 @dataclass
 class Search:
-    """What became of a search: `regrets` holds (GPU seconds, regret of the best observed) as it went on."""
+    """The course of a search. `regrets`: GPU seconds and regret of the best observed config then."""
 
     regrets: list[tuple[float, float]] = field(default_factory=list)
     started: int = 0
     stopped: int = 0
 
     def regret(self, gpu_s: float) -> float:
-        """Of the config with the lowest result after so much GPU time; at most 1, as that of any config."""
+        """Regret of the config with the lowest result after this GPU time, at most 1."""
         known = [regret for at, regret in self.regrets if at <= gpu_s]
         return min(1.0, known[-1]) if known else 1.0
 
@@ -370,9 +370,9 @@ class Search:
 def searched(
     task: Task, method: Method, workers: int, budget_s: float, seed: int, crashes: float = 0.0
 ) -> Search:
-    """Workers that run what the method proposes, until they have used so much GPU time together.
+    """Run the method's proposals on workers until they have used the budget of GPU time together.
 
-    A run takes 300 s, by 3 % more or less, and reports as often as the task has points.
+    A run takes 300 s with a standard deviation of 3 %. It reports as often as the task has points.
     """
     chance, found = Random(f"workers {seed}"), Search()
     going: list[tuple[float, int, int]] = []

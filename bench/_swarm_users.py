@@ -1,4 +1,4 @@
-"""Swarm workers of `bench.chaos`: they pull configs, tick and send results, and repeat what was not answered."""
+"""Swarm workers of `bench.chaos`. They pull configs, tick, send results, and repeat unanswered calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DIMENSIONS = [
     {"name": "OPTIMIZER", "dtype": "categorical", "categories": ["adam", "sgd"]},
 ]
 POLICY = {"budgets.base_s": 5, "stale_after_s": 10}
-"""Runs are lost within seconds where their worker is cut off: their results come late, and count all the same."""
+"""A run is lost seconds after its worker is cut off. Its late result still counts."""
 
 
 def open_swarm(lab: RunningLab) -> None:
@@ -62,7 +62,7 @@ class Pulls(User):
         self.send(run_id, config)
 
     def join(self) -> None:
-        """Enter as an operator, and go on with a token of our own; whoever got no answer enters once more."""
+        """Enter with an operator's token, then use our own. Without an answer, enter again."""
         body = {"worker_id": self.worker_id, "gpu_type": "none", "baseline_bpb": BASELINE, "tag": PULLING}
         welcome = self.posted("/register", body)
         if not self.refused(welcome, "register"):

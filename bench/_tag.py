@@ -1,4 +1,4 @@
-"""A tag in memory: what complete and judge_retests do to it, by the same rules, without a lab."""
+"""A tag in memory, changed by the rules of complete and judge_retests, without a lab."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Retest:
 
     of: str
     nth: int
-    """From 0; decides the seed."""
+    """Counts from 0, and decides the seed."""
     outcome: float | Literal["open", "broke", "lost"] = "open"
 
 
@@ -74,7 +74,7 @@ class Tried:
     trust: Trust | None
     is_baseline: bool
     gain: float = 0.0
-    """By how much it beat the best; 0 where that is not plausible."""
+    """Gain over the best; 0 if that is not plausible."""
     retests: list[Retest] = field(default_factory=list)
 
     @property
@@ -93,15 +93,15 @@ class SimulatedTag:
         self.waiting: deque[Retest] = deque()
         """Retests that have not run yet."""
         self.judged: list[tuple[str, str]] = []
-        """Every present or former incumbent, with the one that it replaced."""
+        """Every present or former incumbent, with its predecessor."""
         self.sums = Sums()
         self.largest_gain: float | None = None
         self._codes: dict[str, str] = {}
-        """What each experiment runs; several may run the same."""
+        """Code of each experiment. Several may have the same code."""
         self._repeats: dict[str, Repeats] = {}
-        """Of each code; in a swarm, those of each worker too."""
+        """Repeats by code, and in a swarm by worker and code."""
         self.keep_rule = keep_rule
-        """Of the tag's policy, for the next experiments to complete; a worker trains all of them."""
+        """The tag's policy for the next completed experiments. A worker trains all of them."""
 
     @property
     def noise(self) -> Noise | None:
@@ -110,7 +110,7 @@ class SimulatedTag:
 
     @property
     def own_noise(self) -> Noise | None:
-        """Without what a seed does to all runs."""
+        """Noise without the effect of the seed that all runs share."""
         return own_noise(self.noise, self.best.seeds) if self.best else self.noise
 
     def standing(self) -> list[str]:
@@ -129,9 +129,9 @@ class SimulatedTag:
         code: str | None = None,
         worker: str | None = None,
     ) -> Tried | None:
-        """Judge a first run, by the mean of all runs of its code; None: it is one more run of what stands.
+        """Judge a first run by the mean of all runs of its code. None: its code is on the chain already.
 
-        `worker`: of a swarm.
+        `worker`: the worker, in a swarm.
         """
         self._codes[name] = code or name
         self._learn(name, value, worker)
@@ -175,7 +175,7 @@ class SimulatedTag:
         return steps
 
     def due_step(self) -> Step | None:
-        """What `judge_retests` does next, or None."""
+        """The next step of `judge_retests`, or None."""
         if self.best is None or not self.best.chain:
             return None
         return due_step(
@@ -221,7 +221,7 @@ class SimulatedTag:
                 self.best = without_rivals(best)
 
     def _revalue(self, name: str, best: Best, further: float) -> None:
-        """The incumbent is worth what its further runs measured; a keep before it that is better takes its place."""
+        """Set the incumbent's value to the mean of its further runs. A better keep before it takes its place."""
         value = score(further, self.direction)
         worth = {t.name: t.value for t in self.tried.values() if t.status == "keep"} | {name: value}
         kept = sorted(worth, key=lambda n: score(worth[n], self.direction))

@@ -1,4 +1,4 @@
-"""Who uses the lab of `bench.chaos`: agents, readers and subscribers, who repeat what was not answered."""
+"""The users of `bench.chaos`: agents, readers and subscribers. They repeat unanswered calls."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ CONFIRMED = "sure"
 BRANCHING = "forest"
 """A tag in which three traces grow."""
 GIVE_UP_S = 240.0
-"""How long a call is repeated before it counts as not answered."""
+"""Seconds after which a repeated call counts as not answered."""
 
 
 @dataclass
-class Held:
-    """How often the web processes' event loops were held, as their meters say."""
+class LoopHolds:
+    """Counts of held event loops, from the metrics of web processes."""
 
     a_while: float = 0.0
     """For 0.1 s of CPU time or more."""
@@ -40,7 +40,7 @@ class Held:
     """For over 0.25 s."""
 
     def add(self, metrics: str) -> None:
-        """Add what a web process says of itself at its end."""
+        """Add the last metrics of a web process."""
         families = {family.name: family for family in text_string_to_metric_families(metrics)}
         found = families["nightjar_event_loop_held_seconds"].samples
         counts = {sample.labels["le"]: sample.value for sample in found if "le" in sample.labels}
@@ -65,12 +65,12 @@ class Book:
     """Seconds until the answer of each call that needed more than one try."""
     faults: list[str] = field(default_factory=list)
     expired: int = 0
-    """Submits that came after their selection's lease, as they may where Redis was away meanwhile."""
+    """Submits after the end of their selection's lease; they may happen while Redis is away."""
     hostile: list[str] = field(default_factory=list)
-    """What hostile agents have submitted."""
+    """Submitted experiments of hostile agents."""
     secrets: list[str] = field(default_factory=list)
     """Texts that no log may hold."""
-    held: Held = field(default_factory=lambda: Held())
+    held: LoopHolds = field(default_factory=lambda: LoopHolds())
 
 
 class User(ABC):
@@ -175,7 +175,7 @@ class LetsTrain(User):
         self.submit()
 
     def submit(self, selected: dict[str, Any] | None = None) -> None:
-        """Submit one idea, made from this selection where there is one, and follow it to its end."""
+        """Submit one idea, based on the selection if there is one, and follow it to its end."""
         config = {"SECONDS": round(self.chance.uniform(0.2, 2.0), 2), "VALUE": 1 + self.chance.random()}
         submitted = self.call(
             "experiment/submit",
@@ -204,7 +204,7 @@ class LetsTrain(User):
 
 
 def came_too_late(submitted: httpx.Response, selected: dict[str, Any]) -> bool:
-    """Whether a submit was refused for a selection whose lease has ended indeed, as while Redis was away."""
+    """Whether a submit was refused because its selection's lease has really ended, as while Redis is away."""
     return (
         submitted.status_code == 409
         and submitted.json().get("code") == "selection_expired"

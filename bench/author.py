@@ -2,39 +2,34 @@
 
     .venv/bin/python -P -m bench.author
 
-One web process and one events process, as `up` starts them, on a private Redis (append-only file on, fsync every
-second), and the process of the lane `pi` with Anthropic's SDK. Its provider is a local server that takes requests and
-never answers. A slice with the model begins with a program that is asked for, so that a call hangs all through it; in
-a slice without it that process is stopped (SIGSTOP). Slices alternate, and figures are medians over the repeats.
+A private Redis (append-only file, fsync every second) serves a web and an events process, as `up` starts them, and a
+process of the lane `pi` with Anthropic's SDK. Its provider is a local server that takes requests and never answers. A
+slice with the model has a hanging call from its beginning to its end. In a slice without it, the process of the lane
+is stopped (SIGSTOP). Slices alternate, and figures are medians over the repeats.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-from pathlib import Path
 from statistics import median
 
 import click
 import psutil
 import uvloop
-from rich.console import Console
 from rich.table import Table
 
 from bench._load import Served, Wanted, load
+from bench._report import Bench, posted, private_redis, url_of
 from bench._servers import Server, web
 from functions.process.own_modules import started
 from state.client import Lab
-from state.embedded import EmbeddedRedis
 from state.presence import Presence
 from state.settings import Settings
 from state.tether import tethered
@@ -42,17 +37,13 @@ from state.tether import tethered
 CONNECTIONS = 16
 WORKERS = 200
 MOST = 1.2
-"""Of the p99 without a model."""
+"""Highest ratio of the p99 with a hanging model to the p99 without one."""
 PATIENCE_S = 60.0
 KEY = "sk-not-a-key"
 
 
-def posted(path: str, **body: object) -> Wanted:
-    return path, json.dumps(body).encode()
-
-
 def ticks() -> Iterator[Wanted]:
-    """Ticks of all runs between two buckets, again and again."""
+    """Endless ticks of all runs between two buckets."""
     for n in itertools.cycle(range(1, WORKERS + 1)):
         yield posted("/tick", id=f"swarm-{n}", p=0.13, m=1.0)
 
@@ -71,7 +62,7 @@ CALLS: dict[str, Callable[[], Iterator[Wanted]]] = {
 
 
 class SilentProvider:
-    """A server that reads requests and answers none; it knows how many hang."""
+    """A server that reads requests and answers none. It counts the hanging ones."""
 
     def __init__(self) -> None:
         self.hanging = 0
@@ -122,12 +113,12 @@ async def beside(module: str, settings: Settings, **env: str) -> AsyncIterator[p
 async def measured(
     settings: Settings, repeats: int, seconds: float
 ) -> dict[str, tuple[list[Served], list[Served]]]:
-    """Answers of each call, without a model and with one that hangs, by repeat."""
+    """Answers of each call, without a model and with a hanging one, by repeat."""
     provider = SilentProvider()
     found: dict[str, tuple[list[Served], list[Served]]] = {call: ([], []) for call in CALLS}
     async with (
         provider.open() as url,
-        web(settings, NIGHTJAR_REDIS_URL=_redis(settings)) as server,
+        web(settings, NIGHTJAR_REDIS_URL=url_of(settings)) as server,
         beside("triggers.events", settings),
         beside(
             "workers.pi",
@@ -151,11 +142,11 @@ async def measured(
 
 
 async def _filled(server: Server, settings: Settings) -> None:
-    """A swarm whose workers all have a run, and a process of the lane that has said that it is there."""
+    """Give each worker of a swarm a run, and wait until the process of the lane has announced itself."""
     for n in range(WORKERS):
         await _send(server, posted("/register", worker_id=f"w{n}", gpu_type="Simulated", baseline_bpb=1.0))
         await _send(server, posted(f"/next_config/w{n}"))
-    lab = Lab(settings.lab, _redis(settings))
+    lab = Lab(settings.lab, url_of(settings))
     try:
         presence = Presence(lab)
         give_up = time.monotonic() + PATIENCE_S
@@ -166,33 +157,25 @@ async def _filled(server: Server, settings: Settings) -> None:
         await lab.close()
 
 
-def _redis(settings: Settings) -> str:
-    assert settings.redis_url is not None
-    return settings.redis_url.get_secret_value()
-
-
 async def _send(server: Server, wanted: Wanted) -> None:
     await load(server.port, iter([wanted]), PATIENCE_S, 1)
 
 
-def show(found: dict[str, tuple[list[Served], list[Served]]], console: Console) -> list[str]:
-    """Print the table; returns the missed targets."""
-    missed = []
+def show(found: dict[str, tuple[list[Served], list[Served]]], bench: Bench) -> None:
     shown = Table(
         "call", "p50 ms without", "with", "p99 ms without", "with", "p99 with / without", "target", ""
     )
     for call, (without, with_model) in found.items():
         ratio = median(b.percentile(99) / a.percentile(99) for a, b in zip(without, with_model, strict=True))
         if ratio > MOST:
-            missed.append(call)
+            bench.missed.append(call)
         figures = [
             f"{median(s.percentile(p) for s in several):.1f}"
             for p in (50, 99)
             for several in (without, with_model)
         ]
         shown.add_row(call, *figures, f"{ratio:.2f}", f"<= {MOST}", "missed !" if ratio > MOST else "hit")
-    console.print(shown)
-    return missed
+    bench.console.print(shown)
 
 
 @click.command()
@@ -200,17 +183,10 @@ def show(found: dict[str, tuple[list[Served], list[Served]]], console: Console) 
 @click.option("--seconds", default=1.5, show_default=True, type=click.FloatRange(0.1))
 def main(repeats: int, seconds: float) -> None:
     """Compare request times with and without a language model that hangs; exits with 1 if a target is missed."""
-    before, console = os.getloadavg()[0], Console(width=120)
-    with tempfile.TemporaryDirectory() as folder:
-        data = {"data": Path(folder)}
-        with EmbeddedRedis.start(Settings.model_validate(data)) as redis:
-            settings = Settings.model_validate({**data, "redis_url": redis.url})
-            missed = show(uvloop.run(measured(settings, repeats, seconds)), console)
-    console.print(
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, load {before:.1f} before and"
-        f" {os.getloadavg()[0]:.1f} after"
-    )
-    raise SystemExit(1 if missed else 0)
+    bench = Bench()
+    with private_redis() as settings:
+        show(uvloop.run(measured(settings, repeats, seconds)), bench)
+    bench.end()
 
 
 if __name__ == "__main__":

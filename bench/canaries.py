@@ -1,12 +1,12 @@
-"""Measures what becomes of proposed dimensions in a swarm: when they are tried, how often, and what is kept of them.
+"""Measures when and how often a swarm tries proposed dimensions, and which of them it keeps.
 
     .venv/bin/python -P -m bench.canaries
 
-A night is a swarm of 8 simulated workers on a Redis of its own. All goes through the functions of the server: workers
-ask for configs and send results, and what follows from an event is called as the events process would call it. What a
-run measures is the truth of `./nightjar simulate` for the dimensions of its mnist profile, with its noise. A scripted
-author proposes four further dimensions whenever the lab wants some, and 20 results after each time: by then many
-searches do not stall. Of these one helps, one helps a little, one does nothing, and one hurts wherever it is varied.
+A night is a swarm of 8 simulated workers on its own Redis, through the functions of the server. Workers ask for
+configs and send results, and functions that follow from events are called as by the events process. Runs have the
+metric and noise of `./nightjar simulate` with its mnist profile. A scripted author proposes four further dimensions
+whenever the lab wants some, and again 20 results later, when many searches do not stall. One of the four helps, one
+helps a little, one has no effect, and one always hurts.
 
 Brackets hold 95 % intervals: exact binomial ones.
 """
@@ -14,21 +14,18 @@ Brackets hold 95 % intervals: exact binomial ones.
 from __future__ import annotations
 
 import asyncio
-import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from random import Random
 from statistics import fmean, median
 from typing import Any, Final, get_args
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from bench._report import Bench, call, private_redis
 from functions.contract import On
 from functions.process.lifecycle import Process, opened
 from functions.rules.swarm.canaries.judging import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
@@ -36,18 +33,16 @@ from functions.rules.swarm.canaries.stalling import LEAST_GAIN, LEAST_RESULTS, W
 from functions.rules.swarm.shapes import CANARY_SHARE
 from functions.rules.swarm.simulating import DOES_NOTHING, HELPS, HELPS_LITTLE, HURTS, metric_with
 from functions.table import table
-from state.embedded import EmbeddedRedis
 from state.events import Event
 from state.experiments import Experiments
 from state.policy import SamplerName
-from state.settings import Settings
 
 TAG: Final = "night"
 SEEDS, RESULTS, WORKERS = 20, 900, 8
 BASELINES = 3
-"""Runs of a worker's unchanged train.py whose mean is its baseline."""
+"""Runs of the unchanged train.py; the baseline is their mean."""
 AGAIN_AFTER = 20
-"""Results after which the author proposes once more, unasked."""
+"""Results after which the author proposes again, unasked."""
 SERVED = (
     "experiment::judge_retests",
     "hypothesis::bootstrap",
@@ -66,33 +61,33 @@ BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     DOES_NOTHING.name: (0, 0.05),
     HURTS.name: (0, 0),
 }
-"""Of the share of its trials that promote it; its interval has to reach into them."""
+"""Bounds of the share of trials that promote it. The share's interval must overlap them."""
 
 
 @dataclass
-class Found:
-    """What became of a night's proposals."""
+class ProposalCounts:
+    """Counts of a night's proposals."""
 
     proposals: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By name, as `GET /dimension_proposals` shows them."""
     runs: int = 0
-    """Those that were handed out, retests aside: once for each dimension that was on trial then."""
+    """Runs without retests, counted once for each dimension on trial at the time."""
     tried: int = 0
-    """Those that varied it."""
+    """Of these, the runs that varied the dimension."""
     counted: int = 0
-    """Proposals that counted, and of these those that came while the best was improving."""
+    """Proposals that counted. `counted_wrongly`: those that came while the best was improving."""
     counted_wrongly: int = 0
     rejected: int = 0
     """Proposals that did not count."""
     wanted: int = 0
 
 
-class Night:
+class ProposalNight:
     """One swarm, on a lab of its own."""
 
     def __init__(self, process: Process, seed: int, sampler: SamplerName) -> None:
         self.process = process
-        self.found = Found()
+        self.found = ProposalCounts()
         self._sampler = sampler
         self._chance = Random(f"night {seed}")
         self._seen = "0-0"
@@ -102,7 +97,7 @@ class Night:
         self._unasked_at: int | None = None
         self._on_trial: set[str] = set()
 
-    async def live(self, results: int) -> Found:
+    async def live(self, results: int) -> ProposalCounts:
         """Open the swarm, and run until so many results are in."""
         await self._call("dimension::define", tag=TAG, profile="mnist")
         policy = {"sampler": self._sampler, "stopping.rule": "none"}
@@ -131,7 +126,7 @@ class Night:
         return self.found
 
     def _measured(self, config: Mapping[str, Any]) -> float:
-        """The metric of a run: constants that no config of it names stand at their defaults."""
+        """The metric of a run. Constants that its config omits have their defaults."""
         return metric_with(PROPOSED, config, 1.0, self._chance)
 
     async def _ask(self, name: str) -> dict[str, Any]:
@@ -153,21 +148,21 @@ class Night:
         await self._follow()
 
     async def _is_improving(self) -> bool:
-        """Whether a keep among the newest runs is better than those before: each by what it is judged by now.
+        """Whether a keep among the newest runs is better than all before, by their present values.
 
-        A run from before that retests have made the best since is none of the newest.
+        An older run that became the best by retests does not count.
         """
         if len(self._ended) < LEAST_RESULTS:
             return True
         return await self._lowest(self._ended[:-WINDOW]) - await self._lowest(self._ended) >= LEAST_GAIN
 
     async def _lowest(self, names: Sequence[str]) -> float:
-        """Of those that are kept, or of the unchanged train.py."""
+        """Lowest value of the keeps among these runs, or of the unchanged train.py."""
         runs = [await Experiments(self.process.lab).get(name) for name in names]
         return min([0.0, *(e.judged for e in runs if e.status == "keep" and e.judged is not None)])
 
     async def _follow(self) -> None:
-        """What the events process does with all that has happened since."""
+        """Call the functions that follow from new events, as the events process does."""
         key = self.process.lab.keys("events")
         while rows := await self.process.lab.command("XRANGE", key, f"({self._seen}", "+"):
             events = [Event.parse(self.process.lab.name, *row) for row in rows]
@@ -191,12 +186,11 @@ class Night:
             self._on_trial.discard(event.subject)
 
     async def _call(self, name: str, /, **body: Any) -> dict[str, Any]:
-        invoker = self.process.invoker
-        return (await invoker.call(name, body, invoker.system("bench"))).model_dump()
+        return await call(self.process, name, **body)
 
 
 def _calls(events: Sequence[Event]) -> Iterator[tuple[str, Event]]:
-    """The functions that these events fire, each with its event; of a burst that is debounced the newest."""
+    """The functions that these events fire, with the event. A debounced burst fires once, with its newest event."""
     for name in SERVED:
         [trigger] = (each for each in table()[name].triggers if isinstance(each, On))
         fired = [event for event in events if event.type in trigger.events]
@@ -204,16 +198,13 @@ def _calls(events: Sequence[Event]) -> Iterator[tuple[str, Event]]:
             yield name, event
 
 
-def lived(seed: int, results: int, sampler: SamplerName) -> Found:
+def lived(seed: int, results: int, sampler: SamplerName) -> ProposalCounts:
     """One night on a Redis of its own."""
 
-    async def live() -> Found:
-        with tempfile.TemporaryDirectory() as folder:
-            settings = Settings.model_validate({"data": Path(folder)})
-            with EmbeddedRedis.start(settings) as server:
-                its = Settings.model_validate({"data": Path(folder), "redis_url": server.url})
-                async with opened("web", its) as process:
-                    return await Night(process, seed, sampler).live(results)
+    async def live() -> ProposalCounts:
+        with private_redis() as settings:
+            async with opened("web", settings) as process:
+                return await ProposalNight(process, seed, sampler).live(results)
 
     return asyncio.run(live())
 
@@ -237,9 +228,9 @@ def told(hits: int, of: int) -> str:
     return f"{hits} of {of}: {100 * hits / of:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def show(found: Sequence[Found], console: Console) -> list[str]:
-    """Print the tables; returns the missed targets."""
-    missed = list[str]()
+def show(found: Sequence[ProposalCounts], bench: Bench) -> None:
+    """Print the tables."""
+    console, missed = bench.console, bench.missed
     each = Table("proposed, truth", "on trial at", "judged after", "varied", "promoted", "reverted", "asked")
     for proposed in PROPOSED:
         least, most = BOUNDS[proposed.name]
@@ -296,7 +287,6 @@ def show(found: Sequence[Found], console: Console) -> list[str]:
     rejected = sum(one.rejected for one in found)
     row_of("proposals that did not count", str(rejected), "> 0", is_hit=rejected > 0)
     console.print(total)
-    return missed
 
 
 def _middle(values: Sequence[float]) -> str:
@@ -313,14 +303,11 @@ def _middle(values: Sequence[float]) -> str:
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(1), help="Nights at once.")
 def main(nights: int, first: int, results: int, sampler: SamplerName, jobs: int) -> None:
     """Live the nights; exits with 1 if a target is missed."""
-    begun, console = time.monotonic(), Console(width=160)
+    bench = Bench(width=160)
     with ProcessPoolExecutor(jobs) as pool:
         found = list(pool.map(partial(lived, results=results, sampler=sampler), range(first, first + nights)))
-    missed = show(found, console)
-    console.print(f"{time.monotonic() - begun:.0f} s")
-    for each in missed:
-        console.print(f"missed: {each}")
-    raise SystemExit(bool(missed))
+    show(found, bench)
+    bench.end(f"{nights} nights")
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
     .venv/bin/python -P -m bench.chaos --minutes 15
 
-Starts a real lab (`./nightjar up`, its own Redis, two CPU slots, all intervals a tenth of the default), and a worker
-that reaches it by HTTP alone, with agents, workers of a swarm, readers, operators and event subscribers. Every few
-seconds it kills or stops one process, or cuts that worker's network for a while. Hostile agents send the worst that
-their tokens let them (`bench/_hostile.py`); none of it may cost the others anything.
+It starts a real lab (`./nightjar up`) with its own Redis, two CPU slots, and all intervals a tenth of the default. A
+remote worker reaches the lab by HTTP alone. Agents, workers of a swarm, readers, operators and event subscribers use
+it. Every few seconds the bench kills or stops one process, or cuts the remote worker's network for a while. Hostile
+agents do the worst that their tokens allow (`bench/_hostile.py`), which must not harm the others.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ from tests.journeys.anywhere import RemoteWorker, remote_worker
 from tests.journeys.running import TRAIN, RunningLab, running_lab
 
 SLOTS = 2
-"""Of the lab's own worker; the other has one."""
+"""CPU slots of the lab's own worker. The remote worker has one."""
 SETTLE_S = 180.0
 PAUSES_S = (2.0, 8.0)
 """Seconds between two kills, at least and at most."""
 SETTINGS = {
     "NIGHTJAR_SILENT_S": "3",
     "NIGHTJAR_RATE_PER_S": "1000",  # what is checked at the end is asked for fast
-    # with everysec Redis answers writes while it syncs earlier ones, and appends them to its file after that
+    # with `everysec` Redis answers writes before it has appended them to its file
     "NIGHTJAR_REDIS_APPENDFSYNC": "always",
 }
 
@@ -79,7 +79,7 @@ VICTIMS: dict[str, tuple[str, ...]] = {
     "train child": ("train.py",),
     "Redis": ("redis-server",),
 }
-"""Words of each victim's command line; one matching process is chosen at random."""
+"""Words of each victim's command line. One matching process is chosen at random."""
 FAR_VICTIMS: dict[str, tuple[str, ...]] = {
     "remote keeper": ("-m workers.keeper",),
     "remote asker": ("-m workers.remote.asker",),
@@ -88,11 +88,11 @@ FAR_VICTIMS: dict[str, tuple[str, ...]] = {
 """The same for the remote worker. Its supervisor is left out: no process would restart it."""
 NETWORK = "remote network"
 HELD = re.compile(r" was held for (\d+\.\d+) s ")
-"""A line of the log: how long the event loop was held."""
+"""Pattern of a log line that says how long the event loop was held."""
 WORK, WORK_S = 1_000_000, 0.037
-"""Squares to add up, and their CPU seconds where the limit of a hold was chosen."""
+"""Squares to add up, and their CPU seconds on the machine where HELD_MOST_S was chosen."""
 CUT_S = (1.0, 12.0)
-"""Seconds for which its network is cut: some are longer than a lease."""
+"""Shortest and longest cut of the network in seconds. Some are longer than a lease."""
 
 
 def kill_one(lab: RunningLab, far: RemoteWorker, book: Book, chance: random.Random) -> None:
@@ -115,7 +115,7 @@ def kill_one(lab: RunningLab, far: RemoteWorker, book: Book, chance: random.Rand
 
 
 def read_meter(lab: RunningLab, book: Book) -> None:
-    """Note how often the web process, which is about to end, was held; one that is stopped or new says nothing."""
+    """Note how often the web process, which is about to be killed, was held. A stopped or new one does not answer."""
     with contextlib.suppress(httpx.HTTPError):
         answer = lab.http.get("/metrics", timeout=5.0)
         if answer.is_success:
@@ -123,7 +123,7 @@ def read_meter(lab: RunningLab, book: Book) -> None:
 
 
 @dataclass(frozen=True)
-class Told:
+class StreamEvent:
     """One event of the stream."""
 
     id: str
@@ -132,11 +132,11 @@ class Told:
     data: Mapping[str, Any]
 
 
-def events_of(lab: RunningLab) -> list[Told]:
+def events_of(lab: RunningLab) -> list[StreamEvent]:
     """Every event, read from Redis directly."""
     read = [sys.executable, "-P", "-c", READ_EVENTS, str(lab.data)]
     said = subprocess.run(read, capture_output=True, text=True, check=True).stdout
-    return [Told(*row) for row in json.loads(said)]
+    return [StreamEvent(*row) for row in json.loads(said)]
 
 
 READ_EVENTS = """
@@ -169,7 +169,7 @@ def violations(
     for name, (status, value) in book.finished.items():
         e = lab.get(f"experiment/{name}")["experiment"]
         found = (e["status"], e["val_bpb"])
-        if e["claimed"] and e["measured_by"] is not None:  # by the lab's run of its code it is judged now
+        if e["claimed"] and e["measured_by"] is not None:  # it is judged by the lab's own run of its code now
             found = ("discard", e["reported"])
         if found[0] != status or (value is not None and found[1] != value):
             yield f"{name} was acknowledged as {status} {value}, but is {e['status']} {e['val_bpb']}"
@@ -210,7 +210,7 @@ def violations(
 
 
 def slowness() -> float:
-    """How many times as long fixed work takes as on the machine where HELD_MOST_S was chosen; at least 1."""
+    """Time of fixed work, relative to the machine where HELD_MOST_S was chosen; at least 1."""
     taken = []
     for _ in range(5):
         began = time.thread_time()
@@ -219,16 +219,16 @@ def slowness() -> float:
     return max(1.0, median(taken) / WORK_S)
 
 
-def ended_by(e: Told) -> str | None:
-    """The run that an event tells the end of; of a retest, the end with a value."""
+def ended_by(e: StreamEvent) -> str | None:
+    """The run whose end this event reports. A retest counts if it ended with a value."""
     if e.type == "experiment.finished":
         return e.subject
     measured = e.type == "experiment.retested" and e.data.get("status") == "measured"
     return str(e.data["experiment_id"]) if measured else None
 
 
-def taken_out(events: Sequence[Told]) -> Iterator[str]:
-    """GPUs that were taken out although only runs of hostile agents have crashed on them."""
+def taken_out(events: Sequence[StreamEvent]) -> Iterator[str]:
+    """GPUs that were taken out although only hostile agents' runs have crashed on them."""
     row: dict[str, set[str]] = {}
     for e in events:
         if e.type == "experiment.finished" and (gpu_id := e.data.get("gpu_id")):
@@ -290,7 +290,7 @@ def settled(lab: RunningLab) -> None:
 
 
 def patiently(lab: RunningLab, met: Callable[[], bool], what: str) -> None:
-    """Wait for it as long as the queue gets shorter: how long that takes is the machine's."""
+    """Wait while the queue gets shorter, however slow the machine is."""
     shortest, give_up = math.inf, time.monotonic() + SETTLE_S
     while True:
         with contextlib.suppress(httpx.HTTPError, AssertionError):

@@ -1,13 +1,13 @@
-"""Measures what early stopping saves, and what it ends that would have been good, on curves of real runs.
+"""Measures on curves of real runs how much early stopping saves, and how many of the best runs it ends.
 
     .venv/bin/python -P -m bench.earlystop
 
-Runs of a pool come in random order to 8 workers, 200 runs in a replay, and report at each tenth of their way. The
-server's own rules (`functions/rules/stopping/`) decide what they are told, from what the server keeps of a tag: ranks
-at each bucket, ends, trends, counts of stopped runs. A run that is stopped frees its worker at once.
+In a replay, 200 runs of a pool come in random order to 8 workers, and report at each tenth of their way. The server's
+own rules (`functions/rules/stopping/`) decide which to stop. They use what the server keeps of a tag: ranks at each
+bucket, ends, trends and counts of stopped runs. A stopped run frees its worker at once.
 
-The curves are in `bench/curves/`, whose README says where they come from. On the easy pools the order of the runs is
-nearly settled after a fifth of their way; on the real one it changes until the end. No setting differs between them.
+The curves are in `bench/curves/`, whose README names their sources. On the easy pools the ranking of the runs is
+nearly settled after a fifth of their way. On the real one it changes until the end. All pools have the same settings.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import heapq
 import random
 import statistics
-import time
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -26,9 +25,9 @@ from pathlib import Path
 import click
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.table import Table
 
+from bench._report import Bench
 from functions.rules.stopping.buckets import bucket_of
 from functions.rules.stopping.judging import Answer, Checkpoint, drawn, judge
 from functions.rules.stopping.ranks import Standing, place_among
@@ -50,24 +49,24 @@ TOP = 0.05
 
 @dataclass(frozen=True)
 class Bound:
-    """What is asked of `adaptive` on one pool."""
+    """Bounds of `adaptive` on one pool."""
 
     used: float
-    """The most GPU time that may be used, as a share of the time that all runs take to their ends."""
+    """Largest share of the GPU time of all complete runs that may be used."""
     best: float
-    """Least share of replays in which the best run lives."""
+    """Least share of replays in which the best run is not stopped."""
     top: float
-    """Least share of the best 5 % that lives."""
+    """Least share of the best 5 % that is not stopped."""
 
 
 EASY, REAL = Bound(0.45, 0.0, 0.95), Bound(0.78, 0.99, 0.93)
 POOLS: Mapping[str, Bound | None] = {"lcbench": EASY, "gpt": REAL, "digits": None, "lcbench_other": None}
-"""With what is asked; None: a pool that is only shown beside them."""
+"""Pools with their bounds. None: shown for comparison."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came of one replay, or of several in the mean."""
+class ReplayOutcome:
+    """The result of one replay, or the mean of several."""
 
     used: float
     best: float
@@ -75,16 +74,16 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Ranked:
-    """A run at a bucket: its rank, 0 to 100, and what it is told."""
+class RankedReport:
+    """A run at a bucket: its rank, 0 to 100, and the answer to its report."""
 
     rank: float
     answer: Answer
 
 
 @dataclass
-class SimulatedTag:
-    """What the server keeps of a tag's runs on one class of GPU, in memory."""
+class StoppingTag:
+    """The server's record of a tag's runs on one class of GPU, in memory."""
 
     name: str
     settings: Stopping
@@ -110,8 +109,8 @@ class SimulatedTag:
         *,
         strategy: str | None = None,
         may_stop: bool = True,
-    ) -> Ranked | None:
-        """Rank a run by its report at a bucket; None: the rule does not look at runs there."""
+    ) -> RankedReport | None:
+        """Rank a run by its report at a bucket. None: the rule ignores this bucket."""
         if not looks_at(self.settings.rule, bucket):
             return None
         stands = Standing(
@@ -130,7 +129,7 @@ class SimulatedTag:
             self.results += 1
         elif answer.chance > 0:
             self.spared.add(run)
-        return Ranked(stands.rank, answer)
+        return RankedReport(stands.rank, answer)
 
     def end(self, run: int | str, value: float) -> None:
         """A run has ended with this value."""
@@ -142,13 +141,13 @@ class SimulatedTag:
 
 
 def _beside(values: Sequence[float], value: float) -> tuple[int, int, int]:
-    """How many of sorted values are better (lower), equal and worse."""
+    """Numbers of sorted values that are better (lower), equal and worse."""
     lower, upto = bisect_left(values, value), bisect_right(values, value)
     return lower, upto - lower, len(values) - upto
 
 
-def replayed(curves: Curves, tag: SimulatedTag, workers: int, seed: int) -> Outcome:
-    """The runs in a random order, each on the first worker that is free."""
+def replayed(curves: Curves, tag: StoppingTag, workers: int, seed: int) -> ReplayOutcome:
+    """Replay the runs in random order, each on the first free worker."""
     chance = random.Random(seed)
     waiting = chance.sample(range(len(curves)), len(curves))
     going: list[tuple[float, int, int]] = []
@@ -175,20 +174,20 @@ def replayed(curves: Curves, tag: SimulatedTag, workers: int, seed: int) -> Outc
             go_on(now, waiting.pop(), 1)
     order = [int(run) for run in np.argsort(curves[:, -1])]
     top = set(order[: max(1, round(TOP * len(order)))])
-    return Outcome(used / POINTS / len(curves), order[0] in whole, len(top & whole) / len(top))
+    return ReplayOutcome(used / POINTS / len(curves), order[0] in whole, len(top & whole) / len(top))
 
 
 def measured(
     curves: Curves, rule: StoppingRule, seeds: Sequence[int], *, runs: int = RUNS, workers: int = WORKERS
-) -> Outcome:
-    """The mean over replays, each of so many runs of a pool."""
+) -> ReplayOutcome:
+    """The mean over replays, each with `runs` runs of a pool."""
     settings = Stopping(rule=rule)
-    found: list[Outcome] = []
+    found: list[ReplayOutcome] = []
     for seed in seeds:
         some = random.Random(1000 + seed).sample(range(len(curves)), min(runs, len(curves)))
-        found.append(replayed(curves[some], SimulatedTag(f"{seed}", settings), workers, seed))
+        found.append(replayed(curves[some], StoppingTag(f"{seed}", settings), workers, seed))
     means = (statistics.fmean(getattr(o, part) for o in found) for part in ("used", "best", "top"))
-    return Outcome(*means)
+    return ReplayOutcome(*means)
 
 
 def pool(name: str) -> Curves:
@@ -204,8 +203,8 @@ def rank_correlation(curves: Curves, point: int) -> float:
     return float(np.corrcoef(early, late)[0, 1])
 
 
-def missed(name: str, found: Outcome) -> list[str]:
-    """What is asked of `adaptive` on this pool, and was not found."""
+def missed(name: str, found: ReplayOutcome) -> list[str]:
+    """The bounds of `adaptive` that this pool misses."""
     bound = POOLS[name]
     if bound is None:
         return []
@@ -224,12 +223,11 @@ def missed(name: str, found: Outcome) -> list[str]:
 @click.option("--workers", default=WORKERS, show_default=True, help="Workers at once.")
 def main(replays: int, seed: int, runs: int, workers: int) -> None:
     """Replay real curves under each rule; exits with 1 if `adaptive` misses a bound."""
-    begun, console = time.monotonic(), Console(width=160)
+    bench = Bench(width=160)
     table = Table("rule", *(f"{name}{'' if bound else ', not asked'}" for name, bound in POOLS.items()))
     curves = {name: pool(name) for name in POOLS}
     early = (f"{rank_correlation(c, 2):.2f} / {rank_correlation(c, 4):.2f}" for c in curves.values())
     table.add_row("rank correlation with the end at 0.1 / 0.2", *early, end_section=True)
-    wrong: list[str] = []
     for rule in STOPPERS:
         row = {
             name: measured(c, rule, range(seed, seed + replays), runs=runs, workers=workers)
@@ -237,13 +235,10 @@ def main(replays: int, seed: int, runs: int, workers: int) -> None:
         }
         table.add_row(rule, *(f"{o.used:.2f}  {o.best:.2f}  {o.top:.2f}" for o in row.values()))
         if rule == "adaptive":
-            wrong = [what for found in starmap(missed, row.items()) for what in found]
-    console.print(table)
-    console.print("GPU time used  the best lives  share of the best 5 % that lives")
-    for what in wrong:
-        console.print(f"! missed: {what}")
-    console.print(f"{replays} replays of {runs} runs for each cell, in {time.monotonic() - begun:.0f} s")
-    raise SystemExit(1 if wrong else 0)
+            bench.missed += [what for found in starmap(missed, row.items()) for what in found]
+    bench.console.print(table)
+    bench.console.print("GPU time used  the best lives  share of the best 5 % that lives")
+    bench.end(f"{replays} replays of {runs} runs for each cell")
 
 
 if __name__ == "__main__":

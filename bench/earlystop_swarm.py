@@ -1,4 +1,4 @@
-"""Measures what early stopping saves of the GPU time of whole swarms, and whether they find as good a config with it.
+"""Measures how much GPU time early stopping saves in whole swarms, and whether they still find as good a config.
 
     .venv/bin/python -P -m bench.earlystop_swarm
 
@@ -10,10 +10,10 @@ Each run follows the curve of a real run (`bench/curves/`), one that ended at th
 one config have curves of one shape. In one regime curves settle early (`lcbench`), in the other they cross until the
 end, as real GPT runs do (`gpt`).
 
-Saved: share of the GPU time that the same runs would have taken to their ends. Best: how much worse the tag's best
-config truly is than the best one there is, in standard deviations of a run. A difference is the best with early
-stopping less the best without, night by night. One is taken after as many runs. The other is taken after 80 % of the
-GPU time (88 % for `gpt`): early stopping is to save the rest. Brackets hold 95 % bootstrap intervals over nights.
+Saved: share of the GPU time that the complete runs would have taken. Best: true regret of the tag's best config, in
+standard deviations of a run. Differences are with minus without early stopping, night by night. One is taken after as
+many runs. The other is taken after 80 % of the GPU time (88 % for `gpt`), since early stopping has to save the rest.
+Brackets hold 95 % bootstrap intervals over nights.
 
 `--shares` shows instead what a swarm knows after a night with other shares of reference runs.
 """
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -32,12 +31,12 @@ from statistics import fmean, median
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from bench._planted import DIMENSIONS, IRRELEVANT, SIGMA, Truth
+from bench._report import Bench, mean_of
 from bench._swarm_night import POLICY, RUN_S, Night
-from bench.earlystop import POINTS, SimulatedTag, pool
+from bench.earlystop import POINTS, StoppingTag, pool
 from functions.rules.opening import swarm_policy
 from functions.rules.swarm.shapes import Shape, drawn_config
 from state.policy import BUCKETS, Policy, StoppingRule
@@ -47,16 +46,15 @@ NIGHTS = 20
 RESULTS = 1000
 WORKERS = 50
 REGIMES = {"lcbench": 0.20, "gpt": 0.12}
-"""Pools of curves, with the least share of the GPU time that the default rule is to save."""
+"""Least share of the GPU time that the default rule must save, by pool of curves."""
 WORSE = 0.5
 """Most sigmas by which the best config may be worse than without early stopping, at the upper end of the interval."""
 DEFAULT: StoppingRule = swarm_policy(Policy()).stopping.rule
 SHARES = (0.1, 0.15, 0.2, 0.25, 0.3, 0.5)
 DRAWN = 500
-"""Configs at random by which the place of a run's end is known."""
+"""Random configs with which the end of a run is ranked."""
 ALIKE = 0.03
-"""Share of a pool, on either side of this place, from which a config's curve is taken."""
-RESAMPLES = 10_000
+"""A config's curve has a rank in the pool within this share of the rank of its end."""
 
 
 class Curves:
@@ -96,7 +94,7 @@ class StoppingNight(Night):
         """Runs of reference configs that have begun."""
         self._path = Random(f"reports {seed}")
         self._curves = Curves(curves, Truth.drawn(Random(f"truth {seed}")), seed)
-        self._ranks = SimulatedTag(f"{seed}", policy.stopping)
+        self._ranks = StoppingTag(f"{seed}", policy.stopping)
         self._values: dict[str, float] = {}
         self._reports: dict[str, dict[float, float]] = {}
         self._ticks: list[tuple[float, str, float]] = []
@@ -136,7 +134,7 @@ class StoppingNight(Night):
         super()._end(e)
 
     def _tick(self, e: Experiment, bucket: float) -> None:
-        """What run::tick does."""
+        """Rank a report and stop the run if the rule says so, as run::tick does."""
         assert e.baseline_bpb is not None
         name, value = e.experiment_id, self._reports[e.experiment_id][bucket]
         ranked = self._ranks.told(
@@ -161,27 +159,27 @@ class StoppingNight(Night):
 
 
 @dataclass(frozen=True)
-class Found:
-    """What became of one night."""
+class NightResult:
+    """The figures of one night."""
 
     saved: float
     stopped: int
     regret: float
     """Of the tag's best, in sigmas."""
     later: float
-    """The same once the GPU time is used that is to be needed at most."""
+    """The same, once the allowed GPU time is used."""
     references: float
     """Share of the runs."""
     verdicts: dict[str, str]
     """By dimension: its verdict, else its status."""
     frozen: tuple[str, ...]
     settled: dict[str, int]
-    """Results after which a verdict was said first, by dimension."""
+    """Results until the first verdict, by dimension."""
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A night to be lived."""
+class NightPlan:
+    """A night to simulate."""
 
     seed: int
     curves: str
@@ -191,7 +189,7 @@ class Wanted:
     """Of reference runs; None: the default."""
 
 
-def lived(wanted: Wanted) -> Found:
+def lived(wanted: NightPlan) -> NightResult:
     changes = {} if wanted.share is None else {"belief.reference_share": wanted.share}
     policy = POLICY.changed({"stopping.rule": wanted.rule, **changes})
     night = StoppingNight(wanted.seed, wanted.curves, policy)
@@ -200,7 +198,7 @@ def lived(wanted: Wanted) -> Found:
     while wanted.rule != "none" and night.used_s < (1 - REGIMES[wanted.curves]) * wanted.results * RUN_S:
         night.go_on(night.results + 1)
     claims = {h.dimensions[0]: h for h in night.beliefs.all}
-    return Found(
+    return NightResult(
         saved=saved,
         stopped=stopped,
         regret=regret,
@@ -217,27 +215,15 @@ def lived(wanted: Wanted) -> Found:
     )
 
 
-def mean_of(values: Sequence[float]) -> tuple[float, float, float]:
-    """The mean with its interval."""
-    known, chance = np.array(values), np.random.default_rng(0)
-    means = known[chance.integers(0, len(known), (RESAMPLES, len(known)))].mean(axis=1)
-    low, high = np.quantile(means, (0.025, 0.975))
-    return float(known.mean()), float(low), float(high)
-
-
-def told(mean: tuple[float, float, float], digits: int) -> str:
-    return "{:.{d}f} [{:.{d}f}, {:.{d}f}]".format(*mean, d=digits)
-
-
 def compare(
-    nights: int, results: int, rules: Sequence[StoppingRule], pool_of: ProcessPoolExecutor, console: Console
-) -> list[str]:
-    """Print what each rule saves and costs; returns the missed targets of the default one."""
+    nights: int, results: int, rules: Sequence[StoppingRule], pool_of: ProcessPoolExecutor, bench: Bench
+) -> None:
+    """Print what each rule saves and costs. The default rule has targets."""
     seeds = range(1, nights + 1)
-    # nothing is told to these runs, so that their curves change nothing
-    whole = [Wanted(seed, next(iter(REGIMES)), "none", results) for seed in seeds]
+    # these runs are never stopped, so that their curves do not matter
+    whole = [NightPlan(seed, next(iter(REGIMES)), "none", results) for seed in seeds]
     cells: list[tuple[StoppingRule, str]] = [(rule, curves) for rule in rules for curves in REGIMES]
-    wanted = [Wanted(seed, curves, rule, results) for rule, curves in cells for seed in seeds]
+    wanted = [NightPlan(seed, curves, rule, results) for rule, curves in cells for seed in seeds]
     found = iter(list(pool_of.map(lived, [*whole, *wanted])))
     without = [next(found) for _ in seeds]
     table = Table(
@@ -251,7 +237,6 @@ def compare(
         "asked GPU time",
         "reference runs",
     )
-    missed: list[str] = []
     for rule, curves in cells:
         its = [next(found) for _ in seeds]
         saved = mean_of([one.saved for one in its])
@@ -262,28 +247,27 @@ def compare(
         table.add_row(
             rule,
             curves,
-            told(saved, 3),
+            f"{saved:.3f}",
             f"{fmean(one.stopped for one in its):.0f} of {results}",
             f"{fmean(one.regret for one in its):.2f}",
             f"{fmean(one.regret for one in without):.2f}",
-            told(worse, 2),
-            told(later, 2),
+            f"{worse:.2f}",
+            f"{later:.2f}",
             f"{100 * fmean(one.references for one in its):.1f} %",
         )
-        if rule == DEFAULT and saved[1] < REGIMES[curves]:
-            missed.append(f"{curves}: saves {told(saved, 3)}, at least {REGIMES[curves]} at the lower end")
-        if rule == DEFAULT and later[2] > WORSE:
-            missed.append(f"{curves}: the best is {told(later, 2)} worse, at most {WORSE} at the upper end")
-    console.print(table)
-    return missed
+        if rule == DEFAULT and saved.low < REGIMES[curves]:
+            bench.missed.append(f"{curves}: saves {saved:.3f}, at least {REGIMES[curves]} at the lower end")
+        if rule == DEFAULT and later.high > WORSE:
+            bench.missed.append(f"{curves}: the best is {later:.2f} worse, at most {WORSE} at the upper end")
+    bench.console.print(table)
 
 
 def compare_shares(
-    nights: int, results: int, curves: str, pool_of: ProcessPoolExecutor, console: Console
+    nights: int, results: int, curves: str, pool_of: ProcessPoolExecutor, bench: Bench
 ) -> None:
     """Print what swarms know, and what they save, with other shares of reference runs."""
     wanted = [
-        Wanted(seed, curves, DEFAULT, results, share) for share in SHARES for seed in range(1, nights + 1)
+        NightPlan(seed, curves, DEFAULT, results, share) for share in SHARES for seed in range(1, nights + 1)
     ]
     found = iter(list(pool_of.map(lived, wanted)))
     true = [d.name for d in DIMENSIONS if d.name != IRRELEVANT]
@@ -308,10 +292,10 @@ def compare_shares(
             f"{after:.0f}",
             f"{sum(name in one.frozen for one in its for name in true)} of {nights * len(true)}",
             f"{sum(IRRELEVANT in one.frozen for one in its)} of {nights} nights",
-            told(mean_of([one.saved for one in its]), 3),
-            told(mean_of([one.regret for one in its]), 2),
+            f"{mean_of([one.saved for one in its]):.3f}",
+            f"{mean_of([one.regret for one in its]):.2f}",
         )
-    console.print(table)
+    bench.console.print(table)
 
 
 @click.command(help=__doc__)
@@ -324,17 +308,13 @@ def compare_shares(
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Nights at once.")
 def main(nights: int, results: int, rules: Sequence[StoppingRule], shares: str | None, jobs: int) -> None:
     """Live the nights; exits with 1 if the default rule misses a target."""
-    begun, console = time.monotonic(), Console(width=150)
+    bench = Bench(width=150)
     with ProcessPoolExecutor(jobs) as executor:
         if shares is None:
-            missed = compare(nights, results, rules, executor, console)
+            compare(nights, results, rules, executor, bench)
         else:
-            compare_shares(nights, results, shares, executor, console)
-            missed = []
-    for each in missed:
-        console.print(f"! missed: {each}")
-    console.print(f"{nights} nights in {time.monotonic() - begun:.0f} s")
-    raise SystemExit(bool(missed))
+            compare_shares(nights, results, shares, executor, bench)
+    bench.end(f"{nights} nights")
 
 
 if __name__ == "__main__":

@@ -2,23 +2,21 @@
 
     .venv/bin/python -P -m bench.gap
 
-One lab, started by `./nightjar up` with the default settings and one CPU slot, trains a script that does nothing.
-Many runs wait in the queue, so each gap is Nightjar's own time. Each gap is measured twice: from the event
-`experiment.finished` of one run to the event `experiment.started` of the next one on the slot, by Redis' clock; and
-from the last line of one script to the first line of the next one, which includes the start of its Python. The second
-tag judges its results by its noise, measured from repeats.
+A lab with the default settings and one CPU slot (`./nightjar up`) trains a script that does nothing. Many runs wait
+in the queue, so each gap is Nightjar's own time. Each gap is measured twice. The first time goes from the event
+`experiment.finished` to the next `experiment.started` of the slot, by Redis' clock. The second goes from the last
+line of one script to the first line of the next, and includes the start of its Python. The second tag judges its
+results by its noise, measured from repeats.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import chain, pairwise
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
@@ -26,9 +24,9 @@ from statistics import median
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from bench._report import Bench
 from tests.journeys.running import BY_DEFAULT, RunningLab, running_lab
 
 ROOT = Path(__file__).parents[1]
@@ -120,7 +118,7 @@ def learn_noise(lab: RunningLab, tag: str) -> None:
 
 
 def called(lab: RunningLab, tag: str) -> list[Measure]:
-    """Wall and CPU seconds of two commands beyond those of an empty Python, which also show the machine's load."""
+    """Wall and CPU seconds of two commands, minus those of an empty Python, which are shown too."""
     commands = [["./nightjar", "status"], ["./nightjar", "call", "experiment::best", "--tag", tag]]
     nothing = [Measure("python3 -c pass"), Measure("python3 -c pass, CPU")]
     beyond = [
@@ -160,30 +158,27 @@ def measured(folder: Path, runs: int) -> list[Measure]:
     return found
 
 
-def show(found: Sequence[Measure], console: Console) -> None:
+def show(found: Sequence[Measure], bench: Bench) -> None:
     table = Table("measure", "times", "p50 ms", "p99 ms", "target, p50 ms", "")
     for its in found:
         target = "" if its.most is None else f"<= {its.most * 1e3:.0f}"
         verdict = "" if its.most is None else "missed !" if its.is_missed else "hit"
         times = (f"{its.p50 * 1e3:.0f}", f"{its.p99 * 1e3:.0f}")
         table.add_row(its.what, str(len(its.seconds)), *times, target, verdict)
-    console.print(table)
+        if its.is_missed:
+            bench.missed.append(its.what)
+    bench.console.print(table)
 
 
 @click.command()
 @click.option("--runs", default=30, show_default=True, type=click.IntRange(3), help="of each tag")
 def main(runs: int) -> None:
     """Measure a lab's own time; exits with 1 if a target is missed."""
-    begun, before = time.monotonic(), os.getloadavg()[0]
+    bench = Bench()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         found = measured(Path(folder), runs)
-    console = Console(width=120)
-    show(found, console)
-    console.print(
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, load {before:.1f} before and "
-        f"{os.getloadavg()[0]:.1f} after, {time.monotonic() - begun:.0f} s in all"
-    )
-    raise SystemExit(1 if any(its.is_missed for its in found) else 0)
+    show(found, bench)
+    bench.end()
 
 
 if __name__ == "__main__":

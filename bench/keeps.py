@@ -1,24 +1,23 @@
-"""Measures how many keeps are false: greedy keeping, and a policy's default, of the same simulated nights.
+"""Measures how many keeps are false under the greedy and the default keep rule, in the same simulated nights.
 
     .venv/bin/python -P -m bench.keeps
 
 A night is 300 runs, including repeats of the baseline and retests. 12 % of the proposals are true improvements of
-|N(0, 0.0018)| bits per byte, which shrink as exp(-runs / 250) while ideas run out; the others are worse by amounts
-drawn from the discards of a public log of 126 runs. Every run adds noise. Seeds are unpaired (each run has its own
-noise) or paired: half of the variance is the same for all runs with that seed. All rules see the same proposals and
-the same noise, and decide as a lab does, with the policy's defaults (`bench/_tag.py`); sigma is measured from the
-night's own repeats. Agents do not wait for verdicts: the next idea builds on the best at the time when the last one
-was judged, and retests go before ideas. With 8 workers, 8 agents work at once.
+|N(0, 0.0018)| bits per byte. They shrink as exp(-runs / 250), because ideas run out. The others are worse by amounts
+drawn from the discards of a public log of 126 runs. Every run adds noise. With unpaired seeds each run has its own
+noise. With paired seeds half of the variance is the same for all runs with that seed. All rules see the same
+proposals and noise, and decide as a lab with the policy's defaults (`bench/_tag.py`). Sigma is measured from the
+night's own repeats. Agents do not wait for verdicts: the next idea builds on the best at the time of the last
+judgement. Retests run before ideas. With 8 workers, 8 agents work at once.
 
-A keep is false if its code is truly not better than the code it replaced. Overstated is the claimed minus the true
-gain. Estimated is the share of false keeps that the lab itself would report, from `p_better` over all runs; greedy
-keeping repeats nothing and is given the true sigma. Brackets hold 95 % bootstrap intervals over nights.
+A keep is false if its code is truly not better than the code it replaced. Overstated: claimed minus true gain.
+Estimated: the share of false keeps that the lab itself would report, from `p_better` over all runs. Greedy keeping
+repeats nothing, and gets the true sigma. Brackets hold 95 % bootstrap intervals over nights.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,9 +25,9 @@ from dataclasses import dataclass
 import click
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.table import Table
 
+from bench._report import Bench, Interval
 from bench._tag import Retest, SimulatedTag
 from functions.rules.keeps.noise import Mean, Noise, p_better
 from functions.rules.keeps.retests import Effort
@@ -41,7 +40,7 @@ IMPROVING = 0.12
 IMPROVEMENT = 0.0018
 IDEAS_LAST = 250.0
 PAIRED = 0.5
-"""Share of a run's variance that all runs with its seed have in common, if seeds are paired."""
+"""Share of the variance that all runs with the same seed share, if seeds are paired."""
 POLICY = Policy()
 SEEDS = 1 + POLICY.baseline_repeats
 # 40-quantiles of how much worse than their incumbent the 102 discards of the H100 log of 8 March 2026 were
@@ -71,14 +70,14 @@ WORSE = (
     *(7440, 2243721),
 )
 BASELINE = RUNS
-"""The row of the baseline in `Night.noise`."""
+"""The row of the baseline in `KeepingNight.noise`."""
 MANY = 10**6
 """Degrees of freedom of a sigma that is given."""
 RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
-class Night:
+class KeepingNight:
     """All random values of a night, drawn before any rule is applied."""
 
     improves: NDArray[np.bool_]
@@ -88,7 +87,7 @@ class Night:
     """In sigmas, by proposal (the baseline last) and seed."""
 
     @classmethod
-    def drawn(cls, seed: int, paired: float, identical: bool) -> Night:
+    def drawn(cls, seed: int, paired: float, identical: bool) -> KeepingNight:
         chance = np.random.default_rng(seed)
         improves = chance.random(RUNS) < IMPROVING
         better = np.abs(chance.normal(0, IMPROVEMENT, RUNS))
@@ -121,22 +120,22 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Idea:
-    """An agent's next experiment; `base` was the best when it was registered."""
+class ProposedRun:
+    """An agent's next experiment. `base` was the best at its registration."""
 
     row: int
     base: str
 
 
-class Lab:
+class SimulatedLab:
     """One simulated lab in one night, under one rule."""
 
-    def __init__(self, night: Night, sigma: float, rule: Rule) -> None:
+    def __init__(self, night: KeepingNight, sigma: float, rule: Rule) -> None:
         self.night = night
         self.sigma = sigma
         self.tag = rule.tag()
         self.truths: dict[str, float] = {}
-        self.ideas: deque[Idea] = deque()
+        self.ideas: deque[ProposedRun] = deque()
         self.used = self.again = self.proposed = 0
         self._first(BASELINE, 0.0)
         for _ in range(rule.workers):
@@ -177,7 +176,7 @@ class Lab:
 
     def _propose(self) -> None:
         assert self.tag.best is not None
-        self.ideas.append(Idea(self.proposed, self.tag.best.experiment_id))
+        self.ideas.append(ProposedRun(self.proposed, self.tag.best.experiment_id))
         self.proposed += 1
 
     def _first(self, row: int, truth: float) -> None:
@@ -200,9 +199,9 @@ class Lab:
         return p_better(mine, theirs, self.tag.noise or Noise(self.sigma, MANY), "minimize")
 
 
-def lived(rule: Rule, night: Night, sigma: float) -> list[float]:
+def lived(rule: Rule, night: KeepingNight, sigma: float) -> list[float]:
     """The figures of one night under a rule."""
-    lab = Lab(night, sigma, rule)
+    lab = SimulatedLab(night, sigma, rule)
     while lab.used < RUNS:
         lab.round(rule.workers)
     return lab.figures()
@@ -216,7 +215,7 @@ TOGETHER: Mapping[str, Rule] = {
 
 
 @dataclass(frozen=True)
-class Found:
+class RuleFigures:
     """Figures of one rule over many nights, each with its resampled values."""
 
     values: Floats
@@ -238,31 +237,31 @@ class Found:
 KEPT, FALSE, GAIN, OVER, AGAIN, DOUBT = range(6)
 
 
-def simulate(rules: Mapping[str, Rule], nights: list[Night], sigma: float) -> dict[str, Found]:
+def simulate(rules: Mapping[str, Rule], nights: list[KeepingNight], sigma: float) -> dict[str, RuleFigures]:
     """Apply every rule to the same nights, with the same resamples."""
     picks = np.random.default_rng(1).integers(0, len(nights), (RESAMPLES, len(nights)))
     return {
-        name: Found(np.array([lived(rule, night, sigma) for night in nights], dtype=float), picks)
+        name: RuleFigures(np.array([lived(rule, night, sigma) for night in nights], dtype=float), picks)
         for name, rule in rules.items()
     }
 
 
-class Judgement:
-    """Formats figures with their bounds; marks and collects those that miss them."""
-
-    def __init__(self) -> None:
-        self.missed: list[str] = []
-
-    def shown(
-        self, what: str, figures: Floats, unit: float, least: float | None = None, most: float | None = None
-    ) -> str:
-        value = float(figures[0])
-        low, high = np.quantile(figures[1:], [0.025, 0.975])
-        text = f"{value * unit:.3g} [{low * unit:.3g}, {high * unit:.3g}]"
-        if (least is not None and value < least) or (most is not None and value > most):
-            self.missed.append(what)
-            return text + " !"
-        return text
+def shown(
+    bench: Bench,
+    what: str,
+    figures: Floats,
+    unit: float,
+    least: float | None = None,
+    most: float | None = None,
+) -> str:
+    """A figure with its interval. It is marked and collected if it misses a bound."""
+    value = float(figures[0])
+    low, high = np.quantile(figures[1:], [0.025, 0.975])
+    text = f"{Interval(value * unit, low * unit, high * unit):.3g}"
+    if (least is not None and value < least) or (most is not None and value > most):
+        bench.missed.append(what)
+        return text + " !"
+    return text
 
 
 BOUNDS: dict[float, dict[str, float]] = {
@@ -271,17 +270,17 @@ BOUNDS: dict[float, dict[str, float]] = {
 }
 AGAIN_BOUNDS = (0.05, 0.15)
 SAME_CODE = 0.5
-"""Most false keeps of the default rule with identical code, as a share of greedy's."""
+"""Highest ratio of false keeps of the default rule to those of greedy, with identical code."""
 
 
-def nights_table(judged: Judgement, seeds_of_nights: range) -> Table:
+def nights_table(bench: Bench, seeds_of_nights: range) -> Table:
     table = Table(
         *("sigma", "seeds", "rule", "keeps", "false keeps %", "estimated %", "true gain 1e-3", "x greedy"),
         *("overstated 1e-3", "runs again %"),
     )
     for sigma, bounds in BOUNDS.items():
         for seeds, paired in (("unpaired", 0.0), ("paired", PAIRED)):
-            nights = [Night.drawn(seed, paired, identical=False) for seed in seeds_of_nights]
+            nights = [KeepingNight.drawn(seed, paired, identical=False) for seed in seeds_of_nights]
             for rules in (ALONE, TOGETHER):
                 found = simulate(rules, nights, sigma)
                 greedy = next(iter(found.values()))
@@ -292,25 +291,30 @@ def nights_table(judged: Judgement, seeds_of_nights: range) -> Table:
                     ratio = its.mean(GAIN) / greedy.mean(GAIN)
                     table.add_row(
                         *(str(sigma), seeds, name, f"{its.mean(KEPT)[0]:.1f}"),
-                        judged.shown(
-                            f"false keeps: {where}", its.rate(FALSE, KEPT), 100, None, bound.get("false")
+                        shown(
+                            bench,
+                            f"false keeps: {where}",
+                            its.rate(FALSE, KEPT),
+                            100,
+                            None,
+                            bound.get("false"),
                         ),
                         f"{100 * its.rate(DOUBT, KEPT)[0]:.3g}",
-                        judged.shown(f"true gain: {where}", its.mean(GAIN), 1e3),
-                        judged.shown(f"true gain by greedy's: {where}", ratio, 1, bound.get("ratio")),
-                        judged.shown(f"overstated: {where}", its.mean(OVER), 1e3, None, bound.get("over")),
-                        judged.shown(f"runs again: {where}", its.mean(AGAIN), 100, least, most),
+                        shown(bench, f"true gain: {where}", its.mean(GAIN), 1e3),
+                        shown(bench, f"true gain by greedy's: {where}", ratio, 1, bound.get("ratio")),
+                        shown(bench, f"overstated: {where}", its.mean(OVER), 1e3, None, bound.get("over")),
+                        shown(bench, f"runs again: {where}", its.mean(AGAIN), 100, least, most),
                     )
             table.add_section()
     return table
 
 
-def same_code_table(judged: Judgement, seeds_of_tags: range) -> Table:
+def same_code_table(bench: Bench, seeds_of_tags: range) -> Table:
     """A/A test: all proposals are the same code, so each keep is false."""
     table = Table("seeds", "rule", "false keeps a tag", "x greedy", "overstated 1e-3", "runs again %")
     sigma = min(BOUNDS)
     for seeds, paired in (("unpaired", 0.0), ("paired", PAIRED)):
-        nights = [Night.drawn(seed, paired, identical=True) for seed in seeds_of_tags]
+        nights = [KeepingNight.drawn(seed, paired, identical=True) for seed in seeds_of_tags]
         found = simulate(ALONE, nights, sigma)
         greedy = next(iter(found.values()))
         for name, its in found.items():
@@ -318,12 +322,12 @@ def same_code_table(judged: Judgement, seeds_of_tags: range) -> Table:
             bound = SAME_CODE if name == "default" else None
             table.add_row(
                 *(seeds, name),
-                judged.shown("", its.mean(FALSE), 1),
-                judged.shown(
-                    f"false keeps by greedy's, identical code, {seeds} seeds", ratio, 1, None, bound
+                shown(bench, "", its.mean(FALSE), 1),
+                shown(
+                    bench, f"false keeps by greedy's, identical code, {seeds} seeds", ratio, 1, None, bound
                 ),
-                judged.shown("", its.mean(OVER), 1e3),
-                judged.shown("", its.mean(AGAIN), 100),
+                shown(bench, "", its.mean(OVER), 1e3),
+                shown(bench, "", its.mean(AGAIN), 100),
             )
     return table
 
@@ -338,17 +342,11 @@ def same_code_table(judged: Judgement, seeds_of_tags: range) -> Table:
 )
 def main(repeats: int, tags: int, seed: int) -> None:
     """Simulate nights under both keep rules; exits with 1 if the default one misses a bound."""
-    begun, judged = time.monotonic(), Judgement()
-    console = Console(width=200)
-    console.print(nights_table(judged, range(seed, seed + repeats)))
-    console.print(f"{tags} tags of identical code, {RUNS} runs each, sigma {min(BOUNDS)}")
-    console.print(same_code_table(judged, range(seed, seed + tags)))
-    for what in judged.missed:
-        console.print(f"! missed: {what}")
-    console.print(
-        f"{repeats} nights of {RUNS} runs for each rule and row, in {time.monotonic() - begun:.0f} s"
-    )
-    raise SystemExit(1 if judged.missed else 0)
+    bench = Bench(width=200)
+    bench.console.print(nights_table(bench, range(seed, seed + repeats)))
+    bench.console.print(f"{tags} tags of identical code, {RUNS} runs each, sigma {min(BOUNDS)}")
+    bench.console.print(same_code_table(bench, range(seed, seed + tags)))
+    bench.end(f"{repeats} nights of {RUNS} runs for each rule and row")
 
 
 if __name__ == "__main__":

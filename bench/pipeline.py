@@ -1,21 +1,20 @@
-"""Measures what a swarm gains whose next program is drafted while the results come in that decide it.
+"""Measures what a swarm gains by drafting its next program ahead, before the results that decide it are in.
 
     .venv/bin/python -P -m bench.pipeline
 
-A night is 800 runs of 20 to 40 simulated workers, 300 s each, by the rules of the server in memory: which config is
-run, what it says of each hypothesis, who tests what, and what becomes of each draft (`bench/_batches.py`). The lag of
-a batch is the time from its decision until the text for it is served: 0 s where its draft is confirmed, and else the
-30 s of the author, which writes one text at a time. Without a pipeline it is 30 s.
+A night is 800 runs of 20 to 40 simulated workers, 300 s each. The rules of the server choose the configs, learn about
+hypotheses, assign workers and decide on drafts, in memory (`bench/_batches.py`). The lag of a batch is the time from
+its decision until its text is served. It is 0 s if the draft is confirmed. Otherwise the author needs 30 s, and
+writes one text at a time. Without a pipeline the lag is 30 s.
 
-In the first kind of night the truth stays, and each dimension has its claim. In the second there are two rival claims
-for each range, and the truth flips after 300 runs. Beside the pipeline stands the same one with a predictor that
-always says that nothing changes, on the same runs. Batches count from the first generated program on. Brackets hold
-95 % bootstrap intervals over nights.
+In the first kind of night the truth stays, and each dimension has one claim. In the second kind each range has two
+rival claims, and the truth flips after 300 runs. The pipeline is compared with one whose predictor always says "no
+change", on the same runs. Batches count from the first generated program on. Brackets hold 95 % bootstrap intervals
+over nights.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -25,11 +24,11 @@ from random import Random
 from statistics import fmean
 
 import click
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from bench._batches import AUTHOR_S, Batch, Batches, Pipe
+from bench._report import Bench, Interval, mean_of
 from functions.rules.pipeline.stepping import Terms
 
 SEEDS = 20
@@ -38,14 +37,13 @@ FLIPPED_AT = 300
 WORKERS = (20, 40)
 LEAST_RATE = 0.90
 MOST_LAG = 0.25
-"""Of that without a pipeline."""
-RESAMPLES = 10_000
+"""Relative to that without a pipeline."""
 TERMS = Terms(enabled=True, auto_deploy=True)
 
 
 @dataclass(frozen=True)
-class Fared:
-    """What became of the drafts of one night."""
+class DraftsOfNight:
+    """The fates of one night's drafts."""
 
     confirmed: int
     flushed: Counter[str]
@@ -58,57 +56,49 @@ class Fared:
 
     @property
     def lag(self) -> float:
-        """Mean, of that without a pipeline."""
+        """Mean lag, relative to that without a pipeline."""
         return fmean(b.lag_s for b in self.batches) / AUTHOR_S
 
     @property
     def hits_of_changes(self) -> tuple[int, int]:
-        """Batches that changed what was decided, and those of them whose draft was confirmed."""
+        """Number of batches that changed the decision and had a confirmed draft, and of all that changed it."""
         changed = [b for b in self.batches if b.has_changed]
         return sum(b.is_hit for b in changed), len(changed)
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedNight:
     """One night by both predictors."""
 
-    own: Fared
-    unchanging: Fared
+    own: DraftsOfNight
+    unchanging: DraftsOfNight
 
 
-def lived(seed: int, results: int, flipped_at: int | None) -> Compared:
-    """One night; with `flipped_at` it has rival claims, and its truth flips after so many runs."""
+def lived(seed: int, results: int, flipped_at: int | None) -> ComparedNight:
+    """One night. With `flipped_at` it has rival claims, and its truth flips after that many runs."""
     workers = Random(f"workers {seed}").randint(*WORKERS)
     night = Batches(seed, workers=workers, terms=TERMS, has_rivals=flipped_at is not None)
     if flipped_at is not None:
         night.go_on(flipped_at)
         night.flip()
     night.go_on(results)
-    return Compared(fared(night.pipe), fared(night.unchanging))
+    return ComparedNight(fared(night.pipe), fared(night.unchanging))
 
 
-def fared(pipe: Pipe) -> Fared:
-    """What became of the drafts of a pipeline."""
+def fared(pipe: Pipe) -> DraftsOfNight:
+    """The fates of a pipeline's drafts."""
     reasons = Counter(str(step.data["reason"]) for step in pipe.steps if step.kind == "flushed")
     first = next(step.before.batch_id for step in pipe.steps if step.kind == "drafting")
     batches = [b for b in pipe.batches if b.results > first * TERMS.batch_every]
-    return Fared(pipe.pipeline.confirmed_count, reasons, batches)
+    return DraftsOfNight(pipe.pipeline.confirmed_count, reasons, batches)
 
 
 # -- the report
 
 
-def interval(nights: Sequence[Compared], figure: Callable[[Compared], float]) -> tuple[float, float, float]:
-    """The mean of a figure over nights, with its interval."""
-    found, chance = np.array([figure(night) for night in nights]), np.random.default_rng(0)
-    drawn = found[chance.integers(0, len(found), (RESAMPLES, len(found)))].mean(axis=1)
-    low, high = np.quantile(drawn, (0.025, 0.975))
-    return float(found.mean()), float(low), float(high)
-
-
-def show(name: str, nights: Sequence[Compared], console: Console) -> dict[str, tuple[float, float, float]]:
+def show(name: str, nights: Sequence[ComparedNight], console: Console) -> dict[str, Interval]:
     """Print a table of one kind of night; answers its figures."""
-    figures: dict[str, Callable[[Compared], float]] = {
+    figures: dict[str, Callable[[ComparedNight], float]] = {
         "hit rate": lambda n: n.own.hit_rate,
         "hit rate, no change": lambda n: n.unchanging.hit_rate,
         "hit rate gained": lambda n: n.own.hit_rate - n.unchanging.hit_rate,
@@ -120,10 +110,10 @@ def show(name: str, nights: Sequence[Compared], console: Console) -> dict[str, t
         "trust in the end": lambda n: n.own.batches[-1].bank,
         "deploys, share of batches": lambda n: fmean(b.deploys for b in n.own.batches),
     }
-    found = {what: interval(nights, figure) for what, figure in figures.items()}
+    found = {what: mean_of([figure(night) for night in nights]) for what, figure in figures.items()}
     table = Table("what", "found", title=name)
-    for what, (mean, low, high) in found.items():
-        table.add_row(what, f"{mean:.3f} [{low:.3f}, {high:.3f}]")
+    for what, mean in found.items():
+        table.add_row(what, f"{mean}")
     for who, fares in (("", [n.own for n in nights]), (", no change", [n.unchanging for n in nights])):
         reasons = sum((f.flushed for f in fares), Counter[str]())
         table.add_row(f"flushed{who}", ", ".join(f"{reason} {n}" for reason, n in reasons.most_common()))
@@ -136,12 +126,12 @@ def show(name: str, nights: Sequence[Compared], console: Console) -> dict[str, t
 
 
 def fallen(batches: Sequence[Batch]) -> float:
-    """The lowest trust after it was first enough to deploy."""
+    """The lowest trust after the trust first sufficed for deployment."""
     first = next((n for n, b in enumerate(batches) if b.bank >= TERMS.least_bank), 0)
     return min(b.bank for b in batches[first:])
 
 
-def stops_and_recovers(night: Compared) -> bool:
+def stops_and_recovers(night: ComparedNight) -> bool:
     """Whether drafts were deployed, then no more, and in the end again."""
     deploys = [b.bank >= TERMS.least_bank for b in night.own.batches]
     first = deploys.index(True) if True in deploys else len(deploys)
@@ -149,21 +139,21 @@ def stops_and_recovers(night: Compared) -> bool:
 
 
 def missed(
-    stable: dict[str, tuple[float, float, float]],
-    flipping: dict[str, tuple[float, float, float]],
-    flipped: Sequence[Compared],
+    stable: dict[str, Interval],
+    flipping: dict[str, Interval],
+    flipped: Sequence[ComparedNight],
     console: Console,
 ) -> list[str]:
     """The targets that were missed."""
     recovered = fmean(stops_and_recovers(night) for night in flipped)
     console.print(f"nights that flip whose deployment stops and recovers: {100 * recovered:.0f} %")
     asked = {
-        f"hit rate of stable swarms >= {LEAST_RATE}": stable["hit rate"][0] >= LEAST_RATE,
-        f"lag of stable swarms <= {MOST_LAG}": stable["lag"][0] <= MOST_LAG,
-        "flipping swarms flush drafts": flipping["flushes"][1] > 0,
+        f"hit rate of stable swarms >= {LEAST_RATE}": stable["hit rate"].found >= LEAST_RATE,
+        f"lag of stable swarms <= {MOST_LAG}": stable["lag"].found <= MOST_LAG,
+        "flipping swarms flush drafts": flipping["flushes"].low > 0,
         "most flipping swarms stop and recover deployment": recovered > 0.5,
-        "flipping: a higher hit rate than no change": flipping["hit rate gained"][1] > 0,
-        "flipping: a shorter lag than no change": flipping["lag saved"][0] > 0,
+        "flipping: a higher hit rate than no change": flipping["hit rate gained"].low > 0,
+        "flipping: a shorter lag than no change": flipping["lag saved"].found > 0,
     }
     return [what for what, is_hit in asked.items() if not is_hit]
 
@@ -174,17 +164,14 @@ def missed(
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(1), help="Nights at once.")
 def main(nights: int, results: int, jobs: int) -> None:
     """Live the nights; exits with 1 if a target is missed."""
-    begun, console, seeds = time.monotonic(), Console(width=120), range(1, nights + 1)
+    bench, seeds = Bench(), range(1, nights + 1)
     with ProcessPoolExecutor(jobs) as pool:
         stable = list(pool.map(partial(lived, results=results, flipped_at=None), seeds))
         flipped = list(pool.map(partial(lived, results=results, flipped_at=FLIPPED_AT), seeds))
-    found = missed(
-        show("the truth stays", stable, console), show("the truth flips", flipped, console), flipped, console
-    )
-    console.print(f"{time.monotonic() - begun:.0f} s")
-    for each in found:
-        console.print(f"missed: {each}")
-    raise SystemExit(bool(found))
+    found = show("the truth stays", stable, bench.console)
+    flips = show("the truth flips", flipped, bench.console)
+    bench.missed += missed(found, flips, flipped, bench.console)
+    bench.end(f"{nights} nights of each kind")
 
 
 if __name__ == "__main__":

@@ -2,15 +2,14 @@
 
     .venv/bin/python -P -m bench.recovery
 
-Each row is a lab of its own, started by `./nightjar up` with the default settings (a heartbeat every 10 s, a worker
-stale after 60 s, a process silent after 15 s), with one CPU slot that trains and a second experiment that waits.
-Seconds count from the signal until a user sees that the lab works again, which is checked ten times per second.
+Each row has its own lab, started by `./nightjar up` with the default settings: a heartbeat every 10 s, a worker stale
+after 60 s, a process silent after 15 s. One CPU slot trains, and a second experiment waits. Seconds count from the
+signal until the lab works again for a user, which is checked ten times per second.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import signal
 import subprocess
 import sys
@@ -19,35 +18,35 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 import psutil
-from rich.console import Console
 from rich.table import Table
 
+from bench._report import Bench
 from tests.journeys.running import BY_DEFAULT, RunningLab, lives, running_lab
 from tests.journeys.victims import VICTIMS
 
 TAG = "recovery"
 RUN_S = 300.0
-"""Longer than any row, so that no run ends by itself."""
+"""Longer than any row: no run ends by itself."""
 FINISHED = ("keep", "discard", "crash", "timeout")
 PROCESS_S = 5.0
 """Bound for web, events, clock and Redis after SIGKILL."""
 RUN_DEATH_S = 20.0
-"""Bound for the script, the horse and the RQ worker, which a keeper checks: two heartbeats."""
+"""Bound for the script, the horse and the RQ worker: a keeper checks them, so two heartbeats."""
 KEEPER_S = 70.0
-"""Bound for a silent worker: stale after 60 s, found by the next sweep within 10 s."""
+"""Bound for a silent worker: stale after 60 s, then found by a sweep within 10 s."""
 SILENT_S = 15.0
-"""Added for SIGSTOP: a process that is silent for so long counts as dead."""
+"""Added to the bound for SIGSTOP: a process counts as dead after this silence."""
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 
 
 @dataclass
-class Case:
+class RecoveryCase:
     """One lab in the middle of a run, just before the signal."""
 
     lab: RunningLab
@@ -79,12 +78,12 @@ class Case:
 # -- the worst moment for the signal
 
 
-def strike(case: Case) -> float:
+def strike(case: RecoveryCase) -> float:
     """Strike at any moment of a run."""
     return case.strike()
 
 
-def strike_holding_an_event(case: Case) -> float:
+def strike_holding_an_event(case: RecoveryCase) -> float:
     """Strike when the victim has read an event and not handled it."""
     begun = time.monotonic()
     case.victim.suspend()
@@ -94,7 +93,7 @@ def strike_holding_an_event(case: Case) -> float:
     return begun if case.number == signal.SIGSTOP else case.strike()
 
 
-def strike_before_a_firing(case: Case) -> float:
+def strike_before_a_firing(case: RecoveryCase) -> float:
     """Strike shortly before a firing, so that it is due while no clock is alive."""
 
     def is_near() -> bool:
@@ -109,12 +108,12 @@ def strike_before_a_firing(case: Case) -> float:
 # -- what a user sees when it works again
 
 
-def answers(case: Case) -> bool:
+def answers(case: RecoveryCase) -> bool:
     """A request that needs the whole web process."""
     return bool(case.lab.get("lab/status"))
 
 
-def writes(case: Case) -> bool:
+def writes(case: RecoveryCase) -> bool:
     """A new experiment can be registered."""
     case.lab.post(
         "experiment/register",
@@ -127,7 +126,7 @@ def writes(case: Case) -> bool:
     return True
 
 
-def delivers(case: Case) -> bool:
+def delivers(case: RecoveryCase) -> bool:
     """Every event and firing has been handled, also those that the victim had read."""
     bindings = case.lab.get("lab/status")["events"]["bindings"]
     clock = case.clock()
@@ -136,21 +135,21 @@ def delivers(case: Case) -> bool:
     return not any(unhandled) and not any(row["running"] or row["waiting"] for row in clock.values())
 
 
-def firings(case: Case) -> bool:
+def firings(case: RecoveryCase) -> bool:
     """A firing that was due after the signal was made."""
     clock = case.clock()
     clock.pop("now")
     return any((row["last_scheduled"] or "") > case.since for row in clock.values())
 
 
-def trains_again(case: Case) -> bool:
+def trains_again(case: RecoveryCase) -> bool:
     """The slot trains again: the second attempt, or the experiment that waited."""
     first = case.experiment(case.running)
     again = first["status"] == "running" and first["attempt"] > 1
     return bool(again or case.experiment(case.waiting)["status"] == "running")
 
 
-def is_kept_again(case: Case) -> bool:
+def is_kept_again(case: RecoveryCase) -> bool:
     """Another keeper has registered the slot and sent a heartbeat; the run has finished or runs."""
     keepers = [p for p in case.lab.get("lab/status")["processes"] if p["kind"] == "keeper"]
     slots = case.lab.get("pool/list")["workers"]
@@ -165,11 +164,11 @@ def is_kept_again(case: Case) -> bool:
 
 @dataclass(frozen=True)
 class Repair:
-    """When a victim's death counts as repaired, within how many seconds, and when to strike."""
+    """How to tell that a victim's death is repaired, its bound in seconds, and when to strike."""
 
     bound_s: float
-    done: Callable[[Case], bool]
-    strike: Callable[[Case], float] = strike
+    done: Callable[[RecoveryCase], bool]
+    strike: Callable[[RecoveryCase], float] = strike
 
     def within_s(self, number: signal.Signals) -> float:
         return self.bound_s + (SILENT_S if number == signal.SIGSTOP else 0.0)
@@ -192,7 +191,7 @@ REPAIRS = {
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RecoveryOutcome:
     """One row of the table."""
 
     victim: str
@@ -211,7 +210,7 @@ class Outcome:
         return self.seconds <= self.within_s and not self.faults
 
 
-def measure(victim: str, number: signal.Signals, folder: Path) -> Outcome:
+def measure(victim: str, number: signal.Signals, folder: Path) -> RecoveryOutcome:
     """Start a lab, let it train, send the signal, and wait until it works again."""
     repair = REPAIRS[victim]
     with running_lab(folder, BY_DEFAULT) as lab:
@@ -221,30 +220,34 @@ def measure(victim: str, number: signal.Signals, folder: Path) -> Outcome:
         waiting = lab.submit(TAG, config_delta={"SECONDS": RUN_S})
         script = lab.until_training(running)
         keeper = lab.process("-m workers.keeper").pid
-        case = Case(lab, VICTIMS[victim](lab), script, keeper, running, waiting, number)
+        case = RecoveryCase(lab, VICTIMS[victim](lab), script, keeper, running, waiting, number)
         case.since = case.clock()["now"]
         begun = repair.strike(case)
         lab.until(lambda: repair.done(case), "it works again", every_s=0.1)
         seconds = time.monotonic() - begun
         found = case.experiment(running)
         violations = lab.post("lab/audit")["violations"]
-        return Outcome(victim, number, seconds, f"{found['status']}, attempt {found['attempt']}", violations)
+        return RecoveryOutcome(
+            victim, number, seconds, f"{found['status']}, attempt {found['attempt']}", violations
+        )
 
 
-def show(outcomes: Sequence[Outcome], console: Console) -> None:
+def show(outcomes: Sequence[RecoveryOutcome], bench: Bench) -> None:
     """Print the table, and below it the faults."""
     table = Table("victim", "signal", "seconds", "bound", "", "the run", title="repaired after")
     for o in outcomes:
         verdict = "pass" if o.passed else "FAIL"
+        if not o.passed:
+            bench.missed.append(f"{o.victim}, {o.number.name}")
         table.add_row(o.victim, o.number.name, f"{o.seconds:.1f}", f"{o.within_s:.0f}", verdict, o.run)
-    console.print(table)
+    bench.console.print(table)
     for o in outcomes:
         for fault in o.faults:
-            console.print(f"{o.victim}, {o.number.name}: {fault}", markup=False)
+            bench.console.print(f"{o.victim}, {o.number.name}: {fault}", markup=False)
 
 
 def start_s() -> float:
-    """Seconds that one of our processes takes to import its modules, which each repair by a new process includes."""
+    """Seconds that a process takes to import its modules; part of each repair by a new process."""
     begun = time.monotonic()
     subprocess.run([sys.executable, "-P", "-c", "import triggers.events"], check=True)
     return time.monotonic() - begun
@@ -255,29 +258,25 @@ def start_s() -> float:
 @click.option("--at-once", default=1, show_default=True, type=click.IntRange(1), help="labs side by side")
 def main(victims: tuple[str, ...], at_once: int) -> None:
     """Kill and stop each kind of process once; exits with 1 if a repair takes longer than its bound."""
-    begun, load, start = time.monotonic(), os.getloadavg()[0], start_s()
+    bench, start = Bench(None), start_s()
     cases = list(itertools.product(victims or REPAIRS, SIGNALS))
 
-    def one(case: tuple[str, signal.Signals]) -> Outcome:
+    def one(case: tuple[str, signal.Signals]) -> RecoveryOutcome:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             try:
                 outcome = measure(*case, Path(folder))
             except AssertionError as problem:  # the lab did not start, or did not recover
                 faults = [str(problem), *getattr(problem, "__notes__", [])]
-                outcome = Outcome(*case, float("inf"), "", faults)
+                outcome = RecoveryOutcome(*case, float("inf"), "", faults)
         click.echo(f"{outcome.victim}, {outcome.number.name}: {outcome.seconds:.1f} s", err=True)
         return outcome
 
     with ThreadPoolExecutor(at_once) as together:
         outcomes = list(together.map(one, cases))
-    console = Console()
-    show(outcomes, console)
-    console.print(
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, {at_once} labs at once, "
-        f"load {load:.1f} before and {os.getloadavg()[0]:.1f} after, a process started in {start:.1f} s before "
-        f"and {start_s():.1f} s after, {time.monotonic() - begun:.0f} s in all"
+    show(outcomes, bench)
+    bench.end(
+        f"{at_once} labs at once, a process started in {start:.1f} s before and {start_s():.1f} s after"
     )
-    raise SystemExit(0 if all(o.passed for o in outcomes) else 1)
 
 
 if __name__ == "__main__":

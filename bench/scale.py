@@ -2,9 +2,9 @@
 
     .venv/bin/python -P -m bench.scale --many 100000
 
-Two labs use one private Redis (append-only file on, as `up` starts it). Each call goes through the Invoker, without
-HTTP, whose constant cost would hide a difference. Calls on the two labs alternate, so that other load on the machine
-affects both; the figures are medians, in milliseconds.
+Two labs use one private Redis (append-only file, as `up` starts it). Calls go through the Invoker, because the
+constant cost of HTTP would hide a difference. Calls on the two labs alternate, so that other load on the machine
+affects both. Figures are medians in milliseconds.
 """
 
 from __future__ import annotations
@@ -12,35 +12,27 @@ from __future__ import annotations
 import asyncio
 import itertools
 import statistics
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from bench._report import Bench, call, private_redis
 from functions.process.lifecycle import Process, opened
-from state.embedded import EmbeddedRedis
-from state.settings import Settings
 from tests.crowd import TAG, crowd
 
 TARGET = 1.3
-"""Longest time of a call in the longer tag, as a multiple of its time in the shorter one."""
+"""Highest ratio of a call's time in the long tag to its time in the short one."""
 
 Act = Callable[[Process], Awaitable[Any]]
 _commits = itertools.count(0x1000000)
 
 
-async def call(process: Process, name: str, **body: Any) -> dict[str, Any]:
-    return (await process.invoker.call(name, body, process.invoker.system("bench"))).model_dump()
-
-
 def ask(name: str, **body: Any) -> Act:
-    """A call that changes nothing."""
+    """A call that only reads."""
     return lambda process: call(process, name, **body)
 
 
@@ -106,34 +98,28 @@ async def measure(few: Process, many: Process, repeats: int) -> dict[str, tuple[
     return found
 
 
-async def run(few: int, many: int, repeats: int) -> bool:
-    with tempfile.TemporaryDirectory() as folder:
-        base = Settings.model_validate({"data": Path(folder)})
-        with EmbeddedRedis.start(base) as server:
-            async with AsyncExitStack() as stack:
-                labs = []
-                for count in (few, many):
-                    settings = Settings.model_validate(
-                        {"data": Path(folder), "lab": f"scale{count}", "redis_url": server.url}
-                    )
-                    process = await stack.enter_async_context(opened("web", settings))
-                    begun = time.perf_counter()
-                    await a_lab(process, count)
-                    click.echo(f"{count} experiments stored in {time.perf_counter() - begun:.0f} s", err=True)
-                    labs.append(process)
-                return show(few, many, await measure(labs[0], labs[1], repeats))
+async def run(few: int, many: int, repeats: int, bench: Bench) -> None:
+    async with AsyncExitStack() as stack:
+        base, labs = stack.enter_context(private_redis()), []
+        for count in (few, many):
+            settings = base.model_copy(update={"lab": f"scale{count}"})
+            process = await stack.enter_async_context(opened("web", settings))
+            begun = time.perf_counter()
+            await a_lab(process, count)
+            click.echo(f"{count} experiments stored in {time.perf_counter() - begun:.0f} s", err=True)
+            labs.append(process)
+        show(few, many, await measure(labs[0], labs[1], repeats), bench)
 
 
-def show(few: int, many: int, found: dict[str, tuple[float, float]]) -> bool:
-    """Print the table; returns whether every call meets the target."""
+def show(few: int, many: int, found: dict[str, tuple[float, float]], bench: Bench) -> None:
     table = Table("call", f"ms at {few:,}", f"ms at {many:,}", "ratio", title=f"target: at most {TARGET}")
     for label, (short, long) in found.items():
         ratio = long / short
-        table.add_row(
-            label, f"{short:.2f}", f"{long:.2f}", f"{ratio:.2f}" + ("" if ratio <= TARGET else " !")
-        )
-    Console().print(table)
-    return all(long / short <= TARGET for short, long in found.values())
+        mark = "" if ratio <= TARGET else " !"
+        table.add_row(label, f"{short:.2f}", f"{long:.2f}", f"{ratio:.2f}{mark}")
+        if mark:
+            bench.missed.append(f"{label}: {ratio:.2f} times")
+    bench.console.print(table)
 
 
 @click.command()
@@ -142,7 +128,9 @@ def show(few: int, many: int, found: dict[str, tuple[float, float]]) -> bool:
 @click.option("--repeats", default=60, show_default=True, type=click.IntRange(1))
 def main(few: int, many: int, repeats: int) -> None:
     """Compare a short tag with a long one; exits with 1 if a call misses the target."""
-    raise SystemExit(0 if asyncio.run(run(few, many, repeats)) else 1)
+    bench = Bench()
+    asyncio.run(run(few, many, repeats, bench))
+    bench.end()
 
 
 if __name__ == "__main__":

@@ -1,23 +1,23 @@
-"""Measures how good the best config is that a swarm finds, beside what else one could use, at equal GPU time.
+"""Measures how good the best config of a swarm is, compared with other search methods at equal GPU time.
 
     .venv/bin/python -P -m bench.search
 
-Workers run what a method proposes, 300 s each, and report on the way. `nightjar` is what the server does with the
-defaults of a swarm: its sampler, its queue, its early stopping, by the server's own rules. `published` is the sampler
-and the rule of the proposal of swarms. `greedy` changes one or two values of the best, with asynchronous halving.
-`random` stops nothing. Optuna's TPE and Nevergrad's NGOpt stop nothing either, DEHB runs most configs a part of the
-way: they are there where they are installed (`python -m pip install optuna nevergrad dehb`), DEHB for curves alone.
+Workers run the configs that a method proposes, 300 s each, and report on the way. `nightjar` has the defaults of a
+swarm: its sampler, queue and early stopping, by the server's own rules. `published` has the sampler and the stopping
+rule of the published proposal. `greedy` changes one or two values of the best, with asynchronous halving. `random`,
+Optuna's TPE and Nevergrad's NGOpt stop no run. DEHB, for curves alone, runs most configs a part of the way. The last
+three are compared if they are installed (`python -m pip install optuna nevergrad dehb`).
 
-Regret: how much worse the config with the lowest result truly is than the best one, from 0 to 1, that of the median
-config at random. Rank: a method's place by regret on one task with one seed, 1 for the lowest; the mean.
-Brackets hold 95 % bootstrap intervals over seeds, within the tasks.
+Regret: true distance of the config with the lowest result from the best one; 1 is the median random config. Rank:
+mean place of a method by regret over tasks and seeds, 1 for the lowest. Brackets hold 95 % bootstrap intervals over
+seeds, within the tasks.
 
-In the end it measures the CPU time of a proposal of the default sampler, with 5,000 finished runs of 8 dimensions.
+At the end it measures the CPU time of a proposal of the default sampler, with 5,000 finished runs of 8 dimensions.
 
 Three tasks have learning curves: digits (real trainings), and the two profiles of `./nightjar simulate`. The others
-have only an end, with two dimensions that interact. `--folder` searches the tasks of a folder instead; its `tasks.py`
-has `make(name)`, the names `DEV`, and of these `LC`, those with curves. The methods in the `REG` of its `methods.py`
-can be named after `--beside`, as `folder:NAME`.
+have only final values, with two dimensions that interact. `--folder` searches the tasks of a folder instead. Its
+`tasks.py` has `make(name)`, the names `DEV`, and `LC`, the names of those with curves. Methods in the `REG` of its
+`methods.py` can be named after `--beside`, as `folder:NAME`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from rich.table import Table
 from scipy.stats import rankdata
 
 from bench._peers import FOR_CURVES, installed, registered
+from bench._report import Bench, Interval
 from bench._search import (
     ANYWHERE,
     RUN_S,
@@ -63,7 +64,7 @@ from state.policy import Policy
 
 OURS = "nightjar"
 EARLY = "nightjar, early"
-"""Ours before its end, where that is compared with the end of the others."""
+"""Ours before its end, compared with the others at their end."""
 METHODS: Mapping[str, MethodOf] = {
     OURS: nightjar(),
     "published": nightjar(sampler="thompson", stopping__rule="stochastic"),
@@ -75,19 +76,19 @@ CURVES = ("digits", "mnist", "nanochat")
 ENDS = ("planted-1", "planted-2", "planted-3")
 RESAMPLES = 2000
 WIDE = 200
-"""Characters of a line where it is not shown by a terminal."""
+"""Width of a line outside a terminal."""
 KNOWN = 5000
 """Finished runs where the cost of a proposal is measured."""
 REPEATS = 15
 PROPOSALS = {1: 50.0, 32: 5.0}
-"""Most milliseconds of a proposal that are asked, by how many there are at once."""
+"""Most milliseconds for each proposal, by the number of proposals at once."""
 LEAST = 1e-6
-"""Is added to regrets that are divided: the best config may have been found in every search."""
+"""Added to regrets before division: they may be 0."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """How many workers search which kind of task for how long, and what is asked of the regret."""
+    """Workers, kind of tasks and budget of a comparison, with its bounds."""
 
     name: str
     has_curves: bool
@@ -95,12 +96,12 @@ class Condition:
     runs: int
     """Full runs that the GPU time is worth."""
     most: float
-    """Highest ratio to the best other method."""
+    """Highest ratio of our regret to that of the best other method."""
     crashes: float = 0.0
     early: float = 1.0
-    """The share of the GPU time after which ours is compared with the others at the end."""
+    """Share of the GPU time after which ours is compared with the others at their end."""
     is_first: bool = False
-    """Whether ours is asked to have the lowest mean rank."""
+    """Whether ours must have the lowest mean rank."""
 
 
 CONDITIONS = (
@@ -160,20 +161,7 @@ Regrets = Mapping[str, NDArray[np.float64]]
 """By method, of shape (tasks, seeds)."""
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A number with its interval."""
-
-    found: float
-    low: float
-    high: float
-
-    def __format__(self, spec: str) -> str:
-        form = spec or ".3f"
-        return f"{self.found:{form}} [{self.low:{form}}, {self.high:{form}}]"
-
-
-def figure(of: Callable[[Regrets], float], regrets: Regrets) -> Figure:
+def figure(of: Callable[[Regrets], float], regrets: Regrets) -> Interval:
     """A number of the regrets; seeds are drawn anew within each task, for all methods alike."""
     rng = np.random.default_rng(0)
     shape = next(iter(regrets.values())).shape
@@ -182,7 +170,7 @@ def figure(of: Callable[[Regrets], float], regrets: Regrets) -> Figure:
         seeds = rng.integers(shape[1], size=shape)
         drawn.append(of({name: np.take_along_axis(each, seeds, axis=1) for name, each in regrets.items()}))
     low, high = np.quantile(drawn, [0.025, 0.975])
-    return Figure(of(regrets), float(low), float(high))
+    return Interval(of(regrets), float(low), float(high))
 
 
 def mean_of(method: str) -> Callable[[Regrets], float]:
@@ -207,7 +195,7 @@ def best_other(regrets: Regrets) -> str:
 
 
 def ratio_to(other: str, *, early: bool = True) -> Callable[[Regrets], float]:
-    """The regret of ours by that of another one at its end; `early`: of ours before its end, where that is asked."""
+    """Our regret divided by that of another method at its end. `early`: our regret before the end, if compared so."""
 
     def found(regrets: Regrets) -> float:
         ours = EARLY if early and EARLY in regrets else OURS
@@ -261,7 +249,7 @@ def misses(at: Condition, tasks: Sequence[str], regrets: Regrets) -> list[str]:
 
 
 def proposal_ms(count: int) -> float:
-    """CPU milliseconds of each of so many proposals at once, a fit of the model included: the median of REPEATS."""
+    """CPU milliseconds for each of `count` proposals at once, with the fit of the model: the median of REPEATS."""
     task, rng = planted(1), Random(1)
 
     def ran() -> Observation:
@@ -272,7 +260,7 @@ def proposal_ms(count: int) -> float:
     sampler = sampler_of(Policy().sampler, ANYWHERE)
     taken = list[float]()
     for _ in range(REPEATS):
-        seen.append(ran())  # so that nothing learned before is used again
+        seen.append(ran())  # so that the model is fitted anew
         began = time.process_time()
         sampler.propose(task.dimensions, seen, ANYWHERE, count, rng)
         taken.append(time.process_time() - began)
@@ -297,8 +285,8 @@ def main(seeds: int, jobs: int, only: str, folder: Path | None, beside: str | No
             f"{', '.join(sorted(unknown))}; there are {', '.join(known)}: pip installs the others"
         )
     curves, ends = names_in(folder) if folder else (CURVES, ENDS)
-    console = Console(width=None if sys.stdout.isatty() else WIDE)
-    began, missed = time.monotonic(), list[str]()
+    bench = Bench(width=None if sys.stdout.isatty() else WIDE)
+    console, missed = bench.console, bench.missed
     for at in CONDITIONS:
         if only not in at.name:
             continue
@@ -315,10 +303,7 @@ def main(seeds: int, jobs: int, only: str, folder: Path | None, beside: str | No
         console.print(f"{after}: {each_ms:.1f} ms of CPU each, {most:g} at most asked")
         if each_ms > most:
             missed.append(f"{count} proposals at once: {each_ms:.1f} ms each, and not {most:g} at most")
-    console.print(f"{seeds} seeds, in {time.monotonic() - began:.0f} s")
-    for each in missed:
-        console.print(f"missed: {each}", style="bold red")
-    sys.exit(1 if missed else 0)
+    bench.end(f"{seeds} seeds")
 
 
 def names_in(folder: Path) -> tuple[Sequence[str], Sequence[str]]:

@@ -1,51 +1,40 @@
-"""Times the calls of a swarm's workers, the hand-out of a config with an empty queue above all.
+"""Times the calls of a swarm's workers, above all `next_config` with an empty queue.
 
     .venv/bin/python -P -m bench.swarm
 
-One web process, as `up` starts it, on a private Redis (append-only file on, fsync every second), and no process that
-fills the queue: each config is drawn within the request. 16 connections each send their next request when the last
-one is answered. Every call of `next_config` is another worker's. Each run then ticks at each fifth. 50 runs end
-before the others tick, so that ticks are ranked against finished runs.
+A web process, as `up` starts it, uses a private Redis (append-only file, fsync every second). No process fills the
+queue, so each config is drawn within the request. Each of 16 connections sends its next request when the last one is
+answered. Each call of `next_config` comes from another worker. Then each run ticks at each fifth. 50 runs end before
+the others tick, so that ticks are ranked against finished runs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import json
-import os
-import tempfile
-import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from pathlib import Path
 from random import Random
 
 import click
 import httpx
 import uvloop
-from rich.console import Console
 from rich.table import Table
 
 from bench._load import Served, Wanted, load
+from bench._report import Bench, posted, private_redis
 from bench._servers import Server, web
 from functions.rules.swarm import simulate_metric
-from state.embedded import EmbeddedRedis
 from state.policy import BUCKETS
 from state.settings import Settings
 
 CONNECTIONS = 16
 ENOUGH_S = 300.0
-"""Longer than any load, which ends by itself."""
+"""Longer than any load: each ends by itself."""
 FINISHED = 50
 """Runs that end before the others tick."""
 BASELINE = 1.0
 MOST_MS = {"next_config": 250.0}
 """Targets of the 99th percentile."""
-
-
-def posted(path: str, **body: object) -> Wanted:
-    return path, json.dumps(body).encode()
 
 
 def joined(workers: int) -> Iterator[Wanted]:
@@ -59,7 +48,7 @@ def asked(workers: int) -> Iterator[Wanted]:
 
 
 def ticked(runs: range, chance: Random) -> Iterator[Wanted]:
-    """All runs at the first fifth, then all at the next one, as at the same time in a swarm."""
+    """Ticks of all runs at the first fifth, then of all at the next fifth, and so on."""
     for progress, n in itertools.product(BUCKETS, runs):
         config = {"LR": 10 ** Random(n).uniform(-4, -1)}
         metric = simulate_metric(config, progress, chance)
@@ -74,7 +63,7 @@ def resulted(runs: range, owners: dict[int, str], chance: Random) -> Iterator[Wa
 
 
 def owners_of(server: Server) -> dict[int, str]:
-    """Whose each run is, by its number."""
+    """The worker of each run, by the run's number."""
     runs = httpx.get(f"http://127.0.0.1:{server.port}/runs/active", timeout=60.0, trust_env=False).json()
     return {int(run["id"].rpartition("-")[2]): run["worker_id"] for run in runs}
 
@@ -103,37 +92,27 @@ async def run(settings: Settings, workers: int) -> dict[str, Served]:
         return await measured(server, workers)
 
 
-def show(found: dict[str, Served], console: Console) -> list[str]:
-    """Print the table; returns the missed targets."""
-    missed = []
+def show(found: dict[str, Served], bench: Bench) -> None:
     shown = Table("call", "times", "requests/s", "p50 ms", "p99 ms", "target, p99 ms", "")
     for call, served in found.items():
         most, p99 = MOST_MS.get(call), served.percentile(99)
         is_missed = most is not None and p99 > most
         if is_missed:
-            missed.append(call)
+            bench.missed.append(call)
         times = (f"{len(served.times)}", f"{served.rate:,.0f}", f"{served.percentile(50):.1f}", f"{p99:.1f}")
         verdict = "" if most is None else "missed !" if is_missed else "hit"
         shown.add_row(call, *times, "" if most is None else f"<= {most:g}", verdict)
-    console.print(shown)
-    return missed
+    bench.console.print(shown)
 
 
 @click.command()
 @click.option("--workers", default=1000, show_default=True, type=click.IntRange(2 * FINISHED))
 def main(workers: int) -> None:
     """Measure the calls of a swarm's workers; exits with 1 if a target is missed."""
-    begun, before, console = time.monotonic(), os.getloadavg()[0], Console(width=120)
-    with tempfile.TemporaryDirectory() as folder:
-        data = {"data": Path(folder)}
-        with EmbeddedRedis.start(Settings.model_validate(data)) as redis:
-            settings = Settings.model_validate({**data, "redis_url": redis.url})
-            missed = show(uvloop.run(run(settings, workers)), console)
-    console.print(
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, load {before:.1f} before and "
-        f"{os.getloadavg()[0]:.1f} after, {time.monotonic() - begun:.0f} s in all"
-    )
-    raise SystemExit(1 if missed else 0)
+    bench = Bench()
+    with private_redis() as settings:
+        show(uvloop.run(run(settings, workers)), bench)
+    bench.end()
 
 
 if __name__ == "__main__":

@@ -2,15 +2,15 @@
 
     .venv/bin/python -P -m bench.traces
 
-The first two tables need no store and no training: the schedulers of `functions/rules/branches/schedulers.py` rank
-simulated traces, some of which find better values than others, and selections are opened and committed as in a lab.
-Spread is the largest difference between two traces' numbers of selections after any prefix, if no trace is ever
-busy. Passed over is the largest number of selections in a row that other traces got while a trace was free, if each
-trace has at most one open selection and a random number of agents is at work. Only round_robin has bounds for both.
-In the second table eight agents select at once, with open selections counted and not counted.
+The first two tables use simulated traces in memory. Some traces find better values than others. The schedulers
+(`functions/rules/branches/schedulers.py`) rank them, and selections are opened and committed as in a lab. Spread: the
+largest difference between the selections of two traces at any time, if no trace is ever busy. Passed over: most
+selections in a row that went to other traces while a trace was free. There each trace has at most one open selection,
+and a random number of agents works. Only round_robin has bounds for both. In the second table eight agents select at
+once, with and without counting open selections.
 
-The third is measured on a private Redis (append-only file on, as `up` starts it): agents of one process select,
-register and complete as fast as they can, without HTTP; for comparison, also without traces.
+The third table is measured on a private Redis (append-only file, as `up` starts it). Agents of one process select,
+register and complete as fast as they can, without HTTP. Agents without traces are shown for comparison.
 """
 
 from __future__ import annotations
@@ -18,20 +18,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from statistics import fmean, median
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from bench._report import Bench, call, private_redis
 from functions.process.lifecycle import Process, opened
 from functions.rules.branches.schedulers import (
     SCHEDULERS,
@@ -41,8 +39,6 @@ from functions.rules.branches.schedulers import (
     ranking,
     turn_taken,
 )
-from state.embedded import EmbeddedRedis
-from state.settings import Settings
 
 MEAN, AMONG, WITHIN = 0.97, 0.002, 0.0006
 """Bits per byte: mean value of traces, standard deviation among traces, and within one trace."""
@@ -76,7 +72,7 @@ class Simulated:
         return [t.trace_id for t in self.forest.traces for _ in range(t.in_flight)]
 
     def choice(self, *, counted: bool = True) -> str:
-        """The trace that is selected next; if not `counted`, open selections are ignored."""
+        """The trace that is selected next, with or without counting open selections."""
         seen = self.forest
         if not counted:
             seen = replace(seen, traces=[replace(t, in_flight=0) for t in seen.traces])
@@ -120,7 +116,7 @@ class Simulated:
 
 
 def spread(scheduler: str, traces: int, selections: int) -> int:
-    """The largest difference between two traces' numbers of selections after any prefix."""
+    """The largest difference between the selections of two traces at any time."""
     tag = Simulated(scheduler, traces, Random(traces))
     picks = Counter({t.trace_id: 0 for t in tag.forest.traces})
     most = 0
@@ -179,20 +175,15 @@ def rank_us(scheduler: str, traces: int, repeats: int = 200) -> float:
     return median(times)
 
 
-class Judgement:
-    """Formats figures with their bounds; marks and collects those that miss them."""
-
-    def __init__(self) -> None:
-        self.missed: list[str] = []
-
-    def shown(self, what: str, figure: float, most: float | None) -> str:
-        if most is not None and figure > most:
-            self.missed.append(f"{what}: {figure:g}, at most {most:g}")
-            return f"{figure:g} !"
-        return f"{figure:g}" + (f" (<= {most:g})" if most is not None else "")
+def shown(bench: Bench, what: str, figure: float, most: float | None) -> str:
+    """A figure beside its bound. It is marked and collected if it misses the bound."""
+    if most is not None and figure > most:
+        bench.missed.append(f"{what}: {figure:g}, at most {most:g}")
+        return f"{figure:g} !"
+    return f"{figure:g}" + (f" (<= {most:g})" if most is not None else "")
 
 
-def turns_table(judged: Judgement, selections: int) -> Table:
+def turns_table(bench: Bench, selections: int) -> Table:
     table = Table("scheduler", title=f"{selections} selections")
     for traces in TRACES:
         table.add_column(f"{traces} traces: spread", justify="right")
@@ -204,8 +195,9 @@ def turns_table(judged: Judgement, selections: int) -> Table:
             fair = name == "round_robin"
             where = f"{name}, {traces} traces"
             cells += [
-                judged.shown(f"spread, {where}", spread(name, traces, selections), 1 if fair else None),
-                judged.shown(
+                shown(bench, f"spread, {where}", spread(name, traces, selections), 1 if fair else None),
+                shown(
+                    bench,
                     f"passed over, {where}",
                     passed_over(name, traces, selections),
                     traces - 1 if fair else None,
@@ -215,7 +207,7 @@ def turns_table(judged: Judgement, selections: int) -> Table:
     return table
 
 
-def together_table(judged: Judgement, nights: int) -> Table:
+def together_table(bench: Bench, nights: int) -> Table:
     table = Table(
         *("traces", "open selections", "different traces selected", "most on one trace"),
         title=f"uct, {AGENTS} selections at once, mean of {nights}",
@@ -230,7 +222,7 @@ def together_table(judged: Judgement, nights: int) -> Table:
                 str(traces), "counted" if counted else "not", f"{spreads[counted]:.2f}", f"{most:.2f}"
             )
         if spreads[True] <= spreads[False]:
-            judged.missed.append(f"counting open selections does not spread them over {traces} traces")
+            bench.missed.append(f"counting open selections does not spread them over {traces} traces")
     return table
 
 
@@ -271,26 +263,19 @@ async def committed(
     return times
 
 
-async def call(process: Process, name: str, **body: Any) -> dict[str, Any]:
-    return (await process.invoker.call(name, body, process.invoker.system("bench"))).model_dump()
-
-
 async def costs_table(seconds: float) -> Table:
     table = Table(
         *("agents", "scheduler", "experiments/s", "ms each", "ms each, last quarter"),
         title=f"select + register + complete on Redis, {seconds:g} s each",
     )
-    with tempfile.TemporaryDirectory() as folder:
-        base = Settings.model_validate({"data": Path(folder)})
-        with EmbeddedRedis.start(base) as server:
-            settings = Settings.model_validate({"data": Path(folder), "redis_url": server.url})
-            async with opened("web", settings) as process:
-                for agents, scheduler in itertools.product((1, AGENTS), (None, "round_robin", "uct")):
-                    times = await committed(process, f"a{agents}-{scheduler}", scheduler, agents, seconds)
-                    table.add_row(
-                        *(str(agents), scheduler or "none: no traces", f"{len(times) / seconds:.0f}"),
-                        *(f"{median(times):.1f}", f"{median(times[-len(times) // 4 :]):.1f}"),
-                    )
+    with private_redis() as settings:
+        async with opened("web", settings) as process:
+            for agents, scheduler in itertools.product((1, AGENTS), (None, "round_robin", "uct")):
+                times = await committed(process, f"a{agents}-{scheduler}", scheduler, agents, seconds)
+                table.add_row(
+                    *(str(agents), scheduler or "none: no traces", f"{len(times) / seconds:.0f}"),
+                    *(f"{median(times):.1f}", f"{median(times[-len(times) // 4 :]):.1f}"),
+                )
     return table
 
 
@@ -304,13 +289,11 @@ async def costs_table(seconds: float) -> Table:
 )
 def main(selections: int, nights: int, seconds: float) -> None:
     """Compare the schedulers; exits with 1 if round_robin is not fair, or counting does not spread selections."""
-    judged, console = Judgement(), Console(width=180)
-    console.print(turns_table(judged, selections))
-    console.print(together_table(judged, nights))
-    console.print(asyncio.run(costs_table(seconds)))
-    for what in judged.missed:
-        console.print(f"! missed: {what}")
-    raise SystemExit(1 if judged.missed else 0)
+    bench = Bench(width=180)
+    bench.console.print(turns_table(bench, selections))
+    bench.console.print(together_table(bench, nights))
+    bench.console.print(asyncio.run(costs_table(seconds)))
+    bench.end()
 
 
 if __name__ == "__main__":

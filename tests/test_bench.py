@@ -17,9 +17,9 @@ from bench import beliefs_swarm, canaries, earlystop, earlystop_swarm, search, t
 from bench._peers import Crashes, Registered, registered
 from bench._planted import IRRELEVANT
 from bench._search import RUN_S, AtRandom, Nightjar, from_folder, planted, searched
-from bench._users import Held, came_too_late
-from bench.chaos import Told, kept_logs, taken_out
-from bench.keeps import AGAIN, ALONE, FALSE, GAIN, KEPT, OVER, PAIRED, Found, Night, simulate
+from bench._users import LoopHolds, came_too_late
+from bench.chaos import StreamEvent, kept_logs, taken_out
+from bench.keeps import AGAIN, ALONE, FALSE, GAIN, KEPT, OVER, PAIRED, KeepingNight, RuleFigures, simulate
 from functions.rules.opening import swarm_policy
 from functions.rules.swarm.gaussian_process.sampler import GaussianProcess
 from functions.rules.swarm.sampling import sampler_of
@@ -29,9 +29,9 @@ from state.policy import Policy, StoppingRule
 NIGHTS = 40
 
 
-def lived(sigma: float, paired: float, *, identical: bool = False) -> tuple[Found, Found]:
+def lived(sigma: float, paired: float, *, identical: bool = False) -> tuple[RuleFigures, RuleFigures]:
     """The same nights under the greedy rule and under the default one."""
-    nights = [Night.drawn(seed, paired, identical) for seed in range(NIGHTS)]
+    nights = [KeepingNight.drawn(seed, paired, identical) for seed in range(NIGHTS)]
     found = simulate(ALONE, nights, sigma)
     return found["greedy"], found["default"]
 
@@ -86,11 +86,11 @@ def test_a_swarm_tries_what_is_proposed_in_its_share_of_the_runs() -> None:
     assert found.proposals.keys() == {each.name for each in canaries.PROPOSED}
 
 
-def ended(tag: str, status: str) -> Told:
-    return Told("1-1", "experiment.finished", f"{tag}-1", {"gpu_id": "host:cpu0", "status": status})
+def ended(tag: str, status: str) -> StreamEvent:
+    return StreamEvent("1-1", "experiment.finished", f"{tag}-1", {"gpu_id": "host:cpu0", "status": status})
 
 
-OUT = Told("1-2", "gpu.unhealthy", "host:cpu0", {"reason": "3 runs in a row have crashed on it"})
+OUT = StreamEvent("1-2", "gpu.unhealthy", "host:cpu0", {"reason": "3 runs in a row have crashed on it"})
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,9 @@ OUT = Told("1-2", "gpu.unhealthy", "host:cpu0", {"reason": "3 runs in a row have
         ([ended("chaos", "crash"), OUT, ended("hostile", "crash")], True),
     ],
 )
-def test_chaos_finds_a_gpu_that_hostile_runs_alone_have_taken_out(before: list[Told], is_found: bool) -> None:
+def test_chaos_finds_a_gpu_that_hostile_runs_alone_have_taken_out(
+    before: list[StreamEvent], is_found: bool
+) -> None:
     assert bool([*taken_out([*before, OUT])]) == is_found
 
 
@@ -129,7 +131,7 @@ nightjar_event_loop_held_seconds_bucket{process="web",le="+Inf"} 3.0
 
 
 def test_chaos_adds_up_how_often_each_web_process_was_held() -> None:
-    held = Held()
+    held = LoopHolds()
 
     for said in (HELD, HELD.splitlines()[0] + "\n", HELD):
         held.add(said)
@@ -171,7 +173,7 @@ def test_rules_that_do_not_adapt_end_many_of_the_best_of_nearly_equal_runs_or_sa
     rules: list[StoppingRule] = ["none", "stochastic", "median", "asha"]
     none, stochastic, median, asha = [earlystop.measured(curves, rule, range(4)) for rule in rules]
 
-    assert none == earlystop.Outcome(1.0, 1.0, 1.0)
+    assert none == earlystop.ReplayOutcome(1.0, 1.0, 1.0)
     assert 0.8 < stochastic.used < 0.9
     assert max(median.top, asha.top) < 0.7
 
@@ -179,7 +181,7 @@ def test_rules_that_do_not_adapt_end_many_of_the_best_of_nearly_equal_runs_or_sa
 def test_early_stopping_saves_gpu_time_of_a_whole_swarm_whose_reference_runs_are_limited() -> None:
     rules: list[StoppingRule] = ["none", earlystop_swarm.DEFAULT]
     whole, stopped = [
-        earlystop_swarm.lived(earlystop_swarm.Wanted(1, "lcbench", rule, share=0.2, results=250))
+        earlystop_swarm.lived(earlystop_swarm.NightPlan(1, "lcbench", rule, share=0.2, results=250))
         for rule in rules
     ]
 
