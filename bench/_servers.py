@@ -15,7 +15,7 @@ import psutil
 
 from state.settings import Settings
 from state.tether import tethered
-from triggers.lab_parts import LabParts
+from triggers.lab import LabParts
 from triggers.ports import free_port
 
 PATIENCE_S = 60.0

@@ -33,8 +33,8 @@ from proposer import (
     Config,
     Knowledge,
     Past,
-    Proposal,
-    Strategy,
+    ProposedChange,
+    SearchStrategy,
     propose,
     read_constants,
     set_constants,
@@ -56,7 +56,7 @@ Say = Callable[..., None]
 
 
 @dataclass
-class Standing:
+class BranchBase:
     """What the branch stands on: the experiment, and its commit as the lab knows it."""
 
     experiment_id: str | None
@@ -65,13 +65,13 @@ class Standing:
     """The same in this clone: another hash where it was rebuilt from a patch."""
 
 
-class Agent:
+class ScriptedAgent:
     """One agent of a tag, at work in its own clone."""
 
-    def __init__(self, lab: Lab, clone: Clone, tag: str, name: str, rng: random.Random, say: Say) -> None:
+    def __init__(self, lab: LabApi, clone: Clone, tag: str, name: str, rng: random.Random, say: Say) -> None:
         self.lab, self.clone, self.tag, self.name, self.rng, self.say = lab, clone, tag, name, rng, say
         self.base_commit = ""
-        self.standing = Standing(None, "", "")
+        self.standing = BranchBase(None, "", "")
 
     def work(self, runs: int | None) -> None:
         """Join the tag, see older runs through, then try one idea after another."""
@@ -86,14 +86,14 @@ class Agent:
         mine = self.clone.shared_commit()
         try:
             tag = self.lab.post("/api/experiment/setup", {"tag": self.tag, "base_commit": mine})["tag"]
-        except Refused as refused:
+        except RequestRefused as refused:
             if refused.status != 409 or "existing" not in refused.problem:
                 raise
             tag = refused.problem["existing"]
         self.base_commit = self.clone.found(tag["base_commit"] or mine)
         branch = f"autoresearch/{self.tag}-{self.name}"
         self.clone.start_branch(branch, self.base_commit)
-        self.standing = Standing(None, self.base_commit, self.base_commit)
+        self.standing = BranchBase(None, self.base_commit, self.base_commit)
         self.say("joined", f"tag {self.tag} on {branch}, base {self.base_commit[:7]}", base=self.base_commit)
 
     def finish_what_is_open(self) -> Json:
@@ -137,7 +137,7 @@ class Agent:
         known = self.knowledge()
         return self.submit_idea(known, propose(known, direction, self.rng))
 
-    def submit_idea(self, known: Knowledge, idea: Proposal) -> Json:
+    def submit_idea(self, known: Knowledge, idea: ProposedChange) -> Json:
         """Change the script accordingly, commit, and submit it."""
         self.say(
             "idea", f"{idea.description} ({idea.category})", changes=idea.changes, category=idea.category
@@ -153,7 +153,7 @@ class Agent:
                 parents=self.parents_of(idea),
                 config=known.with_changes(idea.changes),
             )
-        except Refused as refused:
+        except RequestRefused as refused:
             if "consecutive_crashes" not in refused.problem:
                 raise
             self.say("note", f"{refused.detail}: running the best unchanged")
@@ -226,7 +226,7 @@ class Agent:
         self.tell(outcome)
         if outcome["status"] == "keep" and self.clone.has(commit):
             self.clone.reset(commit)
-            self.standing = Standing(outcome["experiment_id"], commit, commit)
+            self.standing = BranchBase(outcome["experiment_id"], commit, commit)
         else:
             self.return_to(outcome["base_commit_sha"])
 
@@ -244,17 +244,17 @@ class Agent:
     def best(self) -> Json | None:
         try:
             found: Json = self.lab.post("/api/experiment/best", {"tag": self.tag})["best"]
-        except Refused as refused:
+        except RequestRefused as refused:
             if refused.status != 404:
                 raise
             return None
         return found
 
-    def direction(self) -> Strategy:
+    def direction(self) -> SearchStrategy:
         found = self.lab.post("/api/search/suggest", {"tag": self.tag, **self.about()})
         strategy = found["strategy"]
         self.say("direction", f"{strategy['mode']} at {strategy['temperature']:g}: {found['suggestions'][0]}")
-        return Strategy(
+        return SearchStrategy(
             strategy["mode"],
             strategy["temperature"],
             strategy["explore_ratio"],
@@ -286,7 +286,7 @@ class Agent:
             near_misses=[n["experiment_id"] for n in near],
         )
 
-    def parents_of(self, idea: Proposal) -> list[str]:
+    def parents_of(self, idea: ProposedChange) -> list[str]:
         built_on = [self.standing.experiment_id] if self.standing.experiment_id else []
         return list(dict.fromkeys([*built_on, *idea.parents]))
 
@@ -316,7 +316,7 @@ class Agent:
         elif not self.clone.has(commit):
             here = self.rebuilt(experiment_id)
         if here is not None:
-            self.standing = Standing(experiment_id, commit, here)
+            self.standing = BranchBase(experiment_id, commit, here)
             self.say("standing", f"on {experiment_id or 'the base'} ({commit[:7]})", commit_sha=commit)
         else:
             self.say(
@@ -333,7 +333,7 @@ class Agent:
         self.clone.reset(self.base_commit)
         try:
             self.clone.apply(patch)
-        except GitFailed as problem:
+        except GitError as problem:
             self.say("note", f"{problem}")
             return None
         return self.clone.commit(f"Rebuild {experiment_id} from its patch")
@@ -347,7 +347,7 @@ def built_on(experiment: Json) -> tuple[str, ...]:
     return (base,) if base else ()
 
 
-class BranchingAgent(Agent):
+class BranchingAgent(ScriptedAgent):
     """Works on a tag that several traces grow in: the lab selects what each experiment is made from."""
 
     selection: Json
@@ -392,7 +392,7 @@ class BranchingAgent(Agent):
         body = {"tag": self.tag, "agent": self.name, "selector": "near_miss"}
         try:
             found = self.lab.post("/api/trace/merge", body, key=uuid.uuid4().hex)
-        except Refused as refused:
+        except RequestRefused as refused:
             self.say("note", refused.detail)
             return None
         return self.told(found) if found["status"] == "selected" else None
@@ -428,7 +428,7 @@ class BranchingAgent(Agent):
 # ---- The lab over HTTP -------------------------------------------------------------------------------------
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The lab answered with an error that asking again does not mend."""
 
     def __init__(self, status: int, problem: Json) -> None:
@@ -442,7 +442,7 @@ class Unreachable(Exception):
     """The lab did not answer for a long time."""
 
 
-class Lab:
+class LabApi:
     """JSON requests that are repeated, with the same Idempotency-Key, until the lab answers."""
 
     def __init__(self, http: httpx.Client, say: Say, patience_s: float) -> None:
@@ -474,7 +474,7 @@ class Lab:
                 refusal = problem_of(response)
                 later = response.headers.get("Retry-After", "")
                 if response.status_code not in (429, 502, 503, 504) and not later:
-                    raise Refused(response.status_code, refusal)
+                    raise RequestRefused(response.status_code, refusal)
                 why = f"{response.status_code}: {refusal.get('detail', response.reason_phrase)}"
                 pause = max(pause, float(later) if later.isdigit() else 0.0)
             if pause > self.patience_s:
@@ -503,7 +503,7 @@ def problem_of(response: httpx.Response) -> Json:
 # ---- The clone ---------------------------------------------------------------------------------------------
 
 
-class GitFailed(Exception):
+class GitError(Exception):
     """A git command said no."""
 
 
@@ -533,7 +533,7 @@ class Clone:
             check=False,
         )
         if done.returncode != 0:
-            raise GitFailed(f"git {arguments[0]} failed: {done.stderr.decode(errors='replace').strip()}")
+            raise GitError(f"git {arguments[0]} failed: {done.stderr.decode(errors='replace').strip()}")
         return done.stdout.decode()
 
     def head(self) -> str:
@@ -552,14 +552,14 @@ class Clone:
         if not self.has(commit):
             self.git("fetch", "--quiet", "--all")
         if not self.has(commit):
-            raise GitFailed(f"commit {commit} is not in {self.path}: clone the repository of the workers")
+            raise GitError(f"commit {commit} is not in {self.path}: clone the repository of the workers")
         return self.git("rev-parse", commit + "^{commit}").strip()
 
     def start_branch(self, branch: str, base: str) -> None:
         """Check out a branch at its base; work of somebody else that is not committed stops us."""
         ours = self.git("branch", "--show-current").strip() == branch
         if not ours and self.git("status", "--porcelain", "--untracked-files=no"):
-            raise GitFailed(
+            raise GitError(
                 f"{self.path} has uncommitted changes: commit them, or give the agent a clone of its own"
             )
         self.git("checkout", "--quiet", "--force", "-B", branch, base)
@@ -591,7 +591,7 @@ class Clone:
     def _succeeds(self, *arguments: str) -> bool:
         try:
             self.git(*arguments)
-        except GitFailed:
+        except GitError:
             return False
         return True
 
@@ -654,12 +654,12 @@ def main() -> int:
         # No proxy of the environment leads to this machine itself.
         elsewhere = httpx.URL(given.url).host not in ("127.0.0.1", "::1", "localhost")
         with httpx.Client(base_url=given.url, headers=credentials(), trust_env=elsewhere) as http:
-            lab = Lab(http, say, given.patience)
-            kind = BranchingAgent if given.traces else Agent
+            lab = LabApi(http, say, given.patience)
+            kind = BranchingAgent if given.traces else ScriptedAgent
             kind(lab, clone, given.tag, given.name, rng, say).work(given.runs)
     except KeyboardInterrupt:
         say("stopped", "started again under this name, it goes on where it was")
-    except (Refused, Unreachable, GitFailed, LookupError, OSError) as problem:
+    except (RequestRefused, Unreachable, GitError, LookupError, OSError) as problem:
         print(f"{given.name}: {problem}", file=sys.stderr)
         return 1
     return 0

@@ -209,7 +209,7 @@ class Knowledge:
 
 
 @dataclass(frozen=True)
-class Strategy:
+class SearchStrategy:
     """What the lab suggests."""
 
     mode: str
@@ -220,7 +220,7 @@ class Strategy:
 
 
 @dataclass(frozen=True)
-class Proposal:
+class ProposedChange:
     """One idea: the constants to set, and how to register it."""
 
     changes: dict[str, Value]
@@ -231,7 +231,7 @@ class Proposal:
     """Experiments it is made of, besides the one it is built on."""
 
 
-def propose(known: Knowledge, strategy: Strategy, rng: random.Random) -> Proposal:
+def propose(known: Knowledge, strategy: SearchStrategy, rng: random.Random) -> ProposedChange:
     """The next idea in the strategy's mode, or exploration where that mode has nothing new to offer.
 
     Raises LookupError for a script without a constant to change.
@@ -252,7 +252,7 @@ ENOUGH_REFINED = 2
 """Tries without success after which a kept change is left as it is."""
 
 
-def combine(known: Knowledge) -> Proposal | None:
+def combine(known: Knowledge) -> ProposedChange | None:
     """The closest two near misses of different categories, together."""
     near = [known.by_id[i] for i in known.near_misses if i in known.by_id]
     for a, b in combinations(near, 2):
@@ -266,7 +266,7 @@ def combine(known: Knowledge) -> Proposal | None:
     return None
 
 
-def unite(known: Knowledge, experiments: Sequence[str]) -> Proposal | None:
+def unite(known: Knowledge, experiments: Sequence[str]) -> ProposedChange | None:
     """The changes of these experiments together; None where the script has them all, or it was tried."""
     moved = [known.moved[i] for i in experiments if i in known.moved]
     both = {name: to for changes in moved for name, (_, to) in changes.items() if _is_new(known, name, to)}
@@ -280,7 +280,7 @@ def _is_new(known: Knowledge, name: str, value: Value) -> bool:
     return name in known.standing and known.standing[name].value != value
 
 
-def ablate(known: Knowledge) -> Proposal | None:
+def ablate(known: Knowledge) -> ProposedChange | None:
     """The newest change that was kept, taken back."""
     keeps = [p.experiment_id for p in reversed(known.past) if p.status == "keep"]
     for name in [*(name for keep in keeps for name in known.moved[keep]), *known.config]:
@@ -291,7 +291,7 @@ def ablate(known: Knowledge) -> Proposal | None:
     return None
 
 
-def exploit(known: Knowledge, strategy: Strategy, rng: random.Random) -> Proposal | None:
+def exploit(known: Knowledge, strategy: SearchStrategy, rng: random.Random) -> ProposedChange | None:
     """A step, smaller than the temperature alone would have it, on what the last keep changed."""
     since: list[str] = []  # what was changed after that keep, once per try
     for tried in reversed(known.past):
@@ -303,7 +303,7 @@ def exploit(known: Knowledge, strategy: Strategy, rng: random.Random) -> Proposa
     return None
 
 
-def explore(known: Knowledge, strategy: Strategy, rng: random.Random) -> Proposal:
+def explore(known: Knowledge, strategy: SearchStrategy, rng: random.Random) -> ProposedChange:
     """A constant by chance: rather one of an underexplored category, and one with good prospects."""
     weights = {name: _prospects(known, strategy, name) for name in known.standing}
     names = [name for name in weights if weights[name] > 0]
@@ -317,7 +317,7 @@ def explore(known: Knowledge, strategy: Strategy, rng: random.Random) -> Proposa
     return found
 
 
-def _prospects(known: Knowledge, strategy: Strategy, name: str) -> float:
+def _prospects(known: Knowledge, strategy: SearchStrategy, name: str) -> float:
     trait = trait_of(name)
     if trait.category is None:
         return 0.0
@@ -350,7 +350,7 @@ def _failures(known: Knowledge, name: str, value: Value) -> int:
 
 def _first_new(
     known: Knowledge, names: Sequence[str], temperature: float, rng: random.Random
-) -> Proposal | None:
+) -> ProposedChange | None:
     for stretch in (1.0, 0.5, 2.0, 3.0, 0.25):
         for name in names:
             for value in moves(known, name, temperature * stretch, rng):
@@ -360,8 +360,8 @@ def _first_new(
 
 
 def _any_of(
-    known: Knowledge, names: Sequence[str], strategy: Strategy, rng: random.Random
-) -> Proposal | None:
+    known: Knowledge, names: Sequence[str], strategy: SearchStrategy, rng: random.Random
+) -> ProposedChange | None:
     """Something tried before, because nothing else is left: at least it measures the noise."""
     for name in names:
         for value in moves(known, name, strategy.temperature, rng):
@@ -369,7 +369,7 @@ def _any_of(
     return None
 
 
-def _single(known: Knowledge, name: str, value: Value) -> Proposal:
+def _single(known: Knowledge, name: str, value: Value) -> ProposedChange:
     old = known.standing[name].value
     said = f"{name} at {value!r} instead of {old!r} scores better."
     return _proposal(known, {name: value}, trait_of(name).category or "other", said)
@@ -377,11 +377,11 @@ def _single(known: Knowledge, name: str, value: Value) -> Proposal:
 
 def _proposal(
     known: Knowledge, changes: dict[str, Value], category: str, said: str, parents: tuple[str, ...] = ()
-) -> Proposal:
+) -> ProposedChange:
     what = ", ".join(
         f"{name} {_shown(known.standing[name].value)} -> {_shown(v)}" for name, v in changes.items()
     )
-    return Proposal(changes, category, what, said, parents)
+    return ProposedChange(changes, category, what, said, parents)
 
 
 def _shown(value: Value) -> str:

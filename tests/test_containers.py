@@ -26,7 +26,7 @@ from state.settings import Settings
 from tests.conftest import ROOT
 from triggers.cli.__main__ import COMMANDS
 from triggers.cli.token import command as token
-from triggers.lab_parts import KINDS
+from triggers.lab import KINDS
 from triggers.ports import free_port
 from workers.supervisor import main as supervisor
 

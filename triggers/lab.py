@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from functions.formats.program_document import charter_of
 from functions.process.author_keys import may_write
+from functions.process.own_modules import started
 from functions.process.readiness import connected, until_ready
-from functions.process.supervision import ProcessGroup, stopping_on_signals
+from functions.process.supervision import Backoff, ProcessGroup, ProcessSpec, stopping_on_signals
 from functions.profiles import swarm_dimensions
 from functions.table import table
 from state.charter_file import charter_file, read_charter
@@ -22,13 +28,147 @@ from state.client_settings import host_name
 from state.embedded import EmbeddedRedis, make_data_dir
 from state.errors import Unavailable
 from state.presence import Announced, Presence
-from state.settings import Settings
+from state.pulse import LOOKS
+from state.settings import Settings, own_environment
 from state.tokens import Tokens
-from triggers import own_redis
+from triggers import clock, web
+from triggers.events import serving
 from triggers.http.hosts import check_bind
-from triggers.lab_parts import KINDS, LabParts
-from triggers.own_redis import OwnRedis
 from triggers.ports import check_port, local_url
+
+KINDS = {"web": web.main, "events": serving.main, "clock": clock.main}
+"""The processes of every lab, and what each of them runs."""
+
+
+@dataclass(frozen=True)
+class LabParts:
+    """The processes of a lab, and the slots of its workers."""
+
+    settings: Settings
+    repo: Path | None
+    """Without one there is no worker."""
+    cpu: int | None = None
+    gpu: str = "all"
+    command: str | None = None
+    runs: Sequence[str] = ()
+    """Further options of the worker: which Python trains, what its runs may reach."""
+
+    def specs(self) -> list[ProcessSpec]:
+        """web, events, clock; pi where a language model is set up; with a repository the workers' supervisor.
+
+        Raises:
+            Invalid: a language model is named that has no key.
+        """
+        settings = self.settings
+        env = own_environment() | {
+            "NIGHTJAR_DATA": str(settings.data_dir),
+            "NIGHTJAR_LAB": settings.lab,
+            "NIGHTJAR_PORT": str(settings.port),
+        }
+        silent_s = settings.silent_s
+        clone = {} if self.repo is None else {"NIGHTJAR_CLONE": str(settings.clone or self.repo)}
+        found = [
+            ProcessSpec(kind, started(f"triggers.{kind}"), env | clone, 15.0, silent_s, main)
+            for kind, main in KINDS.items()
+        ]
+        if may_write(settings):
+            found.append(ProcessSpec("pi", started("workers.pi"), env | clone, 15.0, silent_s, _of_author))
+        if self.repo is not None:
+            argv = ["--repo", str(self.repo), "--gpu", self.gpu]
+            argv += ["--cpu", str(self.cpu)] if self.cpu is not None else []
+            argv += ["--command", shlex.join(shlex.split(self.command))] if self.command else []
+            argv += self.runs
+            env = env | settings.worker_environment
+            main = partial(_of_workers, argv)
+            command = started("workers.supervisor", *argv)
+            found.append(ProcessSpec("worker", command, env, float("inf"), silent_s, main))
+        return found
+
+
+def _of_workers(argv: Sequence[str]) -> int:
+    """Be the workers' supervisor. Only its own process imports workers."""
+    return int(import_module("workers.supervisor").run(*argv))
+
+
+def _of_author() -> int:
+    """Be the process of the lane `pi`."""
+    return int(import_module("workers.pi").main())
+
+
+REDIS_LOOK_S = 0.5
+BACKOFF = Backoff(first_s=1.0, most_s=30.0)
+
+
+class OwnRedis:
+    """The Redis that `up` has started; without one (another's is used) nothing is kept."""
+
+    def __init__(self, redis: EmbeddedRedis | None, silent_s: float, announce: Callable[[str], None]) -> None:
+        self._redis = redis
+        self._silent_s = silent_s
+        self._announce = announce
+        self.refusal: Unavailable | None = None
+        """Why it does not come back, while it does not."""
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[list[asyncio.Task[None]]]:
+        """Keep it alive within; the tasks that do so end only by a fault."""
+        if self._redis is None:
+            yield []
+            return
+        keeping = [
+            asyncio.create_task(self._keep(self._redis), name="keep Redis"),
+            asyncio.create_task(self._end_silent(self._redis), name="listen to Redis"),
+        ]
+        try:
+            yield keeping
+        finally:
+            for task in keeping:
+                task.cancel()
+
+    async def _keep(self, redis: EmbeddedRedis) -> None:
+        """Start a dead Redis again, at the same address and with the same data, however often it refuses.
+
+        `up` does not end for that: once an operator has freed the disk, or repaired the data as the hint says,
+        the lab goes on by itself. `revive` blocks this loop until Redis has loaded its data, signals too: only
+        the main thread may fork it, for the kernel ends it with its thread.
+        """
+        refusals = 0
+        while True:
+            try:
+                if redis.revive():
+                    self._announce("Redis had died; it is started again")
+                    self.refusal, refusals = None, 0
+            except (Unavailable, OSError) as problem:
+                refusals += 1
+                self._refuse(problem)
+            await asyncio.sleep(BACKOFF.delay(refusals) if refusals else REDIS_LOOK_S)
+
+    async def _end_silent(self, redis: EmbeddedRedis) -> None:
+        """Kill a Redis that gives no answer for `silent_s`; as in state.pulse, silence is counted in looks."""
+        every_s = self._silent_s / LOOKS
+        server, left = redis.pid, LOOKS
+        while True:
+            heard, _ = await asyncio.gather(
+                asyncio.to_thread(redis.is_heard, every_s), asyncio.sleep(every_s)
+            )
+            if heard or redis.pid != server:
+                server, left = redis.pid, LOOKS
+                continue
+            left -= 1
+            if left == 0:
+                self._announce(f"Redis gave no answer for {self._silent_s:g} s: killed")
+                redis.kill()
+
+    def _refuse(self, problem: Unavailable | OSError) -> None:
+        """Announce a reason once, not at every attempt."""
+        if not isinstance(problem, Unavailable):
+            problem = Unavailable(f"Redis cannot be started: {problem}")
+        if self.refusal is None or self.refusal.detail != problem.detail:
+            self._announce(f"Redis died and does not start again; trying on. {problem.detail}")
+            if problem.hint:
+                self._announce(f"  -> {problem.hint}")
+        self.refusal = problem
+
 
 READY_S = 120.0
 LOOK_S = 0.05
@@ -107,7 +247,7 @@ class LocalLab:
             draining = asyncio.create_task(self._group.drain(), name="drain")
             give_up = time() + WITHOUT_REDIS_S
             while not draining.done():
-                await asyncio.wait([draining], timeout=own_redis.LOOK_S)
+                await asyncio.wait([draining], timeout=REDIS_LOOK_S)
                 refusal = self._redis.refusal
                 if refusal is None:
                     give_up = time() + WITHOUT_REDIS_S

@@ -115,7 +115,7 @@ def init_params(
 
 
 @dataclass
-class Trace:
+class ForwardTrace:
     """What the forward pass keeps for the backward pass; B rows each, one entry per block in the lists."""
 
     contexts: Bytes
@@ -126,11 +126,11 @@ class Trace:
     after: list[Floats]  # the same, out of it
 
 
-def forward(model: Model, params: Params, contexts: Bytes) -> tuple[Floats, Trace]:
+def forward(model: Model, params: Params, contexts: Bytes) -> tuple[Floats, ForwardTrace]:
     """Logits (B, VOCAB) of the byte after each context (B, model.context)."""
     activate, _ = ACTIVATIONS[model.activation]
     mixed = params["embed"][contexts].reshape(len(contexts), -1)
-    trace = Trace(contexts, mixed, [], [], [], [])
+    trace = ForwardTrace(contexts, mixed, [], [], [], [])
     stream = mixed @ params["mix"]
     for layer in range(model.depth):
         trace.before.append(keep_norm(trace, stream) @ params[f"up{layer}"] + params[f"up_bias{layer}"])
@@ -139,7 +139,7 @@ def forward(model: Model, params: Params, contexts: Bytes) -> tuple[Floats, Trac
     return keep_norm(trace, stream) @ params["head"] + params["head_bias"], trace
 
 
-def backward(model: Model, params: Params, trace: Trace, d_logits: Floats) -> Params:
+def backward(model: Model, params: Params, trace: ForwardTrace, d_logits: Floats) -> Params:
     """Gradient of every parameter, given the loss's gradient at the logits (B, VOCAB)."""
     _, slope = ACTIVATIONS[model.activation]
     grads = {"head": trace.normed[-1].T @ d_logits, "head_bias": d_logits.sum(axis=0)}
@@ -157,7 +157,7 @@ def backward(model: Model, params: Params, trace: Trace, d_logits: Floats) -> Pa
     return grads
 
 
-def keep_norm(trace: Trace, stream: Floats) -> Floats:
+def keep_norm(trace: ForwardTrace, stream: Floats) -> Floats:
     normed, scale = rms_norm(stream)
     trace.normed.append(normed)
     trace.scales.append(scale)
@@ -298,13 +298,13 @@ def learning_rate_at(progress: float) -> float:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     params: Params
     steps: int
     seconds: float  # of CPU
 
 
-def train(model: Model, rng: np.random.Generator) -> Trained:
+def train(model: Model, rng: np.random.Generator) -> TrainedModel:
     """Step until the budget is used up. The learning rate follows the budget, not a step count."""
     params = init_params(model, rng)
     optimizer = Optimizer(params)
@@ -319,7 +319,7 @@ def train(model: Model, rng: np.random.Generator) -> Trained:
             reported = int(progress * REPORTS)
             print_step(optimizer.steps, progress, smooth.value)
             report(smooth.value / math.log(2), progress)  # bits per byte, the unit of val_bpb
-    return Trained(params, optimizer.steps, cpu_seconds() - started)
+    return TrainedModel(params, optimizer.steps, cpu_seconds() - started)
 
 
 class Smooth:
@@ -354,7 +354,7 @@ def print_step(step: int, progress: float, loss: float) -> None:
     )
 
 
-def print_summary(model: Model, trained: Trained, val_bpb: float, total_seconds: float) -> None:
+def print_summary(model: Model, trained: TrainedModel, val_bpb: float, total_seconds: float) -> None:
     """The block a worker parses: everything after the last line of three dashes."""
     print("\n---")
     print(f"val_bpb:          {val_bpb:.6f}")

@@ -400,7 +400,7 @@ async def test_an_agent_gives_up_a_lab_that_is_gone_with_a_word_and_no_traceback
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_lab_that_asks_to_be_left_alone_for_hours_is_left_at_once(status: int) -> None:
-    from agent import Lab, Unreachable  # pyright: ignore[reportMissingImports]  # the examples are on the path
+    from agent import LabApi, Unreachable  # pyright: ignore[reportMissingImports]  # the examples are on the path
 
     asked: list[httpx.Request] = []
 
@@ -410,7 +410,7 @@ def test_a_lab_that_asks_to_be_left_alone_for_hours_is_left_at_once(status: int)
 
     begin = time.monotonic()
     with httpx.Client(base_url="http://lab", transport=httpx.MockTransport(busy)) as http:
-        lab = Lab(http, lambda *_, **__: None, 120.0)
+        lab = LabApi(http, lambda *_, **__: None, 120.0)
 
         with pytest.raises(Unreachable, match="enough for today; it asks to be left alone for 7200 s"):
             lab.post("/api/experiment/submit", {})

@@ -13,8 +13,8 @@ import pytest
 from proposer import (  # pyright: ignore[reportMissingImports]  # the examples join the path in conftest.py
     Knowledge,
     Past,
-    Proposal,
-    Strategy,
+    ProposedChange,
+    SearchStrategy,
     moves,
     propose,
     read_constants,
@@ -28,8 +28,8 @@ from functions.formats import constants as workers
 TINYLM = (Path(__file__).parents[2] / "examples" / "tinylm" / "train.py").read_text()
 SCRIPT = read_constants(TINYLM)
 BASE = {name: constant.value for name, constant in SCRIPT.items()}
-EXPLORE = Strategy("explore", 1.0, 0.8)
-EXPLOIT = Strategy("exploit", 0.5, 0.0)
+EXPLORE = SearchStrategy("explore", 1.0, 0.8)
+EXPLOIT = SearchStrategy("exploit", 0.5, 0.0)
 BASELINE = Past("t-1", "keep", {}, "other")
 
 
@@ -97,7 +97,7 @@ def test_every_mode_proposes_something_that_the_lab_accepts(mode: str) -> None:
     now = known(Past("t-2", "keep", {"WIDTH": 96}, "architecture", ("t-1",)), WIDTH=96)
 
     for seed in range(20):
-        idea = propose(now, Strategy(mode, 0.5, 0.3), random.Random(seed))
+        idea = propose(now, SearchStrategy(mode, 0.5, 0.3), random.Random(seed))
 
         assert idea.category in CATEGORIES
         assert idea.changes
@@ -143,7 +143,7 @@ def test_a_script_without_constants_is_said_to_be_one() -> None:
 
 
 def test_exploring_turns_to_an_underexplored_category() -> None:
-    strategy = Strategy("explore", 1.0, 1.0, underexplored=["activation", "attention"])
+    strategy = SearchStrategy("explore", 1.0, 1.0, underexplored=["activation", "attention"])
 
     ideas = [propose(known(), strategy, random.Random(seed)) for seed in range(10)]
 
@@ -185,7 +185,7 @@ def test_combining_merges_two_near_misses_of_different_categories() -> None:
     ]
     now = replace(known(*misses), near_misses=["t-2", "t-3", "t-4"])
 
-    idea = propose(now, Strategy("combine", 0.5, 0.3), random.Random(1))
+    idea = propose(now, SearchStrategy("combine", 0.5, 0.3), random.Random(1))
 
     assert idea.changes == {"WIDTH": 96, "GRAD_CLIP": 2.0}
     assert idea.category == "combination"
@@ -198,10 +198,10 @@ def test_ablation_takes_the_newest_change_back() -> None:
         Past("t-3", "keep", {"WIDTH": 96, "DEPTH": 2}, "architecture", ("t-2",)),
     ]
 
-    idea = propose(known(*keeps, WIDTH=96, DEPTH=2), Strategy("ablation", 0.3, 0.3), random.Random(1))
+    idea = propose(known(*keeps, WIDTH=96, DEPTH=2), SearchStrategy("ablation", 0.3, 0.3), random.Random(1))
 
     # Without DEPTH it would be t-2 again, so what is left to take out is WIDTH.
-    assert idea == Proposal(
+    assert idea == ProposedChange(
         {"WIDTH": 48},
         "ablation",
         "WIDTH 96 -> 48",
@@ -223,7 +223,7 @@ def test_fifteen_ideas_improve_a_baseline_like_that_of_tinylm(seed: int) -> None
 
     for number in range(2, 17):
         now = known(*past, **dict(best.config or {}))
-        strategy = Strategy("explore", 1.0, 0.8) if number < 6 else Strategy("exploit", 0.5, 0.3)
+        strategy = SearchStrategy("explore", 1.0, 0.8) if number < 6 else SearchStrategy("exploit", 0.5, 0.3)
         idea = propose(now, strategy, rng)
         config = now.with_changes(idea.changes)
         kept = loss(config) < value

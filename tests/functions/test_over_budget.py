@@ -17,7 +17,7 @@ from state.records import Experiment, ReferenceTime, TimeSpent
 from tests.functions.conftest import TagUnderTest
 from tests.functions.test_swarm import DIMENSIONS, Swarm
 from tests.labs import add_gpu, asked, begun, idea, open_tag, registered, told
-from triggers.cli.finished import line
+from triggers.cli.up import line
 
 BASE = "a" * 40
 SHORT, LONG = {"wall_seconds": 300.0, "cpu_seconds": 290.0}, {"wall_seconds": 600.0, "cpu_seconds": 590.0}

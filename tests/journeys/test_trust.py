@@ -55,18 +55,18 @@ def researcher(
 ) -> Iterator[Any]:
     """The example agent, whose next ideas are in `planned`."""
     import agent  # pyright: ignore[reportMissingImports]  # the examples are on the path
-    from proposer import Proposal  # pyright: ignore[reportMissingImports]
+    from proposer import ProposedChange  # pyright: ignore[reportMissingImports]
 
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "--quiet", str(lab.repo), str(clone))
     planned = [
-        Proposal({"LUCK": 1.2}, "other", "LUCK 0.0 -> 1.2", "It seems to help."),
-        Proposal({"GAIN": 1.5}, "other", "GAIN 0.0 -> 1.5", "It helps."),
+        ProposedChange({"LUCK": 1.2}, "other", "LUCK 0.0 -> 1.2", "It seems to help."),
+        ProposedChange({"GAIN": 1.5}, "other", "GAIN 0.0 -> 1.5", "It helps."),
     ]
     monkeypatch.setattr(agent, "propose", lambda *_: planned.pop(0))
     with httpx.Client(base_url=str(lab.http.base_url)) as http:
-        yield agent.Agent(
-            agent.Lab(http, lambda *_, **__: None, 120.0),
+        yield agent.ScriptedAgent(
+            agent.LabApi(http, lambda *_, **__: None, 120.0),
             agent.Clone(clone, "ada"),
             "t",
             "ada",

@@ -28,13 +28,11 @@ from state.settings import Settings
 from state.token_values import new_id, new_secret
 from tests.conftest import ROOT
 from triggers.cli import lab_http
-from triggers.cli.address import own_url
-from triggers.cli.bearer import bearer_of
-from triggers.cli.lab_http import LabHttp
+from triggers.cli.lab_http import LabHttp, bearer_of, own_url
 from triggers.cli.options import Duration, Number
 from triggers.cli.output import AUTH, exit_code
 from triggers.http.status import STATUS
-from triggers.lab_parts import LabParts
+from triggers.lab import LabParts
 from triggers.web import write_down
 
 HERE = "http://127.0.0.1:3999"

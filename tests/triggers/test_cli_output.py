@@ -20,7 +20,7 @@ from rich.console import Console
 from functions.table import table
 from state.errors import Conflict
 from tests.commands import command_line
-from triggers.cli import demo_view
+from triggers.cli import demo
 from triggers.cli.__main__ import COMMANDS, main, nightjar
 from triggers.cli.output import OWN_COMMANDS, as_commands, explain, json_text, printable, show
 from triggers.cli.runs import newest_remedies, print_runs
@@ -112,7 +112,7 @@ def test_the_demo_shows_them_escaped_and_nothing_as_markup(capsys: pytest.Captur
     e = RUN | {"description": f"[red]{HOSTILE}[/]"}
 
     print_runs([e], {})
-    Console().print(demo_view.line(e, 0.1), soft_wrap=True)
+    Console().print(demo.line(e, 0.1), soft_wrap=True)
 
     told = capsys.readouterr().out
     assert told.count(f"[red]{SHOWN[:20]}") == 2

@@ -7,7 +7,7 @@ import httpx
 from functions.process.lifecycle import Process
 from state.experiments import Experiments
 from tests.labs import crashed, open_tag, tried
-from triggers.cli.finished import WIDTH, begun, line
+from triggers.cli.up import WIDTH, begun, line
 
 
 async def test_a_line_has_number_status_value_gain_seconds_and_description(

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from functions.rules.agents import LONGEST_LIMIT_S, Patience
-from triggers.agents.keeper import Agent, Orders
-from triggers.agents.place import Place
+from triggers.agents.keeper import AgentOrders, KeptAgent
+from triggers.agents.place import AgentFolder
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
@@ -40,7 +40,7 @@ class Night:
         }
         self.at_start: Callable[[], None] = lambda: None
         self.at_rest: Callable[[], None] = lambda: None
-        self.place = Place(folder / "t" / "ada", "t", "ada")
+        self.place = AgentFolder(folder / "t" / "ada", "t", "ada")
         self.place.clone.mkdir(parents=True)
 
     def ask(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -60,8 +60,10 @@ class Night:
     def kept(self, script: str, *, starts: int = 3) -> str:
         """Keep `sh -c script` at work; why its night was over."""
         environment = {"PATH": os.environ["PATH"]}
-        orders = Orders(["sh", "-c", script], "http://lab", "nightjar", environment, Patience(0, 600, starts))
-        agent = Agent(
+        orders = AgentOrders(
+            ["sh", "-c", script], "http://lab", "nightjar", environment, Patience(0, 600, starts)
+        )
+        agent = KeptAgent(
             self.place, orders, None, self.ask, self.said.append, clock=lambda: self.now, sleep=self.sleep
         )
         return asyncio.run(agent.keep())

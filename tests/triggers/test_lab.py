@@ -15,13 +15,11 @@ import pytest
 import redis
 
 import triggers.lab
-import triggers.own_redis
 from functions.process.supervision import Backoff, ProcessGroup, ProcessSpec
 from state.embedded import EmbeddedRedis, adopt
 from state.errors import Unavailable
 from state.settings import Settings
-from triggers.lab import LocalLab
-from triggers.lab_parts import LabParts
+from triggers.lab import LabParts, LocalLab
 
 pytestmark = pytest.mark.process
 
@@ -59,8 +57,8 @@ class Started:
 
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
-    monkeypatch.setattr(triggers.own_redis, "LOOK_S", 0.05)
-    monkeypatch.setattr(triggers.own_redis, "BACKOFF", Backoff(first_s=0.05, most_s=0.1))
+    monkeypatch.setattr(triggers.lab, "REDIS_LOOK_S", 0.05)
+    monkeypatch.setattr(triggers.lab, "BACKOFF", Backoff(first_s=0.05, most_s=0.1))
     monkeypatch.setattr(triggers.lab, "WITHOUT_REDIS_S", 0.5)
     found = Started(tmp_path)
     with found.redis:

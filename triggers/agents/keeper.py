@@ -35,7 +35,7 @@ from functions.rules.search.suggestions import short
 from state.errors import Exhausted, NightjarError, TooManyRequests, Unavailable
 from state.tether import tethered
 from triggers.agents.minder import GRACE_S, KILL_S
-from triggers.agents.place import Log, Place
+from triggers.agents.place import AgentFolder, AgentLog
 
 LOOK_S = 5.0
 """Seconds between two looks at what the lab knows of an agent."""
@@ -55,7 +55,7 @@ Ask = Callable[[str, Mapping[str, Any]], Brief]
 
 
 @dataclass(frozen=True)
-class Orders:
+class AgentOrders:
     """What is the same for all agents of a night."""
 
     command: Sequence[str]
@@ -66,7 +66,7 @@ class Orders:
 
 
 @dataclass
-class Standing:
+class AgentProgress:
     """How an agent stands."""
 
     state: str = "starting"
@@ -89,13 +89,13 @@ class _NightOver(Exception):
     """The tag has nothing more to do for an agent."""
 
 
-class Agent:
+class KeptAgent:
     """One agent of the night."""
 
     def __init__(
         self,
-        place: Place,
-        orders: Orders,
+        place: AgentFolder,
+        orders: AgentOrders,
         token: str | None,
         ask: Ask,
         say: Callable[[str], None],
@@ -103,10 +103,10 @@ class Agent:
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.place, self.orders, self.standing = place, orders, Standing()
+        self.place, self.orders, self.standing = place, orders, AgentProgress()
         self._token, self._ask, self._say = token, ask, say
         self._clock, self._sleep = clock, sleep
-        self._log = Log(place.log)
+        self._log = AgentLog(place.log)
         self._who = {"tag": place.tag, "agent": place.name}
         self._others: set[str] = set()
         """Experiments without an agent's name that were open when its process was started."""

@@ -17,10 +17,9 @@ from functions.process.redaction import hide
 from functions.rules.agents import Patience
 from state.errors import Conflict, Forbidden, Invalid, NightjarError, Unauthenticated
 from state.settings import Settings, own_environment
-from triggers.agents.keeper import Agent, Orders
-from triggers.agents.place import Place, git
-from triggers.cli.bearer import bearer_of
-from triggers.cli.lab_http import LabHttp
+from triggers.agents.keeper import AgentOrders, KeptAgent
+from triggers.agents.place import AgentFolder, git
+from triggers.cli.lab_http import LabHttp, bearer_of
 from triggers.cli.output import ERROR, OK
 
 TOKEN_S = 7 * 86400.0
@@ -56,14 +55,14 @@ def night(
     base = _base_of(http, tag, repo)
     homes = settings.data_dir / "agents" / tag
     with ExitStack() as held:
-        places = [Place(homes / name, tag, name) for name in names]
+        places = [AgentFolder(homes / name, tag, name) for name in names]
         for place in places:
             held.enter_context(place.locked())
             place.prepare(repo, base)
         tokens = [held.enter_context(agent_token(http, settings, tag, name)) for name in names]
-        orders = Orders(command, http.url, launcher(), _environment(), patience)
+        orders = AgentOrders(command, http.url, launcher(), _environment(), patience)
         agents = [
-            Agent(place, orders, token, lambda path, body: _asked(http, path, body), say)
+            KeptAgent(place, orders, token, lambda path, body: _asked(http, path, body), say)
             for place, token in zip(places, tokens, strict=True)
         ]
         say(f"{', '.join(names)} on {tag}; logs: {homes}/*/log (Ctrl-C ends them)")
@@ -73,7 +72,7 @@ def night(
     return ERROR if all(reason.startswith("given up") for reason in reasons) else OK
 
 
-async def _kept(agents: Sequence[Agent], say: Say) -> list[str]:
+async def _kept(agents: Sequence[KeptAgent], say: Say) -> list[str]:
     """Why the night of each was over."""
     tasks = [asyncio.create_task(_told(agent, say)) for agent in agents]
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
@@ -94,7 +93,7 @@ async def _kept(agents: Sequence[Agent], say: Say) -> list[str]:
     return [one if isinstance(one, str) else "ended" for one in ended]
 
 
-async def _told(agent: Agent, say: Say) -> str:
+async def _told(agent: KeptAgent, say: Say) -> str:
     why = await agent.keep()
     say(f"{agent.place.name}: {why}")
     return why
@@ -176,7 +175,7 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in own_environment().items() if not name.startswith("NIGHTJAR_")}
 
 
-def _summary(agent: Agent) -> str:
+def _summary(agent: KeptAgent) -> str:
     """One line on what an agent has done and used."""
     standing = agent.standing
     limits = f", {standing.limits} usage limits met" if standing.limits else ""

@@ -29,7 +29,7 @@ LONGEST_LOG = 50 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Place:
+class AgentFolder:
     """Where one agent works."""
 
     folder: Path
@@ -151,7 +151,7 @@ def _git(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-class Log:
+class AgentLog:
     """A file that what an agent prints is added to; a flood fills two files at most."""
 
     def __init__(self, path: Path, longest: int = LONGEST_LOG) -> None:

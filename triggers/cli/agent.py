@@ -6,22 +6,26 @@ from pathlib import Path
 
 import click
 
-from triggers.cli.options import Duration, Named, all_settings_from, data_option, lab_option
+from state.settings import Settings
+from triggers.cli.options import (
+    Duration,
+    NameType,
+    with_all_settings,
+)
 
 
 @click.command()
-@data_option
-@lab_option
+@with_all_settings
 @click.option(
     "--tag",
-    type=Named(),
+    type=NameType(),
     required=True,
     help="the line of research; opened at HEAD of --repo if it does not exist",
 )
 @click.option("-n", "--count", type=click.IntRange(1, 64), default=1, show_default=True, help="agents")
 @click.option(
     "--name",
-    type=Named(),
+    type=NameType(),
     default="agent",
     show_default=True,
     help="their name; several are NAME-1, NAME-2, ...",
@@ -55,8 +59,7 @@ from triggers.cli.options import Duration, Named, all_settings_from, data_option
 )
 @click.argument("words", metavar="-- COMMAND...", nargs=-1, required=True)
 def command(
-    data: Path | None,
-    lab: str | None,
+    settings: Settings,
     tag: str,
     count: int,
     name: str,
@@ -81,7 +84,7 @@ def command(
     if repo is None:
         raise click.UsageError("this folder is in no git repository: name one with --repo PATH")
     return night(
-        all_settings_from(data=data, lab=lab),
+        settings,
         tag=tag,
         names=names,
         repo=repo.absolute(),

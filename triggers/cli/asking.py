@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from state.settings import Settings
-from triggers.cli.address import is_own
-from triggers.cli.lab_http import LabHttp
+from triggers.cli.lab_http import LabHttp, is_own
 
 Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 """Calls a function by name and returns its response as JSON values."""

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
-from state.errors import Conflict, NotFound
+from functions.formats.constants import patch_constants, settable_constants
+from functions.formats.parsing import decoded
+from state.errors import Conflict, Invalid, NotFound, Unavailable
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, json_option, lab_option, settings_from, tag_argument
+from triggers.cli.options import json_option, tag_argument, with_lab
 from triggers.cli.output import print_json, printable
 from triggers.cli.runs import Run, is_of_swarm, measured, outcome, the_tag, value
-from triggers.cli.setting import Change, set_constants
 
 
 @click.command()
-@data_option
-@lab_option
+@with_lab
 @tag_argument
 @click.option(
     "--write",
@@ -28,12 +31,11 @@ from triggers.cli.setting import Change, set_constants
     help="set the constants of this file to the best config of a swarm's tag",
 )
 @json_option
-def command(data: str | None, lab: str | None, tag: str | None, script: Path | None, as_json: bool) -> None:
+def command(http: LabHttp, tag: str | None, script: Path | None, as_json: bool) -> None:
     """Show the best experiment of TAG (default: the lab's only tag), and what may be claimed of it.
 
     --write changes nothing of the file but the values of these constants; where it lacks one, nothing at all.
     """
-    http = LabHttp(settings_from(data=data, lab=lab))
     name = the_tag(http, tag)
     found = http.ask("POST", "/api/experiment/best", {"tag": name})
     best, run = found["best"], found["experiment"]
@@ -86,3 +88,53 @@ def _tell(script: Path, changes: dict[str, Change], run: Run) -> None:
     same = count - len(changes)
     rest = f", {same} had its value already" if same else ""
     click.echo(f"{script} has the {count} constants of {run['experiment_id']}{rest}")
+
+
+Change = tuple[object, object]
+"""A constant's value before and after."""
+
+
+def set_constants(script: Path, values: Mapping[str, object]) -> dict[str, Change]:
+    """Give the constants of a script these values, to the letter; answers those that had another one.
+
+    A constant that has its value already keeps its text. The file keeps its mode, and a link stays a link. It is
+    replaced in one step: who reads it meanwhile sees the old text or the new one.
+
+    Raises:
+        Invalid: the file is no Python, or lacks one of the constants: it is left as it is.
+        Unavailable: it cannot be read or written.
+    """
+    file = script.resolve()
+    try:
+        source, encoding = decoded(file.read_bytes())
+        constants = settable_constants(source)
+        patched = patch_constants(source, values)
+        if patched != source:
+            _replace(file, patched.encode(encoding))
+    except Invalid as problem:
+        raise Invalid(
+            f"{script} is left as it is: {problem.detail}",
+            hint="add it at the top level, as `NAME = VALUE`: the swarm's train.py has it there",
+        ) from problem
+    except OSError as problem:
+        raise Unavailable(
+            f"{script} is left as it is: {problem.strerror or problem}", hint="name a file that you may write"
+        ) from problem
+    return {
+        name: (constants[name], value)
+        for name, value in values.items()
+        if ascii(constants[name]) != ascii(value)
+    }
+
+
+def _replace(file: Path, content: bytes) -> None:
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with draft.open("xb") as opened:
+            shutil.copymode(file, draft)
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)

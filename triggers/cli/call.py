@@ -19,9 +19,8 @@ import click
 
 from state.errors import Invalid, NightjarError
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import Folder, data_option, lab_option, settings_from
+from triggers.cli.options import FolderPath, Suggesting, data_option, lab_option, settings_from
 from triggers.cli.output import BY_STATUS, print_json, printable
-from triggers.cli.suggesting import Suggesting
 
 FUNCTION, DEFAULT, FILLS = "x-function", "x-default", "x-fills"
 """What /openapi.json says of us: an operation's function, what a part of its path is by default, and the field that
@@ -159,7 +158,7 @@ def _command(operations: Sequence[Operation]) -> click.Command:
         for name, schema in first.fields.items()
     ]
     options += [
-        click.Option(["--data", "_data"], type=Folder(), help="as before the function's name"),
+        click.Option(["--data", "_data"], type=FolderPath(), help="as before the function's name"),
         click.Option(["--lab", "_lab"], help="as before the function's name"),
         click.Option(["--json", "_json"], is_flag=True, expose_value=False, help="(always JSON)"),
     ]

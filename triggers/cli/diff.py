@@ -8,22 +8,20 @@ import click
 
 from state.errors import NotFound
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import with_lab
 from triggers.cli.output import show_patch
 from triggers.cli.runs import Run, is_of_swarm, path_of
 
 
 @click.command()
-@data_option
-@lab_option
+@with_lab
 @click.argument("experiment")
 @click.argument("other", required=False)
-def command(data: str | None, lab: str | None, experiment: str, other: str | None) -> None:
+def command(http: LabHttp, experiment: str, other: str | None) -> None:
     """Print the patch of EXPERIMENT against its tag's base commit, or what OTHER changes on top of EXPERIMENT.
 
     A swarm's run has no patch: its constants are printed, or those in which OTHER differs.
     """
-    http = LabHttp(settings_from(data=data, lab=lab))
     if other is None:
         one = http.ask("GET", path_of(experiment))
         config = _config(one["experiment"])

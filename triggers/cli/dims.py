@@ -10,10 +10,15 @@ from typing import Any
 
 import click
 
+from state.client_settings import ClientSettings
 from state.errors import Invalid
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, json_option, lab_option, settings_from, tag_argument
+from triggers.cli.options import (
+    json_option,
+    tag_argument,
+    with_settings,
+)
 from triggers.cli.output import counted, print_json, printable
 from triggers.cli.runs import the_tag
 from triggers.cli.tables import Column, print_table
@@ -58,16 +63,14 @@ def scan(script: Path, as_json: bool) -> None:
 
 
 @command.command()
-@data_option
-@lab_option
+@with_settings
 @click.option("--tag", default=None, help="the swarm's tag [NIGHTJAR_SWARM_TAG]")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--profile", default=None, help="dimensions that come with Nightjar: mnist or nanochat")
 @click.option("--replace", is_flag=True, help="remove the tag's dimensions that are not among them")
 @json_option
 def define(
-    data: str | None,
-    lab: str | None,
+    settings: ClientSettings,
     tag: str | None,
     file: Path | None,
     profile: str | None,
@@ -80,7 +83,6 @@ def define(
     """
     if (file is None) == (profile is None):
         raise click.UsageError("name a FILE or a --profile, one of the two")
-    settings = settings_from(data=data, lab=lab)
     body: dict[str, Any] = {"tag": tag or settings.swarm_tag, "replace": replace}
     claims: list[dict[str, Any]] = []
     if file is not None:
@@ -108,13 +110,11 @@ def define(
 
 
 @command.command()
-@data_option
-@lab_option
+@with_settings
 @tag_argument
 @json_option
-def ls(data: str | None, lab: str | None, tag: str | None, as_json: bool) -> None:
+def ls(settings: ClientSettings, tag: str | None, as_json: bool) -> None:
     """List the dimensions of TAG (default: the lab's only tag, else NIGHTJAR_SWARM_TAG)."""
-    settings = settings_from(data=data, lab=lab)
     http = LabHttp(settings)
     name = the_tag(http, tag, among_several=settings.swarm_tag)
     found = http.ask("POST", "/api/dimension/list", {"tag": name})

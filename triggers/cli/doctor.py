@@ -33,7 +33,7 @@ from state.program import PROGRAM
 from state.redis_binary import find_binary
 from state.settings import Settings
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import all_settings_from, data_option, json_option, lab_option
+from triggers.cli.options import json_option, with_all_settings
 from triggers.cli.output import AUTH, ERROR, OK, as_commands, counted, print_json, printable
 from triggers.cli.runs import names_of_tags, newest_remedies
 
@@ -49,8 +49,7 @@ REFUSED = "access"
 
 
 @click.command()
-@data_option
-@lab_option
+@with_all_settings
 @click.option(
     "--repo",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -59,9 +58,8 @@ REFUSED = "access"
 )
 @python_option
 @json_option
-def command(data: Path | None, lab: str | None, repo: Path | None, python: str | None, as_json: bool) -> int:
+def command(settings: Settings, repo: Path | None, python: str | None, as_json: bool) -> int:
     """Check programs, the project, Redis, GPUs, disk, port and clock; audit the lab if one runs."""
-    settings = all_settings_from(data=data, lab=lab)
     running = [*running_lab(settings)]
     has_worker = repo is None and any(f.what == TRAINING for f in running)
     findings = [

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.text import Text
 
+from state.client_settings import ClientSettings
 from triggers.cli.follow import follow
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import Number, data_option, lab_option, settings_from, tag_argument
+from triggers.cli.options import Number, tag_argument, with_settings
 from triggers.cli.output import OK, json_text, printable
 from triggers.cli.runs import names_of_tags
 
@@ -49,8 +49,7 @@ TOLD = {
 
 
 @click.command()
-@data_option
-@lab_option
+@with_settings
 @tag_argument
 @click.option("--type", "types", multiple=True, help="only events of this type, such as experiment.finished")
 @click.option("--only-new-best", is_flag=True, help="only new bests")
@@ -66,8 +65,7 @@ TOLD = {
 )
 @click.option("--json", "as_json", is_flag=True, help="one JSON object per line")
 def command(
-    data: Path | None,
-    lab: str | None,
+    settings: ClientSettings,
     tag: str | None,
     types: tuple[str, ...],
     only_new_best: bool,
@@ -89,7 +87,6 @@ def command(
     }
     query = {name: str(value) for name, value in asked.items() if value is not None}
     console = Console(soft_wrap=True, highlight=False)
-    settings = settings_from(data=data, lab=lab)
     if tag is not None and tag not in names_of_tags(LabHttp(settings)):
         _say(f"there is no tag {tag!r} yet: its events come once it is opened")
     try:

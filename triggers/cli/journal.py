@@ -7,15 +7,15 @@ from pathlib import Path
 
 import click
 
+from state.client_settings import ClientSettings
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from, tag_argument
+from triggers.cli.options import tag_argument, with_settings
 from triggers.cli.output import counted, printable_lines
 from triggers.cli.runs import the_tag
 
 
 @click.command()
-@data_option
-@lab_option
+@with_settings
 @tag_argument
 @click.option(
     "-o",
@@ -24,12 +24,11 @@ from triggers.cli.runs import the_tag
     default=None,
     help="write it to this file",
 )
-def command(data: str | None, lab: str | None, tag: str | None, output: Path | None) -> None:
+def command(settings: ClientSettings, tag: str | None, output: Path | None) -> None:
     """Print the whole journal of TAG, a swarm, checkpoint by checkpoint.
 
     TAG is by default the lab's only tag, else NIGHTJAR_SWARM_TAG.
     """
-    settings = settings_from(data=data, lab=lab)
     http = LabHttp(settings)
     name = the_tag(http, tag, among_several=settings.swarm_tag)
     texts = list(_checkpoints(http, name))

@@ -1,4 +1,8 @@
-"""The command line's HTTP client for the running lab."""
+"""The command line's HTTP client: where the lab is, which token it gets, and its answers.
+
+URL: NIGHTJAR_URL, else the one that the lab's web process wrote down, else the default port.
+Token: NIGHTJAR_TOKEN, else the operator's key of the data directory.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,21 @@ import json
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 
 import click
 
+from functions.process.birth import is_alive
+from functions.process.redaction import hide
 from state import errors
-from state.client_settings import ClientSettings
+from state.client_settings import ClientSettings, host_name
 from state.errors import Forbidden, NightjarError, Unauthenticated, Unavailable
-from triggers.cli.address import base_url, check_is_there, is_here, is_own
-from triggers.cli.bearer import Bearer, bearer_of
+from state.ids import token_id_in
+from state.operator_key import key_file, read_key
 from triggers.http.status import STATUS
 
 BY_TITLE: dict[str, type[NightjarError]] = {kind.title: kind for kind in STATUS}
@@ -27,6 +35,107 @@ TIMEOUT_S = 60.0
 
 _warned: set[str] = set()
 """URLs of which this process has warned."""
+
+
+def base_url(settings: ClientSettings) -> str:
+    """The URL of the lab that the commands call."""
+    return settings.base_url if settings.url is not None else own_url(settings)
+
+
+def check_is_there(settings: ClientSettings) -> None:
+    """Check that a named data directory exists: without it the default port may be another lab's.
+
+    Raises:
+        Unavailable: it does not exist.
+    """
+    if settings.url is None and "data" in settings.model_fields_set and not settings.data_dir.is_dir():
+        raise Unavailable(
+            f"no lab answers: there is no data directory {settings.data_dir}",
+            hint="start one with ./nightjar up, name another directory with --data, or set NIGHTJAR_URL",
+        )
+
+
+def own_url(settings: ClientSettings) -> str:
+    """The URL of the lab of this data directory."""
+    url = _written(settings).get("url")
+    return url if isinstance(url, str) else settings.model_copy(update={"url": None}).base_url
+
+
+def is_up(settings: ClientSettings) -> bool:
+    """Whether this lab's web process runs on this machine. If not, another program may have its port now."""
+    name, host = _written(settings).get("process"), host_name()
+    return isinstance(name, str) and name.startswith(f"{host}:") and is_alive(name, host)
+
+
+def is_own(settings: ClientSettings) -> bool:
+    """Whether the commands call the lab of this data directory."""
+    return base_url(settings) == own_url(settings)
+
+
+def is_here(url: str) -> bool:
+    """Whether the URL's host is this machine's loopback interface."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _written(settings: ClientSettings) -> dict[str, Any]:
+    """What the web process of this lab wrote down; empty if none ran."""
+    try:
+        written = json.loads(settings.own_file("web.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return written if isinstance(written, dict) else {}
+
+
+@dataclass(frozen=True)
+class Bearer:
+    text: str = field(repr=False)
+    source: str
+
+
+def bearer_of(settings: ClientSettings) -> Bearer | None:
+    """The token for the lab that the commands call. The key goes only to the running web process of its directory.
+
+    Raises:
+        Unauthenticated: the text found is not a token, or others may have read the key.
+    """
+    if (found := given(settings)) is not None:
+        return found
+    if not (is_own(settings) and is_here(base_url(settings)) and is_up(settings)):
+        return None
+    key = read_key(settings)
+    return None if key is None else _checked(Bearer(key, str(key_file(settings))))
+
+
+def given(settings: ClientSettings) -> Bearer | None:
+    """The token in NIGHTJAR_TOKEN.
+
+    Raises:
+        Unauthenticated: it is not a token.
+    """
+    text = settings.token.get_secret_value().strip() if settings.token is not None else ""
+    return _checked(Bearer(text, "NIGHTJAR_TOKEN")) if text else None
+
+
+def named(text: str, source: str) -> Bearer:
+    """The token in the option `source`.
+
+    Raises:
+        Unauthenticated: it is not a token.
+    """
+    return _checked(Bearer(text.strip(), source))
+
+
+def _checked(bearer: Bearer) -> Bearer:
+    hide(bearer.text)
+    if token_id_in(bearer.text) is None:
+        raise Unauthenticated(
+            f"the text in {bearer.source} is not a token", hint="a token is nj_, its id, _ and its secret"
+        )
+    return bearer
 
 
 class LabHttp:

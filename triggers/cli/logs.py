@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from state.client_settings import ClientSettings
 from state.program import PROGRAM
 from triggers.cli.follow import follow as stream
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import with_settings
 from triggers.cli.output import BY_STATUS, printable
 from triggers.cli.runs import path_of
 
@@ -19,15 +20,13 @@ SKIPPED = "... lines were printed faster than they could be followed ..."
 
 
 @click.command()
-@data_option
-@lab_option
+@with_settings
 @click.argument("experiment")
 @click.option(
     "-f", "--follow", is_flag=True, help="go on until the run has ended; the exit code is its outcome"
 )
-def command(data: str | None, lab: str | None, experiment: str, follow: bool) -> int:
+def command(settings: ClientSettings, experiment: str, follow: bool) -> int:
     """Print the newest lines of EXPERIMENT's log, while it runs and after."""
-    settings = settings_from(data=data, lab=lab)
     found = LabHttp(settings).ask("GET", path_of(experiment, "log"))
     shown = _say([], found["log"].splitlines())
     if not follow:

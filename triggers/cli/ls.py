@@ -8,7 +8,7 @@ import click
 
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from, tag_argument
+from triggers.cli.options import tag_argument, with_lab
 from triggers.cli.output import BY_STATUS, counted, print_json, show
 from triggers.cli.runs import newest_remedies, print_runs, the_tag
 
@@ -16,27 +16,19 @@ MOST = 1000
 
 
 @click.command()
-@data_option
-@lab_option
+@with_lab
 @tag_argument
 @click.option("-n", "limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="how many")
 @click.option("--status", type=click.Choice([*BY_STATUS]), default=None, help="only of this status")
 @click.option("--category", default=None, help="only of this category")
 @click.option("--json", "as_json", is_flag=True, help="the records, oldest first")
 def command(
-    data: str | None,
-    lab: str | None,
-    tag: str | None,
-    limit: int,
-    status: str | None,
-    category: str | None,
-    as_json: bool,
+    http: LabHttp, tag: str | None, limit: int, status: str | None, category: str | None, as_json: bool
 ) -> None:
     """List the experiments of TAG (default: the lab's only tag), the newest first.
 
     A gain is over the best before it, on the same seeds; above zero is better.
     """
-    http = LabHttp(settings_from(data=data, lab=lab))
     name = the_tag(http, tag)
     asked = {"tag": name, "limit": limit, "status": status, "category": category}
     given = {name: told for name, told in asked.items() if told is not None}

@@ -44,7 +44,7 @@ NO_DATA = "list data and checkpoints in .gitignore"
 
 
 @dataclass(frozen=True)
-class Asked:
+class TryRequest:
     """What the command line says of an idea."""
 
     hypothesis: str
@@ -54,7 +54,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TryVerdict:
     """The outcome of an experiment, and where its code and the branch are now."""
 
     outcome: Outcome
@@ -92,7 +92,7 @@ class OneIdea:
         self._top = Path(self._git("rev-parse", "--show-toplevel").rstrip("\n"))
         self._file = self._git.folder / "nightjar-try.json"
 
-    def tried(self, asked: Asked) -> Verdict:
+    def tried(self, asked: TryRequest) -> TryVerdict:
         """The verdict on the change in the clone, or on an earlier one that has none yet.
 
         Raises:
@@ -113,11 +113,11 @@ class OneIdea:
             unsent = (
                 f"{asked.hypothesis[:60]!r} was not submitted: {note.experiment_id} came first; try again"
             )
-            return Verdict(outcome, place, unsent if is_other else None)
+            return TryVerdict(outcome, place, unsent if is_other else None)
 
     # -- what is submitted
 
-    def _prepared(self, asked: Asked, last: Note | None) -> Note:
+    def _prepared(self, asked: TryRequest, last: Note | None) -> Note:
         """The note of a new idea; `last` itself if that was this idea, and nothing has changed since.
 
         Raises:
@@ -177,7 +177,7 @@ class OneIdea:
         self._write(note)
         return note
 
-    def _who(self, asked: Asked) -> tuple[str, str | None]:
+    def _who(self, asked: TryRequest) -> tuple[str, str | None]:
         """The tag and the agent's name: as named, else by the branch; or the lab's only tag."""
         branch = self._git("rev-parse", "--abbrev-ref", "HEAD").strip()
         name = branch.removeprefix(BRANCH) if branch.startswith(BRANCH) else ""

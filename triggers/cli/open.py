@@ -14,15 +14,13 @@ import click
 from state.client_settings import ClientSettings
 from state.private import write_private
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import with_settings
 
 
 @click.command()
-@data_option
-@lab_option
-def command(data: str | None, lab: str | None) -> None:
+@with_settings
+def command(settings: ClientSettings) -> None:
     """Sign a browser in to the lab's page, as whoever the commands are: the link works once, for 10 minutes."""
-    settings = settings_from(data=data, lab=lab)
     link = sign_in_link(LabHttp(settings))
     click.echo(link)
     if sys.stdout.isatty() and has_browser():

@@ -1,7 +1,8 @@
-"""Options that several commands share."""
+"""Options that several commands share, and groups of commands."""
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -13,9 +14,11 @@ from pydantic import ValidationError
 
 from state.client_settings import ClientSettings
 from state.ids import TAG_PATTERN
+from triggers.cli.output import printable
 
 if TYPE_CHECKING:
     from state.settings import Settings
+    from triggers.cli.lab_http import LabHttp
 
 AnySettings = TypeVar("AnySettings", bound=ClientSettings)
 _TAG_OPTION = f"{__name__}.tag"
@@ -45,7 +48,7 @@ class Number(click.FloatRange):
         return found
 
 
-class Named(click.ParamType[str]):
+class NameType(click.ParamType[str]):
     """A tag's or an agent's name: it becomes part of a git branch and of a folder."""
 
     name = "name"
@@ -57,7 +60,7 @@ class Named(click.ParamType[str]):
         return text
 
 
-class Folder(click.Path):
+class FolderPath(click.Path):
     """A path; an empty word is none, and not the working directory."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -65,11 +68,24 @@ class Folder(click.Path):
 
 
 data_option = click.option(
-    "--data", type=Folder(path_type=Path), default=None, help="state directory of the lab [NIGHTJAR_DATA]"
+    "--data", type=FolderPath(path_type=Path), default=None, help="state directory of the lab [NIGHTJAR_DATA]"
 )
 lab_option = click.option("--lab", default=None, help="name of the lab [NIGHTJAR_LAB]")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="print JSON")
+
+
+def _with(name: str, made: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add --data and --lab to a command, which gets what is made of them under this name."""
+
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def called(*, data: str | None, lab: str | None, **given: Any) -> Any:
+            return command(**{name: made(data=data, lab=lab)}, **given)
+
+        return data_option(lab_option(called))
+
+    return decorated
 
 
 def tag_argument(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -126,3 +142,32 @@ def _settings(kind: type[AnySettings], given: Mapping[str, Any]) -> AnySettings:
         raise click.UsageError(
             f"setting NIGHTJAR_{name}: {first['msg'].removeprefix('Value error, ')}"
         ) from problem
+
+
+def _running_lab(**given: Any) -> LabHttp:
+    from triggers.cli.lab_http import LabHttp  # imported late: not every command asks a lab
+
+    return LabHttp(settings_from(**given))
+
+
+with_settings = _with("settings", settings_from)
+"""For a command that needs to know where the running lab is."""
+with_all_settings = _with("settings", all_settings_from)
+with_lab = _with("http", _running_lab)
+"""For a command that asks the running lab."""
+
+
+class Suggesting(click.Group):
+    """A group that names the nearest of its commands where somebody mistypes one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            import difflib  # imported late: few names are mistyped
+
+            near = difflib.get_close_matches(name, self.list_commands(ctx), n=3)
+            meant = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise click.UsageError(f"there is no command {printable(name)!r}{meant}", ctx)
+        return super().resolve_command(ctx, args)

@@ -6,23 +6,19 @@ import click
 
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, json_option, lab_option, settings_from, tag_argument
+from triggers.cli.options import json_option, tag_argument, with_lab
 from triggers.cli.output import counted, print_json, show
 from triggers.cli.runs import the_tag
 
 
 @click.command()
-@data_option
-@lab_option
+@with_lab
 @tag_argument
 @click.option("--reason", default=None, help="why, for the tag's agents")
 @click.option("--stop-running", is_flag=True, help="stop its runs in progress too; else they go on")
 @json_option
-def command(
-    data: str | None, lab: str | None, tag: str | None, reason: str | None, stop_running: bool, as_json: bool
-) -> None:
+def command(http: LabHttp, tag: str | None, reason: str | None, stop_running: bool, as_json: bool) -> None:
     """Start no more runs of TAG (default: the lab's only tag): what waits keeps its place."""
-    http = LabHttp(settings_from(data=data, lab=lab))
     name = the_tag(http, tag)
     body = {"tag": name, "stop_running": stop_running} | ({} if reason is None else {"reason": reason})
     found = http.ask("POST", "/api/tag/pause", body)

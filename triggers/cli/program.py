@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
+from state.client_settings import ClientSettings
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from, tag_argument
+from triggers.cli.options import tag_argument, with_settings
 from triggers.cli.output import printable_lines
 from triggers.cli.runs import the_tag
 from triggers.cli.tables import Column, print_table
@@ -19,20 +20,16 @@ VERSIONS = (
 
 
 @click.command()
-@data_option
-@lab_option
+@with_settings
 @tag_argument
 @click.option("--versions", is_flag=True, help="list the versions: who wrote each, when and why")
 @click.option("--diff", type=click.IntRange(1), default=None, metavar="N", help="what version N changed")
 @click.option("--write", is_flag=True, help="have a version written now")
-def command(
-    data: str | None, lab: str | None, tag: str | None, versions: bool, diff: int | None, write: bool
-) -> None:
+def command(settings: ClientSettings, tag: str | None, versions: bool, diff: int | None, write: bool) -> None:
     """Print what the lab has written of the results of TAG: the block in program.md.
 
     TAG is by default the lab's only tag, else NIGHTJAR_SWARM_TAG.
     """
-    settings = settings_from(data=data, lab=lab)
     http = LabHttp(settings)
     name = the_tag(http, tag, among_several=settings.swarm_tag)
     if write:

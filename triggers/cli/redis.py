@@ -13,21 +13,19 @@ from state.acl import lab_rules, setuser, worker_rules
 from state.client import Lab
 from state.embedded import redis_url
 from state.settings import Settings
-from triggers.cli.options import all_settings_from, data_option, json_option, lab_option
+from triggers.cli.options import json_option, with_all_settings
 from triggers.cli.output import print_json, printable_lines
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@data_option
-@lab_option
+@with_all_settings
 @json_option
 @click.argument("words", nargs=-1, required=True)
-def command(data: str | None, lab: str | None, as_json: bool, words: tuple[str, ...]) -> None:
+def command(settings: Settings, as_json: bool, words: tuple[str, ...]) -> None:
     """Send WORDS to the lab's Redis, for example: KEYS '*' or HGETALL '{lab}:tags:mar11'.
 
     The word `acl` sends nothing: it prints the commands that make the lab's two users, with new passwords.
     """
-    settings = all_settings_from(data=data, lab=lab)
     if words == ("acl",):
         _print_users(settings.lab)
         return

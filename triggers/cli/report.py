@@ -8,14 +8,13 @@ import click
 
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from, tag_argument
+from triggers.cli.options import tag_argument, with_lab
 from triggers.cli.output import print_json, printable_lines
 from triggers.cli.runs import the_tag
 
 
 @click.command()
-@data_option
-@lab_option
+@with_lab
 @tag_argument
 @click.option(
     "-o",
@@ -25,9 +24,8 @@ from triggers.cli.runs import the_tag
     help="write it to this file, and the plot beside it",
 )
 @click.option("--json", "as_json", is_flag=True, help="the figures, and the Markdown among them")
-def command(data: str | None, lab: str | None, tag: str | None, output: Path | None, as_json: bool) -> None:
+def command(http: LabHttp, tag: str | None, output: Path | None, as_json: bool) -> None:
     """Print what TAG (default: the lab's only tag) brought: fit for a pull request."""
-    http = LabHttp(settings_from(data=data, lab=lab))
     name = the_tag(http, tag)
     plot = output.with_name(f"{output.stem}.png") if output else None
     asked = {"tag": name} | ({"picture": plot.name} if plot else {})

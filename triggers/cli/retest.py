@@ -6,18 +6,16 @@ import click
 
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, json_option, lab_option, settings_from
+from triggers.cli.options import json_option, with_lab
 from triggers.cli.output import print_json
 
 
 @click.command()
-@data_option
-@lab_option
+@with_lab
 @click.argument("experiment")
 @json_option
-def command(data: str | None, lab: str | None, experiment: str, as_json: bool) -> None:
+def command(http: LabHttp, experiment: str, as_json: bool) -> None:
     """Run the code of EXPERIMENT once more on another seed: evidence for it, not a new experiment."""
-    http = LabHttp(settings_from(data=data, lab=lab))
     found = http.ask("POST", "/api/experiment/retest", {"experiment_id": experiment})
     if as_json:
         print_json(found)

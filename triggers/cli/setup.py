@@ -11,13 +11,11 @@ from state.errors import Conflict, Invalid
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import (
-    Named,
+    NameType,
     Number,
-    data_option,
     json_option,
-    lab_option,
-    settings_from,
     tag_argument,
+    with_lab,
 )
 from triggers.cli.output import ERROR, OK, counted, print_json, show
 
@@ -40,8 +38,7 @@ def _policy(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> di
 
 
 @click.command()
-@data_option
-@lab_option
+@with_lab
 @tag_argument
 @click.option("--metric", default=None, help="its name, as train.py prints it  [default: val_bpb]")
 @click.option("direction", "--maximize", flag_value="maximize", help="a higher value is better")
@@ -63,8 +60,7 @@ def _policy(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> di
 @click.option("--evaluator-command", default=None, help="measures the score after each training")
 @json_option
 def command(
-    data: str | None,
-    lab: str | None,
+    http: LabHttp,
     tag: str | None,
     metric: str | None,
     direction: Direction | None,
@@ -81,7 +77,7 @@ def command(
     """
     if tag is None:
         raise click.UsageError("name the TAG to open, such as mar11")
-    Named().convert(tag, None, click.get_current_context())
+    NameType().convert(tag, None, click.get_current_context())
     if direction is not None and metric is None:
         raise click.UsageError(f"--{direction} goes with --metric NAME")
     measured = {"name": metric, "direction": direction}
@@ -92,7 +88,6 @@ def command(
         "base_commit": base,
         "evaluator_command": evaluator_command,
     }
-    http = LabHttp(settings_from(data=data, lab=lab))
     body = {"tag": tag} | {name: given for name, given in fields.items() if given}
     if metric is not None and direction is None:
         _check_direction(metric)

@@ -10,19 +10,18 @@ import click
 from functions.formats.metrics_block import deciding_line, remedies_in
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import with_lab
 from triggers.cli.output import print_json, printable, printable_lines
 from triggers.cli.runs import gain_in_words, is_of_swarm, measured, outcome, path_of, value
 
 
 @click.command()
-@data_option
-@lab_option
+@with_lab
 @click.argument("experiment")
 @click.option("--json", "as_json", is_flag=True, help="the whole record")
-def command(data: str | None, lab: str | None, experiment: str, as_json: bool) -> None:
+def command(http: LabHttp, experiment: str, as_json: bool) -> None:
     """Show EXPERIMENT: what was tried, what came of it, its further runs, the end of its log."""
-    found = LabHttp(settings_from(data=data, lab=lab)).ask("GET", path_of(experiment))
+    found = http.ask("GET", path_of(experiment))
     if as_json:
         print_json(found)
         return

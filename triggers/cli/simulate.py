@@ -15,7 +15,7 @@ import click
 from functions.rules.swarm.simulating import DOES_NOTHING, HELPS, Faults
 from state.errors import Conflict
 from state.operator_key import read_key
-from triggers.cli.bearer import bearer_of
+from triggers.cli.lab_http import bearer_of
 from triggers.cli.options import Number, all_settings_from
 from triggers.cli.output import ERROR, OK
 from triggers.cli.simulate_view import Progress, show

@@ -8,7 +8,7 @@ import click
 
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, json_option, lab_option, settings_from
+from triggers.cli.options import json_option, with_lab
 from triggers.cli.output import as_commands, counted, print_json, show
 from triggers.cli.tables import Column, print_table
 
@@ -24,12 +24,10 @@ TAGS = (
 
 
 @click.command()
-@data_option
-@lab_option
+@with_lab
 @json_option
-def command(data: str | None, lab: str | None, as_json: bool) -> None:
+def command(http: LabHttp, as_json: bool) -> None:
     """Show the running lab's processes, GPUs, queue and tags."""
-    http = LabHttp(settings_from(data=data, lab=lab))
     status = http.ask("GET", "/api/lab/status")
     pool = http.ask("GET", "/api/pool/list")
     tags = http.ask("GET", "/api/report/tags")

@@ -6,20 +6,19 @@ import click
 
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, json_option, lab_option, settings_from
+from triggers.cli.options import json_option, with_lab
 from triggers.cli.output import print_json
 
 
 @click.command()
-@data_option
-@lab_option
+@with_lab
 @click.argument("experiment")
 @click.option("--reason", default=None, help="why, for whoever reads it later")
 @json_option
-def command(data: str | None, lab: str | None, experiment: str, reason: str | None, as_json: bool) -> None:
+def command(http: LabHttp, experiment: str, reason: str | None, as_json: bool) -> None:
     """Stop EXPERIMENT: at once where no worker has it, else its worker ends the run."""
     body = {"experiment_id": experiment} | ({"reason": reason} if reason is not None else {})
-    found = LabHttp(settings_from(data=data, lab=lab)).ask("POST", "/api/experiment/stop", body)
+    found = http.ask("POST", "/api/experiment/stop", body)
     if as_json:
         print_json(found)
     elif found["stopping"]:

@@ -8,14 +8,13 @@ import click
 
 from state.errors import Conflict
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import with_lab
 from triggers.cli.repository import Git, base_of, scripts_of
 from triggers.cli.runs import path_of
 
 
 @click.command()
-@data_option
-@lab_option
+@with_lab
 @click.argument("experiment")
 @click.option("--branch", default=None, help="its name  [default: nightjar/EXPERIMENT]")
 @click.option(
@@ -24,13 +23,12 @@ from triggers.cli.runs import path_of
     default=".",
     help="the repository  [default: the one around this folder]",
 )
-def command(data: str | None, lab: str | None, experiment: str, branch: str | None, repo: Path) -> None:
+def command(http: LabHttp, experiment: str, branch: str | None, repo: Path) -> None:
     """Make a branch of the code of EXPERIMENT, its constants set.
 
     It begins with the agent's own commit where the repository has it, else it is one commit on the tag's base.
     Nothing is checked out.
     """
-    http = LabHttp(settings_from(data=data, lab=lab))
     found = http.ask("GET", path_of(experiment))
     run = found["experiment"]
     git = Git(repo)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from pydantic import ValidationError
@@ -17,21 +17,25 @@ from state.errors import NotFound
 from state.program import PROGRAM
 from state.records import ROLES
 from state.settings import Settings
-from triggers.cli.address import base_url, is_own
 from triggers.cli.asking import Ask, asking
-from triggers.cli.bearer import bearer_of
-from triggers.cli.lab_http import LabHttp, warn_of_plain_http
-from triggers.cli.options import Duration, all_settings_from, data_option, json_option, lab_option
+from triggers.cli.lab_http import LabHttp, base_url, bearer_of, is_own, warn_of_plain_http
+from triggers.cli.options import (
+    Duration,
+    all_settings_from,
+    data_option,
+    json_option,
+    lab_option,
+    with_all_settings,
+)
 from triggers.cli.output import counted, print_json
 from triggers.cli.tables import Column, print_table
 
 Shown = dict[str, Any]
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def common(run: Command) -> Command:
+def common(run: Callable[..., Any]) -> Callable[..., Any]:
     """The options that all these commands take."""
-    return data_option(lab_option(json_option(run)))
+    return with_all_settings(json_option(run))
 
 
 TOKENS = (
@@ -69,8 +73,7 @@ def command() -> None:
 @click.option("--enroll", is_flag=True, help="an enroll token: agents and workers get their own with it")
 @click.option("--uses", type=click.IntRange(1), help="how often an enroll token can be used")
 def issue(
-    data: Path | None,
-    lab: str | None,
+    settings: Settings,
     as_json: bool,
     direct: bool,
     name: str,
@@ -81,7 +84,6 @@ def issue(
     uses: int | None,
 ) -> None:
     """Issue a token to NAME."""
-    settings = all_settings_from(data=data, lab=lab)
     named = {"tags": list(tags) or None, "lasts_s": expires, "uses": uses}
     body: dict[str, Any] = {"name": name, "role": role, "kind": "enroll" if enroll else "access"}
     body |= {field: value for field, value in named.items() if value is not None}
@@ -99,7 +101,9 @@ def issue(
 
 
 @command.command()
-@common
+@data_option
+@lab_option
+@json_option
 @click.argument("url", required=False)
 @click.option("--name", required=True, help="your name in the lab; it must be new")
 def enroll(data: Path | None, lab: str | None, as_json: bool, url: str | None, name: str) -> None:
@@ -122,9 +126,9 @@ def enroll(data: Path | None, lab: str | None, as_json: bool, url: str | None, n
 @command.command("list")
 @common
 @direct_option
-def show_all(data: Path | None, lab: str | None, as_json: bool, direct: bool) -> None:
+def show_all(settings: Settings, as_json: bool, direct: bool) -> None:
     """Show every token with its bearer and state, without secrets."""
-    with asking(all_settings_from(data=data, lab=lab), direct=direct) as ask:
+    with asking(settings, direct=direct) as ask:
         answer = ask("token::list", {})
     if as_json:
         print_json(answer)
@@ -156,11 +160,8 @@ def _row(token: dict[str, Any]) -> tuple[str, ...]:
     show_default=True,
     help="how long the old secret stays valid; 0 ends it and all its sessions at once",
 )
-def rotate(
-    data: Path | None, lab: str | None, as_json: bool, direct: bool, token: str | None, overlap: float
-) -> None:
+def rotate(settings: Settings, as_json: bool, direct: bool, token: str | None, overlap: float) -> None:
     """Give a token a new secret: your own, or (as operator) another's."""
-    settings = all_settings_from(data=data, lab=lab)
     if direct and token is None:
         raise click.UsageError("name the token: --direct has no token of its own")
     with asking(settings, direct=direct) as ask:
@@ -180,11 +181,8 @@ def rotate(
 @click.option(
     "--descendants", is_flag=True, help="Of an enroll token: revoke all that were made with it too."
 )
-def revoke(
-    data: Path | None, lab: str | None, as_json: bool, direct: bool, descendants: bool, token: str
-) -> None:
+def revoke(settings: Settings, as_json: bool, direct: bool, descendants: bool, token: str) -> None:
     """Revoke a token, at once and for ever."""
-    settings = all_settings_from(data=data, lab=lab)
     with asking(settings, direct=direct) as ask:
         rows = ask("token::list", {})["tokens"]
         found = _chosen(rows, token)
@@ -202,9 +200,8 @@ def revoke(
 
 @command.command()
 @common
-def whoami(data: Path | None, lab: str | None, as_json: bool) -> None:
+def whoami(settings: Settings, as_json: bool) -> None:
     """Show your name and role in the lab."""
-    settings = all_settings_from(data=data, lab=lab)
     http = LabHttp(settings)
     me = http.ask("GET", "/api/token/whoami")
     if as_json:

@@ -11,8 +11,8 @@ import click
 from functions.contract import CATEGORIES
 from functions.formats.metrics_block import deciding_line, remedies_in
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.one_idea import Asked, OneIdea, Verdict
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.one_idea import OneIdea, TryRequest, TryVerdict
+from triggers.cli.options import with_lab
 from triggers.cli.output import BY_STATUS, printable
 from triggers.cli.runs import gain_in_words, outcome, path_of
 
@@ -21,8 +21,7 @@ LONGEST = 300
 
 
 @click.command()
-@data_option
-@lab_option
+@with_lab
 @click.argument("hypothesis")
 @click.option(
     "--category", type=click.Choice(CATEGORIES), default="other", show_default=True, help="the kind of change"
@@ -32,17 +31,16 @@ LONGEST = 300
     envvar="NIGHTJAR_TAG",
     help="the line of research [NIGHTJAR_TAG, else that of the branch autoresearch/TAG-NAME]",
 )
-def command(data: Path | None, lab: str | None, hypothesis: str, category: str, tag: str | None) -> int:
+def command(http: LabHttp, hypothesis: str, category: str, tag: str | None) -> int:
     """Have the change in this clone trained, committed or not; wait for the verdict, and act on it.
 
     HYPOTHESIS is what you expect of the change, and why. A keep stays on your branch. Otherwise the branch goes back
     to the lab's base, and the last line says how to get the change back. After Ctrl-C the same command goes on
     waiting. Exit codes are those of `wait`.
     """
-    http = LabHttp(settings_from(data=data, lab=lab))
     idea = OneIdea(http, Path.cwd(), lambda line: click.echo(f"nightjar: {printable(line)}", err=True))
     try:
-        verdict = idea.tried(Asked(hypothesis, category, tag, os.environ.get("NIGHTJAR_NAME")))
+        verdict = idea.tried(TryRequest(hypothesis, category, tag, os.environ.get("NIGHTJAR_NAME")))
     except KeyboardInterrupt:
         click.echo("nightjar: interrupted; the same command goes on", err=True)
         raise
@@ -51,7 +49,7 @@ def command(data: Path | None, lab: str | None, hypothesis: str, category: str, 
     return BY_STATUS[verdict.outcome["status"]]
 
 
-def lines(http: LabHttp, verdict: Verdict) -> Iterator[str]:
+def lines(http: LabHttp, verdict: TryVerdict) -> Iterator[str]:
     """The verdict in six lines at most."""
     found = verdict.outcome
     shown = http.ask("GET", path_of(found["experiment_id"]))

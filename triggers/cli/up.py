@@ -1,11 +1,14 @@
-"""`nightjar up` starts the whole lab on this machine and keeps it running."""
+"""`nightjar up` starts the whole lab on this machine, keeps it running, and prints a line for each run."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
-from collections.abc import AsyncIterator
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,18 +17,35 @@ import click
 from functions.process.interpreter import find_interpreter, named
 from functions.process.logs import start_logging
 from functions.process.project import check_data_dir, check_repository, no_project, project_around
+from functions.process.readiness import connected
 from functions.process.run_files import linked
 from functions.process.running import ended
 from functions.process.worker_options import isolation_options, python_option
-from state.errors import NightjarError
+from functions.rules.keeps.gains import gain_of
+from functions.views.experiments import view
+from state.errors import NightjarError, NotFound
+from state.experiments import Experiments
+from state.facts import Shown
 from state.program import PROGRAM
-from triggers.cli.finished import tell_runs
+from state.records import Experiment
+from state.settings import Settings
+from state.stream import Stream
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.open import sign_in_link
 from triggers.cli.options import all_settings_from, data_option, lab_option
-from triggers.lab import LocalLab
-from triggers.lab_parts import LabParts
+from triggers.cli.output import printable
+from triggers.cli.runs import outcome, signed, value
+from triggers.lab import LabParts, LocalLab
 from triggers.ports import free_port
+
+log = logging.getLogger(__name__)
+
+START = "experiment.started"
+ENDS = frozenset(f"experiment.{what}" for what in ("finished", "lost", "retested", "promoted", "refuted"))
+LOOK_S, AWAY_S = 5.0, 1.0
+"""Seconds to wait for events, and between two tries while Redis is away."""
+WIDTH = 160
+"""Width of a line outside a terminal."""
 
 
 @click.command()
@@ -89,7 +109,7 @@ def command(
 async def _run(parts: LabParts, *, quiet: bool) -> int:
     async with beside() as tasks, LocalLab.started(parts, announce=_say) as lab:
         click.echo(f"ready: {lab.url} (docs at {lab.url}/docs), data in {parts.settings.data_dir}", err=True)
-        with contextlib.suppress(NightjarError):  # the key goes to no address but a loopback one
+        with contextlib.suppress(NightjarError):  # the key is sent to loopback addresses only
             link = await asyncio.to_thread(sign_in_link, LabHttp(lab.own_settings))
             click.echo(
                 f"sign in: {link} (works once, for 10 minutes; {PROGRAM} open prints another)", err=True
@@ -116,9 +136,62 @@ def _say(line: str) -> None:
 
 @asynccontextmanager
 async def beside() -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Tasks that go on until the lab has drained, too."""
+    """Tasks that are ended after the lab has drained."""
     tasks: list[asyncio.Task[None]] = []
     try:
         yield tasks
     finally:
         await ended(*tasks)
+
+
+async def tell_runs(settings: Settings, say: Callable[[str], None]) -> None:
+    """Print a line for each run that starts or ends, until cancelled."""
+    async with connected(settings) as lab:
+        stream, experiments = Stream(lab), Experiments(lab)
+        last: str | None = None
+        while True:
+            try:
+                last = last or await stream.newest()
+                for event in await stream.follow(last, wait_s=LOOK_S):
+                    last = event.id
+                    if event.type in ENDS:
+                        say(line(await experiments.shown(event.subject)))
+                    elif event.type == START:
+                        say(begun(await experiments.shown(event.subject), event.data.get("gpu_id")))
+            except NotFound:
+                continue  # its record is gone already
+            except NightjarError:
+                await asyncio.sleep(AWAY_S)  # `up` itself reports that Redis is away
+            except Exception:  # the lab goes on without these lines
+                log.exception("telling of runs")
+                await asyncio.sleep(AWAY_S)
+
+
+def begun(found: Shown, gpu: str | None) -> str:
+    """Such as `mar11-7   starts on box:0, budget 300 s  WIDTH 48 -> 96`."""
+    e = found.runs.experiment
+    budget = found.policy.budgets.base_s if e.budget_s is None else e.budget_s
+    place = f" on {gpu}" if gpu else ""
+    return _cut(f"{e.experiment_id:<9} starts{place}, budget {budget:g} s  {printable(e.description)}")
+
+
+def line(found: Shown) -> str:
+    """Such as `mar11-7  keep  0.997900  +0.002100  301 s  WIDTH 48 -> 96`; a gain above zero is better."""
+    e = found.runs.experiment
+    run, gain = view(e).model_dump(), gain_of(e, found.runs, found.compared, found.direction)
+    why = "over budget" if e.over_budget else "hung" if e.hung else e.error_kind
+    said = f"{outcome(run)} ({why})" if why is not None else outcome(run)
+    numbers = f"{value(run):>8} {signed(gain.by if gain else None):>9} {_seconds(e):>6}"
+    return _cut(f"{e.experiment_id:<9} {said:<8} {numbers}  {printable(e.description)}")
+
+
+def _cut(told: str) -> str:
+    width = shutil.get_terminal_size((WIDTH, 0)).columns if sys.stderr.isatty() else WIDTH
+    return told if len(told) <= width else f"{told[: width - 1]}…"
+
+
+def _seconds(e: Experiment) -> str:
+    seconds = e.training_seconds
+    if seconds is None and e.started_at is not None and e.finished_at is not None:
+        seconds = e.finished_at - e.started_at
+    return "" if seconds is None else f"{seconds:.0f} s"

@@ -6,7 +6,6 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from functions.formats.metrics_block import deciding_line, remedies_in
 from state.errors import Exhausted, TooManyRequests, Unavailable
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import Number, data_option, lab_option, settings_from
+from triggers.cli.options import Number, with_lab
 from triggers.cli.output import BY_STATUS, as_commands, print_json, printable
 from triggers.cli.runs import gain_in_words, path_of
 from triggers.cli.runs import outcome as told
@@ -33,18 +32,16 @@ Outcome = dict[str, Any]
 
 
 @click.command()
-@data_option
-@lab_option
+@with_lab
 @click.argument("experiment")
 @click.option("--timeout", type=Number(min=0), default=None, help="seconds [default: until it has finished]")
 @click.option("--json", "as_json", is_flag=True, help="the outcome as JSON")
-def command(data: Path | None, lab: str | None, experiment: str, timeout: float | None, as_json: bool) -> int:
+def command(http: LabHttp, experiment: str, timeout: float | None, as_json: bool) -> int:
     """Wait until EXPERIMENT has finished, and print its outcome.
 
     Exit codes: 0 keep (a retest: measured), 3 discard (also retracted), 4 crash (also timeout and invalid), 5 still
     running after --timeout, 8 stopped, 9 lost.
     """
-    http = LabHttp(settings_from(data=data, lab=lab))
     console = Console(stderr=True)
     with progress(console, experiment) as show:
         outcome = finished(http, experiment, timeout, LOOK_S if console.is_terminal else WAIT_S, show)

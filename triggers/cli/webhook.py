@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, json_option, lab_option, settings_from
+from triggers.cli.options import json_option, with_lab
 from triggers.cli.output import ERROR, OK, print_json, show
 from triggers.cli.tables import Column, print_table
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 WEBHOOKS = (
     *(Column("id"), Column("URL", text=30), Column("state"), Column("delivered", right=True)),
     *(Column("failed", right=True), Column("last answer", text=20), Column("tag", spare=2)),
@@ -21,9 +20,9 @@ WEBHOOKS = (
 )
 
 
-def common(run: Command) -> Command:
+def common(run: Callable[..., Any]) -> Callable[..., Any]:
     """The options that all these commands take."""
-    return data_option(lab_option(json_option(run)))
+    return with_lab(json_option(run))
 
 
 @click.group(subcommand_metavar="COMMAND [--OPTION]...")
@@ -38,8 +37,7 @@ def command() -> None:
 @click.option("--description", default="", help="what it is for")
 @click.argument("url")
 def add(
-    data: str | None,
-    lab: str | None,
+    http: LabHttp,
     as_json: bool,
     types: tuple[str, ...],
     tag: str | None,
@@ -48,7 +46,7 @@ def add(
 ) -> None:
     """Send every event from now on to URL; prints the secret that signs them, which is shown only once."""
     body = {"url": url, "types": [*types] or None, "tag": tag, "description": description}
-    added = LabHttp(settings_from(data=data, lab=lab)).ask("POST", "/api/webhook/add", body)
+    added = http.ask("POST", "/api/webhook/add", body)
     if as_json:
         print_json(added)
         return
@@ -58,9 +56,9 @@ def add(
 
 @command.command("list")
 @common
-def show_all(data: str | None, lab: str | None, as_json: bool) -> None:
+def show_all(http: LabHttp, as_json: bool) -> None:
     """Show every webhook with counts of its deliveries, without its secret and the path of its URL."""
-    found = LabHttp(settings_from(data=data, lab=lab)).ask("POST", "/api/webhook/list", {})
+    found = http.ask("POST", "/api/webhook/list", {})
     if as_json:
         print_json(found)
     elif found["webhooks"]:
@@ -87,9 +85,9 @@ def _row(webhook: dict[str, Any]) -> tuple[str, ...]:
 @command.command()
 @common
 @click.argument("webhook", metavar="ID")
-def test(data: str | None, lab: str | None, as_json: bool, webhook: str) -> int:
+def test(http: LabHttp, as_json: bool, webhook: str) -> int:
     """Send the webhook ID one message now; exits with 1 where it was not delivered."""
-    found = LabHttp(settings_from(data=data, lab=lab)).ask("POST", "/api/webhook/test", {"id": webhook})
+    found = http.ask("POST", "/api/webhook/test", {"id": webhook})
     if as_json:
         print_json(found)
     else:
@@ -101,9 +99,9 @@ def test(data: str | None, lab: str | None, as_json: bool, webhook: str) -> int:
 @command.command()
 @common
 @click.argument("webhook", metavar="ID")
-def remove(data: str | None, lab: str | None, as_json: bool, webhook: str) -> None:
+def remove(http: LabHttp, as_json: bool, webhook: str) -> None:
     """Delete the webhook ID, with the events that it is still owed."""
-    found = LabHttp(settings_from(data=data, lab=lab)).ask("POST", "/api/webhook/remove", {"id": webhook})
+    found = http.ask("POST", "/api/webhook/remove", {"id": webhook})
     if as_json:
         print_json(found)
     else:

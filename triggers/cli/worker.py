@@ -16,8 +16,7 @@ from functions.process.own_modules import started
 from functions.process.remote import Remote, new_name, place_of, remembered
 from state.errors import Forbidden
 from state.settings import Settings, own_environment
-from triggers.cli.bearer import Bearer, given, named
-from triggers.cli.lab_http import LabHttp
+from triggers.cli.lab_http import Bearer, LabHttp, given, named
 from triggers.cli.options import all_settings_from, data_option, lab_option
 
 

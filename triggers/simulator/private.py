@@ -11,8 +11,7 @@ from pathlib import Path
 
 from functions.process.logs import start_logging
 from state.settings import Settings
-from triggers.lab import LocalLab
-from triggers.lab_parts import LabParts
+from triggers.lab import LabParts, LocalLab
 from triggers.ports import free_port
 
 

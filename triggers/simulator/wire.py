@@ -14,7 +14,7 @@ from typing import Any, Self, TextIO
 import httpx
 
 from state.errors import Unavailable
-from triggers.cli.address import is_here
+from triggers.cli.lab_http import is_here
 
 PATIENCE_S = 180.0
 """Seconds for which an unanswered request is repeated; a restarting server is back before."""
