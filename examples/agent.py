@@ -57,12 +57,12 @@ Say = Callable[..., None]
 
 @dataclass
 class BranchBase:
-    """What the branch stands on: the experiment, and its commit as the lab knows it."""
+    """The experiment that the branch builds on, and its commit in the lab."""
 
     experiment_id: str | None
     commit_sha: str
     here: str
-    """The same in this clone: another hash where it was rebuilt from a patch."""
+    """The commit in this clone. It differs if it was rebuilt from a patch."""
 
 
 class ScriptedAgent:
@@ -74,7 +74,7 @@ class ScriptedAgent:
         self.standing = BranchBase(None, "", "")
 
     def work(self, runs: int | None) -> None:
-        """Join the tag, see older runs through, then try one idea after another."""
+        """Join the tag, finish older runs, then try one idea after another."""
         self.join()
         self.finish_what_is_open()
         for number in count(1) if runs is None else range(1, runs + 1):
@@ -82,7 +82,7 @@ class ScriptedAgent:
         self.say("done", "all runs are finished", best=self.best())
 
     def join(self) -> None:
-        """Make sure that the tag exists, and stand on its base commit."""
+        """Make sure that the tag exists, and check out its base commit."""
         mine = self.clone.shared_commit()
         try:
             tag = self.lab.post("/api/experiment/setup", {"tag": self.tag, "base_commit": mine})["tag"]
@@ -115,7 +115,7 @@ class ScriptedAgent:
         self.see_through(number, self.try_idea())
 
     def see_through(self, number: str, submitted: Json) -> None:
-        """Wait for what was submitted, and take the verdict."""
+        """Wait for the submitted run, and act on its verdict."""
         experiment_id, commit = submitted["experiment_id"], self.clone.head()
         queue = submitted["queue"]
         where = f"number {queue['position']} in the queue" if queue["position"] else "a worker has it"
@@ -160,7 +160,7 @@ class ScriptedAgent:
             return self.submit_best_again()
 
     def submit_best_again(self) -> Json:
-        """The best as it is, or the base commit: all that a lab takes while something is broken for all runs."""
+        """Submit the best unchanged, or the base commit: after many crashes a lab takes nothing else."""
         best = self.best()
         name = best["experiment_id"] if best else None
         self.stand_on(name, best["commit_sha"] if best else self.base_commit)
@@ -185,7 +185,7 @@ class ScriptedAgent:
         parents: list[str],
         config: Config,
     ) -> Json:
-        """Hand the commit in with its whole patch: whoever trains it needs neither this clone nor its branch."""
+        """Submit the commit with its whole patch, so that its worker does not need this clone."""
         return self.lab.post(
             "/api/experiment/submit",
             {
@@ -204,7 +204,7 @@ class ScriptedAgent:
         )
 
     def made_from(self, parents: list[str]) -> Json:
-        """How the lab is told what an experiment is made from."""
+        """Fields that name the parents of an experiment."""
         return {"parent_ids": parents}
 
     def wait(self, experiment_id: str) -> Json:
@@ -222,7 +222,7 @@ class ScriptedAgent:
                 )
 
     def judge(self, outcome: Json, commit: str) -> None:
-        """Stay on a commit that was kept, go back to the best from any other."""
+        """Stay on a kept commit; return to the best from any other."""
         self.tell(outcome)
         if outcome["status"] == "keep" and self.clone.has(commit):
             self.clone.reset(commit)
@@ -231,7 +231,7 @@ class ScriptedAgent:
             self.return_to(outcome["base_commit_sha"])
 
     def tell(self, outcome: Json) -> None:
-        """One line about a result."""
+        """Print one line about a result."""
         experiment_id, status = outcome["experiment_id"], outcome["status"]
         value = f" at {outcome['val_bpb']:.6f}" if outcome["val_bpb"] is not None else ""
         versus = f" ({outcome['delta']:+.6f})" if outcome["delta"] else ""
@@ -263,7 +263,7 @@ class ScriptedAgent:
         )
 
     def about(self) -> Json:
-        """What a direction is asked for, beside the tag."""
+        """Further fields of a request for a direction."""
         return {}
 
     def history(self, **which: Any) -> list[Json]:
@@ -273,7 +273,7 @@ class ScriptedAgent:
         return found
 
     def knowledge(self) -> Knowledge:
-        """The script now and at the tag's base, and what was tried in between."""
+        """The script now and at the tag's base, and the experiments so far."""
         base = read_constants(self.clone.show(self.base_commit, SCRIPT))
         near = self.lab.post("/api/experiment/near-misses", {"tag": self.tag})["near_misses"]
         return Knowledge(
@@ -293,7 +293,7 @@ class ScriptedAgent:
     # -- where the branch stands
 
     def stand_on_best(self) -> None:
-        """Build on the best, whoever found it; what this branch stands on may have been demoted meanwhile."""
+        """Check out the best of all agents. The experiment under this branch may have been demoted."""
         best, mine = self.best(), self.standing.experiment_id
         if best is None or best["experiment_id"] == mine:
             return
@@ -302,14 +302,14 @@ class ScriptedAgent:
         self.return_to(best["commit_sha"])
 
     def return_to(self, commit: str | None) -> None:
-        """Reset to a commit; one that is not here is another agent's: go to the best then, rebuilt from its patch."""
+        """Reset to a commit. If this clone does not have it, reset to the best, rebuilt from its patch."""
         best = self.best()
         newest: str = best["commit_sha"] if best else self.base_commit
         goal = commit if commit is not None and self.clone.has(commit) else newest
         self.stand_on(best["experiment_id"] if best and goal == newest else None, goal)
 
     def stand_on(self, experiment_id: str | None, commit: str) -> bool:
-        """Reset to an experiment's commit, rebuilt from its patch where it is not here; False where that fails."""
+        """Reset to an experiment's commit, rebuilt from its patch if necessary; False if that fails."""
         here: str | None = commit
         if commit == self.standing.commit_sha:
             here = self.standing.here
@@ -340,7 +340,7 @@ class ScriptedAgent:
 
 
 def built_on(experiment: Json) -> tuple[str, ...]:
-    """The experiments whose code it was made from; on a trace a parent may be a failure that it leaves behind."""
+    """The experiments that it builds on. On a trace, a failed parent does not count."""
     if not experiment["selection"]:
         return tuple(experiment["parent_ids"])
     base = experiment["selection"]["base_experiment_id"]
@@ -348,20 +348,20 @@ def built_on(experiment: Json) -> tuple[str, ...]:
 
 
 class BranchingAgent(ScriptedAgent):
-    """Works on a tag that several traces grow in: the lab selects what each experiment is made from."""
+    """Works on a tag with several traces. The lab selects the parents of each experiment."""
 
     selection: Json
     turns = 0
 
     def finish_what_is_open(self) -> Json:
-        """Also give back what an earlier start has selected and not used: it takes a slot until its lease ends."""
+        """Also give back an unused selection of an earlier start, which takes a slot until its lease ends."""
         brief = super().finish_what_is_open()
         for left in brief["open_selections"]:
             self.release(left["selection_id"])
         return brief
 
     def try_one(self, number: str) -> None:
-        """One turn: let the lab select, go there, edit, commit, submit, wait; the next may be on another trace."""
+        """One turn: let the lab select, check out, edit, commit, submit, wait. The next may be on another trace."""
         self.turns += 1
         self.selection = self.merge() or self.select()
         try:
@@ -376,7 +376,7 @@ class BranchingAgent(ScriptedAgent):
         self.see_through(number, submitted)
 
     def select(self) -> Json:
-        """A selection, however long it takes to get a slot."""
+        """Wait for a selection until there is a slot."""
         while True:
             body = {"tag": self.tag, "agent": self.name, "wait": WAIT_S}
             found = self.lab.post("/api/trace/select", body, key=uuid.uuid4().hex, timeout_s=WAIT_S + 15)
@@ -386,7 +386,7 @@ class BranchingAgent(ScriptedAgent):
             time.sleep(min(found["retry_after"], LONGEST_PAUSE_S))  # a slot may be free long before
 
     def merge(self) -> Json | None:
-        """Every MERGE_EVERY turns, two near misses together, if there are two to combine."""
+        """Every MERGE_EVERY turns, combine two near misses, if there are two."""
         if self.turns % MERGE_EVERY:
             return None
         body = {"tag": self.tag, "agent": self.name, "selector": "near_miss"}
@@ -407,7 +407,7 @@ class BranchingAgent(ScriptedAgent):
         self.lab.post_once("/api/trace/release", {"selection_id": selection_id})
 
     def try_combination(self) -> Json | None:
-        """The changes of the experiments to combine, together; None where there is nothing new in that."""
+        """The united changes of the experiments to combine; None if that is not new."""
         if self.selection["kind"] != "merge":
             return None
         known = self.knowledge()
@@ -421,7 +421,7 @@ class BranchingAgent(ScriptedAgent):
         return {"selection_id": self.selection["selection_id"]}
 
     def judge(self, outcome: Json, commit: str) -> None:
-        """Only tell: the next selection says where to stand."""
+        """Print the result only: the next selection names the parent."""
         self.tell(outcome)
 
 
@@ -429,7 +429,7 @@ class BranchingAgent(ScriptedAgent):
 
 
 class RequestRefused(Exception):
-    """The lab answered with an error that asking again does not mend."""
+    """The lab answered with an error that a retry does not mend."""
 
     def __init__(self, status: int, problem: Json) -> None:
         self.status, self.problem = status, problem
@@ -456,7 +456,7 @@ class LabApi:
         return self._ask("POST", path, json=body, headers=headers, timeout=timeout_s)
 
     def post_once(self, path: str, body: Json) -> None:
-        """Say something that may be lost or refused."""
+        """POST a request that may be lost or refused."""
         with suppress(httpx.TransportError):
             self.http.post(path, json=body, timeout=5)
 
@@ -504,7 +504,7 @@ def problem_of(response: httpx.Response) -> Json:
 
 
 class GitError(Exception):
-    """A git command said no."""
+    """A git command failed."""
 
 
 class Clone:
@@ -522,7 +522,7 @@ class Clone:
         }
 
     def git(self, *arguments: str, stdin: str | None = None) -> str:
-        """What a git command prints, whatever the user's own settings are."""
+        """The output of a git command, independent of the user's settings."""
         options = [part for name, value in self.settings.items() for part in ("-c", f"{name}={value}")]
         done = subprocess.run(
             ["git", "-C", str(self.path), *options, *arguments],
@@ -543,12 +543,12 @@ class Clone:
         return self._succeeds("cat-file", "-e", commit + "^{commit}")
 
     def shared_commit(self) -> str:
-        """What others have too: the head of the branch that was cloned."""
+        """The head of the cloned branch, which others have, too."""
         upstream = "refs/remotes/origin/HEAD"
         return self.git("rev-parse", upstream if self._succeeds("rev-parse", upstream) else "HEAD").strip()
 
     def found(self, commit: str) -> str:
-        """A commit's full hash; one that is not here is fetched."""
+        """A commit's full hash; a missing commit is fetched."""
         if not self.has(commit):
             self.git("fetch", "--quiet", "--all")
         if not self.has(commit):
@@ -556,7 +556,7 @@ class Clone:
         return self.git("rev-parse", commit + "^{commit}").strip()
 
     def start_branch(self, branch: str, base: str) -> None:
-        """Check out a branch at its base; work of somebody else that is not committed stops us."""
+        """Check out a branch at its base. Uncommitted work of others is an error."""
         ours = self.git("branch", "--show-current").strip() == branch
         if not ours and self.git("status", "--porcelain", "--untracked-files=no"):
             raise GitError(
@@ -565,7 +565,7 @@ class Clone:
         self.git("checkout", "--quiet", "--force", "-B", branch, base)
 
     def commit(self, message: str) -> str:
-        """Commit what is tracked; answers the hash."""
+        """Commit tracked files; answers the hash."""
         self.git("commit", "--quiet", "--all", "--no-verify", "--allow-empty", "--message", message)
         return self.head()
 

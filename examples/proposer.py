@@ -30,14 +30,14 @@ OPEN = ("registered", "queued", "leased", "running")
 
 @dataclass(frozen=True)
 class Trait:
-    """What to expect of the constants whose name has a word that begins like this."""
+    """Prior knowledge about constants whose name has a word with this prefix."""
 
     words: str
     category: str | None
     """One of the lab's categories; None for constants that change no result, or change it by cheating."""
     kind: Kind = "scale"
     upward: float = 0.5
-    """How likely the first try goes up: small projects usually gain from more capacity and larger steps."""
+    """Probability that the first try goes up: small projects usually gain from more capacity and larger steps."""
     weight: float = 1.0
 
 
@@ -83,11 +83,11 @@ class Constant:
     value: Value
     literal: ast.expr
     choices: tuple[str, ...] = ()
-    """What else a text may be."""
+    """Other values of a text."""
 
 
 def read_constants(source: str) -> dict[str, Constant]:
-    """The upper-case names that the script binds once, to a number, a truth value or a text on one line."""
+    """Upper-case names that the script binds once to a number, a boolean or a text on one line."""
     tree = ast.parse(source)
     bound = Counter(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
     found: dict[str, Constant] = {}
@@ -109,7 +109,7 @@ def read_constants(source: str) -> dict[str, Constant]:
 def set_constants(source: str, values: Config) -> str:
     """The script with these constants set; nothing but their literals changes."""
     constants, lines = read_constants(source), source.encode().splitlines(keepends=True)
-    # From the end of the file to its beginning, so that the places before stay where they are.
+    # backwards, so that earlier positions stay valid
     for name in sorted(values, key=lambda n: (constants[n].literal.lineno, constants[n].literal.col_offset))[
         ::-1
     ]:
@@ -155,14 +155,14 @@ class Past:
     experiment_id: str
     status: str
     config: Config | None
-    """The constants in which it differs from the tag's base commit; None where nobody said."""
+    """Constants that differ from the tag's base commit; None: unknown."""
     category: str
     parents: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Knowledge:
-    """All that a proposal depends on, chance apart."""
+    """All inputs of a proposal, except for chance."""
 
     base: Config
     """Every constant as the tag's base commit has it."""
@@ -249,11 +249,11 @@ def propose(known: Knowledge, strategy: SearchStrategy, rng: random.Random) -> P
 
 
 ENOUGH_REFINED = 2
-"""Tries without success after which a kept change is left as it is."""
+"""Failed tries after which a kept change is no longer varied."""
 
 
 def combine(known: Knowledge) -> ProposedChange | None:
-    """The closest two near misses of different categories, together."""
+    """Combine the two closest near misses of different categories."""
     near = [known.by_id[i] for i in known.near_misses if i in known.by_id]
     for a, b in combinations(near, 2):
         one, other = known.moved[a.experiment_id], known.moved[b.experiment_id]
@@ -267,7 +267,7 @@ def combine(known: Knowledge) -> ProposedChange | None:
 
 
 def unite(known: Knowledge, experiments: Sequence[str]) -> ProposedChange | None:
-    """The changes of these experiments together; None where the script has them all, or it was tried."""
+    """The united changes of these experiments; None if the script has them all, or they were tried."""
     moved = [known.moved[i] for i in experiments if i in known.moved]
     both = {name: to for changes in moved for name, (_, to) in changes.items() if _is_new(known, name, to)}
     if not both or known.was_tried(both):
@@ -281,7 +281,7 @@ def _is_new(known: Knowledge, name: str, value: Value) -> bool:
 
 
 def ablate(known: Knowledge) -> ProposedChange | None:
-    """The newest change that was kept, taken back."""
+    """Revert the newest kept change."""
     keeps = [p.experiment_id for p in reversed(known.past) if p.status == "keep"]
     for name in [*(name for keep in keeps for name in known.moved[keep]), *known.config]:
         changes = {name: known.base[name]}
@@ -292,8 +292,8 @@ def ablate(known: Knowledge) -> ProposedChange | None:
 
 
 def exploit(known: Knowledge, strategy: SearchStrategy, rng: random.Random) -> ProposedChange | None:
-    """A step, smaller than the temperature alone would have it, on what the last keep changed."""
-    since: list[str] = []  # what was changed after that keep, once per try
+    """A smaller step than usual on the constant that the last keep changed."""
+    since: list[str] = []  # changes after that keep, one entry per try
     for tried in reversed(known.past):
         changed = known.moved[tried.experiment_id]
         if tried.status == "keep" and changed:
@@ -304,7 +304,7 @@ def exploit(known: Knowledge, strategy: SearchStrategy, rng: random.Random) -> P
 
 
 def explore(known: Knowledge, strategy: SearchStrategy, rng: random.Random) -> ProposedChange:
-    """A constant by chance: rather one of an underexplored category, and one with good prospects."""
+    """A random constant. Underexplored categories and good prospects are more likely."""
     weights = {name: _prospects(known, strategy, name) for name in known.standing}
     names = [name for name in weights if weights[name] > 0]
     # Efraimidis & Spirakis 2006, algorithm A: a weighted draw without replacement.
@@ -362,7 +362,7 @@ def _first_new(
 def _any_of(
     known: Knowledge, names: Sequence[str], strategy: SearchStrategy, rng: random.Random
 ) -> ProposedChange | None:
-    """Something tried before, because nothing else is left: at least it measures the noise."""
+    """A repeat, because nothing else is left. It measures the noise."""
     for name in names:
         for value in moves(known, name, strategy.temperature, rng):
             return _single(known, name, value)
@@ -411,7 +411,7 @@ def moves(known: Knowledge, name: str, temperature: float, rng: random.Random) -
 
 
 def _upward(known: Knowledge, name: str) -> float:
-    """How likely up is the better direction: as the last try of this constant tells, else as usual."""
+    """Probability that up is better, from the last try of this constant, else from its trait."""
     now = known.standing[name].value
     for tried in reversed(known.past):
         moved = known.moved[tried.experiment_id]
@@ -455,5 +455,5 @@ def _step_whole(value: int, factor: float, *, doubling: bool) -> int | None:
 
 
 def _rounded(value: float) -> float:
-    """Two significant digits: finer differences drown in the noise."""
+    """Round to two significant digits: finer differences are below the noise."""
     return float(f"{value:.2g}")

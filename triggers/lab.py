@@ -37,7 +37,7 @@ from triggers.http.hosts import check_bind
 from triggers.ports import check_port, local_url
 
 KINDS = {"web": web.main, "events": serving.main, "clock": clock.main}
-"""The processes of every lab, and what each of them runs."""
+"""The processes of every lab, with their main functions."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class LabParts:
     gpu: str = "all"
     command: str | None = None
     runs: Sequence[str] = ()
-    """Further options of the worker: which Python trains, what its runs may reach."""
+    """Further options of the worker, such as its Python and isolation."""
 
     def specs(self) -> list[ProcessSpec]:
-        """web, events, clock; pi where a language model is set up; with a repository the workers' supervisor.
+        """web, events, clock; pi if a language model is set up; the workers' supervisor if there is a repository.
 
         Raises:
             Invalid: a language model is named that has no key.
@@ -86,12 +86,12 @@ class LabParts:
 
 
 def _of_workers(argv: Sequence[str]) -> int:
-    """Be the workers' supervisor. Only its own process imports workers."""
+    """Run the workers' supervisor. Only its own process imports workers."""
     return int(import_module("workers.supervisor").run(*argv))
 
 
 def _of_author() -> int:
-    """Be the process of the lane `pi`."""
+    """Run the process of the lane `pi`."""
     return int(import_module("workers.pi").main())
 
 
@@ -100,18 +100,20 @@ BACKOFF = Backoff(first_s=1.0, most_s=30.0)
 
 
 class OwnRedis:
-    """The Redis that `up` has started; without one (another's is used) nothing is kept."""
+    """Keeps the Redis that `up` has started alive: restarts it when it dies, kills it when it is silent.
+
+    Without a Redis of its own it does nothing."""
 
     def __init__(self, redis: EmbeddedRedis | None, silent_s: float, announce: Callable[[str], None]) -> None:
         self._redis = redis
         self._silent_s = silent_s
         self._announce = announce
         self.refusal: Unavailable | None = None
-        """Why it does not come back, while it does not."""
+        """Error of the last restart; None while Redis runs."""
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[list[asyncio.Task[None]]]:
-        """Keep it alive within; the tasks that do so end only by a fault."""
+        """Keep Redis alive within this context. The yielded tasks end only by a fault."""
         if self._redis is None:
             yield []
             return
@@ -126,11 +128,11 @@ class OwnRedis:
                 task.cancel()
 
     async def _keep(self, redis: EmbeddedRedis) -> None:
-        """Start a dead Redis again, at the same address and with the same data, however often it refuses.
+        """Restart a dead Redis at the same address with the same data, and retry for ever.
 
-        `up` does not end for that: once an operator has freed the disk, or repaired the data as the hint says,
-        the lab goes on by itself. `revive` blocks this loop until Redis has loaded its data, signals too: only
-        the main thread may fork it, for the kernel ends it with its thread.
+        Once an operator has freed the disk, or repaired the data as the hint says, the lab goes on by itself.
+        `revive` blocks this loop, signals too, until Redis has loaded its data: only the main thread may fork it,
+        because the kernel ends it with its thread.
         """
         refusals = 0
         while True:
@@ -144,7 +146,7 @@ class OwnRedis:
             await asyncio.sleep(BACKOFF.delay(refusals) if refusals else REDIS_LOOK_S)
 
     async def _end_silent(self, redis: EmbeddedRedis) -> None:
-        """Kill a Redis that gives no answer for `silent_s`; as in state.pulse, silence is counted in looks."""
+        """Kill a Redis that does not answer for `silent_s`, counted in checks as in state.pulse."""
         every_s = self._silent_s / LOOKS
         server, left = redis.pid, LOOKS
         while True:
@@ -173,7 +175,7 @@ class OwnRedis:
 READY_S = 120.0
 LOOK_S = 0.05
 WITHOUT_REDIS_S = 30.0
-"""How long processes may try to end in order while Redis does not come back."""
+"""Seconds for processes to end in order while Redis does not come back."""
 
 
 class LocalLab:
@@ -191,13 +193,13 @@ class LocalLab:
         self.url = local_url(parts.settings)
         self.stop = stop
         self.worker: Mapping[str, Any] | None = None
-        """What this machine's worker says of its runs, once it is ready."""
+        """Facts that this machine's worker reports, once it is ready."""
         self._redis = OwnRedis(redis, parts.settings.silent_s, announce)
         self._group = group
 
     @property
     def own_settings(self) -> Settings:
-        """Settings with which commands reach this very lab, as its operator."""
+        """Settings with which commands reach this lab as its operator."""
         return self.parts.settings.model_copy(update={"url": None, "token": None})
 
     @classmethod
@@ -231,13 +233,14 @@ class LocalLab:
                     await lab.drain()
 
     async def run(self) -> None:
-        """Keep everything running until told to stop."""
+        """Keep everything running until it is stopped."""
         async with self._redis.kept() as keeping:
             await self._group.run_until(self.stop, *keeping)
 
     async def drain(self) -> None:
-        """Let every process end in order; workers first finish their runs. Without Redis none can: they are
-        killed after a while, and what they ran is started again by the next `up`.
+        """Let every process end in order; workers first finish their runs.
+
+        Without Redis they cannot: they are killed after a while, and the next `up` restarts their runs.
 
         Raises:
             Unavailable: they were, for this reason.
@@ -258,7 +261,7 @@ class LocalLab:
             await draining
 
     async def until_ready(self) -> None:
-        """Wait until the web process answers and every process has said that it is alive.
+        """Wait until the web process answers and every process has announced itself.
 
         Raises:
             Unavailable: not within two minutes.
@@ -306,7 +309,7 @@ def answers(url: str) -> bool:
 
 
 async def check_redis(settings: Settings) -> None:
-    """Refuse a Redis that would refuse every process, before any is started.
+    """Check before any process starts that Redis will accept them.
 
     Raises:
         Unavailable: it wants another password, the lab has another layout, or does not answer for half a minute.

@@ -148,7 +148,7 @@ def evaluate_bpb(log_probs: LogProbs) -> float:
 
 
 def asked_positions() -> npt.NDArray[np.int64]:
-    """Where the bytes that are asked for stand in the validation text, in the order of the questions.
+    """Positions of the questioned bytes in the validation text, in the order of the questions.
 
     No context shows a byte that is still to be asked for: between the last byte of a place and the first of the next
     one there is room for a context.

@@ -280,7 +280,7 @@ class Optimizer:
 
 
 def clip_factor(grads: Params) -> float:
-    """What to multiply gradients with so that their global norm is at most GRAD_CLIP."""
+    """Factor that limits the global norm of the gradients to GRAD_CLIP."""
     norm = math.sqrt(sum(float(np.vdot(grad, grad)) for grad in grads.values()))
     return GRAD_CLIP / norm if norm > GRAD_CLIP > 0 else 1.0
 

@@ -38,15 +38,15 @@ from triggers.agents.minder import GRACE_S, KILL_S
 from triggers.agents.place import AgentFolder, AgentLog
 
 LOOK_S = 5.0
-"""Seconds between two looks at what the lab knows of an agent."""
+"""Seconds between two requests for an agent's brief."""
 PROGRAM, NAME, TAG = "{program}", "{name}", "{tag}"
-"""What a word of the command may have for the file with the agent's task, its name and its tag."""
+"""Placeholders in the command for the file with the agent's task, its name and its tag."""
 _FILLED = re.compile("|".join(map(re.escape, (PROGRAM, NAME, TAG))))
 CHUNK = 65536
 DRAIN_S = 5.0
-"""Seconds for the rest of what a process has printed, once it has ended."""
+"""Seconds to read the rest of the output after a process has ended."""
 LAST_LINES, LAST_LINE = 60, 16384
-"""Lines, and bytes of one, in which an agent may say why its process ended."""
+"""Last lines, and bytes of a line, that may say why an agent's process ended."""
 NOTHING = Usage()
 
 Brief = Mapping[str, Any]
@@ -56,7 +56,7 @@ Ask = Callable[[str, Mapping[str, Any]], Brief]
 
 @dataclass(frozen=True)
 class AgentOrders:
-    """What is the same for all agents of a night."""
+    """Settings that all agents of a night share."""
 
     command: Sequence[str]
     url: str
@@ -67,17 +67,17 @@ class AgentOrders:
 
 @dataclass
 class AgentProgress:
-    """How an agent stands."""
+    """State and counters of an agent."""
 
     state: str = "starting"
     starts: int = 0
     experiments: set[str] = field(default_factory=set)
     limits: int = 0
-    """Usage limits that it has met."""
+    """Number of usage limits that it has hit."""
     limit: Mapping[str, Any] | None = None
-    """The one that it waits for now, as it is announced."""
+    """The usage limit that it waits for, as it is announced."""
     before: Usage = NOTHING
-    """What its former processes have used."""
+    """Usage of its former processes."""
     meter: Meter = field(default_factory=Meter)
 
     @property
@@ -109,19 +109,19 @@ class KeptAgent:
         self._log = AgentLog(place.log)
         self._who = {"tag": place.tag, "agent": place.name}
         self._others: set[str] = set()
-        """Experiments without an agent's name that were open when its process was started."""
+        """Open experiments without an agent's name at the start of its process."""
         self._unnamed: set[str] = set()
-        """Those that were entered while its processes ran: they may be its own."""
+        """Experiments without a name that were entered while its processes ran. They may be its own."""
         self._seen: dict[str, str] = {}
         self._open: set[str] = set()
-        """Its own experiments that were open when its process was last seen."""
+        """Its own open experiments at the last check."""
         self._sightings = 0
-        """How often an experiment of its own was seen to change."""
+        """Number of observed changes of its own experiments."""
         self._lines: deque[bytes] = deque(maxlen=LAST_LINES)
         self._printed_at = self._worked_at = time.monotonic()
 
     async def keep(self) -> str:
-        """Keep it at work; answers why its night is over."""
+        """Keep the agent at work; answers why its night is over."""
         useless = limits = 0
         pause_s, told = 0.0, "This is your first start."
         try:
@@ -158,7 +158,7 @@ class KeptAgent:
             self._log.close()
 
     def _limited(self, limit: UsageLimit, limits: int, now: datetime) -> float:
-        """Show that it has met a limit, the last of so many in a row; answers for how many seconds it waits."""
+        """Record a usage limit, the last of `limits` in a row; answers the seconds to wait."""
         pause_s = pause_after_limit(limits, (limit.until - now).total_seconds() if limit.until else None)
         since = now.timestamp()
         self.standing.state, self.standing.limits = "limited", self.standing.limits + 1
@@ -166,7 +166,7 @@ class KeptAgent:
         return pause_s
 
     async def _rest(self, pause_s: float) -> Brief:
-        """Wait for the end of a pause, and until there is something to do; answers the brief of that moment."""
+        """Wait until the pause is over and there is something to do; answers the brief of that moment."""
         until, noted = self._clock() + pause_s, list[str]()
         if pause_s and self.standing.limit is None:
             self.standing.state = "waiting"
@@ -183,7 +183,7 @@ class KeptAgent:
             await self._sleep(min(left, LOOK_S) if left > 0 else LOOK_S)
 
     async def _announce(self) -> None:
-        """Show in the lab how it is, if the lab takes it: nothing depends on that."""
+        """Report the agent's state to the lab; a failure is ignored."""
         standing, usage = self.standing, self.standing.usage
         told = {
             **self._who,
@@ -240,7 +240,7 @@ class KeptAgent:
             self.standing.before, self.standing.meter = self.standing.usage, Meter()
 
     async def _watch(self, process: Process) -> str:
-        """Look at it until it has ended, or has to be; answers why."""
+        """Watch the process until it has ended or must be ended; answers why."""
         exited = asyncio.create_task(process.wait())
         look_s = min(LOOK_S, self.orders.patience.idle_s / 2)
         while not (await asyncio.wait([exited], timeout=look_s))[0]:
@@ -253,7 +253,7 @@ class KeptAgent:
         return f"it ended with exit code {exited.result()}"
 
     async def _see(self) -> None:
-        """Note what its process works on, where a lab answers; else nothing is known."""
+        """Note the open experiments of its process, if the lab answers."""
         brief = await self._brief()
         if brief is None:
             self._worked_at = time.monotonic()
@@ -261,7 +261,7 @@ class KeptAgent:
         self._open = {e["experiment_id"] for e in brief["open_experiments"]} & self._seen.keys()
 
     async def _brief(self) -> Brief | None:
-        """The agent's brief of this moment; None where no lab answers. Notes the agent's own experiments.
+        """The agent's brief; None if no lab answers. Notes the agent's own experiments.
 
         Raises:
             _NightOver: it has nothing more to do.
@@ -286,7 +286,7 @@ class KeptAgent:
         return brief
 
     async def _read(self, process: Process) -> None:
-        """Pass on what it prints to its log, and count what it says that it used."""
+        """Copy its output to its log, and read the usage from it."""
         assert process.stdout is not None
         line = b""
         while chunk := await process.stdout.read(CHUNK):
@@ -314,7 +314,7 @@ class KeptAgent:
 
 
 async def _end(process: Process) -> None:
-    """End it with all that it has started, however often we are interrupted meanwhile."""
+    """End the process and all that it has started, even if we are interrupted."""
     if process.returncode is not None:
         return
     with contextlib.suppress(ProcessLookupError):

@@ -1,9 +1,9 @@
-"""Runs one agent's command, and leaves nothing of it alive: not when it ends, nor on SIGTERM, nor if we are killed.
+"""Runs one agent's command, and leaves no process of it alive, even after SIGTERM or a kill of ours.
 
     python -P -m triggers.agents.minder COMMAND ARGUMENT...
 
-An agent starts shells, and these start more; some leave their session. All that loses its parent becomes this
-process's child, and this process has no other: what is below it is the agent's.
+An agent starts shells, and these start more processes. Some leave their session. Orphans become children of this
+process, which has no others: so all its descendants belong to the agent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A night of agents: each gets a clone and a narrow token, is kept at work, and loses its token at the end."""
+"""A night of agents: each gets a clone and its own token, is kept at work, and loses the token at the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from triggers.cli.lab_http import LabHttp, bearer_of
 from triggers.cli.output import ERROR, OK
 
 TOKEN_S = 7 * 86400.0
-"""Seconds until a token ends by itself, should we be killed before we revoke it."""
+"""Lifetime of a token in seconds, in case we are killed before we revoke it."""
 
 Say = Callable[[str], None]
 
@@ -73,7 +73,7 @@ def night(
 
 
 async def _kept(agents: Sequence[KeptAgent], say: Say) -> list[str]:
-    """Why the night of each was over."""
+    """The reasons why the agents' nights were over."""
     tasks = [asyncio.create_task(_told(agent, say)) for agent in agents]
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
 
@@ -120,7 +120,7 @@ def _problem(refusal: NightjarError) -> Mapping[str, Any]:
 
 @contextmanager
 def agent_token(http: LabHttp, settings: Settings, tag: str, name: str) -> Iterator[str | None]:
-    """A token for this agent and this tag alone, revoked at the end; our own where we are an agent, too.
+    """A token for this agent and tag alone, revoked at the end. If we are an agent, it is our own.
 
     None in an open lab, which asks for none.
     """
@@ -142,7 +142,7 @@ def agent_token(http: LabHttp, settings: Settings, tag: str, name: str) -> Itera
 
 
 def _is_open(settings: Settings) -> bool:
-    """Whether the lab asks agents on this machine for no token."""
+    """Whether agents on this machine need no token."""
     try:
         LabHttp(settings, anonymous=True).ask("GET", "/api/token/whoami")
     except Unauthenticated:
@@ -151,7 +151,7 @@ def _is_open(settings: Settings) -> bool:
 
 
 def _issued(http: LabHttp, tag: str, name: str) -> dict[str, Any]:
-    """A new token, named after the tag and the agent; one that a killed `nightjar agent` has left is revoked."""
+    """A new token, named after the tag and the agent. Tokens left by a killed `nightjar agent` are revoked."""
     bearer = f"{tag}-{name}"
     left = [
         token
@@ -171,7 +171,7 @@ def _asked(http: LabHttp, path: str, body: Mapping[str, Any]) -> Mapping[str, An
 
 
 def _environment() -> dict[str, str]:
-    """What agents inherit: ours, without what is the lab's or another's."""
+    """The environment of agents: ours, without the lab's variables."""
     return {name: value for name, value in own_environment().items() if not name.startswith("NIGHTJAR_")}
 
 

@@ -1,4 +1,4 @@
-"""An agent's own folder: its clone, what it is told, its token, its log.
+"""An agent's own folder: its clone, instructions, token and log.
 
 <data>/agents/<tag>/<name>/
     lock                 held while the agent is kept at work
@@ -23,14 +23,14 @@ from state.errors import Conflict, Invalid, Unavailable
 from state.private import write_private
 
 ROOT = Path(__file__).parents[2]
-"""Where program.md lies, in a checkout and in an installed wheel."""
+"""The folder of program.md, in a checkout and in an installed wheel."""
 LONGEST_LOG = 50 * 1024 * 1024
-"""Bytes of a log and of the one before it."""
+"""Most bytes of a log. The log before it is kept, too."""
 
 
 @dataclass(frozen=True)
 class AgentFolder:
-    """Where one agent works."""
+    """The folder of one agent."""
 
     folder: Path
     tag: str
@@ -42,7 +42,7 @@ class AgentFolder:
 
     @property
     def handed(self) -> Path:
-        """What the agent is told, where it finds it again by itself."""
+        """Folder of the agent's instructions, in its clone."""
         return self.clone / ".nightjar"
 
     @property
@@ -50,7 +50,7 @@ class AgentFolder:
         return self.folder / "log"
 
     def locked(self) -> IO[bytes]:
-        """Hold the place until the file is closed.
+        """Lock the folder until the file is closed.
 
         Raises:
             Conflict: this agent is kept at work already.
@@ -68,7 +68,7 @@ class AgentFolder:
         return lock
 
     def prepare(self, repo: Path, base: str) -> None:
-        """Make the clone with its branch and the tag's base, unless it is there: then it goes on where it was.
+        """Make the clone with its branch and the tag's base. An existing clone is left as it was.
 
         Raises:
             Invalid: the repository does not have the tag's base commit.
@@ -96,7 +96,7 @@ class AgentFolder:
     def hand_over(
         self, url: str, launcher: str, token: str | None, *, brief: Mapping[str, Any], told: str
     ) -> Path:
-        """Write what the agent is told at this start; answers the file that has all of it."""
+        """Write the agent's instructions for this start; answers the file that has all of them."""
         self.handed.mkdir(mode=0o700, exist_ok=True)
         auth = self.handed / "auth"
         auth.unlink(missing_ok=True)
@@ -112,7 +112,7 @@ class AgentFolder:
 
 
 def _now(brief: Mapping[str, Any], told: str) -> str:
-    """The last part of what an agent is told: why it was started, and how its tag stands."""
+    """The last part of the instructions: why it was started, and the brief of its tag."""
     return f"""## Now
 
 {told} This text and the files that it names lie in `.nightjar/` of your clone, which is your working directory. You
@@ -152,7 +152,7 @@ def _git(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 class AgentLog:
-    """A file that what an agent prints is added to; a flood fills two files at most."""
+    """A rotated log of an agent's output, in two files at most."""
 
     def __init__(self, path: Path, longest: int = LONGEST_LOG) -> None:
         self._path, self._longest = path, longest

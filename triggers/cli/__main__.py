@@ -11,8 +11,8 @@ import click
 
 from state.errors import NightjarError
 from state.version import VERSION
-from triggers.cli.options import Suggesting
 from triggers.cli.output import EXIT_CODES, explain
+from triggers.cli.suggesting import Suggesting
 
 COMMANDS = {
     "demo": "a research night in minutes: two agents, table and plot",

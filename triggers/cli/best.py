@@ -62,7 +62,7 @@ def command(http: LabHttp, tag: str | None, script: Path | None, as_json: bool) 
 
 
 def _config(run: Run) -> dict[str, object]:
-    """The config of a best that can be written into a train.py.
+    """The config of the best experiment, to be written into a train.py.
 
     Raises:
         Conflict: its change is none of constants alone.
@@ -95,7 +95,7 @@ Change = tuple[object, object]
 
 
 def set_constants(script: Path, values: Mapping[str, object]) -> dict[str, Change]:
-    """Give the constants of a script these values, to the letter; answers those that had another one.
+    """Set constants of a script to these values; answers those that have changed.
 
     A constant that has its value already keeps its text. The file keeps its mode, and a link stays a link. It is
     replaced in one step: who reads it meanwhile sees the old text or the new one.

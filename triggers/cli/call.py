@@ -1,7 +1,7 @@
 """`nightjar call noun::verb --field value` calls any function of the running lab.
 
-What functions there are, and what they take, the lab itself says (its OpenAPI document): so they are those of its
-version, and none of their code has to be imported here, which would take longer than the call.
+Functions and their fields come from the lab's OpenAPI document. So they have the lab's version, and no code of them
+is imported here, which would take longer than the call.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import click
 
 from state.errors import Invalid, NightjarError
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import FolderPath, Suggesting, data_option, lab_option, settings_from
+from triggers.cli.options import FolderPath, data_option, lab_option, settings_from
 from triggers.cli.output import BY_STATUS, print_json, printable
+from triggers.cli.suggesting import Suggesting
 
 FUNCTION, DEFAULT, FILLS = "x-function", "x-default", "x-fills"
-"""What /openapi.json says of us: an operation's function, what a part of its path is by default, and the field that
-is its whole body."""
+"""Our extensions in /openapi.json: an operation's function, defaults of path parameters, and the field that is the
+whole body."""
 Schema = Mapping[str, Any]
 _METAVARS = {"string": "TEXT", "integer": "INTEGER", "number": "NUMBER", "boolean": "true|false"}
 
@@ -40,14 +41,14 @@ class Operation:
     fields: Mapping[str, Schema]
     required: frozenset[str]
     defaults: Mapping[str, str]
-    """Of parts of the path."""
+    """Defaults of path parameters."""
     in_query: frozenset[str]
     fills: str | None
     """The field that is the whole body."""
 
 
 class Calls(Suggesting):
-    """One subcommand per function of the lab, its options made from what it takes."""
+    """One subcommand per function of the lab, with options for its fields."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_operations(**_lab_of(ctx)))
@@ -73,7 +74,7 @@ def _lab_of(context: click.Context) -> dict[str, Any]:
 
 @cache
 def _operations(**lab: Any) -> Mapping[str, Sequence[Operation]]:
-    """How each function can be called, POST first; where no lab answers, as this checkout has them."""
+    """The operations of each function, POST first. If no lab answers, those of this checkout."""
     try:
         document = LabHttp(settings_from(**lab), anonymous=True).ask("GET", "/openapi.json")
     except NightjarError:
@@ -166,7 +167,7 @@ def _command(operations: Sequence[Operation]) -> click.Command:
 
 
 def _ask(http: LabHttp, operations: Sequence[Operation], body: dict[str, Any]) -> Any:
-    """In the first way whose path the given fields fill.
+    """Call the first operation whose path the given fields fill.
 
     Raises:
         click.UsageError: a field's value is none that the function takes.
@@ -190,7 +191,7 @@ def _ask(http: LabHttp, operations: Sequence[Operation], body: dict[str, Any]) -
 
 
 def _value(name: str, schema: Schema, text: str) -> Any:
-    """Text where the field takes text, else JSON.
+    """Text if the field takes text, else JSON.
 
     Raises:
         click.UsageError: the field takes nothing but JSON's objects or lists, and the text is no JSON.
@@ -206,7 +207,7 @@ def _value(name: str, schema: Schema, text: str) -> Any:
 
 
 def _metavar(schema: Schema) -> str:
-    """What a field takes: one of its choices, or its kind of value."""
+    """The metavar of a field: its choices, or its kind of value."""
     one = next((of for of in schema.get("anyOf", ()) if of.get("type") != "null"), schema)
     if "enum" in one:
         return "|".join(map(str, one["enum"]))

@@ -38,10 +38,10 @@ ROOT = Path(__file__).parents[2]
 AGENTS = ("ada", "grace")
 SLOTS = 2
 EVALUATOR = "python prepare.py"
-"""What measures the score of each run after its training; train.py could print any."""
+"""Command that measures each score after the training: train.py could print any value."""
 LOOK_S = 0.5
 RETESTS_S = 120.0
-"""Seconds to wait for the last retests, besides their training time."""
+"""Seconds to wait for the last retests, in addition to their training time."""
 
 
 @click.command()
@@ -124,7 +124,7 @@ async def _demo(settings: Settings, runs: int, budget: float) -> int:
 async def agents(
     http: LabHttp, settings: Settings, tag: str, project: Path, homes: Path, logs: Path, runs: int
 ) -> AsyncIterator[list[asyncio.subprocess.Process]]:
-    """Both agents, each in its own clone; they are terminated at the end, and if this process is killed."""
+    """Run both agents, each in its own clone. They end with this context, or if this process is killed."""
     processes: list[asyncio.subprocess.Process] = []
     tokens = contextlib.ExitStack()
     try:
@@ -161,7 +161,7 @@ async def agents(
 
 
 def interrupted(settings: Settings, project: Path) -> int:
-    """Say how to go on after Ctrl-C; answers the exit code."""
+    """Print how to go on after Ctrl-C; answers the exit code."""
     say(f"interrupted; the lab is kept: {PROGRAM} up --data {settings.data_dir} --repo {project}")
     return 130
 
@@ -267,7 +267,7 @@ class DemoView:
         return bool(waits or stats["running"] + stats["queued"])
 
     def results(self, data: Path, project: Path) -> None:
-        """Print the table, what came of it and the next commands; write report.md with its plot, and results.tsv."""
+        """Print the table, the result and the next commands; write report.md with its plot, and results.tsv."""
         night = self._http.ask("POST", "/api/report/night", {"tag": self.tag, "picture": "progress.png"})
         page = self._history()
         experiments = [e for e in page["experiments"] if e["status"] in FINISHED]
@@ -304,7 +304,7 @@ class DemoView:
 
 
 CHARTER = Path(__file__).parents[2] / "program.md"
-"""Outside a checkout nobody finds it by its name."""
+"""Whole path, because outside a checkout the name alone is not found."""
 HOW_TO_GO_ON = as_typed("""\
 files:       {folder}/report.md, progress.png, best.diff, results.tsv
 go on:       ./nightjar up --data {data} --repo {project} --cpu 2
@@ -325,5 +325,5 @@ def line(e: dict[str, Any], gain: float | None) -> str:
 
 
 def escape(text: str) -> str:
-    """Text of an agent, in which nothing is markup."""
+    """An agent's text without markup."""
     return markup.escape(printable(text))

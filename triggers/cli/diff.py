@@ -43,5 +43,5 @@ def command(http: LabHttp, experiment: str, other: str | None) -> None:
 
 
 def _config(run: Run) -> str:
-    """The constants that a swarm's run set, as train.py has them."""
+    """The constants that a swarm's run sets, as lines of train.py."""
     return "".join(f"{name} = {value!r}\n" for name, value in (run["config_delta"] or {}).items())

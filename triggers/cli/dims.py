@@ -137,7 +137,7 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _trial(row: dict[str, Any]) -> str:
-    """The share of the configs that vary it, and where it stands in the others; empty: every config may vary it."""
+    """Share of the configs that vary it, and its value in the others; empty: every config may vary it."""
     if not row["is_canary"] or row["frozen"]:
         return ""
     share = "a share" if row["canary_prob"] is None else f"{100 * row['canary_prob']:g} %"
@@ -146,7 +146,7 @@ def _trial(row: dict[str, Any]) -> str:
 
 
 def _interaction(row: dict[str, Any]) -> str:
-    """What it explains only with others, and with which one most of it."""
+    """Its influence through interactions, and the strongest partner."""
     if row["interaction"] is None:
         return ""
     first = next((f" ({name} {share:.2f})" for name, share in row["interacts_with"].items()), "")
@@ -189,7 +189,7 @@ def _text(file: Path) -> str:
 
 @contextmanager
 def _about(file: Path) -> Iterator[None]:
-    """Name the file in what is wrong with it."""
+    """Add the file's name to errors about it."""
     try:
         yield
     except Invalid as problem:

@@ -43,7 +43,7 @@ TRAINING = "training"
 MOST_SKEW_S = 1.0
 MOST_TAGS = 5
 OPEN_TIERS = ("none", "limits")
-"""Tiers in which a run reaches whatever its user reaches."""
+"""Tiers in which a run may touch whatever its user may."""
 REFUSED = "access"
 """The finding when the lab answers, but refuses our token."""
 
@@ -109,7 +109,7 @@ def machine(settings: Settings) -> Iterator[Finding]:
 
 
 def project(repo: Path | None, python: str | None, *, has_worker: bool) -> Iterator[Finding]:
-    """The Python that would train the project, the modules that it lacks, and the files that runs would lack.
+    """The Python that would train the project, and modules and files that are missing.
 
     A worker says itself what its runs lack: it knows its options.
     """
@@ -137,7 +137,7 @@ def project(repo: Path | None, python: str | None, *, has_worker: bool) -> Itera
 
 
 def left_behind_by(repo: Path) -> list[str]:
-    """Files that the project names and that runs in the strongest isolation would miss."""
+    """Files named by the project that runs in the strongest isolation would lack."""
     try:
         links = linked(repo, ())
     except NightjarError as problem:
@@ -169,7 +169,7 @@ def archive(settings: Settings) -> Iterator[Finding]:
 
 
 def gpus() -> Finding:
-    """The GPUs that the NVIDIA driver lists, asked by another process, since a sick driver may hang."""
+    """The GPUs of the NVIDIA driver, listed by another process, because a sick driver may hang."""
     try:
         done = subprocess.run(
             [sys.executable, "-I", str(NVML), "list"], capture_output=True, text=True, timeout=60, check=False
@@ -265,7 +265,7 @@ def running_lab(settings: Settings) -> Iterator[Finding]:
 
 
 def training(processes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """What each worker trains, and what its Python lacks."""
+    """The training of each worker, and missing modules of its Python."""
     for process in processes:
         if told := process.get("training"):
             yield Finding(TRAINING, "ok", f"{process['name']}: {printable(told)}")
@@ -285,7 +285,7 @@ def failures(http: LabHttp) -> Iterator[Finding]:
 
 
 def isolation(processes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """How far each worker keeps its runs from its machine."""
+    """The isolation of each worker's runs."""
     for process in processes:
         if found := process.get("isolation"):
             is_open = str(found).startswith(OPEN_TIERS)

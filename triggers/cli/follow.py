@@ -14,7 +14,7 @@ from state.errors import Exhausted, TooManyRequests, Unavailable
 from triggers.cli.lab_http import LabHttp
 
 TIMEOUT_S = 45.0
-"""Three heartbeats of the stream: after so many silent seconds the connection counts as dead."""
+"""Seconds of silence after which a connection counts as dead: three heartbeats of the stream."""
 BACKOFF = Backoff(first_s=0.2, most_s=5.0)
 
 
@@ -25,7 +25,7 @@ def follow(
     path: str = "/api/events",
     patience_s: float = math.inf,
 ) -> Iterator[dict[str, Any]]:
-    """Every event, once and in order, also over cuts of the connection.
+    """Yield every event once and in order, even if the connection breaks.
 
     A gap (events that are no longer kept) is yielded as `{"type": "reset", ...}`.
 
@@ -56,7 +56,7 @@ def follow(
 def _connection(
     settings: ClientSettings, path: str, query: Mapping[str, str], last_id: str | None
 ) -> Iterator[tuple[str | None, dict[str, Any] | None]]:
-    """Ids and events until the connection ends; the first id is where it begins and has no event."""
+    """Ids and events until the connection ends. The first id is the start position, without an event."""
     headers = {} if last_id is None else {"Last-Event-ID": last_id}
     # looks the URL and the token up each time: they may have changed
     with LabHttp(settings, timeout_s=TIMEOUT_S).lines(path, query, headers) as lines:

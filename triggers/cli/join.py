@@ -48,7 +48,7 @@ def command(
 
 
 def joining_worker(url: str | None, worker_id: str | None, data: Path | None) -> Settings:
-    """The settings of the worker that is meant, where it has written down as whom it joins.
+    """The settings of the worker, after saving its identity.
 
     Raises:
         click.UsageError: none is meant, or one of several could be.
@@ -71,7 +71,7 @@ def joining_worker(url: str | None, worker_id: str | None, data: Path | None) ->
 
 
 def _place(url: str | None, worker_id: str | None) -> Path:
-    """The directory of the one worker of this user that is meant, or of a new one."""
+    """The directory of this user's only matching worker, or of a new one."""
     known = [*joined_places(url, worker_id)]
     if len(known) == 1:
         return known[0]

@@ -42,7 +42,7 @@ def command(settings: ClientSettings, tag: str | None, output: Path | None) -> N
 
 
 def _checkpoints(http: LabHttp, tag: str) -> Iterator[str]:
-    """The text of each, as many in one answer as the lab sends."""
+    """The texts of all checkpoints, page by page."""
     first, count = 1, 1
     while first <= count:
         found = http.ask("POST", "/api/journal/list", {"tag": tag, "first": first})

@@ -82,7 +82,7 @@ def is_here(url: str) -> bool:
 
 
 def _written(settings: ClientSettings) -> dict[str, Any]:
-    """What the web process of this lab wrote down; empty if none ran."""
+    """The file that this lab's web process has written; empty if none ran."""
     try:
         written = json.loads(settings.own_file("web.json").read_text())
     except (OSError, ValueError):
@@ -139,7 +139,7 @@ def _checked(bearer: Bearer) -> Bearer:
 
 
 class LabHttp:
-    """A client of one lab's web process; sends `bearer`, else the token for that lab unless it is `anonymous`.
+    """A client of one lab's web process. It sends `bearer`, else the lab's token unless `anonymous`.
 
     It follows no redirects, so the token goes to the lab's URL only. It uses Python's own HTTP client, because
     httpx takes too long to import.
@@ -187,7 +187,7 @@ class LabHttp:
     def lines(
         self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
     ) -> Iterator[Iterator[str]]:
-        """The lines of an answer that goes on until the connection ends.
+        """The lines of a streamed answer, until the connection ends.
 
         Raises:
             NightjarError: as `ask`; Unavailable also if the connection breaks.
@@ -226,7 +226,7 @@ class LabHttp:
 
 
 def _opener(url: str) -> urllib.request.OpenerDirector:
-    """Opens the lab's URL; uses the environment's proxy unless the lab is on this machine."""
+    """An opener with the environment's proxy, unless the lab is on this machine."""
     by_proxy = not is_here(url)
     handlers: list[urllib.request.BaseHandler] = [
         urllib.request.ProxyHandler(None if by_proxy else {}),

@@ -15,7 +15,7 @@ from triggers.cli.output import BY_STATUS, printable
 from triggers.cli.runs import path_of
 
 PATIENCE_S = 60.0
-"""How long the lab may be away while we follow."""
+"""Seconds for which the lab may be away while we follow."""
 SKIPPED = "... lines were printed faster than they could be followed ..."
 
 
@@ -49,7 +49,7 @@ def _tell(line: str) -> None:
 
 
 def _say(shown: Sequence[str], lines: Sequence[str]) -> Sequence[str]:
-    """Print what is new in the newest lines; answers them."""
+    """Print new lines; answers the newest ones."""
     news = list(added(shown, lines))
     if news:
         click.echo("\n".join(map(printable, news)))
@@ -57,7 +57,7 @@ def _say(shown: Sequence[str], lines: Sequence[str]) -> Sequence[str]:
 
 
 def added(shown: Sequence[str], lines: Sequence[str]) -> Iterator[str]:
-    """The lines after those that were shown; the last of these may have been written over, as progress is."""
+    """The lines after the shown ones. The last shown line may have changed, as a progress line does."""
     for before in (shown, shown[:-1]):
         for overlap in range(min(len(before), len(lines)), 0, -1):
             if before[-overlap:] == lines[:overlap]:

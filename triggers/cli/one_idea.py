@@ -1,4 +1,4 @@
-"""One idea in an agent's clone: taken from its files, submitted under a key, waited for, and kept or taken back.
+"""`nightjar try`: submits the change in an agent's clone, waits for the verdict, and keeps or reverts it.
 
 Each step is noted in the repository's own folder before the next one, so a command that was killed at any moment is
 continued by the next one. The code of an experiment stays at `refs/nightjar/ID`.
@@ -38,14 +38,14 @@ from triggers.cli.runs import names_of_tags, path_of, the_tag
 from triggers.cli.wait import LOOK_S, PATIENCE_S, RETRY_S, WAIT_S, Outcome, finished, progress
 
 BRANCH = "autoresearch/"
-"""What the name of an agent's branch begins with; TAG-NAME follows."""
+"""Prefix of an agent's branch; TAG-NAME follows."""
 REFS = "refs/nightjar/"
 NO_DATA = "list data and checkpoints in .gitignore"
 
 
 @dataclass(frozen=True)
 class TryRequest:
-    """What the command line says of an idea."""
+    """An idea, as given on the command line."""
 
     hypothesis: str
     category: str
@@ -60,24 +60,24 @@ class TryVerdict:
     outcome: Outcome
     place: str
     unsent: str | None = None
-    """That the hypothesis of this call was not submitted."""
+    """Message that the hypothesis of this call was not submitted."""
 
 
 @dataclass
 class Note:
-    """How far an idea has come."""
+    """The saved progress of an idea."""
 
     key: str
     body: dict[str, Any] = field(default_factory=dict)
-    """Body of the submission, word for word; empty until it is known."""
+    """Exact body of the submission; empty until it is known."""
     head: str = ""
     """HEAD before `own`."""
     own: str = ""
-    """The commit of the files as they were."""
+    """A commit of the files at the start."""
     commit: str = ""
-    """The commit that is trained: `own`, or its change on the base that the lab selected."""
+    """The trained commit: `own`, or its change applied to the lab's selected base."""
     is_changed: bool = True
-    """Whether it differs from the code that it is built on."""
+    """Whether it differs from its parent's code."""
     experiment_id: str | None = None
     is_adopted: bool = False
     """Whether the branch was moved to `commit`."""
@@ -85,7 +85,7 @@ class Note:
 
 
 class OneIdea:
-    """Tries one idea at a time in the clone around a folder; `say` is for what happens on the way."""
+    """Tries one idea at a time in the clone around a folder. `say` prints progress."""
 
     def __init__(self, http: LabHttp, here: Path, say: Callable[[str], None]) -> None:
         self._http, self._say, self._git = http, say, Git(here)
@@ -93,7 +93,7 @@ class OneIdea:
         self._file = self._git.folder / "nightjar-try.json"
 
     def tried(self, asked: TryRequest) -> TryVerdict:
-        """The verdict on the change in the clone, or on an earlier one that has none yet.
+        """The verdict on the change in the clone, or on an earlier unfinished one.
 
         Raises:
             NightjarError: the change cannot be submitted, and nothing has moved; or no lab answers.
@@ -118,7 +118,7 @@ class OneIdea:
     # -- what is submitted
 
     def _prepared(self, asked: TryRequest, last: Note | None) -> Note:
-        """The note of a new idea; `last` itself if that was this idea, and nothing has changed since.
+        """The note of a new idea; `last` itself if it is the same idea and nothing has changed.
 
         Raises:
             NightjarError: the files cannot be submitted as they are, or nothing has changed.
@@ -178,7 +178,7 @@ class OneIdea:
         return note
 
     def _who(self, asked: TryRequest) -> tuple[str, str | None]:
-        """The tag and the agent's name: as named, else by the branch; or the lab's only tag."""
+        """The tag and the agent's name: as given, else from the branch, else the lab's only tag."""
         branch = self._git("rev-parse", "--abbrev-ref", "HEAD").strip()
         name = branch.removeprefix(BRANCH) if branch.startswith(BRANCH) else ""
         tag = asked.tag
@@ -188,7 +188,7 @@ class OneIdea:
         return tag, asked.agent or (name.removeprefix(f"{tag}-") if name.startswith(f"{tag}-") else None)
 
     def _base(self, tag: str) -> str:
-        """The tag's base commit, as this clone has it.
+        """The tag's base commit in this clone.
 
         Raises:
             NotFound: it does not.
@@ -207,7 +207,7 @@ class OneIdea:
     def _built_on(
         self, commit: str, tag: str, base: str, best: Mapping[str, Any] | None
     ) -> tuple[str, str | None]:
-        """The nearest commit from here down that is an experiment's or the tag's base, and that experiment."""
+        """The nearest ancestor that is an experiment or the tag's base, and that experiment."""
         git, known = self._git, dict[str, str | None]()
         for line in git("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", REFS).splitlines():
             code, experiment = line.split(" ", 1)
@@ -279,7 +279,7 @@ class OneIdea:
     # -- one step after the other
 
     def _submit(self, note: Note, *, is_resumed: bool) -> None:
-        """Submit it, unless that was answered before.
+        """Submit the idea, unless it was accepted before.
 
         Raises:
             NightjarError: the lab refuses it, and it is forgotten; or its answer is missing.
@@ -297,7 +297,7 @@ class OneIdea:
         self._git("update-ref", f"{REFS}{note.experiment_id}", note.commit)
 
     def _adopt(self, note: Note) -> None:
-        """Move the branch to the commit that is trained; the files stay as they are, or get the selected base."""
+        """Move the branch to the trained commit. The files stay as they are, or get the selected base."""
         if note.is_adopted:
             return
         if note.own != note.head and self._git.commit("HEAD") == note.head:
@@ -327,7 +327,7 @@ class OneIdea:
                 raise
 
     def _decided(self, note: Note, outcome: Outcome) -> str:
-        """Move the branch by the verdict; answers where it is."""
+        """Move the branch by the verdict; answers where it is now."""
         here, commit = str(self._git.commit("HEAD")), note.commit
         at = "your branch stays at" if here == commit else "your branch is at"
         if outcome["action"] == "keep_commit":
@@ -343,7 +343,7 @@ class OneIdea:
         return f"your branch is at {base[:12]}{back}"
 
     def _go(self, commit: str) -> str:
-        """Move the branch and the files from HEAD to a commit, where that overwrites nothing; answers why not."""
+        """Move the branch and the files from HEAD to a commit if that overwrites nothing; else answers why not."""
         git = self._git
         git.succeeds("update-index", "-q", "--refresh")
         new = git("diff-tree", "-r", "-z", "--name-only", "--diff-filter=A", "HEAD", commit).split("\0")[:-1]
@@ -354,7 +354,7 @@ class OneIdea:
         return "files have changed since: git stash them"
 
     def _here(self, tag: str, commit: str, experiment: str | None) -> str | None:
-        """The commit in this clone that has the code of a commit of the lab; None: it cannot be made.
+        """The commit in this clone with the code of a lab's commit. None: it cannot be made.
 
         Another agent's is rebuilt from its patch; `experiment` names it, else it is the tag's best.
         """
@@ -383,7 +383,7 @@ class OneIdea:
     # -- the rest
 
     def _patiently(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a keyed request, sent again while the lab is busy or away."""
+        """The answer to a keyed request, repeated while the lab is busy or away."""
         sent = {name: value for name, value in body.items() if value is not None}
         give_up = time.monotonic() + PATIENCE_S
         while True:
@@ -397,7 +397,7 @@ class OneIdea:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Wait until no other call is at work in this clone."""
+        """Wait until no other call works in this clone."""
         with self._file.with_suffix(".lock").open("ab") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -419,6 +419,6 @@ class OneIdea:
 
 
 def is_passing(problem: NightjarError) -> bool:
-    """Whether the same request is to be sent again: it may have been done, or will be."""
+    """Whether to repeat the request: it may have been done, or will be."""
     is_away = isinstance(problem, Exhausted | TooManyRequests | Unavailable)
     return is_away or problem.retry_after is not None

@@ -1,4 +1,4 @@
-"""`nightjar open` prints a link that signs a browser in, and opens it where there is a browser."""
+"""`nightjar open` prints a sign-in link, and opens it if there is a browser."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def command(settings: ClientSettings) -> None:
 
 
 def sign_in_link(http: LabHttp) -> str:
-    """The page's URL with a new code in its fragment, which no server and no log sees.
+    """The page's URL with a new code in its fragment, which is sent to no server and no log.
 
     Raises:
         NightjarError: no lab answers, or it asks for a token.
@@ -39,7 +39,7 @@ def sign_in_link(http: LabHttp) -> str:
 
 
 def page_to(link: str, settings: ClientSettings) -> Path:
-    """A private file that leads a browser to the link: every user may read the command line of a browser.
+    """A private file that redirects to the link: all users can read a browser's command line.
 
     The file stays until the next call replaces it; its code works once, for 10 minutes.
 
@@ -54,5 +54,5 @@ def page_to(link: str, settings: ClientSettings) -> Path:
 
 
 def has_browser() -> bool:
-    """Whether this machine has a screen; a browser of the terminal shows nothing of the page."""
+    """Whether this machine has a screen. A browser in the terminal cannot show the page."""
     return sys.platform == "darwin" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())

@@ -1,4 +1,4 @@
-"""Options that several commands share, and groups of commands."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pydantic import ValidationError
 
 from state.client_settings import ClientSettings
 from state.ids import TAG_PATTERN
-from triggers.cli.output import printable
 
 if TYPE_CHECKING:
     from state.settings import Settings
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 AnySettings = TypeVar("AnySettings", bound=ClientSettings)
 _TAG_OPTION = f"{__name__}.tag"
-"""Where click keeps --tag until TAG is read."""
+"""Key under which click keeps --tag until TAG is read."""
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -39,7 +38,7 @@ class Duration(click.ParamType[float]):
 
 
 class Number(click.FloatRange):
-    """A finite number of a range: click takes NaN for one of any range."""
+    """A finite number in a range. Click alone accepts NaN in any range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
@@ -49,7 +48,7 @@ class Number(click.FloatRange):
 
 
 class NameType(click.ParamType[str]):
-    """A tag's or an agent's name: it becomes part of a git branch and of a folder."""
+    """A tag's or an agent's name, which is used in a git branch and as a folder."""
 
     name = "name"
 
@@ -61,7 +60,7 @@ class NameType(click.ParamType[str]):
 
 
 class FolderPath(click.Path):
-    """A path; an empty word is none, and not the working directory."""
+    """A path. An empty word means none, not the working directory."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(value, param, ctx) if str(value).strip() else None
@@ -76,7 +75,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="print JSON")
 
 
 def _with(name: str, made: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add --data and --lab to a command, which gets what is made of them under this name."""
+    """Add --data and --lab to a command. It gets `made(data, lab)` as the argument `name`."""
 
     def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -89,7 +88,7 @@ def _with(name: str, made: Callable[..., Any]) -> Callable[[Callable[..., Any]],
 
 
 def tag_argument(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `tag`, which may stand as TAG or as --tag TAG; None where it is not given."""
+    """Add `tag`, given as TAG or as --tag TAG; None if it is not given."""
 
     def either(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
         option: str | None = ctx.meta.pop(_TAG_OPTION, None)
@@ -113,7 +112,7 @@ def tag_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def settings_from(**given: Any) -> ClientSettings:
-    """Where the running lab is, by the command line, else by the environment.
+    """Settings to reach the running lab, from the command line, else from the environment.
 
     Raises:
         click.UsageError: a setting is not valid.
@@ -155,19 +154,3 @@ with_settings = _with("settings", settings_from)
 with_all_settings = _with("settings", all_settings_from)
 with_lab = _with("http", _running_lab)
 """For a command that asks the running lab."""
-
-
-class Suggesting(click.Group):
-    """A group that names the nearest of its commands where somebody mistypes one."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if not name.startswith("-") and self.get_command(ctx, name) is None:
-            import difflib  # imported late: few names are mistyped
-
-            near = difflib.get_close_matches(name, self.list_commands(ctx), n=3)
-            meant = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise click.UsageError(f"there is no command {printable(name)!r}{meant}", ctx)
-        return super().resolve_command(ctx, args)

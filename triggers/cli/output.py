@@ -51,7 +51,7 @@ BY_STATUS = {
 _UNSEEN = re.compile(
     r"[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\U000e0000-\U000e007f]"
 )
-"""Control and format characters that JSON would leave as they are."""
+"""Control and format characters that JSON does not escape."""
 
 
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
@@ -67,7 +67,7 @@ OWN_COMMANDS = {
     "tag::unpause": "unpause",
     "webhook::list": "webhook list",
 }
-"""Commands for routes, where they are not `call` and the words of the route."""
+"""Commands for routes that differ from `call` with the words of the route."""
 _ROUTE = re.compile(r"(?:GET|POST) /api/([a-z]+)/([a-z-]*[a-z])(?![\w/{]|\.\w)")
 
 
@@ -80,13 +80,13 @@ def explain(problem: NightjarError) -> int:
 
 
 def as_commands(hint: str) -> str:
-    """A hint with the commands that people type in the place of the routes that agents call."""
+    """A hint with commands instead of the routes that agents call."""
     hint = _RUN.sub(lambda run: f"{PROGRAM} {'wait' if run[2] else 'show'} {run[1]}", hint)
     return _ROUTE.sub(lambda route: f"{PROGRAM} {command_of(f'{route[1]}::{route[2]}')}", hint)
 
 
 def command_of(route: str) -> str:
-    """What a person types for `/api/<noun>/<verb>`, here `<noun>::<verb>`."""
+    """The command for `/api/<noun>/<verb>`, given as `<noun>::<verb>`."""
     return OWN_COMMANDS.get(route, f"call {route.replace('-', '_')}")
 
 
@@ -102,12 +102,12 @@ def exit_code(problem: NightjarError) -> int:
 
 
 def printable(text: str) -> str:
-    """Text of an agent on one line: control and bidirectional characters are shown as escapes."""
+    """An agent's text on one line, with control and bidirectional characters escaped."""
     return text if text.isprintable() else "".join(map(_shown, text))
 
 
 def printable_lines(text: str) -> str:
-    """The same of text that may have several lines."""
+    """The same for text with several lines."""
     return "\n".join(map(printable, text.split("\n")))
 
 
@@ -125,7 +125,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def show(text: str) -> None:
-    """Print lines that may hold an agent's text; they are neither cut nor wrapped."""
+    """Print lines that may contain an agent's text, without cutting or wrapping."""
     click.echo(printable_lines(text))
 
 
@@ -141,6 +141,6 @@ def print_json(value: Any) -> None:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """JSON for programs and terminals: control and bidirectional characters stand as JSON's own escapes."""
+    """JSON for programs and terminals, with control and bidirectional characters escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     return _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text)

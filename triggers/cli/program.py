@@ -1,4 +1,4 @@
-"""`nightjar program` prints what is written of a tag for its workers and agents, and has it written anew."""
+"""`nightjar program` prints the program that the lab has written for a tag, and has it written again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def command(settings: ClientSettings, tag: str | None, versions: bool, diff: int
 
 
 def _versions(http: LabHttp, tag: str, limit: int | None = None) -> list[dict[str, Any]]:
-    """The newest versions; where there are none, that is said."""
+    """The newest versions; prints a note if there are none."""
     body = {"tag": tag} | ({} if limit is None else {"limit": limit})
     found: list[dict[str, Any]] = http.ask("POST", "/api/program/list", body)["versions"]
     if not found:

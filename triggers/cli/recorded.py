@@ -30,22 +30,22 @@ class Recorded:
 
     metric: str
     direction: Direction | None
-    """None where nobody has said which way is better, and the name of a file's metric does not tell."""
+    """None if neither a person nor the metric's name says which way is better."""
     runs: list[Run] = field(default_factory=list)
     skipped: list[tuple[str, str, str]] = field(default_factory=list)
-    """Run, reason, and its text; `notes` too."""
+    """Run, reason and its text; `notes` have the same form."""
     notes: list[tuple[str, str, str]] = field(default_factory=list)
     resolution: float = 0.0
-    """The step that values are printed with; 0 in a lab, which does not round."""
+    """Rounding step of the values; 0 for a lab, which does not round."""
     noise: Noise | None = None
-    """By repeats of the same code; of a tag as the lab knows it."""
+    """Noise from repeats of the same code; for a tag, the lab's own."""
     false_share: float | None = None
     """As the lab estimates it."""
     no_verdicts: str = ""
     """The statuses of a log that says keep or discard of no run; its keeps are those of the running best."""
 
     def without_estimates(self) -> Recorded:
-        """Without what the lab estimates by its own noise."""
+        """A copy without the lab's own noise estimates."""
         return replace(self, runs=[replace(run, p_better=None) for run in self.runs], false_share=None)
 
 
@@ -98,7 +98,7 @@ def _code(row: Row) -> tuple[str | None, ...] | None:
 
 
 def from_lab(http: LabHttp, tag: str) -> Recorded:
-    """The runs of a tag, retests included, with what the lab knows of their noise.
+    """The runs of a tag with retests, and the lab's estimate of their noise.
 
     Raises:
         NotFound: no such tag.

@@ -76,5 +76,5 @@ def _print(answer: Any) -> None:
 
 
 def _text(answer: str) -> str:
-    """On a terminal nothing that Redis holds commands it; in a pipe or a file it is what Redis holds."""
+    """Text from Redis: escaped on a terminal, unchanged in a pipe or a file."""
     return "\t".join(map(printable_lines, answer.split("\t"))) if sys.stdout.isatty() else answer

@@ -22,12 +22,12 @@ from triggers.cli.lab_http import LabHttp
 from triggers.cli.runs import Run
 
 _UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "BISECT_LOG")
-"""Files in a repository's own folder while a command of git waits for its user."""
+"""Files in the git folder while a git command waits for its user."""
 _LOCKED = re.compile(rb"Unable to create '(.+\.lock)': File exists")
 _LOCK_PATIENCE_S, _LOCK_RETRY_S = 10.0, 0.05
-"""An editor's `git status` holds the index for a moment, again and again."""
+"""Retries while another process locks the index, as an editor's `git status` does for a moment."""
 _NEVER_TAKEN = b"\n/.nightjar/\n__pycache__/\n"
-"""Patterns for the token and texts of an agent, and for Python's bytecode."""
+"""Patterns of files that are never taken: an agent's token and texts, and Python's bytecode."""
 
 
 def base_of(http: LabHttp, tag: str) -> str | None:
@@ -37,7 +37,7 @@ def base_of(http: LabHttp, tag: str) -> str | None:
 
 
 def scripts_of(http: LabHttp, run: Run) -> Sequence[str]:
-    """The scripts of its worker. Without a record of that worker it is train.py."""
+    """The scripts of an experiment's worker; train.py if the worker is unknown."""
     workers = http.ask("GET", "/api/pool/list")["workers"]
     return next((each["scripts"] for each in workers if each["gpu_id"] == run["gpu_id"]), [SCRIPT])
 
@@ -55,7 +55,7 @@ class Git:
             )
 
     def __call__(self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> str:
-        """What it prints.
+        """The output of a git command.
 
         Raises:
             Unavailable: it ends with an error.
@@ -63,7 +63,7 @@ class Git:
         return os.fsdecode(self.output(*arguments, stdin=stdin, env=env))
 
     def output(self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
-        """The same as bytes."""
+        """The output of a git command as bytes."""
         done = self._run(*arguments, stdin=stdin, env=env)
         if done.returncode:
             said = done.stderr.decode("utf-8", "replace").strip()
@@ -76,7 +76,7 @@ class Git:
         return self._run(*arguments, stdin=stdin).returncode == 0
 
     def commit(self, name: str) -> str | None:
-        """The whole hash of a commit here; None: there is none of this name."""
+        """The full hash of a commit in this repository; None: there is no such commit."""
         done = self._run("rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}")
         return None if done.returncode else done.stdout.decode().strip()
 
@@ -108,7 +108,7 @@ class Git:
         return self("rev-parse", f"{commit}^{{tree}}").strip()
 
     def files(self) -> str:
-        """The tree of the working tree's files: new ones too, ignored ones not."""
+        """A tree of the working files, with new files and without ignored ones."""
         with self._beside_index() as ignoring:
             self("-c", ignoring, "add", "--all", ":/")
             return self("write-tree").strip()
@@ -120,7 +120,7 @@ class Git:
             return self("-c", ignoring, *asked).split("\0")[:-1]
 
     def patched(self, base: str, patch: bytes, *, three_way: bool = False) -> str:
-        """The tree that a patch makes of a commit's.
+        """The tree of a commit after a patch.
 
         Raises:
             Conflict: it does not apply.
@@ -138,7 +138,7 @@ class Git:
             return self("write-tree").strip()
 
     def with_constants(self, tree: str, values: Mapping[str, Any], scripts: Sequence[str]) -> str:
-        """The tree with these constants set, in the first of the scripts that it has.
+        """The tree with these constants set in the first of the scripts that exists.
 
         Raises:
             Invalid: it has no such script, or the script no such constant.
@@ -172,7 +172,7 @@ class Git:
     # -- commits
 
     def committed(self, tree: str, parent: str, message: str) -> str:
-        """A commit of a tree, by the user whom their own configuration names; by Nightjar where it names none."""
+        """A commit of a tree by the configured user, else by Nightjar."""
         users = dict(os.environ)
         who = (
             ()
@@ -182,7 +182,7 @@ class Git:
         return self(*who, "commit-tree", tree, "-p", parent, "-m", message, env=users).strip()
 
     def trained(self, run: Run, base: str | None, patch: str | None, scripts: Sequence[str]) -> str:
-        """A commit with the code of an experiment: its own commit if that is here and the same, else one on the base.
+        """A commit with an experiment's code: its own commit if this repository has it, else a new one on the base.
 
         Raises:
             NotFound: the repository has neither the base nor the commit. Conflict: the patch does not apply.
@@ -209,7 +209,7 @@ class Git:
 
     @contextmanager
     def _own_index(self) -> Iterator[Path]:
-        """An index of our own: the repository's is not touched."""
+        """A temporary index, so that the repository's is not touched."""
         with tempfile.TemporaryDirectory(prefix="nightjar-git-") as folder:
             self._index = Path(folder) / "index"
             try:
@@ -219,7 +219,7 @@ class Git:
 
     @contextmanager
     def _beside_index(self) -> Iterator[str]:
-        """A copy of the repository's index, and the setting for what is never taken and what the user ignores."""
+        """A copy of the repository's index, and git's setting for files that are never taken."""
         with self._own_index() as index:
             if (own := self.folder / "index").exists():
                 shutil.copy2(own, index)  # with its times, by which git finds what has changed
@@ -230,7 +230,7 @@ class Git:
     def _run(
         self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        """The command when it has ended, run again while another process has locked what it writes.
+        """Run a command until it ends, again while another process holds its lock.
 
         Raises:
             Unavailable: that lock does not go away, or there is no git.

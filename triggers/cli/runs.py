@@ -1,4 +1,4 @@
-"""Experiments on the command line: which tag is meant, how a value, a gain and an outcome are told."""
+"""Experiments on the command line: the tag, and texts of values, gains and outcomes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from triggers.cli.tables import Column, print_table
 Run = Mapping[str, Any]
 
 TAGS_AT_ONCE = 1000
-"""The most that one answer lists."""
+"""Most tags in one answer."""
 MOST_NAMED = 20
 MOST_REMEDIES = 3
 
@@ -28,7 +28,7 @@ def path_of(experiment: str, *more: str) -> str:
 
 
 def the_tag(http: LabHttp, tag: str | None, *, among_several: str | None = None) -> str:
-    """The tag that was named, else the lab's only one, else `among_several`.
+    """The named tag, else the lab's only one, else `among_several`.
 
     Raises:
         NotFound: it has none, or the one that was named is not among them. click.UsageError: it has several.
@@ -50,7 +50,7 @@ def the_tag(http: LabHttp, tag: str | None, *, among_several: str | None = None)
 
 
 def names_of_tags(http: LabHttp) -> list[str]:
-    """Those of all tags, the newest first."""
+    """The names of all tags, the newest first."""
     names: list[str] = []
     while True:
         page = http.ask("GET", f"/api/report/tags?limit={TAGS_AT_ONCE}&offset={len(names)}")
@@ -65,7 +65,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def outcome(run: Run) -> str:
-    """The status, and of a keep how sure it is."""
+    """The status, and the trust of a keep."""
     if run["baseline"]:
         return "baseline" if run["status"] == "keep" else f"baseline: {run['status']}"
     if run["claimed"]:
@@ -79,7 +79,7 @@ def is_of_swarm(run: Run) -> bool:
 
 
 def value(run: Run) -> str:
-    """The number that it is judged by, or nothing; signed where that is its distance from its worker's baseline."""
+    """The value that it is judged by, or nothing. A difference to its worker's baseline has a sign."""
     own = run["val_bpb"] if run["delta_bpb"] is None else run["delta_bpb"]
     found = own if run["judged_val_bpb"] is None else run["judged_val_bpb"]
     if found is None:
@@ -88,12 +88,12 @@ def value(run: Run) -> str:
 
 
 def measured(run: Run) -> str:
-    """The value that a run printed which is judged by its distance from a baseline; nothing for the others."""
+    """The printed value of a run that is judged by its difference to a baseline; nothing for others."""
     return "" if run["delta_bpb"] is None or run["val_bpb"] is None else f"{run['val_bpb']:.6f}"
 
 
 def newest_remedies(runs: Sequence[Run]) -> dict[str, Run]:
-    """Remedies for the runs that failed after the last one with a result, each with its newest run.
+    """Remedies for runs that failed after the last result, each with its newest run.
 
     The runs come oldest first.
     """
@@ -103,12 +103,12 @@ def newest_remedies(runs: Sequence[Run]) -> dict[str, Run]:
 
 
 def signed(gain: float | None) -> str:
-    """A gain, or nothing; below zero: worse."""
+    """A gain with its sign, or nothing. Below zero is worse."""
     return "" if gain is None else f"{gain:+.6f}"
 
 
 def gain_in_words(run: Run, gain: Mapping[str, Any] | None) -> str:
-    """The gain of an experiment with the runs that it compares; empty without a gain."""
+    """The gain of an experiment and the compared runs; empty without a gain."""
     if gain is None:
         return ""
     best = run["compared_with"] or "the baseline"

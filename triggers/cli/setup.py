@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _policy(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
-    """`budgets.overrun=1.5` as a name and a value, which is JSON where it can be."""
+    """Parse `budgets.overrun=1.5` into a name and a value, as JSON if possible."""
     found: dict[str, Any] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -107,7 +107,7 @@ def command(
 
 
 def _check_direction(metric: str) -> None:
-    """Check that the name tells which way is better.
+    """Check that the metric's name says which way is better.
 
     Raises:
         Invalid: it does not.

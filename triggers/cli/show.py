@@ -1,4 +1,4 @@
-"""`nightjar show` tells everything of one experiment that a person asks first."""
+"""`nightjar show` prints the main facts of one experiment."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command(http: LabHttp, experiment: str, as_json: bool) -> None:
 
 
 def _facts(run: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Names and texts of what is known."""
+    """Names and texts of the known facts."""
     if number := value(run):
         better = gain_in_words(run, found["gain"])
         yield "value", f"{number}{_of_baseline(run)}" + (f", {better}" if better else "")
@@ -88,7 +88,7 @@ def _facts(run: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[str, st
 
 
 def _of_baseline(run: dict[str, Any]) -> str:
-    """What the value is the distance of, where it is one."""
+    """The printed value and the baseline, if the value is a difference."""
     if not (printed := measured(run)):
         return ""
     return f" (val_bpb {printed}, its worker's baseline {run['baseline_bpb']:.6f}: below zero is better)"

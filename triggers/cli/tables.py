@@ -1,4 +1,4 @@
-"""Tables for people, grep and awk: one line for each row, at least two spaces between its cells."""
+"""Tables for people, grep and awk: one line per row, at least two spaces between cells."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from triggers.cli.output import printable
 
 PIPE_WIDTH = 100
-"""Columns of a table that goes to a pipe or a file."""
+"""Width of a table in a pipe or a file."""
 SHORTEST_TEXT = 4
 GAP = "  "
 EMPTY = "-"
@@ -21,19 +21,19 @@ EMPTY = "-"
 
 @dataclass(frozen=True)
 class Column:
-    """One column: an id or a word that is never shortened, unless it is a text."""
+    """One column. Only a text is shortened, never an id or a word."""
 
     name: str
     right: bool = False
     """For numbers."""
     text: int = 0
-    """Least width of a long text, as long as there are spare columns; 0: no text that an ellipsis may end."""
+    """Least width of a long text while other columns can be left out. 0: never shortened."""
     spare: int = 0
-    """Where the rest does not fit, the column with the highest of these goes first; 0: it always stays."""
+    """Order in which columns are left out if the table is too wide, the highest first. 0: never."""
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows within the width of the terminal, or of PIPE_WIDTH; ids and numbers are wider where they have to be.
+    """Print rows within the width of the terminal, or PIPE_WIDTH. Ids and numbers are never shortened.
 
     Says on standard error which columns were left out, unless they are empty.
     """
@@ -50,7 +50,7 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Non
 
 
 def _widths(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> dict[int, int]:
-    """The width of each column that is shown, by its place."""
+    """The width of each shown column, by its index."""
     natural = [max(map(cell_len, column)) for column in cells]
     found = {
         nth: min(natural[nth], column.text) if column.text else natural[nth]

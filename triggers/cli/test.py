@@ -28,9 +28,9 @@ SIDE_BY_SIDE = (
     *("-n", str((os.cpu_count() or 1) + 4), "--dist", "loadscope", "--no-loadscope-reorder"),
     *("--max-worker-restart", "3"),
 )
-"""For the whole suite: four workers more than cores, since many tests wait for processes; see tests/conftest.py.
+"""Options for the whole suite. Four workers more than cores, because many tests wait for processes.
 
-A test that takes too long ends its worker; after three such tests the run ends."""
+A test that takes too long ends its worker. After three such tests the run ends. See tests/conftest.py."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

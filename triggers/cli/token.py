@@ -34,7 +34,7 @@ Shown = dict[str, Any]
 
 
 def common(run: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that all these commands take."""
+    """The options of all these commands."""
     return with_all_settings(json_option(run))
 
 
@@ -218,7 +218,7 @@ def _found(ask: Ask, token: str) -> Shown:
 
 
 def _chosen(rows: list[Shown], token: str) -> Shown:
-    """The token with this id, else the newest with this name that is not revoked, else the newest revoked one.
+    """The token with this id, else the newest one with this name, preferably not revoked.
 
     Raises:
         NotFound: there is none.
@@ -234,7 +234,7 @@ def _opens_all(row: Shown) -> bool:
 
 
 def _enroll_token(settings: Settings) -> str:
-    """From the setting, a prompt on the terminal, or standard input.
+    """The enroll token, from the setting, a prompt on the terminal, or standard input.
 
     Raises:
         click.UsageError: it is empty.

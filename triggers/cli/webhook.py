@@ -21,7 +21,7 @@ WEBHOOKS = (
 
 
 def common(run: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that all these commands take."""
+    """The options of all these commands."""
     return with_lab(json_option(run))
 
 

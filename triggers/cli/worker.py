@@ -48,7 +48,7 @@ def command(
 
 
 def remote_worker(url: str, token: str | None, data: Path | None) -> Settings:
-    """The settings of a worker that serves the lab at `url`, where it has written down as whom.
+    """The settings of a worker for the lab at `url`, after saving its identity.
 
     Its data directory is its own: a lab on this machine has another.
     """
