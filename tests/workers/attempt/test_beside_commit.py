@@ -24,16 +24,6 @@ pytestmark = pytest.mark.process
 READS = 'print(len(open("data/train.bin", "rb").read()))\nprint("val_bpb: 0.9")\n'
 
 
-@pytest.fixture
-def repo(tmp_path: Path) -> Repository:
-    return Repository(tmp_path / "repo")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "work"
-
-
 @pytest.fixture(params=["none", "landlock", "bwrap"])
 def tier(request: pytest.FixtureRequest) -> Tier:
     return needs(request.param)

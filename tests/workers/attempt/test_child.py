@@ -9,8 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,13 +29,6 @@ ROOT = Path(__file__).parents[3]
 CHILD_PATH = ROOT / "workers" / "attempt" / "child_path"
 QUICK = RunTiming(poll_s=0.02, tail_s=0.05, term_grace_s=0.5, lease_patience_s=0.3)
 PATIENT = RunTiming(poll_s=0.02, tail_s=0.05, term_grace_s=60, lease_patience_s=60)
-
-
-@pytest.fixture
-def label() -> Iterator[str]:
-    name = f"e-{uuid.uuid4().hex}/1/1"
-    yield name
-    assert kill_all(name)
 
 
 def command(tmp_path: Path, label: str, script: str, *, timeout_s: float = 60, **limits: int) -> RunCommand:

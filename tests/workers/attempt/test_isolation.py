@@ -48,11 +48,6 @@ def tier(request: pytest.FixtureRequest) -> Tier:
 
 
 @pytest.fixture
-def repo(tmp_path: Path) -> Repository:
-    return Repository(tmp_path / "repo")
-
-
-@pytest.fixture
 def private(tmp_path: Path) -> Path:
     """A file of the user that is none of a run's business."""
     found = tmp_path / "home" / ".ssh" / "id_ed25519"

@@ -19,11 +19,6 @@ from workers.attempt.isolation import Tier
 pytestmark = pytest.mark.process
 
 
-@pytest.fixture
-def repo(tmp_path: Path) -> Repository:
-    return Repository(tmp_path / "repo")
-
-
 @pytest.fixture(params=["landlock", "bwrap"])
 def tier(request: pytest.FixtureRequest) -> Tier:
     """Each tier that confines."""

@@ -9,7 +9,6 @@ import sys
 import textwrap
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from tests.workers.watching import Orders
 from workers.attempt import namespaces
 from workers.attempt.child import RunCommand, run_command
 from workers.attempt.isolation import Reach, RunAccess, bubblewrap
-from workers.attempt.processes import kill_all
 
 pytestmark = pytest.mark.process
 
@@ -32,13 +30,6 @@ SCRATCH = 1 << 20
 @pytest.fixture(autouse=True)
 def _works_here() -> None:
     needs("bwrap")
-
-
-@pytest.fixture
-def label() -> Iterator[str]:
-    name = f"e-{uuid.uuid4().hex}/1/1"
-    yield name
-    assert kill_all(name)
 
 
 def reach(tree: Path) -> Reach:

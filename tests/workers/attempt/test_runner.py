@@ -42,11 +42,6 @@ GPU = Device("h:GPU-a", index=0, name="NVIDIA H200", vram_mb=1, uuid="GPU-a", dr
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture
-def repo(tmp_path: Path) -> Repository:
-    return Repository(tmp_path / "repo")
-
-
 def runner(
     repo: Repository,
     device: Device = CPU,

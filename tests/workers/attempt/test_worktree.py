@@ -27,16 +27,6 @@ MISSING = "0123456789" * 4
 ONE_LINE = "@@ -0,0 +1 @@\n+x\n"
 
 
-@pytest.fixture
-def repo(tmp_path: Path) -> Repository:
-    return Repository(tmp_path / "repo")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "work"
-
-
 async def test_exactly_the_commit_is_checked_out_and_removed_afterwards(repo: Repository, root: Path) -> None:
     old = repo.commit({"train.py": "A = 1\r\n", "data/blob": b"\x00\xff"})
     repo.commit({"train.py": "A = 2\n"})
