@@ -88,7 +88,7 @@ class StoppingNight(Night):
 
     refilled_every = 40
 
-    def __init__(self, seed: int, curves: str, policy: Policy, workers: int = WORKERS) -> None:
+    def __init__(self, seed: int, curves: str, policy: Policy) -> None:
         self.used_s = self.whole_s = 0.0
         self.references = 0
         """Runs of reference configs that have begun."""
@@ -98,7 +98,7 @@ class StoppingNight(Night):
         self._values: dict[str, float] = {}
         self._reports: dict[str, dict[float, float]] = {}
         self._ticks: list[tuple[float, str, float]] = []
-        super().__init__(seed, believes=True, policy=policy, workers=workers)
+        super().__init__(seed, believes=True, policy=policy, workers=WORKERS)
 
     def go_on(self, results: int) -> None:
         """Until so many runs have ended in all, whichever way."""

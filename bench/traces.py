@@ -161,14 +161,14 @@ def together(scheduler: str, traces: int, seed: int, *, counted: bool) -> Counte
     return picks
 
 
-def rank_us(scheduler: str, traces: int, repeats: int = 200) -> float:
+def rank_us(scheduler: str, traces: int) -> float:
     """Median microseconds of one ranking of traces with full histories."""
     tag = Simulated(scheduler, traces, Random(0))
     for name in [t.trace_id for t in tag.forest.traces] * REMEMBERED:
         tag.select(name)
         tag.commit(name)
     times = []
-    for _ in range(repeats):
+    for _ in range(200):
         begun = time.perf_counter()
         tag.choice()
         times.append((time.perf_counter() - begun) * 1e6)

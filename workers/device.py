@@ -54,13 +54,12 @@ def discover(
     gpu: str | int = "all",
     cpu: int = 0,
     helper: Sequence[str] = HELPER,
-    timeout_s: float = _LIST_S,
 ) -> list[Device]:
     """The machine's GPUs (`all`, `none`, or the one with this index), then `cpu` CPU slots.
 
     Without a driver there are no GPUs. Blocks while the driver starts. Raises Invalid for an unknown index.
     """
-    gpus = [] if gpu == "none" else _gpus(host, helper, timeout_s)
+    gpus = [] if gpu == "none" else _gpus(host, helper)
     if gpu not in ("all", "none"):
         gpus = [one for one in gpus if str(one.index) == str(gpu)] or _no_such_gpu(gpu, gpus)
     slots = [
@@ -181,9 +180,9 @@ async def _sample_cpu() -> Health:
     )
 
 
-def _gpus(host: str, helper: Sequence[str], timeout_s: float) -> list[Device]:
+def _gpus(host: str, helper: Sequence[str]) -> list[Device]:
     try:
-        done = subprocess.run([*helper, "list"], capture_output=True, timeout=timeout_s, check=False)
+        done = subprocess.run([*helper, "list"], capture_output=True, timeout=_LIST_S, check=False)
         found = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         _log.warning("the GPUs of this machine cannot be listed: %s", error)

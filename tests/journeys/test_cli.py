@@ -444,16 +444,6 @@ def test_doctor_tries_the_archive(tmp_path: Path) -> None:
     assert "does not take a patch" in found["none"]["found"]
 
 
-def test_doctor_names_settings_that_are_not_read(tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("# mine\nNIGHTJAR_PORT=4001\n")
-
-    done = nightjar(tmp_path / "data", "doctor", "--json")
-
-    [found] = [f for f in json.loads(done.stdout) if f["what"] == "settings"]
-    assert found["state"] == "warning"
-    assert str(tmp_path / "data" / ".env") in found["remedy"]
-
-
 def test_doctor_reports_what_the_audit_finds(lab: RunningLab) -> None:
     lab.setup("wounded")
     nightjar(lab.data, "redis", "HINCRBY", "{lab}:tags:wounded", "kept", "1")

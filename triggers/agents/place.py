@@ -154,12 +154,12 @@ def _git(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 class AgentLog:
     """A rotated log of an agent's output, in two files at most."""
 
-    def __init__(self, path: Path, longest: int = LONGEST_LOG) -> None:
-        self._path, self._longest = path, longest
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._file = path.open("ab")
 
     def write(self, text: bytes) -> None:
-        if self._file.tell() + len(text) > self._longest:
+        if self._file.tell() + len(text) > LONGEST_LOG:
             self._file.close()
             self._path.replace(self._path.with_name(self._path.name + ".1"))
             self._file = self._path.open("ab")

@@ -25,7 +25,6 @@ from functions.process.run_files import UPSTREAM_CACHE, left_behind, linked
 from functions.process.worker_options import python_option
 from state.archive import archive_of
 from state.client import LAYOUT, Lab
-from state.client_settings import user_file
 from state.embedded import redis_url
 from state.errors import Forbidden, NightjarError, Unauthenticated, Unavailable
 from state.fitness import Finding, look
@@ -92,7 +91,6 @@ def machine(settings: Settings) -> Iterator[Finding]:
             yield Finding(program, "error", "not found", f"install {program}")
         else:
             yield Finding(program, "ok", "not found: pip is used instead")
-    yield from settings_left_behind(settings)
     yield from archive(settings)
     yield gpus()
     folder = next(p for p in (settings.data_dir, *settings.data_dir.parents) if p.exists())
@@ -143,17 +141,6 @@ def left_behind_by(repo: Path) -> list[str]:
     except NightjarError as problem:
         return [f"{problem.detail}: {problem.hint}"]
     return left_behind(repo, links, (repo, Path(UPSTREAM_CACHE).expanduser()))
-
-
-def settings_left_behind(settings: Settings) -> Iterator[Finding]:
-    """A `.env` that nothing reads: earlier versions took settings from the working directory."""
-    here = Path.cwd() / ".env"
-    lab_s = settings.data_dir / ".env"
-    if here in (lab_s, user_file()) or not here.is_file():
-        return
-    if any(line.strip().startswith("NIGHTJAR_") for line in here.read_text(errors="replace").splitlines()):
-        remedy = f"if it is yours, move its lines to {lab_s} or {user_file()}"
-        yield Finding("settings", "warning", f"{here} is not read: it may be a repository's", remedy)
 
 
 def archive(settings: Settings) -> Iterator[Finding]:

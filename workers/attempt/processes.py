@@ -29,6 +29,8 @@ MARK = "NIGHTJAR_OWN"
 """Environment variable that all processes of a worker inherit. Runs do not have it."""
 
 _PAUSE_S = 0.01
+_KILL_S = 5.0
+"""Seconds to try to kill processes."""
 _REAP_AFTER_S = 60.0
 """Seconds after which a zombie must be an orphan: the owner of a process of ours reaps it sooner."""
 _ENV_START = 50
@@ -55,15 +57,14 @@ def kill_all(
     *,
     spare: Container[int] | None = None,
     awaited: int | None = None,
-    timeout_s: float = 5.0,
 ) -> bool:
-    """KILL the attempt's processes until none lives; False if one still lives after about `timeout_s`.
+    """KILL the attempt's processes until none lives; False if one still lives after about 5 s.
 
     A process that runs only this attempt and adopts its orphans passes `spare`. Then all its descendants are killed,
     with or without the label, except the ids in `spare`. `awaited` is the child that the caller reaps. Blocks;
     takes a few milliseconds when there is nothing to kill.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + _KILL_S
     if spare is not None and not end_children(spare, awaited, deadline):
         return False
     # in the middle of an exec a process has no environment for a moment, but it is still a descendant
@@ -162,9 +163,9 @@ class Orphans:
         self._ended = dict[int, float]()
         """Zombies among our children, with the time after which we may reap each."""
 
-    def end(self, *, patience_s: float = 5.0) -> bool:
-        """Kill them until none is left; False if one still lives after `patience_s`."""
-        give_up = time.monotonic() + patience_s
+    def end(self) -> bool:
+        """Kill them until none is left; False if one still lives after about 5 s."""
+        give_up = time.monotonic() + _KILL_S
         killed = set[int]()
         while True:
             family = [*children_of(os.getpid()), *([] if self._parent is None else children_of(self._parent))]
@@ -182,9 +183,9 @@ class Orphans:
                 return False
             time.sleep(_PAUSE_S)
 
-    def end_all(self, spare: Container[int], *, patience_s: float = 5.0) -> bool:
+    def end_all(self, spare: Container[int]) -> bool:
         """Kill all children that are not spared, also those of the worker itself."""
-        return end_children(spare, None, time.monotonic() + patience_s)
+        return end_children(spare, None, time.monotonic() + _KILL_S)
 
     def _is_ours(self, pid: int) -> bool | None:
         """Whether a living process is one of ours; None while that is not known yet."""

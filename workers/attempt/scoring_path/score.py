@@ -143,9 +143,9 @@ class Stage:
         return predictor.pid
 
 
-def end_children(spare: Container[int], *, patience_s: float = 5.0) -> bool:
+def end_children(spare: Container[int]) -> bool:
     """Kill all descendants except the `spare` children, so that none passes data to a later predictor."""
-    give_up = time.monotonic() + patience_s
+    give_up = time.monotonic() + 5.0
     while left := [pid for pid in _children() if pid not in spare]:
         if time.monotonic() > give_up:
             return False
