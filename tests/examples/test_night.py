@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Idea:
-    """What the agent thinks of: a constant's new value, which nothing in program.md could say."""
+    """The agent's idea: a new value of a constant, which is not in program.md."""
 
     name: str
     before: str

@@ -1,4 +1,4 @@
-"""What journeys share: a browser, and what a failed one tells, the story of every lab that ran beside it."""
+"""What journeys share: a browser, and after a failure the story of every lab that ran beside it."""
 
 from __future__ import annotations
 

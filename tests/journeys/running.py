@@ -149,7 +149,7 @@ class RunningLab:
             time.sleep(every_s)
 
     def story(self) -> str:
-        """What a failure has to tell of the lab: its processes, what it says of itself, the end of each log."""
+        """The lab after a failure: its processes, its status, the end of each log."""
         processes = [describe(process) for process in self.processes()]
         answers = [f"== {path}\n{self._answer(path)}" for path in ("lab/status", "pool/list")]
         files = [self._log, *sorted((self.data / "logs").glob("*"))]

@@ -72,7 +72,7 @@ def test_two_workers_share_ten_experiments_one_of_them_without_redis(
 
 @pytest.fixture
 def far(lab: RunningLab, joined: RemoteWorker) -> Iterator[RemoteWorker]:
-    """That worker with nothing to train; the lab's own is drained, so that this one trains everything."""
+    """The idle remote worker. The lab's own worker is drained, so that this one trains everything."""
     lab.until(lambda: [gpu["status"] for gpu in joined.slots()] == ["idle"], "its slot is idle")
     own = next(gpu["gpu_id"] for gpu in lab.get("pool/list")["workers"] if gpu["transport"] == "redis")
     lab.post("pool/drain", gpu_id=own)

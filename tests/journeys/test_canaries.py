@@ -158,7 +158,7 @@ def hook(told: Told) -> None:
 
 
 def research(told: Told) -> None:
-    """Runs that end well and badly, whose script shows all that it knows."""
+    """Good and bad runs with a script that prints all that it knows."""
     lab = told.lab
     lab.setup("canary")
     shows = lab.commit({"train.py": SHOW + TRAIN})
@@ -299,7 +299,7 @@ def test_redis_holds_no_secret_but_the_webhook_s(told: Told) -> None:
 
 
 def payload(admin: redis.Redis, key: bytes) -> bytes:
-    """What a job of RQ carries, which is compressed."""
+    """The uncompressed payload of an RQ job."""
     data: Any = admin.hget(key.decode(), "data")
     return zlib.decompress(data) if data else b""
 

@@ -93,7 +93,7 @@ async def freeze(*clocks: subprocess.Popen[bytes]) -> None:
 
 
 async def fired(process: Process, name: str) -> list[dict[str, Any]]:
-    """What every firing says that was ever put before the function."""
+    """Every firing that the function has ever got."""
     key = process.lab.keys("ticks", name)
     rows = await process.lab.command("XRANGE", key, "-", "+")
     return [json.loads(fields["data"]) for _, fields in rows]

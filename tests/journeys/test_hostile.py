@@ -38,7 +38,7 @@ def until_ready():
 
 @dataclass(frozen=True)
 class Script:
-    """What a script does, and what has to come of it."""
+    """A script's behaviour, and its expected outcome."""
 
     text: str
     status: tuple[str, ...] = ("crash",)

@@ -1,4 +1,4 @@
-"""What a run leaves on its machine when the processes that look after it are killed: nothing, soon after."""
+"""A run leaves nothing on its machine, even if the processes that look after it are killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator can follow of a whole lab at work, and what no log of it ever shows."""
+"""An operator follows a whole lab at work, and no log shows a secret."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
 SPEED = "150"
 """Runs of two seconds; silent ones are lost after four."""
 KEPT = ["promoted", "reverted"]
-"""What becomes of the dimension that helps, and of the one that does nothing."""
+"""Fates of the helpful dimension and of the one without effect."""
 CLEAN = {"lost results": "0", "double-counted results": "0", "errors": "0"}
 
 
@@ -57,7 +57,7 @@ def labs_in(folder: Path) -> list[Any]:
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """Where a simulation puts its lab: not in the test's own folder, whose path is too long for a Unix socket."""
+    """A folder for the simulated lab. The test's own path is too long for a Unix socket."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
@@ -179,7 +179,7 @@ def test_pools_runs_queue_and_tokens_survive_a_restart_in_the_middle_of_a_simula
 
 
 def state_of(lab: RunningLab) -> dict[str, Any]:
-    """What a swarm has that a restart must not take from it."""
+    """State of a swarm that a restart must keep."""
     health = lab.http.get("/health").json()
     return {
         "stats": lab.http.get("/runs/stats").json(),

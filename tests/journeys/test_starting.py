@@ -1,4 +1,4 @@
-"""What `nightjar up` refuses before it starts or writes anything: one line that names it, and one with the remedy."""
+"""`nightjar up` refuses bad settings before it starts or writes anything, in one line with a remedy."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
 TAG = "t"
 ZEN = "Beautiful is better than ugly"
-"""What a process prints that imports the module `this`, as RQ would to call something in it."""
+"""Output of a process that imports the module `this`, as RQ does before a call."""
 JUDGED = ("keep", "discard")
 
 

@@ -1,4 +1,4 @@
-"""Who may do what, from the first token to the last, as people and programs use it on a lab that others can reach."""
+"""Tokens of people and programs on a lab that others can reach, from the first token to the last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person asks first has a command of its own: ls, best, show, diff, report, take, stop, retest."""
+"""The commands for a person's first questions: ls, best, show, diff, report, take, stop, retest."""
 
 from __future__ import annotations
 

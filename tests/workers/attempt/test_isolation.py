@@ -1,4 +1,4 @@
-"""What a run reaches in the tiers that confine it, tried by scripts that mean no good."""
+"""Hostile scripts try to get out of the tiers that confine them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = [
 REFUSED = ("PermissionError", "OSError: [Errno 18]")
 """A file is moved or linked across a border as across devices."""
 NOT_THERE = ("FileNotFoundError", "ProcessLookupError", "ConnectionRefused", "OSError: [Errno 30]")
-"""What namespaces answer, too: files, processes and ports that are not there; a file system that is only read."""
+"""Further errors in namespaces: missing files, processes and ports, and a read-only file system."""
 
 TIERS = ("landlock", "bwrap")
 

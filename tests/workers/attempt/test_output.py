@@ -1,4 +1,4 @@
-"""What a run prints becomes ticks; a run that hangs is told from one that works on in silence."""
+"""Printed lines become ticks, and a hanging run differs from one that works in silence."""
 
 from __future__ import annotations
 

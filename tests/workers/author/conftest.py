@@ -1,4 +1,4 @@
-"""Fixtures of the author's tests: a scripted provider, and an author that asks it through the real SDK."""
+"""What tests of authors share: a scripted provider, and an author that uses the real SDK."""
 
 from __future__ import annotations
 

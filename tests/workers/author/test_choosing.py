@@ -1,4 +1,4 @@
-"""Choice of the provider, and the errors where none can be used."""
+"""The choice of a provider, and the message if there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker makes of the answers of its lab, and of whatever else may answer in its place."""
+"""A worker's client: answers of its lab, and of other servers at its URL."""
 
 from __future__ import annotations
 

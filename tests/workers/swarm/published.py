@@ -37,7 +37,7 @@ def problem(status: int, title: str, detail: str = "so it is", **more: Any) -> R
 
 @dataclass
 class Swarm:
-    """What it hands out, what it was sent, and what it refuses."""
+    """Its configs, the requests that it got, and its refusals."""
 
     todo: list[dict[str, Any]] = field(default_factory=list)
     """Assignments, each handed out until its result is here."""
