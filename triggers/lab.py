@@ -38,6 +38,12 @@ from triggers.ports import check_port, local_url
 
 KINDS = {"web": web.main, "events": serving.main, "clock": clock.main}
 """The processes of every lab, with their main functions."""
+READY_S = 120.0
+LOOK_S = 0.05
+WITHOUT_REDIS_S = 30.0
+"""Seconds for processes to end in order while Redis does not come back."""
+REDIS_LOOK_S = 0.5
+BACKOFF = Backoff(first_s=1.0, most_s=30.0)
 
 
 @dataclass(frozen=True)
@@ -95,14 +101,11 @@ def _of_author() -> int:
     return int(import_module("workers.pi").main())
 
 
-REDIS_LOOK_S = 0.5
-BACKOFF = Backoff(first_s=1.0, most_s=30.0)
-
-
 class OwnRedis:
     """Keeps the Redis that `up` has started alive: restarts it when it dies, kills it when it is silent.
 
-    Without a Redis of its own it does nothing."""
+    Without a Redis of its own it does nothing.
+    """
 
     def __init__(self, redis: EmbeddedRedis | None, silent_s: float, announce: Callable[[str], None]) -> None:
         self._redis = redis
@@ -170,12 +173,6 @@ class OwnRedis:
             if problem.hint:
                 self._announce(f"  -> {problem.hint}")
         self.refusal = problem
-
-
-READY_S = 120.0
-LOOK_S = 0.05
-WITHOUT_REDIS_S = 30.0
-"""Seconds for processes to end in order while Redis does not come back."""
 
 
 class LocalLab:
