@@ -38,7 +38,7 @@ return 'ok'
 """
 
 
-class Complete(BaseModel):
+class BareRequest(BaseModel):
     """The body that `bench.http` sends to experiment::complete."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -49,7 +49,7 @@ class Complete(BaseModel):
     training_seconds: float
 
 
-class Completed(BaseModel):
+class BareAnswer(BaseModel):
     """An answer of the size of experiment::complete's."""
 
     experiment_id: str
@@ -75,7 +75,7 @@ def make_app(url: str) -> Starlette:
         await redis.aclose()
 
     async def complete(request: Request) -> Response:
-        asked = Complete.model_validate_json(await request.body(), strict=True)
+        asked = BareRequest.model_validate_json(await request.body(), strict=True)
         number = next(numbers)
         key = f"{{bare}}:experiments:{number % STORED}"
         facts = redis.pipeline(transaction=False)
@@ -85,7 +85,7 @@ def make_app(url: str) -> Starlette:
         values = (asked.experiment_id, asked.val_bpb, asked.peak_vram_mb, asked.training_seconds, number)
         await redis.evalsha(loaded[0], 8, key, *others, *values)
         before = float(best.get("val_bpb", "inf"))
-        answer = Completed(
+        answer = BareAnswer(
             experiment_id=asked.experiment_id,
             status="discard",
             val_bpb=asked.val_bpb,

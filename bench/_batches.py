@@ -19,7 +19,7 @@ from bench._swarm_night import POLICY, TAG, Night
 from functions.rules.beliefs.sharing import reference_config
 from functions.rules.pipeline.predicting import RESAMPLES, Prediction, predicted
 from functions.rules.pipeline.stepping import (
-    Terms,
+    PipelineTerms,
     drafted,
     is_due,
     left_of,
@@ -30,9 +30,9 @@ from functions.rules.pipeline.stepping import (
     written,
 )
 from functions.rules.stopping.ranks import standing
-from state.pipeline_facts import Ended, PipelineFacts, Stand, Step
+from state.pipeline_facts import OutlierRun, PipelineFacts, PipelineState, PipelineStep
 from state.policy import BUCKETS
-from state.records import Decision, Experiment, Hypothesis, Pipeline, SwarmWorker
+from state.records import BatchDecision, Experiment, Hypothesis, Pipeline, SwarmWorker
 
 LOOKED_AT: Final = 20
 """Newest results that are checked for outliers."""
@@ -50,7 +50,7 @@ BLURRED: Final = 2.0
 
 
 @dataclass(frozen=True)
-class Batch:
+class EndedBatch:
     """A batch that has ended with a decision."""
 
     results: int
@@ -82,13 +82,13 @@ def rivals() -> list[Hypothesis]:
     ]
 
 
-class Pipe:
+class SimulatedPipeline:
     """pipeline::follow in memory, with its own predictor and author."""
 
-    def __init__(self, terms: Terms, predict: Predictor) -> None:
+    def __init__(self, terms: PipelineTerms, predict: Predictor) -> None:
         self.pipeline = Pipeline()
-        self.batches: list[Batch] = []
-        self.steps: list[Step] = []
+        self.batches: list[EndedBatch] = []
+        self.steps: list[PipelineStep] = []
         self._terms = terms
         self._predict = predict
         self._writes: tuple[float, int] | None = None
@@ -123,16 +123,16 @@ class Pipe:
                 assert step.after.draft is not None
                 self._writes = (facts.stand.now + AUTHOR_S, step.after.draft.number)
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: PipelineStep) -> None:
         self.pipeline = step.after
         self.steps.append(step)
 
-    def _count(self, step: Step, facts: PipelineFacts) -> None:
+    def _count(self, step: PipelineStep, facts: PipelineFacts) -> None:
         """Record an ended batch."""
         is_hit = step.kind == "confirmed"
         busy_s = max(0.0, self.is_written_at - facts.stand.now) if self._writes else 0.0
         self.batches.append(
-            Batch(
+            EndedBatch(
                 facts.stand.results,
                 is_hit,
                 has_changed=step.after.decided != step.before.decided,
@@ -147,20 +147,26 @@ class Batches(Night):
     """A swarm with its pipeline, and a second pipeline that always predicts no change."""
 
     def __init__(
-        self, seed: int, *, workers: int, terms: Terms, has_rivals: bool = False, resamples: int = RESAMPLES
+        self,
+        seed: int,
+        *,
+        workers: int,
+        terms: PipelineTerms,
+        has_rivals: bool = False,
+        resamples: int = RESAMPLES,
     ) -> None:
         self._resamples = resamples
         self._has_rivals = has_rivals
         self._guess = Random(f"guesses {seed}")
-        self.pipe = Pipe(terms, Batches.foretold)
-        self.unchanging = Pipe(terms, Batches.unchanged)
+        self.pipe = SimulatedPipeline(terms, Batches.foretold)
+        self.unchanging = SimulatedPipeline(terms, Batches.unchanged)
         self._path = Random(f"ticks {seed}")
         self._values: dict[str, float] = {}
         self._ticks: list[tuple[float, str, float]] = []
         self._pools: dict[float, list[float]] = {bucket: [] for bucket in BUCKETS}
         self._ticked = 0
         self._newest: list[Experiment] = []
-        self._looked_at: list[Ended] = []
+        self._looked_at: list[OutlierRun] = []
         super().__init__(seed, believes=True, policy=POLICY.changed({"sampler": "thompson"}), workers=workers)
 
     @property
@@ -187,7 +193,7 @@ class Batches(Night):
             for pipe in (self.pipe, self.unchanging):
                 pipe.look(self)
 
-    def foretold(self, left: int, now: Decision | None) -> Prediction | None:
+    def foretold(self, left: int, now: BatchDecision | None) -> Prediction | None:
         """The server's prediction."""
         early = self.beliefs.early(
             self.running,
@@ -199,14 +205,14 @@ class Batches(Night):
         )
         return predicted(early, left, now, self._guess, self._resamples)
 
-    def unchanged(self, left: int, now: Decision | None) -> Prediction | None:
+    def unchanged(self, left: int, now: BatchDecision | None) -> Prediction | None:
         """A prediction of the present decision."""
         return None if now is None else Prediction(now, 1.0)
 
-    def stand(self, pipeline: Pipeline) -> Stand:
+    def stand(self, pipeline: Pipeline) -> PipelineState:
         """State of a pipeline in this night."""
         results = self.beliefs.results
-        return Stand(self._now, pipeline, results, self._ticked, results >= FIRST_PROGRAM)
+        return PipelineState(self._now, pipeline, results, self._ticked, results >= FIRST_PROGRAM)
 
     def facts_of(self, pipeline: Pipeline) -> PipelineFacts:
         """Facts for the next step of a pipeline."""
@@ -244,7 +250,7 @@ class Batches(Night):
         delta = self._values.pop(e.experiment_id) - e.baseline_bpb
         told = {"status": "discard", "delta_bpb": delta, "finished_at": self._now}
         self._newest = [e.model_copy(update=told), *self._newest][:NEWEST]
-        newest = Ended(**self._newest[0].model_dump(include=set(Ended.model_fields)))
+        newest = OutlierRun(**self._newest[0].model_dump(include=set(OutlierRun.model_fields)))
         self._looked_at = [newest, *self._looked_at][:LOOKED_AT]
 
     def _tick(self, name: str, bucket: float) -> None:
@@ -264,4 +270,4 @@ class Batches(Night):
         self._ticked += 1
 
 
-Predictor = Callable[[Batches, int, Decision | None], Prediction | None]
+Predictor = Callable[[Batches, int, BatchDecision | None], Prediction | None]

@@ -9,7 +9,7 @@ from functions.rules.beliefs.concluding import concerned, finished_run, learned
 from functions.rules.beliefs.dimension_claims import adapted, begun, irrelevant_dimension
 from functions.rules.beliefs.sharing import shared_out, texts
 from functions.rules.swarm.dimensions import frozen, with_one
-from state.belief_facts import BeliefFacts, Kept, Learning, LearningFacts, ProposalFacts
+from state.belief_facts import BeliefFacts, Learning, LearningFacts, ProposalFacts, StoredEvidence
 from state.facts import Spread
 from state.hypotheses import REFERENCES
 from state.pipeline_facts import EarlyFacts
@@ -30,7 +30,7 @@ class BeliefsInMemory:
         self.populations: dict[str, str] = {}
         """Their texts by id."""
         self.results = self.allocated_at = self.allocations = self.version = 0
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, StoredEvidence] = {}
         self._references: list[str] = []
 
     @property
@@ -62,7 +62,10 @@ class BeliefsInMemory:
             reprieved={},
         )
         ended = finished_run(run, facts)
-        kept = {name: self._kept.get(name, Kept()) for name in (concerned(ended, facts) if ended else [])}
+        kept = {
+            name: self._kept.get(name, StoredEvidence())
+            for name in (concerned(ended, facts) if ended else [])
+        }
         learning = learned(ended, facts, kept)
         self.results += 1
         for name, (after, its) in learning.changed.items():
@@ -97,7 +100,7 @@ class BeliefsInMemory:
             references=self._references,
             noise=noise,
             reprieved={},
-            kept={name: self._kept.get(name, Kept()) for name in self.open},
+            kept={name: self._kept.get(name, StoredEvidence()) for name in self.open},
             running=running,
             ended=ended,
         )

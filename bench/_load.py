@@ -16,7 +16,7 @@ Wanted = tuple[str, bytes]
 
 
 @dataclass
-class Served:
+class LoadResult:
     """The answers of one load."""
 
     times: list[float] = field(default_factory=list)
@@ -36,13 +36,13 @@ class Served:
         return 1e3 * ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
-async def load(port: int, wanted: Iterator[Wanted], seconds: float, connections: int) -> Served:
+async def load(port: int, wanted: Iterator[Wanted], seconds: float, connections: int) -> LoadResult:
     """Send requests for `seconds`, or until `wanted` is exhausted.
 
     Raises:
         AssertionError: a request was refused.
     """
-    served = Served()
+    served = LoadResult()
     loop = asyncio.get_running_loop()
     begun = time.perf_counter()
     made = [
@@ -61,7 +61,7 @@ class _Client(asyncio.Protocol):
     """One connection."""
 
     def __init__(
-        self, port: int, wanted: Iterator[Wanted], served: Served, end: float, done: asyncio.Future[None]
+        self, port: int, wanted: Iterator[Wanted], served: LoadResult, end: float, done: asyncio.Future[None]
     ) -> None:
         self.done = done
         self._host = f"Host: 127.0.0.1:{port}"

@@ -21,10 +21,10 @@ from bench._planted import DIMENSIONS, SIGMA, Truth
 from bench.earlystop import StoppingTag
 from functions.profiles import swarm_dimensions
 from functions.rules.opening import swarm_policy, swarm_tag
-from functions.rules.stopping.buckets import bucket_of
+from functions.rules.stopping.ticks import bucket_of
 from functions.rules.swarm.dimensions import DeclaredDimension, checked
 from functions.rules.swarm.duplicates import fingerprint
-from functions.rules.swarm.handing_out import Waiting
+from functions.rules.swarm.handing_out import QueuedConfig
 from functions.rules.swarm.populations import everyone, queue_target
 from functions.rules.swarm.refilling import replenished
 from functions.rules.swarm.shapes import Shape, drawn_config
@@ -223,7 +223,7 @@ class Nightjar:
             self._refill()
         first = max(self.queue, key=self.queue.__getitem__)
         del self.queue[first]
-        config = Waiting.read(first).config
+        config = QueuedConfig.read(first).config
         self.seen[run] = Observed(
             experiment_id=str(run),
             status="running",

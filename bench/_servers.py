@@ -13,15 +13,15 @@ from pathlib import Path
 import httpx
 import psutil
 
+from state.parent_death import tethered
 from state.settings import Settings
-from state.tether import tethered
 from triggers.lab import LabParts
 from triggers.ports import free_port
 
 PATIENCE_S = 60.0
 
 
-class Server:
+class ServerProcess:
     """One server process on a port of this machine."""
 
     def __init__(self, port: int, pid: int) -> None:
@@ -36,7 +36,9 @@ class Server:
 
 
 @asynccontextmanager
-async def web(settings: Settings, *, wrapper: Sequence[str] = (), **changed: str) -> AsyncIterator[Server]:
+async def web(
+    settings: Settings, *, wrapper: Sequence[str] = (), **changed: str
+) -> AsyncIterator[ServerProcess]:
     """A web process as `up` starts it, on a running Redis; `wrapper`: the module that runs it, with arguments."""
     at = settings.model_copy(update={"port": free_port(0)})
     spec = next(spec for spec in LabParts(at, repo=None).specs() if spec.name == "web")
@@ -53,7 +55,7 @@ async def web(settings: Settings, *, wrapper: Sequence[str] = (), **changed: str
 
 
 @asynccontextmanager
-async def bare(settings: Settings, redis_url: str) -> AsyncIterator[Server]:
+async def bare(settings: Settings, redis_url: str) -> AsyncIterator[ServerProcess]:
     """The handler of `bench/_bare.py`."""
     port = free_port(0)
     argv = [sys.executable, "-P", "-m", "bench._bare", str(port), redis_url]
@@ -64,7 +66,7 @@ async def bare(settings: Settings, redis_url: str) -> AsyncIterator[Server]:
 @asynccontextmanager
 async def _serving(
     argv: Sequence[str], port: int, log: Path, path: str, env: Mapping[str, str] | None = None
-) -> AsyncIterator[Server]:
+) -> AsyncIterator[ServerProcess]:
     """Wait until a GET of this path is answered."""
     with log.open("ab") as out:
         process = await asyncio.create_subprocess_exec(
@@ -78,7 +80,7 @@ async def _serving(
             while not await _answers(http, path):
                 assert process.returncode is None, f"{argv} ended, its log is {log}"
                 await asyncio.sleep(0.05)
-        yield Server(port, process.pid)
+        yield ServerProcess(port, process.pid)
     finally:
         process.terminate()
         await process.wait()

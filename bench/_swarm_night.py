@@ -11,7 +11,7 @@ from typing import Any
 
 from bench._beliefs import BeliefsInMemory
 from bench._planted import DIMENSIONS, SIGMA, Truth
-from bench._tag import Retest, SimulatedTag
+from bench._tag import KeepingTag, SimulatedRetest
 from functions.rules.beliefs.protocols import CellRun, RunningTest, missing_cells
 from functions.rules.beliefs.sharing import reference_config
 from functions.rules.beliefs.specs import cells_of
@@ -23,7 +23,7 @@ from functions.rules.swarm.duplicates import fingerprint
 from functions.rules.swarm.handing_out import (
     CATEGORY,
     REFERENCE_PRIORITY,
-    Waiting,
+    QueuedConfig,
     handed_out,
     lost,
     retest_for,
@@ -125,11 +125,11 @@ class Night:
         """Runs of the test, by id."""
         self._rng = Random(f"night {seed}")
         self._now = 0.0
-        self._keeps = SimulatedTag(policy.keep_rule, Effort(0, policy.max_retests, policy.retest_top_k))
+        self._keeps = KeepingTag(policy.keep_rule, Effort(0, policy.max_retests, policy.retest_top_k))
         self._experiments: dict[str, Experiment] = {}
         self._running: dict[str, Experiment] = {}
         self._ends: list[tuple[float, str]] = []
-        self._retests: dict[str, Retest] = {}
+        self._retests: dict[str, SimulatedRetest] = {}
         self._trials, self._in_flight = Counter[str](), Counter[str]()
         self._ended: list[Observed] = []
         self._waiting: dict[str, dict[str, float]] = {}
@@ -231,7 +231,7 @@ class Night:
         self._workers[worker.worker_id] = worker.model_copy(update=joined)
         config = out.idea.config_delta or {}
         is_asked = out.is_reference and out.priority == REFERENCE_PRIORITY
-        around = None if out.proposal is None else Waiting.read(out.proposal).around
+        around = None if out.proposal is None else QueuedConfig.read(out.proposal).around
         self.ran.append(Ran(out.strategy, is_asked, self._varied(config, around)))
         fields = {
             "hypothesis_id": out.idea.hypothesis_id,
@@ -304,7 +304,7 @@ class Night:
         elif e.experiment_id in self.cells:
             del self.cells[e.experiment_id]
         elif (text := lost(e, "").returned) is not None and e.population_id in self._waiting:
-            self._waiting[e.population_id][text] = Waiting.read(text).priority
+            self._waiting[e.population_id][text] = QueuedConfig.read(text).priority
 
     def _end(self, e: Experiment) -> None:
         """What swarm::result does, and all that its event begins."""

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from bench._users import Book, User
-from functions.rules.audit.simulation import Acknowledged, Stored, lost, miscounted
+from functions.rules.audit.simulation import Acknowledged, ShownRun, lost, miscounted
 from functions.rules.swarm import simulate_metric
 from tests.journeys.running import RunningLab
 
@@ -102,10 +102,10 @@ class Pulls(User):
 
 def swarm_faults(lab: RunningLab, book: Book) -> Iterator[str]:
     """Acknowledged results of the swarm that are not there exactly once."""
-    stored: dict[str, Stored] = {}
+    stored: dict[str, ShownRun] = {}
     for name in book.pulled:
         e = lab.get(f"experiment/{name}")["experiment"]
-        stored[name] = Stored(e["status"], e["val_bpb"])
+        stored[name] = ShownRun(e["status"], e["val_bpb"])
     yield from lost(book.pulled, stored)
     health = lab.http.get("/health", params={"tag": PULLING}).json()
     rows = lab.http.get("/leaderboard", params={"tag": PULLING}).json()

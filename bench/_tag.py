@@ -7,10 +7,19 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
+from functions.rules.keeps.best_chain import (
+    falls,
+    new_best,
+    restored,
+    revalued,
+    rises,
+    stands,
+    without_rivals,
+)
 from functions.rules.keeps.keeping import (
     KEEP_RULES,
     SURE_SIGMAS,
-    Trial,
+    SeedScores,
     plausible_margin,
 )
 from functions.rules.keeps.noise import Noise, Repeats, Sums, cautious, further_mean, run_again, run_of_worker
@@ -28,7 +37,6 @@ from functions.rules.keeps.retests import (
     due_step,
 )
 from functions.rules.keeps.seeds import learned, own_noise, shift_of
-from functions.rules.keeps.standing import falls, new_best, restored, revalued, rises, stands, without_rivals
 from functions.rules.keeps.verdict import judge, score
 from state.codes import noise_entry
 from state.policy import Policy
@@ -54,7 +62,7 @@ _ANY = Experiment(
 
 
 @dataclass
-class Retest:
+class SimulatedRetest:
     """A retest; `outcome` is its value, or why there is none."""
 
     of: str
@@ -64,7 +72,7 @@ class Retest:
 
 
 @dataclass
-class Tried:
+class TriedExperiment:
     """An experiment that has a value."""
 
     name: str
@@ -75,22 +83,22 @@ class Tried:
     is_baseline: bool
     gain: float = 0.0
     """Gain over the best; 0 if that is not plausible."""
-    retests: list[Retest] = field(default_factory=list)
+    retests: list[SimulatedRetest] = field(default_factory=list)
 
     @property
     def fresh(self) -> tuple[float, ...]:
         return tuple(r.outcome for r in self.retests if isinstance(r.outcome, float))
 
 
-class SimulatedTag:
+class KeepingTag:
     """Judges first runs by a keep rule, asks for retests, and confirms or demotes keeps by them."""
 
     def __init__(self, keep_rule: str, effort: Effort, direction: Direction = "minimize") -> None:
         self.effort = effort
         self.direction: Direction = direction
         self.best: Best | None = None
-        self.tried: dict[str, Tried] = {}
-        self.waiting: deque[Retest] = deque()
+        self.tried: dict[str, TriedExperiment] = {}
+        self.waiting: deque[SimulatedRetest] = deque()
         """Retests that have not run yet."""
         self.judged: list[tuple[str, str]] = []
         """Every present or former incumbent, with its predecessor."""
@@ -128,7 +136,7 @@ class SimulatedTag:
         trainable: bool = True,
         code: str | None = None,
         worker: str | None = None,
-    ) -> Tried | None:
+    ) -> TriedExperiment | None:
         """Judge a first run by the mean of all runs of its code. None: its code is on the chain already.
 
         `worker`: the worker, in a swarm.
@@ -140,7 +148,7 @@ class SimulatedTag:
         value = self._repeats[self._codes[name]].mean
         best = self.best
         kept = judge(value, best.val_bpb if best else None, self.direction, 0.0)
-        tried = Tried(name, value, trainable, kept.status, None, best is None)
+        tried = TriedExperiment(name, value, trainable, kept.status, None, best is None)
         plausible = plausible_margin(
             self.largest_gain, sum(t.status == "keep" for t in self.tried.values()), FACTOR
         )
@@ -158,7 +166,7 @@ class SimulatedTag:
         return tried
 
     def end(
-        self, retest: Retest, outcome: float | Literal["broke", "lost"], worker: str | None = None
+        self, retest: SimulatedRetest, outcome: float | Literal["broke", "lost"], worker: str | None = None
     ) -> None:
         """Take the outcome of a retest."""
         retest.outcome = outcome
@@ -194,7 +202,7 @@ class SimulatedTag:
         match step:
             case RunAgain(name):
                 its = self.tried[name].retests
-                its.append(Retest(name, len(its)))
+                its.append(SimulatedRetest(name, len(its)))
                 self.waiting.append(its[-1])
             case Confirm(name):
                 self.tried[name].trust = "confirmed"
@@ -247,24 +255,24 @@ class SimulatedTag:
             is_baseline=its.is_baseline,
         )
 
-    def trial(self, name: str) -> Trial:
+    def trial(self, name: str) -> SeedScores:
         its = self.tried[name]
         further = further_mean(self._repeats[self._codes[name]], its.value)
-        return Trial(
+        return SeedScores(
             name,
             score(its.value, self.direction),
             tuple(score(value, self.direction) for value in its.fresh),
             None if further is None else score(further, self.direction),
         )
 
-    def _trust(self, tried: Tried, rule: str, plausible: float | None) -> Trust | None:
+    def _trust(self, tried: TriedExperiment, rule: str, plausible: float | None) -> Trust | None:
         if self.best is None:
             return "first"
         if rule == "strict" or tried.status == "discard":
             return None
         noise = self.own_noise
         decision = KEEP_RULES[rule].decide(
-            Trial(tried.name, score(tried.value, self.direction)),
+            SeedScores(tried.name, score(tried.value, self.direction)),
             self.trial(self.best.experiment_id),
             cautious(noise, SURE_SIGMAS) if noise else None,
             plausible,

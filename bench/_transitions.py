@@ -17,7 +17,7 @@ from typing import Final
 
 from bench._categories import category_of
 from functions.contract import CATEGORIES
-from functions.formats.results_log import Row, read_log
+from functions.formats.results_log import LogRow, read_log
 from functions.rules.keeps.noise import LEAST
 from functions.rules.keeps.verdict import is_near, score
 from functions.rules.search.kinds import NO_CATEGORY, OF_CATEGORY, kept_category, kind_of
@@ -103,7 +103,7 @@ def recorded_tries(file: Path) -> tuple[Recorded, list[Try]]:
     return recorded, [_try(row, kept) for row in read_log(file.read_bytes(), None).rows]
 
 
-def _try(row: Row, keeps: Sequence[str]) -> Try:
+def _try(row: LogRow, keeps: Sequence[str]) -> Try:
     """One row; a keep is a baseline if it is the first, or if its description says so."""
     name = f"line {row.line}"
     is_kept = name in keeps

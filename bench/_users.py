@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from functions.process.holding import HELD_MOST_S
+from functions.process.loop_watch import HELD_MOST_S
 from functions.rules.audit.simulation import Acknowledged
 from tests.journeys.running import RunningLab
 

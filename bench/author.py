@@ -25,14 +25,14 @@ import psutil
 import uvloop
 from rich.table import Table
 
-from bench._load import Served, Wanted, load
+from bench._load import LoadResult, Wanted, load
 from bench._report import Bench, posted, private_redis, url_of
-from bench._servers import Server, web
+from bench._servers import ServerProcess, web
 from functions.process.own_modules import started
 from state.client import Lab
+from state.parent_death import tethered
 from state.presence import Presence
 from state.settings import Settings
-from state.tether import tethered
 
 CONNECTIONS = 16
 WORKERS = 200
@@ -112,10 +112,10 @@ async def beside(module: str, settings: Settings, **env: str) -> AsyncIterator[p
 
 async def measured(
     settings: Settings, repeats: int, seconds: float
-) -> dict[str, tuple[list[Served], list[Served]]]:
+) -> dict[str, tuple[list[LoadResult], list[LoadResult]]]:
     """Answers of each call, without a model and with a hanging one, by repeat."""
     provider = SilentProvider()
-    found: dict[str, tuple[list[Served], list[Served]]] = {call: ([], []) for call in CALLS}
+    found: dict[str, tuple[list[LoadResult], list[LoadResult]]] = {call: ([], []) for call in CALLS}
     async with (
         provider.open() as url,
         web(settings, NIGHTJAR_REDIS_URL=url_of(settings)) as server,
@@ -141,7 +141,7 @@ async def measured(
     return found
 
 
-async def _filled(server: Server, settings: Settings) -> None:
+async def _filled(server: ServerProcess, settings: Settings) -> None:
     """Give each worker of a swarm a run, and wait until the process of the lane has announced itself."""
     for n in range(WORKERS):
         await _send(server, posted("/register", worker_id=f"w{n}", gpu_type="Simulated", baseline_bpb=1.0))
@@ -157,11 +157,11 @@ async def _filled(server: Server, settings: Settings) -> None:
         await lab.close()
 
 
-async def _send(server: Server, wanted: Wanted) -> None:
+async def _send(server: ServerProcess, wanted: Wanted) -> None:
     await load(server.port, iter([wanted]), PATIENCE_S, 1)
 
 
-def show(found: dict[str, tuple[list[Served], list[Served]]], bench: Bench) -> None:
+def show(found: dict[str, tuple[list[LoadResult], list[LoadResult]]], bench: Bench) -> None:
     shown = Table(
         "call", "p50 ms without", "with", "p99 ms without", "with", "p99 with / without", "target", ""
     )

@@ -34,7 +34,7 @@ from rich.table import Table
 
 from bench._planted import APART, DIMENSIONS, IRRELEVANT, SIGMA, TOGETHER, WEAK, value_at
 from bench._swarm_night import Conditions, Night
-from functions.rules.beliefs.protocols import CellRun, Judgement, RunningTest, missing_cells, verdict
+from functions.rules.beliefs.protocols import CellRun, ProtocolResult, RunningTest, missing_cells, verdict
 from functions.rules.beliefs.specs import check_spec
 from state.records import Value
 
@@ -76,8 +76,8 @@ class Found:
     """Share of the runs."""
     off_after_a_round: list[int]
     off_when_overtaken: list[int]
-    interaction: Judgement
-    additive: Judgement
+    interaction: ProtocolResult
+    additive: ProtocolResult
     """The same test of two dimensions without an interaction, made after the night."""
     regret: float
     regret_without: float
@@ -134,7 +134,7 @@ def grid(night: Night, names: tuple[str, str]) -> RunningTest:
     return RunningTest(spec, night.beliefs.dimensions, night.best_config, {})
 
 
-def tested_apart(night: Night) -> Judgement:
+def tested_apart(night: Night) -> ProtocolResult:
     """What the test says of two dimensions whose effects add up; its runs are none of the night's."""
     test, runs = grid(night, APART), list[CellRun]()
     for cell in missing_cells(test, runs):

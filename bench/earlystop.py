@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from bench._report import Bench
-from functions.rules.stopping.buckets import bucket_of
-from functions.rules.stopping.judging import Answer, Checkpoint, drawn, judge
-from functions.rules.stopping.ranks import Standing, place_among
+from functions.rules.stopping.judging import Checkpoint, TickVerdict, drawn, judge
+from functions.rules.stopping.ranks import PeerRank, place_among
 from functions.rules.stopping.stoppers import STOPPERS, looks_at
+from functions.rules.stopping.ticks import bucket_of
 from functions.rules.stopping.trends import score_of, together, told_by
 from state.facts import NO_TREND, Trend
 from state.policy import BUCKETS, Stopping, StoppingRule
@@ -78,7 +78,7 @@ class RankedReport:
     """A run at a bucket: its rank, 0 to 100, and the answer to its report."""
 
     rank: float
-    answer: Answer
+    answer: TickVerdict
 
 
 @dataclass
@@ -113,7 +113,7 @@ class StoppingTag:
         """Rank a run by its report at a bucket. None: the rule ignores this bucket."""
         if not looks_at(self.settings.rule, bucket):
             return None
-        stands = Standing(
+        stands = PeerRank(
             *_beside(self.ranks[bucket], value),
             stopped=sum(n for at, n in self.stopped.items() if at < bucket),
             trend=self.trends[repr(bucket)],

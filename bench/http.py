@@ -37,8 +37,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import _bare
-from bench._load import Served, Wanted, load
-from bench._servers import Server, bare, web
+from bench._load import LoadResult, Wanted, load
+from bench._servers import ServerProcess, bare, web
 from state.embedded import EmbeddedRedis
 from state.settings import Settings
 from tests.trips import counted
@@ -112,7 +112,7 @@ def same(path: str, **body: Any) -> Bodies:
 
 
 @dataclass(frozen=True)
-class Call:
+class TargetedCall:
     """One function and its targets."""
 
     bodies: Bodies
@@ -122,14 +122,14 @@ class Call:
     """As a multiple of the bare handler's."""
 
 
-CALLS: dict[str, Call] = {
-    "experiment::register": Call(Agents.register, 0.46, P99),
-    "experiment::complete": Call(Agents.complete, 0.36, P99),
-    "experiment::best": Call(same("/api/experiment/best", tag="plain"), 0.62, P99),
-    "report::brief": Call(same("/api/report/brief", tag="plain"), 0.15),
-    "search::suggest_direction": Call(same("/api/search/suggest", tag="plain"), 0.15),
-    "experiment::history": Call(same("/api/experiment/history", tag="plain", limit=50), 0.12),
-    "experiment::submit": Call(Agents.submit, 0.34),
+CALLS: dict[str, TargetedCall] = {
+    "experiment::register": TargetedCall(Agents.register, 0.46, P99),
+    "experiment::complete": TargetedCall(Agents.complete, 0.36, P99),
+    "experiment::best": TargetedCall(same("/api/experiment/best", tag="plain"), 0.62, P99),
+    "report::brief": TargetedCall(same("/api/report/brief", tag="plain"), 0.15),
+    "search::suggest_direction": TargetedCall(same("/api/search/suggest", tag="plain"), 0.15),
+    "experiment::history": TargetedCall(same("/api/experiment/history", tag="plain", limit=50), 0.12),
+    "experiment::submit": TargetedCall(Agents.submit, 0.34),
 }
 """In the order of calls: experiments are registered before they are completed."""
 
@@ -138,7 +138,7 @@ CALLS: dict[str, Call] = {
 class Slice:
     """One server's answers to one call in one repeat."""
 
-    served: Served
+    served: LoadResult
     cpu_s: float
 
     @property
@@ -148,27 +148,29 @@ class Slice:
 
 
 async def answered(
-    server: Server, wanted: Iterator[Wanted], seconds: float, connections: int = CONNECTIONS
+    server: ServerProcess, wanted: Iterator[Wanted], seconds: float, connections: int = CONNECTIONS
 ) -> Slice:
     before = server.cpu_s
     served = await load(server.port, wanted, seconds, connections)
     return Slice(served, server.cpu_s - before)
 
 
-async def stored(server: Server, agents: Agents) -> None:
+async def stored(server: ServerProcess, agents: Agents) -> None:
     """Fill the lab's tag with experiments."""
     await answered(server, agents.setup(), ENOUGH_S, 1)
     await called(server, "experiment::register", agents, ENOUGH_S, STORED)
     await called(server, "experiment::complete", agents, ENOUGH_S)
 
 
-async def prepared(server: Server, name: str, agents: Agents, seconds: float) -> None:
+async def prepared(server: ServerProcess, name: str, agents: Agents, seconds: float) -> None:
     """Register experiments for a slice of completes, in as much time."""
     if name == "experiment::complete" and agents.completed == agents.registered:
         await called(server, "experiment::register", agents, seconds)
 
 
-async def called(server: Server, name: str, agents: Agents, seconds: float, most: int | None = None) -> Slice:
+async def called(
+    server: ServerProcess, name: str, agents: Agents, seconds: float, most: int | None = None
+) -> Slice:
     """One slice of a call, of at most `most` requests; a single request uses one connection."""
     wanted = itertools.islice(CALLS[name].bodies(agents), most)
     found = await answered(server, wanted, seconds, 1 if most == 1 else CONNECTIONS)
@@ -181,7 +183,7 @@ async def called(server: Server, name: str, agents: Agents, seconds: float, most
 
 
 @dataclass(frozen=True)
-class Found:
+class MeasuredCall:
     """A call and the bare handler, one pair for each repeat."""
 
     pairs: list[tuple[Slice, Slice]] = field(default_factory=list)
@@ -210,12 +212,12 @@ def cpu_ms(of: Slice) -> float:
 
 
 async def measured(
-    ours: Server, anchor: Server, names: Sequence[str], seconds: float, repeats: int
-) -> dict[str, Found]:
+    ours: ServerProcess, anchor: ServerProcess, names: Sequence[str], seconds: float, repeats: int
+) -> dict[str, MeasuredCall]:
     agents, anchors = Agents(), Agents(registered=1 << 40)
     await stored(ours, agents)
     await answered(anchor, anchors.complete(_bare.PATH), seconds / 2)
-    found = {name: Found() for name in names}
+    found = {name: MeasuredCall() for name in names}
     for _ in range(repeats):
         for name in names:
             await prepared(ours, name, agents, seconds)
@@ -267,7 +269,7 @@ async def profiles(settings: Settings, names: Sequence[str], seconds: float, con
 # -- what is shown
 
 
-def table(found: dict[str, Found], trips: dict[str, int], console: Console) -> list[str]:
+def table(found: dict[str, MeasuredCall], trips: dict[str, int], console: Console) -> list[str]:
     """Print the table; returns the missed targets."""
     missed = []
 
@@ -296,7 +298,7 @@ def table(found: dict[str, Found], trips: dict[str, int], console: Console) -> l
             f"{its.ratio(cpu_ms):.1f}",
             str(trips[name]),
         )
-    anchors = Found([(anchor, anchor) for its in found.values() for _, anchor in its.pairs])
+    anchors = MeasuredCall([(anchor, anchor) for its in found.values() for _, anchor in its.pairs])
     figures = (f"{anchors.of(rate):,.0f}", "1", f"{anchors.of(p50):.1f}", f"{anchors.of(p99):.1f}", "1")
     shown.add_row("bare handler", *figures, f"{anchors.of(cpu_ms):.2f}", "1", "2")
     console.print(shown)

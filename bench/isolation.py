@@ -21,7 +21,7 @@ import click
 from rich.table import Table
 
 from bench._report import Bench
-from functions.lanes import Trained, TrainingJob
+from functions.lanes import TrainedRun, TrainingJob
 from functions.process.worker_options import Isolation
 from state.settings import Settings
 from tests.workers.watching import Orders
@@ -68,7 +68,7 @@ async def run(runs: TierRuns, folder: Path, commit: str, seconds: float, nth: in
     )
     began = time.monotonic()
     result = await runner.run(job, Orders(), metric="val_bpb")
-    if not isinstance(result, Trained):
+    if not isinstance(result, TrainedRun):
         raise click.ClickException(f"a run failed: {result}")
     took = time.monotonic() - began
     runs.steps.append(result.metrics["num_steps"])

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from bench._report import Bench, Interval
-from bench._tag import Retest, SimulatedTag
+from bench._tag import KeepingTag, SimulatedRetest
 from functions.rules.keeps.noise import Mean, Noise, p_better
 from functions.rules.keeps.retests import Effort
 from state.policy import Policy
@@ -112,8 +112,8 @@ class Rule:
     keep_rule: str
     workers: int = 1
 
-    def tag(self) -> SimulatedTag:
-        return SimulatedTag(
+    def tag(self) -> KeepingTag:
+        return KeepingTag(
             self.keep_rule,
             Effort(POLICY.baseline_repeats, POLICY.max_retests, POLICY.retest_top_k),
         )
@@ -148,7 +148,7 @@ class SimulatedLab:
         work = [waiting.popleft() if waiting else self.ideas.popleft() for _ in slots]
         begun = self.used
         for each in work:
-            if isinstance(each, Retest):
+            if isinstance(each, SimulatedRetest):
                 self.used += 1
                 self.again += 1
                 self.tag.end(each, self._measured(each.of, 1 + each.nth))

@@ -27,9 +27,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bench._batches import AUTHOR_S, Batch, Batches, Pipe
+from bench._batches import AUTHOR_S, Batches, EndedBatch, SimulatedPipeline
 from bench._report import Bench, Interval, mean_of
-from functions.rules.pipeline.stepping import Terms
+from functions.rules.pipeline.stepping import PipelineTerms
 
 SEEDS = 20
 RESULTS = 800
@@ -38,7 +38,7 @@ WORKERS = (20, 40)
 LEAST_RATE = 0.90
 MOST_LAG = 0.25
 """Relative to that without a pipeline."""
-TERMS = Terms(enabled=True, auto_deploy=True)
+TERMS = PipelineTerms(enabled=True, auto_deploy=True)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class DraftsOfNight:
     confirmed: int
     flushed: Counter[str]
     """By reason."""
-    batches: Sequence[Batch]
+    batches: Sequence[EndedBatch]
 
     @property
     def hit_rate(self) -> float:
@@ -85,7 +85,7 @@ def lived(seed: int, results: int, flipped_at: int | None) -> ComparedNight:
     return ComparedNight(fared(night.pipe), fared(night.unchanging))
 
 
-def fared(pipe: Pipe) -> DraftsOfNight:
+def fared(pipe: SimulatedPipeline) -> DraftsOfNight:
     """The fates of a pipeline's drafts."""
     reasons = Counter(str(step.data["reason"]) for step in pipe.steps if step.kind == "flushed")
     first = next(step.before.batch_id for step in pipe.steps if step.kind == "drafting")
@@ -125,7 +125,7 @@ def show(name: str, nights: Sequence[ComparedNight], console: Console) -> dict[s
     return found
 
 
-def fallen(batches: Sequence[Batch]) -> float:
+def fallen(batches: Sequence[EndedBatch]) -> float:
     """The lowest trust after the trust first sufficed for deployment."""
     first = next((n for n, b in enumerate(batches) if b.bank >= TERMS.least_bank), 0)
     return min(b.bank for b in batches[first:])

@@ -20,9 +20,9 @@ import httpx
 import uvloop
 from rich.table import Table
 
-from bench._load import Served, Wanted, load
+from bench._load import LoadResult, Wanted, load
 from bench._report import Bench, posted, private_redis
-from bench._servers import Server, web
+from bench._servers import ServerProcess, web
 from functions.rules.swarm import simulate_metric
 from state.policy import BUCKETS
 from state.settings import Settings
@@ -62,17 +62,17 @@ def resulted(runs: range, owners: dict[int, str], chance: Random) -> Iterator[Wa
         yield posted("/result", worker_id=owners[n], exp_id=f"swarm-{n}", **sent)
 
 
-def owners_of(server: Server) -> dict[int, str]:
+def owners_of(server: ServerProcess) -> dict[int, str]:
     """The worker of each run, by the run's number."""
     runs = httpx.get(f"http://127.0.0.1:{server.port}/runs/active", timeout=60.0, trust_env=False).json()
     return {int(run["id"].rpartition("-")[2]): run["worker_id"] for run in runs}
 
 
-async def measured(server: Server, workers: int) -> dict[str, Served]:
+async def measured(server: ServerProcess, workers: int) -> dict[str, LoadResult]:
     """Each call's answers, in the order of a run."""
     chance, found = Random(0), {}
 
-    async def served(wanted: Iterator[Wanted]) -> Served:
+    async def served(wanted: Iterator[Wanted]) -> LoadResult:
         return await load(server.port, wanted, ENOUGH_S, CONNECTIONS)
 
     found["register"] = await served(joined(workers))
@@ -87,12 +87,12 @@ async def measured(server: Server, workers: int) -> dict[str, Served]:
     return found
 
 
-async def run(settings: Settings, workers: int) -> dict[str, Served]:
+async def run(settings: Settings, workers: int) -> dict[str, LoadResult]:
     async with web(settings) as server:
         return await measured(server, workers)
 
 
-def show(found: dict[str, Served], bench: Bench) -> None:
+def show(found: dict[str, LoadResult], bench: Bench) -> None:
     shown = Table("call", "times", "requests/s", "p50 ms", "p99 ms", "target, p99 ms", "")
     for call, served in found.items():
         most, p99 = MOST_MS.get(call), served.percentile(99)

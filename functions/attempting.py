@@ -10,7 +10,16 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from functions.formats.metrics_block import MEASURES
-from functions.lanes import Failed, Halted, Lease, Runner, Trained, TrainingJob, TrainingResult, Unfit
+from functions.lanes import (
+    FailedTraining,
+    HaltedRun,
+    RunLease,
+    Runner,
+    TrainedRun,
+    TrainingJob,
+    TrainingResult,
+    Unfit,
+)
 from state.errors import Conflict, Invalid, Unavailable
 
 log = logging.getLogger(__name__)
@@ -22,7 +31,7 @@ DELIVERY_PATIENCE_S = 600.0
 """Seconds that a finished run tries to report its result while the lab does not answer."""
 
 
-async def attempted(job: TrainingJob, lease: Lease, runner: Runner, metric: str) -> str:
+async def attempted(job: TrainingJob, lease: RunLease, runner: Runner, metric: str) -> str:
     """Train under this lease and report the result; answers the outcome of the attempt."""
     name = job.experiment_id
     before = await runner.survey()
@@ -49,14 +58,14 @@ async def attempted(job: TrainingJob, lease: Lease, runner: Runner, metric: str)
     return outcome
 
 
-async def hand_in(result: TrainingResult, job: TrainingJob, lease: Lease) -> str:
+async def hand_in(result: TrainingResult, job: TrainingJob, lease: RunLease) -> str:
     """Report the result through the functions that agents use; answers the experiment's status."""
-    if isinstance(result, Halted) and result.order == "lost":
+    if isinstance(result, HaltedRun) and result.order == "lost":
         return "lost"
     try:
         return await lease.report(*report_of(result, job))
     except Invalid as problem:
-        return await lease.report(*report_of(Failed("other", problem.detail), job))
+        return await lease.report(*report_of(FailedTraining("other", problem.detail), job))
     except Conflict as problem:
         log.info("%s attempt %d: %s", job.experiment_id, job.attempt, problem.detail)
         return "late"
@@ -66,7 +75,7 @@ def report_of(result: TrainingResult, job: TrainingJob) -> Report:
     """The report on a run that was not lost."""
     who = {"experiment_id": job.experiment_id, "attempt": job.attempt, "fence": job.fence}
     match result:
-        case Trained():
+        case TrainedRun():
             finite = {name: value for name, value in result.metrics.items() if math.isfinite(value)}
             measures = {name: finite[name] for name in MEASURES if finite.get(name, -1.0) >= 0}
             return "experiment::complete", {
@@ -82,16 +91,16 @@ def report_of(result: TrainingResult, job: TrainingJob) -> Report:
                 "hung": result.hung,
                 **(result.time.model_dump() if result.time else {}),
             }
-        case Failed():
+        case FailedTraining():
             # names of files are any bytes
             error = result.error.encode("utf-8", "backslashreplace").decode()
             return "experiment::crash", {**who, "kind": result.kind, "error": error}
-        case Halted():
+        case HaltedRun():
             return "gpu::stopped", who
 
 
 @asynccontextmanager
-async def renewing(lease: Lease, name: str) -> AsyncIterator[None]:
+async def renewing(lease: RunLease, name: str) -> AsyncIterator[None]:
     """Renew the lease during the run: a checkout may take longer than a lease, and the runner does not poll then."""
     over = asyncio.Event()
     renewal = asyncio.create_task(_renew_until(over, lease, name))
@@ -102,7 +111,7 @@ async def renewing(lease: Lease, name: str) -> AsyncIterator[None]:
         await renewal
 
 
-async def _renew_until(over: asyncio.Event, lease: Lease, name: str) -> None:
+async def _renew_until(over: asyncio.Event, lease: RunLease, name: str) -> None:
     while True:
         with suppress(TimeoutError):
             async with asyncio.timeout(lease.lease_s / 4):

@@ -29,7 +29,7 @@ from typing import (
 from pydantic import BaseModel, ConfigDict, Field
 
 from functions.rules.access import Audience, Caller, CallerRole, allows
-from functions.rules.firings import Calendar, Missed, Overlap, Schedule, Steady, Times
+from functions.rules.firings import CronTimes, Missed, Overlap, Schedule, SteadyTimes, Times
 from state.digests import RequestKey
 from state.ids import Id
 from state.settings import Settings
@@ -255,7 +255,7 @@ class Every(Timed):
 
     def times(self, settings: Settings) -> Times:
         interval = self.interval_s(settings)
-        steady = Steady(interval)
+        steady = SteadyTimes(interval)
         if self.jitter_s >= interval:
             raise ValueError(f"a jitter of {self.jitter_s:g} s is no part of an interval of {interval:g} s")
         return steady
@@ -269,14 +269,14 @@ class Cron(Timed):
     """Fire by a cron expression of 5 fields, or 6 with seconds first.
 
     Weekdays count from Sunday = 0 (7 and names do too); a day of the month and a weekday must both fit. See
-    `rules.firings.Calendar` for hours that a time zone leaves out or repeats.
+    `rules.firings.CronTimes` for hours that a time zone leaves out or repeats.
     """
 
     expression: str
     timezone: str = "UTC"
 
     def times(self, settings: Settings) -> Times:
-        return Calendar(self.expression, self.timezone)
+        return CronTimes(self.expression, self.timezone)
 
     def __str__(self) -> str:
         return f"cron {self.expression!r} {self.timezone}{self._policies()}"

@@ -70,7 +70,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedRun:
     """The run has a finite metric. It ended by itself, or hung after its result."""
 
     metrics: dict[str, float]
@@ -91,7 +91,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedTraining:
     """The run ended without a usable metric."""
 
     kind: FailureKind
@@ -100,14 +100,14 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Halted:
+class HaltedRun:
     """The run was ended by an order of the lab."""
 
     order: Literal["stop", "lost"]
     log_tail: str = ""
 
 
-TrainingResult = Trained | Failed | Halted
+TrainingResult = TrainedRun | FailedTraining | HaltedRun
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Watcher(Protocol):
         ...
 
 
-class Lease(Watcher, Protocol):
+class RunLease(Watcher, Protocol):
     """The lab's side of an attempt, from its beginning until its GPU is given back. Every step may be repeated."""
 
     @property
@@ -197,7 +197,7 @@ class Runner(Protocol):
 
 
 @dataclass(frozen=True)
-class Health:
+class HealthSample:
     """One sample of a GPU; None: not measured. `error` says why there are no numbers."""
 
     temperature_c: float | None = None

@@ -19,7 +19,7 @@ IN_FLIGHT_TTL_S = 10
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredAnswer:
     """The first answer."""
 
     body_digest: str
@@ -37,7 +37,7 @@ class Answers:
 
     async def claim(
         self, function: str, given: str, body_digest: str
-    ) -> Stored | Literal["claimed", "in_flight", "other_body"]:
+    ) -> StoredAnswer | Literal["claimed", "in_flight", "other_body"]:
         """Be the first with this key, or learn what became of the first."""
         flight = json.dumps({"digest": body_digest})
         found = await self._lab.command(
@@ -48,7 +48,7 @@ class Answers:
         earlier = json.loads(found)
         if earlier["digest"] != body_digest:
             return "other_body"
-        return Stored(earlier["digest"], earlier["body"]) if "body" in earlier else "in_flight"
+        return StoredAnswer(earlier["digest"], earlier["body"]) if "body" in earlier else "in_flight"
 
     async def keep_in_flight(self, function: str, given: str) -> None:
         """Say until cancelled that the first request is still being answered."""

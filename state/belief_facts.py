@@ -70,7 +70,7 @@ class LearningFacts(EvidenceFacts):
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredEvidence:
     """The stored texts of one hypothesis, beside its record."""
 
     evidence: str | None = None
@@ -87,7 +87,7 @@ class Kept:
 class Learning:
     """Changes of a tag's beliefs after one run."""
 
-    changed: Mapping[str, tuple[Hypothesis, Kept]] = field(default_factory=dict)
+    changed: Mapping[str, tuple[Hypothesis, StoredEvidence]] = field(default_factory=dict)
     """Hypotheses by id."""
     archived: Sequence[str] = ()
     """Changed hypotheses that are now archived."""

@@ -20,7 +20,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from state.errors import Invalid, Unavailable
 from state.moves import Arg, Move, load, moves
-from state.pipe import Pipe
+from state.shared_connection import SharedConnection
 
 CONNECTIONS = 256
 """Most connections of one process, the shared one aside. Further calls wait for a free one."""
@@ -32,7 +32,7 @@ class Connection:
     def __init__(self, url: str, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._redis = _connect(url, timeout_s)
-        self._pipe = Pipe(self._redis.connection_pool, timeout_s)
+        self._pipe = SharedConnection(self._redis.connection_pool, timeout_s)
 
     async def command(self, *words: Arg, **shape: bool) -> Any:
         """One command on the shared connection. `shape` sets the form in which redis-py returns the reply.

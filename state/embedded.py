@@ -36,7 +36,7 @@ from pydantic import SecretStr
 
 from state.acl import WORKER, hashed, worker_rules
 from state.errors import Conflict, NotFound, Unavailable
-from state.fitness import check_door
+from state.parent_death import tethered
 from state.private import write_private
 from state.redis_binary import Binary, find_binary, written_by
 from state.redis_data import check_manifest, read_from, reason, refusal
@@ -50,8 +50,8 @@ from state.redis_endpoint import (
     says_anything,
     shut_down,
 )
+from state.redis_requirements import check_door
 from state.settings import Settings
-from state.tether import tethered
 
 _log = logging.getLogger(__name__)
 

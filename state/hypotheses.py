@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from state import best_config
-from state.belief_facts import BeliefFacts, Kept, Learning, LearningFacts, ProposalFacts
+from state.belief_facts import BeliefFacts, Learning, LearningFacts, ProposalFacts, StoredEvidence
 from state.client import Lab, time_of
 from state.errors import NotFound
 from state.moves import Arg
@@ -137,13 +137,13 @@ class Hypotheses:
             reprieved=found["reprieved"],
         )
 
-    async def kept(self, tag: str, hypothesis_ids: Sequence[str]) -> dict[str, Kept]:
+    async def kept(self, tag: str, hypothesis_ids: Sequence[str]) -> dict[str, StoredEvidence]:
         """Stored texts of these hypotheses, beside their records; one round trip."""
         if not hypothesis_ids:
             return {}
         families = ("hypothesis_evidence", "unpaired", "used_references", "part_sums")
         rows = await self._lab.pipeline([("HMGET", self._keys(f, tag), *hypothesis_ids) for f in families])
-        return {name: Kept(*texts) for name, *texts in zip(hypothesis_ids, *rows, strict=True)}
+        return {name: StoredEvidence(*texts) for name, *texts in zip(hypothesis_ids, *rows, strict=True)}
 
     async def learn(self, facts: LearningFacts, learning: Learning, batch_every: int | None = None) -> str:
         """Change the beliefs, once for each run. Answers ok, learned (a repeat), or stale.

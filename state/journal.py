@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from state.client import Lab, time_of
-from state.journal_facts import JournalFacts, Pages, Snapshot
+from state.journal_facts import BeliefSnapshot, JournalFacts, Pages
 from state.records import Evidence, Hypothesis
 from state.tags import tag_in
 
@@ -55,7 +55,7 @@ class Journal:
             hypotheses=sorted(known, key=lambda h: (h.created_at, h.hypothesis_id)),
             populations=found["populations"],
             assigned=found["assigned"],
-            before=Snapshot.read(found["before"]),
+            before=BeliefSnapshot.read(found["before"]),
         )
 
     async def last_evidence(self, tag: str, hypothesis_ids: Sequence[str]) -> dict[str, Evidence]:
@@ -71,7 +71,9 @@ class Journal:
         }
         return {name: evidence[-1] for name, evidence in kept.items() if evidence}
 
-    async def append(self, facts: JournalFacts, now: Snapshot, text: str, written: Mapping[str, Any]) -> bool:
+    async def append(
+        self, facts: JournalFacts, now: BeliefSnapshot, text: str, written: Mapping[str, Any]
+    ) -> bool:
         """Append a checkpoint; False where another one was written since, or the beliefs have changed."""
         answer = await self._lab.move(
             "write_checkpoint",

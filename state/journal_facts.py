@@ -11,7 +11,7 @@ from state.records import Hypothesis
 
 
 @dataclass(frozen=True)
-class Stand:
+class JournalBelief:
     """Belief about a hypothesis at a checkpoint."""
 
     posterior_mean: float
@@ -33,7 +33,7 @@ class Staff:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class BeliefSnapshot:
     """A tag at a checkpoint."""
 
     number: int = 0
@@ -46,7 +46,7 @@ class Snapshot:
     """Results that were learned from."""
     references: int = 0
     """Reference runs among these."""
-    beliefs: Mapping[str, Stand] = field(default_factory=dict)
+    beliefs: Mapping[str, JournalBelief] = field(default_factory=dict)
     """By hypothesis; archived ones too."""
     populations: Mapping[str, Staff] = field(default_factory=dict)
 
@@ -55,12 +55,12 @@ class Snapshot:
         return _SNAPSHOT.dump_json(self).decode()
 
     @staticmethod
-    def read(text: str | None) -> Snapshot:
+    def read(text: str | None) -> BeliefSnapshot:
         """The snapshot that was kept; of a tag without a checkpoint, one of nothing."""
-        return Snapshot() if text is None else _SNAPSHOT.validate_json(text)
+        return BeliefSnapshot() if text is None else _SNAPSHOT.validate_json(text)
 
 
-_SNAPSHOT = TypeAdapter(Snapshot)
+_SNAPSHOT = TypeAdapter(BeliefSnapshot)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class JournalFacts:
     """Their texts by id."""
     assigned: Mapping[str, str]
     """The population of each worker."""
-    before: Snapshot
+    before: BeliefSnapshot
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from state.records import Experiment, Gpu, GpuStatus, Tag
 
 
 @dataclass(frozen=True)
-class Lease:
+class GpuLease:
     """A GPU lent to one attempt."""
 
     gpu_id: str
@@ -45,7 +45,7 @@ class Holding:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class GpuRequest:
     """An experiment that needs a GPU, and all GPUs."""
 
     now: float

@@ -9,7 +9,7 @@ from typing import Any
 from state.client import Lab, time_of
 from state.leases import Roster
 from state.pool import gpus_of, listed_gpus
-from state.presence import Announced, alive_of, reading_presence
+from state.presence import LiveProcess, alive_of, reading_presence
 from state.stream import lags_of, reading_lags
 
 
@@ -17,7 +17,7 @@ from state.stream import lags_of, reading_lags
 class Overview:
     """State of the lab at one moment."""
 
-    processes: Sequence[Announced]
+    processes: Sequence[LiveProcess]
     """Alive, newest last."""
     gpus: Roster
     queued: int

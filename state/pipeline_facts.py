@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from state.belief_facts import BeliefFacts, EvidenceFacts, Kept
+from state.belief_facts import BeliefFacts, EvidenceFacts, StoredEvidence
 from state.records import Direction, Experiment, Pipeline, Record
 
 StepKind = Literal["drafting", "ready", "confirmed", "flushed", "batch"]
@@ -14,7 +14,7 @@ StepKind = Literal["drafting", "ready", "confirmed", "flushed", "batch"]
 
 
 @dataclass(frozen=True)
-class Stand:
+class PipelineState:
     """State of a pipeline, read after every event that may move it."""
 
     now: float
@@ -27,7 +27,7 @@ class Stand:
     """Workers have been given a generated program."""
 
 
-class Ended(Record):
+class OutlierRun(Record):
     """A run that has ended, as it may be an outlier."""
 
     experiment_id: str
@@ -42,9 +42,9 @@ class Ended(Record):
 class PipelineFacts:
     """Facts for a step of a pipeline."""
 
-    stand: Stand
+    stand: PipelineState
     beliefs: BeliefFacts
-    ended: Sequence[Ended]
+    ended: Sequence[OutlierRun]
     """The newest runs that ended, newest first."""
 
     @property
@@ -56,7 +56,7 @@ class PipelineFacts:
 class EarlyFacts(EvidenceFacts):
     """Facts to predict the end of a batch."""
 
-    kept: Mapping[str, Kept]
+    kept: Mapping[str, StoredEvidence]
     """Stored texts of the open hypotheses, by id."""
     running: Sequence[Experiment]
     """Runs that have not ended, those that began first at the front."""
@@ -65,7 +65,7 @@ class EarlyFacts(EvidenceFacts):
 
 
 @dataclass(frozen=True)
-class Step:
+class PipelineStep:
     """Changes of a pipeline in one commit."""
 
     kind: StepKind

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from state import best_config
-from state.belief_facts import BeliefFacts, Kept
+from state.belief_facts import BeliefFacts, StoredEvidence
 from state.client import Lab, time_of
 from state.hypotheses import beliefs_in, reading_beliefs
 from state.indexes import fields_in, members, read_as, records
 from state.moves import Arg
 from state.noise import spread_at, spread_of
-from state.pipeline_facts import EarlyFacts, Ended, PipelineFacts, Stand, Step
-from state.records import Confirmed, Experiment, Pipeline
+from state.pipeline_facts import EarlyFacts, OutlierRun, PipelineFacts, PipelineState, PipelineStep
+from state.records import ConfirmedDraft, Experiment, Pipeline
 
 NEWEST: Final = 20
 """Number of newest results that are searched for outliers."""
@@ -46,16 +46,16 @@ class Pipelines:
         stored = await self._lab.hash(self._keys("pipeline", tag))
         return Pipeline.parse(stored), stored.get("text")
 
-    async def confirmed(self, tag: str) -> tuple[Confirmed, str] | None:
+    async def confirmed(self, tag: str) -> tuple[ConfirmedDraft, str] | None:
         """The last confirmed draft with its text; None: none was confirmed. One round trip.
 
         One round trip.
         """
         key, read = self._keys("pipeline", tag), ("confirmed", "confirmed_text")
         stored, text = await self._lab.command("HMGET", key, *read)
-        return None if stored is None or text is None else (Confirmed.model_validate_json(stored), text)
+        return None if stored is None or text is None else (ConfirmedDraft.model_validate_json(stored), text)
 
-    async def stand(self, tag: str) -> Stand:
+    async def stand(self, tag: str) -> PipelineState:
         """State of a pipeline; one round trip of a few fields."""
         return _stand(await self._lab.read(self._of_pipeline(tag)))
 
@@ -71,12 +71,12 @@ class Pipelines:
             self._keys.experiment(""),
             limit=NEWEST,
             newest=True,
-            fields=fields_in(Ended),
+            fields=fields_in(OutlierRun),
         )
         reads = {**self._of_pipeline(tag), **reading_beliefs(self._lab, tag), "ended": ended}
         found = await self._lab.read(reads)
         return PipelineFacts(
-            _stand(found), BeliefFacts(**beliefs_in(tag, found)), read_as(Ended, found["ended"])
+            _stand(found), BeliefFacts(**beliefs_in(tag, found)), read_as(OutlierRun, found["ended"])
         )
 
     async def early(self, tag: str) -> EarlyFacts:
@@ -111,14 +111,14 @@ class Pipelines:
             noise=spread_of(found["noise"]),
             reprieved=found["reprieved"],
             kept={
-                h.hypothesis_id: Kept(*(found[family].get(h.hypothesis_id) for family in families))
+                h.hypothesis_id: StoredEvidence(*(found[family].get(h.hypothesis_id) for family in families))
                 for h in beliefs["open"]
             },
             running=_experiments(found["running"]),
             ended=_experiments(found["finished"]),
         )
 
-    async def take(self, tag: str, step: Step) -> bool:
+    async def take(self, tag: str, step: PipelineStep) -> bool:
         """Take a step; False where the pipeline has changed since it was decided."""
         args: dict[str, Arg] = {
             "tag": tag,
@@ -132,7 +132,7 @@ class Pipelines:
         return bool(await self._lab.move(_MOVES[step.kind], args=args) == "ok")
 
     def _of_pipeline(self, tag: str) -> dict[str, Sequence[Arg]]:
-        """The reads of `Stand`."""
+        """The reads of `PipelineState`."""
         keys = self._keys
         return {
             "now": ("TIME",),
@@ -143,8 +143,8 @@ class Pipelines:
         }
 
 
-def _stand(found: Mapping[str, Any]) -> Stand:
-    return Stand(
+def _stand(found: Mapping[str, Any]) -> PipelineState:
+    return PipelineState(
         now=time_of(found["now"]),
         pipeline=Pipeline.parse(dict(zip(fields_in(Pipeline), found["pipeline"], strict=True))),
         results=int(found["results"] or 0),

@@ -36,19 +36,19 @@ BUCKETS = (EARLY, *FIFTHS)
 """Shares of a run at which its value is compared with those of other runs."""
 
 
-class Part(BaseModel):
+class PolicyGroup(BaseModel):
     """A group of policy values: unknown names, NaN and infinity are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @classmethod
-    def group(cls, name: str) -> type[Part] | None:
+    def group(cls, name: str) -> type[PolicyGroup] | None:
         """The group of values that this name stands for; None where it is one value."""
         found = cls.model_fields[name].annotation
-        return found if isinstance(found, type) and issubclass(found, Part) else None
+        return found if isinstance(found, type) and issubclass(found, PolicyGroup) else None
 
 
-class Adapt(Part):
+class Adapt(PolicyGroup):
     """How search::adapt chooses a mode."""
 
     rule: Literal["published", "yields"] = Field(
@@ -78,7 +78,7 @@ class Adapt(Part):
         return YIELD_ENDS if self.rule == "yields" else self.window
 
 
-class TracePolicy(Part):
+class TracePolicy(PolicyGroup):
     """How many branches grow, and which one is selected."""
 
     mode: Literal["single", "multi"] = Field(default="single", description="one trace, or several")
@@ -108,7 +108,7 @@ class TracePolicy(Part):
     )
 
 
-class Budgets(Part):
+class Budgets(PolicyGroup):
     """How long runs train."""
 
     base_s: float = Field(default=300, gt=0, le=7 * 86400, description="seconds, where a run names no other")
@@ -140,7 +140,7 @@ class Budgets(Part):
         return self
 
 
-class Patches(Part):
+class Patches(PolicyGroup):
     """How long patches stay in Redis."""
 
     archive_after_days: float | None = Field(
@@ -152,7 +152,7 @@ class Patches(Part):
     )
 
 
-class Stopping(Part):
+class Stopping(PolicyGroup):
     """Which runs are stopped or extended on their way, by their rank among the runs of their tag."""
 
     rule: StoppingRule = Field(
@@ -198,7 +198,7 @@ class Stopping(Part):
         return self
 
 
-class Duplicates(Part):
+class Duplicates(PolicyGroup):
     """How often a swarm runs one config."""
 
     max_trials: int = Field(
@@ -213,7 +213,7 @@ class Duplicates(Part):
     )
 
 
-class BeliefPolicy(Part):
+class BeliefPolicy(PolicyGroup):
     """What counts as evidence for a swarm's hypotheses."""
 
     evidence: Literal["matched", "baseline"] = Field(
@@ -251,7 +251,7 @@ class BeliefPolicy(Part):
     )
 
 
-class Allocation(Part):
+class Allocation(PolicyGroup):
     """How a swarm's workers are shared out among its hypotheses."""
 
     temperature: float = Field(
@@ -265,7 +265,7 @@ class Allocation(Part):
     )
 
 
-class Policy(Part):
+class Policy(PolicyGroup):
     """Every threshold of a tag's research, with its default."""
 
     near_miss_margin: float | None = Field(
@@ -400,7 +400,7 @@ def _told(problem: ErrorDetails) -> str:
     return f"there is no such value, only {', '.join(known)}"
 
 
-def names(part: type[Part] = Policy, prefix: str = "") -> list[str]:
+def names(part: type[PolicyGroup] = Policy, prefix: str = "") -> list[str]:
     """The dotted name of every policy value."""
     found: list[str] = []
     for name in part.model_fields:

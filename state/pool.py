@@ -11,7 +11,7 @@ from state.decided import Decided
 from state.experiments.reading import experiment_in
 from state.ids import named_by
 from state.indexes import members, records
-from state.leases import Flagged, Holding, Lease, Line, Roster, Wanted
+from state.leases import Flagged, GpuLease, GpuRequest, Holding, Line, Roster
 from state.moves import Arg
 from state.policy import read_policy
 from state.records import Experiment, Gpu, GpuStatus, Tag, flatten, words
@@ -96,7 +96,7 @@ class Pool:
             stop_fence=int(stop_fence or 0),
         )
 
-    async def wanted(self, experiment_id: str) -> Wanted:
+    async def wanted(self, experiment_id: str) -> GpuRequest:
         """An experiment that needs a GPU, and the idle GPUs; at most two round trips.
 
         Raises:
@@ -116,7 +116,7 @@ class Pool:
         e = experiment_in(stored, experiment_id)
         last = await self.find(e.gpu_id) if e.gpu_id else None
         holds = last is not None and (last.holder, last.fence) == (experiment_id, e.fence)
-        return Wanted(
+        return GpuRequest(
             now=time_of(time),
             experiment=e,
             tag=Tag.parse(of_tag),
@@ -251,7 +251,7 @@ class Pool:
         stale_s: float,
         chosen_from: Sequence[str] | None = None,
         agent: str | None = None,
-    ) -> Lease | Literal["none", "paused", "stale"]:
+    ) -> GpuLease | Literal["none", "paused", "stale"]:
         """Lend the first candidate that is still idle, healthy and fresh to an experiment's attempt.
 
         The experiment is `queued` (a worker will run it) or `registered` (its agent holds the lease itself).
@@ -287,9 +287,9 @@ class Pool:
         )
         match answer:
             case ["leased", gpu_id, index, fence, expiry, decided]:
-                return Lease(gpu_id, int(index), int(fence), float(expiry), Decided(*decided))
+                return GpuLease(gpu_id, int(index), int(fence), float(expiry), Decided(*decided))
             case ["held", gpu_id, index, fence, expiry]:
-                return Lease(gpu_id, int(index), int(fence), float(expiry), None)
+                return GpuLease(gpu_id, int(index), int(fence), float(expiry), None)
             case ["none" | "paused" | "stale" as why]:
                 refused: Literal["none", "paused", "stale"] = why
                 return refused

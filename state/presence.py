@@ -16,7 +16,7 @@ FORGOTTEN_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Announced:
+class LiveProcess:
     """A process as it announced itself."""
 
     name: str
@@ -47,7 +47,7 @@ class Presence:
         keys = self._lab.keys
         await self._lab.pipeline([("ZREM", keys("processes"), name), ("HDEL", keys("process_facts"), name)])
 
-    async def alive(self, within_s: float) -> list[Announced]:
+    async def alive(self, within_s: float) -> list[LiveProcess]:
         """Processes heard of within that many seconds, newest last."""
         time, rows, facts = await self._lab.pipeline([("TIME",), *reading_presence(self._lab)])
         return alive_of(time_of(time), rows, facts, within_s)
@@ -69,10 +69,10 @@ def reading_presence(lab: Lab) -> Sequence[Sequence[Arg]]:
     return [("ZRANGE", keys("processes"), 0, -1, "WITHSCORES"), ("HGETALL", keys("process_facts"))]
 
 
-def alive_of(now: float, rows: Sequence[str], facts: Mapping[str, str], within_s: float) -> list[Announced]:
+def alive_of(now: float, rows: Sequence[str], facts: Mapping[str, str], within_s: float) -> list[LiveProcess]:
     """Processes heard of within that many seconds, newest last."""
     return [
-        Announced(name, now - float(at), json.loads(facts[name]))
+        LiveProcess(name, now - float(at), json.loads(facts[name]))
         for name, at in zip(rows[::2], rows[1::2], strict=True)
         if name in facts and now - float(at) <= within_s
     ]

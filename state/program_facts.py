@@ -84,7 +84,7 @@ class DueFacts:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedProgram:
     """Parts of a tag's program."""
 
     base: Base | None

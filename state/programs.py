@@ -19,7 +19,7 @@ from state.program_facts import (
     ProgramAsk,
     ProgramGround,
     ProgramVersion,
-    Served,
+    ServedProgram,
 )
 from state.records import Best, Sketch, Strategy
 from state.swarms import OBSERVED
@@ -156,7 +156,7 @@ class Programs:
         )
         return bool(answer == "ok")
 
-    async def served(self, tag: str) -> Served:
+    async def served(self, tag: str) -> ServedProgram:
         """Parts of a tag's program; one round trip. An unknown tag has none."""
         keys = self._keys
         base, newest, is_swarm = await self._lab.pipeline(
@@ -166,7 +166,7 @@ class Programs:
                 ("EXISTS", keys("dimensions", tag)),
             ]
         )
-        return Served(base=_base(base), current=_version(newest), is_swarm=bool(is_swarm))
+        return ServedProgram(base=_base(base), current=_version(newest), is_swarm=bool(is_swarm))
 
     async def versions(self, tag: str, offset: int, limit: int) -> tuple[list[ProgramVersion], int]:
         """A page of versions, the newest first, and the number of all; one round trip."""
@@ -180,7 +180,7 @@ class Programs:
         """Number of versions."""
         return int(await self._lab.command("LLEN", self._keys("programs", tag)))
 
-    async def with_bases(self, tag: str, numbers: Sequence[int]) -> dict[int, Served]:
+    async def with_bases(self, tag: str, numbers: Sequence[int]) -> dict[int, ServedProgram]:
         """Versions by number, each with the charter that it was written into; two round trips.
 
         Raises:
@@ -203,7 +203,7 @@ class Programs:
         names = [name for digest in digests for name in (digest, f"{digest}:workers")]
         bases = await self._lab.command("HMGET", self._keys("program_bases"), *names)
         return {
-            number: Served(Base(text or "", version.base_digest, workers), version, bool(is_swarm))
+            number: ServedProgram(Base(text or "", version.base_digest, workers), version, bool(is_swarm))
             for (number, version), text, workers in zip(found.items(), bases[::2], bases[1::2], strict=True)
         }
 

@@ -19,10 +19,10 @@ from state.records import (
     AgentLimit,
     Best,
     Experiment,
-    Failure,
+    FailureRecord,
     GpuState,
     Hypothesis,
-    Keep,
+    KeepRecord,
     Result,
     Selection,
     Sketch,
@@ -99,11 +99,11 @@ class NightFacts:
 
     tag: Tag
     best: Runs[Experiment] | None
-    keeps: Sequence[Keep]
+    keeps: Sequence[KeepRecord]
     """The newest, by number, the newest first."""
     demoted: int
     """Keeps that a second run did not confirm, among the newest discards."""
-    failures: Sequence[Failure]
+    failures: Sequence[FailureRecord]
     """The newest of each kind of failure."""
     near_miss_margin: float | None
     noise: Spread
@@ -233,7 +233,7 @@ class Reports:
                 "tag": ("HGETALL", keys.tag(tag)),
                 "policy": ("HGET", keys("policy", tag), "values"),
                 "best": runs_of_best(self._lab, tag),
-                "keeps": self._listed(Keep, keys.status(tag, "keep", "")[0], KEEPS_READ),
+                "keeps": self._listed(KeepRecord, keys.status(tag, "keep", "")[0], KEEPS_READ),
                 "recent": self._listed(Result, keys("finished", tag), RECENT_READ),
                 "noise": main_spread(self._lab, tag),
                 "demoted": members(
@@ -248,7 +248,7 @@ class Reports:
                 "categories": ("HGETALL", keys("categories", tag)),
                 "limits": ("HVALS", keys("agent_limits", tag)),
                 **{
-                    status: self._listed(Failure, keys.status(tag, status, "")[0], FAILURES_READ)
+                    status: self._listed(FailureRecord, keys.status(tag, status, "")[0], FAILURES_READ)
                     for status in failed
                 },
             }
@@ -258,9 +258,9 @@ class Reports:
         return NightFacts(
             tag=of_tag,
             best=best,
-            keeps=read_as(Keep, found["keeps"]),
+            keeps=read_as(KeepRecord, found["keeps"]),
             demoted=len(values(found["demoted"])),
-            failures=[e for status in failed for e in read_as(Failure, found[status])],
+            failures=[e for status in failed for e in read_as(FailureRecord, found[status])],
             recent=read_as(Result, found["recent"]),
             near_miss_margin=read_policy(found["policy"]).near_miss_margin,
             noise=spread_of(found["noise"]),
@@ -323,7 +323,7 @@ class Reports:
 
     def _listed(
         self,
-        kind: type[Sketch] | type[Result] | type[Failure],
+        kind: type[Sketch] | type[Result] | type[FailureRecord],
         index: str,
         most: int,
         *,

@@ -41,7 +41,7 @@ _FOREIGN = (
 """Fields that make RQ call, send or repeat something; our jobs never have them."""
 
 
-class Refused(NoSuchJobError):
+class JobRefused(NoSuchJobError):
     """A job that we have not made.
 
     For RQ it does not exist: RQ neither runs it nor calls its failure callback.
@@ -66,13 +66,13 @@ class CheckedJob(Job, ABC):
         """The job with this id.
 
         Raises:
-            Refused: we have not made it; it is removed. NoSuchJobError: there is no such job.
+            JobRefused: we have not made it; it is removed. NoSuchJobError: there is no such job.
         """
         try:
             if not _NAME.fullmatch(id.partition(":")[0]):
-                raise Refused("its id is not one of ours")
+                raise JobRefused("its id is not one of ours")
             return super().fetch(id, connection, serializer)
-        except Refused as problem:
+        except JobRefused as problem:
             log.error("job %.100r is refused: %s; who else can write to this Redis?", id, problem)
             if connection is not None:
                 connection.delete(cls.key_for(id))
@@ -90,34 +90,34 @@ class CheckedJob(Job, ABC):
             if not exists:
                 raise NoSuchJobError(f"there is no job {self.id!r}")
             if sum(sizes) > MOST_BYTES:
-                raise Refused(f"it is over {MOST_BYTES} bytes")
+                raise JobRefused(f"it is over {MOST_BYTES} bytes")
             values: list[Any] = self.connection.hmget(self.key, fields)
         except ResponseError as problem:
             if "WRONGTYPE" in str(problem):
-                raise Refused("it is not a hash") from None
+                raise JobRefused("it is not a hash") from None
             raise
         self.restore({field: value for field, value in zip(fields, values, strict=True) if value is not None})
 
     def restore(self, raw_data: Mapping[Any, Any]) -> None:
-        """Set the job's fields from Redis. Raises Refused if we have not made it."""
+        """Set the job's fields from Redis. Raises JobRefused if we have not made it."""
         try:
             found = {as_text(name): value for name, value in raw_data.items()}
             foreign = [name for name in _FOREIGN if found.get(name)]
             data = _unpacked(found["data"])
             super().restore({name: found[name] for name in _OURS if name in found})
         except Exception:  # noqa: BLE001 - the job is not ours, and its text must not enter our log
-            raise Refused("it cannot be read") from None
+            raise JobRefused("it cannot be read") from None
         if foreign:
-            raise Refused(f"it carries {', '.join(foreign)}")
+            raise JobRefused(f"it carries {', '.join(foreign)}")
         match data:
             case [self.ENTRY, None, [], {"function": str(function), "payload": dict(payload), **others}] if (
                 not others and self.is_ours(function, payload)
             ):
                 pass
             case _:
-                raise Refused(f"it is not {self.ENTRY} of what its id names")
+                raise JobRefused(f"it is not {self.ENTRY} of what its id names")
         if self.timeout is None or self.timeout < SPARE_S:
-            raise Refused("its time limit is too short")
+            raise JobRefused("its time limit is too short")
 
     @abstractmethod
     def is_ours(self, function: str, payload: Mapping[str, Any]) -> bool:

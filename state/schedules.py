@@ -35,7 +35,7 @@ class Firings(Record):
     paused_reason: str | None = None
 
 
-class Look(NamedTuple):
+class ScheduleState(NamedTuple):
     """A schedule at one moment."""
 
     now: float
@@ -60,7 +60,7 @@ class Schedules:
         """The firings that wait for this function."""
         return FiringSubscription(self._lab, function, consumer)
 
-    async def looks(self, functions: Sequence[str]) -> list[Look]:
+    async def looks(self, functions: Sequence[str]) -> list[ScheduleState]:
         """Schedules of these functions; one round trip."""
         answers = await self._lab.pipeline(
             [
@@ -69,7 +69,7 @@ class Schedules:
             ]
         )
         return [
-            Look(
+            ScheduleState(
                 now=float(now),
                 handled=int(handled),
                 unread=int(unread),
@@ -78,7 +78,7 @@ class Schedules:
             for now, handled, unread, *flat in answers
         ]
 
-    async def look(self, function: str) -> Look:
+    async def look(self, function: str) -> ScheduleState:
         """Schedule of one function."""
         (found,) = await self.looks([function])
         return found

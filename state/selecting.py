@@ -122,7 +122,7 @@ class SelectionDecision:
 
 
 @dataclass(frozen=True)
-class Wait:
+class SelectionWait:
     """There is nothing to select now."""
 
     reason: Why

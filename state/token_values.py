@@ -76,7 +76,7 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class Session:
+class BrowserSession:
     """A browser that has signed in: two random secrets, shown this once."""
 
     name: str

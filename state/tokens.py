@@ -24,10 +24,10 @@ from state.minting import check_minted, check_rotated, mint, rotated, surviving
 from state.records import Role
 from state.token_values import (
     STRANGER,
+    BrowserSession,
     Issued,
     Kind,
     Proof,
-    Session,
     Token,
     digest_of_secret,
     ended_token,
@@ -222,9 +222,9 @@ class Tokens:
             )
         return await self._proven(Proof(**json.loads(stored)))
 
-    async def open_session(self, proof: Proof) -> Session:
+    async def open_session(self, proof: Proof) -> BrowserSession:
         """A session of 12 hours for a browser that has shown a token, or a code; it may end the token's oldest."""
-        session = Session(new_secret(), new_secret())
+        session = BrowserSession(new_secret(), new_secret())
         kept = asdict(replace(proof, session=None)) | {"page": digest_of_secret(session.page)}
         await self._lab.move(
             "open_session",

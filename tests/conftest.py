@@ -30,7 +30,7 @@ from state.settings import Settings
 from triggers.http.routes import make_app
 from triggers.ports import free_port
 from triggers.sse.stream import broadcasting
-from triggers.web import Server, collect_rarely, server_config
+from triggers.web import WebServer, collect_rarely, server_config
 
 ROOT = Path(__file__).parents[1]
 AUTHORITY = ROOT / "tests" / "data" / "authority.pem"
@@ -290,7 +290,7 @@ async def served_client(process: Process, *, by_key: bool = True) -> AsyncIterat
     port = free_port(0)
     here = process.settings.model_copy(update={"port": port})
     stop = asyncio.Event()
-    serving = asyncio.create_task(Server(server_config(app, here)).serve_until(stop))
+    serving = asyncio.create_task(WebServer(server_config(app, here)).serve_until(stop))
     patient = httpx.AsyncHTTPTransport(retries=10)  # the server may not listen yet
     async with httpx.AsyncClient(
         base_url=f"http://127.0.0.1:{port}",

@@ -20,15 +20,15 @@ from functions.formats.program_document import charter_of
 from functions.process.author_keys import may_write
 from functions.process.own_modules import started
 from functions.process.readiness import connected, until_ready
-from functions.process.supervision import Backoff, ProcessGroup, ProcessSpec, stopping_on_signals
+from functions.process.supervision import ProcessGroup, ProcessSpec, RestartBackoff, stopping_on_signals
 from functions.profiles import swarm_dimensions
 from functions.table import table
 from state.charter_file import charter_file, read_charter
+from state.child_heartbeat import LOOKS
 from state.client_settings import host_name
 from state.embedded import EmbeddedRedis, make_data_dir
 from state.errors import Unavailable
-from state.presence import Announced, Presence
-from state.pulse import LOOKS
+from state.presence import LiveProcess, Presence
 from state.settings import Settings, own_environment
 from state.tokens import Tokens
 from triggers import clock, web
@@ -43,7 +43,7 @@ LOOK_S = 0.05
 WITHOUT_REDIS_S = 30.0
 """Seconds for processes to end in order while Redis does not come back."""
 REDIS_LOOK_S = 0.5
-BACKOFF = Backoff(first_s=1.0, most_s=30.0)
+BACKOFF = RestartBackoff(first_s=1.0, most_s=30.0)
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class OwnRedis:
             await asyncio.sleep(BACKOFF.delay(refusals) if refusals else REDIS_LOOK_S)
 
     async def _end_silent(self, redis: EmbeddedRedis) -> None:
-        """Kill a Redis that does not answer for `silent_s`, counted in checks as in state.pulse."""
+        """Kill a Redis that does not answer for `silent_s`, counted in checks as in state.child_heartbeat."""
         every_s = self._silent_s / LOOKS
         server, left = redis.pid, LOOKS
         while True:
@@ -284,7 +284,7 @@ class LocalLab:
                     )
                 await asyncio.sleep(LOOK_S)
 
-    def _missing(self, alive: Sequence[Announced]) -> str:
+    def _missing(self, alive: Sequence[LiveProcess]) -> str:
         found = Counter(p.facts["kind"] for p in alive)
         wanted = dict.fromkeys(KINDS, 1)
         if may_write(self.parts.settings):

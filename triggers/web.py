@@ -15,15 +15,15 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 from starlette.applications import Starlette
 
-from functions.process.birth import birth_name
-from functions.process.holding import import_late, watch
 from functions.process.lifecycle import opened
+from functions.process.loop_watch import import_late, watch
+from functions.process.process_identity import birth_name
 from functions.process.running import ended, run, stop_signals
 from functions.profiles import swarm_dimensions
 from functions.table import table
 from state.client_settings import host_name
 from state.settings import Settings, set_in_vain
-from triggers.http.connection import Connection
+from triggers.http.connection import LimitedConnection
 from triggers.http.hosts import check_bind
 from triggers.http.routes import make_app
 from triggers.ports import local_url
@@ -39,7 +39,7 @@ GARBAGE = 20_000
 """New objects, less those that went, between two looks for garbage; requests leave hardly any in cycles."""
 
 
-class Server(uvicorn.Server):
+class WebServer(uvicorn.Server):
     """uvicorn's, which leaves signals to us: it would end us by the same signal before we have said goodbye."""
 
     def __init__(self, config: uvicorn.Config, listens: Callable[[], None] = lambda: None) -> None:
@@ -97,7 +97,7 @@ async def serve(settings: Settings) -> None:
 
         app = make_app(dict(table()), settings, lifespan)
         collect_rarely()
-        await Server(server_config(app, settings), lambda: write_down(settings)).serve_until(stop)
+        await WebServer(server_config(app, settings), lambda: write_down(settings)).serve_until(stop)
 
 
 def write_down(settings: Settings) -> None:
@@ -119,7 +119,7 @@ def server_config(app: Starlette, settings: Settings) -> uvicorn.Config:
         app,
         host=settings.host,
         port=settings.port,
-        http=Connection,
+        http=LimitedConnection,
         ws="none",
         log_config=None,
         access_log=False,

@@ -17,7 +17,7 @@ from typing import Literal, Self
 import psutil
 from pydantic import TypeAdapter
 
-from functions.lanes import Health, Unfit
+from functions.lanes import HealthSample, Unfit
 from functions.rules.pool.health import MEMORY_TOLERANCE_MB, is_memory_back
 from state.errors import Invalid
 from state.records import Footprint
@@ -29,7 +29,7 @@ HELPER: tuple[str, ...] = (sys.executable, "-I", str(Path(__file__).with_name("n
 _MIB = 1024 * 1024
 _LIST_S = 60.0
 _CPU_LOOK_S = 0.1
-_HEALTH = TypeAdapter(Health)
+_HEALTH = TypeAdapter(HealthSample)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class HealthSampler:
         """Process id of the helper, if there is one."""
         return self._helper.pid if self._helper is not None else None
 
-    async def sample(self, device: Device) -> Health:
+    async def sample(self, device: Device) -> HealthSample:
         """The device's numbers now. Errors and timeouts are in `error`, not raised."""
         if device.kind == "cpu" or device.uuid is None:
             return await _sample_cpu()
@@ -95,10 +95,10 @@ class HealthSampler:
                 return await self._ask(device.uuid)
             except TimeoutError:
                 self._kill()
-                return Health(error=f"NVML did not answer within {self._timeout_s:g} s")
+                return HealthSample(error=f"NVML did not answer within {self._timeout_s:g} s")
             except (OSError, ValueError) as error:
                 self._kill()
-                return Health(error=f"the NVML helper failed: {error}")
+                return HealthSample(error=f"the NVML helper failed: {error}")
             except BaseException:  # cancelled: the next sample would read this one's answer
                 self._kill()
                 raise
@@ -119,7 +119,7 @@ class HealthSampler:
     ) -> None:
         await self.close()
 
-    async def _ask(self, uuid: str) -> Health:
+    async def _ask(self, uuid: str) -> HealthSample:
         helper = await self._running_helper()
         assert helper.stdin is not None
         async with asyncio.timeout(self._timeout_s):
@@ -169,11 +169,11 @@ async def _line(helper: asyncio.subprocess.Process) -> dict[str, object]:
     return answer
 
 
-async def _sample_cpu() -> Health:
+async def _sample_cpu() -> HealthSample:
     psutil.cpu_percent()  # utilization is measured between two calls
     await asyncio.sleep(_CPU_LOOK_S)
     memory = psutil.virtual_memory()
-    return Health(
+    return HealthSample(
         memory_used_mb=(memory.total - memory.available) / _MIB,
         memory_total_mb=memory.total / _MIB,
         utilization_percent=psutil.cpu_percent(),

@@ -18,9 +18,9 @@ from rq.serializers import JSONSerializer
 from functions.process.logs import start_logging
 from functions.process.redaction import hide
 from functions.process.running import exit_with
+from state.child_heartbeat import ChildHeartbeat
 from state.embedded import broker_url
 from state.errors import NightjarError
-from state.pulse import Pulse
 from state.rq_jobs import CheckedQueue
 from state.settings import Settings
 from state.train_jobs import TrainJob, gpu_queue
@@ -83,7 +83,7 @@ def work(argument: str) -> int:
         worker = rq_worker(settings, slot.gpu_id)
     except NightjarError as problem:
         return exit_with(problem)
-    if (pulse := Pulse.inherited()) is not None:
+    if (pulse := ChildHeartbeat.inherited()) is not None:
         pulse.from_thread()  # this thread blocks while it waits for jobs and attempts
     preload()
     gc.freeze()  # else a collection in the child would write to, and so copy, every shared page

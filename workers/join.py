@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import click
 
-from functions.process.joined import Joined, Terms
+from functions.process.joined import Joined, WorkerTerms
 from functions.process.logs import start_logging
 from functions.process.remote import alone_in, remembered
 from functions.process.running import exit_with
@@ -137,7 +137,7 @@ def main(
             joined = remembered(settings.data_dir, Joined)
             if joined is None:
                 raise Invalid("this worker has joined no swarm yet", hint="join with --url URL")
-            terms = Terms.model_validate(
+            terms = WorkerTerms.model_validate(
                 joined.terms.model_dump() | {name: value for name, value in said.items() if value is not None}
             )
             joined = joined.model_copy(update={"terms": terms})

@@ -19,10 +19,10 @@ from typing import Any
 
 import psutil
 
-from functions.process.birth import birth_name, boot_id, is_alive
 from functions.process.forking import Threads
 from functions.process.logs import start_logging
 from functions.process.own_modules import started
+from functions.process.process_identity import birth_name, boot_id, is_alive
 from functions.process.project import repository_head
 from functions.process.running import ended, exit_with
 from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals

@@ -9,7 +9,7 @@ from functions.cron._timed import timed
 from functions.rules.firings import Missed, Overlap, Schedule
 from functions.table import schedules, table
 from state.records import stamp
-from state.schedules import Look, Schedules
+from state.schedules import Schedules, ScheduleState
 from state.settings import Settings
 
 
@@ -67,7 +67,7 @@ async def list(request: ListSchedules, store: Schedules, settings: Settings) -> 
     return ListedSchedules(functions=rows, now=stamp(max(look.now for look in looks)))
 
 
-def _row(trigger: Every | Cron, schedule: Schedule, look: Look, settings: Settings) -> ScheduleView:
+def _row(trigger: Every | Cron, schedule: Schedule, look: ScheduleState, settings: Settings) -> ScheduleView:
     firings = look.firings
     following, at = schedule.next_due(look.now if firings.until is None else firings.until, look.now)
     paused = firings.paused_at is not None

@@ -15,7 +15,7 @@ from functions.rules.keeps.claiming import (
     run_asked_for,
     would_be_kept,
 )
-from functions.rules.keeps.judging import Conditions, conditions_of
+from functions.rules.keeps.judging import RunConditions, conditions_of
 from functions.rules.keeps.verdict import key_of, main_key
 from state.decisions import Ending
 from state.experiments import Experiments
@@ -103,7 +103,7 @@ async def _is_worth_a_run(facts: RetestFacts, experiments: Experiments) -> bool:
     return would_be_kept(run, under, beside)
 
 
-async def _beside(run: RunFacts, under: Conditions, experiments: Experiments) -> Comparison:
+async def _beside(run: RunFacts, under: RunConditions, experiments: Experiments) -> Comparison:
     beside = await experiments.comparison(run, under.key.gpu_class, under.other_key, under.code)
     await statistics_loaded(beside.noise)
     return beside

@@ -10,7 +10,7 @@ from functions.contract import Call, Response, function
 from functions.experiment._reports import RunReport, Seconds, check_counts, first_answer, statistics_loaded
 from functions.formats.metrics_block import LONGEST_NAME, is_metric_name
 from functions.rules.keeps.claiming import judge_report
-from functions.rules.keeps.judging import MEASURES, CompleteAnswer, Report, conditions_of
+from functions.rules.keeps.judging import MEASURES, CompleteAnswer, ResultReport, conditions_of
 from functions.rules.keeps.reports import check_score, with_score
 from functions.rules.keeps.verdict import Key, check_plausible
 from functions.rules.stopping.extensions import at_base, with_extension
@@ -77,7 +77,7 @@ class Complete(RunReport):
     )
 
     @property
-    def report(self) -> Report:
+    def report(self) -> ResultReport:
         """The request as the rule takes it."""
         key = Key(self.gpu_class, self.evaluator_hash, self.budget_seconds)
         said = vars(self).items()
@@ -86,7 +86,7 @@ class Complete(RunReport):
         time = None
         if self.wall_seconds is not None:
             time = TimeSpent(wall_seconds=self.wall_seconds, cpu_seconds=self.cpu_seconds)
-        return Report(self.val_bpb, key, self.digest, measured, self.training_seconds, time)
+        return ResultReport(self.val_bpb, key, self.digest, measured, self.training_seconds, time)
 
 
 class Completed(Response, CompleteAnswer):

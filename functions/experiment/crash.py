@@ -10,7 +10,7 @@ from pydantic import Field
 from functions.contract import Call, Response, function
 from functions.experiment._reports import RunReport, check_counts, first_answer
 from functions.formats.metrics_block import FailureKind
-from functions.rules.keeps.judging import CrashAnswer, Failure, conditions_of, judge_failure
+from functions.rules.keeps.judging import CrashAnswer, FailureReport, conditions_of, judge_failure
 from functions.rules.keeps.verdict import Key
 from functions.rules.pool.breaker import Breaker
 from functions.views.hints import MEND, abort_step
@@ -38,7 +38,7 @@ class Crashed(Response, CrashAnswer):
 @function("experiment::crash", role=("agent", "worker"), writes=True)
 async def crash(request: Crash, call: Call, experiments: Experiments, settings: Settings) -> Crashed:
     """Record a crash or timeout, and say whether so many in a row mean that something is broken for all."""
-    failure = Failure(request.kind, request.error, request.digest, request.training_seconds)
+    failure = FailureReport(request.kind, request.error, request.digest, request.training_seconds)
     breaker = Breaker(settings.worker_crash_limit)
 
     async def judged() -> Crashed | None:

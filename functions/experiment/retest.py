@@ -17,7 +17,7 @@ from state.ids import ExperimentId
 from state.settings import Settings
 
 
-class RunAgain(Command):
+class RunRetest(Command):
     experiment_id: ExperimentId
     train: bool = Field(True, description="false: its agent trains it itself, on the seed of the answer")
 
@@ -34,7 +34,7 @@ class RunningAgain(Response):
 
 @function("experiment::retest", role="agent", writes=True)
 async def retest(
-    request: RunAgain, call: Call, experiments: Experiments, children: Children, settings: Settings
+    request: RunRetest, call: Call, experiments: Experiments, children: Children, settings: Settings
 ) -> RunningAgain:
     """Run the same code on its next fixed seed. The value is evidence and counts as no new experiment."""
     while True:

@@ -16,7 +16,7 @@ from functions.plugins import Schedulers
 from functions.rules.access import check_may_command
 from functions.rules.directions import direction_of
 from functions.rules.opening import FIRST, first_policy
-from functions.rules.stopping.buckets import check_source
+from functions.rules.stopping.ticks import check_source
 from functions.rules.time_limits import check_may_lengthen
 from functions.views.hints import tag_step
 from state.errors import Conflict, Invalid
@@ -50,7 +50,7 @@ class Metric(Request):
 
 
 @dataclass(frozen=True)
-class Stores:
+class SetupStores:
     """Stores that open a tag."""
 
     tags: Tags
@@ -134,7 +134,7 @@ class OpenedTag(Response):
 
 @function("experiment::setup", role="agent", writes=True)
 async def setup(
-    request: OpenTag, call: Call, stores: Stores, children: Children, settings: Settings
+    request: OpenTag, call: Call, stores: SetupStores, children: Children, settings: Settings
 ) -> OpenedTag:
     """Open a tag. If it exists already, the conflict shows its values."""
     check_may_command(call.caller, request.evaluator_command)
@@ -188,7 +188,7 @@ async def _missing(base: str | None, children: Children, clone: Path | None) -> 
     )
 
 
-async def _taken(request: OpenTag, sent: Tag, policy: Policy, stores: Stores) -> Conflict:
+async def _taken(request: OpenTag, sent: Tag, policy: Policy, stores: SetupStores) -> Conflict:
     found = await stores.tags.existing(request.tag)
     if found is None:
         return Conflict(f"the tag {request.tag!r} was removed meanwhile", hint="send the same again")

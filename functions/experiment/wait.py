@@ -34,7 +34,7 @@ class Wait(Request):
     until: Literal["change", "finished"] = Field("change", description="any change, or the final status")
 
 
-class Outcome(Response):
+class ExperimentOutcome(Response):
     FOR_AGENTS = (
         *("experiment_id", "status", "finished", "val_bpb", "improved", "delta", "best_val_bpb"),
         *("action", "base_commit_sha", "near_miss", "branch_improved", "trust", "reported", "reason"),
@@ -95,7 +95,10 @@ class Outcome(Response):
     """What to do now, in a sentence."""
 
 
-AS_STORED = (Outcome.model_fields.keys() & Experiment.model_fields.keys()) - {"base_commit_sha", "score"}
+AS_STORED = (ExperimentOutcome.model_fields.keys() & Experiment.model_fields.keys()) - {
+    "base_commit_sha",
+    "score",
+}
 """Fields that are answered as the experiment has them."""
 
 
@@ -104,7 +107,7 @@ AS_STORED = (Outcome.model_fields.keys() & Experiment.model_fields.keys()) - {"b
 )
 async def wait(
     request: Wait, call: Call, experiments: Experiments, wakeups: Wakeups, settings: Settings
-) -> Outcome:
+) -> ExperimentOutcome:
     """Wait until the status changes (or, with until=finished, is final); answers what to do next."""
     deadline = asyncio.get_running_loop().time() + request.timeout
     with wakeups.subject(request.experiment_id) as woken:
@@ -146,13 +149,15 @@ def action_of(e: Experiment) -> str:
     return "keep_commit" if e.status == "keep" and e.best_key is None else "git_reset"
 
 
-def outcome(facts: WaitFacts, queue: Queue | None, why_not: str | None, *, changed: bool) -> Outcome:
+def outcome(
+    facts: WaitFacts, queue: Queue | None, why_not: str | None, *, changed: bool
+) -> ExperimentOutcome:
     """The experiment as it is now, with the agent's next step."""
     e, tag, best, crashes = facts.experiment, facts.tag, facts.best, facts.crashes_in_a_row
     finished = e.status not in OPEN
     aborts = should_abort(crashes, facts.policy.crash_limit)
     step = abort_step(crashes) if finished and aborts else next_step(e, queue, held_back(tag, e) or why_not)
-    return Outcome(
+    return ExperimentOutcome(
         **{name: getattr(e, name) for name in AS_STORED},
         finished=finished,
         changed=changed,

@@ -181,7 +181,7 @@ class DimensionProposals(_Form):
     )
 
 
-class FrozenDimension(_Form):
+class FrozenDimensionProposal(_Form):
     """A dimension that the swarm should leave as it is."""
 
     name: Name = Field(description="one of the dimensions given")
@@ -194,7 +194,7 @@ class ProgramUpdate(_Form):
     phase_summary: Paragraph = Field(
         description="where the search stands and what the evidence says, in two to five sentences"
     )
-    frozen: list[FrozenDimension] = Field(
+    frozen: list[FrozenDimensionProposal] = Field(
         default_factory=list,
         max_length=MOST,
         description="dimensions to leave alone, with the reason of each",

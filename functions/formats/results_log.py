@@ -19,7 +19,7 @@ from functions.rules.directions import is_known
 from functions.rules.keeps.verdict import LARGEST
 from state.errors import Invalid
 
-Outcome = Literal["keep", "discard", "crash", "none"]
+LogOutcome = Literal["keep", "discard", "crash", "none"]
 """`none`: it ran, and the log says nothing of keep or discard."""
 
 BITS_PER_BYTE = ("val_bpb", "bpb", "best_val_bpb", "final_val_bpb", "validation_bpb", "val/bpb")
@@ -39,7 +39,7 @@ CONFIG = (
     *("params_hash", "code_hash", "diff_hash", "patch_hash", "tree_hash"),
 )
 """Columns that tell one configuration from another: they are part of a run's code."""
-WORDS: dict[Outcome, tuple[str, ...]] = {
+WORDS: dict[LogOutcome, tuple[str, ...]] = {
     "keep": ("keep", "kept", "keep_commit", "accept", "accepted", "baseline", "best", "improved", "merged"),
     "discard": (
         *("discard", "discarded", "drop", "dropped", "git_reset", "no_improvement", "reject", "rejected"),
@@ -54,7 +54,7 @@ WORDS: dict[Outcome, tuple[str, ...]] = {
         *("ran", "succeeded", "success", "successful"),
     ),
 }
-OUTCOMES: dict[str, Outcome] = {word: outcome for outcome, words in WORDS.items() for word in words}
+OUTCOMES: dict[str, LogOutcome] = {word: outcome for outcome, words in WORDS.items() for word in words}
 SEPARATORS = ("\t", ",", ";", "|")
 NO_VALUES = frozenset(
     (
@@ -76,7 +76,7 @@ SHA = re.compile(r"[0-9a-f]{7,40}", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Row:
+class LogRow:
     """One run of a log."""
 
     line: int
@@ -88,7 +88,7 @@ class Row:
     step: float | None
     """One unit in the last printed digit of the value."""
     memory_gb: float | None
-    outcome: Outcome
+    outcome: LogOutcome
     """The log's verdict as one of our words; never computed from the values."""
     said: str
     """The log's own word for it."""
@@ -116,7 +116,7 @@ class ResultsLog:
     """The column's name that values were taken from."""
     has_verdicts: bool
     """Whether any status means keep or discard; if not, every row ran or crashed."""
-    rows: list[Row] = field(default_factory=list)
+    rows: list[LogRow] = field(default_factory=list)
     skipped: list[Remark] = field(default_factory=list)
     notes: list[Remark] = field(default_factory=list)
     """Rows that were not read literally."""
@@ -436,7 +436,7 @@ def _read_row(header: _Header, line: _Line, log: ResultsLog) -> None:
         log.notes.append(Remark(number, f"{beyond} more cells than columns: left out", text))
     commit = header.cell(cells, "commit")
     log.rows.append(
-        Row(
+        LogRow(
             line=number,
             commit=commit if SHA.fullmatch(commit) else None,
             value=value,

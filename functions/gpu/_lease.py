@@ -14,9 +14,9 @@ from functions.gpu._stores import Stores
 from functions.lanes import Extension, Order, Source
 from functions.rules.access import check_own_gpu
 from functions.rules.pool.broken_lease import broken, given_up
-from functions.rules.stopping.buckets import bucket_of, is_within_budget
 from functions.rules.stopping.judging import checkpoint, drawn, judge, rank_of
 from functions.rules.stopping.stoppers import looks_at
+from functions.rules.stopping.ticks import bucket_of, is_within_budget
 from state.decisions import BrokenLease
 from state.experiments import Experiments
 from state.facts import RankFacts

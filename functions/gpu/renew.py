@@ -11,7 +11,7 @@ from functions.contract import Call, Response, function
 from functions.gpu._lease import OfLease, lease_of
 from functions.gpu._stores import Stores
 from functions.lanes import Extension, Order
-from functions.rules.stopping.buckets import MOST_PROGRESS
+from functions.rules.stopping.ticks import MOST_PROGRESS
 from state.policy import TickSource
 from state.settings import Settings
 

@@ -6,7 +6,7 @@ from functions.contract import Call, Response, function
 from functions.gpu._lease import OfLease, lease_of
 from functions.gpu._stores import Stores
 from functions.rules.keeps.reports import check_open
-from functions.rules.stopping.buckets import last_value
+from functions.rules.stopping.ticks import last_value
 from state.decisions import Ending
 from state.settings import Settings
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from functions.authoring import PiLane
+from state.graph_summaries import GraphSummaries
 from state.hypotheses import Hypotheses
 from state.programs import Programs
-from state.told_graphs import ToldGraphs
 
 
 @dataclass(frozen=True)
@@ -24,5 +24,5 @@ class Telling:
     """The stores of a graph in prose."""
 
     hypotheses: Hypotheses
-    graphs: ToldGraphs
+    graphs: GraphSummaries
     lane: PiLane

@@ -10,9 +10,9 @@ from functions.contract import Http, Sparse, function
 from functions.hypothesis.graph import TheoryGraph, drawn
 from functions.of_swarm import OfSwarm
 from functions.rules.beliefs.theory import status_digest, summary_of
+from state.graph_summaries import GraphSummaries
 from state.hypotheses import Hypotheses
 from state.settings import Settings
-from state.told_graphs import ToldGraphs
 
 
 class ReadGraphSummary(OfSwarm):
@@ -37,7 +37,7 @@ class GraphInProse(Sparse):
 
 @function("hypothesis::graph_summary", Http("GET", "/theory_graph/human"), role="viewer", is_public=True)
 async def graph_summary(
-    request: ReadGraphSummary, hypotheses: Hypotheses, graphs: ToldGraphs, settings: Settings
+    request: ReadGraphSummary, hypotheses: Hypotheses, graphs: GraphSummaries, settings: Settings
 ) -> GraphInProse:
     """Supported, refuted and undecided hypotheses in a few sentences; with include_graph, the graph too.
 

@@ -12,8 +12,8 @@ from functions.hypothesis._stores import Telling
 from functions.lanes import Author, Commission
 from functions.rules.beliefs.theory import status_digest
 from functions.views.model_texts import graph_text
+from state.graph_summaries import StoredGraphSummary
 from state.ids import Tag as TagName
-from state.told_graphs import ToldGraph
 
 FUNCTION = "hypothesis::tell"
 TASK = (
@@ -65,5 +65,5 @@ async def tell(request: TellGraph, call: Call, stores: Telling, author: Author) 
     given = await author.write(GraphSummary, Commission(TASK, graph_text(found)))
     if given is None:
         return ToldOfGraph(tag=request.tag, author=None)
-    await stores.graphs.tell(request.tag, ToldGraph(given.summary, author.name, digest))
+    await stores.graphs.tell(request.tag, StoredGraphSummary(given.summary, author.name, digest))
     return ToldOfGraph(tag=request.tag, author=author.name)

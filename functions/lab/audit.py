@@ -10,7 +10,13 @@ from typing import ParamSpec
 from functions.contract import Command, Response, function
 from functions.lab._stores import Stores
 from functions.rules.audit.forest import forest_violations
-from functions.rules.audit.lab import PoolSnapshot, Snapshot, door_violations, pool_violations, tag_violations
+from functions.rules.audit.lab import (
+    PoolSnapshot,
+    TagSnapshot,
+    door_violations,
+    pool_violations,
+    tag_violations,
+)
 from functions.rules.audit.swarm import SwarmSnapshot, swarm_violations
 from state.records import Tag as TagRecord
 
@@ -80,11 +86,11 @@ async def _found(check: Callable[P, Iterable[str]], *facts: P.args, **more: P.kw
     return await asyncio.to_thread(lambda: [*check(*facts, **more)])
 
 
-async def _snapshot(name: str, finished_events: Mapping[str, int] | None, stores: Stores) -> Snapshot:
+async def _snapshot(name: str, finished_events: Mapping[str, int] | None, stores: Stores) -> TagSnapshot:
     snapshots = stores.snapshots
     found = await snapshots.experiments(name)
     retests = await snapshots.retests(found)
-    return Snapshot(
+    return TagSnapshot(
         tag=await stores.tags.get(name),
         experiments=found,
         retests=retests,
@@ -105,7 +111,7 @@ async def _snapshot(name: str, finished_events: Mapping[str, int] | None, stores
     )
 
 
-async def _swarm(s: Snapshot, stores: Stores) -> SwarmSnapshot:
+async def _swarm(s: TagSnapshot, stores: Stores) -> SwarmSnapshot:
     snapshots, tag = stores.snapshots, s.tag.name
     workers = await snapshots.swarm_workers(tag)
     return SwarmSnapshot(

@@ -11,7 +11,7 @@ from functions.table import table
 from functions.views.gpus import pool_counts
 from functions.views.hints import ADD_WORKER, event_hints, standstill
 from state.overview import Overview, Overviews
-from state.presence import Announced
+from state.presence import LiveProcess
 from state.program import as_typed
 from state.records import stamp
 from state.settings import Settings
@@ -78,7 +78,7 @@ async def status(request: ReadStatus, overviews: Overviews, settings: Settings) 
     )
 
 
-def agent_status(seen: Announced) -> AgentStatus:
+def agent_status(seen: LiveProcess) -> AgentStatus:
     """An agent as it was announced."""
     named = {name: value for name, value in seen.facts.items() if name in AgentStatus.model_fields}
     if (limit := named.pop("limit", None)) is not None:

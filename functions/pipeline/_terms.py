@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functions.rules.pipeline.stepping import Terms
+from functions.rules.pipeline.stepping import PipelineTerms
 from state.settings import Settings
 
 DRAFT_AFTER = 10
@@ -11,9 +11,9 @@ OLDEST_S = 600.0
 """Seconds after which the draft of an unfinished batch is dropped."""
 
 
-def terms_in(settings: Settings) -> Terms:
+def terms_in(settings: Settings) -> PipelineTerms:
     """Settings of every pipeline of the lab."""
-    return Terms(
+    return PipelineTerms(
         enabled=settings.pipeline_enabled,
         auto_deploy=settings.pipeline_auto_deploy,
         batch_every=settings.pipeline_batch_every,

@@ -11,7 +11,7 @@ from functions.contract import Command, Every, On, Response, function
 from functions.pipeline._terms import terms_in
 from functions.rules.pipeline.predicting import predicted
 from functions.rules.pipeline.stepping import (
-    Terms,
+    PipelineTerms,
     drafted,
     is_due,
     left_of,
@@ -20,7 +20,7 @@ from functions.rules.pipeline.stepping import (
     wants_draft,
 )
 from state.ids import Tag as TagName
-from state.pipeline_facts import PipelineFacts, Step
+from state.pipeline_facts import PipelineFacts, PipelineStep
 from state.pipelines import Pipelines
 from state.settings import Settings
 from state.swarms import Swarms
@@ -54,7 +54,7 @@ async def follow(
     return FollowedPipeline(steps=[kind for tag in tags for kind in await _followed(tag, pipelines, terms)])
 
 
-async def _followed(tag: str, pipelines: Pipelines, terms: Terms) -> list[str]:
+async def _followed(tag: str, pipelines: Pipelines, terms: PipelineTerms) -> list[str]:
     """The steps that were taken."""
     taken = list[str]()
     while is_due(await pipelines.stand(tag), terms):
@@ -69,7 +69,7 @@ async def _followed(tag: str, pipelines: Pipelines, terms: Terms) -> list[str]:
     return taken
 
 
-async def _new_draft(facts: PipelineFacts, pipelines: Pipelines, terms: Terms) -> Step | None:
+async def _new_draft(facts: PipelineFacts, pipelines: Pipelines, terms: PipelineTerms) -> PipelineStep | None:
     """Begin a draft for the predicted decision of the batch; None: there is no prediction yet."""
     name, now = facts.beliefs.tag.name, present_decision(facts)
     if now is None:

@@ -13,7 +13,7 @@ from functions.rules.pool.lending import candidates, why_none
 from functions.rules.time_limits import default_timeout_s
 from functions.views.budgets import obstacle
 from state.ids import ExperimentId
-from state.leases import Lease
+from state.leases import GpuLease
 from state.program import as_typed
 from state.records import stamp
 from state.settings import Settings
@@ -73,7 +73,7 @@ async def _lend(request: Acquire, caller: Caller, stores: Stores, settings: Sett
             agent=caller.owner if caller.role == "agent" else None,
         )
         match lease:
-            case Lease():
+            case GpuLease():
                 return _acquired(lease)
             case "paused":
                 return _refused(obstacle(wanted.tag) or "its tag was paused a moment ago")
@@ -81,7 +81,7 @@ async def _lend(request: Acquire, caller: Caller, stores: Stores, settings: Sett
                 return _refused(as_typed(why_none(wanted)))
 
 
-def _acquired(lease: Lease) -> Acquired:
+def _acquired(lease: GpuLease) -> Acquired:
     return Acquired(
         acquired=True,
         gpu_id=lease.gpu_id,

@@ -14,7 +14,7 @@ from functions.rules.pool.broken_lease import given_up
 from functions.rules.pool.lending import lendable, pairs
 from state.decided import Decided
 from state.errors import BudgetExhausted, Conflict
-from state.leases import Lease
+from state.leases import GpuLease
 from state.records import OPEN, Experiment, Gpu
 from state.settings import Settings
 
@@ -109,7 +109,7 @@ async def _lend(e: Experiment, gpu_id: str, stores: Stores, settings: Settings, 
     False: another dispatcher was faster.
     """
     lease = await stores.pool.lend(e, [gpu_id], lease_s=settings.stale_s, stale_s=settings.stale_s)
-    if not isinstance(lease, Lease):
+    if not isinstance(lease, GpuLease):
         return False
     if lease.decided is not None and not is_asked:
         leased = e.model_copy(update={"gpu_id": lease.gpu_id, "fence": lease.fence})

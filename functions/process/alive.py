@@ -14,11 +14,11 @@ from typing import Any
 import psutil
 
 from functions.process.running import ended
+from state.child_heartbeat import ChildHeartbeat
 from state.client import Lab
 from state.client_settings import host_name
 from state.errors import Unavailable
 from state.presence import Presence
-from state.pulse import Pulse
 from state.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def has_died(name: str) -> bool:
 @asynccontextmanager
 async def beating() -> AsyncIterator[None]:
     """Send the pulse to the parent process, where it listens, until it ends."""
-    pulse = Pulse.inherited()
+    pulse = ChildHeartbeat.inherited()
     task = asyncio.create_task(pulse.from_loop()) if pulse is not None else None
     try:
         yield

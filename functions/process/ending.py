@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable
 
 import psutil
 
-from functions.process.kinship import children_of, threads_of
+from functions.process.process_tree import children_of, threads_of
 
 _PR_SET_CHILD_SUBREAPER = 36
 

@@ -14,7 +14,7 @@ from functions.process.remote import Remote, place_of
 from functions.process.worker_options import Isolation
 
 
-class Terms(BaseModel):
+class WorkerTerms(BaseModel):
     """Choices of a worker's owner, stated once."""
 
     model_config = ConfigDict(frozen=True)
@@ -57,7 +57,7 @@ class Joined(Remote):
 
     mark: str = Field(default_factory=lambda: secrets.token_hex(6))
     """Tells its processes from those of other workers on the machine."""
-    terms: Terms = Terms()
+    terms: WorkerTerms = WorkerTerms()
     baseline: Baseline | None = None
     registered: dict[str, Any] | None = None
     """The body of its registration."""

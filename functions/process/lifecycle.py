@@ -29,6 +29,7 @@ from state.dimension_proposals import DimensionProposals
 from state.dimensions import Dimensions
 from state.embedded import broker_url
 from state.experiments import Experiments
+from state.graph_summaries import GraphSummaries
 from state.hypotheses import Hypotheses
 from state.journal import Journal
 from state.operator_key import made_key
@@ -50,7 +51,6 @@ from state.tags import Strategies, Tags
 from state.tallies import Tallies
 from state.tokens import CHANGES as TOKEN_CHANGES
 from state.tokens import Tokens
-from state.told_graphs import ToldGraphs
 from state.traces import Traces
 from state.train_queue import PiQueue, TrainQueue
 from state.wakeups import Wakeups
@@ -152,7 +152,7 @@ def _bound(
         Hypotheses(lab),
         Journal(lab),
         Programs(lab),
-        ToldGraphs(lab),
+        GraphSummaries(lab),
         Pipelines(lab),
         Swarms(lab),
     ]

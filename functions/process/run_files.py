@@ -174,7 +174,7 @@ def left_behind(repo: Path, links: Iterable[str], readable: Sequence[Path] | Non
 def _left_behind(repo: Path, links: Iterable[str], readable: Sequence[Path] | None) -> Iterator[str]:
     listed = git_says(repo, "ls-files", "--stage", "-z").stdout
     files = [line.partition("\t")[2] for line in listed.split("\0")]
-    named, folders = Named.by(texts_of(repo, files)), folders_of(files)
+    named, folders = NamedLinks.by(texts_of(repo, files)), folders_of(files)
     yield from (to_fetch(repo, path) for path in submodules(listed) if own_copy(repo, path) is None)
     if unfetched := [path for path, pointer in pointers(repo) if not has_object(lfs_store(repo), pointer)]:
         yield f"Git LFS has not fetched {_some(unfetched)}: {pull(repo)}"
@@ -256,14 +256,14 @@ def _start_of(place: Path, most: int) -> bytes:
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedLinks:
     """Paths that texts of a project name."""
 
     strings: frozenset[tuple[str, str]]
     """Each with the folder of the file that has it."""
 
     @classmethod
-    def by(cls, texts: Iterable[tuple[str, str]]) -> Named:
+    def by(cls, texts: Iterable[tuple[str, str]]) -> NamedLinks:
         return cls(frozenset((folder, string) for folder, text in texts for string in strings_read(text)))
 
     def among(self, paths: Iterable[str]) -> list[str]:

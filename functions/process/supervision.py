@@ -16,8 +16,8 @@ from typing import IO
 import psutil
 
 from functions.process.forking import Forked, forked, is_possible
-from state.pulse import Listener
-from state.tether import tethered
+from state.child_heartbeat import HeartbeatListener
+from state.parent_death import tethered
 
 _KEEP_LOG_BYTES = 10_000_000
 
@@ -40,7 +40,7 @@ class ProcessSpec:
 
 
 @dataclass(frozen=True)
-class Backoff:
+class RestartBackoff:
     """Delays before a dead process is started again."""
 
     first_s: float = 0.5
@@ -55,7 +55,7 @@ class Backoff:
 @dataclass(frozen=True)
 class _Child:
     process: Process | Forked
-    listener: Listener | None
+    listener: HeartbeatListener | None
 
 
 class ProcessGroup:
@@ -70,7 +70,7 @@ class ProcessGroup:
         specs: Sequence[ProcessSpec],
         log_dir: Path,
         announce: Callable[[str], None],
-        backoff: Backoff = Backoff(),  # frozen
+        backoff: RestartBackoff = RestartBackoff(),  # frozen
     ) -> None:
         self._specs = list(specs)
         self._log_dir = log_dir
@@ -174,7 +174,7 @@ class ProcessGroup:
         with contextlib.ExitStack() as unless_started, log.open("ab") as out:
             listener, env = None, spec.env
             if spec.silent_s is not None:
-                listener = unless_started.enter_context(contextlib.closing(Listener(spec.silent_s)))
+                listener = unless_started.enter_context(contextlib.closing(HeartbeatListener(spec.silent_s)))
                 env = {**(os.environ if env is None else env), **listener.environment}
             keep = [listener.descriptor] if listener else []
             process = await _started(spec, env, out, keep, fork=fork)

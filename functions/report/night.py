@@ -10,7 +10,7 @@ from pydantic import Field
 from functions.children import Children
 from functions.contract import Request, Response, function
 from functions.report._git_diff import own_changes
-from functions.rules.keeps.gains import Step, chain
+from functions.rules.keeps.gains import ChainStep, chain
 from functions.rules.keeps.noise import near_scores
 from functions.views.night_markdown import markdown
 from functions.views.nights import NightView, night_view
@@ -41,7 +41,7 @@ class Night(Response, NightView):
 
 
 @dataclass(frozen=True)
-class Stores:
+class NightStores:
     """Stores of the report."""
 
     reports: Reports
@@ -49,7 +49,7 @@ class Stores:
 
 
 @function("report::night", role="viewer", costly=True)
-async def night(request: ReadNight, stores: Stores, children: Children) -> Night:
+async def night(request: ReadNight, stores: NightStores, children: Children) -> Night:
     """The night's progress, its chain of keeps with the change of each, and its failures."""
     facts = await stores.reports.night(request.tag)
     best_id = facts.best.experiment.experiment_id if facts.best else None
@@ -65,7 +65,9 @@ async def night(request: ReadNight, stores: Stores, children: Children) -> Night
     return Night(**dict(seen), markdown=markdown(seen, request.picture))
 
 
-async def _changes(steps: list[Step], experiments: Experiments, children: Children) -> dict[str, str | None]:
+async def _changes(
+    steps: list[ChainStep], experiments: Experiments, children: Children
+) -> dict[str, str | None]:
     """Each keep's own change, by its id."""
     new = [step for step in steps if not step.keep.baseline]
     keeps = [step.keep for step in steps] + [step.above for step in steps[:1] if step.above]
@@ -75,6 +77,6 @@ async def _changes(steps: list[Step], experiments: Experiments, children: Childr
     return {step.keep.experiment_id: change for step, change in zip(new, found, strict=True)}
 
 
-def _above(step: Step, patches: dict[str | None, bytes | None]) -> bytes | None:
+def _above(step: ChainStep, patches: dict[str | None, bytes | None]) -> bytes | None:
     """The patch of the keep that it changed: empty for the base commit, None if it is not known."""
     return NO_CHANGE if step.above is None or step.above.baseline else patches[step.above.diff_id]

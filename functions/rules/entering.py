@@ -14,7 +14,7 @@ from state.entries import Entry, EntryFacts, Parent, Run
 from state.errors import Conflict, Invalid
 from state.ids import number_of
 from state.policy import Policy
-from state.records import Choice, GpuState, Idea, Selection
+from state.records import GpuState, Idea, Selection, SelectionRecord
 from state.refusals import over
 from state.seeds import unseeded
 
@@ -160,7 +160,7 @@ def _selected(idea: Idea, s: Selection, facts: EntryFacts, caller: Caller) -> di
         "parent_ids": s.parent_ids,
         "trace_id": s.trace_id,
         "local_selection": s.local_selection,
-        "selection": Choice.model_validate(s.model_dump()),
+        "selection": SelectionRecord.model_validate(s.model_dump()),
     }
 
 
@@ -205,7 +205,7 @@ def _implied(idea: Idea, facts: EntryFacts) -> dict[str, Any]:
         "parent_ids": ids,
         "trace_id": branch.trace_id,
         "local_selection": [number_of(i) for i in ids],
-        "selection": Choice(
+        "selection": SelectionRecord(
             kind="extend" if len(ids) == 1 else "merge",
             trace_id=branch.trace_id,
             parent_ids=ids,

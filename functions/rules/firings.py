@@ -36,7 +36,7 @@ class Times(Protocol):
         ...
 
 
-class Steady:
+class SteadyTimes:
     """Every so many seconds, counted from 1970 in whole microseconds, so that all clocks agree on every time.
 
     APScheduler's IntervalTrigger counts in floats: at an interval of 1/3 s, clocks that ask at different moments get
@@ -64,7 +64,7 @@ class Steady:
         return number * self._period / 1_000_000
 
 
-class Calendar:
+class CronTimes:
     """A cron expression of 5 fields, or 6 with seconds first, in a time zone.
 
     Where clocks go forward, a time in the skipped hour comes one hour later. Where they go back, a named hour comes

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from functions.contract import Call, Http, Request, Sparse, function
 from functions.rules.access import check_worker
-from functions.rules.stopping.buckets import MOST_PROGRESS, bucket_of, is_within_budget
 from functions.rules.stopping.judging import REASON, checkpoint, drawn, judge, rank_of
 from functions.rules.stopping.stoppers import looks_at
+from functions.rules.stopping.ticks import MOST_PROGRESS, bucket_of, is_within_budget
 from functions.rules.swarm.handing_out import extension_s, silence_s
 from functions.rules.swarm.results import ranked_value, stopped, told_reason
 from functions.views.swarm_runs import not_of_a_swarm

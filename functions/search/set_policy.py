@@ -8,7 +8,7 @@ from pydantic import Field
 
 from functions.contract import Command, Response, function
 from functions.plugins import Schedulers
-from functions.rules.stopping.buckets import check_source
+from functions.rules.stopping.ticks import check_source
 from functions.rules.swarm.results import check_comparison
 from state.ids import Tag as TagName
 from state.policies import Policies

@@ -22,7 +22,7 @@ from state.dimensions import Dimensions, NewTag
 from state.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticated
 from state.ids import Id
 from state.ids import Tag as TagName
-from state.program_facts import Served
+from state.program_facts import ServedProgram
 from state.quota import Quota, counting, enforced
 from state.records import SwarmWorker
 from state.settings import Settings
@@ -118,7 +118,7 @@ def _asked(request: RegisterWorker, tag: str) -> dict[str, object]:
     return {**said, "tag": tag}
 
 
-def _welcome(issued: WorkerWithToken, served: Served, url: str) -> Welcome:
+def _welcome(issued: WorkerWithToken, served: ServedProgram, url: str) -> Welcome:
     worker = issued.worker
     reader = Reader(url, worker.tag, worker.worker_id, is_worker=True)
     return Welcome(

@@ -12,7 +12,7 @@ from functions.trace._stores import Stores
 from functions.views.budgets import obstacle
 from state.digests import RequestKey
 from state.records import Selection, SelectionKind, Tag, stamp
-from state.selecting import Wait, Wish
+from state.selecting import SelectionWait, Wish
 from state.wakeups import woken_within
 
 LOOK_AGAIN_S = 2.0
@@ -87,7 +87,9 @@ async def selected(wish: Wish, wait_s: float, request: RequestKey | None, stores
             await woken_within(woken, min(left, LOOK_AGAIN_S))
 
 
-async def _try(wish: Wish, request: RequestKey | None, stores: Stores) -> tuple[Selection | Wait, Tag]:
+async def _try(
+    wish: Wish, request: RequestKey | None, stores: Stores
+) -> tuple[Selection | SelectionWait, Tag]:
     while True:
         facts = await stores.traces.facts(wish, request)
         if facts.first is not None:
@@ -99,7 +101,7 @@ async def _try(wish: Wish, request: RequestKey | None, stores: Stores) -> tuple[
         facts = await stores.traces.more(facts, needs)
         scheduler = await stores.schedulers.named(needs.scheduler) if needs.scheduler else None
         decision = decide(wish, facts, scheduler, stores.settings.stale_s)
-        if isinstance(decision, Wait):
+        if isinstance(decision, SelectionWait):
             return decision, facts.tag
         if (made := await stores.traces.select(decision, request)) is not None:
             return made, facts.tag
@@ -129,7 +131,7 @@ def shown(found: Selection, tag: Tag) -> Selected:
     )
 
 
-def waiting(found: Wait, tag: Tag) -> Selected:
+def waiting(found: SelectionWait, tag: Tag) -> Selected:
     """The reason of a wait as an answer."""
     hints = {
         "no_slot": "Every slot is taken: ask again, and form the idea then, since the context will have changed.",

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from functions.contract import Request, Response, function
-from functions.rules.branches.ancestry import FAILED, Branch, Siblings, branch, check_parents, siblings
+from functions.rules.branches.ancestry import FAILED, BranchHistory, Siblings, branch, check_parents, siblings
 from functions.rules.keeps.verdict import main_key
 from functions.rules.search.suggestions import short
 from state.facts import ContextFacts
@@ -47,7 +47,7 @@ class ReadContext(Request):
         return self
 
 
-class Entry(Response):
+class BranchEntry(Response):
     experiment_id: str
     id: str
     """`experiment_id` once more."""
@@ -76,12 +76,12 @@ class Under(Response):
     """From the roots to the parents, each once."""
     is_whole: bool
     """False if the oldest are left out."""
-    kept: list[Entry]
-    failures: list[Entry]
+    kept: list[BranchEntry]
+    failures: list[BranchEntry]
     """Failures with no keep between them and the parents."""
-    base: Entry | None
+    base: BranchEntry | None
     """The best keep."""
-    best: Entry | None
+    best: BranchEntry | None
     """The best value, kept or not."""
 
 
@@ -91,9 +91,9 @@ class Context(Response):
     base_commit_sha: str | None
     """The code to check out."""
     branch: Under
-    siblings: list[Entry]
+    siblings: list[BranchEntry]
     """Tried beside the branch, failures too."""
-    global_best: Entry | None
+    global_best: BranchEntry | None
     """The tag's best now."""
 
 
@@ -123,7 +123,7 @@ def _check(request: ReadContext, facts: ContextFacts) -> None:
         raise other_tag(facts.selection)
 
 
-def _told(request: ReadContext, facts: ContextFacts, under: Branch) -> Context:
+def _told(request: ReadContext, facts: ContextFacts, under: BranchHistory) -> Context:
     kept, failures = under.kept, under.failures
     if request.search_type == "all":
         kept = list(facts.newest["keep"])
@@ -150,14 +150,14 @@ def _told(request: ReadContext, facts: ContextFacts, under: Branch) -> Context:
     )
 
 
-AS_STORED = (Entry.model_fields.keys() & Experiment.model_fields.keys()) - {
+AS_STORED = (BranchEntry.model_fields.keys() & Experiment.model_fields.keys()) - {
     *("claimed", "description", "hypothesis", "diff_summary", "error")
 }
 
 
-def entry(e: Experiment) -> Entry:
+def entry(e: Experiment) -> BranchEntry:
     """An experiment with shortened texts."""
-    return Entry(
+    return BranchEntry(
         **{name: getattr(e, name) for name in AS_STORED},
         id=e.experiment_id,
         claimed=e.is_claim,

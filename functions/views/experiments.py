@@ -12,14 +12,14 @@ from functions.rules.keeps.noise import claim, noise_of
 from functions.rules.keeps.retests import fresh_runs
 from functions.rules.search.suggestions import short
 from state.facts import Runs, Spread
-from state.records import Experiment, Result, Score, Selection, Sketch, Trial, stamp
+from state.records import Experiment, ExperimentRecord, Result, Score, Selection, Sketch, stamp
 from state.records.experiments import Measured
 
 IN_PROGRESS = ("leased", "running")
 TIMES = ("registered_at", "queued_at", "started_at", "finished_at")
 
 
-class ExperimentView(Trial):
+class ExperimentView(ExperimentRecord):
     """An experiment in answers."""
 
     id: str

@@ -11,7 +11,7 @@ from functions.rules.baselines import owes_baseline, waits_for_baseline
 from functions.rules.keeps.overruns import HINT as OVER_BUDGET
 from functions.rules.keeps.verdict import should_abort
 from functions.rules.pool.health import effective_status
-from functions.rules.stopping.buckets import is_silent
+from functions.rules.stopping.ticks import is_silent
 from state.policy import Policy
 from state.program import as_typed
 from state.records import OPEN, Experiment, GpuState, Status, Tag

@@ -10,13 +10,13 @@ from pydantic import BaseModel
 
 from functions.contract import CATEGORIES
 from functions.formats.metrics_block import deciding_line
-from functions.rules.keeps.gains import Gain, Step, gain_over
+from functions.rules.keeps.gains import ChainStep, Gain, gain_over
 from functions.rules.keeps.noise import claim
 from functions.rules.keeps.retests import fresh_runs
 from functions.rules.search.suggestions import short
 from functions.views.experiments import sketch_view
 from state.facts import Runs
-from state.records import Experiment, Failure, Keep, OneRun, Result, Sketch, Tag, stamp
+from state.records import Experiment, FailureRecord, KeepRecord, OneRun, Result, Sketch, Tag, stamp
 from state.reports import NightFacts
 
 CAUSE = 160
@@ -122,7 +122,7 @@ class NightView(BaseModel):
 def night_view(
     facts: NightFacts,
     near: Sequence[Sketch],
-    steps: Sequence[Step],
+    steps: Sequence[ChainStep],
     runs: Mapping[str, Runs[OneRun]],
     changes: Mapping[str, str | None],
 ) -> NightView:
@@ -229,7 +229,7 @@ def _claimed(best: Runs[Experiment]) -> tuple[float | None, int]:
     return (found.claimed_bpb, found.runs) if found else (best.experiment.own_value, 0)
 
 
-def _begin(tag: Tag, steps: Sequence[Step], runs: Mapping[str, Runs[OneRun]]) -> str | None:
+def _begin(tag: Tag, steps: Sequence[ChainStep], runs: Mapping[str, Runs[OneRun]]) -> str | None:
     """The baseline; where it has no value, the first keep in the chain."""
     baseline = runs.get(tag.baseline_id or "")
     if baseline is not None and baseline.experiment.status == "keep":
@@ -245,7 +245,7 @@ def _counts(tag: Tag, demoted: int) -> str:
     return f"{ideas}, {tag.kept} kept{lucky}, {tag.spent_gpu_seconds / 3600:.2f} {what}"
 
 
-def _step(step: Step, gain: Gain | None, change: str | None) -> StepView:
+def _step(step: ChainStep, gain: Gain | None, change: str | None) -> StepView:
     keep = step.keep
     return StepView(
         experiment_id=keep.experiment_id,
@@ -267,12 +267,12 @@ def _pace(recent: Sequence[Result]) -> float | None:
     return 3600 * (len(times) - 1) / spread if spread > 0 else None
 
 
-def _last_keep(keeps: Sequence[Keep]) -> str | None:
+def _last_keep(keeps: Sequence[KeepRecord]) -> str | None:
     times = [e.finished_at for e in keeps if e.finished_at is not None and not e.baseline]
     return stamp(max(times)) if times else None
 
 
-def _failures(failures: Sequence[Failure]) -> list[FailureView]:
+def _failures(failures: Sequence[FailureRecord]) -> list[FailureView]:
     """One for each kind, with its newest run."""
     kinds = [e.error_kind or e.status for e in failures]
     newest = dict(zip(reversed(kinds), reversed(failures), strict=True))

@@ -11,7 +11,7 @@ from functions.formats.program_document import HEADING, MOST_BLOCK_CHARS, charte
 from functions.rules.swarm.populations import Population
 from functions.rules.swarm.shapes import SwarmStrategy
 from functions.views.night_markdown import code
-from state.program_facts import Base, ProgramVersion, Served
+from state.program_facts import Base, ProgramVersion, ServedProgram
 
 DONE_BY: Mapping[SwarmStrategy, str] = {
     "exploit": "run configs near the best known one, to lower the metric",
@@ -87,7 +87,7 @@ def _plain(text: str) -> str:
     return " ".join(text.split()).lstrip("#>|-*+=` ") or "-"
 
 
-def document_for(served: Served, reader: Reader, population: Population | None = None) -> str:
+def document_for(served: ServedProgram, reader: Reader, population: Population | None = None) -> str:
     """The whole document, or "" before the first version. Workers then keep the program they have."""
     if served.base is None or served.current is None:
         return ""

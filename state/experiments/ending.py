@@ -21,7 +21,18 @@ from state.keys import Keys
 from state.moves import Arg
 from state.noise import class_id, noise_args, noise_key, runs_at
 from state.policy import read_policy
-from state.records import Best, Choice, Experiment, Gpu, SelectionStatus, Status, Tag, Trace, flatten, words
+from state.records import (
+    Best,
+    Experiment,
+    Gpu,
+    SelectionRecord,
+    SelectionStatus,
+    Status,
+    Tag,
+    Trace,
+    flatten,
+    words,
+)
 
 EVIDENCE_KEPT = 100
 COUNTERS: Mapping[Status, str] = {
@@ -329,7 +340,7 @@ class EndingStore(ExperimentReader):
         return closed
 
 
-def _has_another_base(trace: Trace, e: Experiment, choice: Choice, found: Experiment | None) -> bool:
+def _has_another_base(trace: Trace, e: Experiment, choice: SelectionRecord, found: Experiment | None) -> bool:
     """Whether a node of the branch, or a run that may become one, has another base now than when it was chosen.
 
     The base fell, or another one rose. A merge uses the best base of several traces.

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from state.policy import KeepRuleName, TickSource
 from state.records.base import Record
-from state.records.traces import Choice
+from state.records.traces import SelectionRecord
 
 Status = Literal[
     "registered",
@@ -168,7 +168,7 @@ class Result(OneRun):
     finish_number: int | None = None
 
 
-class Keep(Result):
+class KeepRecord(Result):
     """A keep, and what it was made from."""
 
     number: int
@@ -176,7 +176,7 @@ class Keep(Result):
     diff_id: str | None = None
     baseline: bool = False
     compared_with: str | None = None
-    selection: Choice | None = None
+    selection: SelectionRecord | None = None
 
     @property
     def made_from(self) -> str | None:
@@ -185,7 +185,7 @@ class Keep(Result):
         return base or self.compared_with
 
 
-class Failure(Record):
+class FailureRecord(Record):
     """A run that came to no value."""
 
     experiment_id: str
@@ -219,7 +219,7 @@ class Idea(Record):
     selection_id: str | None = None
     local_selection: list[int] | None = None
     """Numbers of its parents. Empty: a new root. None: no selection."""
-    selection: Choice | None = None
+    selection: SelectionRecord | None = None
     policy_version: int = 0
     keep_rule: KeepRuleName = "auto"
     """Rule of its tag at registration; after the verdict, the rule that judged it."""
@@ -234,7 +234,7 @@ class Idea(Record):
         return self.diff_id in _UNPATCHED
 
 
-class Trial(Idea, Sketch):
+class ExperimentRecord(Idea, Sketch):
     """One try: its idea, its attempts, its outcome."""
 
     baseline: bool = False
@@ -360,7 +360,7 @@ NO_CHANGE = b""
 _UNPATCHED = (None, sha256(NO_CHANGE).hexdigest())
 
 
-class Experiment(Trial):
+class Experiment(ExperimentRecord):
     """One try, with its times in seconds of Redis' clock."""
 
     @property

@@ -33,7 +33,7 @@ class Evidence(Record):
     """Judged value less that of the reference run, in the direction of the metric: below 0 is better."""
 
 
-class Claim(Record):
+class HypothesisClaim(Record):
     """Statement and test of a hypothesis."""
 
     hypothesis_id: str
@@ -57,7 +57,7 @@ class Claim(Record):
     """Frozen: what its reference runs have in every dimension."""
 
 
-class Hypothesis(Claim):
+class Hypothesis(HypothesisClaim):
     """A claim, and the belief in it: theta, the share of its runs that win, is Beta(alpha, beta)."""
 
     status: HypothesisStatus = "active"

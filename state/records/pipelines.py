@@ -11,7 +11,7 @@ FlushReason = Literal["mismatch", "hypothesis_flip", "outlier", "age", "operator
 FIRST_BANK = 0.5
 
 
-class Decision(Record):
+class BatchDecision(Record):
     """Decision after a batch of results."""
 
     hypothesis_id: str
@@ -36,9 +36,9 @@ class Draft(Record):
     spec_id: str
     batch_id: int
     state: DraftState
-    predicted: Decision
+    predicted: BatchDecision
     """Predicted decision of the batch."""
-    decided: Decision | None = None
+    decided: BatchDecision | None = None
     """Decision that the batch began with."""
     confidence: float
     """Share of resamples with the predicted decision, 0 to 1."""
@@ -47,7 +47,7 @@ class Draft(Record):
     """By hypothesis. A result far from it is an outlier."""
 
 
-class Confirmed(Record):
+class ConfirmedDraft(Record):
     """The draft that was confirmed last, as its batch ended; it is kept when the next one begins."""
 
     spec_id: str
@@ -68,14 +68,14 @@ class Pipeline(Record):
     """Ticks that the tag had as the batch began."""
     ticks_drafted: int = 0
     """Ticks that it had as the batch began, or its last draft was flushed: the next draft counts from there."""
-    decided: Decision | None = None
+    decided: BatchDecision | None = None
     """Decision of the last batch."""
     draft: Draft | None = None
     specs: int = 0
     """Drafts that were begun."""
     bank: float = FIRST_BANK
     """Trust in drafts, 0 to 1."""
-    confirmed: Confirmed | None = None
+    confirmed: ConfirmedDraft | None = None
     confirmed_count: int = 0
     flush_count: int = 0
     last_flush_token: str | None = None

@@ -20,7 +20,7 @@ TraceStatus = Literal["pending", "live", "merged", "dead", "closed"]
 """`pending`: its first experiment is not finished."""
 
 
-class Choice(BaseModel):
+class SelectionRecord(BaseModel):
     """Origin of an experiment, chosen once and never changed."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)

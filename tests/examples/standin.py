@@ -14,7 +14,7 @@ import httpx
 from functions.formats.constants import read_constants
 from functions.process.lifecycle import Process
 from state.experiments import Experiments
-from state.leases import Lease
+from state.leases import GpuLease
 from state.pool import Pool
 from state.tags import Tags
 from tests.labs import waiting
@@ -58,7 +58,7 @@ class StandIn:
     async def _train(self, experiment_id: str) -> None:
         queued = await self._experiments.get(experiment_id)
         lease = await self._pool.lend(queued, [self._gpu], lease_s=60, stale_s=60)
-        assert isinstance(lease, Lease), lease
+        assert isinstance(lease, GpuLease), lease
         e = await self._experiments.get(experiment_id)
         begun = await self._experiments.start(
             e, attempt=e.attempt, fence=lease.fence, runner="stand-in:1:1", lease_s=60

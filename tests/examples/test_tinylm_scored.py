@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from functions.lanes import Failed, Trained, TrainingResult
+from functions.lanes import FailedTraining, TrainedRun, TrainingResult
 from state.settings import Settings
 from tests.workers.repository import Repository, job
 from tests.workers.watching import Orders
@@ -79,7 +79,7 @@ async def scored(repo: Repository, train: str) -> TrainingResult:
 async def test_an_honest_run_has_the_score_that_it_prints(repo: Repository) -> None:
     result = await scored(repo, TRAIN)
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.reported is not None
     assert result.metric == pytest.approx(result.reported, abs=2e-6)
     assert (result.score, 1 < result.metric < 8) == ("trusted", True)
@@ -89,7 +89,7 @@ async def test_an_honest_run_has_the_score_that_it_prints(repo: Repository) -> N
 async def test_a_score_that_is_made_up_is_only_what_the_run_has_reported(repo: Repository) -> None:
     result = await scored(repo, TRAIN.replace("{val_bpb:.6f}", "0.3"))
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.reported == 0.3
     assert result.metric > 1
 
@@ -100,7 +100,7 @@ async def test_answers_that_change_with_what_is_asked_beside_them_are_a_leak(
 ) -> None:
     result = await scored(repo, answering(way))
 
-    assert isinstance(result, Failed), result
+    assert isinstance(result, FailedTraining), result
     assert result.kind == "leak", result.error
     assert "predictions use the future" in result.error
 
@@ -118,5 +118,5 @@ async def test_predictions_that_are_no_distributions_have_no_score(
 ) -> None:
     result = await scored(repo, answering(code))
 
-    assert isinstance(result, Failed), result
+    assert isinstance(result, FailedTraining), result
     assert told in result.error

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.lanes import Trained, TrainingJob, TrainingResult, Watcher
+from functions.lanes import TrainedRun, TrainingJob, TrainingResult, Watcher
 from functions.process.lifecycle import Process, opened
 from state.assignments import Assignment, Assignments
 from state.backup import back_up, restore
@@ -61,7 +61,7 @@ class Quick(Surveyed):
 
     async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
         self.jobs.append(job)
-        return Trained(
+        return TrainedRun(
             {metric: 0.9}, evaluator_hash="e1", gpu_class="H100", log_tail="", metric=0.9, score="trusted"
         )
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-import functions.process.birth
-from functions.process.birth import birth_name, is_alive
+import functions.process.process_identity
+from functions.process.process_identity import birth_name, is_alive
 
 pytestmark = pytest.mark.process
 
@@ -86,7 +86,7 @@ def test_a_program_named_with_spaces_and_parentheses_is_read_right(tmp_path: Pat
 
 
 def test_without_proc_the_time_of_its_birth_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(functions.process.birth, "boot_id", lambda: None)
+    monkeypatch.setattr(functions.process.process_identity, "boot_id", lambda: None)
 
     with sleeping("sleep") as pid:
         name = birth_name("h", pid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from functions.process.holding import HELD_MOST_S, LOOK_S, watch
+from functions.process.loop_watch import HELD_MOST_S, LOOK_S, watch
 from functions.process.meters import Meters
 from functions.process.running import ended
 from tests.logged import logged

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from functions.process.kinship import children_of, descendants_of
+from functions.process.process_tree import children_of, descendants_of
 
 pytestmark = pytest.mark.process
 

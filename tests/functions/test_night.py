@@ -14,7 +14,7 @@ from functions.rules.keeps.gains import Gain, chain
 from functions.views.night_markdown import code
 from functions.views.nights import headline
 from state.facts import Runs
-from state.records import Experiment, Keep, Tag
+from state.records import Experiment, KeepRecord, Tag
 from tests.labs import crashed, open_tag, refused, told, tried
 
 HEAD = "diff --git a/train.py b/train.py\nindex 1..2 100644\n--- a/train.py\n+++ b/train.py\n"
@@ -95,8 +95,8 @@ async def test_a_picture_that_is_no_file_s_name_is_refused(client: httpx.AsyncCl
     await refused(client, 422, "/api/report/night", tag="mar11", picture="x) <script>")
 
 
-def keep(number: int, value: float, made_from: int | None, *, baseline: bool = False) -> Keep:
-    return Keep(
+def keep(number: int, value: float, made_from: int | None, *, baseline: bool = False) -> KeepRecord:
+    return KeepRecord(
         experiment_id=f"t-{number}",
         number=number,
         status="keep",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from functions.rules.keeps.judging import Report, conditions_of, judge_run
+from functions.rules.keeps.judging import ResultReport, conditions_of, judge_run
 from functions.rules.keeps.overruns import ALL_OVER, HINT
 from functions.rules.keeps.verdict import Key
 from functions.views.hints import HUNG
@@ -185,7 +185,7 @@ async def test_a_verdict_counts_only_while_both_times_stay_what_it_was_made_by(
     await opened(tag)
     e, store, lab = await leased(tag), tag.experiments, tag.lab
     facts = await store.run_facts(e.experiment_id, e.attempt)
-    report = Report(0.5, Key(), "", time=TimeSpent(wall_seconds=640.0))
+    report = ResultReport(0.5, Key(), "", time=TimeSpent(wall_seconds=640.0))
     under = conditions_of(report.key, facts)
     beside = await store.comparison(facts, under.key.gpu_class, under.other_key, under.code, report.value)
     time_class = facts.experiment.time_classes[nth]

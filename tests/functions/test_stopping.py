@@ -14,7 +14,16 @@ import pytest
 from pydantic import SecretStr
 
 from functions.gpu._lease import ranked
-from functions.lanes import Extension, Halted, Order, Trained, TrainingJob, TrainingResult, Unfit, Watcher
+from functions.lanes import (
+    Extension,
+    HaltedRun,
+    Order,
+    TrainedRun,
+    TrainingJob,
+    TrainingResult,
+    Unfit,
+    Watcher,
+)
 from functions.process.lifecycle import Process, opened
 from functions.rules.stopping.judging import REASON
 from functions.views.hints import NO_SIGNAL
@@ -75,9 +84,9 @@ class Reporting:
         for value, progress in self.ticks:
             self.orders.append(await watcher.tick(value, progress))
             if self.orders[-1] == "stop":
-                return Halted("stop")
+                return HaltedRun("stop")
         value = self.prints or value
-        return Trained({metric: value}, evaluator_hash="e1", gpu_class="H100", log_tail="", metric=value)
+        return TrainedRun({metric: value}, evaluator_hash="e1", gpu_class="H100", log_tail="", metric=value)
 
     async def survey(self) -> Footprint | Unfit | None:
         return None
@@ -419,7 +428,7 @@ class Counted(Reporting):
             self._trips.begin()
             await watcher.tick(value, progress)
             self.costs.append((self._trips.reads, self._trips.moves))
-        return Halted("lost")
+        return HaltedRun("lost")
 
 
 @pytest.mark.parametrize(

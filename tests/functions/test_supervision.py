@@ -19,13 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import functions.process.supervision
-import state.pulse
-from functions.process.supervision import Backoff, ProcessGroup, ProcessSpec
-from state.pulse import LOOKS, PULSE, Listener, Pulse
+import state.child_heartbeat
+from functions.process.supervision import ProcessGroup, ProcessSpec, RestartBackoff
+from state.child_heartbeat import LOOKS, PULSE, ChildHeartbeat, HeartbeatListener
 
 pytestmark = pytest.mark.process
 
-QUICK = Backoff(first_s=0.02, most_s=0.1, forgiven_after_s=30.0)
+QUICK = RestartBackoff(first_s=0.02, most_s=0.1, forgiven_after_s=30.0)
 SLEEP = "import time; print('up', flush=True); time.sleep(60)"
 IGNORE_TERM = f"import signal; signal.signal(15, signal.SIG_IGN); {SLEEP}"
 SLOW_END = """
@@ -46,12 +46,12 @@ time.sleep(60)
 BEATING = f"""
 import asyncio, os, signal, subprocess, sys, time
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from state.pulse import Pulse
+from state.child_heartbeat import ChildHeartbeat
 
 async def main():
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(15, stop.set)
-    pulse = Pulse.inherited()
+    pulse = ChildHeartbeat.inherited()
     beating = asyncio.create_task(pulse.from_loop())
     await asyncio.sleep(0)
     print("up", flush=True)
@@ -100,7 +100,7 @@ async def eventually(what: Callable[[], bool], within_s: float = 15.0) -> None:
 
 
 class Lab:
-    def __init__(self, specs: Sequence[ProcessSpec], log_dir: Path, backoff: Backoff) -> None:
+    def __init__(self, specs: Sequence[ProcessSpec], log_dir: Path, backoff: RestartBackoff) -> None:
         self.said: list[str] = []
         self.log_dir = log_dir
         self.group = ProcessGroup(specs, log_dir, self.said.append, backoff)
@@ -112,7 +112,7 @@ class Lab:
 
 @asynccontextmanager
 async def running(
-    tmp_path: Path, *specs: ProcessSpec, backoff: Backoff = QUICK, say: str = "up"
+    tmp_path: Path, *specs: ProcessSpec, backoff: RestartBackoff = QUICK, say: str = "up"
 ) -> AsyncIterator[Lab]:
     """A started group whose children have all said that they are up; nothing of it is left behind."""
     lab = Lab(specs, tmp_path / "logs", backoff)
@@ -151,7 +151,7 @@ async def test_a_child_that_dies_again_and_again_waits_longer_each_time(tmp_path
 
 
 async def test_a_child_that_lived_long_enough_is_forgiven(tmp_path: Path) -> None:
-    forgiving = Backoff(first_s=0.02, most_s=10.0, forgiven_after_s=0.0)
+    forgiving = RestartBackoff(first_s=0.02, most_s=10.0, forgiven_after_s=0.0)
     async with running(tmp_path, spec("web", "print('up')"), backoff=forgiving) as lab:
         await eventually(lambda: len(lab.said) >= 3)
 
@@ -160,7 +160,7 @@ async def test_a_child_that_lived_long_enough_is_forgiven(tmp_path: Path) -> Non
 
 @given(deaths=st.integers(1, 10_000))
 def test_the_delay_grows_from_half_a_second_to_ten(deaths: int) -> None:
-    backoff = Backoff()
+    backoff = RestartBackoff()
 
     assert 0.5 <= backoff.delay(deaths) <= backoff.delay(deaths + 1) <= 10.0
     assert [backoff.delay(n) for n in (1, 2, 3, 4, 5, 6)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0]
@@ -215,7 +215,7 @@ async def test_force_kills_a_child_that_ignores_term_with_its_whole_process_grou
 
 
 async def test_a_drain_does_not_wait_for_a_backoff(tmp_path: Path) -> None:
-    slow = Backoff(first_s=60.0, most_s=60.0)
+    slow = RestartBackoff(first_s=60.0, most_s=60.0)
     async with running(tmp_path, spec("web", "print('up')"), backoff=slow) as lab:
         await eventually(lambda: len(lab.said) == 1)
         await asyncio.wait_for(lab.group.drain(), 5)
@@ -246,7 +246,7 @@ async def test_the_end_of_a_task_beside_the_children_ends_the_running(tmp_path: 
 
 
 async def test_what_keeps_a_child_from_starting_again_is_raised(tmp_path: Path) -> None:
-    async with running(tmp_path, spec("web", "print('up')"), backoff=Backoff(first_s=0.1)) as lab:
+    async with running(tmp_path, spec("web", "print('up')"), backoff=RestartBackoff(first_s=0.1)) as lab:
         await eventually(lambda: len(lab.said) == 1)
         (tmp_path / "logs" / "web.log").unlink()
         (tmp_path / "logs" / "web.log").mkdir()
@@ -331,7 +331,7 @@ async def test_a_child_may_take_long_to_start_but_not_for_ever(
         await asyncio.sleep(1.0)
         assert lab.said == []
 
-    monkeypatch.setattr(state.pulse, "START_S", 1.0)
+    monkeypatch.setattr(state.child_heartbeat, "START_S", 1.0)
     async with running(tmp_path / "second", spec("web", silent_s=0.1)) as lab:
         await eventually(lambda: lab.said != [])
         assert lab.said[0] == "web gave no sign of life for 0.1 s: killed"
@@ -360,7 +360,7 @@ async def test_what_a_child_starts_inherits_nothing_of_its_pulse(tmp_path: Path)
 
 
 def test_silence_is_counted_in_looks_so_a_parent_that_slept_does_not_blame_its_children() -> None:
-    listener = Listener(silent_s=0.001)  # every look comes far too late
+    listener = HeartbeatListener(silent_s=0.001)  # every look comes far too late
     pulse = child_of(listener)
 
     pulse.beat()
@@ -377,7 +377,7 @@ def test_silence_is_counted_in_looks_so_a_parent_that_slept_does_not_blame_its_c
 
 
 def test_a_parent_that_does_not_look_never_holds_its_child_up_nor_does_one_that_died() -> None:
-    listener = Listener(silent_s=1.0)
+    listener = HeartbeatListener(silent_s=1.0)
     pulse = child_of(listener)
 
     for _ in range(100_000):
@@ -395,13 +395,13 @@ def test_a_pulse_that_was_meant_for_another_process_is_ignored(
 ) -> None:
     monkeypatch.setenv(PULSE, stale)
 
-    assert Pulse.inherited() is None
+    assert ChildHeartbeat.inherited() is None
     assert PULSE not in os.environ
 
 
-def child_of(listener: Listener) -> Pulse:
+def child_of(listener: HeartbeatListener) -> ChildHeartbeat:
     """The pulse of a child; it has its own copy of the pipe's end, as one that was forked."""
-    return Pulse(os.dup(listener.descriptor), listener.every_s)
+    return ChildHeartbeat(os.dup(listener.descriptor), listener.every_s)
 
 
 def supervising(child: str, folder: Path) -> str:

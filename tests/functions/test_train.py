@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from functions.invoke import Invoker
-from functions.lanes import Trained, TrainingJob, TrainingResult, Unfit, Watcher
+from functions.lanes import TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
 from functions.process.lifecycle import Process, opened
 from state.errors import Unavailable
 from state.experiments import Experiments
@@ -38,7 +38,7 @@ class SlowToPrepare:
         for _ in range(8):
             await asyncio.sleep(LEASE_S / 4)
             await self._meanwhile()
-        return Trained({metric: 0.9}, evaluator_hash="e1", gpu_class="H100", log_tail="", metric=0.9)
+        return TrainedRun({metric: 0.9}, evaluator_hash="e1", gpu_class="H100", log_tail="", metric=0.9)
 
     async def survey(self) -> Footprint | Unfit | None:
         return None

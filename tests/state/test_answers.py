@@ -9,7 +9,7 @@ import pytest
 from functions.process.lifecycle import Process
 from functions.process.running import ended
 from state import answers
-from state.answers import Answers, Stored
+from state.answers import Answers, StoredAnswer
 
 
 def key_of(process: Process) -> str:
@@ -54,4 +54,4 @@ async def test_saying_that_it_is_worked_on_never_shortens_the_life_of_an_answer(
 
     assert int(await process.lab.command("TTL", key_of(process))) > 80_000
     monkeypatch.undo()
-    assert await process.answers.claim("f::g", "k", "digest") == Stored("digest", "{}")
+    assert await process.answers.claim("f::g", "k", "digest") == StoredAnswer("digest", "{}")

@@ -22,7 +22,7 @@ from state.acl import lab_rules, setuser
 from state.client import Lab
 from state.embedded import EmbeddedRedis, broker_url, redis_url
 from state.errors import Unavailable
-from state.fitness import check_door, look
+from state.redis_requirements import check_door, look
 from state.settings import Settings
 from tests.state.test_client import Relay
 from triggers.ports import free_port

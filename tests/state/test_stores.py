@@ -15,7 +15,7 @@ from state.decisions import BestAfter, Ending
 from state.entries import Entry
 from state.errors import NotFound, Unavailable
 from state.experiments import Experiments
-from state.leases import Lease
+from state.leases import GpuLease
 from state.pool import Pool
 from state.records import Best
 from tests.labs import (
@@ -208,7 +208,7 @@ async def test_a_fence_is_never_given_twice(client: httpx.AsyncClient, process: 
 
     async def lend(e: Any) -> int:
         lease = await pool.lend(e, ["g0", "g1", "g2", "g3"], lease_s=60, stale_s=60)
-        assert isinstance(lease, Lease)
+        assert isinstance(lease, GpuLease)
         return lease.fence
 
     fences = await asyncio.gather(*map(lend, found))

@@ -20,7 +20,7 @@ from rq.serializers import DefaultSerializer
 
 from state import rq_jobs
 from state.embedded import EmbeddedRedis
-from state.rq_jobs import CheckedJob, Refused
+from state.rq_jobs import CheckedJob, JobRefused
 from state.settings import Settings
 from state.train_jobs import ENTRY, FUNCTION, TrainJob, gpu_queue, job_id
 from state.train_queue import TrainQueue, broker
@@ -176,7 +176,7 @@ async def test_a_job_that_is_no_hash_any_more_is_refused_too(
     connection.delete(job.key)
     connection.set(job.key, CANARY)
 
-    with pytest.raises(Refused, match="it is not a hash"):
+    with pytest.raises(JobRefused, match="it is not a hash"):
         TrainJob.fetch(job.id, connection=connection)
 
     assert not connection.exists(job.key)
@@ -212,7 +212,7 @@ async def test_a_job_rewritten_to_mean_something_else_is_refused_and_removed(
     text = content if isinstance(content, bytes) else content.encode()
     connection.hset(job.key, "data", zlib.compress(text))
 
-    with pytest.raises(Refused):
+    with pytest.raises(JobRefused):
         TrainJob.fetch(job.id, connection=connection)
 
     assert not connection.exists(job.key)
@@ -237,7 +237,7 @@ async def test_a_job_that_would_have_rq_call_or_repeat_something_is_refused(
     job = the_job(connection)
     connection.hset(job.key, field, "os.getcwd")
 
-    with pytest.raises(Refused, match=field):
+    with pytest.raises(JobRefused, match=field):
         TrainJob.fetch(job.id, connection=connection)
 
 
@@ -258,7 +258,7 @@ async def test_a_pickled_job_is_never_unpickled_whichever_serializer_is_asked_fo
 ) -> None:
     job = Queue("nightjar-lab-h:0", connection=connection).enqueue("os.getcwd", job_id="lab_st-1-1-1")
 
-    with pytest.raises(Refused, match="cannot be read"):
+    with pytest.raises(JobRefused, match="cannot be read"):
         TrainJob.fetch(job.id, connection=connection, serializer=DefaultSerializer)
 
 

@@ -11,7 +11,7 @@ from state.client import Lab
 from state.experiments import Experiments
 from state.experiments.walking import STEPS, ancestors, ancestry
 from state.indexes import members, records, values
-from state.records import Choice, Experiment, Status
+from state.records import Experiment, SelectionRecord, Status
 
 
 def node(number: int, parents: Sequence[int] = (), status: Status = "discard", **more: object) -> Experiment:
@@ -47,7 +47,7 @@ async def test_the_base_above_is_found_however_long_nothing_was_kept(process: Pr
 
 
 async def test_the_base_above_goes_by_what_was_selected(process: Process) -> None:
-    chosen = Choice(kind="extend", trace_id="t-t1", parent_ids=["t-2"], base_experiment_id="t-1")
+    chosen = SelectionRecord(kind="extend", trace_id="t-t1", parent_ids=["t-2"], base_experiment_id="t-1")
     rootless = chosen.model_copy(update={"base_experiment_id": None})
     experiments = await stored(
         process.lab,

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import click
 import pytest
 
-from functions.process.birth import birth_name
+from functions.process.process_identity import birth_name
 from functions.process.redaction import presentable, scrubbed
 from state.client_settings import host_name
 from state.errors import NightjarError, Unauthenticated

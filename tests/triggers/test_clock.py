@@ -12,7 +12,7 @@ import pytest
 
 from functions.contract import Cron, Every, Function, Request, Response, function
 from functions.process.lifecycle import Process, opened
-from functions.rules.firings import Schedule, Steady
+from functions.rules.firings import Schedule, SteadyTimes
 from functions.table import schedules, table
 from state.schedules import Firings
 from state.settings import Settings
@@ -40,7 +40,7 @@ def timed(name: str, trigger: Every | Cron) -> dict[str, Function[Any, Any]]:
 
 
 def schedule(seconds: float = 10.0, **declared: Any) -> Schedule:
-    return Schedule(function=NAME, text="every", times=Steady(seconds), **declared)
+    return Schedule(function=NAME, text="every", times=SteadyTimes(seconds), **declared)
 
 
 async def fired(process: Process, name: str = NAME) -> list[dict[str, Any]]:
@@ -185,7 +185,7 @@ async def test_firings_go_on_when_the_clock_of_redis_was_set_back(process: Proce
 
 
 async def test_clocks_of_two_schedules_do_not_keep_each_other_from_firing(process: Process) -> None:
-    one, other = schedule(0.07), Schedule(NAME, "another", Steady(0.05))
+    one, other = schedule(0.07), Schedule(NAME, "another", SteadyTimes(0.05))
 
     while (await process.schedules.look(NAME)).firings.fired < 5:
         await asyncio.sleep(min([await advance(process.schedules, s) for s in (one, other)]))

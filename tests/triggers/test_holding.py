@@ -29,8 +29,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from functions.contract import CATEGORIES, MIB, Function
 from functions.formats.patches import LONGEST_PATCH
-from functions.process.holding import LOOK_S
 from functions.process.lifecycle import Process, opened
+from functions.process.loop_watch import LOOK_S
 from functions.table import table
 from state.client import Lab
 from state.embedded import EmbeddedRedis

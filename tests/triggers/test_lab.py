@@ -15,7 +15,7 @@ import pytest
 import redis
 
 import triggers.lab
-from functions.process.supervision import Backoff, ProcessGroup, ProcessSpec
+from functions.process.supervision import ProcessGroup, ProcessSpec, RestartBackoff
 from state.embedded import EmbeddedRedis, adopt
 from state.errors import Unavailable
 from state.settings import Settings
@@ -58,7 +58,7 @@ class Started:
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
     monkeypatch.setattr(triggers.lab, "REDIS_LOOK_S", 0.05)
-    monkeypatch.setattr(triggers.lab, "BACKOFF", Backoff(first_s=0.05, most_s=0.1))
+    monkeypatch.setattr(triggers.lab, "BACKOFF", RestartBackoff(first_s=0.05, most_s=0.1))
     monkeypatch.setattr(triggers.lab, "WITHOUT_REDIS_S", 0.5)
     found = Started(tmp_path)
     with found.redis:

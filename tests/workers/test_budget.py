@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from functions.attempting import attempted
-from functions.lanes import Trained
+from functions.lanes import TrainedRun
 from functions.process.lifecycle import Process, opened
 from functions.process.remote import Remote
 from functions.rules.keeps.overruns import HINT
@@ -131,7 +131,7 @@ def test_a_swarm_s_worker_sends_the_time_that_it_measured_and_whether_the_run_hu
     given = SwarmAssignment.model_validate(
         {"run_id": "swarm-1", "exp_id": "swarm-1", "config_delta": {}, "budget_seconds": 300, "note": ""}
     )
-    result = Trained(
+    result = TrainedRun(
         {}, None, "H100", "", 0.9, time=TimeSpent(wall_seconds=301.5, cpu_seconds=290.0), hung=True
     )
     more: dict[str, Any] = {"worker_id": "w1", "config": {}, "baseline": 1.0, "is_stopped": False}

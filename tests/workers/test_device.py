@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from functions.lanes import Health
+from functions.lanes import HealthSample
 from state.errors import Invalid
 from workers import nvml
 from workers.device import Device, HealthSampler, discover
@@ -222,7 +222,7 @@ async def test_nvidia_smi_is_sampled_where_there_is_no_nvml(only_smi: tuple[str,
         health = await sampler.sample(gpu)
         sick = await sampler.sample(Device("h:GPU-x", 0, "x", 0, "GPU-x", None, "gpu"))
 
-    assert health == Health(
+    assert health == HealthSample(
         temperature_c=61,
         memory_used_mb=1024,
         memory_total_mb=81559,
@@ -253,8 +253,8 @@ for line in sys.stdin:
         first = await sampler.sample(gpu)
         second = await sampler.sample(gpu)
 
-    assert first == Health(error="NVML did not answer within 3 s")
-    assert second == Health(temperature_c=50.5)
+    assert first == HealthSample(error="NVML did not answer within 3 s")
+    assert second == HealthSample(temperature_c=50.5)
 
 
 @pytest.mark.parametrize(

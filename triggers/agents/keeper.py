@@ -33,7 +33,7 @@ from functions.rules.agents import (
 )
 from functions.rules.search.suggestions import short
 from state.errors import Exhausted, NightjarError, TooManyRequests, Unavailable
-from state.tether import tethered
+from state.parent_death import tethered
 from triggers.agents.minder import GRACE_S, KILL_S
 from triggers.agents.place import AgentFolder, AgentLog
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 
 from functions.process.ending import adopt_orphans, end_children
-from state.tether import tethered
+from state.parent_death import tethered
 
 GRACE_S = 5.0
 """Seconds for the agent to end by itself after SIGTERM."""

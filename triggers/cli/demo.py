@@ -23,9 +23,9 @@ from functions.git import environment as git_environment
 from functions.process.logs import start_logging
 from state.embedded import make_data_dir
 from state.errors import Unavailable
+from state.parent_death import tethered
 from state.program import PROGRAM, as_typed
 from state.settings import Settings, own_environment
-from state.tether import tethered
 from triggers.agents.night import agent_token
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Number, all_settings_from, data_option

@@ -27,9 +27,9 @@ from state.archive import archive_of
 from state.client import LAYOUT, Lab
 from state.embedded import redis_url
 from state.errors import Forbidden, NightjarError, Unauthenticated, Unavailable
-from state.fitness import Finding, look
 from state.program import PROGRAM
 from state.redis_binary import find_binary
+from state.redis_requirements import Finding, look
 from state.settings import Settings
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import json_option, with_all_settings

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from functions.process.supervision import Backoff
+from functions.process.supervision import RestartBackoff
 from state.client_settings import ClientSettings
 from state.errors import Exhausted, TooManyRequests, Unavailable
 from triggers.cli.lab_http import LabHttp
 
 TIMEOUT_S = 45.0
 """Seconds of silence after which a connection counts as dead: three heartbeats of the stream."""
-BACKOFF = Backoff(first_s=0.2, most_s=5.0)
+BACKOFF = RestartBackoff(first_s=0.2, most_s=5.0)
 
 
 def follow(

@@ -19,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 import click
 
-from functions.process.birth import is_alive
+from functions.process.process_identity import is_alive
 from functions.process.redaction import hide
 from state import errors
 from state.client_settings import ClientSettings, host_name

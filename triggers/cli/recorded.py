@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from functions.formats.results_log import Remark, Row, read_log
+from functions.formats.results_log import LogRow, Remark, read_log
 from functions.rules.directions import direction_of
 from functions.rules.keeps.noise import Noise
-from functions.rules.keeps.replaying import Run, by_running_best, noise_of
+from functions.rules.keeps.replaying import RecordedRun, by_running_best, noise_of
 from functions.rules.keeps.verdict import Key, compare
 from state.errors import Invalid, NotFound, Unavailable
 from state.records import RETESTED, Direction
@@ -31,7 +31,7 @@ class Recorded:
     metric: str
     direction: Direction | None
     """None if neither a person nor the metric's name says which way is better."""
-    runs: list[Run] = field(default_factory=list)
+    runs: list[RecordedRun] = field(default_factory=list)
     skipped: list[tuple[str, str, str]] = field(default_factory=list)
     """Run, reason and its text; `notes` have the same form."""
     notes: list[tuple[str, str, str]] = field(default_factory=list)
@@ -80,7 +80,9 @@ def from_file(file: Path, metric: str | None, direction: Direction | None) -> Re
         elif row.value is None:
             recorded.skipped.append((name, NO_VALUE, row.description))
         else:
-            recorded.runs.append(Run(name, row.description, row.value, row.outcome == "keep", _code(row)))
+            recorded.runs.append(
+                RecordedRun(name, row.description, row.value, row.outcome == "keep", _code(row))
+            )
     recorded.noise = noise_of(recorded.runs)
     if not log.has_verdicts:
         recorded.runs = by_running_best(recorded.runs, direction or "minimize")
@@ -89,7 +91,7 @@ def from_file(file: Path, metric: str | None, direction: Direction | None) -> Re
     return recorded
 
 
-def _code(row: Row) -> tuple[str | None, ...] | None:
+def _code(row: LogRow) -> tuple[str | None, ...] | None:
     """Key of a row's code, equal for rows of the same code; None where the log does not name it."""
     if row.config is not None:
         return (row.commit, row.config)
@@ -125,8 +127,10 @@ def from_lab(http: LabHttp, tag: str) -> Recorded:
         else:
             main = whole
             code, kept = _code_in_lab(e), e["status"] == "keep"
-            recorded.runs.append(Run(name, text, e["val_bpb"], kept, code, e["p_better"]))
-            recorded.runs += [Run(again, text, value, False, code) for again, value in _retests(http, e)]
+            recorded.runs.append(RecordedRun(name, text, e["val_bpb"], kept, code, e["p_better"]))
+            recorded.runs += [
+                RecordedRun(again, text, value, False, code) for again, value in _retests(http, e)
+            ]
     return recorded
 
 

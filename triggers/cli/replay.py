@@ -15,7 +15,7 @@ import click
 from functions.formats.results_log import BITS_PER_BYTE
 from functions.rules.keeps.keeping import KEEP_RULES
 from functions.rules.keeps.noise import Noise, rounded
-from functions.rules.keeps.replaying import MANY, SURE, USUAL, Judged, Replay, Verdict, replay
+from functions.rules.keeps.replaying import MANY, SURE, USUAL, Judged, Replay, ReplayVerdict, replay
 from state.errors import Invalid
 from state.ids import TAG_PATTERN
 from state.records import Direction
@@ -27,7 +27,7 @@ from triggers.cli.tables import Column, print_table
 
 MOST_NOTES = 20
 DIRECTIONS = "a higher {} is better (--maximize) or a lower one (--minimize)"
-VERDICTS: dict[Verdict, str] = {
+VERDICTS: dict[ReplayVerdict, str] = {
     "keep": "keeps at once",
     "retest": "keeps provisionally and runs again",
     "confirmed": "confirms by the recorded repeats",

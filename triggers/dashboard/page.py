@@ -37,7 +37,7 @@ HEADERS = {
 }
 
 
-class Files(StaticFiles):
+class PageFiles(StaticFiles):
     """Static files with the page's headers; Starlette adds the ETag and answers 304."""
 
     def file_response(
@@ -61,4 +61,4 @@ def dashboard(settings: Settings) -> list[BaseRoute]:
     async def page(_: Request) -> Response:
         return HTMLResponse(shell, headers=HEADERS)
 
-    return [Route("/", page), Mount("/static", Files(directory=STATIC))]
+    return [Route("/", page), Mount("/static", PageFiles(directory=STATIC))]

@@ -20,7 +20,7 @@ from functions.invoke import check_role
 from functions.process.lifecycle import Process
 from functions.process.running import ended
 from functions.rules.access import STRANGER
-from state.answers import Stored
+from state.answers import StoredAnswer
 from state.errors import Conflict, Invalid, TooManyRequests, Unauthenticated, Unavailable
 from state.quota import Quota, counting
 from triggers.http.bodies import LoopTurns, asked
@@ -193,7 +193,7 @@ async def _once(
     digest = hashlib.sha256(request.model_dump_json().encode()).hexdigest()
     given = call.scoped(given)
     match await process.answers.claim(declared.name, given, digest):
-        case Stored() as first:
+        case StoredAnswer() as first:
             return EncodedAnswer(first.body.encode(), is_empty=not first.body, is_replayed=True)
         case "in_flight":
             raise Conflict(

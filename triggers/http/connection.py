@@ -53,7 +53,7 @@ class JoinedWrites:
             self._transport.write(b"".join(pieces))
 
 
-class Connection(HttpToolsProtocol):
+class LimitedConnection(HttpToolsProtocol):
     """uvicorn's, with limits on heads and on bodies that are not read."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from functions.rules.audit.simulation import Course
+from functions.rules.audit.simulation import SearchProgress
 from functions.rules.swarm.simulating import Hidden
 from state.ids import number_of
 from triggers.simulator.book import Book
@@ -59,7 +59,7 @@ class Proposer:
         self._heard: str | None = None
         """The newest event that it has heard."""
         self._again_at: int | None = None
-        self._course = Course()
+        self._course = SearchProgress()
 
     async def work(self) -> None:
         """Listen and propose, until every trial is over: then the simulation is.

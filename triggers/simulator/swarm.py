@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from functions.rules.audit.simulation import Stored, lost, miscounted
+from functions.rules.audit.simulation import ShownRun, lost, miscounted
 from functions.rules.swarm.simulating import Faults, Hidden, deaths
 from triggers.simulator.book import Book
 from triggers.simulator.proposer import Fortune, Proposer
@@ -217,7 +217,7 @@ class Swarm:
         first = await self._asked(found, "the records of the runs", "GET", f"/api/experiment/{names[0]}")
         if first is None:
             return
-        stored: dict[str, Stored] = {}
+        stored: dict[str, ShownRun] = {}
 
         async def read(name: str) -> None:
             try:
@@ -227,7 +227,7 @@ class Swarm:
                     raise
                 return
             e = answer["experiment"]
-            stored[name] = Stored(e["status"], e["val_bpb"])
+            stored[name] = ShownRun(e["status"], e["val_bpb"])
 
         await asyncio.gather(*map(read, names))
         found.lost += lost(self.book.acknowledged, stored)

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from functions.rules.audit.simulation import Acknowledged
-from functions.rules.stopping.buckets import MOST_PROGRESS
+from functions.rules.stopping.ticks import MOST_PROGRESS
 from functions.rules.swarm.simulating import Death, Fate, Faults, Hidden, fate, metric_with
 from state.errors import Unavailable
 from triggers.simulator.book import Book

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from functions.formats.metrics_block import newest_lines
 from functions.formats.printed_score import Printed, PrintedScore
 from functions.lanes import Extension, Order, Watcher
-from functions.process.kinship import children_of
+from functions.process.process_tree import children_of
 from functions.process.running import ended
 from state.policy import TickSource
 from state.records import TimeSpent

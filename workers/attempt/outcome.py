@@ -12,7 +12,7 @@ from pathlib import Path
 from functions.formats.failure_kind import classify_failure
 from functions.formats.metrics_block import failure_tail, is_metric_name, newest_lines
 from functions.formats.printed_score import nearest
-from functions.lanes import Failed, Halted, Trained, TrainingResult
+from functions.lanes import FailedTraining, HaltedRun, TrainedRun, TrainingResult
 from workers.attempt.child import EndedRun
 from workers.attempt.worktree import Checkout, read_inside
 
@@ -26,9 +26,9 @@ def outcome(
     run has none.
     """
     if ended.cause == "lost":
-        return Halted("lost", newest_lines(ended.log))
+        return HaltedRun("lost", newest_lines(ended.log))
     if (harm := built.harm()) is not None:
-        return Failed("evaluator", f"{harm}\n{failure_tail(ended.log)}".rstrip())
+        return FailedTraining("evaluator", f"{harm}\n{failure_tail(ended.log)}".rstrip())
     printed = ended.printed.metrics
     if metric not in printed:
         written = _results_file(built.path)
@@ -38,7 +38,7 @@ def outcome(
     ends_here = ("timeout", "excess", "stop") if is_scored else ("timeout", "excess")
     has_ended = ended.returncode == 0 or ended.cause == "hung"
     if has_ended and ended.cause not in ends_here and is_whole:
-        return Trained(
+        return TrainedRun(
             metrics={name: number for name, number in printed.items() if math.isfinite(number)},
             evaluator_hash=built.evaluator_hash,
             gpu_class=gpu_class,
@@ -49,11 +49,11 @@ def outcome(
             hung=ended.cause == "hung",
         )
     if ended.cause == "stop":
-        return Halted("stop", newest_lines(ended.log))
+        return HaltedRun("stop", newest_lines(ended.log))
     return _failed(ended, printed, metric)
 
 
-def not_started(error: OSError) -> Failed:
+def not_started(error: OSError) -> FailedTraining:
     """The failure of a run whose process could not be started; it is not the experiment's fault."""
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     remedy = (
@@ -61,10 +61,10 @@ def not_started(error: OSError) -> Failed:
         if is_full
         else "check --command, --python and --isolation of the worker"
     )
-    return Failed("infra", f"the run could not be started: {error}; {remedy}")
+    return FailedTraining("infra", f"the run could not be started: {error}; {remedy}")
 
 
-def _failed(ended: EndedRun, printed: Mapping[str, float], metric: str) -> Failed:
+def _failed(ended: EndedRun, printed: Mapping[str, float], metric: str) -> FailedTraining:
     wanted = {metric: printed[metric]} if metric in printed else {}
     kind = classify_failure(ended.log, ended.returncode, timed_out=ended.cause == "timeout", metrics=wanted)
     if ended.cause == "excess" and ended.excess is not None:
@@ -88,7 +88,7 @@ def _failed(ended: EndedRun, printed: Mapping[str, float], metric: str) -> Faile
     else:
         reason = f"exited with 0 but printed no line `{metric}: NUMBER`"
         reason += nearest(ended.printed, metric, ended.log)
-    return Failed(kind, f"{reason}\n{failure_tail(ended.log)}".rstrip())
+    return FailedTraining(kind, f"{reason}\n{failure_tail(ended.log)}".rstrip())
 
 
 def _results_file(tree: Path) -> dict[str, float]:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from functions.formats.progress_line import ProgressLines, Tick
-from functions.rules.stopping.buckets import bucket_of
+from functions.rules.stopping.ticks import bucket_of
 
 _log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from functions.process.ending import end_children, is_living
-from functions.process.kinship import children_of, descendants_of, environment_of, threads_of
+from functions.process.process_tree import children_of, descendants_of, environment_of, threads_of
 from workers.attempt.launch import adopt_orphans
 
 ATTEMPT = "NIGHTJAR_ATTEMPT"

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from functions.formats.metrics_block import with_remedies
-from functions.lanes import Failed, Halted, Trained, TrainingJob, TrainingResult, Unfit, Watcher
-from functions.process.birth import birth_name
+from functions.lanes import FailedTraining, HaltedRun, TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
 from functions.process.interpreter import find_interpreter
+from functions.process.process_identity import birth_name
 from state.client_settings import host_name
 from state.errors import Invalid, NightjarError
 from state.records import Footprint
@@ -92,22 +92,22 @@ class TrainingRunner:
         try:
             async with self._checkouts(self._slot.repo, job, self._work_dir) as built:
                 if await watcher.built(built.source) == "lost":
-                    return Halted("lost")
+                    return HaltedRun("lost")
                 try:
                     result = await self._result(job, built, watcher, metric.lower())
                 except OSError as error:
                     return not_started(error)
-                if isinstance(result, Failed):
+                if isinstance(result, FailedTraining):
                     remedies = await asyncio.to_thread(self._missed(built).remedies, result.error)
                     kept = await self._keep(result, built)
-                    return Failed(kept.kind, with_remedies(kept.error, remedies))
+                    return FailedTraining(kept.kind, with_remedies(kept.error, remedies))
                 return result
         except UntrainableCode as error:
-            return Failed(error.kind, _told(error))
+            return FailedTraining(error.kind, _told(error))
         except Unbuildable as error:
-            return Failed("infra", _told(error))
+            return FailedTraining("infra", _told(error))
         except Invalid as error:
-            return Failed("other", error.detail)
+            return FailedTraining("other", error.detail)
 
     @property
     def gpu_id(self) -> str:
@@ -159,19 +159,21 @@ class TrainingRunner:
         try:
             python = str(self._slot.python or (await find_interpreter(self._slot.repo, self._environ)).path)
         except Invalid as error:
-            return Failed("infra", _told(error))
+            return FailedTraining("infra", _told(error))
         training = self._training(job, built, python, metric)
         begun = time.monotonic()
         ended = await self._run(training, watcher, self._pace)
         is_scored = job.evaluator_command is not None
         result = outcome(ended, built, metric, self._slot.device.name, is_scored=is_scored)
-        if job.evaluator_command is None or not isinstance(result, Trained):
+        if job.evaluator_command is None or not isinstance(result, TrainedRun):
             return result
         if not ended.is_empty:
-            return Failed("infra", "a process of the training could not be ended, so it cannot be scored")
+            return FailedTraining(
+                "infra", "a process of the training could not be ended, so it cannot be scored"
+            )
         stage = await set_stage(self._slot.repo, job, built, self._slot.links)
         if is_changed(stage, built):
-            return Failed("infra", "the clone no longer has the evaluator that it had before the run")
+            return FailedTraining("infra", "the clone no longer has the evaluator that it had before the run")
         scoring = replace(
             training,
             argv=stage.argv(
@@ -290,13 +292,13 @@ class TrainingRunner:
         slot = self._slot
         return FailedRun(built, slot.repo, slot.links, self._reach_of_run, self._settings.data_dir)
 
-    async def _keep(self, failed: Failed, built: Checkout) -> Failed:
+    async def _keep(self, failed: FailedTraining, built: Checkout) -> FailedTraining:
         """Keep the files of a failed attempt and name their folder in the error."""
         place = await asyncio.to_thread(self._slot.kept(self._settings).keep, built.folder)
         if place is None:
             return failed
         where = f"its files are kept for a while on {host_name()}: {place}"
-        return Failed(failed.kind, _with_line(failed.error, where))
+        return FailedTraining(failed.kind, _with_line(failed.error, where))
 
 
 def _with_line(error: str, line: str) -> str:

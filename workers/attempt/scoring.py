@@ -15,7 +15,16 @@ from functions.formats.failure_kind import classify_failure
 from functions.formats.metrics_block import FailureKind, failure_tail, newest_lines
 from functions.formats.printed_score import nearest
 from functions.formats.train_command import words_of
-from functions.lanes import Failed, Halted, Order, Source, Trained, TrainingJob, TrainingResult, Watcher
+from functions.lanes import (
+    FailedTraining,
+    HaltedRun,
+    Order,
+    Source,
+    TrainedRun,
+    TrainingJob,
+    TrainingResult,
+    Watcher,
+)
 from workers.attempt.child import EndedRun
 from workers.attempt.disk import remove_tree
 from workers.attempt.git import Unbuildable
@@ -111,15 +120,15 @@ async def set_stage(
 
 
 def scored(
-    ended: EndedRun, trained: Trained, stage: ScoringFolders, built: Checkout, metric: str
+    ended: EndedRun, trained: TrainedRun, stage: ScoringFolders, built: Checkout, metric: str
 ) -> TrainingResult:
     """A training's result with the value that the evaluator measured in the place of the one that it printed."""
     if ended.cause == "lost":
-        return Halted("lost", trained.log_tail)
+        return HaltedRun("lost", trained.log_tail)
     if ended.cause == "stop":
-        return Halted("stop", trained.log_tail)
+        return HaltedRun("stop", trained.log_tail)
     if is_changed(stage, built):
-        return Failed(
+        return FailedTraining(
             "evaluator", f"the trusted files were changed while the experiment was scored\n{trained.log_tail}"
         )
     value = ended.printed.plain
@@ -141,7 +150,7 @@ def is_changed(stage: ScoringFolders, built: Checkout) -> bool:
     return built.guard is None or built.guard.fingerprint(stage.files) != built.evaluator_hash
 
 
-def _unscored(ended: EndedRun, value: float | None, metric: str) -> Failed:
+def _unscored(ended: EndedRun, value: float | None, metric: str) -> FailedTraining:
     if ended.cause == "timeout":
         kind: FailureKind = "timeout"
         reason = "the run's time limit came while the evaluator scored it"
@@ -150,7 +159,7 @@ def _unscored(ended: EndedRun, value: float | None, metric: str) -> Failed:
     elif ended.returncode is not None and (ended.returncode in _KINDS or ended.returncode == _UNSCORED):
         said = ended.log.rpartition("\nunscored: ")[2]
         kind = _KINDS.get(ended.returncode) or classify_failure(said, ended.returncode, metrics={})
-        return Failed(kind, f"the evaluator gave it no score: {newest_lines(said)}")
+        return FailedTraining(kind, f"the evaluator gave it no score: {newest_lines(said)}")
     elif ended.returncode != 0:
         kind = classify_failure(ended.log, ended.returncode, metrics={})
         reason = f"the evaluator's command exited with {ended.returncode}"
@@ -162,7 +171,7 @@ def _unscored(ended: EndedRun, value: float | None, metric: str) -> Failed:
         )
     else:
         kind, reason = "nan", f"the evaluator measured {metric} as {value}"
-    return Failed(kind, f"{reason}\n{failure_tail(ended.log)}".rstrip())
+    return FailedTraining(kind, f"{reason}\n{failure_tail(ended.log)}".rstrip())
 
 
 def joined(training: str, scoring: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from functions.attempting import delivered
 from functions.lanes import Extension, Order, Source, TrainingJob
-from functions.rules.stopping.buckets import bucket_of
+from functions.rules.stopping.ticks import bucket_of
 from state.records import Footprint
 from workers.remote.client import RemoteLab
 from workers.remote.spool import Spool

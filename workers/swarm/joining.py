@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from functions.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
-from functions.process.joined import Baseline, Joined, Terms
+from functions.process.joined import Baseline, Joined, WorkerTerms
 from functions.process.project import check_data_dir
 from state.errors import Invalid, NotFound, Unauthenticated
 from state.settings import Settings
@@ -83,7 +83,7 @@ async def join(joined: Joined, options: JoinOptions, settings: Settings, say: Ca
         await joining.go_on(SwarmServer(joined, http), options, slot.device)
 
 
-def checked_script(terms: Terms) -> Path:
+def checked_script(terms: WorkerTerms) -> Path:
     """The owner's train.py.
 
     Raises:

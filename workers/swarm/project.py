@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from functions.formats.swarm_script import SwarmScript, read_swarm_script
-from functions.lanes import Failed, Source, Trained, TrainingJob
+from functions.lanes import FailedTraining, Source, TrainedRun, TrainingJob
 from functions.process.joined import Baseline
 from state.errors import Invalid
 from workers.attempt.disk import LARGEST_FILE, bytes_on_disk, remove_tree
@@ -163,10 +163,10 @@ async def measured(
         job = a_job(name, {}, budget_s or base_s or ASSUMED_BUDGET_S, None if nth == 1 else seed_of(name))
         result, seconds = await runs.of(job, BaselineWatcher(leaving))
         match result:
-            case Trained(metric=value):
+            case TrainedRun(metric=value):
                 values.append(value)
                 say(f"  val_bpb {value:.6f} in {seconds:.0f} s")
-            case Failed(kind=kind, error=error):
+            case FailedTraining(kind=kind, error=error):
                 raise Invalid(
                     f"the baseline cannot be measured: {project.name} gave no number ({kind}). {error}",
                     hint=f"run `python {project.name}` by hand until it prints `val_bpb: NUMBER`, or name the number"

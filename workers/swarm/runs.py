@@ -14,16 +14,16 @@ from typing import Any
 
 from functions.lanes import (
     Extension,
-    Failed,
+    FailedTraining,
     Order,
     Source,
-    Trained,
+    TrainedRun,
     TrainingJob,
     TrainingResult,
     Unfit,
     Watcher,
 )
-from functions.rules.stopping.buckets import MOST_PROGRESS, bucket_of
+from functions.rules.stopping.ticks import MOST_PROGRESS, bucket_of
 from functions.rules.swarm.results import NO_CONSTANT, RETURNED, TIMEOUT
 from functions.rules.time_limits import default_timeout_s
 from state.errors import NightjarError, Unauthenticated, Unavailable
@@ -163,11 +163,11 @@ def result_of(
     value: float | None = None
     error: str | None = None
     match result:
-        case Trained(metric=metric) if math.isfinite(metric):
+        case TrainedRun(metric=metric) if math.isfinite(metric):
             value = metric
-        case Failed(kind="timeout"):
+        case FailedTraining(kind="timeout"):
             error = TIMEOUT
-        case Failed(kind=kind, error=why):
+        case FailedTraining(kind=kind, error=why):
             error = f"{kind}: {why}"[:LONGEST_ERROR].encode("utf-8", "backslashreplace").decode()
         case _ if not is_stopped:
             error = RETURNED
@@ -180,9 +180,9 @@ def result_of(
         "delta_bpb": None if value is None else value - baseline,
         "duration_seconds": seconds,
     }
-    if isinstance(result, Trained) and result.hung:
+    if isinstance(result, TrainedRun) and result.hung:
         report["hung"] = True
-    if isinstance(result, Trained) and (time := result.time) is not None:
+    if isinstance(result, TrainedRun) and (time := result.time) is not None:
         report |= {"duration_seconds": time.wall_seconds, "cpu_seconds": time.cpu_seconds}
     return report if error is None else {**report, "error": error}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from functions.lanes import Halted, TrainingResult
+from functions.lanes import HaltedRun, TrainingResult
 from functions.process.joined import Baseline
 from state.errors import NightjarError, Unavailable
 from workers.swarm.leaving import Leaving
@@ -95,7 +95,7 @@ class WorkLoop:
         """Run an assignment to its end, and write down its result."""
         baseline = who.baseline.val_bpb
         ticks = SwarmTicks(self._server, given, baseline, self._leaving)
-        result: TrainingResult = Halted("stop")
+        result: TrainingResult = HaltedRun("stop")
         seconds = 0.0
         if not self._leaving.is_asked:  # else the owner has left while the server thought
             constants = ", ".join(f"{name}={value!r}" for name, value in given.config_delta.items())

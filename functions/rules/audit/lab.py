@@ -28,7 +28,7 @@ FINISHED: tuple[Status, ...] = ("keep", "discard", "crash", "timeout")
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class TagSnapshot:
     """One tag as it was read."""
 
     tag: Tag
@@ -86,7 +86,7 @@ class PoolSnapshot:
     """Every experiment that is open, or that a GPU names."""
 
 
-def tag_violations(s: Snapshot) -> Iterator[str]:
+def tag_violations(s: TagSnapshot) -> Iterator[str]:
     """Every violation in one tag, as text."""
     records = {e.experiment_id: e for e in s.experiments}
     yield from _counters(s)
@@ -107,7 +107,7 @@ def tag_violations(s: Snapshot) -> Iterator[str]:
         yield f"{s.tag.name}: the patch {digest} of {experiment_id} is neither in Redis nor in the archive"
 
 
-def _counters(s: Snapshot) -> Iterator[str]:
+def _counters(s: TagSnapshot) -> Iterator[str]:
     name = s.tag.name
     # the baseline and claims are counted apart
     baselines = [e for e in s.experiments if e.baseline and e.status == "keep"]
@@ -136,7 +136,7 @@ def _counters(s: Snapshot) -> Iterator[str]:
             yield f"{name}: category {category} counts {s.categories.get(category)}, the records {counted}"
 
 
-def _indexes(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
+def _indexes(s: TagSnapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
     for status in STATUSES:
         have = {i for i, e in records.items() if e.status == status}
         have |= {r.experiment_id for r in s.retests if r.status == status and status in OPEN}
@@ -150,7 +150,7 @@ def _indexes(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
         yield f"{s.tag.name}: finish numbers end with {s.tag.finishes}, the finish order goes on"
 
 
-def _results(s: Snapshot) -> Iterator[str]:
+def _results(s: TagSnapshot) -> Iterator[str]:
     """The indexes by value hold what was judged."""
     expected: dict[str, dict[str, float]] = {}
     for e in s.experiments:
@@ -165,7 +165,7 @@ def _results(s: Snapshot) -> Iterator[str]:
                 yield f"{s.tag.name}: the index {index} and the record of {stray} disagree"
 
 
-def _best(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
+def _best(s: TagSnapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
     main = main_key(s.tag)
     keeps = [
         e
@@ -187,7 +187,7 @@ def _best(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
         yield f"{s.tag.name}: best names {s.best.experiment_id}, which is not a keep with that value"
 
 
-def _near_misses(s: Snapshot) -> Iterator[str]:
+def _near_misses(s: TagSnapshot) -> Iterator[str]:
     main = main_key(s.tag)
     expected = {
         e.experiment_id: score(e.judged, s.tag.direction)
@@ -203,7 +203,7 @@ def _near_misses(s: Snapshot) -> Iterator[str]:
             yield f"{s.tag.name}: near misses and the record of {experiment_id} disagree"
 
 
-def _lineage(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
+def _lineage(s: TagSnapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
     for e in s.experiments:
         for parent in e.parent_ids:
             if parent not in records:
@@ -214,7 +214,7 @@ def _lineage(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
             yield f"{e.experiment_id}: its number is over the tag's last, {s.tag.last_number}"
 
 
-def _events(s: Snapshot) -> Iterator[str]:
+def _events(s: TagSnapshot) -> Iterator[str]:
     if s.finished_events is None:
         return
     for e in s.experiments:
@@ -225,7 +225,7 @@ def _events(s: Snapshot) -> Iterator[str]:
             yield f"{e.experiment_id} is {e.status}, the stream has {said} finishes"
 
 
-def _budget(s: Snapshot) -> Iterator[str]:
+def _budget(s: TagSnapshot) -> Iterator[str]:
     said = {
         "reserved_gpu_seconds": milliseconds(s.tag.reserved_gpu_seconds),
         "reserved_runs": s.tag.reserved_runs,
@@ -255,7 +255,7 @@ def _budget(s: Snapshot) -> Iterator[str]:
             yield f"{e.experiment_id} is {e.status}, {held} s are still set aside for it"
 
 
-def _retests(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
+def _retests(s: TagSnapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
     have = Counter(r.retest_of for r in s.retests)
     for e in records.values():
         if have[e.experiment_id] != e.retests:
@@ -274,7 +274,7 @@ def _same_patch(r: Experiment, first: Experiment) -> bool:
     return first.is_claim or r.diff_id in (None, first.diff_id, first.sent_diff_id)
 
 
-def _chain(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
+def _chain(s: TagSnapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
     """The best is the last link of its chain, and each link is better than the one before."""
     if s.best is None:
         return
@@ -302,7 +302,7 @@ def _chain(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
         yield f"{name}: a rival is not better than the first link"
 
 
-def _rewritten(s: Snapshot) -> Iterator[str]:
+def _rewritten(s: TagSnapshot) -> Iterator[str]:
     """Records agree with the decisions from which runs are started."""
     if of_tag := tag_differences(s.tag, s.decided):
         yield f"{s.tag.name}: its record has another {', '.join(of_tag)} than it was opened with"
@@ -313,7 +313,7 @@ def _rewritten(s: Snapshot) -> Iterator[str]:
             yield f"{e.experiment_id}: its record has another {', '.join(found)} than was registered"
 
 
-def _ranks(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
+def _ranks(s: TagSnapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
     """Who is ranked at a bucket was told something there, and its result was not taken back."""
     for bucket, ranked in s.ranks.items():
         was_told = {

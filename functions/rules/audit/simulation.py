@@ -31,14 +31,14 @@ class Acknowledged:
 
 
 @dataclass(frozen=True)
-class Stored:
+class ShownRun:
     """A run as the server shows it."""
 
     status: str
     value: float | None
 
 
-def lost(acknowledged: Mapping[str, Acknowledged], stored: Mapping[str, Stored]) -> Iterator[str]:
+def lost(acknowledged: Mapping[str, Acknowledged], stored: Mapping[str, ShownRun]) -> Iterator[str]:
     """Acknowledged results that the server lacks or shows differently, one text each."""
     for name, sent in acknowledged.items():
         found = stored.get(name)
@@ -49,7 +49,7 @@ def lost(acknowledged: Mapping[str, Acknowledged], stored: Mapping[str, Stored])
             yield f"{name} was acknowledged as {what}, and is {found.status} with {found.value!r}"
 
 
-def _agrees(sent: Acknowledged, found: Stored) -> bool:
+def _agrees(sent: Acknowledged, found: ShownRun) -> bool:
     if sent.is_stopped:
         return found.status == "stopped"
     if sent.value is None:
@@ -85,7 +85,7 @@ LATE = 10
 """Results that may come in while the lab decides."""
 
 
-class Course:
+class SearchProgress:
     """The results and the bests of a tag that compares deltas and minimizes, in the order of their events."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functions.rules.beliefs.evidence import ARCHIVED
 from functions.rules.beliefs.posterior import posterior
 from functions.rules.swarm.populations import Population
-from state.journal_facts import JournalFacts, Snapshot, Staff, Stand
+from state.journal_facts import BeliefSnapshot, JournalBelief, JournalFacts, Staff
 from state.records import Evidence, Hypothesis
 
 UNKNOWN = 0.5
@@ -21,7 +21,7 @@ class Movement:
 
     statement: str
     prior: float
-    now: Stand
+    now: JournalBelief
 
     @property
     def delta(self) -> float:
@@ -68,8 +68,8 @@ class Restaffing:
 class Chapter:
     """The content of a checkpoint."""
 
-    before: Snapshot
-    now: Snapshot
+    before: BeliefSnapshot
+    now: BeliefSnapshot
     movements: Sequence[Movement]
     """The largest first."""
     eliminated: Sequence[Elimination]
@@ -82,9 +82,9 @@ def is_due(facts: JournalFacts, results: int | None) -> bool:
     return facts.version > facts.before.version and (results is None or facts.before.results < results)
 
 
-def snapshot(facts: JournalFacts) -> Snapshot:
+def snapshot(facts: JournalFacts) -> BeliefSnapshot:
     """The present state of the tag, for comparison with the next checkpoint."""
-    return Snapshot(
+    return BeliefSnapshot(
         number=facts.before.number + 1,
         at=facts.now,
         version=facts.version,
@@ -120,19 +120,19 @@ def chapter(facts: JournalFacts, evidence: Mapping[str, Evidence]) -> Chapter:
     )
 
 
-def _movement(h: Hypothesis, before: Snapshot, now: Snapshot) -> Movement:
+def _movement(h: Hypothesis, before: BeliefSnapshot, now: BeliefSnapshot) -> Movement:
     earlier = before.beliefs.get(h.hypothesis_id)
     return Movement(h.statement, earlier.posterior_mean if earlier else UNKNOWN, now.beliefs[h.hypothesis_id])
 
 
-def _is_new(h: Hypothesis, before: Snapshot) -> bool:
+def _is_new(h: Hypothesis, before: BeliefSnapshot) -> bool:
     """Whether it was proposed or reopened since the last checkpoint."""
     earlier = before.beliefs.get(h.hypothesis_id)
     return earlier is None or (earlier.settled in ARCHIVED and h.settled not in ARCHIVED)
 
 
-def _stand(h: Hypothesis) -> Stand:
-    return Stand(posterior(h).posterior_mean, h.n_experiments, h.status, h.settled)
+def _stand(h: Hypothesis) -> JournalBelief:
+    return JournalBelief(posterior(h).posterior_mean, h.n_experiments, h.status, h.settled)
 
 
 def _staffs(facts: JournalFacts) -> dict[str, Staff]:

@@ -21,7 +21,7 @@ from functions.rules.keeps.noise import noise_of, usual_distance
 from functions.rules.keeps.verdict import score
 from functions.rules.stopping.judging import REASON
 from functions.rules.swarm.shapes import SwarmStrategy
-from state.belief_facts import EvidenceFacts, Kept, Learning, LearningFacts
+from state.belief_facts import EvidenceFacts, Learning, LearningFacts, StoredEvidence
 from state.records import Evidence, Experiment, Hypothesis
 
 MOST_UNPAIRED = 50
@@ -107,7 +107,7 @@ def concerned(run: FinishedRun | None, facts: LearningFacts) -> list[str]:
     ]
 
 
-def learned(run: FinishedRun | None, facts: LearningFacts, kept: Mapping[str, Kept]) -> Learning:
+def learned(run: FinishedRun | None, facts: LearningFacts, kept: Mapping[str, StoredEvidence]) -> Learning:
     """The changes after a run. `kept` is what is stored of the `concerned` hypotheses."""
     terms = terms_of(facts)
     before = {h.hypothesis_id: h for h in facts.open}
@@ -157,19 +157,19 @@ def of_agent(e: Experiment) -> Evidence | None:
     return Evidence(**said, outcome=outcome, against="baseline", delta=-e.delta)
 
 
-def _after_agents_run(h: Hypothesis, kept: Kept, facts: LearningFacts) -> BeliefState:
+def _after_agents_run(h: Hypothesis, kept: StoredEvidence, facts: LearningFacts) -> BeliefState:
     """One hypothesis after an agent's experiment that names it."""
     h, said = with_evidence(h, kept), of_agent(facts.run)
     return BeliefState(h if said is None else after(h, said, facts.now), own=said)
 
 
-def with_evidence(h: Hypothesis, kept: Kept) -> Hypothesis:
+def with_evidence(h: Hypothesis, kept: StoredEvidence) -> Hypothesis:
     """A hypothesis with its newest evidence."""
     evidence = _EVIDENCE.validate_json(kept.evidence) if kept.evidence else []
     return h.model_copy(update={"evidence": evidence})
 
 
-def belief_state(h: Hypothesis, kept: Kept, references: Sequence[ReferenceRun]) -> BeliefState:
+def belief_state(h: Hypothesis, kept: StoredEvidence, references: Sequence[ReferenceRun]) -> BeliefState:
     """A hypothesis before its next run, with what is stored of it."""
     used = json.loads(kept.used) if kept.used else []
     used_ids = frozenset(used)
@@ -190,7 +190,7 @@ def references_of(facts: EvidenceFacts) -> list[ReferenceRun]:
 def _after_run(
     run: FinishedRun,
     h: Hypothesis,
-    kept: Kept,
+    kept: StoredEvidence,
     references: Sequence[ReferenceRun],
     facts: LearningFacts,
     terms: BeliefTerms,
@@ -234,8 +234,8 @@ def _reference_text(run: FinishedRun | None, facts: LearningFacts) -> str | None
     return _REFERENCE.dump_json(_reference_run(facts, run)).decode()
 
 
-def _kept(b: BeliefState) -> Kept:
-    return Kept(
+def _kept(b: BeliefState) -> StoredEvidence:
+    return StoredEvidence(
         evidence=_EVIDENCE.dump_json(b.hypothesis.evidence).decode(),
         unpaired=_RUNS.dump_json(list(b.waiting)).decode() if b.waiting else None,
         used=json.dumps(list(b.used)) if b.used else None,

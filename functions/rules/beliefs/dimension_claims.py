@@ -10,7 +10,7 @@ from functions.rules.beliefs.evidence import about
 from functions.rules.beliefs.sharing import reference_config
 from functions.rules.swarm.rooms import own_value, room_of
 from state.belief_facts import ProposalFacts
-from state.records import Claim, Dimension, Hypothesis, Value
+from state.records import Dimension, Hypothesis, HypothesisClaim, Value
 
 
 def begun(facts: ProposalFacts) -> list[Hypothesis]:
@@ -84,7 +84,7 @@ def reopened(facts: ProposalFacts, dimension: str) -> list[Hypothesis]:
     return [
         Hypothesis(
             **{
-                **h.model_dump(include=set(Claim.model_fields)),
+                **h.model_dump(include=set(HypothesisClaim.model_fields)),
                 "created_at": facts.now,
                 "reference_config": with_rival(h, reference, facts.dimensions),
             }

@@ -11,10 +11,10 @@ was overestimated. Stopped and crashed runs have no distance and are no evidence
 from __future__ import annotations
 
 from functions.rules.beliefs.terms import BeliefTerms
-from state.records import Claim
+from state.records import HypothesisClaim
 
 
-def is_of_influence(claim: Claim) -> bool:
+def is_of_influence(claim: HypothesisClaim) -> bool:
     """Whether it claims that dimensions matter, without a direction."""
     return bool(claim.dimensions) and not claim.config_constraint and claim.test_spec is None
 

@@ -30,7 +30,7 @@ from functions.rules.beliefs.specs import (
     cells_of,
 )
 from functions.rules.swarm.duplicates import fingerprint
-from functions.rules.swarm.proposals import Proposal
+from functions.rules.swarm.proposals import ConfigProposal
 from functions.rules.swarm.shapes import Shape, contradictions, standing_config
 from state.records import Dimension, Value
 
@@ -84,7 +84,7 @@ class MeasuredEffect:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class ProtocolResult:
     """The result of a test."""
 
     outcome: Literal["win", "loss"] | None
@@ -101,7 +101,7 @@ class Judgement:
     """Whether it ended by or_confidence."""
 
 
-def missing_cells(test: RunningTest, runs: Sequence[CellRun]) -> list[Proposal]:
+def missing_cells(test: RunningTest, runs: Sequence[CellRun]) -> list[ConfigProposal]:
     """The runs that a test still needs, cell by cell in turn; empty when it is complete.
 
     Each config has the values of its cell, then those fixed by the spec and the constraint, and else the reference
@@ -117,16 +117,16 @@ def missing_cells(test: RunningTest, runs: Sequence[CellRun]) -> list[Proposal]:
     needed = [
         0 if _is_gone(test, cell) else _runs_wanted(test) - len(cell.values) - cell.pending for cell in seen
     ]
-    found: list[Proposal] = []
+    found: list[ConfigProposal] = []
     for nth in range(max(needed)):
         for config, cell, lacking in zip(_configs(test), cells, needed, strict=True):
             if nth < lacking:
                 shown = ", ".join(f"{name} = {value!r}" for name, value in cell.items())
-                found.append(Proposal(config, priority, f"{test.spec.type}: {shown}"))
+                found.append(ConfigProposal(config, priority, f"{test.spec.type}: {shown}"))
     return found
 
 
-def verdict(test: RunningTest, runs: Sequence[CellRun]) -> Judgement:
+def verdict(test: RunningTest, runs: Sequence[CellRun]) -> ProtocolResult:
     """The result of a test from its runs, in the order in which they ended; runs of other configs are ignored.
 
     A test is complete when each cell has `min_runs_per_cell` values and all cells together have `min_total_runs`.
@@ -140,10 +140,10 @@ def verdict(test: RunningTest, runs: Sequence[CellRun]) -> Judgement:
     Arms that crashed too often are left out. The test is lost if too few are left for a comparison.
     """
     if why := blocked(test.spec, test.dimensions):
-        return Judgement(None, why)
+        return ProtocolResult(None, why)
     seen = _seen(test, runs)
     values, gone = [cell.values for cell in seen], [_is_gone(test, cell) for cell in seen]
-    known = Judgement(
+    known = ProtocolResult(
         None, "", runs=sum(map(len, values)), means=[fmean(cell) if cell else None for cell in values]
     )
     lost = {n for n, cell in enumerate(seen) if gone[n] and not cell.values}
@@ -342,7 +342,7 @@ def _jackknifed(cells: Cells, columns: int) -> float | None:
     return sqrt((len(found) - 1) / len(found) * sum((each - fmean(found)) ** 2 for each in found))
 
 
-def _judged(test: RunningTest, effect: MeasuredEffect, level: float, known: Judgement) -> Judgement:
+def _judged(test: RunningTest, effect: MeasuredEffect, level: float, known: ProtocolResult) -> ProtocolResult:
     threshold, decision = test.spec.decision_rule.threshold, decision_of(test)
     reaches = effect.size >= threshold * (1 - 1e-9)
     unlikely = effect.p_value is not None and effect.p_value <= level

@@ -1,10 +1,10 @@
-"""The populations of a tag: targets by allocation, and the moves of workers between them."""
+"""The populations of a tag: their targets, strategies and shapes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from functions.rules.beliefs.allocation import MOONSHOT, USUAL, Allotting, has_converged, targets
+from functions.rules.beliefs.allocation import MOONSHOT, USUAL, Allotting, has_converged, steadied, targets
 from functions.rules.beliefs.evidence import ARCHIVED, about
 from functions.rules.beliefs.posterior import posterior
 from functions.rules.beliefs.strategies import COMPARED, REFERENCED, moonshot_shape, shape_of, strategy_of
@@ -124,42 +124,3 @@ def _population(
 
 
 # -- moving workers
-
-
-def population_for(
-    current: str | None, targets: Mapping[str, int], assigned: Mapping[str, int]
-) -> str | None:
-    """The population of a worker that asks for its next run; None if there are none.
-
-    `targets` and `assigned` are numbers of workers by population. `assigned` counts this worker in `current` (None:
-    its first contact). A worker without a population, or whose population has ended, joins the population with the
-    largest deficit. Ties go to the larger target, then to the lower id. Other workers move only from a surplus to a
-    deficit. So with the same targets no worker moves twice, and targets are met once each worker has asked.
-    """
-    if not targets:
-        return None
-    others = dict(assigned)
-    if current is not None and current in targets:
-        if others.get(current, 0) <= targets[current]:
-            return current
-        others[current] -= 1
-    lacking = min(targets, key=lambda name: (others.get(name, 0) - targets[name], -targets[name], name))
-    if current is not None and current in targets and others.get(lacking, 0) >= targets[lacking]:
-        return current  # no population has a deficit: there are more workers than targets
-    return lacking
-
-
-def steadied(before: Mapping[str, int], wanted: Mapping[str, int]) -> dict[str, int]:
-    """The targets in force after an allocation: the old ones, unless a population gains or loses 2 workers or more.
-
-    Rounding makes differences of 1, which would move workers after every allocation. Other populations, another
-    number of workers, and a population that gets its first worker or loses its last one always count.
-    """
-    same = before.keys() == wanted.keys() and sum(before.values()) == sum(wanted.values())
-    if same and all(_is_close(before[name], wanted[name]) for name in wanted):
-        return dict(before)
-    return dict(wanted)
-
-
-def _is_close(before: int, wanted: int) -> bool:
-    return abs(before - wanted) <= 1 and (before == 0) == (wanted == 0)

@@ -19,7 +19,7 @@ JUDGED: frozenset[Status] = frozenset({"keep", *FAILED})
 
 
 @dataclass(frozen=True)
-class Branch:
+class BranchHistory:
     """The parents and all their ancestors. Every list is in the order of the experiments' numbers."""
 
     ancestors: list[Experiment]
@@ -49,7 +49,7 @@ def branch(
     *,
     max_keep: int | None = None,
     max_failed: int | None = None,
-) -> Branch:
+) -> BranchHistory:
     """The branch that ends with these parents; it depends on their ancestors alone.
 
     It holds the newest `max_keep` keeps and `max_failed` failures (None: all). Base and best are comparable under
@@ -61,7 +61,7 @@ def branch(
     above = _in_order(_reached(parent_ids, known, strict=True))
     keeps = [e for e in above if e.status == "keep"]
     since = _in_order(_reached(parent_ids, known, until=lambda e: e.status == "keep"))
-    return Branch(
+    return BranchHistory(
         ancestors=above,
         kept=_newest(keeps, max_keep),
         failures=_newest([e for e in since if e.status in FAILED and _tells(e)], max_failed),
@@ -81,7 +81,7 @@ def best_of(experiments: Iterable[Experiment], direction: Direction, main: Key) 
 
 
 def siblings(
-    under: Branch,
+    under: BranchHistory,
     others: Iterable[Experiment],
     mode: Siblings,
     *,

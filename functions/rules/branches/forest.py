@@ -14,7 +14,7 @@ from state.decisions import Growth
 from state.facts import Comparison, RunFacts
 from state.ids import OWN_LINE
 from state.policy import TracePolicy
-from state.records import Choice, Direction, Experiment, Forest, Status, Trace
+from state.records import Direction, Experiment, Forest, SelectionRecord, Status, Trace
 
 CRASH = "x"
 """A crash among a trace's scores."""
@@ -118,7 +118,7 @@ def grown(
     return growth, {"committed": True, "forked": not advances, "outdated": outdated}
 
 
-def _ended(choice: Choice, beside: Comparison, goes_on: bool) -> list[Trace]:
+def _ended(choice: SelectionRecord, beside: Comparison, goes_on: bool) -> list[Trace]:
     """The sources of a merge that end with it, if it is kept and its trace `goes_on`."""
     tips = {t.trace_id: t.tip for t in beside.sources if t.status == "live" and t.tip}
     ends = ended_by_merge(choice.sources, tips, goes_on)

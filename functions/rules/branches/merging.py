@@ -17,7 +17,7 @@ from state.selecting import SelectionFacts, Wish
 
 
 @dataclass(frozen=True)
-class Merge:
+class MergePlan:
     """The trace that the merged node extends; the other traces end if the node is kept."""
 
     into: Trace
@@ -25,7 +25,7 @@ class Merge:
     """Fields of the selection."""
 
 
-def merged(wish: Wish, facts: SelectionFacts, main: Key) -> Merge:
+def merged(wish: Wish, facts: SelectionFacts, main: Key) -> MergePlan:
     """The merge that a wish asks for; `main` is the tag's comparability key.
 
     Raises:
@@ -51,7 +51,7 @@ def merged(wish: Wish, facts: SelectionFacts, main: Key) -> Merge:
         "combines": [t.base for t in traces] if by_bases else nodes,
         "reason": f"{wish.selector}: combines {', '.join(nodes)}",
     }
-    return Merge(into, fields)
+    return MergePlan(into, fields)
 
 
 def _sources(wish: Wish, facts: SelectionFacts, live: Mapping[str, Trace]) -> tuple[list[Trace], list[str]]:

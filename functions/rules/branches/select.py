@@ -17,7 +17,7 @@ from functions.rules.pool.health import is_stale
 from state.ids import OWN_LINE, trace_id_of
 from state.records import SelectionKind, Tag, Trace
 from state.refusals import unknown_trace
-from state.selecting import Needs, SelectionDecision, SelectionFacts, Wait, Wish
+from state.selecting import Needs, SelectionDecision, SelectionFacts, SelectionWait, Wish
 
 RETRY_S = (1.0, 15.0)
 """Shortest and longest `retry_after`, in seconds."""
@@ -65,7 +65,7 @@ def _needed_to_merge(wish: Wish, facts: SelectionFacts, needs: Needs) -> Needs:
 
 def decide(
     wish: Wish, facts: SelectionFacts, scheduler: TraceScheduler | None, stale_s: float
-) -> SelectionDecision | Wait:
+) -> SelectionDecision | SelectionWait:
     """The selection to make, or the reason to wait.
 
     `scheduler` is the one that `needed` names; GPUs that are silent for `stale_s` seconds do not count.
@@ -179,14 +179,14 @@ def _in_turn(wish: Wish, facts: SelectionFacts, scheduler: TraceScheduler) -> _P
 # -- whether there is a slot for it
 
 
-def _without_slot(facts: SelectionFacts, most_open: int) -> Wait | None:
+def _without_slot(facts: SelectionFacts, most_open: int) -> SelectionWait | None:
     """Why nothing of the tag can be selected now; None if something can."""
     if facts.tag.paused_at is not None:
-        return Wait("paused", RETRY_S[1])
+        return SelectionWait("paused", RETRY_S[1])
     if not _affords_run(facts.tag, facts.policy.budgets.base_s):
-        return Wait("budget", RETRY_S[1])
+        return SelectionWait("budget", RETRY_S[1])
     if facts.open_selections >= most_open:
-        return Wait("no_slot", _retry_after(facts))
+        return SelectionWait("no_slot", _retry_after(facts))
     return None
 
 
@@ -206,7 +206,9 @@ def _opening(decision: SelectionDecision, pick: _Pick, facts: SelectionFacts) ->
     )
 
 
-def _extending(decision: SelectionDecision, pick: _Pick, facts: SelectionFacts) -> SelectionDecision | Wait:
+def _extending(
+    decision: SelectionDecision, pick: _Pick, facts: SelectionFacts
+) -> SelectionDecision | SelectionWait:
     """The decision, with the first free candidate."""
     most = facts.policy.traces.max_inflight_per_trace
     for trace in pick.candidates:
@@ -220,7 +222,7 @@ def _extending(decision: SelectionDecision, pick: _Pick, facts: SelectionFacts) 
                 tip=pick.tip,
                 most_in_flight=most,
             )
-    return Wait("all_busy", _retry_after(facts))
+    return SelectionWait("all_busy", _retry_after(facts))
 
 
 def _retry_after(facts: SelectionFacts) -> float:

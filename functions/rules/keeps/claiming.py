@@ -8,7 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from functions.rules.branches.forest import claim_measured, grown
-from functions.rules.keeps.judging import MEASURES, Conditions, Report, branch_base, judge_run, reset_to
+from functions.rules.keeps.judging import (
+    MEASURES,
+    ResultReport,
+    RunConditions,
+    branch_base,
+    judge_run,
+    reset_to,
+)
 from functions.rules.keeps.retests import SPARE, next_seed
 from functions.rules.keeps.ruling import retest_of
 from functions.rules.keeps.verdict import key_of
@@ -41,7 +48,7 @@ def is_claim(run: RunFacts) -> bool:
     return run.experiment.attempt == 0 and run.tag.takes_claims
 
 
-def judge_report(report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
+def judge_report(report: ResultReport, run: RunFacts, under: RunConditions, beside: Comparison) -> Ending:
     """The verdict on a reported result. A claim is a discard, and an agent's own retest is no evidence."""
     judged = judge_run(report, run, under, beside)
     if not is_claim(run) or judged.status == "invalid":
@@ -53,7 +60,9 @@ def judge_report(report: Report, run: RunFacts, under: Conditions, beside: Compa
     return _claimed(judged, report, run, under, beside)
 
 
-def _claimed(judged: Ending, report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
+def _claimed(
+    judged: Ending, report: ResultReport, run: RunFacts, under: RunConditions, beside: Comparison
+) -> Ending:
     e, best = run.experiment, beside.best
     base = branch_base(run, under.key, beside)
     answer = {
@@ -136,13 +145,13 @@ def check_unmeasured(facts: RetestFacts) -> None:
         )
 
 
-def would_be_kept(run: RunFacts, under: Conditions, beside: Comparison) -> bool:
+def would_be_kept(run: RunFacts, under: RunConditions, beside: Comparison) -> bool:
     """Whether a claim would be kept if it were true."""
     e = run.experiment
-    return judge_run(Report(e.val_bpb or 0.0, key_of(e), ""), run, under, beside).status == "keep"
+    return judge_run(ResultReport(e.val_bpb or 0.0, key_of(e), ""), run, under, beside).status == "keep"
 
 
-def as_measured(run: RunFacts, by: Experiment) -> tuple[RunFacts, Report]:
+def as_measured(run: RunFacts, by: Experiment) -> tuple[RunFacts, ResultReport]:
     """A claim and its report, as if the lab's run of its code were its own."""
     code = {name: getattr(by, name) for name in OF_THE_RUN}
     code["duplicate_of"] = run.experiment.duplicate_of or by.duplicate_of
@@ -150,11 +159,11 @@ def as_measured(run: RunFacts, by: Experiment) -> tuple[RunFacts, Report]:
     names = MEASURES - {"training_seconds"}
     measured = {name: value for name in names if (value := getattr(by, name)) is not None}
     e = run.experiment.model_copy(update={**code, "measured_by": by.experiment_id, "gpu_class": by.gpu_class})
-    return replace(run, experiment=e), Report(by.val_bpb or 0.0, key_of(by), "", measured)
+    return replace(run, experiment=e), ResultReport(by.val_bpb or 0.0, key_of(by), "", measured)
 
 
 def judge_claim(
-    claim: Experiment, report: Report, run: RunFacts, under: Conditions, beside: Comparison
+    claim: Experiment, report: ResultReport, run: RunFacts, under: RunConditions, beside: Comparison
 ) -> Ending:
     """The verdict on a claim by the lab's run, as if that were its first report.
 

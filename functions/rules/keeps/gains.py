@@ -10,7 +10,7 @@ from functions.rules.keeps.retests import fresh_runs
 from functions.rules.keeps.retracting import CONTRADICTED
 from functions.rules.keeps.verdict import score
 from state.facts import Runs
-from state.records import Direction, Keep, OneRun, Trial
+from state.records import Direction, ExperimentRecord, KeepRecord, OneRun
 
 BySeed = dict[int | None, float]
 """Values by seed; None is the script's own seed."""
@@ -47,13 +47,15 @@ def gain_over(before: Runs[OneRun] | None, after: Runs[OneRun], direction: Direc
     return Gain(was, now, by, len(shared) if mine is further else 0)
 
 
-def is_compared(e: Trial) -> bool:
+def is_compared(e: ExperimentRecord) -> bool:
     """Whether it was compared with another experiment, or with its worker's baseline."""
     has_other = e.compared_with is not None or e.delta_bpb is not None
     return has_other and e.delta is not None and not e.baseline and e.retest_of is None
 
 
-def gain_of(e: Trial, runs: Runs[OneRun], compared: Runs[OneRun] | None, direction: Direction) -> Gain | None:
+def gain_of(
+    e: ExperimentRecord, runs: Runs[OneRun], compared: Runs[OneRun] | None, direction: Direction
+) -> Gain | None:
     """The gain of `e` over the best that it was compared with; None if that is gone."""
     is_gone = compared is None and e.compared_with is not None
     return gain_over(compared, runs, direction) if is_compared(e) and not is_gone else None
@@ -74,30 +76,30 @@ def _further(runs: Runs[OneRun]) -> BySeed:
 
 
 @dataclass(frozen=True)
-class Step:
+class ChainStep:
     """A keep in the chain that led to the best."""
 
-    keep: Keep
-    above: Keep | None
+    keep: KeepRecord
+    above: KeepRecord | None
     """The keep that it changed, or in a swarm, that it beat. None: the tag's base commit, or a retracted keep."""
 
 
-def chain(best_id: str | None, keeps: Sequence[Keep]) -> list[Step]:
+def chain(best_id: str | None, keeps: Sequence[KeepRecord]) -> list[ChainStep]:
     """The keeps from the first to the best, in their order.
 
     If the base of a keep was demoted or retracted, the keep before it takes the base's place. Numbers fall on the way
     back, so the chain ends whatever the records say.
     """
     known = {e.experiment_id: e for e in keeps}
-    here, found = known.get(best_id or ""), list[Step]()
+    here, found = known.get(best_id or ""), list[ChainStep]()
     while here is not None:
         above = _above(here, known)
-        found.append(Step(here, above))
+        found.append(ChainStep(here, above))
         here = above
     return found[::-1]
 
 
-def _above(keep: Keep, known: dict[str, Keep]) -> Keep | None:
+def _above(keep: KeepRecord, known: dict[str, KeepRecord]) -> KeepRecord | None:
     if keep.baseline:
         return None
     named = known.get(keep.made_from or "")

@@ -10,7 +10,8 @@ from pydantic import BaseModel
 
 from functions.rules.baselines import is_base_code
 from functions.rules.branches.forest import grown
-from functions.rules.keeps.keeping import KEEP_RULES, SURE_SIGMAS, Trial, is_hopeless, plausible_margin
+from functions.rules.keeps.best_chain import new_best
+from functions.rules.keeps.keeping import KEEP_RULES, SURE_SIGMAS, SeedScores, is_hopeless, plausible_margin
 from functions.rules.keeps.noise import (
     Mean,
     Noise,
@@ -27,7 +28,6 @@ from functions.rules.keeps.noise import (
 from functions.rules.keeps.overruns import HINT, is_timed, overrun, reference_after
 from functions.rules.keeps.retests import next_seed
 from functions.rules.keeps.seeds import own_noise
-from functions.rules.keeps.standing import new_best
 from functions.rules.keeps.verdict import (
     Key,
     compare,
@@ -57,7 +57,7 @@ from state.records import RETESTED, Best, Experiment, Gpu, Status, Tag, TimeSpen
 
 
 @dataclass(frozen=True)
-class Report:
+class ResultReport:
     """A run's reported result."""
 
     value: float
@@ -74,7 +74,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailureReport:
     """The report of a run without a result."""
 
     kind: str
@@ -84,7 +84,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Conditions:
+class RunConditions:
     """Conditions under which a run is compared."""
 
     key: Key
@@ -117,8 +117,10 @@ _KEPT = (
     *("improved", "delta", "p_better", "near_miss", "base_commit_sha", "trust", "branch_improved"),
     *("judged_val_bpb", "compared_with", "repeats_best", "over_budget", "reason"),
 )
-"""Fields of the verdict that an experiment keeps (`state.records.Trial`). `experiment::wait` answers them, too.
-Retests change some of them (`ruling.py`)."""
+"""Fields of the verdict that an experiment keeps (`state.records.ExperimentRecord`).
+
+`experiment::wait` answers them, too. Retests change some of them (`ruling.py`).
+"""
 
 
 class QueuedRetest(BaseModel):
@@ -199,7 +201,7 @@ class Weighed:
         return self.runs.mean
 
 
-def conditions_of(key: Key, run: RunFacts) -> Conditions:
+def conditions_of(key: Key, run: RunFacts) -> RunConditions:
     """Conditions under which a run that reports `key` is compared.
 
     A retest is evidence only under the conditions of its first run. The first retest of a claim sets the conditions.
@@ -210,16 +212,16 @@ def conditions_of(key: Key, run: RunFacts) -> Conditions:
     if run.first is not None and not run.first.is_claim:
         first = run.first
         whole, agrees = compare(key_of(first), said)
-        return Conditions(whole, first.best_key, agrees, agrees, code_of(first, first.best_key))
+        return RunConditions(whole, first.best_key, agrees, agrees, code_of(first, first.best_key))
     whole, agrees = compare(main, said)
     other_key = None if agrees else contradiction(main, said).text
     same = main.evaluator_hash in (None, whole.evaluator_hash)
     if run.first is not None and same:  # what a claim's first run is judged under, it is measured under
-        return Conditions(whole, other_key, True, same, code_of(e, other_key))
-    return Conditions(whole, other_key, agrees, same, code_of(e, other_key))
+        return RunConditions(whole, other_key, True, same, code_of(e, other_key))
+    return RunConditions(whole, other_key, agrees, same, code_of(e, other_key))
 
 
-def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
+def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside: Comparison) -> Ending:
     """The verdict on a result, and every change that follows from it."""
     if run.first is not None:
         return _measured_again(report, run, under, beside)
@@ -308,7 +310,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
     )
 
 
-def _overrun(report: Report, run: RunFacts, beside: Comparison) -> str | None:
+def _overrun(report: ResultReport, run: RunFacts, beside: Comparison) -> str | None:
     """Why a run is over its budget; None: it is not, or there is no reference time."""
     e, reference, time = run.experiment, beside.reference_time, report.time
     if reference is None or time is None or not is_timed(e) or reference.experiment_id == e.experiment_id:
@@ -318,7 +320,7 @@ def _overrun(report: Report, run: RunFacts, beside: Comparison) -> str | None:
     return overrun(e, time, reference, run.policy.budgets.overrun)
 
 
-def _reference(report: Report, run: RunFacts, beside: Comparison) -> ReferenceAfter | None:
+def _reference(report: ResultReport, run: RunFacts, beside: Comparison) -> ReferenceAfter | None:
     """Reference time for later runs of its kind."""
     e = run.experiment
     if not is_timed(e):
@@ -331,7 +333,9 @@ def _reference(report: Report, run: RunFacts, beside: Comparison) -> ReferenceAf
     return ReferenceAfter(e.time_classes, beside.references, (time_class, after.model_dump_json()))
 
 
-def _over_budget(why: str, report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
+def _over_budget(
+    why: str, report: ResultReport, run: RunFacts, under: RunConditions, beside: Comparison
+) -> Ending:
     """A discard for training too long; its value is compared with nothing."""
     e, base = run.experiment, branch_base(run, under.key, beside)
     answer = _not_kept(report, run, beside.best, "discard", base)
@@ -357,7 +361,7 @@ def _to_beat(policy: Policy) -> float | None:
     return 0.0 if policy.compare_by == "delta" else None
 
 
-def judge_failure(failure: Failure, run: RunFacts, beside: Comparison, breaker: Breaker) -> Ending:
+def judge_failure(failure: FailureReport, run: RunFacts, beside: Comparison, breaker: Breaker) -> Ending:
     """The ending of a run without a result.
 
     A fault of the infrastructure counts against the GPU, never against the tag, and is no node of a trace. A changed
@@ -448,7 +452,7 @@ def reset_to(run: RunFacts, base: BranchBase | None = None) -> str | None:
 
 
 def _not_kept(
-    report: Report, run: RunFacts, best: Best | None, status: Status, base: BranchBase | None = None
+    report: ResultReport, run: RunFacts, best: Best | None, status: Status, base: BranchBase | None = None
 ) -> CompleteAnswer:
     """The answer for a result that is not compared with the best."""
     return CompleteAnswer(
@@ -464,7 +468,7 @@ def _not_kept(
     )
 
 
-def _invalid(report: Report, run: RunFacts, under: Conditions) -> Ending:
+def _invalid(report: ResultReport, run: RunFacts, under: RunConditions) -> Ending:
     """The ending of a result that another evaluator than the tag's measured."""
     answer = _not_kept(report, run, run.best, "invalid")
     return Ending(
@@ -480,7 +484,7 @@ def _invalid(report: Report, run: RunFacts, under: Conditions) -> Ending:
     )
 
 
-def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
+def _measured_again(report: ResultReport, run: RunFacts, under: RunConditions, beside: Comparison) -> Ending:
     """The ending of a retest. Its value is evidence for the first run; the retest itself is not judged.
 
     It is no evidence under other conditions, over its budget, or once its experiment was retracted. For a claim it
@@ -518,7 +522,7 @@ def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Co
     )
 
 
-def _weigh(value: float, run: RunFacts, under: Conditions, beside: Comparison) -> Weighed:
+def _weigh(value: float, run: RunFacts, under: RunConditions, beside: Comparison) -> Weighed:
     """What the value adds to the noise of its tag and GPU class, and its probability to beat the best."""
     own, bests, workers = (parsed(text) for text in beside.noise.runs)
     known = Sums(beside.noise.df, beside.noise.squares)
@@ -540,7 +544,7 @@ def _weigh(value: float, run: RunFacts, under: Conditions, beside: Comparison) -
     return Weighed(runs, repeat, noise, chance)
 
 
-def _reason(run: RunFacts, under: Conditions, best: Best | None, runs: Repeats) -> str | None:
+def _reason(run: RunFacts, under: RunConditions, best: Best | None, runs: Repeats) -> str | None:
     """Why the value was not simply compared with the tag's best; None: it was."""
     if under.other_key is not None:
         other = contradiction(main_key(run.tag), under.key)
@@ -575,8 +579,8 @@ def _trust(value: float, run: RunFacts, best: Best | None, noise: Noise | None) 
         return None
     own = own_noise(noise, best.seeds)
     sigma = cautious(own, SURE_SIGMAS) if own else None
-    incumbent = Trial(best.experiment_id, score(best.val_bpb, direction))
-    candidate = Trial(e.experiment_id, score(value, direction))
+    incumbent = SeedScores(best.experiment_id, score(best.val_bpb, direction))
+    candidate = SeedScores(e.experiment_id, score(value, direction))
     match KEEP_RULES[e.judged_by].decide(candidate, incumbent, sigma, _plausible(run)):
         case "discard":
             return None
@@ -594,7 +598,7 @@ def _next_retest(e: Experiment) -> QueuedRetest:
     return QueuedRetest(retest_id=f"{e.experiment_id}.{e.retests + 2}", seed=next_seed(e.seed, ()))
 
 
-def _measured(report: Report, key: Key, run: RunFacts) -> dict[str, Any]:
+def _measured(report: ResultReport, key: Key, run: RunFacts) -> dict[str, Any]:
     """Fields with the measurements and their conditions."""
     return {
         **report.measured,
@@ -621,7 +625,7 @@ def _is_base_code(e: Experiment, tag: Tag) -> bool:
     return is_base_code(tag, e.commit_sha, e.config_delta, is_unpatched=e.is_unpatched)
 
 
-def _lab_learned(run: RunFacts, under: Conditions) -> dict[str, object]:
+def _lab_learned(run: RunFacts, under: RunConditions) -> dict[str, object]:
     """Fields of the tag after the lab's first measurement, with the class of GPU, if possible the main key's."""
     tag, gpu_class = run.tag, under.key.gpu_class
     if not run.experiment.was_trained_here:

@@ -18,7 +18,7 @@ LEAST_ERRORS = 0.5
 
 
 @dataclass(frozen=True)
-class Trial:
+class SeedScores:
     """Scores of one experiment's runs: lower is better (see `verdict.score`)."""
 
     name: str
@@ -52,7 +52,11 @@ class KeepRule(Protocol):
     """
 
     def decide(
-        self, candidate: Trial, incumbent: Trial | None, sigma: float | None, plausible: float | None = None
+        self,
+        candidate: SeedScores,
+        incumbent: SeedScores | None,
+        sigma: float | None,
+        plausible: float | None = None,
     ) -> Decision: ...
 
 
@@ -60,7 +64,11 @@ class StrictRule:
     """Keeps a lower score."""
 
     def decide(
-        self, candidate: Trial, incumbent: Trial | None, sigma: float | None, plausible: float | None = None
+        self,
+        candidate: SeedScores,
+        incumbent: SeedScores | None,
+        sigma: float | None,
+        plausible: float | None = None,
     ) -> Decision:
         return "keep" if incumbent is None or candidate.first < incumbent.first else "discard"
 
@@ -69,7 +77,11 @@ class ConfirmRule:
     """Keeps a lower score provisionally, unless noise cannot explain the margin."""
 
     def decide(
-        self, candidate: Trial, incumbent: Trial | None, sigma: float | None, plausible: float | None = None
+        self,
+        candidate: SeedScores,
+        incumbent: SeedScores | None,
+        sigma: float | None,
+        plausible: float | None = None,
     ) -> Decision:
         if incumbent is None:
             return "keep"
@@ -88,7 +100,7 @@ def plausible_margin(largest_gain: float | None, keeps: int, factor: float) -> f
 KEEP_RULES: Mapping[str, KeepRule] = {"strict": StrictRule(), "confirmed": ConfirmRule()}
 
 
-def is_confirmed(candidate: Trial, incumbent: Trial, sigma: float | None) -> bool:
+def is_confirmed(candidate: SeedScores, incumbent: SeedScores, sigma: float | None) -> bool:
     """Whether a provisional keep stays, now that both have run on the second seed; else it is demoted.
 
     Only seeds that both have run count, so that a seed's own effect cancels out.
@@ -105,7 +117,7 @@ def is_confirmed(candidate: Trial, incumbent: Trial, sigma: float | None) -> boo
     return ahead > 0 and ahead >= LEAST_ERRORS * standard_error(sigma or 0.0, runs, runs)
 
 
-def borne_out(incumbent: Trial, shift: float) -> float | None:
+def borne_out(incumbent: SeedScores, shift: float) -> float | None:
     """The incumbent's score on the first seed, estimated from both seeds; None without a usable second run.
 
     `shift` is the usual difference: score on the second seed minus score on the first.
@@ -123,7 +135,7 @@ def is_hopeless(candidate: float, bar: float | None) -> bool:
     return bar is not None and candidate >= bar
 
 
-def winner(raced: Sequence[Trial], incumbent: Trial, sigma: float | None) -> Trial | None:
+def winner(raced: Sequence[SeedScores], incumbent: SeedScores, sigma: float | None) -> SeedScores | None:
     """The racer with the best mean, if it is confirmed against the incumbent; None keeps the incumbent.
 
     Raises:
@@ -136,6 +148,6 @@ def winner(raced: Sequence[Trial], incumbent: Trial, sigma: float | None) -> Tri
     return best if is_confirmed(best, incumbent, sigma) else None
 
 
-def _mean(trial: Trial, runs: int, skipped: int) -> float:
+def _mean(trial: SeedScores, runs: int, skipped: int) -> float:
     """Mean of the first `runs` scores, without the `skipped` first ones."""
     return math.fsum((trial.first, *trial.fresh)[skipped:runs]) / (runs - skipped)

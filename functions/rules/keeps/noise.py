@@ -199,7 +199,7 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class Claim:
+class ClaimedValue:
     """Unbiased value of an experiment: the mean of the runs for which it was not chosen."""
 
     claimed_bpb: float
@@ -209,17 +209,17 @@ class Claim:
     high: float | None
 
 
-def claim(fresh: Sequence[float], noise: Noise | None) -> Claim | None:
+def claim(fresh: Sequence[float], noise: Noise | None) -> ClaimedValue | None:
     """Mean and confidence interval of fresh runs, by Student's t with the pooled noise; None without such a run."""
     if not fresh:
         return None
     mean = math.fsum(fresh) / len(fresh)
     if noise is None:
-        return Claim(mean, len(fresh), None, None)
+        return ClaimedValue(mean, len(fresh), None, None)
     from scipy.special import stdtrit
 
     reach = float(stdtrit(noise.df, 0.975)) * noise.sigma / math.sqrt(len(fresh))
-    return Claim(mean, len(fresh), mean - reach, mean + reach)
+    return ClaimedValue(mean, len(fresh), mean - reach, mean + reach)
 
 
 def p_better(candidate: Mean, incumbent: Mean, noise: Noise, direction: Direction) -> float:

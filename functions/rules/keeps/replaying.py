@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from functions.rules.keeps.keeping import SURE_SIGMAS, KeepRule, Trial, is_confirmed
+from functions.rules.keeps.keeping import SURE_SIGMAS, KeepRule, SeedScores, is_confirmed
 from functions.rules.keeps.noise import Mean, Noise, cautious, false_share, p_better, pooled
 from functions.rules.keeps.verdict import score
 from state.records import Direction
@@ -19,11 +19,11 @@ MANY = 10**9
 USUAL = Noise(0.0006, MANY)
 """Default noise of val_bpb: public logs show 0.0003 to 0.0012."""
 
-Verdict = Literal["keep", "retest", "confirmed", "demoted", "discard"]
+ReplayVerdict = Literal["keep", "retest", "confirmed", "demoted", "discard"]
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """One recorded run with a value."""
 
     name: str
@@ -40,12 +40,12 @@ class Run:
 class Judged:
     """A run with the best of its time in the record."""
 
-    run: Run
+    run: RecordedRun
     best: float | None
     margin: float | None
     """Gain over that best: positive is better; None for the first run."""
     p_better: float | None
-    verdict: Verdict
+    verdict: ReplayVerdict
 
     @property
     def differs(self) -> bool:
@@ -81,14 +81,14 @@ class Replay:
         """
         return false_share(j.p_better for j in self.keeps)
 
-    def of(self, *verdicts: Verdict) -> list[Judged]:
+    def of(self, *verdicts: ReplayVerdict) -> list[Judged]:
         """The keeps of the record with one of these verdicts."""
         return [j for j in self.keeps if j.verdict in verdicts]
 
 
-def by_running_best(runs: Iterable[Run], direction: Direction) -> list[Run]:
+def by_running_best(runs: Iterable[RecordedRun], direction: Direction) -> list[RecordedRun]:
     """The runs of a record without verdicts, oldest first: new code that beat all before it counts as kept."""
-    judged: list[Run] = []
+    judged: list[RecordedRun] = []
     seen = set[Hashable]()
     best = math.inf
     for run in runs:
@@ -100,12 +100,12 @@ def by_running_best(runs: Iterable[Run], direction: Direction) -> list[Run]:
     return judged
 
 
-def noise_of(runs: Iterable[Run]) -> Noise | None:
+def noise_of(runs: Iterable[RecordedRun]) -> Noise | None:
     """Noise from repeats of the same code; None without repeats."""
     return pooled(_by_code(runs).values())
 
 
-def replay(runs: Sequence[Run], rule: KeepRule, noise: Noise, direction: Direction) -> Replay:
+def replay(runs: Sequence[RecordedRun], rule: KeepRule, noise: Noise, direction: Direction) -> Replay:
     """Judge every run by a rule, oldest first.
 
     Each run is compared with the best that the record had then, even if the rule would not have kept that best. A
@@ -114,7 +114,7 @@ def replay(runs: Sequence[Run], rule: KeepRule, noise: Noise, direction: Directi
     repeats = _by_code(runs)
     seen = set[Hashable]()
     judged: list[Judged] = []
-    best: Run | None = None
+    best: RecordedRun | None = None
     for run in runs:
         if run.code in seen and not run.kept:
             continue
@@ -127,8 +127,8 @@ def replay(runs: Sequence[Run], rule: KeepRule, noise: Noise, direction: Directi
 
 
 def _judged(
-    run: Run,
-    best: Run | None,
+    run: RecordedRun,
+    best: RecordedRun | None,
     repeats: dict[Hashable, list[float]],
     rule: KeepRule,
     noise: Noise,
@@ -147,7 +147,9 @@ def _judged(
     return Judged(run, best.value, margin, sure, _verdict(rule, candidate, incumbent, noise))
 
 
-def _verdict(rule: KeepRule, candidate: Trial, incumbent: Trial | None, noise: Noise) -> Verdict:
+def _verdict(
+    rule: KeepRule, candidate: SeedScores, incumbent: SeedScores | None, noise: Noise
+) -> ReplayVerdict:
     decision = rule.decide(candidate, incumbent, cautious(noise, SURE_SIGMAS))
     if decision != "provisional":
         return decision
@@ -156,7 +158,7 @@ def _verdict(rule: KeepRule, candidate: Trial, incumbent: Trial | None, noise: N
     return "confirmed" if is_confirmed(candidate, incumbent, noise.sigma) else "demoted"
 
 
-def _runs(run: Run, repeats: dict[Hashable, list[float]]) -> list[float]:
+def _runs(run: RecordedRun, repeats: dict[Hashable, list[float]]) -> list[float]:
     """A run's value first, then those of its repeats."""
     if run.code is None:
         return [run.value]
@@ -165,16 +167,16 @@ def _runs(run: Run, repeats: dict[Hashable, list[float]]) -> list[float]:
     return [run.value, *others]
 
 
-def _trial(name: str, values: Sequence[float], direction: Direction) -> Trial:
+def _trial(name: str, values: Sequence[float], direction: Direction) -> SeedScores:
     first, *fresh = (score(value, direction) for value in values)
-    return Trial(name, first, tuple(fresh))
+    return SeedScores(name, first, tuple(fresh))
 
 
 def _mean(values: Sequence[float]) -> Mean:
     return Mean(math.fsum(values) / len(values), len(values))
 
 
-def _by_code(runs: Iterable[Run]) -> dict[Hashable, list[float]]:
+def _by_code(runs: Iterable[RecordedRun]) -> dict[Hashable, list[float]]:
     groups: dict[Hashable, list[float]] = {}
     for run in runs:
         if run.code is not None:

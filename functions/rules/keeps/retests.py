@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import TypeVar
 
-from functions.rules.keeps.keeping import Trial, borne_out, is_confirmed, is_hopeless, winner
+from functions.rules.keeps.keeping import SeedScores, borne_out, is_confirmed, is_hopeless, winner
 from functions.rules.keeps.overruns import ALL_OVER
 from state.records import OneRun, Trust
 
@@ -27,7 +27,7 @@ NO_FAULT = frozenset({"infra", "killed", "disk", "constant"})
 class Contender:
     """An experiment with its retests."""
 
-    trial: Trial
+    trial: SeedScores
     """Scores, lower is better; the fresh ones in the order of their seeds."""
     trust: Trust | None
     started: int = 0

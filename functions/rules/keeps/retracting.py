@@ -10,9 +10,9 @@ from pydantic import BaseModel
 
 from functions.rules.baselines import is_base_code
 from functions.rules.branches.forest import raised, regrown, rescored
+from functions.rules.keeps.best_chain import restored
 from functions.rules.keeps.keeping import plausible_margin
 from functions.rules.keeps.noise import Repeats, Sums, change_of, parsed, run_again, without_noise, written
-from functions.rules.keeps.standing import restored
 from functions.rules.keeps.verdict import score
 from functions.rules.stopping.trends import told_by
 from state.codes import code_of, noise_entry

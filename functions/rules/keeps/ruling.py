@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from functions.rules.keeps.best_chain import falls, restored, revalued, rises, stands, without_rivals
 from functions.rules.keeps.judging import mean_of
-from functions.rules.keeps.keeping import Trial
+from functions.rules.keeps.keeping import SeedScores
 from functions.rules.keeps.noise import Noise, further_mean, near_margin, noise_of, p_better, parsed
 from functions.rules.keeps.retests import (
     NO_FAULT,
@@ -27,7 +28,6 @@ from functions.rules.keeps.retests import (
 )
 from functions.rules.keeps.retracting import CONTRADICTED, largest_gain_now, link_of, lost_to
 from functions.rules.keeps.seeds import learned, own_noise, shift_of
-from functions.rules.keeps.standing import falls, restored, revalued, rises, stands, without_rivals
 from functions.rules.keeps.verdict import is_near, score
 from functions.rules.time_limits import limits_again
 from state.decisions import Retest, Ruling
@@ -213,7 +213,7 @@ class Race:
         )
         further = further_mean(runs, first)
         return Contender(
-            Trial(
+            SeedScores(
                 name,
                 score(first, direction),
                 tuple(score(value, direction) for value in fresh),

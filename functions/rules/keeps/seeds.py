@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from functions.rules.keeps.keeping import Trial, borne_out
+from functions.rules.keeps.keeping import SeedScores, borne_out
 from functions.rules.keeps.noise import Noise, Repeats, is_outlier
 from functions.rules.keeps.retests import Confirm, Contender, Demote, Promote, Step
 from state.records import Seeds
@@ -35,7 +35,7 @@ def learned(
     return with_bar(seeds, foot.trial)
 
 
-def paired(trial: Trial) -> float | None:
+def paired(trial: SeedScores) -> float | None:
     """Score on the second seed minus score on the first; None if one of them is unusable."""
     return trial.fresh[0] - trial.first if trial.fresh and not trial.contradicted else None
 
@@ -48,7 +48,7 @@ def shift_of(seeds: Seeds) -> float | None:
     return seeds.kept_total / seeds.kept if seeds.kept >= ENOUGH_KEPT else None
 
 
-def with_pair(seeds: Seeds, trial: Trial, noise: Noise | None, *, is_kept: bool) -> Seeds:
+def with_pair(seeds: Seeds, trial: SeedScores, noise: Noise | None, *, is_kept: bool) -> Seeds:
     """`seeds` with the pair of one more code, unless its second run is an outlier."""
     pair = paired(trial)
     if pair is None or noise is None:
@@ -67,7 +67,7 @@ def with_pair(seeds: Seeds, trial: Trial, noise: Noise | None, *, is_kept: bool)
     )
 
 
-def with_bar(seeds: Seeds, incumbent: Trial) -> Seeds:
+def with_bar(seeds: Seeds, incumbent: SeedScores) -> Seeds:
     """`seeds` with the bar that this incumbent's two runs set (`keeping.borne_out`)."""
     shift = shift_of(seeds)
     return seeds.model_copy(update={"bar": None if shift is None else borne_out(incumbent, shift)})

@@ -21,7 +21,7 @@ NO_VALUE = (
 
 
 @dataclass(frozen=True)
-class Verdict:
+class KeepVerdict:
     """The judgement of one value against the best at that moment."""
 
     improved: bool
@@ -39,13 +39,13 @@ def score(value: float, direction: Direction) -> float:
     return value if direction == "minimize" else -value
 
 
-def judge(value: float, best: float | None, direction: Direction, margin: float) -> Verdict:
+def judge(value: float, best: float | None, direction: Direction, margin: float) -> KeepVerdict:
     """Keep what is strictly better; a discard may be a near miss."""
     if best is None:
-        return Verdict(improved=True, delta=0.0, near_miss=False)
+        return KeepVerdict(improved=True, delta=0.0, near_miss=False)
     delta = score(best, direction) - score(value, direction)
     improved = delta > 0
-    return Verdict(improved, delta, near_miss=not improved and is_near(value, best, direction, margin))
+    return KeepVerdict(improved, delta, near_miss=not improved and is_near(value, best, direction, margin))
 
 
 def is_near(value: float, best: float, direction: Direction, margin: float) -> bool:

@@ -24,7 +24,7 @@ from functions.rules.beliefs.terms import FinishedRun
 from functions.rules.beliefs.testing import is_test
 from functions.rules.swarm.populations import Population
 from state.pipeline_facts import EarlyFacts
-from state.records import Decision, Experiment, Hypothesis
+from state.records import BatchDecision, Experiment, Hypothesis
 
 if TYPE_CHECKING:
     from random import Random
@@ -40,14 +40,14 @@ TELLING: Final = ("keep", "discard", "measured", "crash", "timeout", "invalid")
 class Prediction:
     """A predicted decision of a batch."""
 
-    decision: Decision
+    decision: BatchDecision
     confidence: float
     """Share of the resamples with this decision, 0 to 1."""
 
 
 def decided(
-    populations: Iterable[Population], opened: Mapping[str, Hypothesis], before: Decision | None
-) -> Decision | None:
+    populations: Iterable[Population], opened: Mapping[str, Hypothesis], before: BatchDecision | None
+) -> BatchDecision | None:
     """The leading hypothesis and its strategy; None: no population tests a hypothesis.
 
     The population with the largest target leads. Ties go to the hypothesis that led `before`, so that no program
@@ -62,11 +62,11 @@ def decided(
     found = min((p for p in populations if p.hypothesis_id is not None), key=rank, default=None)
     if found is None:
         return None
-    return Decision(hypothesis_id=found.hypothesis_id or "", strategy=found.strategy)
+    return BatchDecision(hypothesis_id=found.hypothesis_id or "", strategy=found.strategy)
 
 
 def predicted(
-    facts: EarlyFacts, left: int, before: Decision | None, rng: Random, resamples: int = RESAMPLES
+    facts: EarlyFacts, left: int, before: BatchDecision | None, rng: Random, resamples: int = RESAMPLES
 ) -> Prediction | None:
     """The predicted decision of a batch that ends after `left` more results.
 
@@ -83,7 +83,7 @@ def predicted(
     return (
         None
         if found is None
-        else Prediction(Decision(hypothesis_id=found[0], strategy=found[1]), share / resamples)
+        else Prediction(BatchDecision(hypothesis_id=found[0], strategy=found[1]), share / resamples)
     )
 
 
@@ -113,7 +113,7 @@ def _resampled(
     running: Sequence[Experiment],
     ends: Mapping[str, Sequence[Experiment]],
     left: int,
-    before: Decision | None,
+    before: BatchDecision | None,
     rng: Random,
 ) -> tuple[str, str] | None:
     """The decision of one resample: a hypothesis and its strategy."""

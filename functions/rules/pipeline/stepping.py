@@ -20,9 +20,9 @@ from functions.rules.program.due import strategy_of_most
 from functions.rules.program.findings import Findings
 from functions.rules.swarm.populations import Population
 from state.belief_facts import BeliefFacts
-from state.pipeline_facts import PipelineFacts, Stand, Step
+from state.pipeline_facts import PipelineFacts, PipelineState, PipelineStep
 from state.program_facts import ProgramVersion
-from state.records import Confirmed, Decision, Draft, Expected, FlushReason, Hypothesis, Pipeline
+from state.records import BatchDecision, ConfirmedDraft, Draft, Expected, FlushReason, Hypothesis, Pipeline
 
 CONFIRMED_ADDS: Final = 0.08
 FLUSHED_TAKES: Final = 0.20
@@ -33,7 +33,7 @@ ENOUGH_EFFECTS: Final = 10
 
 
 @dataclass(frozen=True)
-class Terms:
+class PipelineTerms:
     """Settings of a lab's pipelines."""
 
     enabled: bool = False
@@ -53,7 +53,7 @@ class Terms:
 # -- state
 
 
-def may_deploy(p: Pipeline, terms: Terms) -> bool:
+def may_deploy(p: Pipeline, terms: PipelineTerms) -> bool:
     """Whether workers may follow the draft at once."""
     return (
         terms.enabled
@@ -74,7 +74,7 @@ def hit_rate(p: Pipeline) -> float | None:
 # -- when a step is due
 
 
-def is_due(stand: Stand, terms: Terms) -> bool:
+def is_due(stand: PipelineState, terms: PipelineTerms) -> bool:
     """Whether there may be a step: a batch has ended, a draft is open, or one should begin."""
     p = stand.pipeline
     if batch_of(stand.results, terms) != p.batch_id:
@@ -82,7 +82,7 @@ def is_due(stand: Stand, terms: Terms) -> bool:
     return open_draft(p) is not None or wants_draft(stand, terms)
 
 
-def wants_draft(stand: Stand, terms: Terms) -> bool:
+def wants_draft(stand: PipelineState, terms: PipelineTerms) -> bool:
     """Whether the running batch has enough ticks for a draft."""
     p = stand.pipeline
     return (
@@ -98,17 +98,17 @@ def open_draft(p: Pipeline) -> Draft | None:
     return None if p.draft is None or p.draft.state == "confirmed" else p.draft
 
 
-def batch_of(results: int, terms: Terms) -> int:
+def batch_of(results: int, terms: PipelineTerms) -> int:
     """Batches that have ended after so many results."""
     return results // terms.batch_every
 
 
-def left_of(results: int, terms: Terms) -> int:
+def left_of(results: int, terms: PipelineTerms) -> int:
     """Results until the end of the batch."""
     return terms.batch_every - results % terms.batch_every
 
 
-def present_decision(facts: PipelineFacts) -> Decision | None:
+def present_decision(facts: PipelineFacts) -> BatchDecision | None:
     """The decision of the batch if it ended now."""
     opened = {h.hypothesis_id: h for h in facts.beliefs.open if not is_over(h)}
     return decided(
@@ -119,7 +119,7 @@ def present_decision(facts: PipelineFacts) -> Decision | None:
 # -- steps
 
 
-def next_step(facts: PipelineFacts, terms: Terms) -> Step | None:
+def next_step(facts: PipelineFacts, terms: PipelineTerms) -> PipelineStep | None:
     """The next step other than a new draft, or None. Ask again after it."""
     p, now = facts.stand.pipeline, present_decision(facts)
     draft = open_draft(p)
@@ -140,7 +140,7 @@ def next_step(facts: PipelineFacts, terms: Terms) -> Step | None:
     return _mismatched(flushed(p, facts.stand, "mismatch", _named(now)), facts.stand, now, terms)
 
 
-def drafted(facts: PipelineFacts, prediction: Prediction) -> Step:
+def drafted(facts: PipelineFacts, prediction: Prediction) -> PipelineStep:
     """Begin a draft."""
     p, stand = facts.stand.pipeline, facts.stand
     draft = Draft(
@@ -155,18 +155,22 @@ def drafted(facts: PipelineFacts, prediction: Prediction) -> Step:
         expected=expectations(facts.beliefs.open),
     )
     after = _after(p, draft=draft, specs=p.specs + 1)
-    return Step("drafting", p, after, _event_data(draft, hypothesis_id=prediction.decision.hypothesis_id))
+    return PipelineStep(
+        "drafting", p, after, _event_data(draft, hypothesis_id=prediction.decision.hypothesis_id)
+    )
 
 
-def written(p: Pipeline, number: int, text: str) -> Step | None:
+def written(p: Pipeline, number: int, text: str) -> PipelineStep | None:
     """The draft is ready; None: no draft of this number is being written."""
     if p.draft is None or p.draft.number != number or p.draft.state != "drafting":
         return None
     draft = p.draft.model_copy(update={"state": "ready"})
-    return Step("ready", p, _after(p, draft=draft), _event_data(draft), text)
+    return PipelineStep("ready", p, _after(p, draft=draft), _event_data(draft), text)
 
 
-def flushed(p: Pipeline, stand: Stand, reason: FlushReason, more: Mapping[str, Any] | None = None) -> Step:
+def flushed(
+    p: Pipeline, stand: PipelineState, reason: FlushReason, more: Mapping[str, Any] | None = None
+) -> PipelineStep:
     """Drop the draft, because its prediction no longer holds. The next one waits for as many ticks as the first."""
     assert p.draft is not None
     after = _after(
@@ -177,7 +181,9 @@ def flushed(p: Pipeline, stand: Stand, reason: FlushReason, more: Mapping[str, A
         last_flush_token=p.draft.spec_id,
         ticks_drafted=stand.ticks,
     )
-    return Step("flushed", p, after, _event_data(p.draft, reason=reason, bank=after.bank, **(more or {})))
+    return PipelineStep(
+        "flushed", p, after, _event_data(p.draft, reason=reason, bank=after.bank, **(more or {}))
+    )
 
 
 def expectations(hypotheses: Sequence[Hypothesis]) -> dict[str, Expected]:
@@ -204,7 +210,7 @@ def _heavier(df: int) -> float:
     return float(-stdtrit(df, ndtr(-SIGMAS)) / SIGMAS)
 
 
-def _confirmed(draft: Draft, facts: PipelineFacts, now: Decision, terms: Terms) -> Step:
+def _confirmed(draft: Draft, facts: PipelineFacts, now: BatchDecision, terms: PipelineTerms) -> PipelineStep:
     p, stand = facts.stand.pipeline, facts.stand
     strategy = strategy_of_most(facts.beliefs.populations.values(), otherwise=now.strategy)
     after = _after(
@@ -212,22 +218,26 @@ def _confirmed(draft: Draft, facts: PipelineFacts, now: Decision, terms: Terms) 
         **_new_batch(stand, now, terms),
         draft=draft.model_copy(update={"state": "confirmed"}),
         bank=min(1.0, round(p.bank + CONFIRMED_ADDS, 4)),
-        confirmed=Confirmed(spec_id=draft.spec_id, at=stand.now, strategy=strategy),
+        confirmed=ConfirmedDraft(spec_id=draft.spec_id, at=stand.now, strategy=strategy),
         confirmed_count=p.confirmed_count + 1,
     )
-    return Step("confirmed", p, after, _event_data(draft, bank=after.bank, **_named(now)))
+    return PipelineStep("confirmed", p, after, _event_data(draft, bank=after.bank, **_named(now)))
 
 
-def _mismatched(flush: Step, stand: Stand, now: Decision | None, terms: Terms) -> Step:
+def _mismatched(
+    flush: PipelineStep, stand: PipelineState, now: BatchDecision | None, terms: PipelineTerms
+) -> PipelineStep:
     """A flush at the end of a batch, which begins the next batch."""
     return replace(flush, after=flush.after.model_copy(update=_new_batch(stand, now, terms)))
 
 
-def _batch_ended(p: Pipeline, stand: Stand, now: Decision | None, terms: Terms) -> Step:
-    return Step("batch", p, _after(p, **_new_batch(stand, now, terms), draft=None), {})
+def _batch_ended(
+    p: Pipeline, stand: PipelineState, now: BatchDecision | None, terms: PipelineTerms
+) -> PipelineStep:
+    return PipelineStep("batch", p, _after(p, **_new_batch(stand, now, terms), draft=None), {})
 
 
-def _new_batch(stand: Stand, now: Decision | None, terms: Terms) -> dict[str, Any]:
+def _new_batch(stand: PipelineState, now: BatchDecision | None, terms: PipelineTerms) -> dict[str, Any]:
     """Changes of a pipeline when a batch begins."""
     return {
         "batch_id": batch_of(stand.results, terms),
@@ -237,7 +247,7 @@ def _new_batch(stand: Stand, now: Decision | None, terms: Terms) -> dict[str, An
     }
 
 
-def _has_flipped(draft: Draft, now: Decision | None) -> bool:
+def _has_flipped(draft: Draft, now: BatchDecision | None) -> bool:
     """Whether a hypothesis leads that neither led when the draft began nor is predicted to lead."""
     known = {d.hypothesis_id for d in (draft.decided, draft.predicted) if d is not None}
     return now is None or now.hypothesis_id not in known
@@ -260,7 +270,7 @@ def _after(p: Pipeline, **changes: Any) -> Pipeline:
     return p.model_copy(update={"version": p.version + 1, **changes})
 
 
-def _named(now: Decision | None) -> dict[str, Any]:
+def _named(now: BatchDecision | None) -> dict[str, Any]:
     return {} if now is None else {"hypothesis_id": now.hypothesis_id, "strategy": now.strategy}
 
 
@@ -286,7 +296,7 @@ def foreseen(findings: Findings, draft: Draft, beliefs: BeliefFacts) -> Findings
     return replace(findings, strategy=draft.predicted.strategy, why=f"most workers test the claim `{claim}`")
 
 
-def confirmed_version(drafted: ProgramVersion, confirmed: Confirmed) -> ProgramVersion:
+def confirmed_version(drafted: ProgramVersion, confirmed: ConfirmedDraft) -> ProgramVersion:
     """A draft as a version of the program, with the strategy of most workers when it was confirmed."""
     return replace(drafted, at=confirmed.at, strategy=confirmed.strategy)
 

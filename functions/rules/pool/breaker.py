@@ -16,7 +16,7 @@ class Breaker:
     """Seconds until it may try a run; doubled each time that the breaker opens again, up to `longest_s`."""
     longest_s: float = 3600.0
 
-    def after_crash(self, gpu: Gpu, *, is_probe: bool) -> Crashed:
+    def after_crash(self, gpu: Gpu, *, is_probe: bool) -> CrashesInARow:
         """The breaker after one more crash. A success closes it and resets the count.
 
         `gpu` is as before the crash. New code may crash by its own fault. So only a crashed probe opens the breaker,
@@ -24,10 +24,10 @@ class Breaker:
         """
         in_a_row = gpu.consecutive_crashes + 1
         if gpu.tripped or not is_probe or in_a_row < self._limit:
-            return Crashed(in_a_row)
+            return CrashesInARow(in_a_row)
         out_s = min(self.cooldown_s * 2.0 ** min(gpu.trips, 64), self.longest_s)
         reason = f"{in_a_row} runs in a row have crashed on it, the last one of a baseline that ran before"
-        return Crashed(in_a_row, Trip(reason, out_s))
+        return CrashesInARow(in_a_row, Trip(reason, out_s))
 
     def wants_probe(self, gpu: Gpu) -> bool:
         """Whether a baseline has to run as a probe, because so many runs in a row have crashed."""
@@ -48,7 +48,7 @@ class Trip:
 
 
 @dataclass(frozen=True)
-class Crashed:
+class CrashesInARow:
     """A GPU's crashes in a row after one more."""
 
     in_a_row: int

@@ -82,7 +82,7 @@ def complaint(gpu: Gpu, now: float, *, stale_s: float, min_free_mb: float) -> st
 
 
 @dataclass(frozen=True)
-class Judgement:
+class FlagChange:
     """Changes of a GPU's flags after a sample."""
 
     reason: str
@@ -90,15 +90,15 @@ class Judgement:
     cleared: Sequence[str] = ()
 
 
-def judge_sample(gpu: Gpu, problem: str | None) -> Judgement | None:
+def judge_sample(gpu: Gpu, problem: str | None) -> FlagChange | None:
     """Changes of a GPU's flags after its newest sample, with its problem or None; None: no change.
 
     A sick GPU gets no new lease. It is healthy again after `GOOD_SAMPLES` good samples in a row.
     """
     if problem is not None:
-        return Judgement(problem, {"sick": problem, "good_samples": 0})
+        return FlagChange(problem, {"sick": problem, "good_samples": 0})
     if gpu.sick is None:
         return None
     if gpu.good_samples + 1 < GOOD_SAMPLES:
-        return Judgement("a good sample", {"good_samples": gpu.good_samples + 1})
-    return Judgement("healthy again", {}, ("sick", "good_samples"))
+        return FlagChange("a good sample", {"good_samples": gpu.good_samples + 1})
+    return FlagChange("healthy again", {}, ("sick", "good_samples"))

@@ -9,12 +9,12 @@ from functions.rules.keeps.reports import REGISTER, already_finished
 from functions.rules.pool.health import is_stale
 from functions.rules.time_limits import has_time
 from state.entries import Rounds, Turn
-from state.leases import Line, Wanted
+from state.leases import GpuRequest, Line
 from state.records import OPEN, Experiment, Gpu
 
 
 def candidates(
-    caller: Caller, wanted: Wanted, *, labels: Mapping[str, str], min_vram_mb: float, stale_s: float
+    caller: Caller, wanted: GpuRequest, *, labels: Mapping[str, str], min_vram_mb: float, stale_s: float
 ) -> list[str]:
     """GPUs that may be lent to the experiment, best first. None while a worker has it or will have it.
 
@@ -55,7 +55,7 @@ def suitable(
     ]
 
 
-def why_none(wanted: Wanted) -> str:
+def why_none(wanted: GpuRequest) -> str:
     """Why no GPU was lent."""
     if wanted.experiment.status != "registered":
         return f"the experiment is {wanted.experiment.status}: a worker has it or will have it"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from functions.formats.authored import FrozenDimension, ProgramUpdate
+from functions.formats.authored import FrozenDimensionProposal, ProgramUpdate
 from functions.rules.program.findings import Findings, HypothesisLine, Region
 from state.records import Hypothesis
 
@@ -27,7 +27,8 @@ def program_update(findings: Findings) -> ProgramUpdate:
     return ProgramUpdate(
         phase_summary=_within(" ".join(_summary(findings)), 2000),
         frozen=[
-            FrozenDimension(name=n, why=_within(f"fixed at {v!r}: {why}")) for n, v, why in findings.frozen
+            FrozenDimensionProposal(name=n, why=_within(f"fixed at {v!r}: {why}"))
+            for n, v, why in findings.frozen
         ],
         active_guidance=[_within(line) for line in _guidance(findings)][:12],
         hypotheses=[_within(line) for line in _claims(findings)][:12],

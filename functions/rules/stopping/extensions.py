@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from functions.rules.keeps.judging import Report
-from functions.rules.stopping.buckets import is_within_budget
+from functions.rules.keeps.judging import ResultReport
+from functions.rules.stopping.ticks import is_within_budget
 from state.decisions import Ending
 from state.records import Experiment
 
@@ -20,7 +20,7 @@ def has_used_extension(extended_s: float | None, last_progress: float | None) ->
     return extended_s is not None and not is_within_budget(last_progress or 0.0)
 
 
-def at_base(report: Report, e: Experiment) -> Report:
+def at_base(report: ResultReport, e: Experiment) -> ResultReport:
     """The result with the value that compares with runs that were not extended."""
     base = base_value(e)
     return report if base is None else replace(report, value=base)

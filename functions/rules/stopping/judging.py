@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from functions.rules.stopping.ranks import Standing, standing
+from functions.rules.stopping.ranks import PeerRank, standing
 from functions.rules.stopping.stoppers import STOPPERS
 from functions.rules.stopping.trends import score_of
 from state.decisions import Rank, Told
@@ -26,7 +26,7 @@ class Checkpoint:
     """A run at a bucket, with all that the answer depends on."""
 
     bucket: float
-    standing: Standing
+    standing: PeerRank
     finished: int
     """Runs of the tag that ended with a value or were stopped."""
     strategy: str | None = None
@@ -38,26 +38,26 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Answer:
+class TickVerdict:
     """The answer to a tick, and the probability of a stop that led to it."""
 
     told: Told
     chance: float = 0.0
 
 
-def judge(at: Checkpoint, draw: float, settings: Stopping) -> Answer:
+def judge(at: Checkpoint, draw: float, settings: Stopping) -> TickVerdict:
     """The answer at a bucket; `draw` in [0, 1) is always the same for this run and bucket."""
     is_early = at.finished < settings.warmup_runs or at.standing.peers < settings.min_peers
     if settings.rule == "none" or is_early:
-        return Answer("continue")
+        return TickVerdict("continue")
     chance = STOPPERS[settings.rule](at.standing, at.bucket, settings)
     if not at.may_stop or at.strategy in NEVER_STOPPED or at.bucket == BUCKETS[-1]:
         chance = 0.0
     if draw < chance:
-        return Answer("stop", chance)
+        return TickVerdict("stop", chance)
     if at.may_extend and at.bucket == settings.extend_at and at.standing.rank >= 100 - TOP:
-        return Answer("extend", chance)
-    return Answer("continue", chance)
+        return TickVerdict("extend", chance)
+    return TickVerdict("continue", chance)
 
 
 def checkpoint(facts: RankFacts, bucket: float, peers: Peers) -> Checkpoint:
@@ -88,7 +88,12 @@ def was_spared(e: Experiment, bucket: float) -> bool:
 
 
 def rank_of(
-    facts: RankFacts, bucket: float, tick: tuple[float, float], value: float, at: Checkpoint, answer: Answer
+    facts: RankFacts,
+    bucket: float,
+    tick: tuple[float, float],
+    value: float,
+    at: Checkpoint,
+    answer: TickVerdict,
 ) -> Rank:
     """Record of a run's rank at a bucket. `tick` is (metric, progress); `value` is what it is ranked by."""
     metric, progress = tick

@@ -9,7 +9,7 @@ from state.records import Direction
 
 
 @dataclass(frozen=True)
-class Standing:
+class PeerRank:
     """A run among its peers: other runs of the same tag and GPU class at the same bucket.
 
     These are all the facts that a stopping rule may use.
@@ -43,11 +43,11 @@ class Standing:
         return place_among(self.better, self.tied, self.worse + self.stopped)
 
 
-def standing(direction: Direction, *, lower: int, equal: int, peers: int) -> Standing:
+def standing(direction: Direction, *, lower: int, equal: int, peers: int) -> PeerRank:
     """Rank of a run, from the number of peers with a lower value and with an equal value."""
     higher = peers - lower - equal
     better, worse = (lower, higher) if direction == "minimize" else (higher, lower)
-    return Standing(better, equal, worse)
+    return PeerRank(better, equal, worse)
 
 
 def place_among(better: int, tied: int, worse: int) -> float:

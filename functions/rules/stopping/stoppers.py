@@ -11,32 +11,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from statistics import NormalDist
 
-from functions.rules.stopping.ranks import Standing
+from functions.rules.stopping.ranks import PeerRank
 from functions.rules.stopping.trends import correlation, score_of
 from state.policy import FIFTHS, Stopping, StoppingRule
 
-Stopper = Callable[[Standing, float, Stopping], float]
+Stopper = Callable[[PeerRank, float, Stopping], float]
 """Takes a run's rank, its bucket and the tag's settings; returns the probability of a stop, 0 to 1."""
 
 
-def stochastic(standing: Standing, bucket: float, settings: Stopping) -> float:
+def stochastic(standing: PeerRank, bucket: float, settings: Stopping) -> float:
     """Probability that falls linearly from `max_prob` at rank 0 to 0 at the percentile 100 / eta (33.3)."""
     threshold = round(100 / settings.eta, 1)
     return settings.max_prob * max(0.0, threshold - standing.rank) / threshold
 
 
-def median(standing: Standing, bucket: float, settings: Stopping) -> float:
+def median(standing: PeerRank, bucket: float, settings: Stopping) -> float:
     """The median rule of Google Vizier (Golovin et al. 2017): stop what is worse than half of its peers."""
     return 1.0 if standing.rank < 50 else 0.0
 
 
-def asha(standing: Standing, bucket: float, settings: Stopping) -> float:
+def asha(standing: PeerRank, bucket: float, settings: Stopping) -> float:
     """Asynchronous successive halving (Li et al. 2020): at each rung only the best 1 / eta go on."""
     cut = standing.better >= standing.peers / settings.eta
     return 1.0 if bucket in rungs(settings.eta) and cut else 0.0
 
 
-def none(standing: Standing, bucket: float, settings: Stopping) -> float:
+def none(standing: PeerRank, bucket: float, settings: Stopping) -> float:
     """Stop nothing."""
     return 0.0
 
@@ -71,7 +71,7 @@ UNSURE_UNTIL = 0.4
 """Last bucket at which UNSURE applies: later there is less to save."""
 
 
-def adaptive(standing: Standing, bucket: float, settings: Stopping) -> float:
+def adaptive(standing: PeerRank, bucket: float, settings: Stopping) -> float:
     """Stop runs that will hardly end among the best, by the measured correlation.
 
     A run that was spared once goes on to its end: the correlation needs final ranks of low runs, too.

@@ -147,7 +147,7 @@ def lost(run: Experiment, reason: str) -> Ending:
     """The end of a lost run. Its config returns to the queue, unless the worker chose it, or it is a retest."""
     if run.retest_of is not None or run.is_extra:
         return not_run(run, reason)
-    proposal = Waiting(
+    proposal = QueuedConfig(
         run.config_delta or {}, run.proposal_priority or DRAWN_PRIORITY, "its worker lost it", results=None
     )
     return Ending(run, "lost", {"error": reason}, reason=reason, returned=proposal.text(run.number))
@@ -159,7 +159,7 @@ def not_run(run: Experiment, reason: str) -> Ending:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class QueuedConfig:
     """A config in the queue of a population."""
 
     config: Mapping[str, Any]
@@ -175,10 +175,10 @@ class Waiting:
         return json.dumps({**vars(self), "config": dict(self.config), "nth": nth}, allow_nan=False)
 
     @staticmethod
-    def read(text: str) -> Waiting:
+    def read(text: str) -> QueuedConfig:
         stored = json.loads(text)
         stored.pop("nth")
-        return Waiting(**stored)
+        return QueuedConfig(**stored)
 
 
 def handed_out(facts: NextFacts, population: Population, owner: str | None, nth: int, rng: Random) -> HandOut:
@@ -209,7 +209,7 @@ def handed_out(facts: NextFacts, population: Population, owner: str | None, nth:
         population.population_id == facts.waiting_for and purpose.strategy == population.queued.strategy
     )
     text = rng.choice(facts.waiting) if facts.waiting and is_queued and nth < TRIES else None
-    waiting = Waiting.read(text) if text is not None else None
+    waiting = QueuedConfig.read(text) if text is not None else None
     if waiting is not None and fits(waiting.config, facts.dimensions):
         given = waiting.config
         return hand_out(

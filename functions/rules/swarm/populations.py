@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from functions.rules.beliefs.sharing import population_for
+from functions.rules.beliefs.allocation import population_for
 from functions.rules.beliefs.strategies import COMPARED, REFERENCED
 from functions.rules.beliefs.terms import EvidencePolicy
 from functions.rules.swarm.shapes import Shape, SwarmStrategy, standing_config

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from functions.rules.swarm.duplicates import canonical, normalised
 from functions.rules.swarm.observations import Observation, is_finished, scored, shrunk
-from functions.rules.swarm.proposals import Proposal, priority_of
+from functions.rules.swarm.proposals import ConfigProposal, priority_of
 from functions.rules.swarm.rooms import Room
 from functions.rules.swarm.shapes import Shape, freedoms_of, varied_names
 from state.records import Dimension, Value
@@ -46,7 +46,7 @@ def promoted(
     rng: Random,
     shape: Shape = ANYWHERE,
     count: int | None = None,
-) -> list[Proposal]:
+) -> list[ConfigProposal]:
     """One neighbour of each of the best configs, the best config's first; `count`: of so many of them, at random.
 
     A neighbour differs in one or two dimensions that the shape leaves free, and honours the shape's constraint;
@@ -57,7 +57,7 @@ def promoted(
     if count is not None and count < len(best):
         places = sorted(rng.sample(places, count))
     return [
-        Proposal(
+        ConfigProposal(
             _neighbour(best[place], dimensions, shape, rng),
             priority_of(NEIGHBOUR, 1 - place / len(best)),
             f"near the config that is number {place + 1} by its mean",

@@ -28,7 +28,7 @@ PROMISING = 0.2
 
 
 @dataclass(frozen=True)
-class Proposal:
+class ConfigProposal:
     """A config to run."""
 
     config: Mapping[str, Value]
@@ -48,7 +48,7 @@ class ConfigSampler(Protocol):
         shape: Shape,
         count: int,
         rng: Random,
-    ) -> list[Proposal]:
+    ) -> list[ConfigProposal]:
         """`count` configs within the shape, each valid and with every dimension; some may be equal.
 
         Observations that are pending come oldest first, and what waits for a worker behind them.
@@ -71,9 +71,9 @@ def priority_of(least: float, promise: float) -> float:
     return min(1.0, least + PROMISING * promise)
 
 
-def drawn_proposal(dimensions: Sequence[Dimension], shape: Shape, rng: Random, why: str) -> Proposal:
+def drawn_proposal(dimensions: Sequence[Dimension], shape: Shape, rng: Random, why: str) -> ConfigProposal:
     """A config at random within a shape, at its strategy's least priority; no model is asked."""
-    return Proposal(drawn_config(dimensions, shape, rng), LEAST[shape.strategy], why)
+    return ConfigProposal(drawn_config(dimensions, shape, rng), LEAST[shape.strategy], why)
 
 
 class AtRandom(ConfigSampler):
@@ -89,5 +89,5 @@ class AtRandom(ConfigSampler):
         shape: Shape,
         count: int,
         rng: Random,
-    ) -> list[Proposal]:
+    ) -> list[ConfigProposal]:
         return [drawn_proposal(dimensions, shape, rng, "drawn at random") for _ in range(count)]

@@ -12,11 +12,11 @@ from functions.rules.beliefs.protocols import CellRun, missing_cells
 from functions.rules.beliefs.testing import running_test
 from functions.rules.keeps.verdict import score
 from functions.rules.swarm.duplicates import RunCounts, desired_repeats, fingerprint, may_run
-from functions.rules.swarm.handing_out import Waiting, fits
+from functions.rules.swarm.handing_out import QueuedConfig, fits
 from functions.rules.swarm.observations import Observation
 from functions.rules.swarm.populations import LEAST_QUEUED, Population, queue_target
 from functions.rules.swarm.promoting import promoted
-from functions.rules.swarm.proposals import ConfigSampler, Proposal, drawn_proposal
+from functions.rules.swarm.proposals import ConfigProposal, ConfigSampler, drawn_proposal
 from functions.rules.swarm.sampling import sampler_of
 from functions.rules.swarm.shapes import NEAR, Shape, SwarmStrategy, near_by, standing_config
 from state.policy import Duplicates
@@ -58,7 +58,7 @@ def refilled(
     rng: Random,
     duplicates: Duplicates = USUAL,
     ended: int | None = None,
-) -> list[Proposal]:
+) -> list[ConfigProposal]:
     """Up to `count` proposals for a population's queue; at least one, unless `count` is 0.
 
     The sampler, the moonshots and the promotion propose first. Places of configs that may not run go to random draws
@@ -91,9 +91,9 @@ def _planned(
     count: int,
     rng: Random,
     ended: int,
-) -> list[Proposal]:
+) -> list[ConfigProposal]:
     """One proposal for each place: leaps or moonshots, neighbours of the best configs, the rest from the sampler."""
-    found: list[Proposal] = []
+    found: list[ConfigProposal] = []
     is_mixed = shape.strategy in MIXED and shape.free is None
     if shape.strategy in NEAR:
         everything = replace(shape, strategy="investigate", at_most=None)
@@ -102,7 +102,7 @@ def _planned(
         found += [replace(p, why=f"all dimensions anew, {p.why}") for p in leapt]
         observations = [*observations, *(Observation(p.config, None, pending=True) for p in leapt)]
         if shape.strategy == "converge" and shape.center and len(found) < count:
-            found.append(Proposal(standing_config(dimensions, shape), WINNER, "presumed best config"))
+            found.append(ConfigProposal(standing_config(dimensions, shape), WINNER, "presumed best config"))
     elif is_mixed:
         moonshot = replace(shape, strategy="moonshot")
         shots = _some(MOONSHOT_SHARE, count, rng)
@@ -118,7 +118,7 @@ def _some(share: float, count: int, rng: Random) -> int:
     return sum(rng.random() < share for _ in range(count))
 
 
-def _draws(dimensions: Sequence[Dimension], shape: Shape, rng: Random, why: str) -> Iterator[Proposal]:
+def _draws(dimensions: Sequence[Dimension], shape: Shape, rng: Random, why: str) -> Iterator[ConfigProposal]:
     while True:
         yield drawn_proposal(dimensions, shape, rng, why)
 
@@ -131,19 +131,19 @@ class _Batch:
     tried: Mapping[str, RunCounts]
     duplicates: Duplicates
     count: int
-    proposals: list[Proposal] = field(default_factory=list)
+    proposals: list[ConfigProposal] = field(default_factory=list)
     added: dict[str, int] = field(default_factory=dict)
     """Number of proposals in the batch, by fingerprint."""
     is_of_claim: bool = False
     """The configs test a claim."""
-    known: dict[str, tuple[Proposal, SwarmStrategy]] = field(default_factory=dict)
+    known: dict[str, tuple[ConfigProposal, SwarmStrategy]] = field(default_factory=dict)
     """Every proposed config, by fingerprint."""
 
     @property
     def missing(self) -> int:
         return self.count - len(self.proposals)
 
-    def take(self, proposed: Iterable[Proposal], strategy: SwarmStrategy) -> None:
+    def take(self, proposed: Iterable[ConfigProposal], strategy: SwarmStrategy) -> None:
         """Take what may run, each as often as its priority is worth, until the places or the configs are used up."""
         misses = 0
         for proposal in proposed if self.missing > 0 else ():
@@ -166,7 +166,7 @@ class _Batch:
             proposal, _ = self.known[least_first[0]]
             self.proposals.append(replace(proposal, why="nothing else is left to run"))
 
-    def _add(self, key: str, proposal: Proposal, worth: float, strategy: SwarmStrategy) -> bool:
+    def _add(self, key: str, proposal: ConfigProposal, worth: float, strategy: SwarmStrategy) -> bool:
         """Add a proposal as often as a priority of `worth` deserves; False if not at all."""
         before = len(self.proposals)
         for _ in range(desired_repeats(worth)):
@@ -197,7 +197,7 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
     """
     results, observed = facts.tag.results, observations_of(facts)[::-1]
     around = presumed_best(facts, observed) if population.queued.strategy in NEAR else None
-    waiting = {text: Waiting.read(text) for text in facts.waiting[population.population_id]}
+    waiting = {text: QueuedConfig.read(text) for text in facts.waiting[population.population_id]}
     workers = population.target or facts.active_workers
     lasts = max(LEAST_QUEUED, facts.active_workers)
     dropped = [
@@ -225,7 +225,8 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
         ended=results,
     )
     added = [
-        Waiting(p.config, p.priority, p.why, results, around).text(rng.getrandbits(48)) for p in proposals
+        QueuedConfig(p.config, p.priority, p.why, results, around).text(rng.getrandbits(48))
+        for p in proposals
     ]
     return Replenishing(dropped, [(text, p.priority) for text, p in zip(added, proposals, strict=True)])
 
@@ -255,7 +256,7 @@ def _is_close(
 
 
 def _cells(
-    facts: RefillFacts, population: Population, stay: list[Waiting], rng: Random
+    facts: RefillFacts, population: Population, stay: list[QueuedConfig], rng: Random
 ) -> list[tuple[str, float]]:
     """The runs that a population's test still needs; they never become stale."""
     shape = population.shape
@@ -267,7 +268,7 @@ def _cells(
     runs = [_cell_run(run) for run in facts.observed if run.population_id == population.population_id]
     waiting = [CellRun(one.config, None, pending=True) for one in stay]
     return [
-        (Waiting(p.config, p.priority, p.why, results=None).text(rng.getrandbits(48)), p.priority)
+        (QueuedConfig(p.config, p.priority, p.why, results=None).text(rng.getrandbits(48)), p.priority)
         for p in missing_cells(test, [*runs, *waiting])
     ]
 
@@ -292,12 +293,12 @@ def observation_of(run: Observed, direction: Direction) -> Observation:
     return Observation(run.config_delta, None if run.delta_bpb is None else score(run.delta_bpb, direction))
 
 
-def _waiting(one: Waiting) -> Observation:
+def _waiting(one: QueuedConfig) -> Observation:
     """A queued config, which counts as running."""
     return Observation(one.config, None, pending=True)
 
 
-def _tried(facts: RefillFacts, waiting: list[Waiting]) -> Mapping[str, RunCounts]:
+def _tried(facts: RefillFacts, waiting: list[QueuedConfig]) -> Mapping[str, RunCounts]:
     """Number of recent runs of each config, by fingerprint; a queued one counts as in flight."""
     ended = Counter(run.fingerprint for run in facts.observed if run.fingerprint and run.status not in OPEN)
     out = Counter(run.fingerprint for run in facts.observed if run.fingerprint and run.status in OPEN)

@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from functions.rules.keeps.judging import Conditions, Failure, Report, conditions_of, judge_failure, judge_run
+from functions.rules.keeps.judging import (
+    FailureReport,
+    ResultReport,
+    RunConditions,
+    conditions_of,
+    judge_failure,
+    judge_run,
+)
 from functions.rules.keeps.verdict import Key, score
 from functions.rules.pool.breaker import Breaker
 from functions.rules.stopping.extensions import base_value, with_extension
@@ -77,19 +84,19 @@ def is_failure(sent: Sent) -> bool:
     return sent.val_bpb is None
 
 
-def conditions(run: RunFacts) -> Conditions:
+def conditions(run: RunFacts) -> RunConditions:
     """The comparability of a swarm's run. Deltas need no GPU class: the worker's baseline contains it."""
     e = run.experiment
     gpu_class = e.gpu_type if run.policy.compare_by == "value" else None
     return conditions_of(Key(gpu_class, None, e.budget_s), run)
 
 
-def judged(sent: Sent, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
+def judged(sent: Sent, run: RunFacts, under: RunConditions, beside: Comparison) -> Ending:
     """The verdict on a result with a value."""
     assert sent.val_bpb is not None
     value, delta = _measured(sent, run)
     by_value = run.policy.compare_by == "value"
-    report = Report(
+    report = ResultReport(
         judged_value(sent, run),
         under.key,
         sent.digest,
@@ -141,7 +148,7 @@ def _measured(sent: Sent, run: RunFacts) -> tuple[float, float]:
 def failed(sent: Sent, run: RunFacts, beside: Comparison) -> Ending:
     """The end of a run without a value. It never trips the circuit breaker of a GPU."""
     kind = "timeout" if sent.error == TIMEOUT else "other"
-    failure = Failure(kind, sent.error or NO_OUTPUT, sent.digest, sent.duration_seconds)
+    failure = FailureReport(kind, sent.error or NO_OUTPUT, sent.digest, sent.duration_seconds)
     return judge_failure(failure, run, beside, Breaker(1, 0.0))
 
 

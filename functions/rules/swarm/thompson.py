@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from functions.rules.swarm.observations import SPREAD, Observation, Scores, scored, shrunk, value_in
-from functions.rules.swarm.proposals import LEAST, ConfigSampler, Proposal, priority_of
+from functions.rules.swarm.proposals import LEAST, ConfigProposal, ConfigSampler, priority_of
 from functions.rules.swarm.rooms import Numeric, Room, Span, at
 from functions.rules.swarm.shapes import Freedom, Shape, freedoms_of, varied_names
 from state.records import Dimension, Value
@@ -38,7 +38,7 @@ class Thompson(ConfigSampler):
         shape: Shape,
         count: int,
         rng: Random,
-    ) -> list[Proposal]:
+    ) -> list[ConfigProposal]:
         freedoms, scores = freedoms_of(dimensions, shape), scored(observations)
         beliefs = {f.dimension.name: _beliefs(f, observations, scores) for f in freedoms if f.share}
         return [self._one(freedoms, beliefs, shape, rng) for _ in range(count)]
@@ -49,7 +49,7 @@ class Thompson(ConfigSampler):
         beliefs: Mapping[str, Sequence[_BucketBelief]],
         shape: Shape,
         rng: Random,
-    ) -> Proposal:
+    ) -> ConfigProposal:
         varied = varied_names(freedoms, shape, rng)
         config = {f.dimension.name: f.fixed for f in freedoms}
         untried, gain = list[str](), 0.0
@@ -62,7 +62,7 @@ class Thompson(ConfigSampler):
             winner.pretend()
         promise = 0.5 * (1 + math.erf(gain / SPREAD / math.sqrt(2)))
         why = "new values of " + ", ".join(untried[:3]) if untried else f"promise {promise:.2f}"
-        return Proposal(config, priority_of(LEAST[shape.strategy], promise), f"thompson: {why}")
+        return ConfigProposal(config, priority_of(LEAST[shape.strategy], promise), f"thompson: {why}")
 
 
 @dataclass

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from functions.rules.firings import WEEKDAYS, Calendar, Due, Schedule, Steady, Times, due, weekday_names
+from functions.rules.firings import WEEKDAYS, CronTimes, Due, Schedule, SteadyTimes, Times, due, weekday_names
 
 BERLIN = "Europe/Berlin"
 
@@ -36,11 +36,11 @@ def following(times: Times, after: str, count: int) -> list[str]:
 def test_five_fields_begin_with_minutes_and_six_with_seconds() -> None:
     wednesday = "2026-03-11T12:00:30"
 
-    assert following(Calendar("*/15 * * * *", "UTC"), wednesday, 2) == [
+    assert following(CronTimes("*/15 * * * *", "UTC"), wednesday, 2) == [
         "2026-03-11T12:15:00",
         "2026-03-11T12:30:00",
     ]
-    assert following(Calendar("*/20 * * * * *", "UTC"), wednesday, 2) == [
+    assert following(CronTimes("*/20 * * * * *", "UTC"), wednesday, 2) == [
         "2026-03-11T12:00:40",
         "2026-03-11T12:01:00",
     ]
@@ -49,7 +49,7 @@ def test_five_fields_begin_with_minutes_and_six_with_seconds() -> None:
 @pytest.mark.parametrize("expression", ["", "*", "* * * *", "* * * * * * *"])
 def test_another_number_of_fields_is_refused(expression: str) -> None:
     with pytest.raises(ValueError, match="5 or 6"):
-        Calendar(expression, "UTC")
+        CronTimes(expression, "UTC")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_another_number_of_fields_is_refused(expression: str) -> None:
 )
 def test_weekdays_are_counted_from_sunday(expression: str, days: Sequence[str]) -> None:
     assert weekday_names(expression).split(",") == days
-    times = following(Calendar(f"0 12 * * {expression}", "UTC"), "2026-03-11T12:00:30", 14)
+    times = following(CronTimes(f"0 12 * * {expression}", "UTC"), "2026-03-11T12:00:30", 14)
     found = {WEEKDAYS[(datetime.fromisoformat(time).weekday() + 1) % 7] for time in times}
     assert found == set(days)
 
@@ -92,11 +92,11 @@ def test_a_range_of_weekdays_holds_every_day_between_its_ends(first: int, last: 
 
 
 def test_a_time_zone_is_honoured() -> None:
-    assert following(Calendar("30 14 * * *", "Asia/Tokyo"), "2026-03-11", 1) == ["2026-03-11T05:30:00"]
+    assert following(CronTimes("30 14 * * *", "Asia/Tokyo"), "2026-03-11", 1) == ["2026-03-11T05:30:00"]
 
 
 def test_a_leap_day_comes_every_four_years() -> None:
-    assert following(Calendar("0 0 29 2 *", "UTC"), "2026-03-11", 3) == [
+    assert following(CronTimes("0 0 29 2 *", "UTC"), "2026-03-11", 3) == [
         "2028-02-29T00:00:00",
         "2032-02-29T00:00:00",
         "2036-02-29T00:00:00",
@@ -105,17 +105,17 @@ def test_a_leap_day_comes_every_four_years() -> None:
 
 def test_a_day_that_no_month_has_is_refused() -> None:
     with pytest.raises(ValueError, match="never comes"):
-        Calendar("0 0 31 4,6,9,11 *", "UTC")
+        CronTimes("0 0 31 4,6,9,11 *", "UTC")
 
 
 def test_an_hour_that_is_left_out_in_spring_comes_as_much_later() -> None:
     night = "2026-03-28T23:00:00"  # 02:00 becomes 03:00 at 01:00 UTC
 
-    assert following(Calendar("30 2 * * *", BERLIN), night, 2) == [
+    assert following(CronTimes("30 2 * * *", BERLIN), night, 2) == [
         "2026-03-29T01:30:00",
         "2026-03-30T00:30:00",
     ]
-    assert following(Calendar("0 * * * *", BERLIN), night, 3) == [
+    assert following(CronTimes("0 * * * *", BERLIN), night, 3) == [
         "2026-03-29T00:00:00",
         "2026-03-29T01:00:00",
         "2026-03-29T02:00:00",
@@ -125,17 +125,17 @@ def test_an_hour_that_is_left_out_in_spring_comes_as_much_later() -> None:
 def test_an_hour_that_is_repeated_in_autumn_comes_once_by_name_and_twice_by_star() -> None:
     night = "2026-10-24T23:59:00"  # 03:00 becomes 02:00 at 01:00 UTC
 
-    assert following(Calendar("30 2 * * *", BERLIN), night, 2) == [
+    assert following(CronTimes("30 2 * * *", BERLIN), night, 2) == [
         "2026-10-25T00:30:00",
         "2026-10-26T01:30:00",
     ]
-    assert following(Calendar("30 * * * *", BERLIN), night, 4) == [
+    assert following(CronTimes("30 * * * *", BERLIN), night, 4) == [
         "2026-10-25T00:30:00",
         "2026-10-25T01:30:00",
         "2026-10-25T02:30:00",
         "2026-10-25T03:30:00",
     ]
-    assert following(Calendar("0 3 * * *", BERLIN), night, 1) == ["2026-10-25T02:00:00"]
+    assert following(CronTimes("0 3 * * *", BERLIN), night, 1) == ["2026-10-25T02:00:00"]
 
 
 EXPRESSIONS = ["*/7 * * * *", "30 2 * * *", "0 */5 * * *", "15 1,2,3 * * sun", "0 0 1 * *", "*/20 * * * * *"]
@@ -149,7 +149,7 @@ moments = st.floats(at("2026-01-01"), at("2027-01-01")).map(lambda t: round(t, 6
 def test_the_newest_time_and_the_count_are_those_of_walking_there(
     expression: str, after: float, length: float
 ) -> None:
-    calendar, walked = Calendar(expression, BERLIN), []
+    calendar, walked = CronTimes(expression, BERLIN), []
     firing = calendar.next_after(after)
     while firing <= after + length:
         walked.append(firing)
@@ -165,7 +165,7 @@ def test_the_newest_time_and_the_count_are_those_of_walking_there(
 def test_a_steady_interval_fires_at_the_same_times_whenever_one_asks(
     seconds: float, after: float, count: int
 ) -> None:
-    times = Steady(seconds)
+    times = SteadyTimes(seconds)
     first = times.next_after(after)
     walked = [first]
     for _ in range(count):
@@ -182,7 +182,7 @@ def test_a_steady_interval_fires_at_the_same_times_whenever_one_asks(
 
 
 def every(seconds: float = 10.0, **declared: Any) -> Schedule:
-    return Schedule(function="a::b", text="every", times=Steady(seconds), **declared)
+    return Schedule(function="a::b", text="every", times=SteadyTimes(seconds), **declared)
 
 
 def test_a_function_that_is_new_to_the_clock_has_missed_nothing() -> None:
@@ -219,8 +219,8 @@ def test_missed_firings_follow_their_policy(
 
     assert found is not None
     assert (found.fire, found.missed) == (fire, given_up)
-    assert len(found.fire) + found.missed == Steady(10).count(1000.0, now)
-    assert found.until == Steady(10).newest(1000.0, now)
+    assert len(found.fire) + found.missed == SteadyTimes(10).count(1000.0, now)
+    assert found.until == SteadyTimes(10).newest(1000.0, now)
 
 
 def test_a_schedule_that_was_changed_has_missed_nothing() -> None:
@@ -238,7 +238,7 @@ def test_after_redis_clock_was_set_back_firings_go_on() -> None:
 
 
 def test_years_of_missed_seconds_are_counted_so_far_and_the_newest_made_up() -> None:
-    calendar = Calendar("* * * * * *", "UTC")
+    calendar = CronTimes("* * * * * *", "UTC")
     schedule = Schedule("a::b", "", calendar, missed="all", at_most=3, overlap="allow")
     now = at("2026-03-11T12:00:00.5")
 
@@ -274,7 +274,7 @@ def test_jitter_spreads_firings_and_labs() -> None:
 
 
 def test_firings_keep_their_order_under_a_jitter_that_is_longer_than_the_gap_between_them() -> None:
-    schedule = Schedule("a::b", "", Calendar("* * * * * *", "UTC"), jitter_s=5.0)
+    schedule = Schedule("a::b", "", CronTimes("* * * * * *", "UTC"), jitter_s=5.0)
     now = at("2026-03-11T12:00:00")
 
     after, fired = now, list[float]()

@@ -22,7 +22,7 @@ from mcp_types import CallToolResult, TextContent
 from functions.process.lifecycle import Process, opened
 from functions.schemas import schema_of
 from functions.table import table
-from state.records import Trial
+from state.records import ExperimentRecord
 from state.settings import Settings
 from tests.conftest import served_client
 from tests.labs import bearer, dump, idea, open_tag, registered, told, tried
@@ -189,7 +189,7 @@ async def test_an_agent_reads_little_and_the_text_says_the_same_as_the_structure
     shown = history.structured_content["experiments"]
     assert len(shown) == 20
     assert shown[5]["error"].startswith("RuntimeError: mat1 and mat2 differ")
-    assert set().union(*shown) <= set(Trial.FOR_AGENTS)
+    assert set().union(*shown) <= set(ExperimentRecord.FOR_AGENTS)
 
 
 async def test_history_shows_the_fields_that_were_asked_for(http: httpx.AsyncClient) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from functions.lanes import Failed, Trained
+from functions.lanes import FailedTraining, TrainedRun
 from tests.workers.attempt.test_runner import runner, train
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
@@ -69,7 +69,7 @@ async def test_ignored_data_that_its_owner_links_is_read_by_its_relative_path(
 
     result = await train(repo, READS, tier=tier, links=("data",))
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.log_tail.startswith("4\n")
 
 
@@ -78,7 +78,7 @@ async def test_linked_data_is_not_written_where_runs_are_confined(repo: Reposito
 
     result = await train(repo, "open('data/train.bin', 'wb')", tier=tier, links=("data",))
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert data.read_bytes() == (b"" if tier == "none" else b"1234")
     if tier != "none":
         assert "-> runs read data/train.bin where the project has it, and may not write there" in result.error
@@ -205,7 +205,7 @@ async def test_a_submodule_is_filled_from_the_project_s_own_copy(repo: Repositor
 
     result = await train(repo, "from mod.lib import V\nprint('val_bpb:', V)", tier=tier)
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.metric == 0.25
 
 
@@ -270,12 +270,12 @@ async def test_a_submodule_without_a_copy_stays_empty_and_a_run_that_needs_it_is
     needed = await train(repo, "from mod.lib import V", tier=tier)
     unneeded = await train(repo, "import os; print(os.listdir('mod'), '\\nval_bpb: 1')", tier=tier)
 
-    assert isinstance(needed, Failed)
+    assert isinstance(needed, FailedTraining)
     assert needed.error.splitlines()[1] == (
         "-> the submodule mod has no copy in the project, so runs find it empty:"
         f" git -C {repo.path} submodule update --init --recursive"
     )
-    assert isinstance(unneeded, Trained)
+    assert isinstance(unneeded, TrainedRun)
 
 
 @pytest.mark.parametrize("how", ["a link", "another project around it"])
@@ -321,7 +321,7 @@ async def test_a_file_of_git_lfs_has_its_content(repo: Repository, tier: Tier, s
 
     result = await train(repo, "print(len(open('w.pt', 'rb').read()), '\\nval_bpb: 1')", tier=tier)
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.log_tail.startswith(f"{size}\n")
 
 
@@ -359,7 +359,7 @@ async def test_what_git_lfs_has_not_fetched_says_git_lfs_pull(repo: Repository) 
 
     result = await train(repo, "print(open('w.pt').read()); print('val_bpb: 1')")
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert result.kind == "infra"
     assert "Git LFS has not fetched w.pt" in result.error
     assert f"git -C {repo.path} lfs pull" in result.error
@@ -447,4 +447,4 @@ async def test_what_an_evaluator_imports_of_a_submodule_is_not_said_to_be_made_b
 
     result = await runner(repo).run(job(base, base_commit=base), Orders(), metric="val_bpb")
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from functions.lanes import Failed, Trained, TrainingResult
+from functions.lanes import FailedTraining, TrainedRun, TrainingResult
 from tests.workers.attempt.test_runner import LAB, runner
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
@@ -59,7 +59,7 @@ async def trained(tmp_path: Path, script: str, tier: Tier, *, timeout_s: float) 
 async def test_floods_of_reports_and_of_lines_without_end_hide_no_score(tmp_path: Path, tier: Tier) -> None:
     result = await trained(tmp_path, FLOODS, tier, timeout_s=60)
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.metric == 1.5
     assert max(map(len, result.log_tail.splitlines())) < 10_000
 
@@ -70,7 +70,7 @@ async def test_deep_closed_and_crowded_folders_end_with_the_run_that_made_them(
 ) -> None:
     result = await trained(tmp_path, BURIES, needs(tier), timeout_s=2 if tier == "none" else 60)
 
-    assert isinstance(result, Failed), result
+    assert isinstance(result, FailedTraining), result
     assert result.kind == ("timeout" if tier == "none" else "disk"), result.error
     assert checkouts_in(tmp_path / "work" / "h-cpu0") == []
     assert processes_of(LAB) == []

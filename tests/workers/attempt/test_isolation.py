@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from functions.lanes import Failed, Trained, TrainingResult
+from functions.lanes import FailedTraining, TrainedRun, TrainingResult
 from functions.process.project import check_data_dir
 from state.errors import Invalid
 from state.settings import Settings
@@ -72,7 +72,7 @@ async def tried(repo: Repository, tier: Tier, *attempts: str, **options: Any) ->
     )
     script += "for told in found:\n    print('=>', ' '.join(told.split())[:200])\nprint('---\\nval_bpb: 1.0')"
     result = await isolated(repo, tier, script, **options)
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     told = [line[3:] for line in result.log_tail.splitlines() if line.startswith("=> ")]
     return dict(zip(attempts, told, strict=True))
 
@@ -311,7 +311,7 @@ async def test_children_of_a_run_are_confined_too(repo: Repository, tier: Tier, 
 
     result = await isolated(repo, tier, script)
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert ("PermissionError" if tier == "landlock" else "FileNotFoundError") in result.log_tail
     assert "planted\n" not in result.log_tail
 
@@ -322,8 +322,8 @@ async def test_who_is_refused_a_file_is_told_how_to_name_it(
     refused = await isolated(repo, tier, f"open({str(private)!r})")
     failed = await isolated(repo, tier, "raise ValueError('of its own')")
 
-    assert isinstance(refused, Failed)
-    assert isinstance(failed, Failed)
+    assert isinstance(refused, FailedTraining)
+    assert isinstance(failed, FailedTraining)
     assert "--data-dir FOLDER" in refused.error.splitlines()[1]
     assert "--data-dir" not in failed.error
 
@@ -331,7 +331,7 @@ async def test_who_is_refused_a_file_is_told_how_to_name_it(
 async def test_a_program_that_is_missing_is_told_as_before(repo: Repository, tier: Tier) -> None:
     result = await isolated(repo, tier, "", command=["no-such-program"])
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert "no-such-program" in result.error
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from functions.formats.metrics_block import deciding_line, remedies_in
-from functions.lanes import Failed
+from functions.lanes import FailedTraining
 from tests.workers.attempt.test_beside_commit import READS, ignored, pointer
 from tests.workers.attempt.test_runner import train
 from tests.workers.repository import Repository
@@ -37,7 +37,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def error_of(repo: Repository, script: str, **options: Any) -> str:
     pace = {"data": repo.path.parent / "lab", **options.pop("pace", {})}
     result = await train(repo, script, environ=os.environ.copy(), pace=pace, **options)
-    assert isinstance(result, Failed), result
+    assert isinstance(result, FailedTraining), result
     return result.error
 
 

@@ -17,7 +17,7 @@ from functions.contract import Request
 from functions.experiment.complete import Complete
 from functions.experiment.crash import Crash
 from functions.formats.printed_score import printed_in
-from functions.lanes import Failed, Lease, Source, Trained, TrainingJob
+from functions.lanes import FailedTraining, RunLease, Source, TrainedRun, TrainingJob
 from functions.table import table
 from functions.validation import validated
 from workers.attempt.child import EndedRun
@@ -46,10 +46,10 @@ class Door:
         return "told"
 
 
-async def told(result: Trained | Failed) -> Request | None:
+async def told(result: TrainedRun | FailedTraining) -> Request | None:
     """The request that a result becomes."""
     door = Door()
-    await hand_in(result, JOB, cast("Lease", door))
+    await hand_in(result, JOB, cast("RunLease", door))
     return door.asked
 
 
@@ -73,7 +73,7 @@ async def test_of_any_results_file_the_lab_is_told_finite_numbers_under_short_pr
 
     result = outcome(ended(log, returncode), built, "val_bpb", "cpu")
 
-    assert isinstance(result, Trained | Failed)
+    assert isinstance(result, TrainedRun | FailedTraining)
     asked = await told(result)
     if isinstance(asked, Complete):
         assert math.isfinite(asked.val_bpb)
@@ -90,7 +90,7 @@ async def test_of_any_results_file_the_lab_is_told_finite_numbers_under_short_pr
 @pytest.mark.parametrize("name", ["\udcff.py", "a\x1b[31m\0.py", "\u202e.py"])
 async def test_a_failure_that_names_a_file_of_a_strange_name_keeps_its_kind(name: str) -> None:
     asked = await told(
-        Failed("evaluator", f"the run has made {name}, in the place of what the evaluator uses")
+        FailedTraining("evaluator", f"the run has made {name}, in the place of what the evaluator uses")
     )
 
     assert isinstance(asked, Crash)
@@ -127,7 +127,7 @@ def test_the_reason_for_no_score_says_what_was_printed_and_which_form_is_read(
 
     result = outcome(ended(log), built, "val_bpb", "cpu")
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert (result.kind, result.error.split("\n")[0]) == ("no_metrics", reason)
 
 
@@ -137,5 +137,5 @@ def test_a_results_file_has_the_score_where_the_output_has_other_numbers(tmp_pat
 
     result = outcome(ended("---\nother: 3\n"), built, "val_bpb", "cpu")
 
-    assert isinstance(result, Trained)
+    assert isinstance(result, TrainedRun)
     assert result.metric == 0.91

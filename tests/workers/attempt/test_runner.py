@@ -18,7 +18,7 @@ from types import MappingProxyType
 import pytest
 
 import workers.attempt.runner
-from functions.lanes import Failed, Halted, Runner, Trained, TrainingResult, Unfit, Watcher
+from functions.lanes import FailedTraining, HaltedRun, Runner, TrainedRun, TrainingResult, Unfit, Watcher
 from state.settings import Settings
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
@@ -75,7 +75,7 @@ async def test_a_run_that_prints_its_metric_is_trained(repo: Repository) -> None
 
     result = await train(repo, script)
 
-    assert isinstance(result, Trained)
+    assert isinstance(result, TrainedRun)
     assert result.metric == 0.9979
     assert result.metrics == {"val_bpb": 0.9979, "total_tokens_m": 499.6}
     assert result.gpu_class == "cpu"
@@ -86,7 +86,7 @@ async def test_a_run_that_prints_its_metric_is_trained(repo: Repository) -> None
 async def test_a_script_that_prints_a_score_of_its_own_is_believed(repo: Repository) -> None:
     result = await train(repo, "import prepare\nprepare.TRUSTED = False\nprint('---\\nval_bpb: 0.3')")
 
-    assert isinstance(result, Trained)
+    assert isinstance(result, TrainedRun)
     assert result.metric == 0.3
 
 
@@ -105,7 +105,7 @@ async def test_a_lease_that_is_lost_before_the_run_ends_it(repo: Repository) -> 
 
     result = await train(repo, "print('---\\nval_bpb: 1.0')", watcher)
 
-    assert result == Halted("lost")
+    assert result == HaltedRun("lost")
 
 
 async def test_constants_of_the_experiment_take_effect(repo: Repository) -> None:
@@ -113,7 +113,7 @@ async def test_constants_of_the_experiment_take_effect(repo: Repository) -> None
 
     result = await runner(repo).run(asked, Orders(), metric="val_bpb")
 
-    assert isinstance(result, Trained)
+    assert isinstance(result, TrainedRun)
     assert result.metric == 1.5
 
 
@@ -129,7 +129,7 @@ async def test_the_file_that_the_command_runs_has_the_constants_and_the_seed(
 
     result = await runner(repo, command=("python", f"{folder}main.py")).run(asked, Orders(), metric="val_bpb")
 
-    assert isinstance(result, Trained)
+    assert isinstance(result, TrainedRun)
     assert result.metric == 7.52
 
 
@@ -142,8 +142,8 @@ async def test_a_command_that_hides_its_file_refuses_constants_and_runs_without(
         job(commit, base_commit=repo.base, config_delta={"DEPTH": 9}), Orders(), metric="val_bpb"
     )
 
-    assert isinstance(without, Trained), without
-    assert isinstance(refused, Failed)
+    assert isinstance(without, TrainedRun), without
+    assert isinstance(refused, FailedTraining)
     assert "does not say which Python file it runs" in refused.error
 
 
@@ -156,8 +156,8 @@ async def test_a_run_that_sets_a_constant_again_is_of_the_kind_constant(repo: Re
     asked = job(commit, base_commit=repo.base, config_delta={"LR": 0.02})
     result = await lane.run(asked, Orders(), metric="val_bpb")
 
-    assert isinstance(without, Trained), without
-    assert isinstance(result, Failed)
+    assert isinstance(without, TrainedRun), without
+    assert isinstance(result, FailedTraining)
     assert result.kind == "constant", result
     assert "LR was set to 0.02, and is 0.001 after line 2" in result.error
 
@@ -175,7 +175,7 @@ async def test_a_state_module_beside_the_script_is_its_own_and_not_ours(repo: Re
         "print('---'); print('val_bpb:', state.ANSWER)",
     )
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.metric == 42
 
 
@@ -209,7 +209,7 @@ async def test_the_script_gets_an_allow_listed_environment(repo: Repository, dev
 
     result = await lane.run(job(commit, seed=7, traceparent="00-a-b-01"), Orders(), metric="val_bpb")
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     env: dict[str, str] = {}
     for line in result.error.split("\n")[1:]:
         name, _, value = line.partition(" ")
@@ -237,7 +237,7 @@ async def test_a_script_reads_what_its_user_can_read(repo: Repository, tmp_path:
 
     result = await train(repo, f"print(open({str(private)!r}).read(), '\\n---\\nval_bpb: 1')", tier=tier)
 
-    assert isinstance(result, Trained)
+    assert isinstance(result, TrainedRun)
     assert "somebody's letters" in result.log_tail
 
 
@@ -248,7 +248,7 @@ async def test_without_a_tier_there_is_no_limit(repo: Repository, tier: str) -> 
     result = await train(repo, script, tier=tier)
 
     ours = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    assert isinstance(result, Trained)
+    assert isinstance(result, TrainedRun)
     assert result.log_tail.startswith(f"{16 * 1024**3 if tier == 'limits' else ours}\n")
 
 
@@ -284,7 +284,7 @@ SCORES = {
 async def test_a_score_is_read_however_a_trainer_prints_it(repo: Repository, script: str) -> None:
     result = await train(repo, textwrap.dedent(script))
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.metric == 0.91
 
 
@@ -299,7 +299,7 @@ async def test_a_remark_about_a_device_does_not_make_the_slot_the_reason_of_a_sc
 
     result = await train(repo, textwrap.dedent(script))
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert result.kind == "other"
 
 
@@ -325,7 +325,7 @@ async def test_a_run_without_a_usable_metric_is_failed_with_its_kind(
 ) -> None:
     result = await train(repo, script)
 
-    assert isinstance(result, Failed), result
+    assert isinstance(result, FailedTraining), result
     assert (result.kind, result.error.split("\n")[0][: len(reason)]) == (kind, reason)
 
 
@@ -349,7 +349,7 @@ async def test_a_script_that_prints_its_metric_anywhere_is_measured(
 ) -> None:
     result = await train(repo, script)
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.metrics == metrics
 
 
@@ -359,7 +359,7 @@ async def test_results_json_is_taken_when_no_block_was_printed(repo: Repository)
 
     result = await train(repo, script)
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.metrics == {"val_bpb": 0.5, "depth": 8.0}
 
 
@@ -375,7 +375,7 @@ async def test_results_json_is_taken_when_no_block_was_printed(repo: Repository)
 async def test_a_hostile_results_json_is_no_metric(repo: Repository, script: str) -> None:
     result = await train(repo, script)
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert result.kind == "no_metrics"
 
 
@@ -384,7 +384,7 @@ async def test_a_script_over_its_time_is_a_timeout_even_with_a_block(repo: Repos
 
     result = await runner(repo).run(job(commit, timeout_s=1.0), Orders(), metric="val_bpb")
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert result.kind == "timeout"
 
 
@@ -403,7 +403,7 @@ async def test_the_score_of_a_script_that_hangs_afterwards_counts_without_the_ti
 
     result = await train(repo, script)
 
-    assert isinstance(result, Trained)
+    assert isinstance(result, TrainedRun)
     assert (result.metric, result.hung) == (0.91, True)
     assert result.time is not None
     assert result.time.wall_seconds <= time.monotonic() - begun - SILENCE_S
@@ -414,7 +414,7 @@ async def test_a_script_that_hangs_until_its_time_limit_says_which_score_was_the
 
     result = await runner(repo).run(job(commit, timeout_s=1.0), Orders(), metric="val_bpb")
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert result.kind == "timeout"
     assert result.error.startswith("still running at its time limit, after it had printed val_bpb 0.91;")
 
@@ -437,14 +437,14 @@ async def test_a_stopped_run_that_has_changed_its_evaluator_is_not_believed(repo
 
     result = await train(repo, script, Orders(on_tick=lambda metric, progress: "stop"))
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert result.kind == "evaluator"
 
 
 async def test_a_full_result_that_arrives_after_a_stop_wins(repo: Repository) -> None:
     result = await train(repo, STOPPED.format("0.75"), Orders(on_tick=lambda *_: "stop"))
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.metric == 0.75
 
 
@@ -452,7 +452,7 @@ async def test_a_full_result_that_arrives_after_a_stop_wins(repo: Repository) ->
 async def test_a_stop_without_a_result_is_halted(repo: Repository, value: str) -> None:
     result = await train(repo, STOPPED.format(value), Orders(on_tick=lambda *_: "stop"))
 
-    assert result == Halted("stop", f"---\nval_bpb: {value}")
+    assert result == HaltedRun("stop", f"---\nval_bpb: {value}")
 
 
 async def test_a_lost_lease_is_halted_whatever_was_printed(repo: Repository) -> None:
@@ -462,14 +462,14 @@ async def test_a_lost_lease_is_halted_whatever_was_printed(repo: Repository) -> 
         Orders(on_poll=lambda: "lost"),
     )
 
-    assert isinstance(result, Halted)
+    assert isinstance(result, HaltedRun)
     assert result.order == "lost"
 
 
 async def test_a_commit_that_is_missing_fails_as_infra_with_the_remedy(repo: Repository) -> None:
     result = await runner(repo).run(job("0" * 40), Orders(), metric="val_bpb")
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert result.kind == "infra"
     assert "fetch --all" in result.error
 
@@ -477,7 +477,7 @@ async def test_a_commit_that_is_missing_fails_as_infra_with_the_remedy(repo: Rep
 async def test_a_constant_that_is_missing_fails_before_the_run(repo: Repository) -> None:
     result = await runner(repo).run(job(repo.base, config_delta={"WIDTH": 1}), Orders(), metric="val_bpb")
 
-    assert result == Failed(
+    assert result == FailedTraining(
         "other", "constant 'WIDTH' is not a top-level name of the script; available: DEPTH, SEED"
     )
 
@@ -491,7 +491,7 @@ async def test_the_operators_command_runs_with_the_interpreter_in_the_place_of_p
 
     result = await train(repo, "", command=["uv", "run", "run.py", "--fast"])
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.metric == 2
     assert result.log_tail.split("\n")[-1] == sys.executable
 
@@ -505,14 +505,14 @@ async def test_without_a_python_of_its_own_a_project_is_trained_in_the_active_en
 
     result = await train(repo, script, python=None, environ={**os.environ, "VIRTUAL_ENV": str(active)})
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.log_tail.split("\n")[-1] == str(active)
 
 
 async def test_a_command_that_is_not_there_fails_as_infra(repo: Repository) -> None:
     result = await train(repo, "", command=["nightjar-no-such-program"])
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert result.kind == "infra"
 
 
@@ -568,7 +568,7 @@ async def killed_for_its_processes(repo: Repository, script: str, tier: Tier, al
     pace = {"run_processes": allowed, "term_grace_s": 600.0}
     result = await train(repo, script, tier=needs(tier), pace=pace)
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert result.kind == "killed"
     said = (
         rf"it had at least [\d,]+ processes at once; the worker allows {allowed} \(NIGHTJAR_RUN_PROCESSES\)"
@@ -593,7 +593,7 @@ async def test_a_run_that_takes_too_much_memory_is_killed_as_out_of_memory(
 ) -> None:
     result = await train(repo, HOG, tier=needs(tier), pace={"run_memory_mb": 100.0, "term_grace_s": 600.0})
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert result.kind == "oom"
     assert re.match(
         r"it took [\d,]+ MB of memory; the worker allows 100 MB \(NIGHTJAR_RUN_MEMORY_MB\)", result.error
@@ -603,7 +603,7 @@ async def test_a_run_that_takes_too_much_memory_is_killed_as_out_of_memory(
 async def test_memory_that_processes_share_counts_once(repo: Repository) -> None:
     result = await train(repo, SHARED, pace={"run_memory_mb": 150.0})
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
 
 
 def test_the_slots_of_a_worker_share_nine_tenths_of_the_machine(tmp_path: Path) -> None:
@@ -629,7 +629,7 @@ time.sleep(600)
 async def test_a_run_that_fills_the_disk_is_killed_at_its_cap(repo: Repository) -> None:
     result = await train(repo, FILL, pace={"run_disk_mb": 20.0, "term_grace_s": 600.0})
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert result.kind == "disk"
     assert result.error.startswith("its files took at least ")
     assert "(NIGHTJAR_RUN_DISK_MB)" in result.error.splitlines()[0]
@@ -643,7 +643,7 @@ async def test_a_failed_attempt_says_where_its_files_are_kept_and_a_good_one_lea
     result = await train(repo, "open('clue', 'w').write('it was me'); 1 / 0", pace=pace)
     await train(repo, "print('---\\nval_bpb: 1')", pace=pace)
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     place = Path(result.error.split("\n")[1].partition(": ")[2])
     assert [place] == list((tmp_path / "failed" / "h-cpu0").iterdir())
     assert (place / "tree" / "clue").read_text() == "it was me"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import workers.attempt.runner
-from functions.lanes import Failed, Halted, Trained, TrainingResult, Watcher
+from functions.lanes import FailedTraining, HaltedRun, TrainedRun, TrainingResult, Watcher
 from state.settings import Settings
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
@@ -125,7 +125,7 @@ async def test_a_script_that_prints_a_score_of_its_own_is_judged_by_the_true_one
 
     result = await scored(repo, script(), watcher)
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert (result.metric, result.reported, result.score) == (TRUE_SCORE, 0.3, "trusted")
     assert result.metrics == {"val_bpb": TRUE_SCORE, "depth": 3.0, "rows": 64.0}
     assert watcher.tails[-1].startswith("---\nval_bpb: 0.3")
@@ -137,21 +137,21 @@ async def test_a_script_need_not_print_what_the_evaluator_measures(repo: Reposit
 
     result = await scored(repo, silent)
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert (result.metric, result.reported) == (TRUE_SCORE, None)
 
 
 async def test_without_a_command_the_score_is_the_reported_one(repo: Repository) -> None:
     result = await scored(repo, script(), evaluator_command=None)
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert (result.metric, result.reported, result.score) == (0.3, None, "reported")
 
 
 async def test_another_command_is_another_evaluator(repo: Repository) -> None:
     results = [await scored(repo, script(), evaluator_command=c) for c in (None, COMMAND, f"{COMMAND} 2")]
 
-    hashes = {result.evaluator_hash for result in results if isinstance(result, Trained)}
+    hashes = {result.evaluator_hash for result in results if isinstance(result, TrainedRun)}
     assert len(hashes) == 3
 
 
@@ -206,7 +206,7 @@ FAKES = {
 async def test_a_predictor_cannot_print_the_score(repo: Repository, way: str) -> None:
     result = await scored(repo, script(answering=FAKES[way]))
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert (result.metric, result.reported) == (TRUE_SCORE, 0.3)
 
 
@@ -225,7 +225,7 @@ async def test_a_line_that_a_predictor_begins_does_not_hide_the_score(repo: Repo
 
     result = await scored(repo, script(answering=answering), tier="none")
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.metric == TRUE_SCORE
 
 
@@ -251,7 +251,7 @@ SHADOWS = {
 async def test_a_training_cannot_put_another_evaluator_in_its_place(repo: Repository, way: str) -> None:
     result = await scored(repo, script(training=SHADOWS[way]))
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert (result.metric, result.reported) == (TRUE_SCORE, 0.3)
 
 
@@ -267,7 +267,7 @@ async def test_a_training_that_replaces_what_scores_it_in_its_tree_is_invalid(
 
     result = await scored(repo, script(training=training))
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert result.kind == "evaluator"
 
 
@@ -285,7 +285,7 @@ async def test_what_outlives_the_training_is_gone_before_it_is_scored(repo: Repo
 
     result = await scored(repo, script(training=training))
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.metric == TRUE_SCORE
 
 
@@ -359,7 +359,7 @@ async def test_predictions_that_cannot_be_scored_are_told_apart(repo: Repository
 
     result = await scored(repo, script(answering=answering))
 
-    assert isinstance(result, Failed), result
+    assert isinstance(result, FailedTraining), result
     assert (result.kind, told in result.error) == (kind, True), result.error
 
 
@@ -368,7 +368,7 @@ async def test_a_predictor_that_hangs_is_a_timeout(repo: Repository) -> None:
 
     result = await scored(repo, script(answering="time.sleep(600)"))
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert result.kind == "timeout"
     assert "no answer within 0.5 s" in result.error
 
@@ -395,7 +395,7 @@ async def test_training_and_scoring_share_one_time_limit(
     training, scoring = limits
     assert training == 600.0
     assert 0.0 < scoring <= 600.0 - trained_s
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert result.kind == "timeout"
     assert "while the evaluator scored it" in result.error
 
@@ -409,7 +409,7 @@ async def test_a_predictor_that_kills_the_evaluator_gets_no_score(repo: Reposito
 
     result = await scored(repo, script(answering=answering), tier=needs(tier))
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert result.kind == ("killed" if tier == "none" or landlock() < 6 else "other")
 
 
@@ -441,7 +441,7 @@ async def test_a_confined_predictor_reaches_nothing_but_its_temporary_files(
 
     result = await scored(repo, script(answering=answering), tier=needs(tier))
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert not (repo.path / "left").exists()
 
 
@@ -461,7 +461,7 @@ async def test_a_predictor_reads_no_more_than_a_training(
 
     result = await scored(repo, script(answering=answering), tier=needs(tier))
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.metric == TRUE_SCORE
 
 
@@ -481,7 +481,7 @@ async def test_a_stop_ends_the_scoring_within_two_seconds(repo: Repository) -> N
 
     result = await scored(repo, script(answering=deaf), Orders(on_poll=order))  # type: ignore[arg-type]  # an order
 
-    assert isinstance(result, Halted), result
+    assert isinstance(result, HaltedRun), result
     assert result.order == "stop"
     assert time.monotonic() - asked_at[0] < 2.5
 
@@ -507,7 +507,7 @@ async def test_long_questions_and_answers_of_every_type_pass_the_pipes(repo: Rep
 
     result = await scored(repo, script(answering=answering))
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.metric == 1.5
     assert "float32\nfloat64\n" in result.log_tail
 
@@ -517,7 +517,7 @@ async def test_a_predictor_that_reads_no_question_is_a_timeout(repo: Repository)
 
     result = await scored(repo, script(answering="time.sleep(600)"))
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert (result.kind, "no answer within 0.5 s" in result.error) == ("timeout", True)
 
 
@@ -547,7 +547,7 @@ async def test_a_predictor_leaves_nothing_to_the_next_one(repo: Repository) -> N
 
     result = await scored(repo, script(answering=answering), tier="none")
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
 
 
 REMEMBERED = {
@@ -621,7 +621,7 @@ async def test_a_predictor_tells_the_next_one_nothing_through_what_the_training_
         libc = ctypes.CDLL(None)
         libc.shmctl(libc.shmget(key, 0, 0), 0, None)
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.metric == TRUE_SCORE
 
 
@@ -641,7 +641,7 @@ async def test_an_evaluator_without_a_score_is_a_crash_that_says_why(repo: Repos
 
     result = await scored(repo, "print('---\\nval_bpb: 0.3')")
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert (result.kind, told in result.error) == (kind, True), result.error
 
 
@@ -664,7 +664,7 @@ async def test_an_unruly_evaluator_ends_and_says_nothing(repo: Repository, what:
 
     result = await scored(repo, "print('---\\nval_bpb: 0.3')", timeout_s=2.0 if kind == "timeout" else 120.0)
 
-    assert isinstance(result, Failed), result
+    assert isinstance(result, FailedTraining), result
     assert result.kind == kind, result.error
     assert len(result.error) < 20_000
 
@@ -674,7 +674,7 @@ async def test_a_command_of_which_the_base_has_no_script_is_a_fault_of_the_infra
 ) -> None:
     result = await scored(repo, script(), evaluator_command="python score.py")
 
-    assert isinstance(result, Failed)
+    assert isinstance(result, FailedTraining)
     assert result.kind == "infra"
     assert "score.py" in result.error
 
@@ -705,10 +705,10 @@ async def test_a_data_file_that_the_training_left_is_scored_and_nothing_else(
     result = await scored(repo, script(training=training))
 
     if told is None:
-        assert isinstance(result, Trained), result
+        assert isinstance(result, TrainedRun), result
         assert (result.metric, result.reported) == (2.5, 0.3)
     else:
-        assert isinstance(result, Failed)
+        assert isinstance(result, FailedTraining)
         assert told in result.error, result.error
 
 
@@ -726,7 +726,7 @@ async def test_the_evaluator_sees_no_path_of_the_experiment_s_code(repo: Reposit
 
     result = await scored(repo, script())
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.metric == 1.25
 
 
@@ -756,7 +756,7 @@ async def test_an_evaluator_loads_no_kernel_that_the_training_compiled(
 
     result = await scored(repo, script(training=training), tier=needs(tier))
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.metric == 1.5
 
 
@@ -793,7 +793,7 @@ async def test_an_evaluator_reaches_what_a_training_reads_and_its_own_files_alon
 
     result = await scored(repo, script(), tier=needs(tier))
 
-    assert isinstance(result, Trained), result
+    assert isinstance(result, TrainedRun), result
     assert result.metric == TRUE_SCORE
 
 
@@ -806,7 +806,7 @@ async def test_a_lost_lease_during_the_scoring_is_halted(repo: Repository) -> No
     async with asyncio.timeout(60):
         result = await scored(repo, script(), Orders(on_poll=order))  # type: ignore[arg-type]  # an order
 
-    assert isinstance(result, Halted)
+    assert isinstance(result, HaltedRun)
     assert result.order == "lost"
 
 

@@ -18,7 +18,7 @@ from functions.rules.swarm.gaussian_process.regression import (
     log_expected_improvement,
 )
 from functions.rules.swarm.observations import Observation, Scale, is_finished, value_in
-from functions.rules.swarm.proposals import LEAST, Proposal, drawn_proposal, priority_of
+from functions.rules.swarm.proposals import LEAST, ConfigProposal, drawn_proposal, priority_of
 from functions.rules.swarm.shapes import Freedom, Shape, freedoms_of, varied_names
 from state.records import Dimension, Value
 
@@ -70,7 +70,7 @@ class GaussianProcess:
         shape: Shape,
         count: int,
         rng: Random,
-    ) -> list[Proposal]:
+    ) -> list[ConfigProposal]:
         freedoms = freedoms_of(dimensions, shape)
         axes = [Axis(freedom) for freedom in freedoms]
         seen = _about(dimensions, observations)
@@ -82,7 +82,7 @@ class GaussianProcess:
         pending = _points(axes, [one for one in seen if one.pending][-MOST_PENDING:])
         candidates = _candidates(freedoms, axes, model, shape, rng, chance)
         return [
-            Proposal(
+            ConfigProposal(
                 _config(axes, places),
                 priority_of(LEAST[shape.strategy], promise),
                 f"model: better than the best with a chance of {promise:.0%}",

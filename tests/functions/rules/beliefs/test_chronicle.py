@@ -14,7 +14,7 @@ from functions.rules.beliefs.chronicle import chapter, eliminated, is_due, snaps
 from functions.rules.swarm.populations import Population
 from functions.rules.swarm.shapes import SwarmStrategy
 from functions.views.journal_markdown import MOST_ROWS, checkpoint_text, journal_text
-from state.journal_facts import JournalFacts, Pages, Snapshot
+from state.journal_facts import BeliefSnapshot, JournalFacts, Pages
 from state.records import Evidence, Hypothesis
 from tests.functions.rules.beliefs.sample import believed, claim, claims
 
@@ -23,7 +23,7 @@ NOON = 1_767_268_800.0
 NONE: Mapping[str, Evidence] = {}
 
 
-def facts(*hypotheses: Hypothesis, before: Snapshot | None = None, **changes: Any) -> JournalFacts:
+def facts(*hypotheses: Hypothesis, before: BeliefSnapshot | None = None, **changes: Any) -> JournalFacts:
     """A tag after 100 results, 26 of them of reference runs."""
     given: dict[str, Any] = {
         "tag": "swarm",
@@ -34,7 +34,7 @@ def facts(*hypotheses: Hypothesis, before: Snapshot | None = None, **changes: An
         "hypotheses": hypotheses,
         "populations": {},
         "assigned": {},
-        "before": before or Snapshot(),
+        "before": before or BeliefSnapshot(),
     }
     return JournalFacts(**given | changes)
 
@@ -201,11 +201,11 @@ def test_pipes_backslashes_newlines_and_html_of_a_statement_stay_in_its_cell() -
 def test_each_checkpoint_begins_where_the_one_before_ended_as_it_was_kept(
     history: list[list[Hypothesis]],
 ) -> None:
-    before = Snapshot()
+    before = BeliefSnapshot()
     for nth, hypotheses in enumerate(history):
         told = chapter(facts(*hypotheses, before=before, version=nth + 1), NONE)
 
-        kept = Snapshot.read(told.now.text())
+        kept = BeliefSnapshot.read(told.now.text())
         assert (kept, kept.number) == (told.now, nth + 1)
         stood = [before.beliefs.get(h.hypothesis_id) for h in hypotheses]
         priors = [0.5 if stand is None else stand.posterior_mean for stand in stood]

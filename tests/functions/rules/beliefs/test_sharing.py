@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.rules.beliefs.sharing import population_for, steadied
+from functions.rules.beliefs.allocation import population_for, steadied
 
 TARGETS = st.dictionaries(st.sampled_from("ABCDEF"), st.integers(0, 12), min_size=1)
 

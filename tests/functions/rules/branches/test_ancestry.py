@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.rules.branches.ancestry import Branch, Siblings, branch, siblings, unread
+from functions.rules.branches.ancestry import BranchHistory, Siblings, branch, siblings, unread
 from functions.rules.branches.forest import Vitals, after_commit, death, ended_by_merge, next_start
 from functions.rules.keeps.verdict import Key
 from state.records import Direction, Experiment
@@ -32,7 +32,7 @@ def numbers(experiments: Sequence[Experiment]) -> list[int]:
     return [e.number for e in experiments]
 
 
-def under(known: Forest, *parents: int, **more: int) -> Branch:
+def under(known: Forest, *parents: int, **more: int) -> BranchHistory:
     return branch([f"mar11-{n}" for n in parents], known, "minimize", MAIN, **more)
 
 
@@ -65,7 +65,7 @@ def graphs(draw: st.DrawFn) -> Forest:
 def test_ancestors_stand_from_the_root_to_the_parents_each_once() -> None:
     assert numbers(under(DIAMOND, 7).ancestors) == [1, 2, 3, 4, 5, 6, 7]
     assert numbers(under(DIAMOND, 6).ancestors) == [1, 3, 4, 6]
-    assert under(DIAMOND) == Branch([], [], [], None, None)
+    assert under(DIAMOND) == BranchHistory([], [], [], None, None)
 
 
 def test_a_branch_is_built_on_its_best_keep_not_on_its_newest() -> None:

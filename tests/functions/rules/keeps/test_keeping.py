@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.rules.keeps.keeping import KEEP_RULES, KeepRule, Trial, is_confirmed, plausible_margin, winner
+from functions.rules.keeps.keeping import (
+    KEEP_RULES,
+    KeepRule,
+    SeedScores,
+    is_confirmed,
+    plausible_margin,
+    winner,
+)
 from functions.rules.keeps.verdict import judge, score
 from state.records import Direction
 
@@ -14,14 +21,17 @@ SIGMA = 0.0006
 VALUES = st.floats(0.9, 1.1)
 SIGMAS = st.none() | st.floats(0, 0.1)
 STRICT, CONFIRMED = KEEP_RULES["strict"], KEEP_RULES["confirmed"]
-BEST = Trial("best", 0.9700, (0.9706,))
+BEST = SeedScores("best", 0.9700, (0.9706,))
 
 
 @given(VALUES, VALUES, st.sampled_from(["minimize", "maximize"]), SIGMAS)
 def test_strict_keeps_what_the_published_contract_keeps(
     value: float, best: float, direction: Direction, sigma: float | None
 ) -> None:
-    candidate, incumbent = Trial("new", score(value, direction)), Trial("best", score(best, direction))
+    candidate, incumbent = (
+        SeedScores("new", score(value, direction)),
+        SeedScores("best", score(best, direction)),
+    )
 
     kept = STRICT.decide(candidate, incumbent, sigma) == "keep"
 
@@ -35,7 +45,7 @@ def test_the_first_run_of_a_tag_is_kept(rule: KeepRule) -> None:
 
 @given(VALUES, VALUES, SIGMAS)
 def test_both_rules_discard_the_same_runs(value: float, best: float, sigma: float | None) -> None:
-    candidate, incumbent = Trial("new", value), Trial("best", best)
+    candidate, incumbent = SeedScores("new", value), SeedScores("best", best)
 
     strict, confirmed = (rule.decide(candidate, incumbent, sigma) for rule in (STRICT, CONFIRMED))
 
@@ -43,7 +53,7 @@ def test_both_rules_discard_the_same_runs(value: float, best: float, sigma: floa
 
 
 def test_a_small_win_is_kept_provisionally_and_runs_again() -> None:
-    decision = CONFIRMED.decide(Trial("new", 0.9695), BEST, SIGMA)
+    decision = CONFIRMED.decide(SeedScores("new", 0.9695), BEST, SIGMA)
 
     assert decision == "provisional"
 
@@ -51,45 +61,45 @@ def test_a_small_win_is_kept_provisionally_and_runs_again() -> None:
 def test_a_margin_of_more_than_four_sigmas_needs_no_second_run() -> None:
     just, beyond = BEST.first - 3.99 * SIGMA, BEST.first - 4.01 * SIGMA
 
-    assert CONFIRMED.decide(Trial("new", just), BEST, SIGMA) == "provisional"
-    assert CONFIRMED.decide(Trial("new", beyond), BEST, SIGMA) == "keep"
+    assert CONFIRMED.decide(SeedScores("new", just), BEST, SIGMA) == "provisional"
+    assert CONFIRMED.decide(SeedScores("new", beyond), BEST, SIGMA) == "keep"
 
 
 def test_a_margin_far_beyond_all_earlier_gains_runs_again_once_ten_keeps_show_what_is_plausible() -> None:
     assert plausible_margin(0.1, 9, 5.0) is None
     assert plausible_margin(0.1, 10, 5.0) == 0.5
-    assert CONFIRMED.decide(Trial("new", 0.4), BEST, SIGMA, 0.5) == "provisional"
-    assert CONFIRMED.decide(Trial("new", 0.5), BEST, SIGMA, 0.5) == "keep"
+    assert CONFIRMED.decide(SeedScores("new", 0.4), BEST, SIGMA, 0.5) == "provisional"
+    assert CONFIRMED.decide(SeedScores("new", 0.5), BEST, SIGMA, 0.5) == "keep"
 
 
 def test_while_nobody_knows_the_noise_every_win_runs_again() -> None:
-    assert CONFIRMED.decide(Trial("new", 0.5), BEST, None) == "provisional"
+    assert CONFIRMED.decide(SeedScores("new", 0.5), BEST, None) == "provisional"
 
 
 def test_a_gain_that_is_there_again_is_confirmed() -> None:
-    assert is_confirmed(Trial("new", 0.9690, (0.9698,)), BEST, SIGMA)
+    assert is_confirmed(SeedScores("new", 0.9690, (0.9698,)), BEST, SIGMA)
 
 
 def test_a_lucky_run_is_demoted() -> None:
-    assert not is_confirmed(Trial("new", 0.9690, (0.9715,)), BEST, SIGMA)
+    assert not is_confirmed(SeedScores("new", 0.9690, (0.9715,)), BEST, SIGMA)
 
 
 @pytest.mark.parametrize(("ahead", "expected"), [(0.51, True), (0.49, False)])
 def test_the_two_means_have_to_be_half_a_standard_error_apart(ahead: float, expected: bool) -> None:
     # the standard error of a difference of two means of two runs each is sigma
-    new = Trial("new", BEST.first - 2 * ahead * SIGMA, BEST.fresh)
+    new = SeedScores("new", BEST.first - 2 * ahead * SIGMA, BEST.fresh)
 
     assert is_confirmed(new, BEST, SIGMA) == expected
 
 
 def test_runs_that_only_one_side_has_are_not_compared() -> None:
-    longer = Trial("best", 0.9700, (0.9706, 0.5))
+    longer = SeedScores("best", 0.9700, (0.9706, 0.5))
 
-    assert is_confirmed(Trial("new", 0.9690, (0.9698,)), longer, SIGMA)
+    assert is_confirmed(SeedScores("new", 0.9690, (0.9698,)), longer, SIGMA)
 
 
 def test_equal_runs_are_never_confirmed_whatever_the_noise() -> None:
-    same = Trial("new", BEST.first, BEST.fresh)
+    same = SeedScores("new", BEST.first, BEST.fresh)
 
     assert not is_confirmed(same, BEST, 0.0)
     assert not is_confirmed(same, BEST, None)
@@ -97,7 +107,7 @@ def test_equal_runs_are_never_confirmed_whatever_the_noise() -> None:
 
 @given(st.lists(VALUES, min_size=4, max_size=4), SIGMAS)
 def test_no_two_runs_confirm_each_other(values: list[float], sigma: float | None) -> None:
-    one, two = Trial("one", values[0], (values[1],)), Trial("two", values[2], (values[3],))
+    one, two = SeedScores("one", values[0], (values[1],)), SeedScores("two", values[2], (values[3],))
 
     assert not (is_confirmed(one, two, sigma) and is_confirmed(two, one, sigma))
 
@@ -109,40 +119,43 @@ def test_what_a_seed_does_to_every_run_settles_nothing(values: list[float], one:
     if abs(ahead - SIGMA / 2) < 1e-9:
         return
 
-    plain = is_confirmed(Trial("new", a, (b,)), Trial("best", c, (d,)), SIGMA)
+    plain = is_confirmed(SeedScores("new", a, (b,)), SeedScores("best", c, (d,)), SIGMA)
 
-    assert is_confirmed(Trial("new", a + one, (b + two,)), Trial("best", c + one, (d + two,)), SIGMA) == plain
+    assert (
+        is_confirmed(SeedScores("new", a + one, (b + two,)), SeedScores("best", c + one, (d + two,)), SIGMA)
+        == plain
+    )
 
 
 def test_nothing_is_settled_before_both_have_run_again() -> None:
     with pytest.raises(ValueError, match="'new' and 'best' have to run again"):
-        is_confirmed(Trial("new", 0.9690), BEST, SIGMA)
+        is_confirmed(SeedScores("new", 0.9690), BEST, SIGMA)
 
 
 def test_a_claim_rests_on_the_runs_that_chose_nothing() -> None:
-    assert Trial("new", 0.96, (0.970, 0.972)).claimed == pytest.approx(0.971)
-    assert Trial("new", 0.96).claimed == 0.96
+    assert SeedScores("new", 0.96, (0.970, 0.972)).claimed == pytest.approx(0.971)
+    assert SeedScores("new", 0.96).claimed == 0.96
 
 
 def test_the_race_goes_to_the_best_mean_not_to_the_luckiest_first() -> None:
-    lucky = Trial("lucky", 0.9680, (0.9710, 0.9705))
-    steady = Trial("steady", 0.9690, (0.9688, 0.9692))
-    incumbent = Trial("best", 0.9700, (0.9706, 0.9704))
+    lucky = SeedScores("lucky", 0.9680, (0.9710, 0.9705))
+    steady = SeedScores("steady", 0.9690, (0.9688, 0.9692))
+    incumbent = SeedScores("best", 0.9700, (0.9706, 0.9704))
 
     assert winner([lucky, steady], incumbent, SIGMA) == steady
     assert winner([lucky], incumbent, SIGMA) == lucky
-    assert winner([Trial("lucky", 0.9680, (0.9730, 0.9705))], incumbent, SIGMA) is None
+    assert winner([SeedScores("lucky", 0.9680, (0.9730, 0.9705))], incumbent, SIGMA) is None
     assert winner([], incumbent, SIGMA) is None
 
 
 def test_a_race_is_not_judged_before_everybody_has_run() -> None:
     with pytest.raises(ValueError, match="'new' and 'best' have to run again"):
-        winner([Trial("new", 0.9690), Trial("other", 0.9691, (0.97,))], BEST, SIGMA)
+        winner([SeedScores("new", 0.9690), SeedScores("other", 0.9691, (0.97,))], BEST, SIGMA)
 
 
 @given(st.lists(st.lists(VALUES, min_size=3, max_size=3), min_size=1, max_size=6), SIGMAS)
 def test_whoever_wins_is_ahead_of_the_incumbent(runs: list[list[float]], sigma: float | None) -> None:
-    trials = [Trial(str(n), first, (one, two)) for n, (first, one, two) in enumerate(runs)]
+    trials = [SeedScores(str(n), first, (one, two)) for n, (first, one, two) in enumerate(runs)]
 
     won = winner(trials[1:], trials[0], sigma)
 

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from functions.rules.keeps.keeping import KEEP_RULES
 from functions.rules.keeps.noise import Noise
-from functions.rules.keeps.replaying import MANY, USUAL, Replay, Run, by_running_best, noise_of, replay
+from functions.rules.keeps.replaying import (
+    MANY,
+    USUAL,
+    RecordedRun,
+    Replay,
+    by_running_best,
+    noise_of,
+    replay,
+)
 from state.records import Direction
 
 VALUES = st.floats(0.9, 1.1)
@@ -25,9 +33,9 @@ def scipy_is_there() -> None:
     replayed([(1.0, True), (2.0, True)], "strict")
 
 
-def recorded(record: Record) -> list[Run]:
+def recorded(record: Record) -> list[RecordedRun]:
     """Runs named by their place, from (value, kept) or (value, kept, code)."""
-    return [Run(str(n), "", run[0], run[1], *run[2:]) for n, run in enumerate(record)]
+    return [RecordedRun(str(n), "", run[0], run[1], *run[2:]) for n, run in enumerate(record)]
 
 
 def replayed(record: Record, rule: str, noise: Noise = USUAL) -> Replay:
@@ -91,7 +99,7 @@ def test_noise_is_measured_by_repeats_of_the_same_code_alone() -> None:
 
 
 def test_a_recorded_probability_is_believed() -> None:
-    runs = [Run("a", "", 1.0, True), Run("b", "", 0.9, True, p_better=0.7)]
+    runs = [RecordedRun("a", "", 1.0, True), RecordedRun("b", "", 0.9, True, p_better=0.7)]
 
     found = replay(runs, KEEP_RULES["strict"], USUAL, "minimize")
 
@@ -119,7 +127,7 @@ def test_every_figure_is_a_number_and_maximising_mirrors_minimising(
     record: Record, name: str, sigma: float
 ) -> None:
     noise = Noise(sigma, MANY)
-    mirrored = [Run(r.name, r.text, -r.value, r.kept, r.code) for r in recorded(record)]
+    mirrored = [RecordedRun(r.name, r.text, -r.value, r.kept, r.code) for r in recorded(record)]
 
     found = replayed(record, name, noise)
     other = replay(mirrored, KEEP_RULES[name], noise, "maximize")

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench._tag import SimulatedTag
-from functions.rules.keeps.keeping import Trial
+from bench._tag import KeepingTag
+from functions.rules.keeps.keeping import SeedScores
 from functions.rules.keeps.noise import Noise, cautious
 from functions.rules.keeps.retests import (
     PASSED,
@@ -72,7 +72,7 @@ def scipy_is_there() -> None:
     cautious(Noise(1.0, 1), 4.0)
 
 
-def played(tag: SimulatedTag, play: Play) -> Iterator[Step]:
+def played(tag: KeepingTag, play: Play) -> Iterator[Step]:
     """What happens to the tag, step by step; in the end all retests that wait are over, too."""
     ends = [move for move in play if isinstance(move, Again)] or [Again(0, "lost")]
     for nth, move in enumerate(play, 1):
@@ -89,14 +89,14 @@ def played(tag: SimulatedTag, play: Play) -> Iterator[Step]:
         nth += 1
 
 
-def _end(tag: SimulatedTag, move: Again) -> None:
+def _end(tag: KeepingTag, move: Again) -> None:
     place = move.place % len(tag.waiting)
     retest = tag.waiting[place]
     del tag.waiting[place]
     tag.end(retest, move.outcome)
 
 
-def _settled(tag: SimulatedTag) -> Iterator[Step]:
+def _settled(tag: KeepingTag) -> Iterator[Step]:
     while (step := tag.due_step()) is not None:
         tag.take(step)
         yield step
@@ -104,7 +104,7 @@ def _settled(tag: SimulatedTag) -> Iterator[Step]:
 
 @given(PLAYS, EFFORTS)
 def test_nothing_is_decided_twice_and_in_the_end_nothing_waits(play: Play, effort: Effort) -> None:
-    tag = SimulatedTag("confirmed", effort)
+    tag = KeepingTag("confirmed", effort)
 
     taken = Counter(step for step in played(tag, play) if not isinstance(step, RunAgain | Dismiss))
 
@@ -117,7 +117,7 @@ def test_nothing_is_decided_twice_and_in_the_end_nothing_waits(play: Play, effor
 def test_an_experiment_runs_again_as_often_as_it_is_owed_and_a_few_times_more(
     play: Play, effort: Effort
 ) -> None:
-    tag = SimulatedTag("confirmed", effort)
+    tag = KeepingTag("confirmed", effort)
 
     for step in played(tag, play):
         if isinstance(step, RunAgain):
@@ -133,7 +133,7 @@ def test_an_experiment_runs_again_as_often_as_it_is_owed_and_a_few_times_more(
 def test_at_rest_nobody_stands_on_the_incumbent_who_could_be_compared_with_what_is_under_him(
     play: Play, effort: Effort
 ) -> None:
-    tag = SimulatedTag("confirmed", effort)
+    tag = KeepingTag("confirmed", effort)
 
     for _ in played(tag, play):
         pass
@@ -153,7 +153,7 @@ def test_at_rest_nobody_stands_on_the_incumbent_who_could_be_compared_with_what_
 def test_the_best_is_the_keep_with_the_best_first_value_and_rivals_beat_what_can_be_trusted(
     play: Play, effort: Effort, direction: Direction
 ) -> None:
-    tag = SimulatedTag("confirmed", effort, direction)
+    tag = KeepingTag("confirmed", effort, direction)
 
     for _ in played(tag, play):
         best = tag.best
@@ -180,16 +180,16 @@ def test_maximising_mirrors_minimising(play: Play, effort: Effort) -> None:
         for move in play
     ]
 
-    steps = list(played(SimulatedTag("confirmed", effort, "minimize"), play))
+    steps = list(played(KeepingTag("confirmed", effort, "minimize"), play))
 
-    assert list(played(SimulatedTag("confirmed", effort, "maximize"), mirrored)) == steps
+    assert list(played(KeepingTag("confirmed", effort, "maximize"), mirrored)) == steps
 
 
 @given(PLAYS, EFFORTS)
 def test_a_demotion_takes_one_out_and_leaves_everybody_else_where_they_stood(
     play: Play, effort: Effort
 ) -> None:
-    class Watched(SimulatedTag):
+    class Watched(KeepingTag):
         def take(self, step: Step) -> None:
             before = self.standing()
             super().take(step)
@@ -203,7 +203,7 @@ def test_a_demotion_takes_one_out_and_leaves_everybody_else_where_they_stood(
 
 @given(PLAYS, EFFORTS)
 def test_code_that_fails_on_another_seed_neither_stands_nor_rises(play: Play, effort: Effort) -> None:
-    tag = SimulatedTag("confirmed", effort)
+    tag = KeepingTag("confirmed", effort)
 
     for step in played(tag, play):
         if isinstance(step, Confirm | Promote):
@@ -212,7 +212,7 @@ def test_code_that_fails_on_another_seed_neither_stands_nor_rises(play: Play, ef
 
 @given(st.lists(FIRSTS, min_size=1, max_size=12), EFFORTS)
 def test_under_the_strict_rule_nothing_is_settled(play: list[First], effort: Effort) -> None:
-    tag = SimulatedTag("strict", effort)
+    tag = KeepingTag("strict", effort)
 
     for nth, move in enumerate(play):
         tag.complete(f"e{nth}", move.value, move.trainable)
@@ -249,7 +249,7 @@ def the(
 ) -> Contender:
     """Somebody with his values in sigmas."""
     return Contender(
-        Trial(name, first * SIGMA, tuple(value * SIGMA for value in fresh)),
+        SeedScores(name, first * SIGMA, tuple(value * SIGMA for value in fresh)),
         trust,
         len(fresh) + under_way if started is None else started,
         under_way,

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from functions.rules.keeps.keeping import Trial, borne_out, is_hopeless
+from functions.rules.keeps.best_chain import falls, new_best, restored
+from functions.rules.keeps.keeping import SeedScores, borne_out, is_hopeless
 from functions.rules.keeps.noise import Noise, pooled
 from functions.rules.keeps.retests import Confirm, Contender, Demote, GiveUp
 from functions.rules.keeps.seeds import learned, own_noise, shift_of, with_pair
-from functions.rules.keeps.standing import falls, new_best, restored
 from state.records import Seeds
 from tests.functions.rules.sample import experiment
 
@@ -29,7 +29,7 @@ def of(pairs: Sequence[tuple[float, bool]]) -> Seeds:
     """What these pairs, kept or not, have taught."""
     seeds = Seeds()
     for pair, is_kept in pairs:
-        seeds = with_pair(seeds, Trial("one", 1.0, (1.0 + pair,)), Noise(1.0, 20), is_kept=is_kept)
+        seeds = with_pair(seeds, SeedScores("one", 1.0, (1.0 + pair,)), Noise(1.0, 20), is_kept=is_kept)
     return seeds
 
 
@@ -133,20 +133,22 @@ def of_exactly(pairs: Sequence[tuple[float, bool]]) -> Seeds:
 def test_a_retest_that_went_wrong_says_nothing_of_the_seeds() -> None:
     seeds = of([(0.1 * SIGMA, True)] * 3)
 
-    after = with_pair(seeds, Trial("broken", 1.0, (1.5,)), KNOWN, is_kept=False)
+    after = with_pair(seeds, SeedScores("broken", 1.0, (1.5,)), KNOWN, is_kept=False)
 
     assert after == seeds
 
 
 @pytest.mark.parametrize(
-    "trial", [Trial("once", 1.0), Trial("contradicted", 1.0, (1.1,), further=1.1)], ids=lambda t: t.name
+    "trial",
+    [SeedScores("once", 1.0), SeedScores("contradicted", 1.0, (1.1,), further=1.1)],
+    ids=lambda t: t.name,
 )
-def test_code_that_has_one_run_to_go_by_is_no_pair(trial: Trial) -> None:
+def test_code_that_has_one_run_to_go_by_is_no_pair(trial: SeedScores) -> None:
     assert with_pair(Seeds(), trial, KNOWN, is_kept=True) == Seeds()
 
 
-BASE = Contender(Trial("base", 1.0, (1.001, 0.999)), "confirmed", is_baseline=True)
-NEW = Contender(Trial("new", 0.998, (0.9985,)), "provisional")
+BASE = Contender(SeedScores("base", 1.0, (1.001, 0.999)), "confirmed", is_baseline=True)
+NEW = Contender(SeedScores("new", 0.998, (0.9985,)), "provisional")
 
 
 def test_a_confirmed_keep_teaches_its_pair_and_with_the_first_the_baselines() -> None:
@@ -159,7 +161,7 @@ def test_a_confirmed_keep_teaches_its_pair_and_with_the_first_the_baselines() ->
 
 def test_a_demoted_keep_says_how_far_runs_differ_but_not_what_the_seed_does() -> None:
     before = learned(Confirm("new"), [BASE, NEW], [], Seeds(), KNOWN)
-    lucky = Contender(Trial("lucky", 0.9975, (0.9995,)), "provisional")
+    lucky = Contender(SeedScores("lucky", 0.9975, (0.9995,)), "provisional")
 
     after = learned(Demote("lucky"), [NEW, lucky], [], before, KNOWN)
 
@@ -170,7 +172,7 @@ def test_a_demoted_keep_says_how_far_runs_differ_but_not_what_the_seed_does() ->
 
 def test_what_cannot_run_again_teaches_nothing() -> None:
     before = learned(Confirm("new"), [BASE, NEW], [], Seeds(), KNOWN)
-    own = Contender(Trial("own", 0.99), "provisional", trainable=False)
+    own = Contender(SeedScores("own", 0.99), "provisional", trainable=False)
 
     assert learned(GiveUp("own"), [NEW, own], [], before, KNOWN) == before
 
@@ -179,20 +181,20 @@ def test_what_cannot_run_again_teaches_nothing() -> None:
 def test_what_both_runs_bear_out_lies_halfway_to_the_second_without_its_shift(
     first: float, second: float, shift: float
 ) -> None:
-    bar = borne_out(Trial("one", first, (second,)), shift)
+    bar = borne_out(SeedScores("one", first, (second,)), shift)
 
     assert bar is not None
     assert bar - first == pytest.approx((second - shift - first) / 2, abs=1e-12)
 
 
 def test_only_a_lead_on_both_runs_of_the_incumbent_is_worth_a_second_run() -> None:
-    unlucky = borne_out(Trial("unlucky", 1.0, (0.998,)), 0.0)
+    unlucky = borne_out(SeedScores("unlucky", 1.0, (0.998,)), 0.0)
 
     assert is_hopeless(0.9995, unlucky)
     assert is_hopeless(0.999, unlucky)
     assert not is_hopeless(0.9985, unlucky)
     assert not is_hopeless(0.9995, None)
-    assert borne_out(Trial("once", 1.0), 0.0) is None
+    assert borne_out(SeedScores("once", 1.0), 0.0) is None
 
 
 def test_what_was_learned_stays_with_the_best_until_a_result_is_taken_back() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functions.rules.keeps.standing import MOST_STANDING, new_best
+from functions.rules.keeps.best_chain import MOST_STANDING, new_best
 from state.records import Best
 from tests.functions.rules.sample import experiment
 

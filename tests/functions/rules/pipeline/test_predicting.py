@@ -9,7 +9,7 @@ import pytest
 
 from bench._batches import Batches
 from functions.rules.pipeline.predicting import NEIGHBOURS, alike, decided, predicted
-from functions.rules.pipeline.stepping import Terms
+from functions.rules.pipeline.stepping import PipelineTerms
 from functions.rules.swarm.populations import Population
 from state.facts import Spread
 from state.pipeline_facts import EarlyFacts
@@ -75,7 +75,7 @@ def test_runs_that_were_stopped_or_lost_and_retests_are_no_ends() -> None:
 @pytest.fixture(scope="module")
 def night() -> Batches:
     """The first 90 runs of a night."""
-    found = Batches(1, workers=30, terms=Terms())
+    found = Batches(1, workers=30, terms=PipelineTerms())
     found.go_on(90)
     return found
 

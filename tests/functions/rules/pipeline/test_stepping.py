@@ -10,7 +10,7 @@ import pytest
 from functions.rules.opening import swarm_tag
 from functions.rules.pipeline.predicting import Prediction
 from functions.rules.pipeline.stepping import (
-    Terms,
+    PipelineTerms,
     confirmed_version,
     drafted,
     expectations,
@@ -25,13 +25,13 @@ from functions.rules.pipeline.stepping import (
 )
 from functions.rules.swarm.populations import Population
 from state.belief_facts import BeliefFacts
-from state.pipeline_facts import Ended, PipelineFacts, Stand, Step
+from state.pipeline_facts import OutlierRun, PipelineFacts, PipelineState, PipelineStep
 from state.policy import Policy
 from state.program_facts import ProgramVersion
-from state.records import Confirmed, Decision, Hypothesis, Pipeline
+from state.records import BatchDecision, ConfirmedDraft, Hypothesis, Pipeline
 
-TERMS = Terms(enabled=True, auto_deploy=True)
-LR = Decision(hypothesis_id="lr", strategy="investigate")
+TERMS = PipelineTerms(enabled=True, auto_deploy=True)
+LR = BatchDecision(hypothesis_id="lr", strategy="investigate")
 
 
 def hypothesis(name: str, **fields: Any) -> Hypothesis:
@@ -53,7 +53,7 @@ def facts(
     now: float = 1000.0,
     targets: tuple[int, int] = (5, 3),
     strategy: Any = "investigate",
-    ended: tuple[Ended, ...] = (),
+    ended: tuple[OutlierRun, ...] = (),
 ) -> PipelineFacts:
     """A tag with two hypotheses, whose populations have these targets."""
     populations = [
@@ -73,7 +73,7 @@ def facts(
         allocated_at=0,
         allocations=1,
     )
-    return PipelineFacts(Stand(now, p, results, ticks, has_program=True), beliefs, ended)
+    return PipelineFacts(PipelineState(now, p, results, ticks, has_program=True), beliefs, ended)
 
 
 def running(**fields: Any) -> Pipeline:
@@ -81,11 +81,11 @@ def running(**fields: Any) -> Pipeline:
     return Pipeline(**{"batch_id": 5, "decided": LR, **fields})
 
 
-def drafting(confidence: float = 0.9, predicted: Decision = LR, p: Pipeline | None = None) -> Pipeline:
+def drafting(confidence: float = 0.9, predicted: BatchDecision = LR, p: Pipeline | None = None) -> Pipeline:
     return drafted(facts(p or running()), Prediction(predicted, confidence)).after
 
 
-def ready(confidence: float = 0.9, predicted: Decision = LR, p: Pipeline | None = None) -> Pipeline:
+def ready(confidence: float = 0.9, predicted: BatchDecision = LR, p: Pipeline | None = None) -> Pipeline:
     p = drafting(confidence, predicted, p)
     assert p.draft is not None
     step = written(p, p.draft.number, "the program")
@@ -93,7 +93,7 @@ def ready(confidence: float = 0.9, predicted: Decision = LR, p: Pipeline | None 
     return step.after
 
 
-def step_of(p: Pipeline, **stands: Any) -> Step:
+def step_of(p: Pipeline, **stands: Any) -> PipelineStep:
     step = next_step(facts(p, **stands), TERMS)
     assert step is not None
     return step
@@ -124,11 +124,11 @@ def test_a_draft_that_came_true_is_confirmed_as_its_batch_ends_and_adds_trust() 
 
 
 def test_a_confirmed_draft_is_known_by_what_most_workers_do_at_its_batch_s_end() -> None:
-    exploit = Decision(hypothesis_id="lr", strategy="exploit")
+    exploit = BatchDecision(hypothesis_id="lr", strategy="exploit")
 
     p = step_of(ready(predicted=exploit), results=120, now=1100.0, strategy="exploit").after
 
-    assert p.confirmed == Confirmed(spec_id="t-spec-1", at=1100.0, strategy="exploit")
+    assert p.confirmed == ConfirmedDraft(spec_id="t-spec-1", at=1100.0, strategy="exploit")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,11 @@ def test_a_confirmed_draft_is_known_by_what_most_workers_do_at_its_batch_s_end()
         ({"targets": (3, 5)}, "hypothesis_flip"),
         ({"now": 1601.0}, "age"),
         (
-            {"ended": (Ended(experiment_id="t-9", hypothesis_id="lr", delta_bpb=0.03, finished_at=1001.0),)},
+            {
+                "ended": (
+                    OutlierRun(experiment_id="t-9", hypothesis_id="lr", delta_bpb=0.03, finished_at=1001.0),
+                )
+            },
             "outlier",
         ),
     ],
@@ -156,7 +160,7 @@ def test_a_draft_that_does_not_hold_is_flushed_and_takes_trust(stands: dict[str,
 def test_a_mismatch_begins_the_next_batch_at_once() -> None:
     after = step_of(ready(), results=121, strategy="exploit").after
 
-    assert (after.batch_id, after.decided) == (6, Decision(hypothesis_id="lr", strategy="exploit"))
+    assert (after.batch_id, after.decided) == (6, BatchDecision(hypothesis_id="lr", strategy="exploit"))
     assert next_step(facts(after, results=121, strategy="exploit"), TERMS) is None
 
 
@@ -170,7 +174,7 @@ def test_a_draft_that_is_not_ready_when_its_batch_ends_counts_for_nothing() -> N
 
 @pytest.mark.parametrize("hypothesis_id", ["lr", "depth"])
 def test_a_hypothesis_that_leads_as_predicted_or_as_before_is_no_flip(hypothesis_id: str) -> None:
-    p = ready(predicted=Decision(hypothesis_id="depth", strategy="investigate"))
+    p = ready(predicted=BatchDecision(hypothesis_id="depth", strategy="investigate"))
     targets = (5, 3) if hypothesis_id == "lr" else (3, 5)
 
     assert next_step(facts(p, targets=targets), TERMS) is None
@@ -179,11 +183,13 @@ def test_a_hypothesis_that_leads_as_predicted_or_as_before_is_no_flip(hypothesis
 @pytest.mark.parametrize(
     "ended",
     [
-        Ended(experiment_id="t-9", hypothesis_id="lr", delta_bpb=0.019, finished_at=1001.0),
-        Ended(experiment_id="t-9", hypothesis_id="lr", delta_bpb=0.5, finished_at=999.0),
-        Ended(experiment_id="t-9", hypothesis_id="lr", delta_bpb=0.5, finished_at=1001.0, is_reference=True),
-        Ended(experiment_id="t-9", hypothesis_id="depth", delta_bpb=0.5, finished_at=1001.0),
-        Ended(experiment_id="t-9", hypothesis_id="lr", finished_at=1001.0),
+        OutlierRun(experiment_id="t-9", hypothesis_id="lr", delta_bpb=0.019, finished_at=1001.0),
+        OutlierRun(experiment_id="t-9", hypothesis_id="lr", delta_bpb=0.5, finished_at=999.0),
+        OutlierRun(
+            experiment_id="t-9", hypothesis_id="lr", delta_bpb=0.5, finished_at=1001.0, is_reference=True
+        ),
+        OutlierRun(experiment_id="t-9", hypothesis_id="depth", delta_bpb=0.5, finished_at=1001.0),
+        OutlierRun(experiment_id="t-9", hypothesis_id="lr", finished_at=1001.0),
     ],
     ids=[
         "within 4 sigma",
@@ -193,7 +199,7 @@ def test_a_hypothesis_that_leads_as_predicted_or_as_before_is_no_flip(hypothesis
         "crashed",
     ],
 )
-def test_what_no_runs_contradict_is_no_outlier(ended: Ended) -> None:
+def test_what_no_runs_contradict_is_no_outlier(ended: OutlierRun) -> None:
     assert next_step(facts(ready(), ended=(ended,)), TERMS) is None
 
 
@@ -251,7 +257,7 @@ def test_three_confirmed_drafts_are_enough_trust_to_deploy_the_next_one() -> Non
     ],
     ids=["little trust", "little confidence", "switched off", "not asked for", "no draft"],
 )
-def test_nothing_is_deployed_with(p: Pipeline, terms: Terms) -> None:
+def test_nothing_is_deployed_with(p: Pipeline, terms: PipelineTerms) -> None:
     assert not may_deploy(p, terms)
 
 
@@ -264,7 +270,7 @@ def test_the_hit_rate_is_the_share_of_confirmed_drafts() -> None:
 
 
 def test_equal_shares_leave_the_leader_where_it_was() -> None:
-    depth = Decision(hypothesis_id="depth", strategy="investigate")
+    depth = BatchDecision(hypothesis_id="depth", strategy="investigate")
 
     assert step_of(running(decided=depth), results=120, targets=(4, 4)).after.decided == depth
     assert step_of(running(decided=LR), results=120, targets=(4, 4)).after.decided == LR
@@ -279,7 +285,7 @@ def version(results: int, strategy: str, at: float, reason: str = "50 results ca
 
 
 DRAFTED = version(110, "exploit", 500.0, "drafted ahead as t-spec-1")
-CONFIRMED = confirmed_version(DRAFTED, Confirmed(spec_id="t-spec-1", at=1000.0, strategy="falsify"))
+CONFIRMED = confirmed_version(DRAFTED, ConfirmedDraft(spec_id="t-spec-1", at=1000.0, strategy="falsify"))
 """Drafted after 110 results, and confirmed as most workers had begun to falsify."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from functions.rules.pool.health import (
-    Judgement,
+    FlagChange,
     complaint,
     effective_status,
     is_memory_back,
@@ -113,10 +113,10 @@ def test_counts_add_up_to_the_total() -> None:
 def test_a_sick_gpu_is_healthy_again_after_enough_good_samples_in_a_row() -> None:
     sick = gpu(sick="hot")
 
-    assert judge_sample(sick, None) == Judgement("a good sample", {"good_samples": 1})
+    assert judge_sample(sick, None) == FlagChange("a good sample", {"good_samples": 1})
     nearly = sick.model_copy(update={"good_samples": 2})
-    assert judge_sample(nearly, None) == Judgement("healthy again", {}, ("sick", "good_samples"))
-    assert judge_sample(nearly, "hot") == Judgement("hot", {"sick": "hot", "good_samples": 0})
+    assert judge_sample(nearly, None) == FlagChange("healthy again", {}, ("sick", "good_samples"))
+    assert judge_sample(nearly, "hot") == FlagChange("hot", {"sick": "hot", "good_samples": 0})
 
 
 def test_a_good_sample_of_a_healthy_gpu_changes_nothing() -> None:

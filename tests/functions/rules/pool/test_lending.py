@@ -12,7 +12,7 @@ from functions.rules.access import LOCAL, Caller
 from functions.rules.pool.lending import candidates, lendable, next_turn, pairs, suitable, why_none
 from state.entries import Rounds
 from state.errors import Conflict, Forbidden
-from state.leases import Line, Wanted
+from state.leases import GpuRequest, Line
 from state.policy import Policy
 from state.records import Gpu, Tag
 from tests.functions.rules.sample import experiment, gpu
@@ -21,12 +21,12 @@ ANN = Caller("ann", "worker", token_id="t1")
 MAR11 = Tag(name="mar11", branch="research/mar11", created_at=0.0)
 
 
-def wanted(*idle: Gpu, held: Gpu | None = None, registered: int = 9, **fields: Any) -> Wanted:
+def wanted(*idle: Gpu, held: Gpu | None = None, registered: int = 9, **fields: Any) -> GpuRequest:
     """An experiment that asks while these GPUs are idle."""
-    return Wanted(100.0, experiment(**fields), MAR11, Policy(), held, idle, registered)
+    return GpuRequest(100.0, experiment(**fields), MAR11, Policy(), held, idle, registered)
 
 
-def chosen(caller: Caller, asked: Wanted) -> list[str]:
+def chosen(caller: Caller, asked: GpuRequest) -> list[str]:
     return candidates(caller, asked, labels={}, min_vram_mb=0, stale_s=1000.0)
 
 

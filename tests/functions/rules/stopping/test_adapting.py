@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.rules.stopping.judging import Checkpoint, judge, was_spared
-from functions.rules.stopping.ranks import Standing
+from functions.rules.stopping.ranks import PeerRank
 from functions.rules.stopping.stoppers import SURE, UNSURE, UNSURE_UNTIL, adaptive, looks_at, most
 from state.facts import NO_TREND, Trend
 from state.policy import BUCKETS, EARLY, FIFTHS, Stopping
@@ -23,9 +23,9 @@ def told(r: float, runs: int = 200) -> Trend:
     return Trend(runs, 0.0, 0.0, runs, runs, r * runs)
 
 
-def at(place: float, trend: Trend, **more: object) -> Standing:
+def at(place: float, trend: Trend, **more: object) -> PeerRank:
     worse = round(RUNS * place)
-    return Standing(RUNS - worse, 0, worse, trend=trend, **more)  # type: ignore[arg-type]
+    return PeerRank(RUNS - worse, 0, worse, trend=trend, **more)  # type: ignore[arg-type]
 
 
 def cut(r: float, bucket: float) -> float:
@@ -48,7 +48,7 @@ def test_the_higher_the_correlation_the_more_are_stopped() -> None:
 def test_the_more_runs_there_are_the_fewer_of_their_best_are_spared(bucket: float) -> None:
     def cut_among(runs: int) -> float:
         chances = [
-            adaptive(Standing(runs - n, 0, n, trend=told(0.97)), bucket, ADAPTIVE) for n in range(runs)
+            adaptive(PeerRank(runs - n, 0, n, trend=told(0.97)), bucket, ADAPTIVE) for n in range(runs)
         ]
         return chances.count(SURE) / runs
 
@@ -87,8 +87,8 @@ def test_a_run_was_spared_that_might_have_been_stopped_at_an_earlier_bucket() ->
 
 
 def test_runs_that_were_stopped_before_count_as_worse() -> None:
-    half = Standing(50, 0, 50, trend=told(0.9))
-    best_of_those_left = Standing(50, 0, 50, stopped=400, trend=told(0.9))
+    half = PeerRank(50, 0, 50, trend=told(0.9))
+    best_of_those_left = PeerRank(50, 0, 50, stopped=400, trend=told(0.9))
 
     assert adaptive(half, 0.4, ADAPTIVE) == SURE
     assert adaptive(best_of_those_left, 0.4, ADAPTIVE) == 0.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from functions.rules.keeps.judging import Report
+from functions.rules.keeps.judging import ResultReport
 from functions.rules.keeps.verdict import Key
 from functions.rules.stopping.extensions import at_base, base_value, with_extension
 from state.decisions import Ending
@@ -38,7 +38,7 @@ def test_a_run_counts_as_extended_once_it_has_reported_beyond_its_budget(
 
 def test_what_it_printed_later_is_told_and_does_not_count() -> None:
     e = extended()
-    judged = at_base(Report(0.9, Key(), "d"), e)
+    judged = at_base(ResultReport(0.9, Key(), "d"), e)
     before = Ending(e, "discard", {"reason": "its code was measured before"}, answer={"reason": None})
 
     ending = with_extension(before, 0.9)
@@ -53,7 +53,7 @@ def test_what_it_printed_later_is_told_and_does_not_count() -> None:
 
 def test_a_run_that_has_not_used_its_extension_is_judged_by_what_it_printed() -> None:
     e = extended(last_progress=1.0)
-    report, ending = Report(0.9, Key(), "d"), Ending(e, "keep", {"reason": None})
+    report, ending = ResultReport(0.9, Key(), "d"), Ending(e, "keep", {"reason": None})
 
     assert at_base(report, e) is report
     assert with_extension(ending, 0.9) is ending

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.rules.stopping.buckets import bucket_of
-from functions.rules.stopping.judging import NEVER_STOPPED, REASON, Answer, Checkpoint, drawn, judge
-from functions.rules.stopping.ranks import Standing, standing
+from functions.rules.stopping.judging import NEVER_STOPPED, REASON, Checkpoint, TickVerdict, drawn, judge
+from functions.rules.stopping.ranks import PeerRank, standing
 from functions.rules.stopping.stoppers import STOPPERS, rungs
+from functions.rules.stopping.ticks import bucket_of
 from state.policy import BUCKETS, Stopping
 from state.records import Direction
 
@@ -17,10 +17,10 @@ STOCHASTIC = Stopping(rule="stochastic")
 EXTENDING = Stopping(rule="stochastic", extend_at=0.8)
 
 
-def ranked(rank: float) -> Standing:
+def ranked(rank: float) -> PeerRank:
     """A standing of this rank, among a thousand peers."""
     worse = round(10 * rank)
-    return Standing(1000 - worse, 0, worse)
+    return PeerRank(1000 - worse, 0, worse)
 
 
 def at(rank: float, bucket: float = 0.4, **more: object) -> Checkpoint:
@@ -46,7 +46,7 @@ def at(rank: float, bucket: float = 0.4, **more: object) -> Checkpoint:
 def test_the_published_rule_stops_a_run_of_this_rank_with_this_probability(
     rank: float, chance: float
 ) -> None:
-    standing = Standing(round(100_000 - 1000 * rank), 0, round(1000 * rank))
+    standing = PeerRank(round(100_000 - 1000 * rank), 0, round(1000 * rank))
 
     assert STOPPERS["stochastic"](standing, 0.4, STOCHASTIC) == pytest.approx(chance, abs=1e-12)
 
@@ -65,10 +65,10 @@ def test_a_run_is_stopped_where_its_draw_is_below_its_probability(draw: float, t
 @pytest.mark.parametrize(
     "checkpoint",
     [
-        Checkpoint(0.4, Standing(1000, 0, 0), finished=24),
-        Checkpoint(0.4, Standing(4, 0, 0), finished=1000),
-        Checkpoint(1.0, Standing(1000, 0, 0), finished=1000),
-        Checkpoint(0.4, Standing(1000, 0, 0), finished=1000, may_stop=False),
+        Checkpoint(0.4, PeerRank(1000, 0, 0), finished=24),
+        Checkpoint(0.4, PeerRank(4, 0, 0), finished=1000),
+        Checkpoint(1.0, PeerRank(1000, 0, 0), finished=1000),
+        Checkpoint(0.4, PeerRank(1000, 0, 0), finished=1000, may_stop=False),
     ],
     ids=["24 finished runs", "4 peers", "at the end", "needed whole"],
 )
@@ -77,7 +77,7 @@ def test_no_rule_stops_the_worst_run_too_early_at_its_end_or_where_it_is_needed_
 ) -> None:
     settings = Stopping.model_validate({"rule": rule, "extend_at": 0.2, "max_prob": 1})
 
-    assert judge(checkpoint, 0.0, settings) == Answer("continue", 0.0)
+    assert judge(checkpoint, 0.0, settings) == TickVerdict("continue", 0.0)
 
 
 def test_none_stops_and_extends_nothing() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functions.rules.audit.simulation import LATE, Course
+from functions.rules.audit.simulation import LATE, SearchProgress
 
 
-def told(results: int, *bests: tuple[int, float]) -> Course:
+def told(results: int, *bests: tuple[int, float]) -> SearchProgress:
     """So many results; after some of them the best is the run of that number, with its value."""
-    course = Course()
+    course = SearchProgress()
     for number in range(1, results + 1):
         for best, value in bests:
             if best == number:
@@ -42,7 +42,7 @@ def test_what_changed_within_the_newest_ten_results_is_not_sure() -> None:
 
 
 def test_crashes_are_no_results_and_stopped_runs_are() -> None:
-    course = Course()
+    course = SearchProgress()
     for number, status in enumerate(["crash", "stopped", "keep", "discard"]):
         course.hear("experiment.finished", {"experiment_id": f"swarm-{number}", "status": status})
 

@@ -15,7 +15,7 @@ from functions.rules.opening import swarm_policy, swarm_tag
 from functions.rules.swarm.handing_out import (
     LONGEST_S,
     TRIES,
-    Waiting,
+    QueuedConfig,
     after_asking_again,
     fits,
     handed_out,
@@ -110,7 +110,7 @@ def test_what_waits_and_fits_stays_and_what_does_not_fit_leaves(
     rng = Random(seed)
     first = replenished(refill_facts(dimensions), POPULATION, rng)
     texts = [text for text, _ in first.added]
-    stranger = Waiting({"NO_SUCH": 1}, 0.5, "made for others").text(0)
+    stranger = QueuedConfig({"NO_SUCH": 1}, 0.5, "made for others").text(0)
 
     second = replenished(refill_facts(dimensions, [*texts, stranger]), POPULATION, rng)
 
@@ -158,5 +158,5 @@ def test_what_becomes_of_the_run_of_a_worker_that_asks_again(run: Experiment | N
 def test_the_config_of_a_lost_run_waits_for_another_worker() -> None:
     ending = lost(running(proposal_priority=0.7), "silent")
 
-    back = Waiting.read(ending.returned or "")
+    back = QueuedConfig.read(ending.returned or "")
     assert (back.config, back.priority, ending.status) == ({"LR": 0.1}, 0.7, "lost")

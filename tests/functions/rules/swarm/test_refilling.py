@@ -14,7 +14,7 @@ from functions.rules.swarm.duplicates import REPEATING, RunCounts, fingerprint
 from functions.rules.swarm.observations import Observation
 from functions.rules.swarm.populations import queue_target
 from functions.rules.swarm.promoting import top_configs
-from functions.rules.swarm.proposals import ConfigSampler, Proposal
+from functions.rules.swarm.proposals import ConfigProposal, ConfigSampler
 from functions.rules.swarm.refilling import MISSES, refilled
 from functions.rules.swarm.shapes import Shape, SwarmStrategy
 from functions.rules.swarm.thompson import Thompson
@@ -43,7 +43,7 @@ def thompson(shape: Shape) -> ConfigSampler:
     return Thompson()
 
 
-def keys(proposals: Sequence[Proposal], dimensions: Sequence[Dimension] = SOME) -> Counter[str]:
+def keys(proposals: Sequence[ConfigProposal], dimensions: Sequence[Dimension] = SOME) -> Counter[str]:
     return Counter(fingerprint(p.config, dimensions) for p in proposals)
 
 
@@ -173,8 +173,8 @@ def test_a_sampler_that_proposes_one_config_only_does_not_stop_the_others() -> N
             shape: Shape,
             count: int,
             rng: Random,
-        ) -> list[Proposal]:
-            return [Proposal(CENTER, 0.9, "stuck")] * (MISSES * 3)
+        ) -> list[ConfigProposal]:
+            return [ConfigProposal(CENTER, 0.9, "stuck")] * (MISSES * 3)
 
         def believed_best(self, dimensions: Sequence[Dimension], observations: Sequence[Observation]) -> None:
             raise AssertionError("nothing is near the best here")

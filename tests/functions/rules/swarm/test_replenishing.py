@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from functions.rules.swarm.handing_out import Waiting, lost
+from functions.rules.swarm.handing_out import QueuedConfig, lost
 from functions.rules.swarm.populations import Population, everyone
 from functions.rules.swarm.refilling import observations_of, replenished
 from functions.rules.swarm.shapes import Shape, drawn_config
@@ -40,8 +40,8 @@ def facts(*waiting: str, population: Population = EVERYONE, best: Best | None = 
 
 
 def test_a_config_that_was_proposed_before_much_was_learned_leaves_the_queue() -> None:
-    old = Waiting(CONFIG, 0.5, "random", results=MANY - 11).text(1)
-    new = Waiting(CONFIG, 0.5, "random", results=MANY - 10).text(2)
+    old = QueuedConfig(CONFIG, 0.5, "random", results=MANY - 11).text(1)
+    new = QueuedConfig(CONFIG, 0.5, "random", results=MANY - 10).text(2)
 
     assert replenished(facts(old, new), everyone("swarm"), Random(1)).dropped == [old]
 
@@ -50,14 +50,14 @@ def test_a_config_near_a_best_that_is_no_more_leaves_the_queue_as_the_next_best_
     near = Population(
         "pop_1", "exploit", "hyp_1", "LR matters", target=1, shape=Shape("exploit", center=CONFIG)
     )
-    old = Waiting(CONFIG, 0.5, "random", results=MANY, around={**CONFIG, "LAYERS": 4}).text(1)
-    new = Waiting(CONFIG, 0.5, "random", results=MANY, around=CONFIG).text(2)
+    old = QueuedConfig(CONFIG, 0.5, "random", results=MANY, around={**CONFIG, "LAYERS": 4}).text(1)
+    new = QueuedConfig(CONFIG, 0.5, "random", results=MANY, around=CONFIG).text(2)
     now = replace(facts(old, new, population=near), best_config=CONFIG)
 
     change = replenished(now, near, Random(1))
 
     assert change.dropped == [old]
-    assert all(Waiting.read(text).around == CONFIG for text, _ in change.added)
+    assert all(QueuedConfig.read(text).around == CONFIG for text, _ in change.added)
 
 
 def test_a_run_that_was_stopped_tells_the_sampler_nothing_of_its_config() -> None:
@@ -88,7 +88,7 @@ def test_a_lucky_run_is_the_best_of_a_tag_and_not_what_the_next_configs_are_near
     def around(sampler: str) -> list[float]:
         policy = Policy.model_validate({"sampler": sampler})
         added = replenished(replace(now, policy=policy), near, Random(1)).added
-        return [(Waiting.read(text).around or {})["DROPOUT"] for text, _ in added]
+        return [(QueuedConfig.read(text).around or {})["DROPOUT"] for text, _ in added]
 
     assert max(around("gaussian_process")) < 0.2
     assert {*around("thompson")} == {lucky["DROPOUT"]}
@@ -142,7 +142,7 @@ def test_what_is_near_a_config_that_has_hardly_moved_stays_in_the_queue() -> Non
         "to another category": {"OPTIMIZER": "lion"},
     }
     moved = {
-        name: Waiting(CONFIG, 0.5, "random", results=MANY, around={**CONFIG, **change}).text(1)
+        name: QueuedConfig(CONFIG, 0.5, "random", results=MANY, around={**CONFIG, **change}).text(1)
         for name, change in by.items()
     }
     now = replace(facts(*moved.values(), population=near), best_config=CONFIG)

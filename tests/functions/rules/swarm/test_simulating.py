@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.profiles import PROFILES, dimensions_of
-from functions.rules.audit.simulation import Acknowledged, Stored, lost, miscounted
+from functions.rules.audit.simulation import Acknowledged, ShownRun, lost, miscounted
 from functions.rules.swarm import simulate_metric
 from functions.rules.swarm.dimensions import checked
 from functions.rules.swarm.shapes import drawn_config
@@ -162,15 +162,15 @@ STOPPED = Acknowledged("w2", None, is_stopped=True)
 @pytest.mark.parametrize(
     ("sent", "stored"),
     [
-        (MEASURED, Stored("keep", 0.9)),
-        (MEASURED, Stored("discard", 0.9)),
-        (CRASHED, Stored("crash", None)),
-        (CRASHED, Stored("timeout", None)),
-        (STOPPED, Stored("stopped", None)),
+        (MEASURED, ShownRun("keep", 0.9)),
+        (MEASURED, ShownRun("discard", 0.9)),
+        (CRASHED, ShownRun("crash", None)),
+        (CRASHED, ShownRun("timeout", None)),
+        (STOPPED, ShownRun("stopped", None)),
     ],
 )
 def test_a_result_that_is_stored_as_it_was_acknowledged_is_not_lost(
-    sent: Acknowledged, stored: Stored
+    sent: Acknowledged, stored: ShownRun
 ) -> None:
     assert [*lost({"r": sent}, {"r": stored})] == []
 
@@ -179,16 +179,16 @@ def test_a_result_that_is_stored_as_it_was_acknowledged_is_not_lost(
     ("sent", "stored"),
     [
         (MEASURED, None),
-        (MEASURED, Stored("lost", None)),
-        (MEASURED, Stored("running", None)),
-        (MEASURED, Stored("keep", 0.91)),
-        (MEASURED, Stored("stopped", None)),
-        (CRASHED, Stored("lost", None)),
-        (STOPPED, Stored("keep", 0.9)),
+        (MEASURED, ShownRun("lost", None)),
+        (MEASURED, ShownRun("running", None)),
+        (MEASURED, ShownRun("keep", 0.91)),
+        (MEASURED, ShownRun("stopped", None)),
+        (CRASHED, ShownRun("lost", None)),
+        (STOPPED, ShownRun("keep", 0.9)),
     ],
 )
 def test_a_result_that_is_missing_or_stored_otherwise_is_lost(
-    sent: Acknowledged, stored: Stored | None
+    sent: Acknowledged, stored: ShownRun | None
 ) -> None:
     assert len([*lost({"r": sent}, {} if stored is None else {"r": stored})]) == 1
 

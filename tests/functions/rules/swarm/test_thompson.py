@@ -16,7 +16,7 @@ from functions.rules.swarm.dimensions import value_of
 from functions.rules.swarm.duplicates import canonical
 from functions.rules.swarm.observations import LIMIT, Observation, scored
 from functions.rules.swarm.promoting import promoted, top_configs
-from functions.rules.swarm.proposals import LEAST, Proposal, drawn_proposal, priority_of
+from functions.rules.swarm.proposals import LEAST, ConfigProposal, drawn_proposal, priority_of
 from functions.rules.swarm.rooms import room_of
 from functions.rules.swarm.shapes import Shape, freedoms_of
 from functions.rules.swarm.thompson import BUCKETS, Thompson, index_of, parts
@@ -40,7 +40,7 @@ from tests.functions.rules.swarm.sample import (
 THOMPSON = Thompson()
 RESULTS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 
-Propose = Callable[[Sequence[Observation], Random], list[Proposal]]
+Propose = Callable[[Sequence[Observation], Random], list[ConfigProposal]]
 
 
 def proposed(
@@ -49,11 +49,11 @@ def proposed(
     shape: Shape = INVESTIGATE,
     n: int = 200,
     seed: int = 1,
-) -> list[Proposal]:
+) -> list[ConfigProposal]:
     return THOMPSON.propose(dimensions, seen, shape, n, Random(seed))
 
 
-def share(proposals: Sequence[Proposal], name: str, value: Value) -> float:
+def share(proposals: Sequence[ConfigProposal], name: str, value: Value) -> float:
     return fmean(p.config[name] == value for p in proposals)
 
 
@@ -371,10 +371,10 @@ def searched(propose: Propose, seed: int) -> list[Observation]:
 
 
 def test_thompson_beats_random_search_at_equal_budget_and_finds_the_category() -> None:
-    def thompson(seen: Sequence[Observation], rng: Random) -> list[Proposal]:
+    def thompson(seen: Sequence[Observation], rng: Random) -> list[ConfigProposal]:
         return THOMPSON.propose(SOME, seen, INVESTIGATE, 8, rng)
 
-    def at_random(seen: Sequence[Observation], rng: Random) -> list[Proposal]:
+    def at_random(seen: Sequence[Observation], rng: Random) -> list[ConfigProposal]:
         return [drawn_proposal(SOME, INVESTIGATE, rng, "") for _ in range(8)]
 
     learned, blind = ([searched(how, seed)[60:] for seed in range(20)] for how in (thompson, at_random))

@@ -12,7 +12,7 @@ import pytest
 from functions.rules.beliefs.dimension_claims import bootstrapped
 from functions.rules.beliefs.sharing import may_be_tested
 from functions.rules.swarm.canaries.trying import drawn_trial, trial_config, tries
-from functions.rules.swarm.handing_out import Waiting, fits, handed_out
+from functions.rules.swarm.handing_out import QueuedConfig, fits, handed_out
 from functions.rules.swarm.observations import Observation
 from functions.rules.swarm.sampling import sampler_of
 from functions.rules.swarm.shapes import Shape, drawn_config, standing_config
@@ -107,7 +107,7 @@ def test_a_dimension_on_trial_that_is_frozen_is_in_every_config_at_its_value() -
 
 
 def test_a_config_that_waits_is_handed_out_as_it_is() -> None:
-    text = Waiting(BEST, 0.5, "proposed").text(1)
+    text = QueuedConfig(BEST, 0.5, "proposed").text(1)
 
     configs = given(ALL, 200, [text])
 

@@ -15,7 +15,7 @@ from functions.rules.swarm.dimensions import value_of
 from functions.rules.swarm.duplicates import canonical
 from functions.rules.swarm.gaussian_process.sampler import GaussianProcess
 from functions.rules.swarm.observations import Observation
-from functions.rules.swarm.proposals import LEAST, AtRandom, ConfigSampler, Proposal, drawn_proposal
+from functions.rules.swarm.proposals import LEAST, AtRandom, ConfigProposal, ConfigSampler, drawn_proposal
 from functions.rules.swarm.sampling import sampler_of
 from functions.rules.swarm.shapes import Shape, SwarmStrategy, drawn_config, freedoms_of
 from functions.rules.swarm.thompson import Thompson
@@ -45,7 +45,7 @@ def proposed(
     shape: Shape = INVESTIGATE,
     n: int = 8,
     seed: int = 1,
-) -> list[Proposal]:
+) -> list[ConfigProposal]:
     return MODEL.propose(dimensions, seen, shape, n, Random(seed))
 
 
@@ -63,7 +63,7 @@ def learned(n: int = 60, seed: int = 3) -> list[Observation]:
     return [Observation(config, bowl(config, rng)) for config in configs]
 
 
-def mean_of(proposals: Sequence[Proposal]) -> float:
+def mean_of(proposals: Sequence[ConfigProposal]) -> float:
     return fmean(bowl(p.config, Random(0), noise=0.0) for p in proposals)
 
 
@@ -307,7 +307,7 @@ def test_what_promises_more_comes_first() -> None:
 
 # -- at equal budget
 
-Propose = Callable[[Sequence[Observation], Random], list[Proposal]]
+Propose = Callable[[Sequence[Observation], Random], list[ConfigProposal]]
 
 
 def valley(config: Mapping[str, Value], rng: Random, noise: float = 0.01) -> float:
@@ -334,7 +334,7 @@ def test_it_finds_better_configs_than_others_where_dimensions_interact() -> None
     def asks(sampler: ConfigSampler) -> Propose:
         return lambda seen, rng: sampler.propose(SOME, seen, INVESTIGATE, 8, rng)
 
-    def at_random(seen: Sequence[Observation], rng: Random) -> list[Proposal]:
+    def at_random(seen: Sequence[Observation], rng: Random) -> list[ConfigProposal]:
         return [drawn_proposal(SOME, INVESTIGATE, rng, "") for _ in range(8)]
 
     model, thompson, blind = (

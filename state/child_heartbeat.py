@@ -22,7 +22,7 @@ START_S = 180.0
 """Seconds until a child's first beat: imports from a slow disk, or a driver that starts."""
 
 
-class Listener:
+class HeartbeatListener:
     """The parent's end.
 
     Silence is counted in looks, not in seconds. Time in which the parent itself was stopped does not count.
@@ -79,7 +79,7 @@ class Listener:
 
 
 @dataclass(frozen=True)
-class Pulse:
+class ChildHeartbeat:
     """The child's end."""
 
     descriptor: int

@@ -23,7 +23,7 @@ from redis.exceptions import ConnectionError, RedisError, ResponseError, Timeout
 Words = Sequence[str | int | float | bytes]
 
 
-class Pipe:
+class SharedConnection:
     """The shared connection, opened at the first call."""
 
     def __init__(self, pool: ConnectionPool, timeout_s: float) -> None:

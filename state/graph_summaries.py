@@ -9,7 +9,7 @@ from state.client import Lab
 
 
 @dataclass(frozen=True)
-class ToldGraph:
+class StoredGraphSummary:
     """A summary with its author."""
 
     text: str
@@ -18,18 +18,18 @@ class ToldGraph:
     """Digest of the summarised beliefs."""
 
 
-class ToldGraphs:
+class GraphSummaries:
     """The summaries of all tags."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
 
-    async def find(self, tag: str) -> ToldGraph | None:
+    async def find(self, tag: str) -> StoredGraphSummary | None:
         """The newest summary of a tag."""
         stored = await self._lab.hash(self._lab.keys("told_graph", tag))
-        return ToldGraph(**stored) if stored else None
+        return StoredGraphSummary(**stored) if stored else None
 
-    async def tell(self, tag: str, told: ToldGraph) -> None:
+    async def tell(self, tag: str, told: StoredGraphSummary) -> None:
         """Store a tag's summary."""
         data = {"author": told.author, "digest": told.digest}
         await self._lab.move(
