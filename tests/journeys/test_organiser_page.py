@@ -32,7 +32,7 @@ ISSUE, EXPORT, UP = re.findall(r"^   (\S.*)$", RUNNING.split("```bash\n")[1].spl
 
 def commands(section: str) -> list[list[str]]:
     """The words of every command of ours that stands in a section, in its order."""
-    return [shlex.split(words) for words in re.findall(r"\./nightjar ([^`\n]+)", section)]
+    return [shlex.split(words, comments=True) for words in re.findall(r"\./nightjar ([^`\n]+)", section)]
 
 
 @pytest.fixture(scope="module")
