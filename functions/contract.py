@@ -9,7 +9,6 @@ A declaration has no side effect; `functions.table` collects and checks them.
 from __future__ import annotations
 
 import inspect
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -177,15 +176,11 @@ class Timed(ABC):
     each: Literal["gpu"] | None = None
     """Call it once for every GPU, with its `gpu_id`."""
     missed: Missed = "latest"
-    """Missed firings: skip them, fire the latest, or fire all."""
-    at_most: int = 0
-    """With missed="all": at most this many, the newest."""
+    """Missed firings: skip them, or fire the latest."""
     overlap: Overlap = "skip"
     """While an earlier firing is unhandled: drop the next one, let it wait (one at most), or run both."""
     jitter_s: float = 0.0
     """Each firing is delayed by up to this many seconds; all clocks agree on each delay."""
-    grace_s: float = 5.0
-    """A firing later than this counts as missed."""
 
     @abstractmethod
     def times(self, settings: Settings) -> Times:
@@ -202,40 +197,22 @@ class Timed(ABC):
             BadTable: a declaration that cannot work.
         """
         try:
-            if problem := self._contradiction():
-                raise ValueError(problem)
             return Schedule(
                 function=function,
                 text=str(self),
                 times=self.times(settings),
                 missed=self.missed,
-                at_most=self.at_most,
                 overlap=self.overlap,
-                grace_s=self.grace_s,
                 jitter_s=self.jitter_s,
                 salt=settings.lab,
             )
         except ValueError as problem:
             raise BadTable(f"{function!r}: {problem}") from problem
 
-    def _contradiction(self) -> str | None:
-        if self.missed not in get_args(Missed) or self.overlap not in get_args(Overlap):
-            return f"there is no policy missed={self.missed!r}, overlap={self.overlap!r}"
-        if (self.missed == "all") != (1 <= self.at_most <= 1000):
-            return 'missed="all" names at_most (1 to 1,000) firings to make up, and nothing else does'
-        if self.missed == "all" and self.overlap != "allow":
-            return 'missed="all" makes up several firings at once: declare overlap="allow"'
-        if not math.isfinite(self.jitter_s) or self.jitter_s < 0:
-            return f"jitter_s={self.jitter_s!r} are no seconds"
-        if not math.isfinite(self.grace_s) or self.grace_s <= 0:
-            return f"grace_s={self.grace_s!r} are no seconds"
-        return None
-
     def _policies(self) -> str:
-        missed = f"all up to {self.at_most}" if self.missed == "all" else self.missed
         jitter = f", jitter {self.jitter_s:g} s" if self.jitter_s else ""
         each = f" for each {self.each}" if self.each else ""
-        return f"{each} (missed: {missed}, overlap: {self.overlap}{jitter})"
+        return f"{each} (missed: {self.missed}, overlap: {self.overlap}{jitter})"
 
 
 @dataclass(frozen=True)
@@ -256,7 +233,7 @@ class Every(Timed):
     def times(self, settings: Settings) -> Times:
         interval = self.interval_s(settings)
         steady = SteadyTimes(interval)
-        if self.jitter_s >= interval:
+        if not 0 <= self.jitter_s < interval:
             raise ValueError(f"a jitter of {self.jitter_s:g} s is no part of an interval of {interval:g} s")
         return steady
 

@@ -6,7 +6,7 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
@@ -225,7 +225,7 @@ async def claimed(
     until: float,
     *,
     before: float | None = None,
-    fire: Sequence[float] = (),
+    fire: float | None = None,
     missed: int = 0,
     overlap: str = "skip",
     holds_until: float | None = None,

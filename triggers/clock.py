@@ -12,7 +12,7 @@ from typing import Any
 from functions.contract import Function
 from functions.process.lifecycle import Process, opened
 from functions.process.running import run, stop_signals
-from functions.rules.firings import Schedule, due
+from functions.rules.firings import GRACE_S, Schedule, due
 from functions.table import schedules, table
 from state.errors import Unavailable
 from state.schedules import Schedules
@@ -24,8 +24,6 @@ LONGEST_SLEEP_S = 30.0
 """Looks again after this at the latest: Redis' clock may be set, and a machine may sleep."""
 RETRY_S = 1.0
 """Pause while Redis is away."""
-HOLDS_S = 1.0
-"""A clock has at least so long to write its decision down, in seconds."""
 
 
 async def serve(settings: Settings, functions: Mapping[str, Function[Any, Any]] | None = None) -> None:
@@ -71,7 +69,7 @@ async def advance(store: Schedules, schedule: Schedule) -> float:
             fire=found.fire,
             missed=found.missed,
             overlap=schedule.overlap,
-            holds_until=look.now + max(schedule.grace_s, HOLDS_S),
+            holds_until=look.now + GRACE_S,
         )
         if answer in ("early", "late"):  # since the look Redis' clock was set, or this process was stopped
             return 0.0

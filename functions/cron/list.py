@@ -25,10 +25,8 @@ class ScheduleView(Response):
     expression: str | None
     timezone: str | None
     missed_policy: Missed
-    at_most: int
     overlap_policy: Overlap
     jitter_s: float
-    grace_s: float
     paused_since: str | None
     paused_reason: str | None
     next_scheduled: str | None
@@ -78,10 +76,8 @@ def _row(trigger: Every | Cron, schedule: Schedule, look: ScheduleState, setting
         expression=trigger.expression if isinstance(trigger, Cron) else None,
         timezone=trigger.timezone if isinstance(trigger, Cron) else None,
         missed_policy=schedule.missed,
-        at_most=schedule.at_most,
         overlap_policy=schedule.overlap,
         jitter_s=schedule.jitter_s,
-        grace_s=schedule.grace_s,
         paused_since=_stamp(firings.paused_at),
         paused_reason=firings.paused_reason,
         next_scheduled=None if paused else stamp(following),

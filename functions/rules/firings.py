@@ -8,13 +8,15 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any, Literal, Protocol
 from zoneinfo import ZoneInfo
 
-Missed = Literal["skip", "latest", "all"]
+Missed = Literal["skip", "latest"]
 Overlap = Literal["skip", "queue", "allow"]
 
 MICROSECOND = 1e-6
 """The resolution of Redis' clock."""
 SET_BACK_S = 2.0
 """If decided firings end further ahead than this, Redis' clock was set back since."""
+GRACE_S = 5.0
+"""A firing later than this counts as missed."""
 COUNTED = 10_000
 """Missed firings of a cron expression are counted up to this number."""
 WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -176,11 +178,7 @@ class Schedule:
     """The trigger in words; another text is another schedule."""
     times: Times
     missed: Missed = "latest"
-    at_most: int = 0
-    """With missed="all": how many missed firings are made up, the newest."""
     overlap: Overlap = "skip"
-    grace_s: float = 5.0
-    """A firing later than this counts as missed."""
     jitter_s: float = 0.0
     salt: str = ""
     """Labs with the same schedule fire at different moments."""
@@ -215,8 +213,8 @@ class Due:
     """What a clock decides about the firings up to `until`."""
 
     until: float
-    fire: tuple[float, ...] = ()
-    """Scheduled times, oldest first."""
+    fire: float | None = None
+    """The scheduled time that is fired; None if none is."""
     missed: int = 0
     """Firings that are given up."""
 
@@ -234,25 +232,14 @@ def due(schedule: Schedule, decided_until: float | None, now: float, *, changed:
     newest = schedule.newest_due(after, now) if after < now else None
     if newest is None:
         return None
-    on_time = now - newest - schedule.delay(newest) <= schedule.grace_s
+    on_time = now - newest - schedule.delay(newest) <= GRACE_S
     if afresh:
-        return Due(newest, (newest,) if on_time else ())
-    if schedule.missed == "all":
-        fire = _newest(schedule.times, after, newest, schedule.at_most + on_time)
-    else:
-        fire = (newest,) if on_time or schedule.missed == "latest" else ()
-    return Due(newest, fire, schedule.times.count(after, newest) - len(fire))
+        return Due(newest, newest if on_time else None)
+    fires = on_time or schedule.missed == "latest"
+    return Due(newest, newest if fires else None, schedule.times.count(after, newest) - fires)
 
 
 def recent(schedule: Schedule, decided_until: float, now: float) -> float:
     """Firings after this may still be on time, whatever another clock or schedule decided before."""
-    begin = now - schedule.grace_s - schedule.jitter_s
+    begin = now - GRACE_S - schedule.jitter_s
     return max(begin, decided_until) if decided_until <= now + SET_BACK_S else begin
-
-
-def _newest(times: Times, after: float, until: float, most: int) -> tuple[float, ...]:
-    found: list[float] = []
-    while len(found) < most and (scheduled := times.newest(after, until)) is not None:
-        found.append(scheduled)
-        until = scheduled - MICROSECOND
-    return tuple(reversed(found))

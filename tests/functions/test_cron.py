@@ -51,8 +51,8 @@ async def test_whatever_lists_functions_shows_the_policies_of_the_clock(client: 
 
 async def test_the_list_shows_what_became_of_the_firings(client: httpx.AsyncClient, process: Process) -> None:
     now = await process.lab.now()
-    await claimed(process, "pool::sweep", now - 3, fire=[now - 3], missed=4)
-    await claimed(process, "pool::sweep", now - 2, before=now - 3, fire=[now - 2])
+    await claimed(process, "pool::sweep", now - 3, fire=now - 3, missed=4)
+    await claimed(process, "pool::sweep", now - 2, before=now - 3, fire=now - 2)
 
     unread = await row(client)
     reader = process.schedules.subscription("pool::sweep", "test")

@@ -390,7 +390,7 @@ async def firing(process: Process, overlap: str = "skip") -> None:
     """As if the clock had fired probe::tick."""
     look = await process.schedules.look("probe::tick")
     now, before = look.now, look.firings.until
-    assert await claimed(process, "probe::tick", now, before=before, fire=[now], overlap=overlap) == "claimed"
+    assert await claimed(process, "probe::tick", now, before=before, fire=now, overlap=overlap) == "claimed"
 
 
 async def handled(process: Process, fired: int) -> Firings:
@@ -584,7 +584,7 @@ async def test_a_function_that_asks_for_them_gets_the_times_of_its_firing(proces
     now = (await process.schedules.look("probe::tick")).now
 
     async with delivering(process, (ears, declared)):
-        await claimed(process, "probe::tick", now, fire=[now - 3.25], missed=2)
+        await claimed(process, "probe::tick", now, fire=now - 3.25, missed=2)
         await handled(process, 1)
         await process.schedules.run("probe::tick", "skip", None)
         await eventually(lambda: len(ears.heard) == 2)

@@ -165,8 +165,8 @@ async def test_what_became_of_the_clock_s_firings_is_shown(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     now = await process.lab.now()
-    await claimed(process, "pool::sweep", now - 2, fire=[now - 2], missed=3)
-    await claimed(process, "pool::sweep", now - 1, before=now - 2, fire=[now - 1])
+    await claimed(process, "pool::sweep", now - 2, fire=now - 2, missed=3)
+    await claimed(process, "pool::sweep", now - 1, before=now - 2, fire=now - 1)
     await told(client, "/api/cron/run", function="gpu::health")
     await told(client, "/api/cron/pause", function="gpu::health")
 
