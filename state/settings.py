@@ -32,7 +32,8 @@ class Settings(ClientSettings):
         default=None, description="Redis of the lab (default: an embedded server is started)"
     )
     broker_url: SecretStr | None = Field(
-        default=None, description="Redis of RQ's queues, if it is not the lab's"
+        default=None,
+        description="Redis of RQ's queues, if it is not the lab's. Workers that `up` starts use the same user",
     )
     worker_redis_url: SecretStr | None = Field(
         default=None, description="the lab's Redis with the user of workers; see ./nightjar redis acl"
@@ -71,17 +72,19 @@ class Settings(ClientSettings):
         description="seconds without a sign of life after which a process counts as dead, and a leased run or an "
         "event that it took is given to another",
     )
-    keep_events: int = Field(
-        default=100_000, ge=1, description="number of newest events that are kept at any age"
+    keep_events_days: float = Field(
+        default=7.0,
+        gt=0,
+        description="days for which all events are kept; the newest 100,000 are kept at any age",
     )
-    keep_events_days: float = Field(default=7.0, gt=0, description="days for which all events are kept")
     webhook_private: bool = Field(
         default=False, description="allow webhooks to addresses that are not public"
     )
     rate_per_s: float = Field(
-        default=50.0, gt=0, description="average requests per second of one token, per web process"
+        default=50.0,
+        gt=0,
+        description="average requests per second of one token, per web process; four times as many may come at once",
     )
-    rate_burst: int = Field(default=200, ge=1, description="requests at once of one token, per web process")
     stored_mb_a_day: float = Field(
         default=1000.0,
         ge=8,
@@ -115,15 +118,10 @@ class Settings(ClientSettings):
         "machine's, divided by the slots of its worker)",
     )
     keep_failed_s: float = Field(
-        default=43200.0, ge=0, description="seconds for which a worker keeps the folder of a failed run"
-    )
-    keep_failed_mb: float = Field(
-        default=1024.0,
+        default=43200.0,
         ge=0,
-        description="disk in MB for these folders, per GPU or CPU slot; the oldest are removed first",
-    )
-    agent_gpus: int = Field(
-        default=8, ge=0, description="GPUs that an agent with a token may register for itself"
+        description="seconds for which a worker keeps the folder of a failed run. The oldest ones of a GPU or CPU "
+        "slot go earlier where they take more than 1 GiB",
     )
     worker_gpus: int = Field(
         default=64, ge=0, description="GPUs that a worker with a token may register for the lab"
@@ -290,6 +288,11 @@ class Settings(ClientSettings):
     def health_s(self) -> float:
         """Seconds between two health checks of every GPU."""
         return self.stale_s / 2
+
+    @property
+    def cooldown_s(self) -> float:
+        """Seconds until a GPU whose baseline crashed may try a run, the first time."""
+        return self.silent_s * 4
 
     @property
     def stored_bytes_a_day(self) -> int:

@@ -36,6 +36,8 @@ from state.token_values import (
 
 CHANGES = ("token.issued", "token.rotated", "token.revoked")
 """Events after which a process checks again whom it lets in."""
+BURST_S = 4.0
+"""A token may make so many seconds' requests at once."""
 REMEMBERED_S = 1.0
 """Seconds for which a process trusts a token without asking Redis, unless an event reports a change."""
 
@@ -301,21 +303,21 @@ class Tokens:
             if _holds(p, self._token(p, stored), now) and (p.session is None or open_)
         }
 
-    async def take(self, proof: Proof, per_s: float, burst: int) -> None:
+    async def take(self, proof: Proof, per_s: float) -> None:
         """Count a request of a token. At most once a second, the use of this secret is written to Redis.
 
         The generic cell rate algorithm (ITU-T I.371) keeps one time for each token: the moment at which its bucket is
         empty. Each process counts for itself, so N web processes admit up to N times as many requests.
 
         Raises:
-            TooManyRequests: more than `burst` at once, or than `per_s` a second for long.
+            TooManyRequests: more than `per_s` a second on average, or than four times as many at once.
         """
-        now = time.monotonic()
+        now, burst = time.monotonic(), max(BURST_S * per_s, 1)
         empty_at = max(self._empty_at.get(proof.token_id, 0.0), now) + 1 / per_s
         wait_s = empty_at - now - burst / per_s
         if wait_s > 1e-6:
             raise TooManyRequests(
-                f"more than {per_s:g} requests a second (bursts of {burst})",
+                f"more than {per_s:g} requests a second (bursts of {burst:g})",
                 hint="come back after Retry-After; GET .../wait and GET /api/events spare asking often",
                 retry_after=math.ceil(wait_s * 1000) / 1000,
             )

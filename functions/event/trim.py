@@ -8,6 +8,8 @@ from state.stream import Stream
 
 DAY_S = 86400.0
 TRIM_S = 300
+KEPT = 100_000
+"""Newest events that are kept at any age."""
 
 
 class Trim(Command):
@@ -34,11 +36,11 @@ class Trimmed(Response):
 async def trim(request: Trim, stream: Stream, settings: Settings) -> Trimmed:
     """Drop old events beyond the newest; never one that a function or webhook has yet to handle.
 
-    An event goes once it is older than NIGHTJAR_KEEP_EVENTS_DAYS and not among the newest NIGHTJAR_KEEP_EVENTS: a
-    quiet lab keeps its history, a busy one its last night. Dead letters stay until they are redriven or discarded.
+    An event goes once it is older than NIGHTJAR_KEEP_EVENTS_DAYS and not among the newest 100,000: a quiet lab keeps
+    its history, a busy one its last night. Dead letters stay until they are redriven or discarded.
     """
     events, *others = await stream.bound_streams()
-    told = await stream.trim(events, keep_s=settings.keep_events_days * DAY_S, keep=settings.keep_events)
+    told = await stream.trim(events, keep_s=settings.keep_events_days * DAY_S, keep=KEPT)
     groups, consumers = set(told.groups), told.consumers
     for name in others:  # redriven letters and firings: needed only until they are handled
         done = await stream.trim(name, keep_s=0.0, keep=0)

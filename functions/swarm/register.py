@@ -172,7 +172,7 @@ async def _admitted(
     with suppress(Unauthenticated):
         token, proof = await joining.tokens.recognise(given)
         if token.kind == "enroll" and token.role == "worker":
-            await joining.tokens.take(proof, settings.rate_per_s, settings.rate_burst)
+            await joining.tokens.take(proof, settings.rate_per_s)
             return token
     if secret is not None:
         await joining.tokens.check_may_try(call.address)

@@ -36,6 +36,6 @@ async def enroll(request: Enroll, tokens: Tokens, settings: Settings) -> Shown:
         raise Forbidden(
             "this is an access token: it opens the lab by itself", hint="send it as Authorization: Bearer"
         )
-    await tokens.take(proof, settings.rate_per_s, settings.rate_burst)
+    await tokens.take(proof, settings.rate_per_s)
     with counting(Quota(enrolling.name, settings.stored_bytes_a_day)):
         return shown(await tokens.enroll(enrolling, request.name))

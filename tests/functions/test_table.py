@@ -363,7 +363,7 @@ async def a_long_story(client: httpx.AsyncClient, process: Process) -> None:
     await told(client, "/api/webhook/remove", id=added.id)
     me = await process.tokens.issue(name="me", role="operator", issued_by="local")
     token, proof = await process.tokens.recognise(me.text)
-    await process.tokens.take(proof, 50, 200)
+    await process.tokens.take(proof, 50)
     await process.tokens.open_session(proof)
     await process.tokens.open_ticket(proof)
     await process.tokens.rotate(token, 60)

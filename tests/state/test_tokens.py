@@ -399,20 +399,26 @@ async def test_an_enroll_token_that_has_ended_makes_none(
             await tokens.enroll(enrolling.token, "w")
 
 
-async def test_a_token_asks_as_often_as_it_may(tokens: Tokens, operator: Issued) -> None:
+async def test_a_token_asks_as_often_as_it_may(
+    tokens: Tokens, operator: Issued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("state.tokens.BURST_S", 500.0)
     for _ in range(5):
-        await tokens.take(proof_of(operator), per_s=0.01, burst=5)
+        await tokens.take(proof_of(operator), per_s=0.01)
 
     with pytest.raises(TooManyRequests) as refusal:
-        await tokens.take(proof_of(operator), per_s=0.01, burst=5)
+        await tokens.take(proof_of(operator), per_s=0.01)
 
     assert refusal.value.retry_after is not None
     assert 90 < refusal.value.retry_after <= 100
-    await tokens.take(Proof("another", ""), per_s=0.01, burst=5)
+    await tokens.take(Proof("another", ""), per_s=0.01)
 
 
-async def test_a_hundred_requests_at_once_share_one_allowance(tokens: Tokens, operator: Issued) -> None:
-    asked = [tokens.take(proof_of(operator), per_s=0.01, burst=30) for _ in range(100)]
+async def test_a_hundred_requests_at_once_share_one_allowance(
+    tokens: Tokens, operator: Issued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("state.tokens.BURST_S", 3000.0)
+    asked = [tokens.take(proof_of(operator), per_s=0.01) for _ in range(100)]
 
     answers = await asyncio.gather(*asked, return_exceptions=True)
 

@@ -94,7 +94,6 @@ def door(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) 
             "redis_url": redis_server.url,
             "data": tmp_path_factory.mktemp("fuzz"),
             "rate_per_s": 1e6,
-            "rate_burst": 1_000_000,
         }
     )
     with asyncio.Runner() as runner:

@@ -108,7 +108,6 @@ def web(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) -
         "data": str(folder / "data"),
         "port": free_port(0),
         "rate_per_s": 1e6,
-        "rate_burst": 1_000_000,
         "webhook_private": True,
     }
     bearer = asyncio.run(a_full_lab(Settings.model_validate({**values, "redis_url": redis_server.url})))

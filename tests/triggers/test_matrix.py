@@ -365,7 +365,7 @@ OF_AN_OPEN_LAB = (
 async def lab(process: Process) -> tuple[Process, list[Visitor]]:
     """A small lab, and everybody who may come to its door."""
     await furnish(process)
-    unhurried = process.settings.model_copy(update={"rate_per_s": 1e6, "rate_burst": 10_000})
+    unhurried = process.settings.model_copy(update={"rate_per_s": 1e6})
     found = await visitors(process)
     return replace(process, settings=unhurried), found
 

@@ -70,7 +70,7 @@ async def lab(process: Process) -> Past:
         people[role] = {"authorization": f"Bearer {issued.text}"}
     for key in await dump(process.lab):
         await process.lab.command("PERSIST", key)  # else a ticket would end while all is read
-    unhurried = process.settings.model_copy(update={"rate_per_s": 1e6, "rate_burst": 100_000})
+    unhurried = process.settings.model_copy(update={"rate_per_s": 1e6})
     return Past(
         replace(process, settings=unhurried),
         people,

@@ -21,7 +21,13 @@ DAY_MS = 86_400_000
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return settings.model_copy(update={"keep_events": 10, "keep_events_days": 7.0})
+    return settings.model_copy(update={"keep_events_days": 7.0})
+
+
+@pytest.fixture(autouse=True)
+def few_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the newest ten events."""
+    monkeypatch.setattr("functions.event.trim.KEPT", 10)
 
 
 async def past(process: Process, count: int, days: float, tag: str = "mar11") -> list[str]:

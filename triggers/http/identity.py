@@ -85,7 +85,7 @@ async def bearer_of(token: Token, proof: Proof, process: Process) -> Caller:
             "an enroll token opens nothing but POST /api/token/enroll",
             hint="send it there as enroll_token, with a name; the answer has your token",
         )
-    await process.tokens.take(proof, process.settings.rate_per_s, process.settings.rate_burst)
+    await process.tokens.take(proof, process.settings.rate_per_s)
     tags = frozenset(token.tags) if token.tags is not None else None
     return Caller(token.name, token.role, token.id, tags)
 

@@ -12,7 +12,7 @@ class Breaker:
     """When a GPU is taken out of the pool for its crashes, and for how long."""
 
     crash_limit: int
-    cooldown_s: float = 60.0
+    cooldown_s: float
     """Seconds until it may try a run; doubled each time that the breaker opens again, up to `longest_s`."""
     longest_s: float = 3600.0
 

@@ -430,12 +430,12 @@ async def test_the_same_idempotency_key_of_another_caller_is_another_key(
 async def test_who_asks_too_often_is_told_when_to_come_back(
     process: Process, http: httpx.AsyncClient
 ) -> None:
-    slow = process.settings.model_copy(update={"rate_per_s": 0.01, "rate_burst": 3})
+    slow = process.settings.model_copy(update={"rate_per_s": 0.01})
     async with http_client(Process(**{**vars(process), "settings": slow})) as limited:
         mine = await bearer(process, "me", "viewer")
-        answers = [await limited.get("/api/report/tags", headers=mine) for _ in range(5)]
+        answers = [await limited.get("/api/report/tags", headers=mine) for _ in range(3)]
 
-    assert [a.status_code for a in answers] == [200, 200, 200, 429, 429]
+    assert [a.status_code for a in answers] == [200, 429, 429]
     assert 90 <= int(answers[-1].headers["retry-after"]) <= 100
     problem(answers[-1], 429)
 
@@ -456,16 +456,16 @@ async def test_an_enroll_token_opens_nothing_but_its_door(process: Process, http
 
 
 async def test_an_enroll_token_is_used_no_more_often_than_any_other(process: Process) -> None:
-    slow = process.settings.model_copy(update={"rate_per_s": 0.01, "rate_burst": 3})
+    slow = process.settings.model_copy(update={"rate_per_s": 0.01})
     async with opened("web", slow) as limited, http_client(limited) as http:
         await bearer(limited, "me", "operator")
         swarm = await limited.tokens.issue(
             name="swarm", role="worker", kind="enroll", lasts_s=60, issued_by="me"
         )
-        asked = [{"enroll_token": swarm.text, "name": f"w{n}"} for n in range(5)]
+        asked = [{"enroll_token": swarm.text, "name": f"w{n}"} for n in range(3)]
         answers = [await http.post("/api/token/enroll", json=body) for body in asked]
 
-    assert [a.status_code for a in answers] == [200, 200, 200, 429, 429]
+    assert [a.status_code for a in answers] == [200, 429, 429]
 
 
 async def test_a_stranger_s_body_is_short(http: httpx.AsyncClient) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from functions.pool.register_gpu import AGENT_GPUS
 from functions.process.lifecycle import Process
 from state.experiments import Experiments
 from state.pool import Pool
@@ -197,7 +198,7 @@ async def test_the_lab_trains_nothing_on_an_agent_s_gpu_not_even_for_it(people: 
 
 
 async def test_an_agent_has_so_many_gpus_and_no_more(process: Process, people: People) -> None:
-    most = process.settings.agent_gpus
+    most = AGENT_GPUS
     boxes = [BOX | {"gpu_id": f"box:{n}"} for n in range(most + 1)]
     for box in boxes[:most]:
         await told(people.ann, "/api/pool/register", **box)

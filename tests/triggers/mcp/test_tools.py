@@ -451,12 +451,12 @@ async def test_what_http_refuses_mcp_refuses_with_a_message(
 
 async def test_who_asks_too_often_by_mcp_is_refusedwhen_to_come_back(process: Process) -> None:
     headers = await bearer(process, "ann", "agent")
-    slow = process.settings.model_copy(update={"rate_per_s": 0.01, "rate_burst": 2})
+    slow = process.settings.model_copy(update={"rate_per_s": 0.01})
     async with served_client(replace(process, settings=slow)) as http:
-        answers = [await http.post("/mcp", json=CALL, headers={**ACCEPT, **headers}) for _ in range(3)]
+        answers = [await http.post("/mcp", json=CALL, headers={**ACCEPT, **headers}) for _ in range(2)]
 
-    assert [answer.status_code for answer in answers] == [200, 200, 429]
-    assert int(answers[2].headers["retry-after"]) > 0
+    assert [answer.status_code for answer in answers] == [200, 429]
+    assert int(answers[1].headers["retry-after"]) > 0
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
