@@ -125,7 +125,7 @@ class Night:
         """Runs of the test, by id."""
         self._rng = Random(f"night {seed}")
         self._now = 0.0
-        self._keeps = KeepingTag(policy.keep_rule, Effort(0, policy.max_retests, policy.retest_top_k))
+        self._keeps = KeepingTag(policy.keep_rule, Effort(0, policy.max_retests))
         self._experiments: dict[str, Experiment] = {}
         self._running: dict[str, Experiment] = {}
         self._ends: list[tuple[float, str]] = []

@@ -39,10 +39,8 @@ from functions.rules.keeps.retests import (
 from functions.rules.keeps.seeds import learned, own_noise, shift_of
 from functions.rules.keeps.verdict import judge, score
 from state.codes import noise_entry
-from state.policy import Policy
 from state.records import Best, Direction, Experiment, Link, Trust
 
-FACTOR = Policy().implausible_factor
 ENOUGH = 1000
 """More steps than any result causes."""
 
@@ -149,9 +147,7 @@ class KeepingTag:
         best = self.best
         kept = judge(value, best.val_bpb if best else None, self.direction, 0.0)
         tried = TriedExperiment(name, value, trainable, kept.status, None, best is None)
-        plausible = plausible_margin(
-            self.largest_gain, sum(t.status == "keep" for t in self.tried.values()), FACTOR
-        )
+        plausible = plausible_margin(self.largest_gain, sum(t.status == "keep" for t in self.tried.values()))
         e = _ANY.model_copy(update={"experiment_id": name, "commit_sha": name, "keep_rule": self.keep_rule})
         tried.trust = self._trust(tried, e.judged_by, plausible)
         is_plausible = kept.improved and best and (plausible is None or kept.delta <= plausible)
@@ -159,7 +155,7 @@ class KeepingTag:
         if tried.trust != "provisional":
             self.largest_gain = max(tried.gain, self.largest_gain or 0.0) or None
         self.tried[name] = tried
-        after = new_best(e, value, best, self.direction, self.effort.top_k)
+        after = new_best(e, value, best, self.direction)
         if kept.improved and best is not None and after is not None and not after.chain:
             self.judged.append((name, best.experiment_id))
         self.best = after or best
@@ -234,7 +230,7 @@ class KeepingTag:
         worth = {t.name: t.value for t in self.tried.values() if t.status == "keep"} | {name: value}
         kept = sorted(worth, key=lambda n: score(worth[n], self.direction))
         links = [Link(experiment_id=n, val_bpb=worth[n], commit_sha=n) for n in kept]
-        after = restored(best, name, links, [], self.direction, self.effort.top_k)
+        after = restored(best, name, links, [], self.direction)
         self.tried[name].value = value
         if after is not None and after.experiment_id != name:
             self.tried[name].trust, self.tried[name].status = "demoted", "discard"

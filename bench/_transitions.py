@@ -21,7 +21,7 @@ from functions.formats.results_log import LogRow, read_log
 from functions.rules.keeps.noise import LEAST
 from functions.rules.keeps.verdict import is_near, score
 from functions.rules.search.kinds import NO_CATEGORY, OF_CATEGORY, kept_category, kind_of
-from functions.rules.search.strategy import next_strategy
+from functions.rules.search.strategy import MIN_FINISHED, next_strategy
 from functions.rules.search.suggestions import least_tried_of
 from functions.rules.search.yields import best_category
 from state.policy import Adapt
@@ -188,7 +188,7 @@ def _points(tries: Sequence[Try], direction: Direction) -> Iterator[tuple[Try, l
         gain = 0.0
         if kept and this.value is not None and best is not None:
             gain = max(0.0, score(best, direction) - score(this.value, direction))
-        if place >= Adapt().min_finished and not this.end.baseline and this.end.error_kind != "infra":
+        if place >= MIN_FINISHED and not this.end.baseline and this.end.error_kind != "infra":
             near = sum(_is_near_miss(each, best, direction) for each in tries[:place])
             yield this, [each.end for each in tries[:place]], near, gain
         if kept and this.value is not None:

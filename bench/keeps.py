@@ -115,7 +115,7 @@ class Rule:
     def tag(self) -> KeepingTag:
         return KeepingTag(
             self.keep_rule,
-            Effort(POLICY.baseline_repeats, POLICY.max_retests, POLICY.retest_top_k),
+            Effort(POLICY.baseline_repeats, POLICY.max_retests),
         )
 
 

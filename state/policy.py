@@ -23,6 +23,8 @@ PROPOSED = {
 
 YIELD_ENDS = 60
 """Newest finished experiments from which the rule `yields` learns."""
+WINDOW = 10
+"""Newest finished experiments that the published rule looks at."""
 KeepRuleName = Literal["auto", "strict", "confirmed"]
 StoppingRule = Literal["none", "stochastic", "median", "asha", "adaptive"]
 TickSource = Literal["report", "stdout"]
@@ -53,29 +55,14 @@ class Adapt(PolicyGroup):
 
     rule: Literal["published", "yields"] = Field(
         default="published",
-        description="published: by the rates and limits below; yields: by how often each mode was kept lately, and"
-        " so for the category to explore",
-    )
-    min_finished: int = Field(
-        default=5, ge=0, description="finished experiments below which the search explores"
-    )
-    window: int = Field(default=10, ge=1, le=1000, description="newest finished experiments that it looks at")
-    crash_rate: float = Field(
-        default=0.5, ge=0, le=1, description="share of crashes above which it makes small changes: exploit"
-    )
-    keep_rate: float = Field(
-        default=0.3, ge=0, le=1, description="share of keeps above which it goes on in the same way: exploit"
-    )
-    plateau_after: int = Field(
-        default=20,
-        ge=0,
-        description="finished experiments above which no keep is a plateau: combine or ablation",
+        description="published: by the rates of crashes and keeps; yields: by how often each mode was kept"
+        " lately, and so for the category to explore",
     )
 
     @property
     def ends_read(self) -> int:
         """Newest finished experiments that its rule looks at; older ones hardly count to `yields`."""
-        return YIELD_ENDS if self.rule == "yields" else self.window
+        return YIELD_ENDS if self.rule == "yields" else WINDOW
 
 
 class TracePolicy(PolicyGroup):
@@ -221,23 +208,11 @@ class BeliefPolicy(PolicyGroup):
         description="matched: a run is compared with a run of the hypothesis's reference config; baseline: with"
         " what its worker's unchanged train.py had",
     )
-    dead_zone: float = Field(
-        default=0,
-        ge=0,
-        le=100,
-        description="smaller differences are no evidence; in standard deviations of a run",
-    )
     equivalence_margin: float = Field(
         default=1,
         gt=0,
         le=100,
-        description="a dimension whose runs differ surely by less than this is irrelevant; in the same unit",
-    )
-    tested_share: float = Field(
-        default=0.5,
-        ge=0,
-        le=1,
-        description="share of the runs of workers that look for the best config which test their claim instead",
+        description="a dimension whose runs surely differ by less is irrelevant; in standard deviations of a run",
     )
     test_decision: Literal["threshold", "significant"] = Field(
         default="threshold",
@@ -256,12 +231,6 @@ class Allocation(PolicyGroup):
 
     temperature: float = Field(
         default=1, gt=0, le=100, description="the lower, the more workers the most informative hypothesis has"
-    )
-    min_workers: int = Field(
-        default=3, ge=0, le=10_000, description="least workers of a hypothesis, while there are enough"
-    )
-    moonshot_share: float = Field(
-        default=0.05, ge=0, le=1, description="share of the workers that test none, at the ends of the ranges"
     )
 
 
@@ -297,19 +266,8 @@ class Policy(PolicyGroup):
     baseline_repeats: int = Field(
         default=2, ge=0, le=3, description="further runs of the baseline on other seeds, for the noise"
     )
-    implausible_factor: float = Field(
-        default=5,
-        gt=1,
-        description="times the tag's largest gain above which a keep is run again whatever the noise, after 10 keeps",
-    )
     max_retests: int = Field(
         default=2, ge=0, le=20, description="a keep is run again once, where this is above 0"
-    )
-    retest_top_k: int = Field(
-        default=4,
-        ge=1,
-        le=20,
-        description="discards that are run again once the keep that they lost to has fallen",
     )
     max_attempts: int = Field(
         default=2, ge=1, le=20, description="workers that may lose a run before it counts as lost"
@@ -320,9 +278,6 @@ class Policy(PolicyGroup):
         description="seconds without a word of its agent after which an experiment is lost",
     )
     adapt: Adapt = Field(default=Adapt(), description="how the search's mode is chosen")
-    strategy_pin: int = Field(
-        default=5, ge=0, description="finished experiments for which an operator's mode stands"
-    )
     traces: TracePolicy = Field(default=TracePolicy(), description="how branches grow")
     budgets: Budgets = Field(default=Budgets(), description="how long runs train")
     stopping: Stopping = Field(default=Stopping(), description="which runs are stopped on their way")

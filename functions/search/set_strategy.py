@@ -17,11 +17,11 @@ class SetStrategy(Command):
     reason: Line = Field(description="why, for the agents", examples=["three runs in a row were duplicates"])
     explore_ratio: float = Field(0.7, ge=0, le=1, description="share of ideas that should be new ground")
     temperature: float = Field(1.0, ge=0, le=10, description="how bold ideas should be")
-    pin_for: int | None = Field(
-        None,
+    pin_for: int = Field(
+        5,
         ge=0,
         le=100_000,
-        description="experiments that finish before adapt may change it; default: policy",
+        description="experiments that finish before adapt may change it",
         examples=[5],
     )
 
@@ -31,13 +31,12 @@ async def set_strategy(request: SetStrategy, strategies: Strategies) -> Strategy
     """Set the mode by hand; it stands for the next `pin_for` finished experiments."""
     while True:
         facts = await strategies.facts(request.tag)
-        pin_for = request.pin_for if request.pin_for is not None else facts.policy.strategy_pin
         after = Strategy(
             mode=request.mode,
             explore_ratio=request.explore_ratio,
             temperature=request.temperature,
             reason=request.reason,
-            pinned_until=facts.finished + pin_for if pin_for else 0,
+            pinned_until=facts.finished + request.pin_for if request.pin_for else 0,
             decided_at=facts.finished,
         )
         if (now := await strategies.replace(request.tag, facts.strategy, after)) is not None:

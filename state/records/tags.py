@@ -46,7 +46,7 @@ class Tag(Record):
     baseline_val_bpb: float | None = None
     """Value under the tag's main comparability key."""
     largest_gain: float | None = None
-    """Largest gain of a keep over the best before it, those beyond `implausible_factor` aside."""
+    """Largest gain of a keep over the best before it, implausible ones aside."""
     lab_measured: bool = False
     """The lab has measured a run: what agents measure themselves are claims."""
     lab_gpu_class: str | None = None

@@ -26,15 +26,6 @@ def test_the_defaults_are_the_published_ones() -> None:
 
     assert (policy.near_miss_margin, policy.crash_limit, policy.on_abort) == (None, 3, "advise")
     assert (policy.keep_rule, policy.max_attempts, policy.stale_after_s) == ("auto", 2, 1800)
-    assert policy.strategy_pin == 5
-    adapt = policy.adapt
-    assert (adapt.min_finished, adapt.window, adapt.crash_rate, adapt.keep_rate, adapt.plateau_after) == (
-        5,
-        10,
-        0.5,
-        0.3,
-        20,
-    )
     assert policy.budgets.base_s == 300
     traces = policy.traces
     assert (traces.mode, traces.target_traces, traces.max_parallel) == ("single", 3, None)
@@ -56,7 +47,7 @@ def test_several_unknown_names_are_told_the_known_ones_once() -> None:
     [
         ({"rate_limit": {"burst": 5}}, "near_miss_margin, crash_limit, on_abort"),
         ({"budgets.most_s": 60}, "policy.budgets.most_s: there is no such value, only base_s"),
-        ({"adapt": {"nothing": 1}}, "only rule, min_finished, window, crash_rate, keep_rate, plateau_after"),
+        ({"adapt": {"nothing": 1}}, "there is no such value, only rule"),
     ],
     ids=range(3),
 )
@@ -76,7 +67,7 @@ def test_an_unknown_name_is_told_the_known_ones(change: dict[str, Any], known: s
         {"crash_limit": "3"},
         {"crash_limit": True},
         {"on_abort": "panic"},
-        {"adapt.crash_rate": 1.1},
+        {"allocation.temperature": 0},
         {"budgets": {"base_s": float("inf")}},
         {"budgets": 3},
         {"max_attempts": 21},
@@ -98,11 +89,11 @@ def test_a_value_out_of_its_range_is_named(change: dict[str, Any]) -> None:
 
 
 def test_dotted_and_nested_names_mean_the_same() -> None:
-    dotted = Policy().changed({"budgets.base_s": 5, "adapt.window": 7})
-    grouped = Policy().changed({"budgets": {"base_s": 5}, "adapt": {"window": 7}})
+    dotted = Policy().changed({"budgets.base_s": 5, "stopping.eta": 7})
+    grouped = Policy().changed({"budgets": {"base_s": 5}, "stopping": {"eta": 7}})
 
     assert dotted == grouped
-    assert (dotted.budgets.base_s, dotted.adapt.keep_rate, dotted.adapt.window) == (5, 0.3, 7)
+    assert (dotted.budgets.base_s, dotted.stopping.max_prob, dotted.stopping.eta) == (5, 0.65, 7)
 
 
 def test_the_proposal_s_names_of_the_traces_mean_ours() -> None:
@@ -187,8 +178,8 @@ async def test_changes_that_meet_are_all_kept(client: httpx.AsyncClient, process
     changes: list[dict[str, Any]] = [
         {"crash_limit": 9},
         {"near_miss_margin": 0.5},
-        {"adapt.window": 30},
-        {"adapt.keep_rate": 0.9},
+        {"stopping.eta": 7},
+        {"stopping.max_prob": 0.9},
         {"budgets.base_s": 7},
     ]
 

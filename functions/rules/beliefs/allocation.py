@@ -17,28 +17,20 @@ FIRST_CREDIBILITY: Final = 0.25
 """Credibility of a model's proposal without results."""
 
 
-@dataclass(frozen=True)
-class Allotting:
-    """A tag's settings for the allocation of workers."""
-
-    temperature: float = 1.0
-    """Above 0. A lower one gives more workers to the most valuable hypothesis."""
-    min_workers: int = 3
-    """Least number of workers for an active hypothesis, while there are enough."""
-    min_unproven: int = 1
-    """The same for a model's proposal with fewer than 12 results."""
-    moonshot_share: float = 0.05
-    converged_share: float = 0.7
-    """Share of the workers for hypotheses that have converged."""
-    converged_support: float = 0.85
-    """Least support probability of a converged hypothesis."""
-    converged_after: int = 15
-    """Least number of its results."""
-
-
+MIN_WORKERS: Final = 3
+"""Least number of workers for an active hypothesis, while there are enough."""
+MIN_UNPROVEN: Final = 1
+"""The same for a model's proposal with fewer than 12 results."""
+MOONSHOT_SHARE: Final = 0.05
+"""Share of the workers that test no hypothesis."""
+CONVERGED_SHARE: Final = 0.7
+"""Share of the workers for hypotheses that have converged."""
+CONVERGED_SUPPORT: Final = 0.85
+"""Least support probability of a converged hypothesis."""
+CONVERGED_AFTER: Final = 15
+"""Least number of its results."""
 ENDED: Final[frozenset[Verdict | None]] = frozenset({"refuted", "irrelevant"})
 """Verdicts after which a hypothesis has no workers."""
-USUAL: Final = Allotting()
 LEAST_SPREAD: Final = 0.3
 """Ranges of information values below this are not widened further."""
 SPREAD_UNITS: Final = 3.0
@@ -68,21 +60,21 @@ def information_value(hypothesis: Hypothesis) -> float:
     )
 
 
-def has_converged(support: float, n_experiments: int, allotting: Allotting = USUAL) -> bool:
+def has_converged(support: float, n_experiments: int) -> bool:
     """Whether a hypothesis is so well supported that most workers build on it."""
-    return support >= allotting.converged_support and n_experiments >= allotting.converged_after
+    return support >= CONVERGED_SUPPORT and n_experiments >= CONVERGED_AFTER
 
 
-def minimum(hypothesis: Hypothesis, allotting: Allotting = USUAL) -> int:
+def minimum(hypothesis: Hypothesis) -> int:
     """Least number of workers for an active hypothesis, while there are enough."""
     unproven = hypothesis.source == "llm_proposed" and hypothesis.n_experiments < PROVEN_AFTER
-    return allotting.min_unproven if unproven else allotting.min_workers
+    return MIN_UNPROVEN if unproven else MIN_WORKERS
 
 
 def targets(
     hypotheses: Sequence[Hypothesis],
     active_workers: int,
-    allotting: Allotting = USUAL,
+    temperature: float = 1.0,
     *,
     converged: Collection[str] = (),
     turn: int = 0,
@@ -102,14 +94,14 @@ def targets(
 
     Hypotheses settled as refuted or irrelevant are left out. Without hypotheses the answer is empty.
     """
-    parties = _parties(hypotheses, allotting)
+    parties = _parties(hypotheses, temperature)
     if not parties:
         return {}
     needed = sum(party.least for party in parties)
     if active_workers < needed:
         return dict.fromkeys((p.name for p in parties), 0) | _in_turn(parties, active_workers, turn)
-    shots = min(_moonshots(active_workers, allotting, turn), active_workers - needed)
-    shared = _with_converged(parties, active_workers - shots, active_workers, allotting, converged)
+    shots = min(_moonshots(active_workers, turn), active_workers - needed)
+    shared = _with_converged(parties, active_workers - shots, active_workers, converged)
     return shared | ({MOONSHOT: shots} if shots else {})
 
 
@@ -125,7 +117,7 @@ class _Party:
     least: int
 
 
-def _parties(hypotheses: Sequence[Hypothesis], allotting: Allotting) -> list[_Party]:
+def _parties(hypotheses: Sequence[Hypothesis], temperature: float) -> list[_Party]:
     """Open hypotheses, the most valuable first, then by id."""
     values = {h.hypothesis_id: information_value(h) for h in hypotheses if h.settled not in ENDED}
     if not values:
@@ -136,8 +128,8 @@ def _parties(hypotheses: Sequence[Hypothesis], allotting: Allotting) -> list[_Pa
         _Party(
             h.hypothesis_id,
             value := values[h.hypothesis_id],
-            math.exp((value - highest) / unit / allotting.temperature),
-            minimum(h, allotting),
+            math.exp((value - highest) / unit / temperature),
+            minimum(h),
         )
         for h in hypotheses
         if h.settled not in ENDED
@@ -145,9 +137,9 @@ def _parties(hypotheses: Sequence[Hypothesis], allotting: Allotting) -> list[_Pa
     return sorted(found, key=lambda party: (-party.value, party.name))
 
 
-def _moonshots(workers: int, allotting: Allotting, turn: int) -> int:
+def _moonshots(workers: int, turn: int) -> int:
     """Moonshots of this turn. With few workers only some turns have one; over many turns the share is exact."""
-    each = workers * allotting.moonshot_share
+    each = workers * MOONSHOT_SHARE
     return math.floor((turn + 1) * each + 1e-9) - math.floor(turn * each + 1e-9)
 
 
@@ -155,7 +147,6 @@ def _with_converged(
     parties: Sequence[_Party],
     workers: int,
     all_workers: int,
-    allotting: Allotting,
     converged: Collection[str],
 ) -> dict[str, int]:
     winners = [party for party in parties if party.name in converged]
@@ -163,7 +154,7 @@ def _with_converged(
     if not winners or not others:
         return _shared(parties, workers)
     needed, kept = (sum(party.least for party in group) for group in (winners, others))
-    to_winners = min(max(round(allotting.converged_share * all_workers), needed), workers - kept)
+    to_winners = min(max(round(CONVERGED_SHARE * all_workers), needed), workers - kept)
     return _shared(winners, to_winners) | _shared(others, workers - to_winners)
 
 

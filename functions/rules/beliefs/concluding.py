@@ -88,7 +88,6 @@ def terms_of(facts: EvidenceFacts) -> BeliefTerms:
         usual_distance=usual_distance(noise) if noise and noise.df >= ENOUGH_REPEATS else None,
         repeats=noise.df if noise else 0,
         dimensions=facts.dimensions,
-        dead_zone=given.dead_zone,
         equivalence_margin=given.equivalence_margin,
         workers=facts.active_workers,
     )

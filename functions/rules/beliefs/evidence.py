@@ -111,7 +111,7 @@ class AgainstBaselines:
     def alone(self, run: FinishedRun, hypothesis: Hypothesis, terms: BeliefTerms) -> Evidence | None:
         is_guarded = not any(e.is_guarded and e.worker_id == run.worker_id for e in hypothesis.evidence)
         if run.judged is not None:
-            return _alone(run, _outcome(run.judged, terms), "baseline", is_guarded=is_guarded)
+            return _alone(run, _outcome(run.judged), "baseline", is_guarded=is_guarded)
         if run.ended == "stopped":
             return _alone(run, run.survivors.share, "stopped", is_guarded=is_guarded)
         if not hypothesis.config_constraint:
@@ -182,8 +182,7 @@ def _beside(
     if reference.judged is None:
         return Evidence(**pair, outcome=1.0, against="reference", delta=run.judged)
     contrast = run.judged - reference.judged
-    settle = outcome_of_distance if is_of_influence(hypothesis) else _outcome
-    outcome = settle(contrast, terms)
+    outcome = outcome_of_distance(contrast, terms) if is_of_influence(hypothesis) else _outcome(contrast)
     return Evidence(**pair, outcome=outcome, against="reference", delta=run.judged, contrast=contrast)
 
 
@@ -204,8 +203,9 @@ def _alone(
     )
 
 
-def _outcome(difference: float, terms: BeliefTerms) -> float | None:
-    return None if abs(difference) <= terms.smallest else float(difference < 0)
+def _outcome(difference: float) -> float | None:
+    """1 for a win, 0 for a loss, None for a tie."""
+    return None if difference == 0 else float(difference < 0)
 
 
 def _may_say_more(worker_id: str, hypothesis: Hypothesis, terms: BeliefTerms) -> bool:

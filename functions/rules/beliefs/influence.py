@@ -20,10 +20,10 @@ def is_of_influence(claim: HypothesisClaim) -> bool:
 
 
 def outcome_of_distance(contrast: float, terms: BeliefTerms) -> float | None:
-    """1 where a pair differs by more than the median distance of noise, and more than the dead zone; else 0.
+    """1 where a pair differs by more than the median distance of noise; else 0.
 
     None while the noise is not known.
     """
     if terms.usual_distance is None:
         return None
-    return float(abs(contrast) > max(terms.usual_distance, terms.smallest))
+    return float(abs(contrast) > terms.usual_distance)

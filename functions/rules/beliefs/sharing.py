@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from functions.rules.beliefs.allocation import MOONSHOT, USUAL, Allotting, has_converged, steadied, targets
+from functions.rules.beliefs.allocation import MOONSHOT, has_converged, steadied, targets
 from functions.rules.beliefs.evidence import ARCHIVED, about
 from functions.rules.beliefs.posterior import posterior
 from functions.rules.beliefs.strategies import COMPARED, REFERENCED, moonshot_shape, shape_of, strategy_of
@@ -12,7 +12,6 @@ from functions.rules.beliefs.testing import can_be_run, is_test, test_terms
 from functions.rules.swarm.populations import Population, population_id
 from functions.rules.swarm.shapes import Shape, contradictions, standing_config
 from state.belief_facts import BeliefFacts
-from state.policy import Policy
 from state.records import Dimension, Hypothesis, Value
 
 
@@ -28,10 +27,10 @@ def shared_out(
 ) -> list[Population]:
     """A population for each hypothesis that can be tested, and one of moonshots if workers are left."""
     tested = [h for h in opened if may_be_tested(h, facts.dimensions)]
-    allotting = allotting_of(facts.policy)
-    converged = [h.hypothesis_id for h in tested if _has_converged(h, allotting)]
+    converged = [h.hypothesis_id for h in tested if _has_converged(h)]
     before = {p.hypothesis_id or MOONSHOT: p.target for p in map(Population.read, facts.populations.values())}
-    wanted = targets(tested, facts.active_workers, allotting, converged=converged, turn=facts.allocations)
+    temperature = facts.policy.allocation.temperature
+    wanted = targets(tested, facts.active_workers, temperature, converged=converged, turn=facts.allocations)
     share = steadied(before, wanted)
     tag = facts.tag.name
     found = [
@@ -81,23 +80,9 @@ def texts(populations: Iterable[Population]) -> dict[str, str]:
     return {p.population_id: p.text() for p in populations}
 
 
-def allotting_of(policy: Policy) -> Allotting:
-    """A tag's settings for the allocation of workers."""
-    given = policy.allocation
-    return Allotting(
-        temperature=given.temperature,
-        min_workers=given.min_workers,
-        min_unproven=USUAL.min_unproven,
-        moonshot_share=given.moonshot_share,
-        converged_share=USUAL.converged_share,
-    )
-
-
-def _has_converged(h: Hypothesis, allotting: Allotting) -> bool:
+def _has_converged(h: Hypothesis) -> bool:
     """Whether it has converged; a settled claim has, because its e-value says more than a number of results."""
-    return h.settled == "supported" or has_converged(
-        posterior(h).support_probability, h.n_experiments, allotting
-    )
+    return h.settled == "supported" or has_converged(posterior(h).support_probability, h.n_experiments)
 
 
 def _population(

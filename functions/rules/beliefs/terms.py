@@ -69,17 +69,10 @@ class BeliefTerms:
     """Degrees of freedom of sigma."""
     dimensions: Sequence[Dimension] = ()
     """The tag's dimensions."""
-    dead_zone: float = 0.0
-    """In sigmas. Smaller differences are no outcome; a tie never is one."""
     equivalence_margin: float = 1.0
     """In sigmas. A dimension whose effect is smaller over its whole range is irrelevant."""
     workers: int = 1
     """Active workers of the tag."""
-
-    @property
-    def smallest(self) -> float:
-        """The largest difference that is no outcome."""
-        return self.dead_zone * (self.sigma or 0.0)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from state.records import Best, Direction, Experiment, Link
 
 MOST_STANDING = 100
 """Longest chain; beyond it the oldest keeps leave. Without retests a chain would grow for ever."""
+MOST_RIVALS = 4
+"""Discards that are run again once the keep that they lost to has fallen."""
 
 
 def new_best(
@@ -19,7 +21,6 @@ def new_best(
     value: float,
     best: Best | None,
     direction: Direction,
-    most_rivals: int,
     code: str | None = None,
 ) -> Best | None:
     """The best after a run of this value; None: the run does not change it. `code` is the id of its code."""
@@ -36,7 +37,7 @@ def new_best(
         below, rivals = (best.standing(), best.rivals) if best else ([], [])
         return _with_seeds_of(best, _best_of([*below, link][-MOST_STANDING:], rivals, direction))
     if len(best.chain) > 1 and _beats(link, best.chain[0], direction):
-        rivals = _nearest([*best.rivals, link], direction)[:most_rivals]
+        rivals = _nearest([*best.rivals, link], direction)[:MOST_RIVALS]
         return best.model_copy(update={"rivals": rivals}) if rivals != best.rivals else None
     return None
 
@@ -69,7 +70,7 @@ def rises(best: Best, name: str) -> Best:
 
 
 def restored(
-    best: Best, name: str, keeps: Iterable[Link], lost: Iterable[Link], direction: Direction, most_rivals: int
+    best: Best, name: str, keeps: Iterable[Link], lost: Iterable[Link], direction: Direction
 ) -> Best | None:
     """The best after a retraction; None: no keep is left.
 
@@ -89,7 +90,7 @@ def restored(
     }
     foot = standing[0]
     beating = [link for link in pool.values() if link.code != foot.code and _beats(link, foot, direction)]
-    rivals = _nearest(beating, direction)[:most_rivals]
+    rivals = _nearest(beating, direction)[:MOST_RIVALS]
     return _best(standing, standing if best.chain or rivals or len(standing) > 1 else [], rivals)
 
 

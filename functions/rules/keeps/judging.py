@@ -272,11 +272,7 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
     )
     builds_on = under.agrees and (base is None or bool(beats_base))
     growth, committed = grown(run, beside, answer.status, value, builds_on)
-    after = (
-        None
-        if repeats_best or is_worse
-        else new_best(e, value, best, tag.direction, policy.retest_top_k, under.code)
-    )
+    after = None if repeats_best or is_worse else new_best(e, value, best, tag.direction, under.code)
     is_near = answer.status == "discard" and under.agrees and not repeats_best
     told = learnt(e, report.value, beside.ends, tag.direction)
     return Ending(
@@ -591,7 +587,7 @@ def _trust(value: float, run: RunFacts, best: Best | None, noise: Noise | None) 
 
 
 def _plausible(run: RunFacts) -> float | None:
-    return plausible_margin(run.tag.largest_gain, run.tag.kept, run.policy.implausible_factor)
+    return plausible_margin(run.tag.largest_gain, run.tag.kept)
 
 
 def _next_retest(e: Experiment) -> QueuedRetest:

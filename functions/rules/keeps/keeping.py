@@ -13,6 +13,8 @@ SURE_SIGMAS = 4.0
 """A margin of more sigmas than this needs no second run."""
 ENOUGH_KEEPS = 10
 """Keeps after which a tag's largest gain says what is plausible."""
+IMPLAUSIBLE = 5.0
+"""A gain above so many times the largest one is run again."""
 LEAST_ERRORS = 0.5
 """A candidate that ran again has to lead by this many standard errors of the difference."""
 
@@ -92,9 +94,9 @@ class ConfirmRule:
         return "keep" if is_sure and (plausible is None or margin <= plausible) else "provisional"
 
 
-def plausible_margin(largest_gain: float | None, keeps: int, factor: float) -> float | None:
+def plausible_margin(largest_gain: float | None, keeps: int) -> float | None:
     """Largest plausible margin, from the tag's earlier gains; None while they are too few."""
-    return factor * largest_gain if largest_gain is not None and keeps >= ENOUGH_KEEPS else None
+    return IMPLAUSIBLE * largest_gain if largest_gain is not None and keeps >= ENOUGH_KEEPS else None
 
 
 KEEP_RULES: Mapping[str, KeepRule] = {"strict": StrictRule(), "confirmed": ConfirmRule()}

@@ -75,8 +75,6 @@ class Effort:
     """Retests of a baseline, from which the noise is estimated."""
     max_retests: int
     """0: nothing is repeated. Otherwise all other code is repeated once."""
-    top_k: int
-    """Number of discards that are repeated after the keep that they lost to has fallen."""
     may_run: bool = True
     """Whether the budget allows another run."""
 
@@ -163,7 +161,7 @@ def due_step(
         return Revalue(chain[0].name)
     if shift is not None and (hopeless := _hopeless(chain, shift)) is not None:
         return Demote(hopeless.name)
-    racing = list(rivals[: effort.top_k]) if len(chain) == 1 else []
+    racing = list(rivals) if len(chain) == 1 else []
     if len(chain) == 1 and (raced := [r for r in racing if r.is_tested]):
         step = _step_of_rivals(chain[0], raced, sigma)
         if isinstance(step, Promote):

@@ -243,7 +243,7 @@ def largest_gain_now(facts: RetractionFacts) -> dict[str, Any]:
         return {}
     largest = 0.0
     for nth, k in enumerate(sorted(facts.keeps, key=lambda k: k.finish_number or 0)):
-        plausible = plausible_margin(largest or None, nth, facts.policy.implausible_factor)
+        plausible = plausible_margin(largest or None, nth)
         is_implausible = k.trust is None and plausible is not None and (k.delta or 0.0) > plausible
         is_left = k.experiment_id != e.experiment_id and k.trust != "provisional" and k.reason != CONTRADICTED
         if is_left and not is_implausible:
@@ -327,7 +327,6 @@ def _best_after(
         [link_of(k) for k in keeps],
         lost_to(e if stood else None, beaten, corrected),
         tag.direction,
-        facts.policy.retest_top_k,
     )
 
 

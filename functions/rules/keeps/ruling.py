@@ -54,7 +54,7 @@ class Race:
     def effort(self) -> Effort:
         """Limits on retests, from the policy."""
         policy = self.facts.policy
-        return Effort(policy.baseline_repeats, policy.max_retests, policy.retest_top_k)
+        return Effort(policy.baseline_repeats, policy.max_retests)
 
     def step(self, *, may_run: bool = True) -> Step | None:
         """The next step; None: there is nothing to do, or a retest is awaited. `may_run`: the budget allows a run."""
@@ -85,7 +85,6 @@ class Race:
             kept,
             lost_to(e, facts.beaten),
             direction,
-            self.facts.policy.retest_top_k,
         )
         assert after is not None  # it is there itself
         if after.experiment_id != e.experiment_id:
@@ -172,7 +171,7 @@ class Race:
             fields["reason"] = reason or HOPELESS
         told = self._told(e, after)
         if len(after.chain) == 1:
-            told["retest"] = [rival.experiment_id for rival in after.rivals[: self.effort.top_k]]
+            told["retest"] = [rival.experiment_id for rival in after.rivals]
         near = score(value, direction) if e.best_key is None else None
         ruling = Ruling(e, "discard", fields, self.facts.best, after, near, "demoted", told)
         return replace(ruling, score=self._other_score(e, value))

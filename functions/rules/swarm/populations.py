@@ -18,6 +18,8 @@ from state.policy import Policy
 from state.records import Dimension, SwarmWorker, Value
 from state.swarm_facts import SwarmFacts
 
+TESTED_SHARE = 0.5
+"""Share of the runs of workers that look for the best config which test their claim instead."""
 LEAST_QUEUED = 8
 """Configs in a queue while fewer workers are active."""
 
@@ -167,7 +169,7 @@ def _tested_share(population: Population, populations: Sequence[Population], pol
 
 def _wished_share(population: Population, policy: Policy) -> float:
     if population.tested is not None:
-        return policy.belief.tested_share
+        return TESTED_SHARE
     return 1.0 if population.strategy in REFERENCED else 0.0
 
 

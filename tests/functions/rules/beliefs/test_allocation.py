@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,6 @@ from hypothesis import strategies as st
 
 from functions.rules.beliefs.allocation import (
     MOONSHOT,
-    Allotting,
     credibility,
     has_converged,
     information_value,
@@ -23,7 +24,14 @@ from tests.functions.rules.beliefs.sample import believed, claim, claims
 
 WORKERS = st.integers(0, 400)
 TURNS = st.integers(0, 50)
-CALM = Allotting(moonshot_share=0)
+
+
+def calm_targets(
+    hypotheses: list[Hypothesis], workers: int, temperature: float = 1.0, converged: Collection[str] = ()
+) -> dict[str, int]:
+    """Targets without moonshots."""
+    with patch("functions.rules.beliefs.allocation.MOONSHOT_SHARE", 0):
+        return targets(hypotheses, workers, temperature, converged=converged)
 
 
 def needed(hypotheses: list[Hypothesis]) -> int:
@@ -80,7 +88,7 @@ def test_every_hypothesis_has_its_minimum_while_the_workers_suffice(
     found = targets(
         hypotheses,
         needed(hypotheses) + more,
-        Allotting(temperature=temperature),
+        temperature,
         converged=converged_of(hypotheses, some),
         turn=turn,
     )
@@ -113,7 +121,7 @@ def test_a_hypothesis_that_becomes_more_valuable_loses_no_worker_but_one_to_roun
             h.model_copy(update={"importance": importance}) if n == nth else h
             for n, h in enumerate(hypotheses)
         ]
-        return targets(raised, needed(hypotheses) + more, CALM)[hypotheses[nth].hypothesis_id]
+        return calm_targets(raised, needed(hypotheses) + more)[hypotheses[nth].hypothesis_id]
 
     assert workers_at(high) >= workers_at(low) - 1
 
@@ -122,7 +130,7 @@ def test_a_hypothesis_that_becomes_more_valuable_loses_no_worker_but_one_to_roun
 def test_equal_values_share_equally(count: int, workers: int, probability: float) -> None:
     equal = [believed(probability, name=f"hyp_{n:06x}") for n in range(count)]
 
-    found = targets(equal, 3 * count + workers, CALM)
+    found = calm_targets(equal, 3 * count + workers)
 
     assert max(found.values()) - min(found.values()) <= 1
 
@@ -131,7 +139,7 @@ def test_values_are_spread_before_the_softmax() -> None:
     valuable, worthless = believed(0.66), believed(0.005, name="hyp_000002")
     rest = [believed(0.9, name=f"hyp_{n:06x}") for n in range(3, 7)]
 
-    found = targets([valuable, worthless, *rest], 60, CALM)
+    found = calm_targets([valuable, worthless, *rest], 60)
 
     assert found[valuable.hypothesis_id] > 5 * found[worthless.hypothesis_id]
 
@@ -139,16 +147,14 @@ def test_values_are_spread_before_the_softmax() -> None:
 def test_a_higher_temperature_evens_out() -> None:
     two = [believed(0.5), believed(0.95, name="hyp_000002")]
 
-    hot, cold = (
-        targets(two, 60, Allotting(temperature=t, moonshot_share=0))["hyp_000001"] for t in (10, 0.1)
-    )
+    hot, cold = (calm_targets(two, 60, t)["hyp_000001"] for t in (10, 0.1))
 
     assert hot <= 36
     assert cold == 57
 
 
 def test_small_differences_of_value_are_not_blown_up() -> None:
-    found = targets([believed(0.5), believed(0.51, name="hyp_000002")], 60, CALM)
+    found = calm_targets([believed(0.5), believed(0.51, name="hyp_000002")], 60)
 
     assert found == {"hyp_000001": 30, "hyp_000002": 30}
 
@@ -157,12 +163,12 @@ def test_small_differences_of_value_are_not_blown_up() -> None:
 def test_a_claim_that_is_given_up_has_no_workers_and_alone_leaves_none_to_share(verdict: str) -> None:
     settled = claim("hyp_000002", settled=verdict)
 
-    assert targets([claim(), settled], 8, CALM) == {"hyp_000001": 8}
+    assert calm_targets([claim(), settled], 8) == {"hyp_000001": 8}
     assert targets([settled], 8) == {}
 
 
 def test_a_claim_that_is_settled_as_supported_is_built_on() -> None:
-    assert targets([claim(settled="supported")], 8, CALM) == {"hyp_000001": 8}
+    assert calm_targets([claim(settled="supported")], 8) == {"hyp_000001": 8}
 
 
 # -- too few workers
@@ -207,7 +213,7 @@ def test_few_workers_have_a_moonshot_in_some_turns() -> None:
 def test_moonshots_leave_every_hypothesis_its_minimum() -> None:
     three = [claim(f"hyp_{n:06x}") for n in range(3)]
 
-    assert targets(three, 9, Allotting(moonshot_share=0.5)) == {h.hypothesis_id: 3 for h in three}
+    assert targets(three, 9, turn=2) == {h.hypothesis_id: 3 for h in three}
 
 
 # -- convergence
@@ -225,7 +231,7 @@ def test_a_hypothesis_converges_at_a_support_of_085_after_15_results(
 def test_the_converged_one_has_seven_tenths_of_the_workers() -> None:
     three = [believed(p, name=f"hyp_{n:06x}") for n, p in enumerate((0.9, 0.5, 0.5))]
 
-    found = targets(three, 60, CALM, converged=["hyp_000000"])
+    found = calm_targets(three, 60, converged=["hyp_000000"])
 
     assert found == {"hyp_000000": 42, "hyp_000001": 9, "hyp_000002": 9}
 
@@ -233,7 +239,7 @@ def test_the_converged_one_has_seven_tenths_of_the_workers() -> None:
 def test_the_converged_one_has_less_where_the_others_need_it_for_their_minimum() -> None:
     many = [believed(0.9, name=f"hyp_{n:06x}") for n in range(5)]
 
-    found = targets(many, 20, CALM, converged=["hyp_000000"])
+    found = calm_targets(many, 20, converged=["hyp_000000"])
 
     assert found["hyp_000000"] == 8
     assert {found[f"hyp_{n:06x}"] for n in range(1, 5)} == {3}
@@ -242,7 +248,7 @@ def test_the_converged_one_has_less_where_the_others_need_it_for_their_minimum()
 def test_several_that_converged_share_the_seven_tenths() -> None:
     three = [believed(0.9, name=f"hyp_{n:06x}") for n in range(3)]
 
-    found = targets(three, 60, CALM, converged=["hyp_000000", "hyp_000001"])
+    found = calm_targets(three, 60, converged=["hyp_000000", "hyp_000001"])
 
     assert found == {"hyp_000000": 21, "hyp_000001": 21, "hyp_000002": 18}
 

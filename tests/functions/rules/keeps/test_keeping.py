@@ -66,8 +66,8 @@ def test_a_margin_of_more_than_four_sigmas_needs_no_second_run() -> None:
 
 
 def test_a_margin_far_beyond_all_earlier_gains_runs_again_once_ten_keeps_show_what_is_plausible() -> None:
-    assert plausible_margin(0.1, 9, 5.0) is None
-    assert plausible_margin(0.1, 10, 5.0) == 0.5
+    assert plausible_margin(0.1, 9) is None
+    assert plausible_margin(0.1, 10) == 0.5
     assert CONFIRMED.decide(SeedScores("new", 0.4), BEST, SIGMA, 0.5) == "provisional"
     assert CONFIRMED.decide(SeedScores("new", 0.5), BEST, SIGMA, 0.5) == "keep"
 

@@ -35,7 +35,7 @@ from functions.rules.keeps.verdict import score
 from state.records import Direction, Trust
 
 SIGMA = 0.001
-ONCE = Effort(baseline_repeats=2, max_retests=2, top_k=4)
+ONCE = Effort(baseline_repeats=2, max_retests=2)
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def test_the_best_is_the_keep_with_the_best_first_value_and_rivals_beat_what_can
         assert chain[-1] == min(keeps)
         assert rivals == sorted(rivals)
         assert all(rival < chain[0] for rival in rivals)
-        assert len(rivals) <= effort.top_k
+        assert len(rivals) <= 4
         assert {tag.tried[link.experiment_id].status for link in best.chain} == {"keep"}
         assert {tag.tried[link.experiment_id].status for link in best.rivals} <= {"discard"}
 
@@ -447,7 +447,7 @@ def test_rivals_wait_until_the_keep_that_beat_them_has_fallen() -> None:
 
 
 def test_nothing_runs_again_where_no_retests_are_allowed() -> None:
-    never = Effort(baseline_repeats=2, max_retests=0, top_k=4)
+    never = Effort(baseline_repeats=2, max_retests=0)
 
     assert due_step([the("base", 0, is_baseline=True)], [], SIGMA, never) is None
     assert due_step([the("old", 0), keep("new", -1)], [], SIGMA, never) == GiveUp("new")

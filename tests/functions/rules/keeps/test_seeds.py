@@ -198,14 +198,14 @@ def test_only_a_lead_on_both_runs_of_the_incumbent_is_worth_a_second_run() -> No
 
 
 def test_what_was_learned_stays_with_the_best_until_a_result_is_taken_back() -> None:
-    first = new_best(experiment(1, keep_rule="confirmed"), 1.0, None, "minimize", 4)
+    first = new_best(experiment(1, keep_rule="confirmed"), 1.0, None, "minimize")
     assert first is not None
     best = first.model_copy(update={"seeds": of([(0.0, True)] * 2)})
 
-    after = new_best(experiment(2, keep_rule="confirmed"), 0.9, best, "minimize", 4)
+    after = new_best(experiment(2, keep_rule="confirmed"), 0.9, best, "minimize")
     assert after is not None
     fallen = falls(after, "mar11-2", "minimize")
-    taken_back = restored(after, "mar11-2", [], [], "minimize", 4)
+    taken_back = restored(after, "mar11-2", [], [], "minimize")
 
     assert after.seeds == fallen.seeds == best.seeds
     assert taken_back is not None

@@ -10,7 +10,7 @@ from tests.functions.rules.sample import experiment
 def test_keeps_that_nobody_runs_again_do_not_pile_up_for_ever() -> None:
     best: Best | None = None
     for number in range(1, MOST_STANDING + 51):
-        best = new_best(experiment(number, keep_rule="confirmed"), 10.0 - number / 1000, best, "minimize", 4)
+        best = new_best(experiment(number, keep_rule="confirmed"), 10.0 - number / 1000, best, "minimize")
 
     assert best is not None
     assert best.experiment_id == f"mar11-{MOST_STANDING + 50}"
@@ -22,12 +22,12 @@ def test_keeps_that_nobody_runs_again_do_not_pile_up_for_ever() -> None:
 def test_what_leaves_the_pile_takes_its_rivals_along() -> None:
     best: Best | None = None
     for number in range(1, MOST_STANDING + 1):
-        best = new_best(experiment(number, keep_rule="confirmed"), float(number), best, "maximize", 4)
+        best = new_best(experiment(number, keep_rule="confirmed"), float(number), best, "maximize")
     assert best is not None
     first = best.chain[0].val_bpb
-    rival = new_best(experiment(900, keep_rule="confirmed"), first + 0.5, best, "maximize", 4)
+    rival = new_best(experiment(900, keep_rule="confirmed"), first + 0.5, best, "maximize")
 
-    after = new_best(experiment(901, keep_rule="confirmed"), 1000.0, rival, "maximize", 4)
+    after = new_best(experiment(901, keep_rule="confirmed"), 1000.0, rival, "maximize")
 
     assert rival is not None
     assert after is not None

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.rules.search.strategy import counts_as_crash, next_direction
-from state.policy import Adapt
 from state.records import End, Status
 
 ENDS: tuple[Status, ...] = ("keep", "discard", "crash", "timeout")
@@ -20,7 +19,7 @@ def test_the_table_is_followed(statuses: list[Status], near: int) -> None:
     crashes = sum(s in ("crash", "timeout") for s in window)
     keeps = window.count("keep")
 
-    found = next_direction(recent, len(statuses), near, Adapt())
+    found = next_direction(recent, len(statuses), near)
 
     if len(statuses) < 5:
         expected = ("explore", 1.0)
@@ -41,8 +40,7 @@ def test_only_the_window_counts() -> None:
     old = [End("keep")] * 30
     new = [End("discard")] * 10
 
-    assert next_direction([*old, *new], 40, 0, Adapt()).mode == "ablation"
-    assert next_direction([*old, *new], 40, 0, Adapt(window=40)).mode == "exploit"
+    assert next_direction([*old, *new], 40, 0).mode == "ablation"
 
 
 def test_faults_of_the_infrastructure_are_no_crashes() -> None:
@@ -53,4 +51,4 @@ def test_faults_of_the_infrastructure_are_no_crashes() -> None:
 
 
 def test_a_tag_may_decide_before_anything_has_finished() -> None:
-    assert next_direction([], 0, 0, Adapt(min_finished=0)).mode == "explore"
+    assert next_direction([], 0, 0).mode == "explore"

@@ -91,14 +91,14 @@ def test_two_near_misses_are_needed_to_combine_and_a_keep_to_go_on() -> None:
 
 @given(ENDS, st.integers(0, 3), st.integers(0, 60))
 def test_some_mode_that_is_possible_is_always_chosen(ends: list[End], near: int, finished: int) -> None:
-    found = next_by_yields(ends, finished, near, YIELDS)
+    found = next_by_yields(ends, finished, near)
 
     assert found.mode in get_args(Mode)
     assert found.mode != "combine" or near >= 2
     assert found.mode != "exploit" or kept_category(ends) is not None
     if finished < 5 or not ends:
         assert (found.mode, found.temperature) == ("explore", 1.0)
-    assert found == next_by_yields(ends, finished, near, YIELDS)
+    assert found == next_by_yields(ends, finished, near)
     assert all(0 <= y.keeps <= y.tries for y in mode_yields(ends).values())
 
 
@@ -125,4 +125,4 @@ def test_the_policy_says_which_rule_decides() -> None:
     found = next_strategy(kept, 26, 0, YIELDS)
     assert found.mode == "exploit"
     assert found.reason.startswith("exploit promises most")
-    assert (Adapt(window=7).ends_read, YIELDS.ends_read) == (7, 60)
+    assert (Adapt().ends_read, YIELDS.ends_read) == (10, 60)

@@ -90,7 +90,7 @@ def test_a_claim_is_tested_by_every_run_while_few_workers_test_claims() -> None:
 
 
 def test_populations_that_look_for_the_best_config_test_less_where_others_need_the_reference_runs() -> None:
-    policy = USUAL.changed({"belief.reference_share": 0.25, "belief.tested_share": 0.5})
+    policy = USUAL.changed({"belief.reference_share": 0.25})
     tests, searches = claiming("a", 30), searching("b", 30)
 
     alone = compared_share(searches, [searches], policy)
