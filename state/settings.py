@@ -123,9 +123,6 @@ class Settings(ClientSettings):
         description="seconds for which a worker keeps the folder of a failed run. The oldest ones of a GPU or CPU "
         "slot go earlier where they take more than 1 GiB",
     )
-    worker_gpus: int = Field(
-        default=64, ge=0, description="GPUs that a worker with a token may register for the lab"
-    )
     worker_crash_limit: int = Field(
         default=5,
         ge=1,

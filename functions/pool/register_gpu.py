@@ -16,6 +16,8 @@ from state.records import Gpu, Transport
 from state.refusals import served_by_another
 from state.settings import Settings
 
+WORKER_GPUS = 64
+"""GPUs that a worker with a token may register for the lab."""
 AGENT_GPUS = 8
 """GPUs that an agent with a token may register for itself."""
 Name = Annotated[str, Field(min_length=1, max_length=100)]
@@ -76,7 +78,7 @@ async def register_gpu(request: Register, call: Call, pool: Pool, settings: Sett
     An agent's GPU is for that agent alone: the lab trains nothing there.
     """
     caller, is_agent = call.caller, call.caller.role == "agent"
-    most = None if caller.may_do_all else AGENT_GPUS if is_agent else settings.worker_gpus
+    most = None if caller.may_do_all else AGENT_GPUS if is_agent else WORKER_GPUS
     if is_agent and request.transport == "http":
         raise Invalid(
             "an agent's GPU is for itself: the lab lends it to no run that pool::next could hand out",

@@ -7,29 +7,12 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from functions.process.lifecycle import Process
 from state.errors import Conflict, Invalid, NotFound
 from state.policies import Policies
-from state.policy import Policy, merged, nested
+from state.policy import Policy
 from tests.labs import open_tag
-
-DICTS = st.recursive(
-    st.integers(), lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3), max_leaves=8
-).filter(lambda v: isinstance(v, dict))
-
-
-def test_the_defaults_are_the_published_ones() -> None:
-    policy = Policy()
-
-    assert (policy.near_miss_margin, policy.crash_limit, policy.on_abort) == (None, 3, "advise")
-    assert (policy.keep_rule, policy.max_attempts, policy.stale_after_s) == ("auto", 2, 1800)
-    assert policy.budgets.base_s == 300
-    traces = policy.traces
-    assert (traces.mode, traces.target_traces, traces.max_parallel) == ("single", 3, None)
-    assert (traces.scheduler, traces.lease_ttl_s, traces.stale_after) == ("round_robin", 900, 30)
 
 
 def test_several_unknown_names_are_told_the_known_ones_once() -> None:
@@ -130,25 +113,6 @@ def test_another_scheduler_does_not_inherit_the_parameters_of_the_last() -> None
     assert before.changed({"traces.scheduler": "uct"}).traces.scheduler_params == {}
     assert before.changed({"traces.scheduler_params.eps": 0.3}).traces.scheduler_params == {"eps": 0.3}
     assert before.changed({"traces.target_traces": 4}).traces.scheduler_params == {"eps": 0.2, "kept": 2}
-
-
-def test_a_policy_survives_its_own_change() -> None:
-    assert Policy().changed({}) == Policy()
-
-
-@given(DICTS, DICTS)
-def test_what_is_laid_above_wins_and_the_rest_stays(under: dict[str, Any], over: dict[str, Any]) -> None:
-    both = merged(under, over)
-
-    assert merged(under, {}) == under
-    assert merged({}, over) == over
-    assert merged(both, over) == both
-    assert set(both) == set(under) | set(over)
-
-
-@given(DICTS)
-def test_names_without_dots_stay_as_they_are(values: dict[str, Any]) -> None:
-    assert nested(values) == values
 
 
 async def test_each_change_is_a_new_version(client: httpx.AsyncClient, process: Process) -> None:

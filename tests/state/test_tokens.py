@@ -7,19 +7,17 @@ import contextlib
 import hmac
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from functions.process.lifecycle import Process
-from state import moves
 from state.client import Lab
 from state.errors import Conflict, TooManyRequests, Unauthenticated
-from state.records import flatten
 from state.token_values import Issued, Proof, digest_of_secret
 from state.tokens import Tokens
-from tests.labs import dump
+from tests.conftest import http_client
+from tests.labs import dump, told
 
 
 @pytest.fixture
@@ -76,41 +74,18 @@ async def test_the_first_token_is_an_operators(tokens: Tokens, process: Process)
     assert await tokens.are_configured()
 
 
-async def test_a_worker_s_token_leaves_the_lab_open_until_the_first_operator_s(
-    process: Process, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+async def test_a_worker_who_joins_leaves_the_lab_open_until_the_first_operator_s_token(
+    tokens: Tokens, process: Process
 ) -> None:
-    for part in moves.FOLDER.glob("_*.lua"):
-        (tmp_path / part.name).write_text(part.read_text())
-    (tmp_path / "join_open_lab.lua").write_text(JOINING)
-    monkeypatch.setattr(moves, "FOLDER", tmp_path)
-    lab = process.lab
+    async with http_client(process) as http:
+        await told(http, "/register", worker_id="Wes", gpu_type="cpu", baseline_bpb=1.0)
+    open_still = not await tokens.are_configured()
+    await Tokens(process.lab).issue(name="me", role="operator", issued_by="local")
 
-    async def join(name: str, token_id: str) -> str:
-        token = flatten(
-            {"id": token_id, "name": name, "role": "worker", "digest": "0" * 64, "issued_by": "swarm"}
-        )
-        args = {"id": token_id, "name": name, "fields": json.dumps(token), "event_data": "{}"}
-        return str(await lab.move("join_open_lab", keys={"token": lab.keys("tokens", token_id)}, args=args))
-
-    answers = [await join("Wes", "one"), await join("wes", "two")]
-    open_still = not await process.tokens.are_configured()
-    await Tokens(lab).issue(name="me", role="operator", issued_by="local")
-
-    assert answers == ["ok", "taken"]
     assert open_still
-    assert [(t.name, t.role) for t in await process.tokens.all()] == [("Wes", "worker"), ("me", "operator")]
-    assert float(await lab.command("GET", lab.keys("closed"))) == (await process.tokens.all())[1].created_at
-
-
-JOINING = """-- Join an open lab.
--- parts: token
--- keys: token
--- args: id name fields event_data
-return issue_token(now(), K.token, {
-  id = A.id, name = A.name, role = 'worker', kind = 'access', fields = A.fields,
-  event_data = A.event_data, is_new = true,
-}) or 'ok'
-"""
+    assert [(t.name, t.role) for t in await tokens.all()] == [("Wes", "worker"), ("me", "operator")]
+    closed_at = await process.lab.command("GET", process.lab.keys("closed"))
+    assert float(closed_at) == (await tokens.all())[1].created_at
 
 
 async def test_a_lab_stays_closed_when_its_last_operator_s_token_is_revoked(

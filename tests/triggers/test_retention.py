@@ -109,16 +109,6 @@ async def test_an_event_that_is_not_acknowledged_stays(process: Process) -> None
     assert [e.id for e in await sub.claim([old[3]], 0)] == [old[3]]
 
 
-async def test_a_group_that_has_read_nothing_holds_everything(process: Process) -> None:
-    old = await past(process, 30, days=8)
-    await group(process)
-
-    answer = await trim(process)
-
-    assert await kept(process) == old
-    assert answer["held_back_by"]["binding"] == "probe::hear"
-
-
 async def test_a_group_without_a_binding_is_dropped_after_seven_days_and_holds_nothing(
     process: Process,
 ) -> None:
@@ -217,15 +207,6 @@ async def test_a_long_stream_is_trimmed_in_short_steps(process: Process) -> None
 
     assert answer["dropped"] == 2 * TRIM_STEP + 290
     assert await kept(process) == old[-10:]
-
-
-async def test_trimming_twice_drops_nothing_more(process: Process) -> None:
-    await past(process, 30, days=8)
-    await trim(process)
-
-    answer = await trim(process)
-
-    assert (answer["dropped"], answer["kept"]) == (0, 10)
 
 
 async def test_the_audit_goes_on_without_the_events_that_went(

@@ -50,5 +50,5 @@ def test_faults_of_the_infrastructure_are_no_crashes() -> None:
     assert not counts_as_crash(End("stopped"))
 
 
-def test_a_tag_may_decide_before_anything_has_finished() -> None:
-    assert next_direction([], 0, 0).mode == "explore"
+def test_a_tag_whose_results_were_all_taken_back_explores() -> None:
+    assert next_direction([], 9, 0).mode == "explore"
