@@ -66,7 +66,7 @@ def test_a_process_ends_in_order_when_the_lab_outgrows_it(
         "NIGHTJAR_LAB": settings.lab,
         "NIGHTJAR_REDIS_URL": redis_server.url,
         "NIGHTJAR_DATA": str(tmp_path),
-        "NIGHTJAR_HEARTBEAT_S": "0.4",
+        "NIGHTJAR_STALE_S": "2.4",
     }
     command = [sys.executable, "-P", "-m", "triggers.clock"]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as clock:

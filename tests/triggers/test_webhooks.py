@@ -378,7 +378,7 @@ async def test_an_event_whose_process_is_killed_before_it_is_acknowledged_comes_
         url = process.settings.redis_url
         assert url is not None
         named = {"LAB": process.settings.lab, "REDIS_URL": url.get_secret_value(), "WEBHOOK_PRIVATE": "true"}
-        named |= {"RETRY_BASE_S": "0.1", "CLAIM_IDLE_S": "0.5"}
+        named |= {"SILENT_S": "0.5"}
         env = os.environ | {f"NIGHTJAR_{name}": value for name, value in named.items()}
         return subprocess.Popen((sys.executable, "-P", "-m", "triggers.events"), env=env)
 

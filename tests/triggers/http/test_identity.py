@@ -156,51 +156,33 @@ async def test_an_agent_works_on_its_tags_and_reads_all(process: Process, http: 
     await registered(http, "mine")
 
 
-async def test_an_agent_opens_no_tag_whose_runs_take_longer_than_any_other_s(
-    process: Process, http: httpx.AsyncClient
+@pytest.mark.parametrize(
+    ("policy", "largest", "allowed"),
+    [
+        ({"budgets.base_s": 86400}, 660, {"budgets.base_s": 60, "budgets.max_timeout_s": 660}),
+        ({"budgets.max_timeout_s": 7 * 86400}, 660, {"budgets.max_timeout_s": 660}),
+        ({"budgets.overrun": 1.5}, 1.25, {"budgets.overrun": 1.1}),
+        (
+            {"stopping.rule": "stochastic", "budgets.extend_s": 121},
+            120,
+            {"stopping.rule": "stochastic", "budgets.extend_s": 120},
+        ),
+    ],
+    ids=["budget", "time limit", "overrun", "extension"],
+)
+async def test_an_agent_opens_no_tag_whose_runs_may_take_longer_than_any_other_s(
+    process: Process, http: httpx.AsyncClient, policy: dict[str, Any], largest: float, allowed: dict[str, Any]
 ) -> None:
     ann, olga = await bearer(process, "ann", "agent"), await bearer(process, "olga", "operator")
     http.headers.update(ann)
 
-    for name, seconds in (("base_s", 86400), ("max_timeout_s", 7 * 86400)):
-        body = {"tag": "long", "policy": {f"budgets.{name}": seconds}}
-        document = await refused(http, 403, "/api/experiment/setup", **body)
-        assert document["largest"] == 660
+    document = await refused(http, 403, "/api/experiment/setup", tag="long", policy=policy)
 
-    await open_tag(http, "short", policy={"budgets.base_s": 60, "budgets.max_timeout_s": 660})
+    assert document["largest"] == largest
+    assert [*policy][-1] in document["hint"]
+    await open_tag(http, "short", policy=allowed)
     http.headers.update(olga)
-    await open_tag(http, "long", policy={"budgets.base_s": 86400})
-
-
-async def test_an_agent_opens_no_tag_whose_runs_may_outlast_the_baseline_by_more_than_any_other_s(
-    process: Process, http: httpx.AsyncClient
-) -> None:
-    ann, olga = await bearer(process, "ann", "agent"), await bearer(process, "olga", "operator")
-    http.headers.update(ann)
-
-    document = await refused(http, 403, "/api/experiment/setup", tag="long", policy={"budgets.overrun": 1.5})
-
-    assert document["largest"] == 1.25
-    assert "budgets.overrun" in document["hint"]
-    await open_tag(http, "strict", policy={"budgets.overrun": 1.1})
-    http.headers.update(olga)
-    await open_tag(http, "long", policy={"budgets.overrun": 1.5})
-
-
-async def test_an_agent_opens_no_tag_whose_runs_are_extended_by_more_than_any_other_s(
-    process: Process, http: httpx.AsyncClient
-) -> None:
-    ann, olga = await bearer(process, "ann", "agent"), await bearer(process, "olga", "operator")
-    http.headers.update(ann)
-    longer: dict[str, Any] = {"stopping.rule": "stochastic", "budgets.extend_s": 121}
-
-    document = await refused(http, 403, "/api/experiment/setup", tag="long", policy=longer)
-
-    assert document["largest"] == 120
-    assert "budgets.extend_s" in document["hint"]
-    await open_tag(http, "short", policy=longer | {"budgets.extend_s": 120})
-    http.headers.update(olga)
-    await open_tag(http, "long", policy=longer)
+    await open_tag(http, "long", policy=policy)
 
 
 async def test_an_agent_does_not_end_what_another_began(process: Process, http: httpx.AsyncClient) -> None:
