@@ -116,8 +116,8 @@ class Budgets(PolicyGroup):
         default=120,
         ge=0,
         le=LONGEST_EXTENSION_S,
-        description="seconds that the best runs are given beyond their budget, once, at stopping.extend_at, where"
-        " stopping.rule is not none; 0: none",
+        description="seconds that the best runs get beyond their budget, once, at stopping.extend_at; 0: none. It"
+        " needs a stopping.rule",
     )
 
     @model_validator(mode="after")
@@ -246,8 +246,8 @@ class Policy(PolicyGroup):
     crash_limit: int = Field(default=3, ge=1, description="crashes in a row that are an abort")
     on_abort: Literal["advise", "block"] = Field(
         default="advise",
-        description="advise: should_abort says so, and agents may go on; block: register and submit are refused, too,"
-        " but for the best unchanged, whose success lifts it",
+        description="advise: answers say should_abort, and agents may go on; block: register and submit are refused,"
+        " too. Only the unchanged best may run, and its success lifts the block",
     )
     keep_rule: KeepRuleName = Field(
         default="auto",
@@ -256,18 +256,18 @@ class Policy(PolicyGroup):
     )
     compare_by: Literal["value", "delta"] = Field(
         default="value",
-        description="what a swarm's runs are judged by: their values; delta: their values less their worker's"
+        description="value: a swarm's runs are judged by their values; delta: by the difference from their worker's"
         " baseline, so that different GPUs compare",
     )
     baseline_first: bool = Field(
         default=True,
-        description="nothing that the lab trains begins before the base commit's own code was run, which it submits",
+        description="run the base commit's unchanged code before anything else that the lab trains",
     )
     baseline_repeats: int = Field(
         default=2, ge=0, le=3, description="further runs of the baseline on other seeds, for the noise"
     )
     max_retests: int = Field(
-        default=2, ge=0, le=20, description="a keep is run again once, where this is above 0"
+        default=2, ge=0, le=20, description="0: no keep is run again; otherwise each one is, once"
     )
     max_attempts: int = Field(
         default=2, ge=1, le=20, description="workers that may lose a run before it counts as lost"
@@ -275,7 +275,7 @@ class Policy(PolicyGroup):
     stale_after_s: float = Field(
         default=1800,
         gt=0,
-        description="seconds without a word of its agent after which an experiment is lost",
+        description="seconds without a heartbeat, tick or wait of its agent after which an experiment is lost",
     )
     adapt: Adapt = Field(default=Adapt(), description="how the search's mode is chosen")
     traces: TracePolicy = Field(default=TracePolicy(), description="how branches grow")

@@ -263,7 +263,7 @@ class Settings(ClientSettings):
         ge=0,
         le=1,
         validation_alias=AliasChoices("NIGHTJAR_PIPELINE_LEAST_BANK", "BAD_PI_DEPLOY_CONF_THRESHOLD"),
-        description="least trust in the author's drafts for that, 0 to 1; trust begins at 0.5",
+        description="least trust in the author's drafts for following one early, 0 to 1; trust begins at 0.5",
     )
 
     @property

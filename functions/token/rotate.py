@@ -24,8 +24,8 @@ class Rotate(Command):
 async def rotate(request: Rotate, call: Call, tokens: Tokens) -> Shown:
     """A new secret for a token, shown once; the one before stays valid for a while.
 
-    Everybody may rotate their own token. If the answer is lost, ask again with the same token: it stays valid. With
-    overlap_s=0, the secret before and all sessions made with it end at once.
+    Everybody may rotate their own token. If the answer is lost, ask again with the same token. With overlap_s=0, the
+    secret before and all sessions made with it end at once.
     """
     asked = request.id or call.caller.token_id
     if asked is None:

@@ -181,7 +181,6 @@ async def test_a_probe_that_was_cut_off_is_begun_once(settings: Settings) -> Non
     async with opened("web", impatient) as process, http_client(process) as olga:
         await add_gpu(olga, GPU)
         olga.headers.update(await bearer(process, "olga", "operator"))
-        print(await told(olga, "/api/pool/list"))
         await with_a_baseline(Slot(olga, process))
         asked = as_olga(olga, "/api/pool/probe", experiment_id="alone-3", gpu_id=GPU)
 
