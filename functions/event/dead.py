@@ -37,17 +37,7 @@ async def dead(request: ListDeadLetters, stream: Stream) -> DeadLetters:
     """Dead letters, oldest first, each with the event, its binding and the last error."""
     found = await stream.dead(request.cursor, request.limit)
     return DeadLetters(
-        dead=[
-            DeadLetterView(
-                id=letter.id,
-                binding=letter.binding,
-                error=letter.error,
-                deliveries=letter.deliveries,
-                time=letter.time,
-                event=letter.event,
-            )
-            for letter in found
-        ],
+        dead=[DeadLetterView(**vars(letter)) for letter in found],
         total=await stream.dead_count(),
         next_cursor=found[-1].id if len(found) == request.limit else None,
     )

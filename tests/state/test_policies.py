@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process
-from state.errors import Conflict, Invalid, NotFound
+from state.errors import Invalid, NotFound
 from state.policies import Policies
 from state.policy import Policy
 from tests.labs import open_tag
@@ -113,27 +113,6 @@ def test_another_scheduler_does_not_inherit_the_parameters_of_the_last() -> None
     assert before.changed({"traces.scheduler": "uct"}).traces.scheduler_params == {}
     assert before.changed({"traces.scheduler_params.eps": 0.3}).traces.scheduler_params == {"eps": 0.3}
     assert before.changed({"traces.target_traces": 4}).traces.scheduler_params == {"eps": 0.2, "kept": 2}
-
-
-async def test_each_change_is_a_new_version(client: httpx.AsyncClient, process: Process) -> None:
-    await open_tag(client)
-    policies = Policies(process.lab)
-
-    changed = [await policies.change("mar11", {"crash_limit": n}) for n in (4, 5)]
-
-    assert [version for _, version in changed] == [2, 3]
-    assert await policies.get("mar11") == changed[-1]
-
-
-async def test_a_change_to_an_old_version_is_a_conflict(client: httpx.AsyncClient, process: Process) -> None:
-    await open_tag(client)
-    policies = Policies(process.lab)
-    await policies.change("mar11", {"crash_limit": 4}, expected=1)
-
-    with pytest.raises(Conflict, match="version 2, not 1"):
-        await policies.change("mar11", {"crash_limit": 5}, expected=1)
-
-    assert (await policies.get("mar11"))[0].crash_limit == 4
 
 
 async def test_changes_that_meet_are_all_kept(client: httpx.AsyncClient, process: Process) -> None:

@@ -84,16 +84,6 @@ def test_every_line_that_was_left_out_is_told() -> None:
     assert "line 12: 'about 0.8' is no number: read as no value" in shown
 
 
-def test_higher_can_be_better(tmp_path: Path) -> None:
-    file = tmp_path / "log.tsv"
-    file.write_text("commit\taccuracy\tstatus\n1a2b3c4\t0.5\tkeep\n2b3c4d5\t0.9\tkeep\n")
-
-    found = document(file, "--maximize", "--sigma", "0.01", "--keep-rule", "strict")
-
-    assert (found["metric"], found["claimed"]) == ("accuracy", pytest.approx(0.4))
-    assert [j["verdict"] for j in found["judged"]] == ["keep", "keep"]
-
-
 def test_repeats_in_the_file_measure_its_noise(tmp_path: Path) -> None:
     file = tmp_path / "log.tsv"
     file.write_text(
@@ -160,16 +150,6 @@ def test_other_names_of_bits_per_byte_have_their_usual_noise(tmp_path: Path, nam
     assert (found["metric"], found["sigma"]) == (name, 0.0006)
 
 
-def test_an_unknown_column_of_values_is_asked_for_among_those_there_are(tmp_path: Path) -> None:
-    file = written(tmp_path, "commit\tin_words\tstatus\n1a2b3c4\tgood\tkeep\n")
-
-    refused = run(file).exception
-
-    assert isinstance(refused, Invalid)
-    assert "its columns are commit, in_words, status" in str(refused)
-    assert refused.hint == "name the column of values with --metric"
-
-
 def test_a_log_without_statuses_is_judged_by_its_running_best(tmp_path: Path) -> None:
     file = written(tmp_path, "commit\trmse\n1a2b3c4\t9.1\n2b3c4d5\t9.5\n3c4d5e6\t8.0\n")
 
@@ -181,6 +161,32 @@ def test_a_log_without_statuses_is_judged_by_its_running_best(tmp_path: Path) ->
     assert "judged by its running best if --metric names" in str(refused.hint)
     assert [j["kept"] for j in found["judged"]] == [True, False, True]
     assert "It has no verdicts (no statuses)" in run(file, "--metric", "rmse", "--sigma", "0.1").stdout
+
+
+@pytest.mark.parametrize(
+    ("log", "said", "hint"),
+    [
+        (
+            "commit\tin_words\tstatus\n1a2b3c4\tgood\tkeep\n",
+            "its columns are commit, in_words, status",
+            "name the column of values with --metric",
+        ),
+        (
+            "commit\taccuracy\tstatus\n1a2b3c4\t0.5\tkeep\n",
+            "the noise of accuracy is unknown",
+            "give its standard deviation with --sigma",
+        ),
+    ],
+    ids=["values", "noise"],
+)
+def test_a_log_that_does_not_say_enough_is_refused_with_the_option_to_give(
+    tmp_path: Path, log: str, said: str, hint: str
+) -> None:
+    refused = run(written(tmp_path, log)).exception
+
+    assert isinstance(refused, Invalid)
+    assert said in str(refused)
+    assert refused.hint == hint
 
 
 @pytest.mark.parametrize("metric", ["psnr", "latency_ms", "score_loss"])
@@ -224,16 +230,6 @@ def test_a_file_whose_lines_end_in_cr_alone_is_read(tmp_path: Path) -> None:
         document(written(tmp_path, PLAIN.read_text().replace("\n", "\r")))["judged"]
         == document(PLAIN)["judged"]
     )
-
-
-def test_an_unusual_metric_needs_its_sigma_named(tmp_path: Path) -> None:
-    file = tmp_path / "log.tsv"
-    file.write_text("commit\taccuracy\tstatus\n1a2b3c4\t0.5\tkeep\n")
-
-    refused = run(file).exception
-
-    assert isinstance(refused, Invalid)
-    assert refused.hint == "give its standard deviation with --sigma"
 
 
 @pytest.mark.parametrize(

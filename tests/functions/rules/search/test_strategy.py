@@ -36,13 +36,6 @@ def test_the_table_is_followed(statuses: list[Status], near: int) -> None:
     assert found.reason
 
 
-def test_only_the_window_counts() -> None:
-    old = [End("keep")] * 30
-    new = [End("discard")] * 10
-
-    assert next_direction([*old, *new], 40, 0).mode == "ablation"
-
-
 def test_faults_of_the_infrastructure_are_no_crashes() -> None:
     assert counts_as_crash(End("crash", "oom"))
     assert counts_as_crash(End("timeout"))
