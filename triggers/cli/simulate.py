@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TextIO
 
 import click
@@ -58,7 +55,7 @@ SHARE = Number(0, 0.5)
 )
 @click.option(
     "--trace-file",
-    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    type=click.File("w", encoding="utf-8", lazy=False),
     default=None,
     help="write each request to it, one JSON object a line",
 )
@@ -82,7 +79,7 @@ def command(
     enroll_token: str | None,
     loss_rate: float,
     max_concurrency: int,
-    trace_file: Path | None,
+    trace_file: TextIO | None,
     speed: float | None,
     propose: bool,
     seed: str | None,
@@ -113,20 +110,9 @@ def command(
         tag=settings.swarm_tag if url is not None else PRIVATE_TAG,
         hidden=(HELPS, DOES_NOTHING) if propose else (),
     )
-    with written(trace_file) as trace:
-        if url is not None:
-            return asyncio.run(_against(checked_url(url), plan, max_concurrency, trace))
-        return asyncio.run(_private(plan, max_concurrency, trace))
-
-
-@contextlib.contextmanager
-def written(path: Path | None) -> Iterator[TextIO | None]:
-    """The file of the trace; None: there is none."""
-    if path is None:
-        yield None
-        return
-    with path.open("w", encoding="utf-8") as trace:
-        yield trace
+    if url is not None:
+        return asyncio.run(_against(checked_url(url), plan, max_concurrency, trace_file))
+    return asyncio.run(_private(plan, max_concurrency, trace_file))
 
 
 async def _private(plan: Plan, most_at_once: int, trace: TextIO | None) -> int:
