@@ -526,7 +526,8 @@ async def test_an_agent_s_experiments_are_evidence_for_the_claim_that_they_name(
 async def test_every_call_of_the_page_does_what_it_says(swarm: Swarm) -> None:
     claim = (await hypotheses(swarm))["LR"]["hypothesis_id"]
     blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "docs" / "beliefs.md").read_text(), re.S)
-    calls = [shlex.split(line)[2:] for block in blocks for line in block.splitlines()]
+    lines = [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
+    calls = [words[2:] for words in lines if words]
 
     for function, *options in calls:
         fields: dict[str, Any] = {
