@@ -13,7 +13,6 @@ import pytest
 from functions.contract import Cron, Every, Function, Request, Response, function
 from functions.process.lifecycle import Process, opened
 from functions.rules.firings import Schedule, SteadyTimes
-from functions.table import schedules, table
 from state.schedules import Firings
 from state.settings import Settings
 from tests.labs import claimed
@@ -218,12 +217,3 @@ async def test_a_clock_that_waits_for_a_firing_can_be_stopped(settings: Settings
         await asyncio.wait_for(waiting, 20)
 
         assert await fired(process) == []
-
-
-def test_intervals_may_be_settings(settings: Settings) -> None:
-    assert Every(2.5).interval_s(settings) == 2.5
-    assert Every("sweep_s").interval_s(settings) == settings.sweep_s
-
-
-def test_every_trigger_of_the_table_has_a_schedule(settings: Settings) -> None:
-    assert set(schedules(table(), settings)) >= {"pool::sweep", "pool::dispatch", "gpu::health"}

@@ -58,10 +58,6 @@ def test_every_config_has_a_finite_positive_metric_at_every_progress(
     assert value > 0
 
 
-def test_the_unchanged_script_ends_at_the_untuned_value() -> None:
-    assert simulate_metric({}, 1.0) == UNTUNED
-
-
 def test_a_hidden_constant_stands_at_its_default_where_no_config_names_it() -> None:
     hidden = (HELPS, DOES_NOTHING, HURTS)
 
