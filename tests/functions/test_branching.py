@@ -21,7 +21,6 @@ from tests.labs import (
     idea,
     open_tag,
     refused,
-    registered,
     told,
     tried,
 )
@@ -198,32 +197,6 @@ async def test_a_merge_into_a_trace_that_has_kept_nothing_is_refused(client: htt
     assert answer["code"] == "one_base"
 
 
-async def test_a_merge_that_is_not_kept_ends_nothing(client: httpx.AsyncClient) -> None:
-    await multi(client)
-    await grown(client, 1.0)
-    await grown(client, 1.1)
-
-    verdict = await complete(
-        client, await made(client, await told(client, "/api/trace/merge", tag=TAG)), 1.05
-    )
-
-    assert verdict["status"] == "discard"
-    assert [t["status"] for t in (await listed(client)).values()] == ["live", "live"]
-
-
-async def test_a_merge_ends_no_trace_that_has_grown_since(client: httpx.AsyncClient) -> None:
-    await multi(client)
-    await grown(client, 1.0)
-    await grown(client, 1.1)
-    merge = await made(client, await told(client, "/api/trace/merge", tag=TAG))
-    await grown(client, 1.2, trace_id="mar11-t2")
-
-    verdict = await complete(client, merge, 0.9)
-
-    assert verdict["status"] == "keep"
-    assert [t["status"] for t in (await listed(client)).values()] == ["live", "live"]
-
-
 async def test_a_merge_of_near_misses_goes_on_from_the_tip_of_its_trace(client: httpx.AsyncClient) -> None:
     await multi(client)
     await grown(client, 1.0)
@@ -246,20 +219,6 @@ async def test_a_merge_of_near_misses_goes_on_from_the_tip_of_its_trace(client: 
     assert context["branch"]["base"]["experiment_id"] == following["base_experiment_id"] == merged
     assert set(near) | {tip} <= set(context["branch"]["ancestors"])
     assert await audited(client) == []
-
-
-async def test_near_misses_are_merged_on_a_base_that_is_above_them(client: httpx.AsyncClient) -> None:
-    await multi(client)
-    for value, trace in ((1.0, None), (1.01, None), (1.0015, "mar11-t1"), (1.0105, "mar11-t2")):
-        await grown(client, value, **({"trace_id": trace} if trace else {}))
-    later = (await grown(client, 0.9, trace_id="mar11-t2"))["experiment_id"]
-    await told(client, "/api/search/set-policy", tag=TAG, policy={"near_miss_margin": 0.2})
-
-    chosen = await told(client, "/api/trace/merge", tag=TAG, selector="near_miss", into="mar11-t1")
-    context = await told(client, "/api/trace/context", tag=TAG, selection_id=chosen["selection_id"])
-
-    assert later not in context["branch"]["ancestors"]
-    assert chosen["base_experiment_id"] == context["branch"]["base"]["experiment_id"] == "mar11-1"
 
 
 async def test_two_near_misses_of_different_traces_are_merged_once(client: httpx.AsyncClient) -> None:
@@ -305,17 +264,6 @@ async def test_nodes_that_are_merged_are_built_on_the_best_keep_above_them(clien
     assert chosen["base_commit_sha"] == context["base_commit_sha"]
 
 
-async def test_a_merge_into_a_busy_trace_is_refused(client: httpx.AsyncClient) -> None:
-    await multi(client)
-    await grown(client, 1.0)
-    await grown(client, 1.1)
-    await selected(client, trace_id="mar11-t1")
-
-    answer = await refused(client, 409, "/api/trace/merge", tag=TAG, into="mar11-t1")
-
-    assert answer["code"] == "busy_trace"
-
-
 # -- ends
 
 
@@ -339,18 +287,6 @@ async def test_a_trace_dies_of_crashes_and_a_branch_from_what_was_kept_takes_its
     await complete(client, await made(client, chosen), 1.2)
     born = (await listed(client))["mar11-t3"]
     assert (born["status"], born["origin"], born["base"]) == ("live", "mar11-1", "mar11-1")
-    assert await audited(client) == []
-
-
-async def test_a_trace_dies_without_a_new_best(client: httpx.AsyncClient) -> None:
-    await multi(client, target=1, stale_after=3)
-    for value in (1.0, 1.1, 1.2, 1.3):
-        await grown(client, value)
-
-    [trace] = (await listed(client)).values()
-
-    assert (trace["status"], trace["reason"]) == ("dead", "no new best in 3 nodes")
-    assert (await selected(client))["kind"] == "new_root"  # every keep has been built on
     assert await audited(client) == []
 
 
@@ -414,28 +350,6 @@ async def test_there_are_as_many_slots_as_live_gpus_unless_told(client: httpx.As
 
 
 # -- retests
-
-
-async def test_a_branch_stands_on_the_keep_before_when_its_base_is_demoted(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await multi(client, target=1)
-    await told(client, "/api/search/set-policy", tag=TAG, policy={"keep_rule": "confirmed"})
-    await add_gpu(client)
-    first = await trained(client, process, 1.0, commit_sha="abc1234")
-    for nth, value in enumerate((1.001, 0.9995), 2):
-        await measured(client, process, f"{first}.{nth}", value)
-    lucky = await trained(client, process, 0.9992)
-    [trace] = (await listed(client)).values()
-    assert (trace["base"], trace["kept"]) == (lucky, 2)
-
-    await measured(client, process, f"{lucky}.2", 1.0012)
-
-    assert (await experiment(client, lucky))["status"] == "discard"
-    [trace] = (await listed(client)).values()
-    assert (trace["base"], trace["tip"], trace["kept"]) == (first, lucky, 1)
-    assert (await selected(client))["base_experiment_id"] == first
-    assert await audited(client) == []
 
 
 async def test_a_branch_stands_on_the_discard_that_rises_when_its_base_is_demoted(
@@ -641,29 +555,6 @@ async def test_switching_to_one_trace_and_back_loses_nothing(client: httpx.Async
     assert await audited(client) == []
 
 
-async def test_what_goes_on_in_one_trace_is_untouched_by_the_traces(client: httpx.AsyncClient) -> None:
-    """The published answers of somebody who selects nothing are the same before, between and after."""
-    await open_tag(client, base_commit="abc1234", policy={"baseline_first": False})
-    answers = []
-    for value in (1.0, 1.001, 0.99):
-        name = await registered(client)
-        answers.append(
-            {**await complete(client, name, value), "parents": (await experiment(client, name))["parent_ids"]}
-        )
-
-    shown = [
-        (a["status"], a["improved"], a["near_miss"], a["parents"], a["branch_improved"]) for a in answers
-    ]
-    assert shown == [
-        ("keep", True, False, [], None),
-        ("discard", False, True, ["mar11-1"], None),
-        ("keep", True, False, ["mar11-2"], None),
-    ]
-    seen = await experiment(client, "mar11-2")
-    assert (seen["trace_id"], seen["selection_id"], seen["local_selection"]) == (None, None, None)
-    assert (await told(client, "/api/trace/list", tag=TAG))["traces"] == []
-
-
 # -- suggestions
 
 
@@ -734,18 +625,6 @@ async def test_the_first_selection_of_a_tag_that_has_a_baseline_asks_for_none(
     assert "A new branch from the tag's base commit: try one change in" in found["suggestions"][0]
 
 
-async def test_a_verdict_that_is_waited_for_says_what_it_means_for_the_branch(
-    client: httpx.AsyncClient,
-) -> None:
-    await multi(client)
-    await grown(client, 1.0)
-    verdict = await grown(client, 1.1)
-
-    outcome = await asked(client, f"/api/experiment/{verdict['experiment_id']}/wait?timeout=0")
-
-    assert (outcome["status"], outcome["improved"], outcome["branch_improved"]) == ("keep", False, True)
-
-
 async def test_a_brief_names_what_an_agent_has_selected_and_not_used(client: httpx.AsyncClient) -> None:
     await multi(client)
     one, _ = await selected(client, agent="ann"), await selected(client, agent="bob")
@@ -764,10 +643,14 @@ async def test_a_brief_names_what_an_agent_has_selected_and_not_used(client: htt
     assert after["open_selections"] == []
 
 
-async def test_whoever_selected_is_told_to_select_again(client: httpx.AsyncClient) -> None:
+async def test_whoever_selected_is_told_what_became_of_the_branch_and_to_select_again(
+    client: httpx.AsyncClient,
+) -> None:
     await multi(client)
-    verdict = await grown(client, 1.0)
+    await grown(client, 1.0)
+    verdict = await grown(client, 1.1)
 
     outcome = await asked(client, f"/api/experiment/{verdict['experiment_id']}/wait?timeout=0")
 
+    assert (outcome["status"], outcome["improved"], outcome["branch_improved"]) == ("keep", False, True)
     assert outcome["next"].endswith("Select what the next one is made from: POST /api/trace/select.")

@@ -11,7 +11,7 @@ import pytest
 from state.decisions import Retest
 from state.experiments import Window
 from tests.functions.conftest import GPUS, TagUnderTest
-from tests.labs import add_gpu, crashed, dump, idea, open_tag, registered, silence, told, tried
+from tests.labs import add_gpu, crashed, dump, idea, open_tag, registered, silence, tried
 
 STRICT = {"keep_rule": "strict"}
 
@@ -258,20 +258,6 @@ async def test_discards_that_a_demoted_keep_beat_are_run_again_and_the_better_on
     assert near["near_misses"][0]["delta"] == pytest.approx(-0.001)
 
 
-async def test_code_that_crashes_on_another_seed_is_demoted(tag: TagUnderTest) -> None:
-    await tag.open()
-    await tag.baseline(1.001, 0.9995)
-    await tag.trained(0.9994)
-
-    await tag.broken("mar11-2.2", "nan")
-
-    assert await tag.standing("mar11-2") == ("discard", "demoted")
-    assert await tag.best_id() == "mar11-1"
-    crashes = await tag.told("/api/experiment/history", tag="mar11", status="crash")
-    assert crashes["total"] == 0
-    assert await tag.counts() == (2, 1, 1)
-
-
 async def test_a_worker_that_fails_is_no_word_on_the_code(tag: TagUnderTest) -> None:
     await tag.open()
     await tag.baseline(1.001, 0.9995)
@@ -438,17 +424,6 @@ async def test_a_retest_of_a_paused_tag_keeps_its_place(tag: TagUnderTest) -> No
     await tag.measured("mar11-1.2", 1.0)
 
 
-async def test_a_strict_tag_runs_nothing_again_by_itself(tag: TagUnderTest) -> None:
-    await open_tag(tag.client, policy=STRICT)
-    await add_gpu(tag.client)
-
-    await tag.trained(1.0)
-    await tag.trained(0.9999)
-
-    assert await tag.events("experiment.retesting") == []
-    assert await tag.standing("mar11-2") == ("keep", None)
-
-
 async def test_anybody_may_have_a_run_repeated_as_evidence(tag: TagUnderTest) -> None:
     await open_tag(tag.client, policy=STRICT)
     await add_gpu(tag.client)
@@ -510,19 +485,6 @@ async def test_the_audit_sees_a_best_that_its_chain_does_not_bear(tag: TagUnderT
 
     assert without_chain == ["mar11-2 is provisional, but in no chain"]
     assert "mar11-2: its record counts 7 retests, there are 1" in too_many
-
-
-async def test_a_keep_above_what_only_its_agent_can_run_again_is_unconfirmed_after_its_retest(
-    tag: TagUnderTest,
-) -> None:
-    await tag.open()
-    await tag.tried(1.0)
-    await tag.trained(0.9994)
-
-    await tag.measured("mar11-2.2", 0.9995)
-
-    assert await tag.standing("mar11-2") == ("keep", "unconfirmed")
-    assert await tag.best_id() == "mar11-2"
 
 
 async def test_a_budget_that_is_raised_has_the_retests_run_that_it_held_back(tag: TagUnderTest) -> None:
@@ -613,34 +575,6 @@ async def test_a_retest_runs_the_code_and_the_seconds_of_its_experiment_alone(ta
     assert "mar11-1" in longer["detail"]
     e = await tag.experiment(retest)
     assert (e["status"], e["budget_s"], e["config_delta"]) == ("queued", 300, None)
-
-
-async def test_pages_leave_no_retest_out(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    await tag.tried(1.0)
-    await tag.tried(0.9)
-    for _ in range(3):
-        await tag.told("/api/experiment/retest", experiment_id="mar11-1", train=False)
-    await tag.told("/api/experiment/retest", experiment_id="mar11-2", train=False)
-
-    for order in ("newest", "oldest"):
-        seen: list[str] = []
-        cursor = None
-        while True:
-            page = await told(
-                tag.client,
-                "/api/experiment/history",
-                tag="mar11",
-                status="registered",
-                limit=1,
-                order=order,
-                cursor=cursor,
-            )
-            seen += [e["experiment_id"] for e in page["experiments"]]
-            cursor = page["next_cursor"]
-            if cursor is None:
-                break
-        assert sorted(seen) == ["mar11-1.2", "mar11-1.3", "mar11-1.4", "mar11-2.2"]
 
 
 @pytest.mark.parametrize("newest", [True, False])
@@ -834,22 +768,6 @@ async def test_a_baseline_that_its_repeats_contradict_is_worth_their_mean_and_wh
     await tag.measured("mar11-2.2", 0.901)
     assert await tag.standing("mar11-2") == ("keep", "confirmed")
     assert await tag.best_id() == "mar11-2"
-
-
-async def test_an_incumbent_that_was_contradicted_gives_way_to_the_better_keep_before(
-    tag: TagUnderTest,
-) -> None:
-    await tag.open()
-    await tag.baseline(1.001, 0.999)
-    await tag.trained(0.5)
-    assert await tag.standing("mar11-2") == ("keep", "confirmed")
-
-    await tag.told("/api/experiment/retest", experiment_id="mar11-2")
-    await tag.measured("mar11-2.2", 1.1)
-
-    assert await tag.standing("mar11-2") == ("discard", "demoted")
-    assert await tag.best_id() == "mar11-1"
-    assert await tag.counts() == (2, 1, 1)
 
 
 @pytest.mark.parametrize("baseline_repeats", [0, 2])

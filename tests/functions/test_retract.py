@@ -79,16 +79,6 @@ async def test_one_wrong_number_does_not_fix_the_best_for_ever(tag: TagUnderTest
     assert bests == ["mar11-1", "mar11-2", "mar11-1", "mar11-3"]
 
 
-async def test_the_best_before_comes_back_where_a_larger_value_is_better(tag: TagUnderTest) -> None:
-    await open_tag(tag.client, metric={"name": "accuracy", "direction": "maximize"})
-    for value in (0.5, 0.6, 99.0, 0.7):
-        await tag.tried(value)
-
-    answer = await retracted(tag, "mar11-3")
-
-    assert (answer["best_val_bpb"], answer["retest"]) == (0.6, ["mar11-4"])
-
-
 async def test_counters_categories_finish_order_and_reports_go_on_without_it(tag: TagUnderTest) -> None:
     await open_tag(tag.client)
     await tag.tried(1.0)
@@ -271,18 +261,6 @@ async def test_a_keep_that_waits_for_its_retest_alone_is_confirmed(tag: TagUnder
 
     assert answer["best_experiment_id"] == "mar11-2"
     assert (await tag.experiment("mar11-2"))["trust"] == "confirmed"
-
-
-async def test_a_provisional_best_that_is_taken_back_leaves_the_incumbent(tag: TagUnderTest) -> None:
-    await tag.open()
-    for value in (1.0, 0.99, 0.98):
-        await tag.trained(value, unjudged=True)
-
-    answer = await retracted(tag, "mar11-2")
-
-    assert (answer["was"], answer["best_experiment_id"]) == ("keep", "mar11-3")
-    assert (await retracted(tag, "mar11-3"))["best_experiment_id"] == "mar11-1"
-    assert (await tag.experiment("mar11-2"))["trust"] is None
 
 
 async def test_a_rival_that_is_taken_back_races_no_more(tag: TagUnderTest) -> None:

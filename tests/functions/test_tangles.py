@@ -106,20 +106,6 @@ async def test_near_misses_of_ended_traces_do_not_stand_in_the_way_of_others(
 # -- epochs and modes
 
 
-async def test_one_trace_never_follows_what_came_in_after_its_epoch(client: httpx.AsyncClient) -> None:
-    await multi(client)
-    first = (await grown(client, 1.0))["experiment_id"]
-    late = await made(client, await selected(client, trace_id="mar11-t1"))
-    await switch(client, "single")
-    await complete(client, late, 1.5)
-
-    chosen = await selected(client)
-
-    assert (await experiment(client, late))["outdated"] is True
-    assert chosen["parent_ids"] == [first]
-    assert await audited(client) == []
-
-
 async def test_crashes_of_an_epoch_that_is_over_kill_no_trace(client: httpx.AsyncClient) -> None:
     await multi(client, target=1, max_inflight_per_trace=3)
     await grown(client, 1.0)

@@ -48,26 +48,6 @@ async def test_a_cold_start_opens_roots_up_to_the_target_and_then_says_wait(
     assert third["selection_id"] is None
 
 
-async def test_a_result_is_recorded_where_it_was_selected(forest: httpx.AsyncClient) -> None:
-    one, two = await selected(forest, agent="ann"), await selected(forest, agent="bob")
-    a, b = await made(forest, one, agent="ann"), await made(forest, two, agent="bob")
-
-    worse = await told(forest, "/api/experiment/complete", experiment_id=b, val_bpb=1.2)
-    better = await told(forest, "/api/experiment/complete", experiment_id=a, val_bpb=1.0)
-
-    assert [(v["status"], v["improved"], v["branch_improved"]) for v in (worse, better)] == [
-        ("keep", True, True),
-        ("keep", True, True),
-    ]
-    shown = await told(forest, "/api/trace/list", tag=TAG)
-    assert [(t["trace_id"], t["root"], t["tip"], t["base"], t["status"]) for t in shown["traces"]] == [
-        ("mar11-t1", a, a, a, "live"),
-        ("mar11-t2", b, b, b, "live"),
-    ]
-    assert shown["open_selections"] == 0
-    assert await audited(forest) == []
-
-
 async def test_a_run_is_kept_on_its_branch_that_is_not_the_best_of_the_tag(forest: httpx.AsyncClient) -> None:
     await grown(forest, 1.0)
     await grown(forest, 1.2)
@@ -262,17 +242,6 @@ async def test_a_selection_is_for_one_experiment(forest: httpx.AsyncClient) -> N
     assert (over["code"], over["experiment_id"]) == ("selection_committed", name)
 
 
-async def test_a_result_is_committed_once(forest: httpx.AsyncClient) -> None:
-    verdict = await grown(forest, 1.0)
-
-    again = await refused(
-        forest, 409, "/api/experiment/complete", experiment_id=verdict["experiment_id"], val_bpb=0.9
-    )
-
-    assert "already finished: keep" in again["detail"]
-    assert (await told(forest, "/api/trace/list", tag=TAG))["traces"][0]["length"] == 1
-
-
 async def test_there_is_no_root_beyond_the_target(forest: httpx.AsyncClient) -> None:
     await grown(forest, 1.0)
     await grown(forest, 1.1)
@@ -289,16 +258,6 @@ async def test_a_merge_takes_two_bases(forest: httpx.AsyncClient) -> None:
 
     assert [alone["code"], same["code"]] == ["one_base"] * 2
     assert "only mar11-1" in alone["detail"]
-
-
-async def test_a_selection_of_an_earlier_epoch_makes_no_experiment(forest: httpx.AsyncClient) -> None:
-    one = await selected(forest)
-    await switch(forest, "single")
-    await switch(forest, "multi")
-
-    answer = await refused(forest, 409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
-
-    assert (answer["code"], answer["epoch"]) == ("stale_epoch", 3)
 
 
 async def test_what_comes_in_after_its_epoch_is_recorded_and_is_nobodys_parent(
