@@ -123,6 +123,45 @@ class TagUnderTest:
         await self.judge(retest)
         return answer
 
+    async def complete(self, name: str, value: float) -> dict[str, Any]:
+        """The verdict on a registered experiment that its agent trained."""
+        return await self.told("/api/experiment/complete", experiment_id=name, val_bpb=value)
+
+    # -- its branches
+
+    async def branch(self, target: int = 2, *, keep_rule: str = "auto", **traces: Any) -> None:
+        """Open the tag with several traces, with room for many at once."""
+        several = {"mode": "multi", "target_traces": target, "max_parallel": 50, **traces}
+        policy = {"baseline_first": False, "keep_rule": keep_rule, "traces": several}
+        await labs.open_tag(self.client, base_commit="abc1234", policy=policy)
+
+    async def selected(self, **wish: Any) -> dict[str, Any]:
+        answer = await self.told("/api/trace/select", tag="mar11", **wish)
+        assert answer["status"] == "selected", answer
+        return answer
+
+    async def made(self, selection: dict[str, Any], **changes: Any) -> str:
+        """An experiment that is registered with a selection."""
+        return await labs.registered(self.client, selection_id=selection["selection_id"], **changes)
+
+    async def grown(self, value: float, **wish: Any) -> dict[str, Any]:
+        """The verdict on an experiment of this value that was made from a new selection."""
+        return await self.complete(await self.made(await self.selected(**wish)), value)
+
+    async def trained_from(self, selection: dict[str, Any], value: float) -> str:
+        """An experiment that was made from a selection and trained by a worker."""
+        return str((await self.trained(value, selection_id=selection["selection_id"]))["experiment_id"])
+
+    async def merge(self, **wish: Any) -> dict[str, Any]:
+        return await self.told("/api/trace/merge", tag="mar11", **wish)
+
+    async def traces(self) -> dict[str, dict[str, Any]]:
+        """Its traces by id."""
+        return {t["trace_id"]: t for t in (await self.told("/api/trace/list", tag="mar11"))["traces"]}
+
+    async def switch(self, mode: str) -> None:
+        await self.told("/api/search/set-policy", tag="mar11", policy={"traces.mode": mode})
+
     # -- what is known of it
 
     async def shown(self, name: str) -> dict[str, Any]:

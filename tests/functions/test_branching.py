@@ -4,48 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import pytest
 
-from functions.process.lifecycle import Process
 from state.decisions import Ending, Retraction, Ruling
 from state.experiments import Experiments
-from state.pool import Pool
-from tests.functions.test_traces import audited, grown, made, selected, switch
+from tests.functions.conftest import TagUnderTest
 from tests.labs import (
     add_gpu,
-    asked,
     begun,
-    events_of,
     expire,
     idea,
     open_tag,
-    refused,
-    told,
-    tried,
 )
 
 TAG = "mar11"
-
-
-async def multi(client: httpx.AsyncClient, target: int = 2, **traces: Any) -> None:
-    """A tag in multi mode, with room for many at once."""
-    traces = {"mode": "multi", "target_traces": target, "max_parallel": 50, **traces}
-    await open_tag(client, base_commit="abc1234", policy={"baseline_first": False, "traces": traces})
-
-
-async def listed(http: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
-    """The tag's traces by id."""
-    return {t["trace_id"]: t for t in (await told(http, "/api/trace/list", tag=TAG))["traces"]}
-
-
-async def complete(http: httpx.AsyncClient, name: str, value: float) -> dict[str, Any]:
-    return await told(http, "/api/experiment/complete", experiment_id=name, val_bpb=value)
-
-
-async def experiment(http: httpx.AsyncClient, name: str) -> dict[str, Any]:
-    shown: dict[str, Any] = (await asked(http, f"/api/experiment/{name}"))["experiment"]
-    return shown
 
 
 # -- where a result is recorded
@@ -53,82 +25,76 @@ async def experiment(http: httpx.AsyncClient, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
 async def test_each_result_is_recorded_under_what_its_own_agent_selected(
-    client: httpx.AsyncClient, order: str
+    tag: TagUnderTest, order: str
 ) -> None:
-    await multi(client)
-    p, q = (await grown(client, 1.0))["experiment_id"], (await grown(client, 1.1))["experiment_id"]
-    a_chose, b_chose = await selected(client, agent="a"), await selected(client, agent="b")
-    names = {"a": await made(client, a_chose, agent="a"), "b": await made(client, b_chose, agent="b")}
+    await tag.branch()
+    p, q = (await tag.grown(1.0))["experiment_id"], (await tag.grown(1.1))["experiment_id"]
+    a_chose, b_chose = await tag.selected(agent="a"), await tag.selected(agent="b")
+    names = {"a": await tag.made(a_chose, agent="a"), "b": await tag.made(b_chose, agent="b")}
 
     for who in order:
-        await complete(client, names[who], 0.9)
+        await tag.complete(names[who], 0.9)
 
-    assert (await experiment(client, names["a"]))["parent_ids"] == [p]
-    assert (await experiment(client, names["b"]))["parent_ids"] == [q]
-    traces = await listed(client)
+    assert (await tag.experiment(names["a"]))["parent_ids"] == [p]
+    assert (await tag.experiment(names["b"]))["parent_ids"] == [q]
+    traces = await tag.traces()
     assert [t["tip"] for t in traces.values()] == [names["a"], names["b"]]
-    assert await audited(client) == []
 
 
 async def test_of_two_made_from_one_tip_the_second_is_a_leaf_beside_the_branch(
-    client: httpx.AsyncClient,
+    tag: TagUnderTest,
 ) -> None:
-    await multi(client, max_inflight_per_trace=2, target_traces=1)
-    await grown(client, 1.0)
-    one, two = await selected(client), await selected(client)
-    first, second = await made(client, one), await made(client, two)
+    await tag.branch(max_inflight_per_trace=2, target_traces=1)
+    await tag.grown(1.0)
+    one, two = await tag.selected(), await tag.selected()
+    first, second = await tag.made(one), await tag.made(two)
 
-    await complete(client, second, 0.9)
-    await complete(client, first, 0.8)
+    await tag.complete(second, 0.9)
+    await tag.complete(first, 0.8)
 
-    forked = await experiment(client, first)
+    forked = await tag.experiment(first)
     assert (forked["parent_ids"], forked["forked"], forked["status"]) == (["mar11-1"], True, "keep")
-    [trace] = (await listed(client)).values()
+    [trace] = (await tag.traces()).values()
     assert (trace["tip"], trace["base"], trace["length"]) == (second, second, 3)
-    assert (await selected(client))["parent_ids"] == [second]
-    assert await audited(client) == []
+    assert (await tag.selected())["parent_ids"] == [second]
 
 
-async def test_a_result_after_its_lease_is_recorded_and_frees_nothing_twice(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await multi(client, target=1)
-    await grown(client, 1.0)
-    late = await made(client, await selected(client))
-    await process.lab.command("ZADD", process.lab.keys("open"), "1", late)
+async def test_a_result_after_its_lease_is_recorded_and_frees_nothing_twice(tag: TagUnderTest) -> None:
+    await tag.branch(target=1)
+    await tag.grown(1.0)
+    late = await tag.made(await tag.selected())
+    await tag.lab.command("ZADD", tag.lab.keys("open"), "1", late)
 
-    other = await selected(client)  # finds the silent agent by itself
-    answer = await complete(client, late, 0.9)
+    other = await tag.selected()  # finds the silent agent by itself
+    answer = await tag.complete(late, 0.9)
 
     assert (answer["status"], answer["improved"]) == ("keep", True)
-    [trace] = (await listed(client)).values()
+    [trace] = (await tag.traces()).values()
     assert (trace["tip"], trace["in_flight"]) == (late, 1)
-    verdict = await complete(client, await made(client, other), 0.8)
-    assert (await experiment(client, verdict["experiment_id"]))["forked"] is True
-    assert await audited(client) == []
+    verdict = await tag.complete(await tag.made(other), 0.8)
+    assert (await tag.experiment(verdict["experiment_id"]))["forked"] is True
 
 
-async def test_an_infrastructure_fault_is_no_node(client: httpx.AsyncClient) -> None:
-    await multi(client, target=1)
-    await grown(client, 1.0)
-    name = await made(client, await selected(client))
+async def test_an_infrastructure_fault_is_no_node(tag: TagUnderTest) -> None:
+    await tag.branch(target=1)
+    await tag.grown(1.0)
+    name = await tag.made(await tag.selected())
 
-    await told(client, "/api/experiment/crash", experiment_id=name, error="no disk", kind="infra")
+    await tag.told("/api/experiment/crash", experiment_id=name, error="no disk", kind="infra")
 
-    [trace] = (await listed(client)).values()
+    [trace] = (await tag.traces()).values()
     assert (trace["tip"], trace["length"], trace["in_flight"]) == ("mar11-1", 1, 0)
-    assert await audited(client) == []
 
 
-async def test_who_selects_nothing_builds_on_the_branch_of_the_best(client: httpx.AsyncClient) -> None:
-    await multi(client)
-    await grown(client, 1.0)
-    await grown(client, 0.9)
+async def test_who_selects_nothing_builds_on_the_branch_of_the_best(tag: TagUnderTest) -> None:
+    await tag.branch()
+    await tag.grown(1.0)
+    await tag.grown(0.9)
 
-    verdict = await tried(client, 0.95)
-    named = await tried(client, 0.8, parent_id="mar11-1")
+    verdict = await tag.tried(0.95)
+    named = await tag.tried(0.8, parent_id="mar11-1")
 
-    implied = await experiment(client, verdict["experiment_id"])
+    implied = await tag.experiment(verdict["experiment_id"])
     assert (implied["trace_id"], implied["parent_ids"], implied["local_selection"]) == (
         "mar11-t2",
         ["mar11-2"],
@@ -136,21 +102,20 @@ async def test_who_selects_nothing_builds_on_the_branch_of_the_best(client: http
     )
     assert (verdict["status"], verdict["branch_improved"]) == ("discard", False)
     assert (named["status"], named["branch_improved"]) == ("keep", True)
-    traces = await listed(client)
+    traces = await tag.traces()
     assert [t["tip"] for t in traces.values()] == [named["experiment_id"], verdict["experiment_id"]]
-    assert await audited(client) == []
 
 
 # -- merges
 
 
-async def test_a_kept_merge_ends_the_other_traces(client: httpx.AsyncClient, process: Process) -> None:
-    await multi(client)
-    await grown(client, 1.0)
-    await grown(client, 1.1)
-    chosen = await told(client, "/api/trace/merge", tag=TAG)
+async def test_a_kept_merge_ends_the_other_traces(tag: TagUnderTest) -> None:
+    await tag.branch()
+    await tag.grown(1.0)
+    await tag.grown(1.1)
+    chosen = await tag.merge()
 
-    verdict = await complete(client, await made(client, chosen), 0.9)
+    verdict = await tag.complete(await tag.made(chosen), 0.9)
 
     assert (chosen["kind"], chosen["trace_id"], chosen["parent_ids"]) == (
         "merge",
@@ -159,107 +124,103 @@ async def test_a_kept_merge_ends_the_other_traces(client: httpx.AsyncClient, pro
     )
     assert (chosen["combines"], chosen["sources"]) == (["mar11-1", "mar11-2"], ["mar11-t2"])
     assert chosen["base_experiment_id"] == "mar11-1"
-    traces = await listed(client)
+    traces = await tag.traces()
     assert (traces["mar11-t1"]["tip"], traces["mar11-t1"]["base"]) == (verdict["experiment_id"],) * 2
     assert (traces["mar11-t2"]["status"], traces["mar11-t2"]["merged_into"]) == ("merged", "mar11-t1")
-    assert [e["subject"] for e in await events_of(process, "trace.ended")] == ["mar11-t2"]
-    context = await told(client, "/api/trace/context", tag=TAG, parent_ids=[verdict["experiment_id"]])
+    assert [e["subject"] for e in await tag.events("trace.ended")] == ["mar11-t2"]
+    context = await tag.told("/api/trace/context", tag=TAG, parent_ids=[verdict["experiment_id"]])
     assert context["branch"]["ancestors"] == ["mar11-1", "mar11-2", "mar11-3"]
-    assert await audited(client) == []
 
 
-async def test_a_merge_into_a_named_trace_takes_the_best_base_of_another(client: httpx.AsyncClient) -> None:
-    await multi(client, target=3)
+async def test_a_merge_into_a_named_trace_takes_the_best_base_of_another(tag: TagUnderTest) -> None:
+    await tag.branch(target=3)
     for value in (1.0, 1.1, 1.2):
-        await grown(client, value)
+        await tag.grown(value)
 
-    chosen = await told(client, "/api/trace/merge", tag=TAG, into="mar11-t3")
-    merged = await made(client, chosen)
-    await complete(client, merged, 0.9)
+    chosen = await tag.merge(into="mar11-t3")
+    merged = await tag.made(chosen)
+    await tag.complete(merged, 0.9)
 
     assert (chosen["parent_ids"], chosen["combines"]) == (["mar11-1", "mar11-3"],) * 2
     assert chosen["sources"] == ["mar11-t1"]
-    traces = await listed(client)
+    traces = await tag.traces()
     assert (traces["mar11-t3"]["tip"], traces["mar11-t3"]["base"]) == (merged, merged)
     assert [t["status"] for t in traces.values()] == ["merged", "live", "live"]
-    assert await audited(client) == []
 
 
-async def test_a_merge_into_a_trace_that_has_kept_nothing_is_refused(client: httpx.AsyncClient) -> None:
-    await multi(client, target=3)
+async def test_a_merge_into_a_trace_that_has_kept_nothing_is_refused(tag: TagUnderTest) -> None:
+    await tag.branch(target=3)
     for value in (1.0, 1.1):
-        await grown(client, value)
-    crashed = await made(client, await selected(client))
-    await told(client, "/api/experiment/crash", experiment_id=crashed, error="boom")
+        await tag.grown(value)
+    crashed = await tag.made(await tag.selected())
+    await tag.told("/api/experiment/crash", experiment_id=crashed, error="boom")
 
-    answer = await refused(client, 409, "/api/trace/merge", tag=TAG, into="mar11-t3")
+    answer = await tag.refused(409, "/api/trace/merge", tag=TAG, into="mar11-t3")
 
     assert answer["code"] == "one_base"
 
 
-async def test_a_merge_of_near_misses_goes_on_from_the_tip_of_its_trace(client: httpx.AsyncClient) -> None:
-    await multi(client)
-    await grown(client, 1.0)
-    await grown(client, 1.01)
+async def test_a_merge_of_near_misses_goes_on_from_the_tip_of_its_trace(tag: TagUnderTest) -> None:
+    await tag.branch()
+    await tag.grown(1.0)
+    await tag.grown(1.01)
     near = [
-        (await grown(client, value, trace_id=trace))["experiment_id"]
+        (await tag.grown(value, trace_id=trace))["experiment_id"]
         for trace, value in (("mar11-t1", 1.0015), ("mar11-t2", 1.0105))
     ]
-    tip = (await grown(client, 0.999, trace_id="mar11-t1"))["experiment_id"]
-    await told(client, "/api/search/set-policy", tag=TAG, policy={"near_miss_margin": 0.02})
+    tip = (await tag.grown(0.999, trace_id="mar11-t1"))["experiment_id"]
+    await tag.told("/api/search/set-policy", tag=TAG, policy={"near_miss_margin": 0.02})
 
-    chosen = await told(client, "/api/trace/merge", tag=TAG, selector="near_miss", into="mar11-t1")
-    merged = await made(client, chosen)
-    await complete(client, merged, 0.99)
-    following = await selected(client, trace_id="mar11-t1")
+    chosen = await tag.merge(selector="near_miss", into="mar11-t1")
+    merged = await tag.made(chosen)
+    await tag.complete(merged, 0.99)
+    following = await tag.selected(trace_id="mar11-t1")
 
     assert (chosen["parent_ids"], chosen["combines"]) == ([tip, *near], near)
     assert following["parent_ids"] == [merged]
-    context = await told(client, "/api/trace/context", tag=TAG, selection_id=following["selection_id"])
+    context = await tag.told("/api/trace/context", tag=TAG, selection_id=following["selection_id"])
     assert context["branch"]["base"]["experiment_id"] == following["base_experiment_id"] == merged
     assert set(near) | {tip} <= set(context["branch"]["ancestors"])
-    assert await audited(client) == []
 
 
-async def test_two_near_misses_of_different_traces_are_merged_once(client: httpx.AsyncClient) -> None:
-    await multi(client)
-    await grown(client, 1.0)
-    await grown(client, 1.01)
+async def test_two_near_misses_of_different_traces_are_merged_once(tag: TagUnderTest) -> None:
+    await tag.branch()
+    await tag.grown(1.0)
+    await tag.grown(1.01)
     near = [
-        (await grown(client, value, trace_id=trace))["experiment_id"]
+        (await tag.grown(value, trace_id=trace))["experiment_id"]
         for trace, value in (("mar11-t1", 1.0015), ("mar11-t2", 1.0105))
     ]
-    await told(client, "/api/search/set-policy", tag=TAG, policy={"near_miss_margin": 0.02})
+    await tag.told("/api/search/set-policy", tag=TAG, policy={"near_miss_margin": 0.02})
 
-    chosen = await told(client, "/api/trace/merge", tag=TAG, selector="near_miss")
-    await complete(client, await made(client, chosen), 1.5)
-    again = await refused(client, 409, "/api/trace/merge", tag=TAG, selector="near_miss")
+    chosen = await tag.merge(selector="near_miss")
+    await tag.complete(await tag.made(chosen), 1.5)
+    again = await tag.refused(409, "/api/trace/merge", tag=TAG, selector="near_miss")
 
     assert (chosen["parent_ids"], chosen["combines"]) == (near, near)
     assert again["code"] == "no_near_misses"
-    assert await audited(client) == []
 
 
-async def test_nodes_that_the_caller_names_are_merged(client: httpx.AsyncClient) -> None:
-    await multi(client)
-    await grown(client, 1.0)
-    await grown(client, 1.1)
+async def test_nodes_that_the_caller_names_are_merged(tag: TagUnderTest) -> None:
+    await tag.branch()
+    await tag.grown(1.0)
+    await tag.grown(1.1)
 
-    chosen = await selected(client, parent_ids=["mar11-2", "mar11-1"])
+    chosen = await tag.selected(parent_ids=["mar11-2", "mar11-1"])
 
     assert (chosen["kind"], chosen["trace_id"]) == ("merge", "mar11-t2")
     assert (chosen["parent_ids"], chosen["local_selection"]) == (["mar11-2", "mar11-1"], [2, 1])
 
 
-async def test_nodes_that_are_merged_are_built_on_the_best_keep_above_them(client: httpx.AsyncClient) -> None:
-    await multi(client)
+async def test_nodes_that_are_merged_are_built_on_the_best_keep_above_them(tag: TagUnderTest) -> None:
+    await tag.branch()
     for value in (1.0, 1.1, 0.9):
-        await grown(client, value)
+        await tag.grown(value)
 
-    chosen = await selected(client, parent_ids=["mar11-2", "mar11-1"])
-    context = await told(client, "/api/trace/context", tag=TAG, selection_id=chosen["selection_id"])
+    chosen = await tag.selected(parent_ids=["mar11-2", "mar11-1"])
+    context = await tag.told("/api/trace/context", tag=TAG, selection_id=chosen["selection_id"])
 
-    assert (await listed(client))["mar11-t1"]["base"] == "mar11-3"
+    assert (await tag.traces())["mar11-t1"]["base"] == "mar11-3"
     assert chosen["base_experiment_id"] == context["branch"]["base"]["experiment_id"] == "mar11-1"
     assert chosen["base_commit_sha"] == context["base_commit_sha"]
 
@@ -268,82 +229,78 @@ async def test_nodes_that_are_merged_are_built_on_the_best_keep_above_them(clien
 
 
 async def test_a_trace_dies_of_crashes_and_a_branch_from_what_was_kept_takes_its_place(
-    client: httpx.AsyncClient, process: Process
+    tag: TagUnderTest,
 ) -> None:
-    await multi(client)
-    await grown(client, 1.0)
-    await grown(client, 1.1)
-    better = await grown(client, 0.9, trace_id="mar11-t1")
+    await tag.branch()
+    await tag.grown(1.0)
+    await tag.grown(1.1)
+    better = await tag.grown(0.9, trace_id="mar11-t1")
     for _ in range(3):
-        name = await made(client, await selected(client, trace_id="mar11-t2"))
-        await told(client, "/api/experiment/crash", experiment_id=name, error="boom")
+        name = await tag.made(await tag.selected(trace_id="mar11-t2"))
+        await tag.told("/api/experiment/crash", experiment_id=name, error="boom")
 
-    chosen = await selected(client)
+    chosen = await tag.selected()
 
-    ended = (await listed(client))["mar11-t2"]
+    ended = (await tag.traces())["mar11-t2"]
     assert (ended["status"], ended["reason"]) == ("dead", "3 nodes in a row have crashed")
     assert (chosen["kind"], chosen["trace_id"], chosen["parent_ids"]) == ("branch", "mar11-t3", ["mar11-1"])
     assert better["status"] == "keep"  # a trace stands on it: the branch begins at the keep before
-    await complete(client, await made(client, chosen), 1.2)
-    born = (await listed(client))["mar11-t3"]
+    await tag.complete(await tag.made(chosen), 1.2)
+    born = (await tag.traces())["mar11-t3"]
     assert (born["status"], born["origin"], born["base"]) == ("live", "mar11-1", "mar11-1")
-    assert await audited(client) == []
 
 
 @pytest.mark.parametrize("stopping", [True, False], ids=["stopped", "lost"])
-async def test_a_run_whose_worker_dies_gives_its_selection_back(
-    client: httpx.AsyncClient, process: Process, stopping: bool
-) -> None:
-    await multi(client, target=1)
-    await told(client, "/api/search/set-policy", tag=TAG, policy={"max_attempts": 1})
-    await grown(client, 1.0)
-    await add_gpu(client)
-    chosen = await selected(client)
-    submitted = await told(client, "/api/experiment/submit", **idea(TAG, selection_id=chosen["selection_id"]))
-    await told(client, "/api/pool/dispatch")
-    e = await begun(process, submitted["experiment_id"])
-    assert (await selected_or_wait(client))["reason"] == "all_busy"
+async def test_a_run_whose_worker_dies_gives_its_selection_back(tag: TagUnderTest, stopping: bool) -> None:
+    await tag.branch(target=1)
+    await tag.told("/api/search/set-policy", tag=TAG, policy={"max_attempts": 1})
+    await tag.grown(1.0)
+    await add_gpu(tag.client)
+    chosen = await tag.selected()
+    submitted = await tag.told("/api/experiment/submit", **idea(TAG, selection_id=chosen["selection_id"]))
+    await tag.told("/api/pool/dispatch")
+    e = await begun(tag.process, submitted["experiment_id"])
+    assert (await selected_or_wait(tag))["reason"] == "all_busy"
 
     if stopping:
-        await told(client, "/api/experiment/stop", experiment_id=e.experiment_id)
-    await expire(process.lab, "host:gpu0")
-    await told(client, "/api/pool/sweep")
+        await tag.told("/api/experiment/stop", experiment_id=e.experiment_id)
+    await expire(tag.lab, "host:gpu0")
+    await tag.told("/api/pool/sweep")
 
-    ended = await Experiments(process.lab).get(e.experiment_id)
+    ended = await Experiments(tag.lab).get(e.experiment_id)
     assert ended.status == ("stopped" if stopping else "lost")
-    again = await selected(client)
+    again = await tag.selected()
     assert (again["parent_ids"], again["trace_id"]) == (["mar11-1"], chosen["trace_id"])
     kind = "selection.released" if stopping else "selection.expired"
-    assert [e["subject"] for e in await events_of(process, kind)] == [chosen["selection_id"]]
-    assert await audited(client) == []
+    assert [e["subject"] for e in await tag.events(kind)] == [chosen["selection_id"]]
 
 
-async def selected_or_wait(http: httpx.AsyncClient, **more: Any) -> dict[str, Any]:
-    return await told(http, "/api/trace/select", tag=TAG, **more)
+async def selected_or_wait(tag: TagUnderTest, **more: Any) -> dict[str, Any]:
+    return await tag.told("/api/trace/select", tag=TAG, **more)
 
 
 # -- why there is nothing to select
 
 
-async def test_there_is_nothing_to_select_while_a_run_could_not_begin(client: httpx.AsyncClient) -> None:
-    await multi(client)
-    await told(client, "/api/tag/pause", tag=TAG)
-    paused = await selected_or_wait(client)
-    await told(client, "/api/tag/unpause", tag=TAG)
-    await told(client, "/api/tag/budget", tag=TAG, runs=0)
-    spent = await selected_or_wait(client)
+async def test_there_is_nothing_to_select_while_a_run_could_not_begin(tag: TagUnderTest) -> None:
+    await tag.branch()
+    await tag.told("/api/tag/pause", tag=TAG)
+    paused = await selected_or_wait(tag)
+    await tag.told("/api/tag/unpause", tag=TAG)
+    await tag.told("/api/tag/budget", tag=TAG, runs=0)
+    spent = await selected_or_wait(tag)
 
     assert [(a["status"], a["reason"]) for a in (paused, spent)] == [("wait", "paused"), ("wait", "budget")]
     assert "paused" in paused["hint"]
     assert "budget" in spent["hint"]
 
 
-async def test_there_are_as_many_slots_as_live_gpus_unless_told(client: httpx.AsyncClient) -> None:
-    await open_tag(client, policy={"traces": {"mode": "multi", "target_traces": 9}})
+async def test_there_are_as_many_slots_as_live_gpus_unless_told(tag: TagUnderTest) -> None:
+    await open_tag(tag.client, policy={"traces": {"mode": "multi", "target_traces": 9}})
     for n in range(2):
-        await add_gpu(client, f"g{n}")
+        await add_gpu(tag.client, f"g{n}")
 
-    answers = [await selected_or_wait(client) for _ in range(3)]
+    answers = [await selected_or_wait(tag) for _ in range(3)]
 
     assert [a["status"] for a in answers] == ["selected", "selected", "wait"]
     assert answers[-1]["reason"] == "no_slot"
@@ -352,221 +309,187 @@ async def test_there_are_as_many_slots_as_live_gpus_unless_told(client: httpx.As
 # -- retests
 
 
-async def test_a_branch_stands_on_the_discard_that_rises_when_its_base_is_demoted(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await multi(client, target=1)
-    await told(client, "/api/search/set-policy", tag=TAG, policy={"keep_rule": "confirmed"})
+async def test_a_branch_stands_on_the_discard_that_rises_when_its_base_is_demoted(tag: TagUnderTest) -> None:
+    await tag.branch(target=1, keep_rule="confirmed")
     for gpu in ("host:gpu0", "host:gpu1", "host:gpu2"):
-        await add_gpu(client, gpu)
-    first = await trained(client, process, 1.001)
+        await add_gpu(tag.client, gpu)
+    first = await tag.trained_from(await tag.selected(), 1.001)
     for nth, value in enumerate((0.9995, 1.0), 2):
-        await measured(client, process, f"{first}.{nth}", value)
-    lucky, hidden, later = [await trained(client, process, value) for value in (0.996, 0.997, 1.5)]
-    await measured(client, process, f"{lucky}.2", 1.003)
-    before = await selected(client)
+        await tag.measured(f"{first}.{nth}", value)
+    lucky, hidden, later = [
+        await tag.trained_from(await tag.selected(), value) for value in (0.996, 0.997, 1.5)
+    ]
+    await tag.measured(f"{lucky}.2", 1.003)
+    before = await tag.selected()
 
-    await measured(client, process, f"{hidden}.2", 0.9975)
+    await tag.measured(f"{hidden}.2", 0.9975)
 
-    assert (await experiment(client, hidden))["trust"] == "confirmed"
-    [trace] = (await listed(client)).values()
+    assert (await tag.experiment(hidden))["trust"] == "confirmed"
+    [trace] = (await tag.traces()).values()
     assert (trace["base"], trace["tip"], trace["kept"]) == (hidden, later, 2)
-    submitted = await told(client, "/api/experiment/submit", **idea(TAG, selection_id=before["selection_id"]))
-    await measured(client, process, submitted["experiment_id"], 0.9985)
+    submitted = await tag.trained_from(before, 0.9985)
     assert before["base_experiment_id"] == first
-    assert (await experiment(client, submitted["experiment_id"]))["branch_improved"] is False
-    assert (await selected(client))["base_experiment_id"] == hidden
-    assert await audited(client) == []
+    assert (await tag.experiment(submitted))["branch_improved"] is False
+    assert (await tag.selected())["base_experiment_id"] == hidden
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["on the branch", "a leaf beside it"])
 async def test_a_branch_stands_on_the_discard_that_rises_when_its_base_is_retracted(
-    client: httpx.AsyncClient, beside: bool
+    tag: TagUnderTest, beside: bool
 ) -> None:
-    await multi(client, target=1, max_inflight_per_trace=2)
-    first = (await grown(client, 1.0))["experiment_id"]
-    one, two = [await made(client, await selected(client)) for _ in range(2)]
+    await tag.branch(target=1, max_inflight_per_trace=2)
+    first = (await tag.grown(1.0))["experiment_id"]
+    one, two = [await tag.made(await tag.selected()) for _ in range(2)]
     if beside:
-        await told(client, "/api/experiment/crash", experiment_id=one, error="boom")
-    await complete(client, two, 1.1)
+        await tag.told("/api/experiment/crash", experiment_id=one, error="boom")
+    await tag.complete(two, 1.1)
 
-    await told(client, "/api/experiment/retract", experiment_id=first, reason="a mistake")
+    await tag.told("/api/experiment/retract", experiment_id=first, reason="a mistake")
 
-    assert (await experiment(client, two))["status"] == "keep"
-    [trace] = (await listed(client)).values()
+    assert (await tag.experiment(two))["status"] == "keep"
+    [trace] = (await tag.traces()).values()
     assert (trace["base"], trace["kept"]) == (None if beside else two, 1)
-    assert await audited(client) == []
 
 
-async def with_a_keep_that_will_fall(client: httpx.AsyncClient, process: Process) -> str:
+async def with_a_keep_that_will_fall(tag: TagUnderTest) -> str:
     """A tag whose best stands on another keep, and falls by its next retest."""
-    await multi(client, target=1)
-    await told(client, "/api/search/set-policy", tag=TAG, policy={"keep_rule": "confirmed"})
-    await add_gpu(client)
-    first = await trained(client, process, 1.0, commit_sha="abc1234")
+    await tag.branch(target=1, keep_rule="confirmed")
+    await add_gpu(tag.client)
+    first = await tag.trained_from(await tag.selected(), 1.0)
     for nth, value in enumerate((1.001, 0.9995), 2):
-        await measured(client, process, f"{first}.{nth}", value)
-    lucky = await trained(client, process, 0.9992)
-    await told(client, "/api/search/set-policy", tag=TAG, policy={"traces.target_traces": 2})
+        await tag.measured(f"{first}.{nth}", value)
+    lucky = await tag.trained_from(await tag.selected(), 0.9992)
+    await tag.told("/api/search/set-policy", tag=TAG, policy={"traces.target_traces": 2})
     return lucky
 
 
-async def fall(client: httpx.AsyncClient, process: Process, how: str, name: str) -> None:
+async def fall(tag: TagUnderTest, how: str, name: str) -> None:
     if how == "demoted":
-        await measured(client, process, f"{name}.2", 1.0012)
+        await tag.measured(f"{name}.2", 1.0012)
     else:
-        await told(client, "/api/experiment/retract", experiment_id=name, reason="a mistake")
+        await tag.told("/api/experiment/retract", experiment_id=name, reason="a mistake")
 
 
 @pytest.mark.parametrize("how", ["demoted", "retracted"])
 async def test_a_branch_that_begins_as_its_base_falls_stands_on_the_keep_before(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, how: str
+    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    lucky = await with_a_keep_that_will_fall(client, process)
-    branch = await made(client, await selected(client, intent="branch", parent_ids=[lucky]))
+    lucky = await with_a_keep_that_will_fall(tag)
+    branch = await tag.made(await tag.selected(intent="branch", parent_ids=[lucky]))
     committed, delayed = Experiments.end, [branch]
 
     async def end(store: Experiments, ending: Ending) -> bool:
         if ending.experiment.experiment_id in delayed:
             delayed.clear()
-            await fall(client, process, how, lucky)
+            await fall(tag, how, lucky)
         return await committed(store, ending)
 
     monkeypatch.setattr(Experiments, "end", end)
 
-    await told(client, "/api/experiment/crash", experiment_id=branch, error="boom")
+    await tag.told("/api/experiment/crash", experiment_id=branch, error="boom")
 
-    assert (await listed(client))["mar11-t2"]["base"] == "mar11-1"
-    assert await audited(client) == []
+    assert (await tag.traces())["mar11-t2"]["base"] == "mar11-1"
 
 
 @pytest.mark.parametrize(("how", "move"), [("demoted", "judge"), ("retracted", "retract")])
 async def test_a_base_that_falls_as_a_branch_begins_takes_that_branch_along(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, how: str, move: str
+    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch, how: str, move: str
 ) -> None:
-    lucky = await with_a_keep_that_will_fall(client, process)
-    branch = await made(client, await selected(client, intent="branch", parent_ids=[lucky]))
+    lucky = await with_a_keep_that_will_fall(tag)
+    branch = await tag.made(await tag.selected(intent="branch", parent_ids=[lucky]))
     committed, delayed = getattr(Experiments, move), [branch]
 
     async def falling(store: Experiments, decision: Ruling | Retraction) -> bool:
         if delayed:
             delayed.clear()
-            await told(client, "/api/experiment/crash", experiment_id=branch, error="boom")
+            await tag.told("/api/experiment/crash", experiment_id=branch, error="boom")
         return bool(await committed(store, decision))
 
     monkeypatch.setattr(Experiments, move, falling)
 
-    await fall(client, process, how, lucky)
+    await fall(tag, how, lucky)
 
-    assert (await listed(client))["mar11-t2"]["base"] == "mar11-1"
-    assert await audited(client) == []
-
-
-async def trained(client: httpx.AsyncClient, process: Process, value: float, **changes: Any) -> str:
-    """An experiment of this value that a worker trained."""
-    chosen = await selected(client)
-    submitted = await told(client, "/api/experiment/submit", **idea(TAG, selection_id=chosen["selection_id"]))
-    await measured(client, process, submitted["experiment_id"], value)
-    return str(submitted["experiment_id"])
-
-
-async def measured(client: httpx.AsyncClient, process: Process, name: str, value: float) -> None:
-    await told(client, "/api/pool/dispatch")
-    e = await begun(process, name)
-    await told(
-        client,
-        "/api/experiment/complete",
-        experiment_id=name,
-        val_bpb=value,
-        attempt=e.attempt,
-        fence=e.fence,
-    )
-    assert e.gpu_id is not None
-    await Pool(process.lab).release(e.gpu_id, name, e.fence, proven=True)
-    await told(client, "/api/experiment/judge-retests", experiment_id=name)
+    assert (await tag.traces())["mar11-t2"]["base"] == "mar11-1"
 
 
 # -- one trace, several, one again
 
 
 async def test_a_tag_with_a_history_takes_its_own_line_along_when_it_branches(
-    client: httpx.AsyncClient,
+    tag: TagUnderTest,
 ) -> None:
     await open_tag(
-        client,
+        tag.client,
         base_commit="abc1234",
         policy={"baseline_first": False, "traces": {"target_traces": 2, "max_parallel": 9}},
     )
     for value in (1.0, 0.9, 0.95):
-        await tried(client, value)
+        await tag.tried(value)
 
-    await switch(client, "multi")
+    await tag.switch("multi")
 
-    own = (await listed(client))["mar11-t0"]
+    own = (await tag.traces())["mar11-t0"]
     assert (own["status"], own["root"], own["tip"], own["base"]) == ("live", "mar11-1", "mar11-3", "mar11-2")
-    one, two = await selected(client), await selected(client)
+    one, two = await tag.selected(), await tag.selected()
     assert (one["kind"], two["kind"], two["trace_id"]) == ("new_root", "extend", "mar11-t0")
     assert (two["parent_ids"], two["base_experiment_id"]) == (["mar11-3"], "mar11-2")
-    assert await audited(client) == []
 
 
-async def test_one_trace_follows_the_tag_whoever_finishes(client: httpx.AsyncClient) -> None:
+async def test_one_trace_follows_the_tag_whoever_finishes(tag: TagUnderTest) -> None:
     await open_tag(
-        client, base_commit="abc1234", policy={"baseline_first": False, "traces": {"max_parallel": 9}}
+        tag.client, base_commit="abc1234", policy={"baseline_first": False, "traces": {"max_parallel": 9}}
     )
-    first = await selected(client)
-    await complete(client, await made(client, first), 1.0)
-    await tried(client, 0.9)  # by somebody who knows no traces
-    second = await selected(client)
-    third = await selected(client)
+    first = await tag.selected()
+    await tag.complete(await tag.made(first), 1.0)
+    await tag.tried(0.9)  # by somebody who knows no traces
+    second = await tag.selected()
+    third = await tag.selected()
 
     assert (first["kind"], first["trace_id"], first["parent_ids"]) == ("new_root", "mar11-t0", [])
     assert (second["parent_ids"], second["base_experiment_id"]) == (["mar11-2"], "mar11-2")
     assert third["parent_ids"] == ["mar11-2"]  # one trace, any number at once
-    worse = await complete(client, await made(client, second), 0.95)
+    worse = await tag.complete(await tag.made(second), 0.95)
     assert (worse["status"], worse["branch_improved"], worse["near_miss"]) == ("discard", None, False)
-    assert await audited(client) == []
 
 
-async def test_switching_to_one_trace_and_back_loses_nothing(client: httpx.AsyncClient) -> None:
-    await multi(client)
-    await grown(client, 1.0)
-    await grown(client, 1.1)
-    await grown(client, 1.05, trace_id="mar11-t2")
+async def test_switching_to_one_trace_and_back_loses_nothing(tag: TagUnderTest) -> None:
+    await tag.branch()
+    await tag.grown(1.0)
+    await tag.grown(1.1)
+    await tag.grown(1.05, trace_id="mar11-t2")
     before = {
-        name: (t["tip"], t["base"], t["status"], t["length"]) for name, t in (await listed(client)).items()
+        name: (t["tip"], t["base"], t["status"], t["length"]) for name, t in (await tag.traces()).items()
     }
 
-    await switch(client, "single")
-    inside = await selected(client)
-    verdict = await complete(client, await made(client, inside), 0.9)
-    await switch(client, "multi")
+    await tag.switch("single")
+    inside = await tag.selected()
+    verdict = await tag.complete(await tag.made(inside), 0.9)
+    await tag.switch("multi")
 
     assert (inside["trace_id"], inside["parent_ids"]) == ("mar11-t0", ["mar11-3"])
     assert (verdict["status"], verdict["improved"]) == ("keep", True)
-    after = await listed(client)
+    after = await tag.traces()
     own = after.pop("mar11-t0")
     assert {name: (t["tip"], t["base"], t["status"], t["length"]) for name, t in after.items()} == before
     # There are two already: it stands aside, with all that the tag has, until there is room.
     assert (own["status"], own["tip"], own["base"]) == ("closed", *[verdict["experiment_id"]] * 2)
-    await told(client, "/api/trace/close", tag=TAG, trace_id="mar11-t1")
-    await told(client, "/api/trace/reopen", tag=TAG, trace_id="mar11-t0")
-    assert (await selected(client, trace_id="mar11-t0"))["parent_ids"] == [verdict["experiment_id"]]
-    assert await audited(client) == []
+    await tag.told("/api/trace/close", tag=TAG, trace_id="mar11-t1")
+    await tag.told("/api/trace/reopen", tag=TAG, trace_id="mar11-t0")
+    assert (await tag.selected(trace_id="mar11-t0"))["parent_ids"] == [verdict["experiment_id"]]
 
 
 # -- suggestions
 
 
-async def test_a_suggestion_for_a_selection_speaks_of_its_branch(client: httpx.AsyncClient) -> None:
-    await multi(client)
-    await grown(client, 1.0)
-    await grown(client, 1.2)
-    await grown(client, 1.2011, trace_id="mar11-t2")
-    chosen = await selected(client, trace_id="mar11-t2")
+async def test_a_suggestion_for_a_selection_speaks_of_its_branch(tag: TagUnderTest) -> None:
+    await tag.branch()
+    await tag.grown(1.0)
+    await tag.grown(1.2)
+    await tag.grown(1.2011, trace_id="mar11-t2")
+    chosen = await tag.selected(trace_id="mar11-t2")
 
-    of_branch = await told(client, "/api/search/suggest", tag=TAG, selection_id=chosen["selection_id"])
-    of_tag = await told(client, "/api/search/suggest", tag=TAG)
+    of_branch = await tag.told("/api/search/suggest", tag=TAG, selection_id=chosen["selection_id"])
+    of_tag = await tag.told("/api/search/suggest", tag=TAG)
 
     assert of_branch["base_commit_sha"] == chosen["base_commit_sha"]
     assert (of_branch["trace_id"], of_branch["parent_ids"]) == ("mar11-t2", ["mar11-3"])
@@ -578,30 +501,30 @@ async def test_a_suggestion_for_a_selection_speaks_of_its_branch(client: httpx.A
 
 
 async def test_a_suggestion_for_a_root_or_a_merge_says_what_stands_beside_it(
-    client: httpx.AsyncClient,
+    tag: TagUnderTest,
 ) -> None:
-    await multi(client)
-    await grown(client, 1.0)
-    root = await selected(client)
-    of_root = await told(client, "/api/search/suggest", tag=TAG, selection_id=root["selection_id"])
-    await complete(client, await made(client, root), 1.1)
-    merge = await told(client, "/api/trace/merge", tag=TAG)
+    await tag.branch()
+    await tag.grown(1.0)
+    root = await tag.selected()
+    of_root = await tag.told("/api/search/suggest", tag=TAG, selection_id=root["selection_id"])
+    await tag.complete(await tag.made(root), 1.1)
+    merge = await tag.merge()
 
-    of_merge = await told(client, "/api/search/suggest", tag=TAG, selection_id=merge["selection_id"])
+    of_merge = await tag.told("/api/search/suggest", tag=TAG, selection_id=merge["selection_id"])
 
     assert "unlike the first changes of the other branches: mar11-1" in of_root["suggestions"][0]
     assert all(name in of_merge["suggestions"][0] for name in ("mar11-1", "mar11-2", "Combine"))
     assert of_merge["base_commit_sha"] == merge["base_commit_sha"]
 
 
-async def test_with_several_branches_the_next_step_is_to_select(client: httpx.AsyncClient) -> None:
-    opened = await told(client, "/api/experiment/setup", tag=TAG, policy={"traces": {"mode": "multi"}})
-    empty = await told(client, "/api/report/brief", tag=TAG)
-    chosen = await selected(client, agent="ann")
-    mine = await told(client, "/api/report/brief", tag=TAG, agent="ann")
-    of_it = await told(client, "/api/search/suggest", tag=TAG, selection_id=chosen["selection_id"])
-    await complete(client, await made(client, chosen), 1.0)
-    after = [await told(client, path, tag=TAG) for path in ("/api/report/brief", "/api/search/suggest")]
+async def test_with_several_branches_the_next_step_is_to_select(tag: TagUnderTest) -> None:
+    opened = await tag.told("/api/experiment/setup", tag=TAG, policy={"traces": {"mode": "multi"}})
+    empty = await tag.told("/api/report/brief", tag=TAG)
+    chosen = await tag.selected(agent="ann")
+    mine = await tag.told("/api/report/brief", tag=TAG, agent="ann")
+    of_it = await tag.told("/api/search/suggest", tag=TAG, selection_id=chosen["selection_id"])
+    await tag.complete(await tag.made(chosen), 1.0)
+    after = [await tag.told(path, tag=TAG) for path in ("/api/report/brief", "/api/search/suggest")]
 
     assert {a["trace_mode"] for a in (opened, empty, mine, of_it, *after)} == {"multi"}
     assert all("POST /api/trace/select" in a["next"] for a in (opened, empty, *after))
@@ -611,27 +534,27 @@ async def test_with_several_branches_the_next_step_is_to_select(client: httpx.As
 
 
 async def test_the_first_selection_of_a_tag_that_has_a_baseline_asks_for_none(
-    client: httpx.AsyncClient,
+    tag: TagUnderTest,
 ) -> None:
-    await open_tag(client, TAG)
-    await tried(client, 1.0)
-    await told(client, "/api/trace/configure", tag=TAG, mode="multi")
-    chosen = await selected(client)
+    await open_tag(tag.client, TAG)
+    await tag.tried(1.0)
+    await tag.told("/api/trace/configure", tag=TAG, mode="multi")
+    chosen = await tag.selected()
 
-    found = await told(client, "/api/search/suggest", tag=TAG, selection_id=chosen["selection_id"])
+    found = await tag.told("/api/search/suggest", tag=TAG, selection_id=chosen["selection_id"])
 
     assert chosen["kind"] == "new_root"
     assert "baseline" not in found["suggestions"][0]
     assert "A new branch from the tag's base commit: try one change in" in found["suggestions"][0]
 
 
-async def test_a_brief_names_what_an_agent_has_selected_and_not_used(client: httpx.AsyncClient) -> None:
-    await multi(client)
-    one, _ = await selected(client, agent="ann"), await selected(client, agent="bob")
+async def test_a_brief_names_what_an_agent_has_selected_and_not_used(tag: TagUnderTest) -> None:
+    await tag.branch()
+    one, _ = await tag.selected(agent="ann"), await tag.selected(agent="bob")
 
-    mine = await told(client, "/api/report/brief", tag=TAG, agent="ann")
-    await made(client, one, agent="ann")
-    after = await told(client, "/api/report/brief", tag=TAG, agent="ann")
+    mine = await tag.told("/api/report/brief", tag=TAG, agent="ann")
+    await tag.made(one, agent="ann")
+    after = await tag.told("/api/report/brief", tag=TAG, agent="ann")
 
     [found] = mine["open_selections"]
     assert {name: found[name] for name in ("selection_id", "agent", "kind", "trace_id")} == {
@@ -644,13 +567,13 @@ async def test_a_brief_names_what_an_agent_has_selected_and_not_used(client: htt
 
 
 async def test_whoever_selected_is_told_what_became_of_the_branch_and_to_select_again(
-    client: httpx.AsyncClient,
+    tag: TagUnderTest,
 ) -> None:
-    await multi(client)
-    await grown(client, 1.0)
-    verdict = await grown(client, 1.1)
+    await tag.branch()
+    await tag.grown(1.0)
+    verdict = await tag.grown(1.1)
 
-    outcome = await asked(client, f"/api/experiment/{verdict['experiment_id']}/wait?timeout=0")
+    outcome = await tag.asked(f"/api/experiment/{verdict['experiment_id']}/wait?timeout=0")
 
     assert (outcome["status"], outcome["improved"], outcome["branch_improved"]) == ("keep", False, True)
     assert outcome["next"].endswith("Select what the next one is made from: POST /api/trace/select.")

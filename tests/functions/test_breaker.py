@@ -19,7 +19,6 @@ from tests.labs import add_gpu, asked, begun, idea, open_tag, refused, registere
 GPU = "host:gpu0"
 TAGS = ("mar11", "other")
 LIMIT = 2
-COOLDOWN_S = 60.0
 WHY = "3 runs in a row have crashed on it, the last one of a baseline that ran before"
 
 
@@ -261,16 +260,6 @@ async def test_who_waits_for_one_gpu_or_one_class_of_them_is_told_so(slot: Slot)
 # -- the runs' own fault
 
 
-async def test_first_tries_of_several_tags_take_no_gpu_out(slot: Slot) -> None:
-    for tag in (*TAGS, "third"):
-        if tag == "third":
-            await open_tag(slot.http, tag)
-        for kind in ("no_metrics", "other"):
-            await slot.run(tag, kind=kind)
-
-    assert ((await slot.read()).status, (await slot.shown())["breaker"]) == ("idle", "closed")
-
-
 async def test_a_tag_whose_every_run_crashes_takes_no_gpu_from_the_others(slot: Slot) -> None:
     for kind in ("other", "infra", "disk", "timeout", "killed", "oom"):
         await slot.run("other", kind=kind)
@@ -300,16 +289,6 @@ async def test_a_patch_that_does_not_apply_counts_against_its_tag_and_never_agai
     assert (gpu.consecutive_crashes, gpu.status) == (0, "idle")
     resumed = await told(slot.http, "/api/experiment/resume", tag="other")
     assert resumed["consecutive_crashes_before"] == 2  # a retest tries nothing of its own
-
-
-async def test_after_a_cool_down_new_code_does_not_keep_a_gpu_out_either(slot: Slot) -> None:
-    await slot.trip()
-    await slot.cool_down()
-
-    for _ in range(3):
-        await slot.run("other", kind="infra")
-
-    assert ((await slot.read()).status, (await slot.shown())["breaker"]) == ("idle", "half-open")
 
 
 async def with_a_baseline(slot: Slot) -> None:

@@ -629,15 +629,6 @@ async def test_rivals_that_only_their_agents_can_run_again_wait_for_them(tag: Ta
     assert await tag.best_id() == "mar11-3"
 
 
-async def test_where_nothing_is_run_again_no_retest_is_announced(tag: TagUnderTest) -> None:
-    await tag.open(max_retests=0)
-    await tag.trained(1.0)
-
-    gain = await tag.trained(0.9994)
-
-    assert (gain["status"], gain["trust"], gain["retest"]) == ("keep", "unconfirmed", None)
-
-
 async def test_a_first_value_that_its_repeats_contradict_leaves_the_mean_and_the_noise(
     tag: TagUnderTest,
 ) -> None:
@@ -722,19 +713,6 @@ async def test_whatever_runs_measure_again_in_whatever_order_the_audit_agrees(
             answer = await tag.trained(first)
             worth[answer["experiment_id"]] = first + chance.choice([0.0, 0.0003, 0.2, 0.5, -0.2, -0.5])
         assert await tag.faults() == []
-
-
-async def test_a_gain_far_beyond_all_others_is_run_again_whatever_its_sigmas(tag: TagUnderTest) -> None:
-    await tag.open()
-    await tag.baseline(10.001, 10.002, first=10.0)
-    for nth in range(10):
-        await tag.trained(9.9 - nth / 10)
-
-    within = await tag.trained(8.52)
-    beyond = await tag.trained(5.0)
-
-    assert (within["delta"], within["trust"]) == (pytest.approx(0.48), "confirmed")
-    assert (beyond["trust"], beyond["retest"]["retest_id"]) == ("provisional", "mar11-13.2")
 
 
 async def tried_and_measured(tag: TagUnderTest, first: float, *further: float) -> None:

@@ -23,15 +23,6 @@ async def spread(tag: TagUnderTest, gpu_class: str | None = None) -> tuple[float
     return found.squares, found.df
 
 
-async def test_without_a_repeat_nobody_knows_how_sure_a_keep_is(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-
-    answers = [await tag.tried(value) for value in (1.0, 0.9, 0.95)]
-
-    assert [a["p_better"] for a in answers] == [None, None, None]
-    assert await spread(tag) == (0.0, 0)
-
-
 async def test_repeats_of_the_base_make_a_verdict_a_probability(tag: TagUnderTest) -> None:
     await open_tag(tag.client)
     values = (1.0, 1.002, 1.001)

@@ -198,16 +198,6 @@ async def test_a_verdict_counts_only_while_both_times_stay_what_it_was_made_by(
     assert (verdict["status"], verdict["over_budget"]) == ("discard", True)
 
 
-async def test_a_run_with_a_budget_of_its_own_is_not_the_tag_s_best(tag: TagUnderTest) -> None:
-    await with_baseline(tag)
-
-    longer = await ended(tag, await leased_for(tag, 600.0), 0.4, {"wall_seconds": 601.0})
-
-    best = await tag.best()
-    assert (best["experiment_id"], best["val_bpb"]) == ("mar11-2", 0.9)
-    assert "another budget (600.0) than the tag's best" in longer["reason"]
-
-
 async def test_runs_of_every_budget_forget_the_time_of_a_baseline_that_was_taken_back(
     tag: TagUnderTest,
 ) -> None:

@@ -20,7 +20,6 @@ from tests.labs import (
     crashed,
     dump,
     events_of,
-    expire,
     idea,
     open_tag,
     refused,
@@ -193,21 +192,6 @@ async def test_one_that_waits_can_be_stopped_and_its_agent_gets_the_turn_back(
     assert found == ["mar11-1", stays, after]
 
 
-async def test_pinned_experiments_wait_aside_too_though_their_gpu_is_gone(client: httpx.AsyncClient) -> None:
-    await add_gpu(client, "gone")
-    pinned = await submit(client, gpu_id="gone")
-    await told(client, "/api/pool/deregister", gpu_id="gone")
-
-    await pause(client)
-    await in_order(client)
-    await add_gpu(client, "gone")
-    while_paused = await dispatched(client)
-    await unpause(client)
-
-    assert while_paused == []
-    assert await dispatched(client) == [pinned]
-
-
 # -- what runs
 
 
@@ -259,21 +243,6 @@ async def test_a_run_that_dies_waits_aside_for_its_next_attempt(
     await unpause(client)
     assert await dispatched(client) == [e.experiment_id]
     assert (await begun(process, e.experiment_id)).attempt == 2
-
-
-async def test_a_run_that_never_began_waits_aside_too(client: httpx.AsyncClient, process: Process) -> None:
-    await add_gpu(client)
-    leased = await submit(client)
-    await dispatched(client)
-    await pause(client)
-
-    await expire(process.lab, "host:gpu0")
-    await told(client, "/api/pool/sweep")
-    await add_gpu(client, "g1")
-
-    assert await status(client, leased) == "queued"
-    assert await dispatched(client) == []
-    await in_order(client)
 
 
 async def test_no_gpu_is_lent_to_an_agent_of_a_paused_tag_but_it_may_train_elsewhere(

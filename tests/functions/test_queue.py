@@ -71,16 +71,6 @@ async def test_a_higher_priority_goes_first(tag: TagUnderTest) -> None:
     assert await order(tag) == ["ada1", "ada2", "ada0"]
 
 
-async def test_the_place_in_the_queue_is_told_with_the_way_to_start_a_worker(tag: TagUnderTest) -> None:
-    await submit(tag, "ada", 0)
-    second = await submit(tag, "ada", 1)
-
-    answer = (await tag.client.get(f"/api/experiment/{second}/wait?timeout=0")).json()
-
-    assert answer["queue"] == {"position": 2, "workers": 0}
-    assert "./nightjar worker" in answer["next"]
-
-
 # -- experiments that wait for one GPU
 
 
@@ -110,30 +100,6 @@ async def test_any_number_of_experiments_pinned_to_a_busy_gpu_holds_nobody_up(ta
 
     assert leased == [other]
     assert (await tag.experiment(busy))["gpu_id"] == "busy"
-
-
-async def test_a_pinned_experiment_does_not_jump_the_queue(tag: TagUnderTest) -> None:
-    await add_gpu(tag.client, "g0")
-    pinned = await submit(tag, "ada", 0, gpu_id="g0")
-    urgent = await submit(tag, "bob", 0, priority=7)
-
-    first = await dispatched(tag)
-    await had_its_turn(tag, urgent)
-    second = await dispatched(tag)
-
-    assert (first, second) == ([urgent], [pinned])
-
-
-async def test_a_pinned_experiment_gets_its_gpu_where_the_others_find_another(tag: TagUnderTest) -> None:
-    await add_gpu(tag.client, "g0")
-    await add_gpu(tag.client, "g1")
-    common = await submit(tag, "ada", 0)
-    pinned = await submit(tag, "bob", 0, gpu_id="g0")
-
-    assert sorted(await dispatched(tag)) == sorted([common, pinned])
-
-    places = {i: (await tag.experiment(i))["gpu_id"] for i in (common, pinned)}
-    assert places == {common: "g1", pinned: "g0"}
 
 
 async def test_pinned_experiments_are_counted_where_they_stand_in_the_way(tag: TagUnderTest) -> None:

@@ -37,10 +37,6 @@ from tests.labs import (
 CATEGORIES = ("architecture", "optimizer", "attention")
 
 
-async def together(calls: list[Callable[[], Awaitable[Any]]]) -> list[Any]:
-    return await asyncio.gather(*(call() for call in calls))
-
-
 async def test_fifty_workers_finishing_together_leave_the_lowest_as_best(
     client: httpx.AsyncClient, process: Process
 ) -> None:
@@ -464,14 +460,6 @@ async def test_a_refused_request_leaves_its_key_free(client: httpx.AsyncClient) 
     late = await curl(client, "/api/experiment/register", body, idempotency_key="k")
 
     assert (early.status_code, late.status_code) == (404, 200)
-
-
-async def test_a_key_belongs_to_one_function(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-
-    for path in ("/api/experiment/register", "/api/experiment/submit"):
-        response = await curl(client, path, idea(), idempotency_key="k")
-        assert response.status_code == 200
 
 
 @pytest.mark.parametrize("in_body", [True, False], ids=["request_id", "header"])

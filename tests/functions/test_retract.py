@@ -17,8 +17,6 @@ from state.tags import Tags
 from state.traces import Traces
 from tests.functions import test_baseline
 from tests.functions.conftest import TagUnderTest
-from tests.functions.test_branching import complete, listed, multi
-from tests.functions.test_traces import grown, made, selected
 from tests.labs import add_gpu, crashed, dump, idea, open_tag, refused, registered, tried
 
 WRONG: dict[str, Any] = {"commit_sha": "bad0bad"}
@@ -497,36 +495,36 @@ async def test_the_baseline_s_value_is_that_of_the_next_run_of_its_code(tag: Tag
 
 
 async def test_branches_that_stood_on_it_fall_back(tag: TagUnderTest) -> None:
-    await multi(tag.client, target=1)
-    await grown(tag.client, 1.0)
-    await grown(tag.client, 0.0001)
-    await grown(tag.client, 1.5)
-    waits = await made(tag.client, await selected(tag.client))
-    [before] = (await listed(tag.client)).values()
+    await tag.branch(target=1)
+    await tag.grown(1.0)
+    await tag.grown(0.0001)
+    await tag.grown(1.5)
+    waits = await tag.made(await tag.selected())
+    [before] = (await tag.traces()).values()
     assert (before["base"], before["kept"], before["best_score"]) == ("mar11-2", 2, 0.0001)
 
     await retracted(tag, "mar11-2")
 
-    [trace] = (await listed(tag.client)).values()
+    [trace] = (await tag.traces()).values()
     assert (trace["base"], trace["tip"], trace["kept"], trace["length"]) == ("mar11-1", "mar11-3", 1, 3)
     [record] = await Traces(tag.lab).many([trace["trace_id"]])
     assert (record.best_score, record.since_best, record.scores) == (1.0, 1, "1.0 1.5")
     assert await tag.faults() == []
-    verdict = await complete(tag.client, waits, 0.9)
+    verdict = await tag.complete(waits, 0.9)
     assert (verdict["status"], verdict["branch_improved"]) == ("keep", True)
-    assert (await selected(tag.client))["base_experiment_id"] == waits
+    assert (await tag.selected())["base_experiment_id"] == waits
 
 
 async def test_a_branch_whose_tip_was_taken_back_grows_on_from_it_on_the_base_before(
     tag: TagUnderTest,
 ) -> None:
-    await multi(tag.client, target=1)
-    await grown(tag.client, 1.0)
-    await grown(tag.client, 0.0001)
+    await tag.branch(target=1)
+    await tag.grown(1.0)
+    await tag.grown(0.0001)
 
     await retracted(tag, "mar11-2")
 
-    chosen = await selected(tag.client)
+    chosen = await tag.selected()
     assert (chosen["parent_ids"], chosen["base_experiment_id"]) == (["mar11-2"], "mar11-1")
 
 
@@ -534,9 +532,9 @@ async def test_the_best_score_of_a_long_branch_stays_where_another_result_is_tak
     tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retract, "NODES_READ", 3)
-    await multi(tag.client, target=1)
+    await tag.branch(target=1)
     for value in (1.0, 0.5, 1.2, 1.3, 1.4, 1.5):
-        await grown(tag.client, value)
+        await tag.grown(value)
 
     await retracted(tag, "mar11-5")
     [stays] = await Traces(tag.lab).many(["mar11-t1"])
@@ -623,7 +621,7 @@ async def test_results_that_come_in_at_the_same_moment_are_judged_before_or_afte
         again += [await registered(tag.client, commit_sha=same.commit_sha) for _ in "12"]
 
         answers = await asyncio.gather(
-            *(complete(tag.client, name, 1.1 + n / 10) for n, name in enumerate(again)), retracted(tag, wrong)
+            *(tag.complete(name, 1.1 + n / 10) for n, name in enumerate(again)), retracted(tag, wrong)
         )
 
         assert {a["status"] for a in answers} == {"discard", "retracted"}
@@ -638,7 +636,7 @@ async def test_an_idea_of_the_same_code_may_be_submitted_again(tag: TagUnderTest
     await retracted(tag, "mar11-2")
 
     again = await tag.told("/api/experiment/register", **idea(**WRONG))
-    verdict = await complete(tag.client, again["experiment_id"], 0.99)
+    verdict = await tag.complete(again["experiment_id"], 0.99)
 
     assert (verdict["status"], verdict["judged_val_bpb"], verdict["delta"]) == (
         "keep",

@@ -84,19 +84,6 @@ async def test_the_next_idea_is_built_on_the_constants_of_a_keep_too(tag: TagUnd
     assert "build the next idea on it, with its config_delta" in answers[1]["next"]
 
 
-async def test_direction_is_applied_to_the_mean(tag: TagUnderTest) -> None:
-    await open_tag(tag.client, metric={"name": "accuracy", "direction": "maximize"})
-    await tag.tried(0.5, **BEST)
-    await tag.tried(0.25, **OTHER)
-
-    lucky = await tag.tried(0.625, **OTHER)
-    luckier = await tag.tried(0.875, **OTHER)
-
-    assert (lucky["status"], luckier["status"]) == ("discard", "keep")
-    assert luckier["best_val_bpb"] == pytest.approx(1.75 / 3)
-    assert (await tag.told("/api/lab/audit"))["violations"] == []
-
-
 @pytest.mark.parametrize(
     ("conditions", "why"),
     [

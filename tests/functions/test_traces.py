@@ -4,41 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
 
-import httpx
 import pytest
 
-from functions.process.lifecycle import Process
-from tests.labs import asked, curl, events_of, idea, open_tag, refused, registered, told
+from tests.functions.conftest import TagUnderTest
+from tests.labs import curl, idea, open_tag
 
 TAG = "mar11"
 MULTI = {"traces.mode": "multi", "traces.target_traces": 2, "traces.max_parallel": 4}
 
 
 @pytest.fixture
-async def forest(client: httpx.AsyncClient) -> httpx.AsyncClient:
+async def forest(tag: TagUnderTest) -> TagUnderTest:
     """A tag in multi mode: two traces, four slots."""
-    await open_tag(client, policy=MULTI)
-    return client
-
-
-async def selected(http: httpx.AsyncClient, **more: Any) -> dict[str, Any]:
-    answer = await told(http, "/api/trace/select", tag=TAG, **more)
-    assert answer["status"] == "selected", answer
-    return answer
-
-
-async def made(http: httpx.AsyncClient, selection: dict[str, Any], **more: Any) -> str:
-    """An experiment that is registered with a selection."""
-    return await registered(http, selection_id=selection["selection_id"], **more)
+    await open_tag(tag.client, policy=MULTI)
+    return tag
 
 
 async def test_a_cold_start_opens_roots_up_to_the_target_and_then_says_wait(
-    forest: httpx.AsyncClient,
+    forest: TagUnderTest,
 ) -> None:
-    one, two = await selected(forest), await selected(forest)
-    third = await told(forest, "/api/trace/select", tag=TAG)
+    one, two = await forest.selected(), await forest.selected()
+    third = await forest.told("/api/trace/select", tag=TAG)
 
     assert [s["kind"] for s in (one, two)] == ["new_root", "new_root"]
     assert [s["trace_id"] for s in (one, two)] == ["mar11-t1", "mar11-t2"]
@@ -48,248 +35,225 @@ async def test_a_cold_start_opens_roots_up_to_the_target_and_then_says_wait(
     assert third["selection_id"] is None
 
 
-async def test_a_run_is_kept_on_its_branch_that_is_not_the_best_of_the_tag(forest: httpx.AsyncClient) -> None:
-    await grown(forest, 1.0)
-    await grown(forest, 1.2)
+async def test_a_run_is_kept_on_its_branch_that_is_not_the_best_of_the_tag(forest: TagUnderTest) -> None:
+    await forest.grown(1.0)
+    await forest.grown(1.2)
 
-    verdict = await grown(forest, 1.1, trace_id="mar11-t2")
+    verdict = await forest.grown(1.1, trace_id="mar11-t2")
 
     assert (verdict["status"], verdict["action"], verdict["improved"]) == ("keep", "keep_commit", False)
     assert (verdict["branch_improved"], verdict["best_val_bpb"]) == (True, 1.0)
-    worse = await grown(forest, 1.15, trace_id="mar11-t2")
+    worse = await forest.grown(1.15, trace_id="mar11-t2")
     assert (worse["status"], worse["branch_improved"]) == ("discard", False)
-    shown = await told(forest, "/api/trace/list", tag=TAG)
+    shown = await forest.told("/api/trace/list", tag=TAG)
     assert (shown["traces"][1]["base"], shown["traces"][1]["tip"]) == (
         verdict["experiment_id"],
         worse["experiment_id"],
     )
     assert worse["base_commit_sha"] == shown["traces"][1]["base_commit_sha"]
-    assert await audited(forest) == []
-
-
-async def grown(http: httpx.AsyncClient, value: float, **more: Any) -> dict[str, Any]:
-    """The verdict on an experiment of this value that was made from a new selection."""
-    name = await made(http, await selected(http, **more))
-    return await told(http, "/api/experiment/complete", experiment_id=name, val_bpb=value)
-
-
-async def audited(http: httpx.AsyncClient) -> list[str]:
-    violations: list[str] = (await told(http, "/api/lab/audit"))["violations"]
-    return violations
 
 
 # -- leases
 
 
-async def test_the_same_request_gets_the_same_selection(forest: httpx.AsyncClient, process: Process) -> None:
-    first = await selected(forest, request_id="r1")
-    await told(forest, "/api/trace/release", selection_id=first["selection_id"])
+async def test_the_same_request_gets_the_same_selection(forest: TagUnderTest) -> None:
+    first = await forest.selected(request_id="r1")
+    await forest.told("/api/trace/release", selection_id=first["selection_id"])
 
-    again = await selected(forest, request_id="r1")
-    other = await refused(forest, 422, "/api/trace/select", tag=TAG, request_id="r1", agent="bob")
+    again = await forest.selected(request_id="r1")
+    other = await forest.refused(422, "/api/trace/select", tag=TAG, request_id="r1", agent="bob")
 
     assert again == first
     assert "another body" in other["detail"]
-    assert len(await events_of(process, "selection.opened")) == 1
+    assert len(await forest.events("selection.opened")) == 1
 
 
-async def test_a_waiting_answer_is_no_answer_to_keep(forest: httpx.AsyncClient) -> None:
-    one, _ = await selected(forest), await selected(forest)
-    early = await told(forest, "/api/trace/select", tag=TAG, request_id="r1")
+async def test_a_waiting_answer_is_no_answer_to_keep(forest: TagUnderTest) -> None:
+    one, _ = await forest.selected(), await forest.selected()
+    early = await forest.told("/api/trace/select", tag=TAG, request_id="r1")
 
-    await told(forest, "/api/trace/release", selection_id=one["selection_id"])
-    late = await told(forest, "/api/trace/select", tag=TAG, request_id="r1")
+    await forest.told("/api/trace/release", selection_id=one["selection_id"])
+    late = await forest.told("/api/trace/select", tag=TAG, request_id="r1")
 
     assert (early["status"], late["status"]) == ("wait", "selected")
 
 
-async def test_whoever_waits_is_woken_by_the_slot_that_is_free(forest: httpx.AsyncClient) -> None:
-    one, _ = await selected(forest), await selected(forest)
+async def test_whoever_waits_is_woken_by_the_slot_that_is_free(forest: TagUnderTest) -> None:
+    one, _ = await forest.selected(), await forest.selected()
 
-    waiting = asyncio.create_task(told(forest, "/api/trace/select", tag=TAG, wait=50))
+    waiting = asyncio.create_task(forest.told("/api/trace/select", tag=TAG, wait=50))
     await asyncio.sleep(0)
-    await told(forest, "/api/trace/release", selection_id=one["selection_id"])
+    await forest.told("/api/trace/release", selection_id=one["selection_id"])
     found = await asyncio.wait_for(waiting, 30)
 
     assert (found["status"], found["kind"]) == ("selected", "new_root")
 
 
-async def test_a_lease_that_ends_frees_the_slot_without_any_cron(
-    forest: httpx.AsyncClient, process: Process
-) -> None:
-    one, two = await selected(forest), await selected(forest)
-    await run_out(process, one["selection_id"])
+async def test_a_lease_that_ends_frees_the_slot_without_any_cron(forest: TagUnderTest) -> None:
+    one, two = await forest.selected(), await forest.selected()
+    await run_out(forest, one["selection_id"])
 
-    third = await selected(forest)
+    third = await forest.selected()
 
     assert third["kind"] == "new_root"
-    assert [e["subject"] for e in await events_of(process, "selection.expired")] == [one["selection_id"]]
-    shown = await told(forest, "/api/trace/list", tag=TAG)
+    assert [e["subject"] for e in await forest.events("selection.expired")] == [one["selection_id"]]
+    shown = await forest.told("/api/trace/list", tag=TAG)
     assert [t["trace_id"] for t in shown["traces"]] == [two["trace_id"], third["trace_id"]]
-    late = await refused(forest, 409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
+    late = await forest.refused(409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
     assert late["code"] == "selection_expired"
 
 
-async def test_a_lease_that_ends_is_swept_by_the_clock(forest: httpx.AsyncClient, process: Process) -> None:
-    one = await selected(forest)
-    await run_out(process, one["selection_id"])
+async def test_a_lease_that_ends_is_swept_by_the_clock(forest: TagUnderTest) -> None:
+    one = await forest.selected()
+    await run_out(forest, one["selection_id"])
 
-    assert (await told(forest, "/api/trace/sweep"))["expired"] == [one["selection_id"]]
-    assert (await told(forest, "/api/trace/sweep"))["expired"] == []
+    assert (await forest.told("/api/trace/sweep"))["expired"] == [one["selection_id"]]
+    assert (await forest.told("/api/trace/sweep"))["expired"] == []
 
 
-async def test_an_experiment_keeps_its_selection_open_however_long_it_takes(
-    forest: httpx.AsyncClient, process: Process
-) -> None:
-    one = await selected(forest)
-    name = await made(forest, one)
-    await told(forest, "/api/trace/sweep")
-    held = await told(forest, "/api/trace/renew", selection_id=one["selection_id"])
-    busy = await refused(forest, 409, "/api/trace/release", selection_id=one["selection_id"])
+async def test_an_experiment_keeps_its_selection_open_however_long_it_takes(forest: TagUnderTest) -> None:
+    one = await forest.selected()
+    name = await forest.made(one)
+    await forest.told("/api/trace/sweep")
+    held = await forest.told("/api/trace/renew", selection_id=one["selection_id"])
+    busy = await forest.refused(409, "/api/trace/release", selection_id=one["selection_id"])
 
-    await told(forest, "/api/experiment/stop", experiment_id=name)
+    await forest.told("/api/experiment/stop", experiment_id=name)
 
     assert held["held_by"] == name
     assert (busy["code"], busy["experiment_id"]) == ("selection_registered", name)
-    shown = await told(forest, "/api/trace/list", tag=TAG)
+    shown = await forest.told("/api/trace/list", tag=TAG)
     assert shown["open_selections"] == 0
     assert [(t["status"], t["in_flight"]) for t in shown["traces"]] == [("dead", 0)]
-    assert (await selected(forest))["kind"] == "new_root"
+    assert (await forest.selected())["kind"] == "new_root"
 
 
-async def test_a_renewed_lease_lasts_its_whole_length_again(
-    forest: httpx.AsyncClient, process: Process
-) -> None:
-    one = await selected(forest)
-    key = process.lab.keys("open_selections", TAG)
-    await process.lab.command("ZADD", key, repr(await process.lab.now() + 60), one["selection_id"])
+async def test_a_renewed_lease_lasts_its_whole_length_again(forest: TagUnderTest) -> None:
+    one = await forest.selected()
+    key = forest.lab.keys("open_selections", TAG)
+    await forest.lab.command("ZADD", key, repr(await forest.lab.now() + 60), one["selection_id"])
 
-    renewed = await told(forest, "/api/trace/renew", selection_id=one["selection_id"])
+    renewed = await forest.told("/api/trace/renew", selection_id=one["selection_id"])
 
-    left = float(await process.lab.command("ZSCORE", key, one["selection_id"])) - await process.lab.now()
+    left = float(await forest.lab.command("ZSCORE", key, one["selection_id"])) - await forest.lab.now()
     assert 890 < left <= 900
     assert (renewed["status"], renewed["held_by"]) == ("open", None)
 
 
-async def run_out(process: Process, selection_id: str) -> None:
+async def run_out(tag: TagUnderTest, selection_id: str) -> None:
     """As if the lease on a selection had run out."""
-    await process.lab.command("ZADD", process.lab.keys("open_selections", TAG), "1", selection_id)
+    await tag.lab.command("ZADD", tag.lab.keys("open_selections", TAG), "1", selection_id)
 
 
 # -- what is refused, each in its own way
 
 
-async def test_an_unknown_parent_is_refused(forest: httpx.AsyncClient) -> None:
-    answer = await refused(forest, 422, "/api/trace/select", tag=TAG, parent_ids=["mar11-9"])
+async def test_an_unknown_parent_is_refused(forest: TagUnderTest) -> None:
+    answer = await forest.refused(422, "/api/trace/select", tag=TAG, parent_ids=["mar11-9"])
 
     assert answer["code"] == "unknown_parent"
 
 
-async def test_an_unfinished_parent_is_refused(forest: httpx.AsyncClient) -> None:
-    name = await made(forest, await selected(forest))
+async def test_an_unfinished_parent_is_refused(forest: TagUnderTest) -> None:
+    name = await forest.made(await forest.selected())
 
-    answer = await refused(forest, 409, "/api/trace/select", tag=TAG, parent_ids=[name])
+    answer = await forest.refused(409, "/api/trace/select", tag=TAG, parent_ids=[name])
 
     assert answer["code"] == "unfinished_parent"
     assert f"wait for it with GET /api/experiment/{name}/wait" in answer["hint"]
 
 
 async def test_a_parent_that_ended_without_a_result_is_not_to_be_waited_for(
-    forest: httpx.AsyncClient,
+    forest: TagUnderTest,
 ) -> None:
-    stopped = await made(forest, await selected(forest))
-    await told(forest, "/api/experiment/stop", experiment_id=stopped)
-    retracted = (await grown(forest, 1.0))["experiment_id"]
-    await told(forest, "/api/experiment/retract", experiment_id=retracted, reason="a mistake")
+    stopped = await forest.made(await forest.selected())
+    await forest.told("/api/experiment/stop", experiment_id=stopped)
+    retracted = (await forest.grown(1.0))["experiment_id"]
+    await forest.told("/api/experiment/retract", experiment_id=retracted, reason="a mistake")
 
     for name in (stopped, retracted):
-        answer = await refused(forest, 409, "/api/trace/select", tag=TAG, parent_ids=[name])
+        answer = await forest.refused(409, "/api/trace/select", tag=TAG, parent_ids=[name])
 
         assert answer["code"] == "no_result"
         assert "wait" not in answer["hint"]
 
 
-async def test_a_closed_trace_is_refused_until_it_is_reopened(forest: httpx.AsyncClient) -> None:
-    await grown(forest, 1.0)
-    await told(forest, "/api/trace/close", tag=TAG, trace_id="mar11-t1")
+async def test_a_closed_trace_is_refused_until_it_is_reopened(forest: TagUnderTest) -> None:
+    await forest.grown(1.0)
+    await forest.told("/api/trace/close", tag=TAG, trace_id="mar11-t1")
 
-    answer = await refused(forest, 409, "/api/trace/select", tag=TAG, trace_id="mar11-t1")
-    await told(forest, "/api/trace/reopen", tag=TAG, trace_id="mar11-t1")
+    answer = await forest.refused(409, "/api/trace/select", tag=TAG, trace_id="mar11-t1")
+    await forest.told("/api/trace/reopen", tag=TAG, trace_id="mar11-t1")
 
     assert (answer["code"], answer["trace_status"]) == ("closed_trace", "closed")
-    assert (await selected(forest, trace_id="mar11-t1"))["parent_ids"] == ["mar11-1"]
+    assert (await forest.selected(trace_id="mar11-t1"))["parent_ids"] == ["mar11-1"]
 
 
-async def test_a_busy_trace_is_refused_with_when_to_ask_again(forest: httpx.AsyncClient) -> None:
-    await grown(forest, 1.0)
-    await selected(forest, trace_id="mar11-t1")
+async def test_a_busy_trace_is_refused_with_when_to_ask_again(forest: TagUnderTest) -> None:
+    await forest.grown(1.0)
+    await forest.selected(trace_id="mar11-t1")
 
-    answer = await refused(forest, 409, "/api/trace/select", tag=TAG, trace_id="mar11-t1")
+    answer = await forest.refused(409, "/api/trace/select", tag=TAG, trace_id="mar11-t1")
 
     assert answer["code"] == "busy_trace"
     assert answer["retry_after"] > 0
 
 
-async def test_a_selection_is_for_one_experiment(forest: httpx.AsyncClient) -> None:
-    one = await selected(forest)
-    name = await made(forest, one)
+async def test_a_selection_is_for_one_experiment(forest: TagUnderTest) -> None:
+    one = await forest.selected()
+    name = await forest.made(one)
 
-    answer = await refused(forest, 409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
+    answer = await forest.refused(409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
 
     assert (answer["code"], answer["experiment_id"]) == ("selection_used", name)
-    await told(forest, "/api/experiment/complete", experiment_id=name, val_bpb=1.0)
-    over = await refused(forest, 409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
+    await forest.complete(name, 1.0)
+    over = await forest.refused(409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
     assert (over["code"], over["experiment_id"]) == ("selection_committed", name)
 
 
-async def test_there_is_no_root_beyond_the_target(forest: httpx.AsyncClient) -> None:
-    await grown(forest, 1.0)
-    await grown(forest, 1.1)
+async def test_there_is_no_root_beyond_the_target(forest: TagUnderTest) -> None:
+    await forest.grown(1.0)
+    await forest.grown(1.1)
 
-    answer = await refused(forest, 409, "/api/trace/select", tag=TAG, intent="new_root")
+    answer = await forest.refused(409, "/api/trace/select", tag=TAG, intent="new_root")
 
     assert (answer["code"], answer["target_traces"]) == ("no_room", 2)
 
 
-async def test_a_merge_takes_two_bases(forest: httpx.AsyncClient) -> None:
-    await grown(forest, 1.0)
-    alone = await refused(forest, 409, "/api/trace/merge", tag=TAG)
-    same = await refused(forest, 409, "/api/trace/merge", tag=TAG, sources=["mar11-t1"])
+async def test_a_merge_takes_two_bases(forest: TagUnderTest) -> None:
+    await forest.grown(1.0)
+    alone = await forest.refused(409, "/api/trace/merge", tag=TAG)
+    same = await forest.refused(409, "/api/trace/merge", tag=TAG, sources=["mar11-t1"])
 
     assert [alone["code"], same["code"]] == ["one_base"] * 2
     assert "only mar11-1" in alone["detail"]
 
 
 async def test_what_comes_in_after_its_epoch_is_recorded_and_is_nobodys_parent(
-    forest: httpx.AsyncClient,
+    forest: TagUnderTest,
 ) -> None:
-    await grown(forest, 1.0)
-    late = await made(forest, await selected(forest, trace_id="mar11-t1"))
-    await switch(forest, "single")
-    await switch(forest, "multi")
+    await forest.grown(1.0)
+    late = await forest.made(await forest.selected(trace_id="mar11-t1"))
+    await forest.switch("single")
+    await forest.switch("multi")
 
-    verdict = await told(forest, "/api/experiment/complete", experiment_id=late, val_bpb=0.9)
+    verdict = await forest.complete(late, 0.9)
 
     assert (verdict["status"], verdict["improved"]) == ("keep", True)
-    shown = (await asked(forest, f"/api/experiment/{late}"))["experiment"]
+    shown = (await forest.asked(f"/api/experiment/{late}"))["experiment"]
     assert (shown["forked"], shown["outdated"], shown["parent_ids"]) == (True, True, ["mar11-1"])
-    listed = await told(forest, "/api/trace/list", tag=TAG)
+    listed = await forest.told("/api/trace/list", tag=TAG)
     assert (listed["traces"][0]["tip"], listed["traces"][0]["base"]) == ("mar11-1", "mar11-1")
-    answer = await refused(forest, 409, "/api/trace/select", tag=TAG, parent_ids=[late])
+    answer = await forest.refused(409, "/api/trace/select", tag=TAG, parent_ids=[late])
     assert answer["code"] == "stale_epoch"
-    assert (await told(forest, "/api/experiment/best", tag=TAG))["best"]["experiment_id"] == late
-    assert await audited(forest) == []
+    assert (await forest.told("/api/experiment/best", tag=TAG))["best"]["experiment_id"] == late
 
 
-async def switch(http: httpx.AsyncClient, mode: str) -> None:
-    await told(http, "/api/search/set-policy", tag=TAG, policy={"traces.mode": mode})
-
-
-async def test_in_single_mode_there_is_one_trace(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
+async def test_in_single_mode_there_is_one_trace(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
 
     answers = [
-        await refused(client, 409, "/api/trace/select", tag=TAG, **more)
+        await tag.refused(409, "/api/trace/select", tag=TAG, **more)
         for more in ({"intent": "new_root"}, {"trace_id": "mar11-t1"}, {"intent": "merge"})
     ]
 
@@ -299,17 +263,17 @@ async def test_in_single_mode_there_is_one_trace(client: httpx.AsyncClient) -> N
 # -- context
 
 
-async def test_a_branch_s_context_is_the_same_whatever_other_branches_do(forest: httpx.AsyncClient) -> None:
-    await grown(forest, 1.0)
-    await grown(forest, 1.1)
-    await grown(forest, 1.05, trace_id="mar11-t1")
-    chosen = await selected(forest, trace_id="mar11-t1", include_context=True)
+async def test_a_branch_s_context_is_the_same_whatever_other_branches_do(forest: TagUnderTest) -> None:
+    await forest.grown(1.0)
+    await forest.grown(1.1)
+    await forest.grown(1.05, trace_id="mar11-t1")
+    chosen = await forest.selected(trace_id="mar11-t1", include_context=True)
     ask = {"tag": TAG, "selection_id": chosen["selection_id"], "siblings": "always"}
-    before = (await curl(forest, "/api/trace/context", ask)).json()
+    before = (await curl(forest.client, "/api/trace/context", ask)).json()
 
     for value in (0.9, 0.95, 0.8):
-        await grown(forest, value, trace_id="mar11-t2")
-    after = (await curl(forest, "/api/trace/context", ask)).json()
+        await forest.grown(value, trace_id="mar11-t2")
+    after = (await curl(forest.client, "/api/trace/context", ask)).json()
 
     assert json.dumps(after["branch"]) == json.dumps(before["branch"])
     assert json.dumps(after["siblings"]) == json.dumps(before["siblings"])
@@ -325,14 +289,14 @@ async def test_a_branch_s_context_is_the_same_whatever_other_branches_do(forest:
     assert chosen["context"]["branch"] == before["branch"]
 
 
-async def test_the_context_of_all_is_the_tag_s(forest: httpx.AsyncClient) -> None:
+async def test_the_context_of_all_is_the_tag_s(forest: TagUnderTest) -> None:
     for value in (1.0, 1.1, 1.2, 1.3):
-        await grown(forest, value)
+        await forest.grown(value)
 
-    found = await told(
-        forest, "/api/trace/context", tag=TAG, parent_ids=["mar11-1"], search_type="all", max_failed=1
+    found = await forest.told(
+        "/api/trace/context", tag=TAG, parent_ids=["mar11-1"], search_type="all", max_failed=1
     )
-    kept = await told(forest, "/api/trace/context", tag=TAG, parent_ids=["mar11-1"], return_type="kept")
+    kept = await forest.told("/api/trace/context", tag=TAG, parent_ids=["mar11-1"], return_type="kept")
 
     assert [e["experiment_id"] for e in found["branch"]["kept"]] == ["mar11-1", "mar11-2"]
     assert [e["experiment_id"] for e in found["branch"]["failures"]] == ["mar11-4"]
@@ -342,35 +306,35 @@ async def test_the_context_of_all_is_the_tag_s(forest: httpx.AsyncClient) -> Non
 # -- configuring
 
 
-async def test_an_operator_configures_the_traces_in_one_call(forest: httpx.AsyncClient) -> None:
-    await grown(forest, 1.0)
-    await grown(forest, 1.1)
+async def test_an_operator_configures_the_traces_in_one_call(forest: TagUnderTest) -> None:
+    await forest.grown(1.0)
+    await forest.grown(1.1)
 
-    answer = await told(
-        forest, "/api/trace/configure", tag=TAG, scheduler="priority", priorities={"mar11-t2": 2.5}
+    answer = await forest.told(
+        "/api/trace/configure", tag=TAG, scheduler="priority", priorities={"mar11-t2": 2.5}
     )
 
     assert (answer["traces"]["scheduler"], answer["traces"]["target_traces"]) == ("priority", 2)
     assert answer["priorities"] == {"mar11-t1": 0.0, "mar11-t2": 2.5}
-    chosen = await selected(forest)
+    chosen = await forest.selected()
     assert (chosen["trace_id"], chosen["scheduler"]) == ("mar11-t2", "priority")
     assert chosen["scores"] == {"mar11-t1": 0.0, "mar11-t2": 2.5}
-    wrong = await refused(forest, 422, "/api/trace/configure", tag=TAG, scheduler="dice")
+    wrong = await forest.refused(422, "/api/trace/configure", tag=TAG, scheduler="dice")
     assert "no scheduler 'dice'" in wrong["detail"]
-    await refused(forest, 404, "/api/trace/configure", tag=TAG, priorities={"mar11-t9": 1.0})
+    await forest.refused(404, "/api/trace/configure", tag=TAG, priorities={"mar11-t9": 1.0})
 
 
-async def test_a_new_epoch_leaves_the_traces_and_ends_what_was_selected(forest: httpx.AsyncClient) -> None:
-    await grown(forest, 1.0)
-    one = await selected(forest, trace_id="mar11-t1")
+async def test_a_new_epoch_leaves_the_traces_and_ends_what_was_selected(forest: TagUnderTest) -> None:
+    await forest.grown(1.0)
+    one = await forest.selected(trace_id="mar11-t1")
 
-    answer = await told(forest, "/api/trace/configure", tag=TAG, new_epoch=True)
+    answer = await forest.told("/api/trace/configure", tag=TAG, new_epoch=True)
 
     assert answer["epoch"] == 2
-    stale = await refused(forest, 409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
+    stale = await forest.refused(409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
     assert stale["code"] == "stale_epoch"
-    await told(forest, "/api/trace/release", selection_id=one["selection_id"])
-    assert (await selected(forest, trace_id="mar11-t1"))["parent_ids"] == ["mar11-1"]
+    await forest.told("/api/trace/release", selection_id=one["selection_id"])
+    assert (await forest.selected(trace_id="mar11-t1"))["parent_ids"] == ["mar11-1"]
 
 
 # -- the audit
@@ -397,17 +361,18 @@ WOUNDS = {
 
 
 @pytest.mark.parametrize("wound", WOUNDS)
-async def test_a_wound_of_a_trace_is_found(forest: httpx.AsyncClient, process: Process, wound: str) -> None:
-    await grown(forest, 1.0)
-    await grown(forest, 1.1)
-    await grown(forest, 1.2, trace_id="mar11-t1")
-    await made(forest, await selected(forest, trace_id="mar11-t1"))
-    await selected(forest, trace_id="mar11-t2")
-    assert (await told(forest, "/api/trace/audit", tag=TAG))["violations"] == []
+async def test_a_wound_of_a_trace_is_found(forest: TagUnderTest, wound: str) -> None:
+    await forest.grown(1.0)
+    await forest.grown(1.1)
+    await forest.grown(1.2, trace_id="mar11-t1")
+    await forest.made(await forest.selected(trace_id="mar11-t1"))
+    await forest.selected(trace_id="mar11-t2")
+    assert (await forest.told("/api/trace/audit", tag=TAG))["violations"] == []
 
+    forest.is_sound = False
     command, key, *rest = WOUNDS[wound]
-    await process.lab.command(command, process.lab.keys(*key.split(":")), *rest)
+    await forest.lab.command(command, forest.lab.keys(*key.split(":")), *rest)
 
-    found = await told(forest, "/api/trace/audit", tag=TAG)
+    found = await forest.told("/api/trace/audit", tag=TAG)
     assert (found["ok"], len(found["violations"]) > 0) == (False, True)
-    assert set(found["violations"]) <= set(await audited(forest))
+    assert set(found["violations"]) <= set(await forest.faults())

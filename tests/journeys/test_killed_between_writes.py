@@ -14,9 +14,8 @@ from state.pool import Pool
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.dying import Asked, died
-from tests.functions.test_branching import listed, multi
+from tests.functions.conftest import TagUnderTest
 from tests.functions.test_breaker import GPU, LIMIT, Slot, with_a_baseline
-from tests.functions.test_traces import grown, made
 from tests.labs import add_gpu, bearer, begun, curl, events_of, open_tag, registered, told
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -150,13 +149,14 @@ async def test_a_revocation_that_was_cut_off_does_what_is_left_when_it_is_repeat
 async def test_a_merge_that_was_cut_off_is_selected_once_and_ends_its_sources_once(
     process: Process, settings: Settings, olga: httpx.AsyncClient
 ) -> None:
-    await multi(olga)
-    await grown(olga, 1.0)
-    await grown(olga, 1.1)
+    tag = TagUnderTest(olga, process)
+    await tag.branch()
+    await tag.grown(1.0)
+    await tag.grown(1.1)
     asked = as_olga(olga, "/api/trace/merge", key="k", tag="mar11", sources=["mar11-t1", "mar11-t2"])
 
     chosen = await cut_off(process, olga, asked)
-    name = await made(olga, chosen)
+    name = await tag.made(chosen)
     verdict = await cut_off(
         process, olga, as_olga(olga, "/api/experiment/complete", key="c", experiment_id=name, val_bpb=0.9)
     )
@@ -164,7 +164,7 @@ async def test_a_merge_that_was_cut_off_is_selected_once_and_ends_its_sources_on
     opened_ = [e for e in await events_of(process, "selection.opened") if e["kind"] == "merge"]
     assert [e["selection_id"] for e in opened_] == [chosen["selection_id"]]
     assert (verdict["status"], verdict["experiment_id"]) == ("keep", name)
-    traces = await listed(olga)
+    traces = await tag.traces()
     assert (traces["mar11-t1"]["tip"], traces["mar11-t1"]["status"]) == (name, "live")
     assert (traces["mar11-t2"]["status"], traces["mar11-t2"]["merged_into"]) == ("merged", "mar11-t1")
     assert [e["subject"] for e in await events_of(process, "trace.ended")] == ["mar11-t2"]
