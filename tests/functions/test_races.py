@@ -6,7 +6,6 @@ import asyncio
 import random
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -246,76 +245,49 @@ async def test_two_first_finishers_with_other_evaluators_leave_one_valid(client:
 REPEATS = (1, 2, 10)
 
 
-async def natural_complete(client: httpx.AsyncClient, process: Process) -> tuple[str, dict[str, Any]]:
-    return "/api/experiment/complete", {"experiment_id": await registered(client), "val_bpb": 0.9}
+ONE, TWO = "mar11-1", "mar11-2"
 
 
-async def natural_crash(client: httpx.AsyncClient, process: Process) -> tuple[str, dict[str, Any]]:
-    return "/api/experiment/crash", {"experiment_id": await registered(client), "error": "boom"}
+@pytest.fixture
+async def lab(client: httpx.AsyncClient) -> httpx.AsyncClient:
+    """Two tags, two idle GPUs, two registered experiments and one that crashed."""
+    for tag in ("mar11", "apr1"):
+        await open_tag(client, tag)
+    for gpu_id in ("g0", "g1"):
+        await add_gpu(client, gpu_id)
+    for _ in range(2):
+        await registered(client)
+    await crashed(client)
+    return client
 
 
-async def natural_acquire(client: httpx.AsyncClient, process: Process) -> tuple[str, dict[str, Any]]:
-    return "/api/pool/acquire", {"experiment_id": await registered(client)}
-
-
-async def natural_release(client: httpx.AsyncClient, process: Process) -> tuple[str, dict[str, Any]]:
-    name = await registered(client)
-    lease = await told(client, "/api/pool/acquire", experiment_id=name)
-    return "/api/pool/release", {"gpu_id": lease["gpu_id"], "experiment_id": name, "fence": lease["fence"]}
-
-
-async def natural_heartbeat(client: httpx.AsyncClient, process: Process) -> tuple[str, dict[str, Any]]:
-    e = await running(client, process)
-    return "/api/pool/heartbeat", {"gpu_id": "g0", "fence": e.fence}
-
-
-async def natural_register_gpu(client: httpx.AsyncClient, process: Process) -> tuple[str, dict[str, Any]]:
-    return "/api/pool/register", {"gpu_id": "new", "gpu_index": 0, "gpu_name": "H100", "vram_mb": 1.0}
-
-
-async def natural_stop(client: httpx.AsyncClient, process: Process) -> tuple[str, dict[str, Any]]:
-    return "/api/experiment/stop", {"experiment_id": await registered(client)}
-
-
-async def natural_train(client: httpx.AsyncClient, process: Process) -> tuple[str, dict[str, Any]]:
-    return "/api/gpu/train", {"experiment_id": await registered(client)}
-
-
-async def natural_drain(client: httpx.AsyncClient, process: Process) -> tuple[str, dict[str, Any]]:
-    return "/api/pool/drain", {"gpu_id": "g0"}
-
-
-NATURAL = [
-    natural_complete,
-    natural_crash,
-    natural_acquire,
-    natural_release,
-    natural_heartbeat,
-    natural_register_gpu,
-    natural_stop,
-    natural_train,
-    natural_drain,
-]
+NATURAL: dict[str, dict[str, Any]] = {
+    "/api/experiment/complete": {"experiment_id": ONE, "val_bpb": 0.9},
+    "/api/experiment/crash": {"experiment_id": ONE, "error": "boom"},
+    "/api/experiment/stop": {"experiment_id": ONE},
+    "/api/gpu/train": {"experiment_id": ONE},
+    "/api/pool/acquire": {"experiment_id": ONE},
+    "/api/pool/release": {"gpu_id": "g0", "experiment_id": TWO, "fence": 1},
+    "/api/pool/heartbeat": {"gpu_id": "g0", "fence": 1},
+    "/api/pool/register": {"gpu_id": "new", "gpu_index": 0, "gpu_name": "H100", "vram_mb": 1.0},
+    "/api/pool/drain": {"gpu_id": "g0"},
+}
 TIMES = {"replayed", "worker"}
 
 
-@pytest.mark.parametrize("prepare", NATURAL, ids=[p.__name__.removeprefix("natural_") for p in NATURAL])
+@pytest.mark.parametrize("path", NATURAL)
 @pytest.mark.parametrize("times", REPEATS)
 async def test_what_has_a_natural_key_has_one_effect_however_often_it_is_sent(
-    client: httpx.AsyncClient,
-    process: Process,
-    prepare: Callable[[httpx.AsyncClient, Process], Awaitable[tuple[str, dict[str, Any]]]],
-    times: int,
+    lab: httpx.AsyncClient, process: Process, path: str, times: int
 ) -> None:
-    await open_tag(client)
-    await add_gpu(client, "g0")
-    path, body = await prepare(client, process)
-    first = await told(client, path, **body) if times == 1 else None
+    body = NATURAL[path]
+    assert (await told(lab, "/api/pool/acquire", experiment_id=TWO))["gpu_id"] == "g0"
+    first = await told(lab, path, **body) if times == 1 else None
     after_first = await quiet(process) if first else None
 
-    answers = await asyncio.gather(*(told(client, path, **body) for _ in range(times)))
+    answers = await asyncio.gather(*(told(lab, path, **body) for _ in range(times)))
     once = await quiet(process)
-    again = await told(client, path, **body)
+    again = await told(lab, path, **body)
 
     said = [
         {k: v for k, v in a.items() if k not in TIMES} for a in [*answers, again, *([first] if first else [])]
@@ -335,82 +307,32 @@ async def quiet(process: Process) -> dict[str, Any]:
     }
 
 
-async def keyed_setup(client: httpx.AsyncClient) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    return "/api/experiment/setup", {"tag": "apr1"}, {"tag": "apr2"}
-
-
-async def keyed_register(client: httpx.AsyncClient) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    return "/api/experiment/register", idea(), idea()
-
-
-async def keyed_submit(client: httpx.AsyncClient) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    return "/api/experiment/submit", idea(), idea()
-
-
-async def keyed_stop(client: httpx.AsyncClient) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    one, two = await registered(client), await registered(client)
-    return "/api/experiment/stop", {"experiment_id": one}, {"experiment_id": two}
-
-
-async def keyed_complete(client: httpx.AsyncClient) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    body = {"experiment_id": await registered(client), "val_bpb": 0.9}
-    return "/api/experiment/complete", body, body | {"val_bpb": 0.8}
-
-
-async def keyed_resume(client: httpx.AsyncClient) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    await crashed(client)
-    await open_tag(client, "apr1")
-    return "/api/experiment/resume", {"tag": "mar11"}, {"tag": "apr1"}
-
-
-async def keyed_strategy(client: httpx.AsyncClient) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    body = {"tag": "mar11", "mode": "exploit", "reason": "r"}
-    return "/api/search/set-strategy", body, body | {"mode": "combine"}
-
-
-async def keyed_policy(client: httpx.AsyncClient) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    body = {"tag": "mar11", "policy": {"crash_limit": 4}}
-    return "/api/search/set-policy", body, {"tag": "mar11", "policy": {"crash_limit": 5}}
-
-
-async def keyed_adapt(client: httpx.AsyncClient) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    await open_tag(client, "apr1")
-    return "/api/search/adapt", {"tag": "mar11"}, {"tag": "apr1"}
-
-
-async def keyed_suggest(client: httpx.AsyncClient) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    await open_tag(client, "apr1")
-    return "/api/search/suggest", {"tag": "mar11"}, {"tag": "apr1"}
-
-
-async def keyed_deregister(client: httpx.AsyncClient) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    await add_gpu(client, "g1")
-    return "/api/pool/deregister", {"gpu_id": "g0"}, {"gpu_id": "g1"}
-
-
-async def keyed_train(client: httpx.AsyncClient) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    one, two = await registered(client), await registered(client)
-    return "/api/gpu/train", {"experiment_id": one}, {"experiment_id": two}
-
-
-KEYED = [
-    keyed_setup,
-    keyed_register,
-    keyed_submit,
-    keyed_stop,
-    keyed_complete,
-    keyed_resume,
-    keyed_strategy,
-    keyed_policy,
-    keyed_adapt,
-    keyed_suggest,
-    keyed_deregister,
-    keyed_train,
-]
-
-
+KEYED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "/api/experiment/setup": ({"tag": "may1"}, {"tag": "may2"}),
+    "/api/experiment/register": (idea(), idea()),
+    "/api/experiment/submit": (idea(), idea()),
+    "/api/experiment/stop": ({"experiment_id": ONE}, {"experiment_id": TWO}),
+    "/api/experiment/complete": (
+        {"experiment_id": ONE, "val_bpb": 0.9},
+        {"experiment_id": ONE, "val_bpb": 0.8},
+    ),
+    "/api/experiment/resume": ({"tag": "mar11"}, {"tag": "apr1"}),
+    "/api/search/set-strategy": (
+        {"tag": "mar11", "mode": "exploit", "reason": "r"},
+        {"tag": "mar11", "mode": "combine", "reason": "r"},
+    ),
+    "/api/search/set-policy": (
+        {"tag": "mar11", "policy": {"crash_limit": 4}},
+        {"tag": "mar11", "policy": {"crash_limit": 5}},
+    ),
+    "/api/search/adapt": ({"tag": "mar11"}, {"tag": "apr1"}),
+    "/api/search/suggest": ({"tag": "mar11"}, {"tag": "apr1"}),
+    "/api/pool/deregister": ({"gpu_id": "g0"}, {"gpu_id": "g1"}),
+    "/api/gpu/train": ({"experiment_id": ONE}, {"experiment_id": TWO}),
+}
+"""A body of each, and another one."""
 # a question takes no request_id
-DOORS = [(p, in_body) for p in KEYED for in_body in (False, True) if (p, in_body) != (keyed_suggest, True)]
+DOORS = [(path, own) for path in KEYED for own in (False, True) if not own or "suggest" not in path]
 
 
 async def insisted(
@@ -425,25 +347,19 @@ async def insisted(
         await asyncio.sleep(0.005)
 
 
-@pytest.mark.parametrize(("prepare", "in_body"), DOORS, ids=[f"{p.__name__[6:]}-{b}" for p, b in DOORS])
+@pytest.mark.parametrize(("path", "in_body"), DOORS)
 @pytest.mark.parametrize("times", REPEATS)
 async def test_what_carries_an_idempotency_key_has_one_effect_however_often_it_is_sent(
-    client: httpx.AsyncClient,
-    process: Process,
-    prepare: Callable[[httpx.AsyncClient], Awaitable[tuple[str, dict[str, Any], dict[str, Any]]]],
-    times: int,
-    in_body: bool,
+    lab: httpx.AsyncClient, process: Process, path: str, times: int, in_body: bool
 ) -> None:
-    await open_tag(client)
-    await add_gpu(client, "g0")
-    path, body, other = await prepare(client)
+    body, other = KEYED[path]
     headers = {} if in_body else {"idempotency_key": "key-1"}
     named = {"request_id": "key-1"} if in_body else {}
 
-    answers = await asyncio.gather(*(insisted(client, path, body | named, **headers) for _ in range(times)))
+    answers = await asyncio.gather(*(insisted(lab, path, body | named, **headers) for _ in range(times)))
     once = await quiet(process)
-    again = await curl(client, path, body | named, **headers)
-    wrong = await curl(client, path, other | named, **headers)
+    again = await curl(lab, path, body | named, **headers)
+    wrong = await curl(lab, path, other | named, **headers)
 
     assert {a.status_code for a in answers} <= {200, 202}
     assert len({a.text for a in [*answers, again]}) == 1
