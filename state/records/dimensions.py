@@ -38,8 +38,11 @@ Value = Annotated[bool | int | float | str, PlainValidator(_value), WithJsonSche
 """Values of constants: a JSON number, text, true or false."""
 
 
-class Dimension(Record):
-    """`min` and `max` belong to a range, `categories` to a categorical; `functions/rules/swarm` checks it."""
+class DimensionFields(Record):
+    """What the record of a dimension and its answer have in common.
+
+    `min` and `max` belong to a range, `categories` to a categorical; `functions/rules/swarm` checks it.
+    """
 
     name: str
     dtype: Dtype
@@ -50,23 +53,27 @@ class Dimension(Record):
     """Every proposal sets it to `frozen_value`, until it is unfrozen."""
     frozen_value: Annotated[Value | None, WithJsonSchema({})] = None
     frozen_by: str | None = None
-    frozen_at: float | None = None
     frozen_reason: str | None = None
     importance: float | None = None
     """Share of the results' variance that it explains by itself, 0 to 1; None: not measured."""
     interaction: float | None = None
     """The share that it explains only together with others."""
     interacts_with: dict[str, float] = {}
-    """Shares of this that it explains together with one other dimension, by that name, largest first; at least
-    0.02."""
+    """Share that it explains together with one other dimension, by its name; largest first, from 0.02 on."""
     n_samples: int = 0
-    """Results that the tag had when that was measured."""
+    """Results of the tag when importance was measured; 0: it was not."""
     is_canary: bool = False
     """On trial: only a share of the proposals varies it."""
     canary_prob: float | None = None
-    """That share."""
+    """Share of the proposals that vary it while it is on trial."""
     default_value: Annotated[Value | None, WithJsonSchema({})] = None
     """Value in a train.py without a config; None: every config names it."""
+
+
+class Dimension(DimensionFields):
+    """A dimension of a tag."""
+
+    frozen_at: float | None = None
 
     @property
     def on_trial(self) -> bool:

@@ -14,8 +14,8 @@ ProposalState = Literal["listed", "on_trial", "promoted", "reverted", "ended"]
 were too weak. ended: an organiser defined, froze or removed the dimension."""
 
 
-class ProposedDimension(Record):
-    """The fields of a dimension, and the trial that it had."""
+class ProposedFields(Record):
+    """What the record of a proposed dimension and its answer have in common."""
 
     proposal_id: str
     name: str
@@ -26,30 +26,36 @@ class ProposedDimension(Record):
     default_value: Annotated[Value, WithJsonSchema({})]
     """Value in a train.py without a config."""
     rationale: str | None = None
+    source: Literal["operator", "agent", "llm", "default"]
+    times: int = 1
+    """Number of proposals, in any spelling."""
+    cycles: list[int] = []
+    """Numbers of the stall cycles with a proposal."""
+    state: ProposalState = "listed"
+    adopted_results: int | None = None
+    """Results that the tag had when its trial began."""
+    judged_results: int | None = None
+    """Results that the tag had when its trial ended."""
+    varied: int | None = None
+    """Results that had varied it when its trial ended."""
+    gain: float | None = None
+    """Gain of the best run that varied it over the best run without it, both repeated. None: none was kept."""
+
+
+class ProposedDimension(ProposedFields):
+    """The fields of a dimension, and the trial that it had."""
+
     train_py_line: str | None = None
     """Line that sets the default in a train.py; None: name, = and the default."""
-    source: Literal["operator", "agent", "llm", "default"]
     proposed_by: str
     proposed_at: float
     proposed_results: int | None = None
     """Results that the tag had then."""
-    times: int = 1
-    """Number of proposals, in any spelling."""
-    cycles: list[int] = []
-    """Number of stall cycles with a proposal."""
-    state: ProposalState = "listed"
     reason: str | None = None
     """Why its trial has ended; None: it has not."""
     adopted_at: float | None = None
-    adopted_results: int | None = None
-    """Results that the tag had when its trial began."""
     adopted_number: int | None = None
     """The tag's newest experiment then: runs with a higher number were handed out since."""
     best_before: float | None = None
     """Value of the tag's best then."""
     judged_at: float | None = None
-    judged_results: int | None = None
-    varied: int | None = None
-    """Results that had varied it when its trial ended."""
-    gain: float | None = None
-    """Gain of the best run that varied it over the best run without it, both repeated. None: none was kept."""
