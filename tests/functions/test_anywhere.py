@@ -253,20 +253,6 @@ async def test_a_run_that_was_not_begun_waits_for_another_when_its_worker_leaves
     assert (await lab.ask("pool/leave", gpu_id=FAR, ended=True)) == {"in_pool": False}
 
 
-async def test_a_sick_gpu_gives_its_run_back_and_stays_out_of_the_pool(lab: Lab) -> None:
-    name = await lab.submitted()
-    lease = lease_of(await lab.handed())
-
-    given = await lab.ask(
-        "pool/give-back", gpu_id=FAR, fence=lease["fence"], reason="its disk is full", sick=True
-    )
-
-    assert given == {"given_back": True, "experiment_status": "queued"}
-    assert (await lab.ask("gpu/get", gpu_id=FAR))["worker"]["status"] == "unhealthy"
-    assert await lab.handed() is None
-    assert await lab.status(name) == "queued"
-
-
 async def test_a_run_whose_patch_is_damaged_ends_and_holds_nobody_up(lab: Lab) -> None:
     name = await lab.submitted()
     await told(lab.http, "/api/pool/dispatch")

@@ -124,15 +124,6 @@ async def test_a_refused_submit_can_be_repeated_with_its_key_when_there_is_room(
     assert await books(tag) == [BASE_S, 1, 0, 0]
 
 
-async def test_the_budget_of_one_tag_is_none_of_anothers(tag: TagUnderTest) -> None:
-    await limited(tag, runs=0)
-    await open_tag(tag.client, "other")
-
-    answer = await tag.told(SUBMIT, **idea("other"))
-
-    assert answer["status"] == "queued"
-
-
 async def test_a_longer_run_reserves_more(tag: TagUnderTest) -> None:
     await limited(tag, gpu_seconds=1000)
     await tag.told("/api/search/set-policy", tag="mar11", policy={"budgets.max_timeout_s": 3600})
@@ -159,24 +150,35 @@ async def test_a_submit_that_is_refused_uses_no_number(tag: TagUnderTest) -> Non
 # -- settling
 
 
-async def test_a_finished_run_is_spent_by_the_labs_clock(tag: TagUnderTest) -> None:
+ENDS = {
+    "a result": (2, ["complete"]),
+    "a result that is repeated": (2, ["complete"] * 10),
+    "lost for the last time": (1, ["give-back"]),
+    "stopped, then lost": (2, ["stop", "give-back"]),
+    "lost, then stopped": (2, ["give-back", "stop"]),
+}
+"""Attempts that a run may have, and what ends the first."""
+
+
+@pytest.mark.parametrize(("attempts", "calls"), ENDS.values(), ids=ENDS)
+async def test_a_run_is_spent_once_by_the_labs_clock_however_it_ends(
+    tag: TagUnderTest, attempts: int, calls: list[str]
+) -> None:
+    await tag.told("/api/search/set-policy", tag="mar11", policy={"max_attempts": attempts})
     await add_gpu(tag.client)
     e = await running(tag.client, tag.process)
-    await ran_for(tag, e, 120)
+    await ran_for(tag, e, 100)
+    bodies: dict[str, dict[str, Any]] = {
+        "/api/experiment/complete": {**of(e), "val_bpb": 1.0, "training_seconds": 7},
+        "/api/experiment/stop": {"experiment_id": e.experiment_id},
+        "/api/pool/give-back": {"gpu_id": e.gpu_id, "fence": e.fence, "reason": "killed"},
+    }
 
-    await tag.told("/api/experiment/complete", **of(e), val_bpb=1.0, training_seconds=7)
+    for call in calls:
+        path = next(path for path in bodies if path.endswith(call))
+        await tag.told(path, **bodies[path])
 
-    assert await books(tag) == [0, 0, about(120), 1]
-
-
-async def test_a_repeated_report_is_spent_once(tag: TagUnderTest) -> None:
-    await add_gpu(tag.client)
-    e = await running(tag.client, tag.process)
-    await ran_for(tag, e, 120)
-
-    await asyncio.gather(*(tag.told("/api/experiment/complete", **of(e), val_bpb=1.0) for _ in range(10)))
-
-    assert await books(tag) == [0, 0, about(120), 1]
+    assert await books(tag) == [0, 0, about(100), 1]
 
 
 async def test_one_that_is_stopped_while_it_waits_costs_nothing(tag: TagUnderTest) -> None:
@@ -204,17 +206,6 @@ async def test_a_lost_attempt_is_spent_and_its_retry_needs_no_new_run(tag: TagUn
     assert await books(tag) == [0, 0, about(300), 1]
 
 
-async def test_the_last_lost_attempt_ends_the_reservation(tag: TagUnderTest) -> None:
-    await tag.told("/api/search/set-policy", tag="mar11", policy={"max_attempts": 1})
-    await add_gpu(tag.client)
-    e = await running(tag.client, tag.process)
-    await ran_for(tag, e, 100)
-
-    await tag.told("/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
-
-    assert await books(tag) == [0, 0, about(100), 1]
-
-
 async def test_a_lease_that_was_never_begun_costs_no_time(tag: TagUnderTest) -> None:
     await add_gpu(tag.client)
     await submit(tag)
@@ -224,28 +215,6 @@ async def test_a_lease_that_was_never_begun_costs_no_time(tag: TagUnderTest) -> 
     await tag.told("/api/pool/sweep")
 
     assert await books(tag) == [BASE_S, 1, 0, 0]
-
-
-async def test_a_run_that_is_stopped_and_then_dies_is_spent(tag: TagUnderTest) -> None:
-    await add_gpu(tag.client)
-    e = await running(tag.client, tag.process)
-    await ran_for(tag, e, 100)
-    await tag.told("/api/experiment/stop", experiment_id=e.experiment_id)
-
-    await tag.told("/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
-
-    assert await books(tag) == [0, 0, about(100), 1]
-
-
-async def test_one_that_is_stopped_between_two_attempts_was_a_run(tag: TagUnderTest) -> None:
-    await add_gpu(tag.client)
-    e = await running(tag.client, tag.process)
-    await ran_for(tag, e, 100)
-    await tag.told("/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
-
-    await tag.told("/api/experiment/stop", experiment_id=e.experiment_id)
-
-    assert await books(tag) == [0, 0, about(100), 1]
 
 
 async def test_what_agents_train_themselves_counts_and_is_never_refused(tag: TagUnderTest) -> None:

@@ -65,17 +65,6 @@ async def test_each_keep_shows_its_own_change_and_its_own_gain(client: httpx.Asy
     assert "```diff\n-LR = 0.1\n+LR = 0.2\n```" in night["markdown"]
 
 
-async def test_a_gain_is_above_zero_where_more_is_better(client: httpx.AsyncClient) -> None:
-    await open_tag(client, metric={"name": "accuracy", "direction": "maximize"})
-    for value in (0.5, 0.75):
-        await tried(client, value)
-
-    night = await told(client, "/api/report/night", tag="mar11", changes=False)
-
-    assert night["gain"] == night["chain"][1]["gain"] == 0.25
-    assert [step["change"] for step in night["chain"]] == [None, None]
-
-
 async def test_failures_are_told_by_kind_with_the_newest_and_its_cause(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     await tried(client, 1.0)

@@ -18,7 +18,7 @@ from state.errors import Unavailable
 from state.experiments import Experiments
 from state.records import Footprint
 from state.settings import Settings
-from tests.labs import add_gpu, asked, begun, handed_over, idea, open_tag, told
+from tests.labs import add_gpu, asked, handed_over, idea, open_tag, told
 
 LEASE_S = 0.8
 
@@ -246,34 +246,6 @@ async def test_an_experiment_whose_patch_was_rewritten_is_not_trained_and_its_gp
     assert why in shown["error"]
     assert (gpu["status"], gpu["sick"], gpu["consecutive_crashes"]) == ("idle", None, 0)
     assert why in caplog.text
-
-
-async def test_a_dead_run_whose_memory_stays_is_tried_elsewhere_while_its_gpu_drains(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await leased(client, process)
-    e = await begun(process, "mar11-1")
-
-    back = await told(
-        client, "/api/pool/give-back", gpu_id="host:gpu0", fence=e.fence, reason="it died", proven=False
-    )
-
-    assert back == {"given_back": True, "experiment_status": "queued"}
-    gpu = await the_gpu(client)
-    assert (gpu["status"], gpu["unproven"]) == ("draining", True)
-
-
-async def test_a_worker_s_gpu_that_somebody_else_releases_has_to_be_proven_first(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await leased(client, process)
-    e = await begun(process, "mar11-1")
-    result = {"experiment_id": "mar11-1", "fence": e.fence, "val_bpb": 0.9}
-    await told(client, "/api/experiment/complete", **result)
-
-    await told(client, "/api/pool/release", gpu_id="host:gpu0")
-
-    assert (await the_gpu(client))["status"] == "draining"
 
 
 async def noted(process: Process, request: dict[str, Any], **code: Any) -> bool:

@@ -167,17 +167,6 @@ async def test_a_worker_hands_in_no_score_that_the_evaluator_did_not_measure(
     assert (await asked(client, f"/api/experiment/{name}"))["experiment"]["status"] == "running"
 
 
-async def test_a_value_that_nothing_measured_is_shown_as_reported(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    answer = await tried(client, 0.9)
-    unfinished = await registered(client)
-
-    shown = (await asked(client, "/api/experiment/mar11-1"))["experiment"]
-    assert (answer["score"], answer["reported"]) == ("reported", None)
-    assert (shown["score"], shown["reported"]) == ("reported", None)
-    assert (await asked(client, f"/api/experiment/{unfinished}"))["experiment"]["score"] is None
-
-
 async def test_only_the_lab_says_that_a_score_is_trusted(process: Process, http: httpx.AsyncClient) -> None:
     root, ann = await bearer(process, "me", "operator"), await bearer(process, "ann", "agent")
     http.headers.update(root)
