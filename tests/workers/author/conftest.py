@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -69,3 +70,12 @@ async def playing(
         async with author_for(given, process.lab, meters, RequestBackoff(0.001, 0.01)) as author:
             assert author is not None
             yield Scene(author, stage, meters, AuthorBudget(process.lab))
+
+
+Play = Callable[..., AbstractAsyncContextManager[Scene]]
+
+
+@pytest.fixture
+def play(process: Process, monkeypatch: pytest.MonkeyPatch, dialect: Dialect) -> Play:
+    """`playing` with this lab and dialect."""
+    return partial(playing, process, monkeypatch, dialect)
