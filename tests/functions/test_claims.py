@@ -390,11 +390,11 @@ async def test_a_claim_is_a_node_of_its_trace_and_moves_it_once_it_is_measured(t
     await tag.trained(1.0, selection_id=first["selection_id"])
     other = await tag.told("/api/trace/select", tag="mar11", intent="new_root")
     answer = await tag.claimed(0.5, selection_id=other["selection_id"])
-    [before] = [t for t in await traces(tag) if t["trace_id"] == other["trace_id"]]
+    before = (await tag.traces())[other["trace_id"]]
 
     await tag.measured("mar11-2.2", 0.75)
 
-    [after] = [t for t in await traces(tag) if t["trace_id"] == other["trace_id"]]
+    after = (await tag.traces())[other["trace_id"]]
     assert (answer["status"], answer["claimed"]) == ("discard", True)
     assert (before["status"], before["tip"], before["length"], before["kept"]) == ("live", "mar11-2", 1, 0)
     assert (after["status"], after["tip"], after["length"], after["kept"]) == ("live", "mar11-2", 1, 1)
@@ -411,7 +411,7 @@ async def test_a_branch_that_has_gone_on_builds_on_a_claim_once_it_is_measured(t
 
     await tag.measured("mar11-2.2", 0.75)
 
-    [trace] = await traces(tag)
+    [trace] = (await tag.traces()).values()
     assert (trace["tip"], trace["base"], trace["kept"]) == ("mar11-3", "mar11-2", 2)
 
 
@@ -426,7 +426,7 @@ async def test_a_claim_that_is_measured_late_is_compared_with_the_base_that_came
 
     await tag.measured("mar11-2.2", value)
 
-    [trace] = await traces(tag)
+    [trace] = (await tag.traces()).values()
     assert (trace["tip"], trace["base"]) == ("mar11-3", base)
     assert (await tag.experiment("mar11-2"))["branch_improved"] is (base == "mar11-2")
 
@@ -435,7 +435,7 @@ async def test_a_branch_whose_base_falls_stands_on_its_best_keep_that_is_left(ta
     await tag.open(keep_rule="strict", traces={"mode": "multi", "target_traces": 1, "max_parallel": 9})
 
     async def base() -> str:
-        [trace] = await traces(tag)
+        [trace] = (await tag.traces()).values()
         return str(trace["base"])
 
     await tag.trained(1.0, selection_id=await selected(tag))
@@ -464,7 +464,7 @@ async def test_a_claim_beside_its_branch_is_not_built_on_when_it_is_measured(tag
 
     await tag.measured("mar11-3.2", 0.75)
 
-    [trace] = await traces(tag)
+    [trace] = (await tag.traces()).values()
     assert (trace["tip"], trace["base"], trace["kept"]) == ("mar11-2", "mar11-1", 2)
 
 
@@ -477,11 +477,11 @@ async def test_a_claimed_merge_ends_its_source_once_it_is_measured_as_a_keep(
         await tag.trained(base, selection_id=await selected(tag))
     merge = await tag.told("/api/trace/merge", tag="mar11")
     await tag.claimed(0.5, selection_id=merge["selection_id"])
-    before = [t["status"] for t in await traces(tag)]
+    before = [t["status"] for t in (await tag.traces()).values()]
 
     await tag.measured("mar11-3.2", value)
 
-    into, source = await traces(tag)
+    into, source = (await tag.traces()).values()
     assert before == ["live", "live"]
     assert (into["status"], into["tip"]) == ("live", "mar11-3")
     assert into["base"] == ("mar11-3" if became == "merged" else "mar11-1")
@@ -514,10 +514,6 @@ async def test_a_branch_shows_a_claim_as_one_and_takes_its_value_for_nothing(tag
 
 async def selected(tag: TagUnderTest) -> str:
     return str((await tag.told("/api/trace/select", tag="mar11"))["selection_id"])
-
-
-async def traces(tag: TagUnderTest) -> list[dict[str, Any]]:
-    return list((await tag.told("/api/trace/list", tag="mar11"))["traces"])
 
 
 async def test_the_seconds_of_the_lab_s_run_are_no_seconds_of_the_claim(tag: TagUnderTest) -> None:
