@@ -1,4 +1,4 @@
-"""pool::sweep ends leases that ran out, and marks GPUs that are silent or forgotten."""
+"""pool::sweep ends leases that ran out, marks silent GPUs, and ends experiments whose agent is silent."""
 
 from __future__ import annotations
 

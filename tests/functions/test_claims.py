@@ -11,6 +11,8 @@ from state.records import Experiment
 from tests.functions.conftest import GPUS, TagUnderTest
 from tests.labs import add_gpu, begun, idea, open_tag, told, waiting
 
+ONE_BRANCH = {"mode": "multi", "target_traces": 1, "max_parallel": 9}
+
 
 async def stats(tag: TagUnderTest) -> dict[str, int]:
     told_of = (await tag.summary())["stats"]
@@ -404,7 +406,7 @@ async def test_a_claim_is_a_node_of_its_trace_and_moves_it_once_it_is_measured(t
 
 
 async def test_a_branch_that_has_gone_on_builds_on_a_claim_once_it_is_measured(tag: TagUnderTest) -> None:
-    await tag.open(traces={"mode": "multi", "target_traces": 1, "max_parallel": 9})
+    await tag.open(traces=ONE_BRANCH)
     await tag.trained(1.0, selection_id=await selected(tag))
     await tag.claimed(0.5, selection_id=await selected(tag))
     await tag.claimed(1.5, selection_id=await selected(tag))
@@ -419,7 +421,7 @@ async def test_a_branch_that_has_gone_on_builds_on_a_claim_once_it_is_measured(t
 async def test_a_claim_that_is_measured_late_is_compared_with_the_base_that_came_after_it(
     tag: TagUnderTest, value: float, base: str
 ) -> None:
-    await tag.open(keep_rule="strict", traces={"mode": "multi", "target_traces": 1, "max_parallel": 9})
+    await tag.open(keep_rule="strict", traces=ONE_BRANCH)
     await tag.trained(1.0, selection_id=await selected(tag))
     await tag.claimed(0.5, selection_id=await selected(tag))
     await tag.trained(0.9, selection_id=await selected(tag))
@@ -432,7 +434,7 @@ async def test_a_claim_that_is_measured_late_is_compared_with_the_base_that_came
 
 
 async def test_a_branch_whose_base_falls_stands_on_its_best_keep_that_is_left(tag: TagUnderTest) -> None:
-    await tag.open(keep_rule="strict", traces={"mode": "multi", "target_traces": 1, "max_parallel": 9})
+    await tag.open(keep_rule="strict", traces=ONE_BRANCH)
 
     async def base() -> str:
         [trace] = (await tag.traces()).values()
@@ -490,7 +492,7 @@ async def test_a_claimed_merge_ends_its_source_once_it_is_measured_as_a_keep(
 
 
 async def test_a_branch_shows_a_claim_as_one_and_takes_its_value_for_nothing(tag: TagUnderTest) -> None:
-    await tag.open(traces={"mode": "multi", "target_traces": 1, "max_parallel": 9})
+    await tag.open(traces=ONE_BRANCH)
     await tag.trained(1.0, selection_id=await selected(tag))
     await tag.tried(1.0005, selection_id=await selected(tag))
     selection = await selected(tag)
