@@ -81,7 +81,7 @@ def test_characters_of_two_columns_are_counted_as_two(capsys: pytest.CaptureFixt
 def test_a_terminal_s_own_width_holds(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: terminal_size((70, 20)))
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda **_: terminal_size((70, 20)))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
 
     print_table(COLUMNS, [("mar11", "mar11-7", "+0.001234", "an-agent", "a wider model " * 30)])
