@@ -81,23 +81,22 @@ class Front:
                     _log(level, exchange, method, route, seconds)
 
     async def _answer(self, exchange: Exchange) -> None:
-        scope = exchange.scope
+        scope, receive, send = exchange.scope, exchange.receive, exchange.reply
         try:
             self._hosts.check(exchange)
             endpoint = self._endpoints.get((scope["method"], scope["path"]))
             if endpoint is None:
-                await self.app(scope, exchange.receive, exchange.reply)
-                return
-            exchange.route = scope["path"]
-            response = await endpoint(exchange)
+                await self.app(scope, receive, send)
+            else:
+                exchange.route = scope["path"]
+                await (await endpoint(exchange))(scope, receive, send)
         except ClientDisconnect:
             return  # in the middle of its body: nobody is there to be answered
         except Exception as problem:
             if exchange.status != GONE:
                 exchange.fault = problem
                 raise  # the answer has begun: all that is left is to cut it
-            response = _problem(exchange, problem)
-        await response(scope, exchange.receive, exchange.reply)
+            await _problem(exchange, problem)(scope, receive, send)
 
     def _level(self, exchange: Exchange, route: str, seconds: float) -> int:
         if exchange.fault is not None:

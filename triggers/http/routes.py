@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -72,10 +72,13 @@ def make_app(
         *dashboard(settings),
         Route("/mcp", Mcp(functions, turns), methods=["POST"]),
     ]
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for (method, path), answer in endpoints.items():
+        by_path.setdefault(path, {})[method] = answer
     # A fixed path is tried before one with a parameter: /api/report/tags before /api/{x}/tags.
-    for method, path in sorted(endpoints, key=lambda at: (at[1].count("{"), at[1])):
-        route = Route(path, _by_router(endpoints[method, path]), methods=[method])
-        if (method, path) in writing and route.methods is not None:
+    for path in sorted(by_path, key=lambda path: (path.count("{"), path)):
+        route = Route(path, _by_router(by_path[path]), methods=[*by_path[path]])
+        if ("GET", path) in writing and route.methods is not None:
             route.methods.discard("HEAD")  # Starlette answers HEAD by the GET, which changes something here
         routes.append(route)
     held = {door.path for f in functions.values() if f.held_for for door in f.doors}
@@ -105,11 +108,11 @@ class WebApp(Starlette):
         return self._front(ExceptionMiddleware(self.router, {HTTPException: no_such_route}))
 
 
-def _by_router(answer: Endpoint) -> Any:
-    """The same endpoint for Starlette's router, which makes a request of its own."""
+def _by_router(answers: Mapping[str, Endpoint]) -> Any:
+    """These endpoints by method for Starlette's router, which makes a request of its own. HEAD is answered as GET."""
 
     async def routed(request: Request) -> Response:
-        return await answer(Exchange.of(request))
+        return await answers["GET" if request.method == "HEAD" else request.method](Exchange.of(request))
 
     return routed
 
