@@ -18,7 +18,7 @@ import psutil
 from pydantic import TypeAdapter
 
 from functions.lanes import HealthSample, Unfit
-from functions.rules.pool.health import MEMORY_TOLERANCE_MB, is_memory_back
+from functions.rules.pool.health import is_memory_back
 from state.errors import Invalid
 from state.records import Footprint
 
@@ -197,8 +197,6 @@ def _no_such_gpu(gpu: str | int, gpus: list[Device]) -> list[Device]:
     )
 
 
-_log = logging.getLogger(__name__)
-
 _PAUSE_S = 0.25
 
 
@@ -229,7 +227,6 @@ async def memory_came_back(
     device: Device,
     before: Footprint | None,
     *,
-    tolerance_mb: float = MEMORY_TOLERANCE_MB,
     patience_s: float,
 ) -> bool:
     """Whether the memory is as it was before the run; call it once all processes of the run have ended.
@@ -241,9 +238,7 @@ async def memory_came_back(
     give_up = asyncio.get_running_loop().time() + patience_s
     while True:
         now = await look(sampler, device)
-        if isinstance(now, Footprint) and is_memory_back(
-            before, now, strangers=_living(now), tolerance_mb=tolerance_mb
-        ):
+        if isinstance(now, Footprint) and is_memory_back(before, now, strangers=_living(now)):
             return True
         if asyncio.get_running_loop().time() >= give_up:
             _log.error("the memory of %s did not come back: before %s, now %s", device.gpu_id, before, now)

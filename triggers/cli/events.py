@@ -13,7 +13,7 @@ from rich.text import Text
 from state.client_settings import ClientSettings
 from triggers.cli.follow import follow
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import Number, tag_argument, with_settings
+from triggers.cli.options import tag_argument, with_settings
 from triggers.cli.output import OK, json_text, printable
 from triggers.cli.runs import names_of_tags
 
@@ -53,15 +53,8 @@ TOLD = {
 @tag_argument
 @click.option("--type", "types", multiple=True, help="only events of this type, such as experiment.finished")
 @click.option("--only-new-best", is_flag=True, help="only new bests")
-@click.option("--since", help="begin after the event with this id; 0: with the oldest kept")
 @click.option(
     "--last", type=click.IntRange(0, 1000), default=None, help="begin with this many of the newest of these"
-)
-@click.option(
-    "--min-interval",
-    type=Number(0, 3600),
-    default=None,
-    help="print every so many seconds, and then only the newest event of each tag and type",
 )
 @click.option("--json", "as_json", is_flag=True, help="one JSON object per line")
 def command(
@@ -69,9 +62,7 @@ def command(
     tag: str | None,
     types: tuple[str, ...],
     only_new_best: bool,
-    since: str | None,
     last: int | None,
-    min_interval: float | None,
     as_json: bool,
 ) -> int:
     """Follow the events of TAG (default: of the whole lab) until Ctrl-C, also over restarts of the lab."""
@@ -81,9 +72,7 @@ def command(
         "tag": tag,
         "types": ",".join(types) or None,
         "only": "new_best" if only_new_best else None,
-        "since": since,
         "last": last,
-        "min_interval": min_interval,
     }
     query = {name: str(value) for name, value in asked.items() if value is not None}
     console = Console(soft_wrap=True, highlight=False)
@@ -114,8 +103,6 @@ def line(event: dict[str, Any]) -> Text:
     text.append(f"{kind:<22}", style=STYLES.get(kind, ""))
     text.append(f"{printable(event['subject']):<14} ", style="cyan")
     text.append(printable(_facts(event)))
-    if superseded := event.get("superseded"):
-        text.append(f"  (and {superseded} before it)", style="dim")
     return text
 
 

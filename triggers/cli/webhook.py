@@ -16,7 +16,7 @@ from triggers.cli.tables import Column, print_table
 WEBHOOKS = (
     *(Column("id"), Column("URL", text=30), Column("state"), Column("delivered", right=True)),
     *(Column("failed", right=True), Column("last answer", text=20), Column("tag", spare=2)),
-    *(Column("types", text=20, spare=1), Column("description", text=20, spare=3)),
+    Column("types", text=20, spare=1),
 )
 
 
@@ -34,18 +34,16 @@ def command() -> None:
 @common
 @click.option("--type", "types", multiple=True, help="only events of this type (repeatable)  [default: all]")
 @click.option("--tag", default=None, help="only events of this tag")
-@click.option("--description", default="", help="what it is for")
 @click.argument("url")
 def add(
     http: LabHttp,
     as_json: bool,
     types: tuple[str, ...],
     tag: str | None,
-    description: str,
     url: str,
 ) -> None:
     """Send every event from now on to URL; prints the secret that signs them, which is shown only once."""
-    body = {"url": url, "types": [*types] or None, "tag": tag, "description": description}
+    body = {"url": url, "types": [*types] or None, "tag": tag}
     added = http.ask("POST", "/api/webhook/add", body)
     if as_json:
         print_json(added)
@@ -78,7 +76,7 @@ def _row(webhook: dict[str, Any]) -> tuple[str, ...]:
             str(webhook["failed"]),
         ),
         webhook["disabled_reason"] or webhook["last_error"] or ("" if status is None else str(status)),
-        *(webhook["tag"] or "", ", ".join(webhook["types"] or ()), webhook["description"]),
+        *(webhook["tag"] or "", ", ".join(webhook["types"] or ())),
     )
 
 

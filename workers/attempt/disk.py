@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+_log = logging.getLogger(__name__)
+
 _MIB = 1024 * 1024
 LARGEST_FILE = 16 * _MIB
 """Bytes of the largest file that is read whole, or copied for a run."""
@@ -71,9 +73,6 @@ def _entries(folder: Path) -> Iterator[os.stat_result | None]:
             continue
         except OSError:
             yield None
-
-
-_log = logging.getLogger(__name__)
 
 
 def remove_tree(path: Path) -> None:

@@ -36,7 +36,7 @@ async def sampler(driver: Driver) -> AsyncIterator[HealthSampler]:
 async def came_back(
     sampler: HealthSampler, before: Footprint | None = BEFORE, *, patience_s: float = 0.3
 ) -> bool:
-    return await memory_came_back(sampler, GPU, before, tolerance_mb=64.0, patience_s=patience_s)
+    return await memory_came_back(sampler, GPU, before, patience_s=patience_s)
 
 
 async def test_memory_that_is_as_before_has_come_back(driver: Driver, sampler: HealthSampler) -> None:
@@ -93,7 +93,7 @@ async def test_what_another_tenant_takes_meanwhile_is_not_held_against_the_run(
 
 async def test_a_cpu_slot_has_no_memory_to_prove(sampler: HealthSampler) -> None:
     assert await look(sampler, CPU) is None
-    assert await memory_came_back(sampler, CPU, None, tolerance_mb=0.0, patience_s=0.0)
+    assert await memory_came_back(sampler, CPU, None, patience_s=0.0)
 
 
 async def test_a_driver_that_is_busy_for_a_moment_is_asked_again(
