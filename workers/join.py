@@ -6,7 +6,7 @@ import asyncio
 import math
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import click
 
@@ -26,21 +26,6 @@ def say(line: str) -> None:
     """Print a line for the worker's owner."""
     click.echo(line)
     sys.stdout.flush()
-
-
-class FiniteNumber(click.ParamType[float]):
-    """A finite number."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            self.fail(f"{value!r} is no finite number", param, ctx)
-        return number
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -66,7 +51,7 @@ class FiniteNumber(click.ParamType[float]):
     help="runs of the unchanged script; the baseline is their mean",
 )
 @click.option("--skip-baseline", is_flag=True, help="do not measure; needs --baseline-bpb")
-@click.option("--baseline-bpb", type=FiniteNumber(), default=None, help="val_bpb of the unchanged script")
+@click.option("--baseline-bpb", type=float, default=None, help="val_bpb of the unchanged script")
 @click.option("--gpu", default=None, help="the index of a GPU, or none [default: the first, else the CPU]")
 @click.option("--python", default=None, help="interpreter that trains [default: the project's own]")
 @click.option(
@@ -116,6 +101,8 @@ def main(
     """
     if skip_baseline != (baseline_bpb is not None):
         raise click.UsageError("--skip-baseline and --baseline-bpb X go together")
+    if baseline_bpb is not None and not math.isfinite(baseline_bpb):
+        raise click.BadParameter(f"{baseline_bpb} is no finite number", param_hint="--baseline-bpb")
     said = {
         "train_py": train_py.expanduser().absolute() if train_py else None,
         "gpu_type": gpu_type,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -18,8 +17,6 @@ from rich import markup
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from functions.git import command as git_command
-from functions.git import environment as git_environment
 from functions.process.logs import start_logging
 from state.embedded import make_data_dir
 from state.errors import Unavailable
@@ -27,6 +24,7 @@ from state.parent_death import tethered
 from state.program import PROGRAM, as_typed
 from state.settings import Settings, own_environment
 from triggers.agents.night import agent_token
+from triggers.agents.place import git
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Number, all_settings_from, data_option
 from triggers.cli.output import ERROR, OK, printable, show_patch
@@ -37,6 +35,7 @@ from triggers.ports import free_port
 ROOT = Path(__file__).parents[2]
 AGENTS = ("ada", "grace")
 SLOTS = 2
+IDENTITY = ("-c", "user.name=nightjar", "-c", "user.email=nightjar@localhost")
 EVALUATOR = "python prepare.py"
 """Command that measures each score after the training: train.py could print any value."""
 LOOK_S = 0.5
@@ -178,22 +177,8 @@ def make_project(folder: Path) -> Path:
         shutil.copytree(ROOT / "examples" / "tinylm", folder, ignore=shutil.ignore_patterns("__pycache__"))
         git(folder, "init", "--quiet", "--initial-branch=main")
         git(folder, "add", "--all")
-        git(folder, "commit", "--quiet", "--message", "Begin with the example project")
+        git(folder, *IDENTITY, "commit", "--quiet", "--message", "Begin with the example project")
     return folder
-
-
-def git(where: Path, *arguments: str) -> None:
-    """Run git in a folder, with an identity of our own."""
-    identity = ("-c", "user.name=nightjar", "-c", "user.email=nightjar@localhost")
-    done = subprocess.run(
-        git_command(where, *identity, *arguments),
-        env=git_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise Unavailable(f"git {arguments[0]} failed in {where}", hint=done.stderr.strip()[-500:])
 
 
 def say(line: str) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -26,7 +25,7 @@ from functions.process.worker_options import python_option
 from state.archive import archive_of
 from state.client import LAYOUT, Lab
 from state.embedded import redis_url
-from state.errors import Forbidden, NightjarError, Unauthenticated, Unavailable
+from state.errors import Conflict, Forbidden, NightjarError, Unauthenticated, Unavailable
 from state.program import PROGRAM
 from state.redis_binary import find_binary
 from state.redis_requirements import Finding, look
@@ -35,6 +34,7 @@ from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import json_option, with_all_settings
 from triggers.cli.output import AUTH, ERROR, OK, as_commands, counted, print_json, printable
 from triggers.cli.runs import names_of_tags, newest_remedies
+from triggers.ports import check_port
 
 NVML = Path(__file__).parents[2] / "workers" / "nvml.py"
 LEAST_FREE_GB = 5
@@ -290,12 +290,8 @@ def isolation(processes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
 
 def port(settings: Settings) -> Finding:
     """Whether `up` can listen on the port."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((settings.host, settings.port))
-        except OSError:
-            return Finding(
-                "port", "warning", f"{settings.port} is taken, but no lab answers", "choose --port"
-            )
+    try:
+        check_port(settings)
+    except Conflict:
+        return Finding("port", "warning", f"{settings.port} is taken, but no lab answers", "choose --port")
     return Finding("lab", "ok", f"not running; port {settings.port} is free")

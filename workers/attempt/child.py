@@ -116,7 +116,7 @@ async def run_command(command: RunCommand, watcher: Watcher, pace: RunTiming) ->
     A cancelled call kills the attempt. Raises OSError if the process, or its namespaces, cannot be started.
     """
     with contextlib.ExitStack() as resources:
-        log = resources.enter_context(CappedLog(command.log))
+        log = resources.enter_context(contextlib.closing(CappedLog(command.log)))
         output, output_end = open_pipe(resources)
         reports, reports_end = open_pipe(resources)
         answers_end, answers = open_pipe(resources)

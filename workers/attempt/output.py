@@ -11,8 +11,6 @@ import os
 from collections import deque
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from functions.formats.progress_line import ProgressLines, Tick
 from functions.rules.stopping.ticks import bucket_of
@@ -64,14 +62,6 @@ class CappedLog:
         self._cut()
         self._store(self._gap() + self._tail)
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _cut(self) -> None:
         surplus = len(self._tail) - self._half
