@@ -256,13 +256,11 @@ def combine(known: Knowledge) -> ProposedChange | None:
     """Combine the two closest near misses of different categories."""
     near = [known.by_id[i] for i in known.near_misses if i in known.by_id]
     for a, b in combinations(near, 2):
-        one, other = known.moved[a.experiment_id], known.moved[b.experiment_id]
-        if a.category == b.category or one.keys() & other.keys():
-            continue
-        both = {name: to for name, (_, to) in (one | other).items() if _is_new(known, name, to)}
-        if len(both) > 1 and not known.was_tried(both):
-            said = f"{a.experiment_id} and {b.experiment_id} just missed apart; together they win."
-            return _proposal(known, both, "combination", said, (a.experiment_id, b.experiment_id))
+        overlap = known.moved[a.experiment_id].keys() & known.moved[b.experiment_id].keys()
+        if a.category != b.category and not overlap:
+            idea = unite(known, (a.experiment_id, b.experiment_id))
+            if idea is not None and len(idea.changes) > 1:
+                return idea
     return None
 
 

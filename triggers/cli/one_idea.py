@@ -191,7 +191,7 @@ class OneIdea:
         """The tag's base commit in this clone.
 
         Raises:
-            NotFound: it does not.
+            NotFound: the tag has none, or this clone lacks it.
         """
         base = base_of(self._http, tag)
         if base is None:
