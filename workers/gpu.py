@@ -15,6 +15,7 @@ from rq import Queue, Worker
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
+from functions.process.ending import adopt_orphans
 from functions.process.logs import start_logging
 from functions.process.redaction import hide
 from functions.process.running import exit_with
@@ -25,7 +26,7 @@ from state.rq_jobs import CheckedQueue
 from state.settings import Settings
 from state.train_jobs import TrainJob, gpu_queue
 from state.train_queue import broker, plainly
-from workers.attempt.launch import adopt_orphans, die_with
+from workers.attempt.launch import die_with
 from workers.horse import attempt, preload
 from workers.slot import Slot
 

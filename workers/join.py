@@ -10,6 +10,7 @@ from typing import get_args
 
 import click
 
+from functions.process.ending import adopt_orphans
 from functions.process.joined import Joined, WorkerTerms
 from functions.process.logs import start_logging
 from functions.process.remote import alone_in, remembered
@@ -18,7 +19,6 @@ from functions.process.worker_options import Isolation
 from state.errors import Invalid, NightjarError
 from state.program import PROGRAM
 from state.settings import Settings
-from workers.attempt.launch import adopt_orphans
 from workers.swarm.joining import JoinOptions, join
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from workers.attempt.isolation import Reach
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 _LIMITS = {
     "core": resource.RLIMIT_CORE,
     "fsize": resource.RLIMIT_FSIZE,
@@ -110,12 +109,6 @@ def die_with(worker_pid: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != worker_pid:  # the worker died before prctl
         os._exit(137)
-
-
-def adopt_orphans() -> None:
-    """Become the parent of orphaned descendants, so that they can be found (Linux only)."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _beside(name: str) -> ModuleType:

@@ -19,9 +19,8 @@ from pathlib import Path
 
 import psutil
 
-from functions.process.ending import end_children, is_living
+from functions.process.ending import adopt_orphans, end_children, is_living
 from functions.process.process_tree import children_of, descendants_of, environment_of, threads_of
-from workers.attempt.launch import adopt_orphans
 
 ATTEMPT = "NIGHTJAR_ATTEMPT"
 """Environment variable with the label of an attempt: `<lab>/<gpu>/<experiment>/<attempt>/<fence>`."""

@@ -15,10 +15,11 @@ from typing import Any
 
 from functions.attempting import attempted
 from functions.lanes import TrainingJob
+from functions.process.ending import adopt_orphans
 from functions.process.logs import bound, start_logging
 from functions.process.remote import remote_of
 from state.settings import Settings
-from workers.attempt.launch import adopt_orphans, die_with
+from workers.attempt.launch import die_with
 from workers.attempt.runner import TrainingRunner
 from workers.device import HealthSampler
 from workers.remote.client import calling

@@ -194,7 +194,7 @@ async def test_no_grandchild_outlives_the_script(tmp_path: Path, label: str, esc
 
 ALONE = """
 import os, subprocess, sys, time
-from workers.attempt.launch import adopt_orphans
+from functions.process.ending import adopt_orphans
 from workers.attempt.processes import kill_all
 
 adopt_orphans()
@@ -221,7 +221,7 @@ import asyncio, os, sys
 from pathlib import Path
 from functions.lanes import Order
 from workers.attempt.child import RunCommand, RunTiming, run_command
-from workers.attempt.launch import adopt_orphans
+from functions.process.ending import adopt_orphans
 from tests.workers.watching import Orders
 
 adopt_orphans()
@@ -310,7 +310,7 @@ REFORKING = """
 import importlib.util, os, subprocess, sys, time
 from pathlib import Path
 from workers.attempt import processes
-from workers.attempt.launch import adopt_orphans
+from functions.process.ending import adopt_orphans
 
 def of_worker():
     assert processes.kill_all(sys.argv[2], spare=[])
