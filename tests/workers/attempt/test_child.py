@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -799,7 +800,7 @@ def test_a_labelled_process_whose_first_thread_has_ended_is_found_and_killed(lab
 
 
 def test_a_capped_log_says_how_much_it_leaves_out(tmp_path: Path) -> None:
-    with CappedLog(tmp_path / "log.txt", cap_bytes=20) as log:
+    with closing(CappedLog(tmp_path / "log.txt", cap_bytes=20)) as log:
         for number in range(100):
             log.write(b"%02d\n" % number)
         assert log.newest(6) == "98\n99\n"

@@ -1,0 +1,91 @@
+"""Two workers on one slot: one serves it, the other one waits, and what either has set ends with its process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.commands import command_line
+from tests.journeys.running import RunningLab, running_lab
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    with running_lab(tmp_path_factory.mktemp("lab")) as found:
+        found.start("--isolation", "limits")
+        yield found
+
+
+def slot(lab: RunningLab) -> dict[str, Any]:
+    (found,) = lab.get("pool/list")["workers"]
+    return dict(found)
+
+
+@contextmanager
+def worker_beside(lab: RunningLab) -> Iterator[psutil.Popen]:
+    """A further worker on the data directory, with its keeper."""
+    words = ("worker", "--data", str(lab.data), "--repo", str(lab.repo), "--gpu", "none", "--cpu", "1")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")} | lab.settings
+    with (lab.data.parent / "worker.log").open("w") as log:
+        worker = psutil.Popen(
+            [*command_line(*words), "--isolation", "none"],
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        lab.until(lambda: lab.get("lab/status")["counts"]["keeper"] == 2, "both keepers are there")
+        yield worker
+    finally:
+        kill(worker)
+
+
+def kill(worker: psutil.Popen) -> None:
+    """Kill it with all that it has started."""
+    if worker.poll() is None:
+        family = [*worker.children(recursive=True), worker]
+        for process in family:
+            process.kill()
+        worker.wait()
+
+
+def test_a_slot_is_served_on_when_a_worker_beside_it_is_told_to_end_and_killed(lab: RunningLab) -> None:
+    lab.setup()
+    with worker_beside(lab) as worker:
+        assert slot(lab)["labels"]["isolation"] == "limits"
+        runs = [lab.submit(config_delta={"SECONDS": 5.0, "VALUE": 1.0 + n}) for n in range(2)]
+        lab.until_training(runs[0])
+        worker.send_signal(signal.SIGINT)
+        lab.until(lambda: worker.poll() is not None or slot(lab)["leaving"], "it has heard the signal")
+        kill(worker)
+
+        for run in runs:
+            lab.until_status(run, "keep", "discard")
+        lab.until_idle()
+
+    assert lab.post("lab/audit")["violations"] == []
+
+
+def test_a_worker_that_waits_takes_over_when_the_other_one_ends(lab: RunningLab) -> None:
+    lab.setup()
+    with worker_beside(lab):
+        supervisor = lab.process("-m workers.supervisor", "--isolation limits")
+        keeper = supervisor.children()[0]
+        supervisor.suspend()  # else it starts its keeper again
+        try:
+            keeper.kill()
+            lab.until(lambda: slot(lab)["labels"]["isolation"] == "none", "the other worker serves it")
+        finally:
+            with suppress(psutil.NoSuchProcess):  # it was silent for too long
+                supervisor.resume()
+
+        lab.until_status(lab.submit(), "keep")
