@@ -174,7 +174,7 @@ def test_every_token_command_in_the_documents_is_one() -> None:
     for verb, words in used:
         if "..." not in words:
             command = token.commands[verb]
-            command.make_context(verb, [*shlex.split(words)])
+            command.make_context(verb, shlex.split(words, comments=True))
 
 
 def test_every_role_in_the_documents_may_call_what_stands_beside_it() -> None:
