@@ -48,6 +48,12 @@ MOST_WORDS = 900
 """Of README: what is longer is not read."""
 BENCH = (ROOT / "bench" / "README.md").read_text()
 ENV = (ROOT / ".env.example").read_text()
+LINKING = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").glob("*.md"),
+    ROOT / "bench/README.md",
+    *(ROOT / "skills").rglob("*.md"),
+]
 
 
 def test_the_readme_is_short() -> None:
@@ -276,14 +282,20 @@ def test_every_route_in_the_documents_is_a_function_s() -> None:
         assert any(p.fullmatch(path) for p in patterns), path
 
 
-def test_every_file_and_heading_that_the_documents_link_exists() -> None:
-    for folder, text in ((ROOT, README + AGENTS), *((ROOT / "docs", page) for page in PAGES.values())):
-        for target, heading in re.findall(r"\]\(([^)#:]+)(?:#([^)]+))?\)", text):
-            file = folder / target
-            assert file.exists(), target
-            if heading:
-                headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
-                assert heading in {found.lower().replace(" ", "-") for found in headings}, target
+@pytest.mark.parametrize("page", [str(page.relative_to(ROOT)) for page in LINKING])
+def test_every_file_and_heading_that_a_page_links_exists(page: str) -> None:
+    here = ROOT / page
+    for target, heading in re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", here.read_text()):
+        file = here.parent / target if target else here
+        assert file.exists(), target
+        if heading:
+            headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
+            assert heading in {_anchor(found) for found in headings}, (target, heading)
+
+
+def _anchor(heading: str) -> str:
+    """As GitHub makes it: without punctuation."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def test_every_setting_in_the_documents_exists() -> None:
