@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -139,6 +140,7 @@ def test_a_lab_saved_in_the_middle_of_a_run_goes_on_elsewhere_under_another_name
     assert not file.exists()
     saved = nightjar("backup", file, "--data", lab.data)
     assert saved.returncode == 0, saved.stderr
+    assert re.match(rf"{re.escape(str(file))}: \d+ keys, \d+\.\d kB", saved.stdout)
     assert lab.up is not None
     lab.up.kill()
     lab.up.wait()

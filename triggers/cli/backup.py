@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.filesize import decimal
 
 from state.backup import BackedUp, back_up
 from state.client import Lab
@@ -41,7 +42,7 @@ def command(data: Path | None, lab: str | None, force: bool, as_json: bool, file
         print_json({"file": str(file), "keys": done.keys, "bytes": done.size, "paused_s": done.paused_s})
     else:
         waited = f"; its writers waited {done.paused_s:.2f} s" if done.paused_s else ""
-        click.echo(f"{file}: {done.keys} keys, {done.size / 1e6:.1f} MB{waited}")
+        click.echo(f"{file}: {done.keys} keys, {decimal(done.size)}{waited}")
 
 
 async def _back_up(settings: Settings, url: str, file: Path) -> BackedUp:
