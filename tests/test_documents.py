@@ -27,13 +27,8 @@ from state.policy import Policy, names
 from state.records import RETESTED, ROLES, STATUSES
 from state.settings import WITHOUT_COUNTERPART, Settings
 from triggers.cli.__main__ import COMMANDS, nightjar
-from triggers.cli.agent import command as agent
-from triggers.cli.dims import command as dims
 from triggers.cli.join import command as join
 from triggers.cli.output import BY_STATUS, EXIT_CODES
-from triggers.cli.replay import command as replay
-from triggers.cli.simulate import command as simulate
-from triggers.cli.token import command as token
 from workers.join import main as joined
 from workers.supervisor import main as supervised
 
@@ -114,11 +109,57 @@ def test_every_setting_is_named_on_a_page_by_its_own_or_its_published_name() -> 
         assert any(re.search(rf"\b{known}\b", pages) for known in names), name
 
 
-def test_every_nightjar_command_in_the_documents_exists() -> None:
-    used = re.findall(r"\./nightjar ([a-z]+)", DOCUMENTS + AGENTS)
+def test_every_nightjar_command_in_the_documents_can_be_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("my-project", ".cache/data"):
+        (tmp_path / folder).mkdir(parents=True)
+    for file in ("train.py", "dimensions.toml", "results.tsv"):
+        (tmp_path / file).touch()
+    used = set(re.findall(r"/nightjar ([a-z]+[^`\n]*)", DOCUMENTS + AGENTS))
+    for line in used:
+        words = re.split(r" (?:\\?\||>|#) ", line.replace("~", str(tmp_path)))[0]
+        name, *rest = shlex.split(words, comments=True) if "..." not in words else words.split()[:1]
+        command = _command(name)
+        while isinstance(command, click.Group) and name != "call" and rest:
+            name, *rest = rest
+            command = command.commands[name]
+        if rest and name != "call":
+            command.make_context(name, rest)
 
-    assert set(used) <= set(COMMANDS)
-    assert {"up", "demo", "test", "doctor", "backup", "worker"} <= set(used)
+    assert {line.split()[0] for line in used} >= {"up", "demo", "test", "doctor", "backup", "worker"}
+
+
+def _command(name: str) -> click.Command:
+    """A command by its name; the worker's own where it is the one that reads the words."""
+    found = {"join": joined, "worker": supervised}.get(name)
+    found = found or nightjar.get_command(nightjar.make_context("nightjar", ["status"]), name)
+    assert found is not None, name
+    return found
+
+
+@pytest.mark.parametrize(
+    ("page", "begin", "command"),
+    [("agents", "| option |", "agent"), ("organiser", "| option | sets |", "simulate")],
+)
+def test_a_table_of_options_shows_every_option_of_its_command(page: str, begin: str, command: str) -> None:
+    table = PAGES[page].split(begin)[1].split("\n\n")[0]
+
+    shown = set(re.findall(r"`(--?[a-z-]+)`", table))
+
+    assert shown == {
+        name for option in _command(command).params for name in option.opts if name.startswith("-")
+    }
+
+
+def test_every_option_of_join_on_the_worker_s_page_exists() -> None:
+    section = PAGES["workers"].split("## In a swarm")[1].split("\n## ")[0]
+
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", section)) <= {
+        option for parameter in (*_command("join").params, *join.params) for option in parameter.opts
+    }
+    assert "`from worker.report import report`" in section
 
 
 def test_every_call_in_the_documents_names_a_function_and_its_fields() -> None:
@@ -174,15 +215,6 @@ def test_the_operator_s_page_has_every_setting_of_a_swarm_and_what_sets_nothing(
     assert named == [*settings, *WITHOUT_COUNTERPART]
 
 
-def test_every_token_command_in_the_documents_is_one() -> None:
-    used = re.findall(r"\./nightjar token (\w+)([^`\n)]*)", DOCUMENTS)
-    assert {verb for verb, _ in used} == {"issue", "enroll", "list", "rotate", "revoke", "whoami"}
-    for verb, words in used:
-        if "..." not in words:
-            command = token.commands[verb]
-            command.make_context(verb, shlex.split(words, comments=True))
-
-
 def test_every_role_in_the_documents_may_call_what_stands_beside_it() -> None:
     rows = dict(
         re.findall(r"^\| `(\w+)` \| (.+::.+) \|$", PAGES["tokens"].split("| role | may |")[1], re.MULTILINE)
@@ -194,64 +226,6 @@ def test_every_role_in_the_documents_may_call_what_stands_beside_it() -> None:
             assert table()[name].allows(role), (role, name)
         for name in re.findall(r"`(\w+::\w+)`", may_not):
             assert not table()[name].allows(role), (role, name)
-
-
-def test_the_agents_page_shows_every_option_of_the_command_and_commands_that_it_takes() -> None:
-    page = PAGES["agents"]
-    options = {name for parameter in agent.params for name in parameter.opts if name.startswith("-")}
-
-    shown = set(re.findall(r"`(--?[a-z-]+)`", page.split("| option |")[1].split("## ")[0]))
-    commands = re.findall(r"^\./nightjar agent (.+)$", page, re.MULTILINE)
-
-    assert shown == options
-    assert len(commands) == 3
-    for words in commands:
-        agent.make_context("agent", shlex.split(words))
-
-
-def test_every_dims_command_in_the_documents_is_one() -> None:
-    used = [
-        shlex.split(words.partition(">")[0])
-        for words in re.findall(r"\./nightjar dims ([^`\n)]*)", DOCUMENTS)
-    ]
-
-    assert {verb for verb, *_ in used} == set(dims.commands)
-    for verb, *words in used:
-        here = [str(ROOT / "examples/tinylm/train.py") if "." in word else word for word in words]
-        dims.commands[verb].make_context(verb, here)
-
-
-def test_every_join_command_in_the_documents_is_one_and_so_is_every_option_named() -> None:
-    used = [shlex.split(words) for words in re.findall(r"\./nightjar join([^`\n]*)", DOCUMENTS)]
-    section = PAGES["workers"].split("## In a swarm")[1].split("\n## ")[0]
-    options = {option for parameter in (*join.params, *joined.params) for option in parameter.opts}
-
-    assert [] in used
-    for words in used:
-        own = join.make_context("join", words).params["arguments"]
-        joined.make_context("join", [*own])
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", section)) <= options
-    assert "`from worker.report import report`" in section
-
-
-def test_the_organisers_page_shows_every_option_of_simulate_and_commands_that_it_takes() -> None:
-    section = PAGES["organiser"].split("## Try a swarm without a GPU")[1].split("\n## ")[0]
-    options = {name for parameter in simulate.params for name in parameter.opts}
-    commands = re.findall(r"^\./nightjar simulate(.*)$", section, re.MULTILINE)
-
-    assert set(re.findall(r"`(--[a-z-]+)`", section.split("| option |")[1])) == options
-    assert len(commands) == 3
-    for words in commands:
-        simulate.make_context("simulate", shlex.split(words))
-
-
-def test_every_option_of_replay_in_the_documents_exists() -> None:
-    rows = [line for line in DOCUMENTS.splitlines() if "./nightjar replay" in line]
-    options = {option for parameter in replay.params for option in parameter.opts}
-
-    named = set(re.findall(r"[` ](--[a-z-]+)", "".join(rows)))
-
-    assert {"--keep-rule", "--sigma"} <= named <= options
 
 
 def test_the_documents_show_the_exit_codes_as_they_are() -> None:
