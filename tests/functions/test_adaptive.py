@@ -122,7 +122,6 @@ async def test_a_result_that_is_taken_back_leaves_what_was_learnt_of_it(swarm: S
 async def test_an_extended_run_tells_by_what_it_had_at_the_end_of_its_own_budget(swarm: Swarm) -> None:
     await swarm.policy(**{"stopping.warmup_runs": 0, "stopping.min_peers": 1, "stopping.extend_at": 0.8})
     await ended(swarm, 1.5, 1.5)
-    await swarm.join("b")
     waiting = (await swarm.next("b"))["run_id"]
     await swarm.tick(waiting, 0.8, 1.5)
     run_id = (await swarm.next("a"))["run_id"]

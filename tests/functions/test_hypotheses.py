@@ -91,7 +91,6 @@ async def test_workers_are_shared_out_among_the_hypotheses(swarm: Swarm) -> None
 async def test_a_run_counts_beside_a_run_of_the_reference_config(swarm: Swarm) -> None:
     """Reference runs come by themselves, every other run; what differs in one dimension is compared."""
     await with_noise(swarm)
-    await swarm.join("w1")
     configs: dict[str, dict[str, Any]] = {}
     for nth in range(12):
         given = await swarm.next("w1")
@@ -137,7 +136,6 @@ DEEP: dict[str, Any] = {
 
 async def test_a_claim_that_its_reference_config_does_not_honour_is_tested_against_it(swarm: Swarm) -> None:
     claim = await only(swarm, **DEEP)
-    await swarm.join("w1")
     depths: list[Any] = []
     for nth in range(20):
         given = await swarm.next("w1")
@@ -159,7 +157,6 @@ async def test_a_claim_that_its_reference_config_does_not_honour_is_tested_again
 async def test_a_claim_that_pins_the_value_of_the_reference_config_is_tested(swarm: Swarm) -> None:
     pinned = {"statement": "OPTIMIZER adam is best", "config_constraint": {"OPTIMIZER": "adam"}}
     name = (await told(swarm.http, "/api/hypothesis/propose", tag="swarm", proposal=pinned))["hypothesis_id"]
-    await swarm.join("w1")
 
     for nth in range(40):
         run_id = await swarm.run("w1", 0.9 + 0.001 * nth)
@@ -172,7 +169,6 @@ async def test_a_claim_that_pins_the_value_of_the_reference_config_is_tested(swa
 
 async def test_nothing_is_compared_with_a_reference_run_that_was_stopped(swarm: Swarm) -> None:
     claim = await only(swarm, **{**DEEP, "config_constraint": {"DEPTH": {"min": 3}}})
-    await swarm.join("w1")
     stopped = 0
     for _ in range(12):
         given = await swarm.next("w1")
@@ -237,7 +233,6 @@ async def test_a_test_whose_values_left_the_range_has_no_workers(swarm: Swarm) -
 
 
 async def test_a_run_is_learned_from_once(swarm: Swarm) -> None:
-    await swarm.join("w1")
     run_id = await swarm.run("w1", 0.9)
     await learned(swarm, run_id)
     before = await hypotheses(swarm)
@@ -247,7 +242,6 @@ async def test_a_run_is_learned_from_once(swarm: Swarm) -> None:
 
 
 async def test_pairs_wait_until_repeats_have_shown_the_noise(swarm: Swarm) -> None:
-    await swarm.join("w1")
     for nth in range(6):
         await learned(swarm, await swarm.run("w1", 0.9 - nth / 10))
     before = await hypotheses(swarm)
@@ -273,7 +267,6 @@ async def test_no_door_shows_that_an_influence_is_refuted(swarm: Swarm) -> None:
         "HSET", lab.keys("hypotheses", "swarm"), claim, losing.model_dump_json(exclude_none=True)
     )
     await with_noise(swarm)
-    await swarm.join("w1")
     for _ in range(6):
         await learned(swarm, await swarm.run("w1", 1.0))
 
@@ -367,7 +360,6 @@ async def test_a_run_of_the_workers_own_choice_is_no_evidence(swarm: Swarm) -> N
 
 
 async def test_reference_runs_are_not_stopped(swarm: Swarm) -> None:
-    await swarm.join("w1")
     runs = [await swarm.run("w1", 1.0) for _ in range(4)]
 
     records = [await swarm.record(run) for run in runs]
@@ -431,7 +423,6 @@ async def test_a_model_s_claim_has_workers_from_the_next_allocation(swarm: Swarm
     swarm.http.headers.update(await bearer(swarm.process, "op", "operator"))
     assert claim not in {p["hypothesis_id"] for p in (await asked(swarm.http, "/populations"))["populations"]}
 
-    await swarm.join("w1")
     await learned(swarm, await swarm.run("w1", 0.9))
 
     assert claim in {p["hypothesis_id"] for p in (await asked(swarm.http, "/populations"))["populations"]}
@@ -442,7 +433,6 @@ async def test_a_model_s_claim_has_workers_from_the_next_allocation(swarm: Swarm
 async def test_a_claim_that_no_run_bears_on_has_no_workers(swarm: Swarm) -> None:
     vague = {"statement": "the loss can still fall", "importance": 0.9}
     assert (await told(swarm.http, "/api/hypothesis/propose", tag="swarm", proposal=vague))["accepted"]
-    await swarm.join("w1")
 
     for _ in range(3):
         run_id = await swarm.run("w1", 0.9)

@@ -68,7 +68,6 @@ async def test_before_the_first_version_readers_keep_what_they_have(swarm: Swarm
 
 
 async def test_a_version_is_written_after_fifty_results_and_once(swarm: Swarm) -> None:
-    await swarm.join("w1")
     for _ in range(EVERY - 1):
         await swarm.run("w1", 0.9)
     early = await refreshed(swarm)
@@ -160,7 +159,6 @@ async def test_a_long_version_leaves_room_for_the_populations_text() -> None:
 
 
 async def test_versions_are_kept_and_each_shows_what_it_changed(swarm: Swarm) -> None:
-    await swarm.join("w1")
     await written(swarm)
     await swarm.run("w1", 0.9)
     await written(swarm)

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -40,13 +40,18 @@ class Swarm:
 
     http: httpx.AsyncClient
     process: Process
+    workers: set[str] = field(default_factory=set)
 
     async def join(self, worker_id: str, **more: Any) -> str:
         """The token of a new worker."""
+        self.workers.add(worker_id)
         body = {"worker_id": worker_id, "gpu_type": "H100", "baseline_bpb": BASELINE} | more
         return str((await told(self.http, "/register", **body))["worker_token"])
 
     async def next(self, worker_id: str) -> dict[str, Any]:
+        """What the worker is handed out; it joins first if it has not yet."""
+        if worker_id not in self.workers:
+            await self.join(worker_id)
         return await asked(self.http, f"/next_config/{worker_id}")
 
     async def result(self, worker_id: str, run_id: str, value: float | None, **more: Any) -> dict[str, Any]:
@@ -60,6 +65,8 @@ class Swarm:
 
     async def run_of(self, worker_id: str, value: float, **config: Any) -> str:
         """The id of a run of this config that the worker chose itself, and that has this value."""
+        if worker_id not in self.workers:
+            await self.join(worker_id)
         run_id = (await told(self.http, f"/runs/start/{worker_id}", **config))["run_id"]
         await self.result(worker_id, run_id, value)
         return str(run_id)
@@ -182,8 +189,6 @@ async def test_a_worker_joins_no_tag_that_is_missing_or_has_nothing_to_vary(swar
 
 
 async def test_a_config_is_handed_out_as_an_experiment_that_runs(swarm: Swarm) -> None:
-    await swarm.join("w1")
-
     given = await swarm.next("w1")
 
     assert set(given) == {
@@ -204,7 +209,6 @@ async def test_a_config_is_handed_out_as_an_experiment_that_runs(swarm: Swarm) -
 
 
 async def test_asked_again_a_worker_gets_its_run_once_more_and_then_another_one(swarm: Swarm) -> None:
-    await swarm.join("w1")
     first = await swarm.next("w1")
     await swarm.tick(first["run_id"], 0.2, 0.9)
 
@@ -230,7 +234,6 @@ async def test_many_that_ask_at_once_under_one_name_get_one_run_each_time(swarm:
 
 
 async def test_a_run_that_was_stopped_is_never_handed_out_again(swarm: Swarm) -> None:
-    await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
 
     stopped = await swarm.http.delete(f"/runs/{run_id}", params={"reason": "loss 3.2 is hopeless"})
@@ -257,7 +260,6 @@ async def test_a_paused_swarm_says_when_to_come_back(swarm: Swarm) -> None:
 
 async def test_a_swarm_whose_budget_is_spent_says_when_to_come_back(swarm: Swarm) -> None:
     await told(swarm.http, "/api/tag/budget", tag="swarm", runs=1)
-    await swarm.join("w1")
     await swarm.join("w2")
     await swarm.next("w1")
 
@@ -268,7 +270,6 @@ async def test_a_swarm_whose_budget_is_spent_says_when_to_come_back(swarm: Swarm
 
 
 async def test_pausing_with_stop_ends_the_runs_at_their_next_word(swarm: Swarm) -> None:
-    await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
     await told(swarm.http, "/api/tag/pause", tag="swarm", stop_running=True)
 
@@ -279,7 +280,6 @@ async def test_pausing_with_stop_ends_the_runs_at_their_next_word(swarm: Swarm) 
 async def test_with_every_dimension_frozen_the_swarm_goes_on(swarm: Swarm) -> None:
     for name, value in (("LR", 0.001), ("DEPTH", 4), ("OPTIMIZER", "adam")):
         await told(swarm.http, "/api/dimension/freeze", tag="swarm", name=name, value=value, reason="settled")
-    await swarm.join("w1")
 
     runs = [await swarm.run("w1", 0.9 + n / 100) for n in range(12)]
 
@@ -289,7 +289,6 @@ async def test_with_every_dimension_frozen_the_swarm_goes_on(swarm: Swarm) -> No
 
 
 async def test_no_config_leaves_its_dimensions_after_they_were_defined_anew(swarm: Swarm) -> None:
-    await swarm.join("w1")
     await told(swarm.http, "/api/swarm/refill", tag="swarm")
     await told(
         swarm.http,
@@ -320,7 +319,6 @@ async def test_the_config_of_a_best_that_is_older_than_the_runs_looked_at_is_sti
     swarm: Swarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("state.swarms.OBSERVED", 2)
-    await swarm.join("w1")
     best = await swarm.run("w1", 0.5)
     for value in (0.9, 0.91, 0.92):
         await swarm.run("w1", value)
@@ -346,7 +344,6 @@ async def test_a_link_that_a_browser_follows_hands_out_nothing(swarm: Swarm) -> 
 
 
 async def test_a_tick_is_kept_and_answered_with_an_empty_object(swarm: Swarm) -> None:
-    await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
 
     assert await swarm.tick(run_id, 0.25, 0.97) == {}
@@ -367,14 +364,12 @@ async def test_a_tick_is_kept_and_answered_with_an_empty_object(swarm: Swarm) ->
     "bad", [{"p": -0.1}, {"p": 1.6}, {"m": None}, {"p": "0.2"}, {"id": "no run"}, {"x": 1}]
 )
 async def test_a_bad_tick_is_refused(swarm: Swarm, bad: dict[str, Any]) -> None:
-    await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
 
     await refused(swarm.http, 422, "/tick", **({"id": run_id, "p": 0.2, "m": 1.0} | bad))
 
 
 async def test_a_metric_that_is_no_number_is_refused(swarm: Swarm) -> None:
-    await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
 
     problem(await curl(swarm.http, "/tick", f'{{"id": "{run_id}", "p": 0.2, "m": NaN}}'), 422)
@@ -382,7 +377,6 @@ async def test_a_metric_that_is_no_number_is_refused(swarm: Swarm) -> None:
 
 
 async def test_ticks_of_runs_that_are_none_are_told_apart(swarm: Swarm) -> None:
-    await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
     await swarm.result("w1", run_id, 0.9)
 
@@ -396,8 +390,6 @@ async def stopping_for_certain(swarm: Swarm) -> None:
 
 async def test_a_run_that_is_stopped_for_its_rank_ends_at_that_tick(swarm: Swarm) -> None:
     await stopping_for_certain(swarm)
-    await swarm.join("good")
-    await swarm.join("bad")
     good, bad = (await swarm.next("good"))["run_id"], (await swarm.next("bad"))["run_id"]
     assert await swarm.tick(good, 0.2, 0.9) == {}
 
@@ -427,8 +419,6 @@ async def test_ranks_are_of_deltas_so_that_a_worse_machine_is_no_worse_run(swarm
 
 async def test_a_repeated_tick_gets_its_first_answer(swarm: Swarm) -> None:
     await stopping_for_certain(swarm)
-    await swarm.join("a")
-    await swarm.join("b")
     one, other = (await swarm.next("a"))["run_id"], (await swarm.next("b"))["run_id"]
     first = await swarm.tick(one, 0.2, 1.1)
     await swarm.tick(other, 0.2, 0.5)
@@ -448,8 +438,6 @@ async def test_the_best_run_is_given_more_time_once_and_judged_by_what_it_had_at
     swarm: Swarm,
 ) -> None:
     await swarm.policy(**EXTENDING)
-    await swarm.join("a")
-    await swarm.join("b")
     one, other = (await swarm.next("a"))["run_id"], (await swarm.next("b"))["run_id"]
     await swarm.tick(one, 0.8, 1.0)
 
@@ -474,8 +462,6 @@ async def extended_runs(swarm: Swarm) -> tuple[int, list[str]]:
 async def told_to_extend(swarm: Swarm) -> str:
     """A run of worker b that was given more time at 0.8, beside one of worker a."""
     await swarm.policy(**EXTENDING)
-    await swarm.join("a")
-    await swarm.join("b")
     one, other = (await swarm.next("a"))["run_id"], str((await swarm.next("b"))["run_id"])
     await swarm.tick(one, 0.8, 1.0)
     assert (await swarm.tick(other, 0.8, 0.8))["action"] == "extend"
@@ -510,7 +496,6 @@ async def test_a_run_that_is_handed_out_again_counts_as_extended_once(swarm: Swa
 
 
 async def test_a_run_that_trains_longer_unasked_does_not_count_as_extended(swarm: Swarm) -> None:
-    await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
 
     await swarm.tick(run_id, 1.3, 0.7)
@@ -614,7 +599,6 @@ async def test_a_table_shows_the_judged_deltas_with_the_values_beside_them(swarm
 
 async def test_a_report_makes_no_run_of_a_swarm_from_another(swarm: Swarm) -> None:
     await swarm.policy(keep_rule="strict")
-    await swarm.join("w1")
     await swarm.run("w1", 0.98)
     await swarm.run("w1", 0.9)
 
@@ -634,7 +618,6 @@ async def test_a_report_makes_no_run_of_a_swarm_from_another(swarm: Swarm) -> No
 
 
 async def test_the_delta_is_the_labs_own_and_the_workers_is_only_kept(swarm: Swarm) -> None:
-    await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
 
     await swarm.result("w1", run_id, 0.95, delta_bpb=-7.0)
@@ -645,7 +628,6 @@ async def test_the_delta_is_the_labs_own_and_the_workers_is_only_kept(swarm: Swa
 
 
 async def test_a_result_says_that_its_run_hung_afterwards(swarm: Swarm) -> None:
-    await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
 
     await swarm.result("w1", run_id, 0.95, hung=True)
@@ -655,7 +637,6 @@ async def test_a_result_says_that_its_run_hung_afterwards(swarm: Swarm) -> None:
 
 
 async def test_a_result_sent_twice_is_answered_the_same_and_counted_once(swarm: Swarm) -> None:
-    await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
 
     answers = await asyncio.gather(*(swarm.result("w1", run_id, 0.95) for _ in range(6)))
@@ -678,7 +659,6 @@ async def test_a_result_sent_twice_is_answered_the_same_and_counted_once(swarm: 
 async def test_a_run_without_a_value_is_a_crash_or_a_timeout(
     swarm: Swarm, more: dict[str, Any], status: str, kind: str
 ) -> None:
-    await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
 
     answer = await swarm.result("w1", run_id, None, **more)
@@ -690,7 +670,6 @@ async def test_a_run_without_a_value_is_a_crash_or_a_timeout(
 
 @pytest.mark.parametrize("value", [None, 0.0, -1.0, 1e300])
 async def test_a_poisoned_value_is_refused_and_the_run_goes_on(swarm: Swarm, value: float | None) -> None:
-    await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
 
     await refused(swarm.http, 422, "/result", **sent("w1", run_id, value))
@@ -700,7 +679,6 @@ async def test_a_poisoned_value_is_refused_and_the_run_goes_on(swarm: Swarm, val
 
 
 async def test_a_result_under_another_name_or_of_no_run_is_refused(swarm: Swarm) -> None:
-    await swarm.join("w1")
     await swarm.join("w2")
     run_id = (await swarm.next("w1"))["run_id"]
 
@@ -709,7 +687,6 @@ async def test_a_result_under_another_name_or_of_no_run_is_refused(swarm: Swarm)
 
 
 async def test_a_result_after_a_stop_stays_with_the_stopped_run(swarm: Swarm) -> None:
-    await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
     await swarm.http.delete(f"/runs/{run_id}")
 
@@ -722,7 +699,6 @@ async def test_a_result_after_a_stop_stays_with_the_stopped_run(swarm: Swarm) ->
 
 
 async def test_ticks_keep_a_run_no_longer_than_its_time_limit_and_the_labs_grace(swarm: Swarm) -> None:
-    await swarm.join("w1")
     await swarm.policy(**{"budgets.base_s": 300, "stale_after_s": 10_000})
     run_id = (await swarm.next("w1"))["run_id"]
     lab, begun = swarm.process.lab, await swarm.process.lab.now() - 5_000
@@ -737,8 +713,6 @@ async def test_ticks_keep_a_run_no_longer_than_its_time_limit_and_the_labs_grace
 
 
 async def test_a_run_whose_worker_is_silent_is_lost_and_its_late_result_counts_once(swarm: Swarm) -> None:
-    await swarm.join("w1")
-    await swarm.join("w2")
     given = await swarm.next("w1")
     lab = swarm.process.lab
     await lab.command("ZADD", lab.keys("handed_out"), "1", given["run_id"])
@@ -756,8 +730,6 @@ async def test_a_run_whose_worker_is_silent_is_lost_and_its_late_result_counts_o
 
 
 async def test_a_run_that_its_worker_gives_back_is_lost_and_its_config_goes_to_another(swarm: Swarm) -> None:
-    await swarm.join("w1")
-    await swarm.join("w2")
     given = await swarm.next("w1")
 
     answers = [await swarm.result("w1", given["run_id"], None, error="returned") for _ in range(2)]
@@ -771,7 +743,6 @@ async def test_a_run_that_its_worker_gives_back_is_lost_and_its_config_goes_to_a
 
 
 async def test_a_tick_is_a_sign_of_life(swarm: Swarm) -> None:
-    await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
     lab = swarm.process.lab
     await lab.command("ZADD", lab.keys("handed_out"), "1", run_id)
@@ -782,7 +753,6 @@ async def test_a_tick_is_a_sign_of_life(swarm: Swarm) -> None:
 
 
 async def test_a_result_that_is_taken_back_leaves_the_leaderboard(swarm: Swarm) -> None:
-    await swarm.join("w1")
     worse, better = await swarm.run("w1", 0.95), await swarm.run("w1", 0.9)
     [leading] = (await swarm.http.get("/leaderboard")).json()
     assert leading["best_delta_bpb"] == pytest.approx(-0.1)
@@ -797,7 +767,6 @@ async def test_a_result_that_is_taken_back_leaves_the_leaderboard(swarm: Swarm) 
 
 async def test_a_result_that_is_taken_back_counts_for_no_worker_and_ranks_nothing(swarm: Swarm) -> None:
     await stopping_for_certain(swarm)
-    await swarm.join("w1")
     await swarm.run("w1", 0.95)
     false = (await swarm.next("w1"))["run_id"]
     await swarm.tick(false, 0.2, 0.5)
@@ -815,7 +784,6 @@ async def test_a_result_that_is_taken_back_counts_for_no_worker_and_ranks_nothin
 
 
 async def test_a_false_value_of_a_swarms_worker_leads_until_it_is_taken_back(swarm: Swarm) -> None:
-    await swarm.join("honest")
     await swarm.join("liar", baseline_bpb=9.0)
     true, false = await swarm.run("honest", 0.95), await swarm.run("liar", 1.0)
     before = await told(swarm.http, "/api/experiment/best", tag="swarm")
@@ -837,7 +805,6 @@ async def judged(swarm: Swarm) -> list[str]:
 
 async def a_keep_that_waits(swarm: Swarm) -> None:
     """Worker a's second keep, swarm-2, stands on its first one: both have to be run again. Worker b is there, too."""
-    await swarm.join("a")
     await swarm.join("b", baseline_bpb=2.0)
     await swarm.run("a", 0.99)
     await swarm.run("a", 0.9)
@@ -887,7 +854,6 @@ async def test_a_keep_that_its_repeat_contradicts_is_demoted(swarm: Swarm) -> No
 
 
 async def test_a_retest_that_somebody_asks_for_waits_for_the_swarms_workers(swarm: Swarm) -> None:
-    await swarm.join("a")
     await swarm.run("a", 0.99)
 
     asked_for = await told(swarm.http, "/api/experiment/retest", experiment_id="swarm-1")
@@ -909,7 +875,6 @@ async def test_a_repeat_that_is_lost_is_begun_anew(swarm: Swarm) -> None:
 
 
 async def test_a_swarm_of_one_worker_repeats_its_own_keeps(swarm: Swarm) -> None:
-    await swarm.join("a")
     await swarm.run("a", 0.99)
     await swarm.run("a", 0.9)
     await judged(swarm)
@@ -921,7 +886,6 @@ async def test_a_swarm_of_one_worker_repeats_its_own_keeps(swarm: Swarm) -> None
 
 
 async def test_a_worker_syncs_what_the_swarm_knows(swarm: Swarm) -> None:
-    await swarm.join("w1")
     await swarm.run("w1", 0.95)
     best = await swarm.record(await swarm.run("w1", 0.9))
 
@@ -944,7 +908,6 @@ async def test_a_worker_syncs_what_the_swarm_knows(swarm: Swarm) -> None:
 async def test_a_worker_that_comes_back_during_the_sweep_keeps_its_run(
     swarm: Swarm, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
-    await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
     lab, overdue = swarm.process.lab, Experiments.overdue
     await lab.command("ZADD", lab.keys("handed_out"), 1, run_id)
@@ -1006,7 +969,6 @@ async def test_a_baseline_is_measured_in_the_metric_of_its_tag(
 
 
 async def test_the_plot_names_the_distance_from_the_baseline_that_it_draws(swarm: Swarm) -> None:
-    await swarm.join("w1")
     await swarm.run("w1", 0.9)
 
     drawn = (await swarm.http.get("/api/report/progress.svg?tag=swarm")).text
@@ -1016,7 +978,6 @@ async def test_the_plot_names_the_distance_from_the_baseline_that_it_draws(swarm
 
 
 async def test_the_leaderboard_ranks_workers_by_their_best_delta(swarm: Swarm) -> None:
-    await swarm.join("a")
     await swarm.join("b", gpu_type="A100")
     await swarm.run("a", 0.99)
     best = await swarm.record(await swarm.run("b", 0.9))
@@ -1047,7 +1008,6 @@ async def test_health_says_which_budget_a_baseline_is_measured_with(swarm: Swarm
 
 
 async def test_a_run_of_a_workers_own_choice_runs_beside_its_assignment(swarm: Swarm) -> None:
-    await swarm.join("w1")
     given = await swarm.next("w1")
 
     extra = (await curl(swarm.http, "/runs/start/w1", {"LR": 0.002, "OPTIMIZER": "sgd"})).json()
@@ -1060,7 +1020,6 @@ async def test_a_run_of_a_workers_own_choice_runs_beside_its_assignment(swarm: S
 
 
 async def test_a_worker_has_a_bounded_number_of_runs_at_once(swarm: Swarm) -> None:
-    await swarm.join("w1")
     await swarm.join("w2")
     await swarm.next("w1")
 
@@ -1117,14 +1076,12 @@ async def test_a_dimension_named_tag_collides_with_nothing(swarm: Swarm) -> None
 
 
 async def test_an_agent_cannot_report_on_a_swarms_run(swarm: Swarm) -> None:
-    await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
 
     await refused(swarm.http, 409, "/api/experiment/complete", experiment_id=run_id, val_bpb=0.1)
 
 
 async def test_stopping_an_experiment_stops_a_swarms_run_at_once(swarm: Swarm) -> None:
-    await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
 
     answer = await told(swarm.http, "/api/experiment/stop", experiment_id=run_id, reason="enough")
@@ -1137,7 +1094,6 @@ async def test_stopping_an_experiment_stops_a_swarms_run_at_once(swarm: Swarm) -
 
 
 async def test_reports_that_overtake_each_other_keep_the_newest(swarm: Swarm) -> None:
-    await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
 
     await swarm.tick(run_id, 0.5, 0.9)
@@ -1171,7 +1127,6 @@ async def test_a_swarm_in_a_tag_that_agents_use_hands_none_of_their_experiments_
 
 
 async def test_a_run_without_reports_is_told_apart(swarm: Swarm) -> None:
-    await swarm.join("w1")
     run_id = await swarm.run("w1", 0.9)
 
     shown = await asked(swarm.http, f"/api/experiment/{run_id}")
@@ -1190,7 +1145,6 @@ async def test_before_anybody_has_joined_there_is_nothing_to_list(client: httpx.
 
 async def test_a_run_of_its_own_choice_waits_for_a_budget_too(swarm: Swarm) -> None:
     await told(swarm.http, "/api/tag/budget", tag="swarm", runs=1)
-    await swarm.join("w1")
     await swarm.next("w1")
 
     answer = await curl(swarm.http, "/runs/start/w1", {})
@@ -1388,7 +1342,6 @@ async def test_agents_register_nothing_in_a_swarms_tag(swarm: Swarm) -> None:
 async def test_what_is_compared_stays_once_there_are_results(swarm: Swarm) -> None:
     await swarm.policy(compare_by="value")
     await swarm.policy(compare_by="delta")
-    await swarm.join("w1")
     await swarm.run("w1", 0.9)
 
     change = {"tag": "swarm", "policy": {"compare_by": "value"}}
@@ -1410,7 +1363,6 @@ async def test_where_values_are_compared_a_lower_value_is_better_whatever_the_ba
 
 async def test_a_first_run_that_is_worse_than_its_baseline_is_no_best(swarm: Swarm) -> None:
     await swarm.policy(keep_rule="confirmed")
-    await swarm.join("w1")
 
     worse = await swarm.record(await swarm.run("w1", 1.05))
     await refused(swarm.http, 404, "/api/experiment/best", tag="swarm")
@@ -1444,7 +1396,6 @@ async def test_the_audit_finds_every_wound_of_a_swarm(
 ) -> None:
     await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
     swarm = Swarm(client, process)
-    await swarm.join("w1")
     await swarm.run("w1", 0.95)
     await swarm.run("w1", 0.9)
     await swarm.next("w1")
@@ -1462,7 +1413,6 @@ async def test_the_audit_finds_every_wound_of_a_swarm(
 async def test_more_configs_are_asked_for_once_half_are_handed_out_and_while_there_are_none(
     swarm: Swarm,
 ) -> None:
-    await swarm.join("w1")
     before = await few_left(swarm)
     await swarm.run("w1", 0.9)
     assert await few_left(swarm) == [*before, 0]

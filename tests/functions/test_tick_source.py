@@ -167,7 +167,6 @@ async def test_a_run_that_prints_no_progress_is_told_the_line_that_it_lacks(lab:
 
 
 async def test_a_worker_of_a_swarm_is_told_to_read_the_output_only_where_it_is_to(swarm: Swarm) -> None:
-    await swarm.join("w1")
     before = await swarm.next("w1")
     started = (await curl(swarm.http, "/runs/start/w1", {})).json()
     await swarm.policy(**{"stopping.tick_source": "stdout"})
@@ -212,8 +211,6 @@ async def test_published_workers_of_a_swarm_that_reads_outputs_rank_their_report
 
 
 async def test_a_swarm_s_run_that_only_prints_is_never_extended(swarm: Swarm) -> None:
-    await swarm.join("one")
-    await swarm.join("other")
     one, other = (await swarm.next("one"))["run_id"], (await swarm.next("other"))["run_id"]
     await prints(swarm, one, 0.8, 3.0)
 
@@ -221,7 +218,6 @@ async def test_a_swarm_s_run_that_only_prints_is_never_extended(swarm: Swarm) ->
 
 
 async def test_a_run_that_is_handed_out_again_leaves_the_ranks_of_losses_too(swarm: Swarm) -> None:
-    await swarm.join("one")
     run_id = (await swarm.next("one"))["run_id"]
     await prints(swarm, run_id, 0.2, 3.0)
 
@@ -232,7 +228,6 @@ async def test_a_run_that_is_handed_out_again_leaves_the_ranks_of_losses_too(swa
 
 
 async def test_a_source_that_is_none_is_refused(swarm: Swarm) -> None:
-    await swarm.join("one")
     run_id = (await swarm.next("one"))["run_id"]
 
     problem(await curl(swarm.http, "/tick", {"id": run_id, "p": 0.2, "m": 1.0, "tick_source": "stderr"}), 422)
