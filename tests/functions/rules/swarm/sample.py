@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from statistics import fmean
 from typing import Any, get_args
 
 from hypothesis import assume
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 
 from functions.rules.swarm.dimensions import DeclaredDimension, checked, frozen
 from functions.rules.swarm.observations import Observation
+from functions.rules.swarm.proposals import ConfigProposal
 from functions.rules.swarm.shapes import Shape, SwarmStrategy, drawn_config
 from state.errors import Invalid
-from state.records import Dimension
+from state.records import Dimension, Value
 
 NUMBERS = st.floats(-1e6, 1e6) | st.integers(-(10**6), 10**6)
 VALUES = NUMBERS | st.booleans() | st.text(max_size=5)
@@ -102,3 +104,17 @@ SHAPES = st.builds(
     constraint=st.dictionaries(NAMES, ALLOWED, max_size=2),
     center=st.dictionaries(NAMES, VALUES, max_size=3),
 )
+
+RESULTS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+
+
+def share(proposals: Sequence[ConfigProposal], name: str, value: Value) -> float:
+    """The share of these proposals with this value."""
+    return fmean(p.config[name] == value for p in proposals)
+
+
+def by_optimizer(better: str, gain: float = 1.0, n: int = 60) -> list[Observation]:
+    """Runs in which one optimizer is better by far."""
+    rng = Random(3)
+    seen = runs([0.0] * n)
+    return [Observation(o.config, rng.gauss(0, 0.1) - gain * (o.config["OPTIMIZER"] == better)) for o in seen]

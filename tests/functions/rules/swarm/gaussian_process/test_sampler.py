@@ -1,4 +1,4 @@
-"""The default sampler learns from every kind of run, stays in its shape, and finds more than Thompson sampling."""
+"""The default sampler finds more than Thompson sampling, and knows a best config."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from random import Random
 from statistics import fmean
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from functions.rules.swarm.dimensions import value_of
 from functions.rules.swarm.duplicates import canonical
 from functions.rules.swarm.gaussian_process.sampler import GaussianProcess
 from functions.rules.swarm.observations import Observation
@@ -22,21 +19,16 @@ from functions.rules.swarm.thompson import Thompson
 from state.policy import Policy
 from state.records import Dimension, Value
 from tests.functions.rules.swarm.sample import (
-    DEPTH,
     INVESTIGATE,
     LAYERS,
     LR,
     OPTIMIZER,
-    SHAPES,
     SOME,
-    at,
     dimension,
     runs,
-    swarms,
 )
 
 MODEL = GaussianProcess()
-RESULTS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 
 
 def proposed(
@@ -106,40 +98,6 @@ def test_with_few_runs_it_takes_none_for_the_best() -> None:
 BLIND = fmean(bowl(one.config, Random(0), noise=0.0) for one in learned(400))
 """Of configs at random."""
 
-# -- for any dimensions, shape and runs
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> tuple[list[Dimension], list[Observation]]:
-    """A tag's dimensions, and more runs of their configs than it has dimensions, ended in any way."""
-    found = draw(swarms())
-    kinds = draw(st.lists(st.tuples(RESULTS, st.booleans()), min_size=4, max_size=20))
-    seen = runs([value for value, _ in kinds], found)
-    return found, [
-        Observation(o.config, o.value, pending=is_pending)
-        for o, (_, is_pending) in zip(seen, kinds, strict=True)
-    ]
-
-
-@settings(max_examples=40)
-@given(histories(), SHAPES, st.integers(0, 2**32))
-def test_every_proposal_is_valid_and_stays_in_its_shape(
-    history: tuple[list[Dimension], list[Observation]], shape: Shape, seed: int
-) -> None:
-    found, seen = history
-
-    proposals = proposed(seen, found, shape, n=3, seed=seed)
-
-    assert len(proposals) == 3
-    free = {f.dimension.name: f for f in freedoms_of(found, shape)}
-    for proposal in proposals:
-        assert LEAST[shape.strategy] <= proposal.priority <= 1
-        assert list(proposal.config) == [d.name for d in found]
-        for each in found:
-            value = proposal.config[each.name]
-            assert value_of(each, value) == value
-            assert free[each.name].room.holds(value) or value == free[each.name].fixed
-
 
 def test_the_same_chance_proposes_the_same_configs() -> None:
     assert proposed(learned()) == proposed(learned())
@@ -151,13 +109,6 @@ def test_the_same_chance_proposes_the_same_configs() -> None:
 
 def test_it_proposes_what_is_better_than_configs_at_random() -> None:
     assert mean_of(proposed(learned())) < 0.4 * BLIND
-
-
-@pytest.mark.parametrize(("factor", "shift"), [(1e-6, 0.0), (1e6, 5.0), (1.0, -3.0)])
-def test_it_learns_on_a_metric_of_any_scale(factor: float, shift: float) -> None:
-    seen = [Observation(o.config, factor * (o.value or 0.0) + shift) for o in learned()]
-
-    assert mean_of(proposed(seen)) < 0.4 * BLIND
 
 
 @pytest.mark.parametrize("poison", [1e300, -1e300, 1.7e308, -1.7e308])
@@ -172,30 +123,11 @@ def test_a_poisoned_result_does_not_blind_it(poison: float) -> None:
     assert mean_of(after) < 0.5 * BLIND
 
 
-def test_crashes_are_evidence_against_what_crashed() -> None:
-    seen = [Observation(o.config, None if o.config["OPTIMIZER"] == "lion" else o.value) for o in learned()]
-
-    assert not any(p.config["OPTIMIZER"] == "lion" for p in proposed(seen))
-
-
-def test_true_is_another_category_than_one() -> None:
-    flag = dimension("FLAG", "categorical", categories=[1, True])
-    seen = [Observation({"FLAG": value}, float(value is True)) for value in (1, True) * 20]
-
-    assert all(type(p.config["FLAG"]) is int for p in proposed(seen, [flag], n=1))
-
-
 def test_the_order_of_categories_that_are_numbers_counts() -> None:
     batch = dimension("BATCH", "categorical", categories=[16, 32, 64, 128, 256, 512, 1024])
     seen = [Observation({"BATCH": size}, abs(math.log2(size / 256))) for size in (16, 64, 1024, 16, 64)]
 
     assert proposed(seen, [batch], n=1)[0].config["BATCH"] in (128, 256, 512)
-
-
-def test_runs_from_before_a_dimension_was_there_teach_the_others() -> None:
-    old = [Observation({k: v for k, v in o.config.items() if k != "DEPTH"}, o.value) for o in learned()]
-
-    assert mean_of(proposed(old)) < 0.5 * BLIND
 
 
 def test_values_that_are_none_of_the_dimensions_are_no_error() -> None:
@@ -273,28 +205,6 @@ def test_a_thousand_pending_runs_are_no_error() -> None:
     pending = [Observation(o.config, None, pending=True) for o in learned(1000)]
 
     assert len(proposed([*learned(), *pending])) == 8
-
-
-def test_equal_results_teach_nothing_and_stop_nothing() -> None:
-    proposals = proposed(runs([0.25] * 26), n=40)
-
-    assert len({p.config["OPTIMIZER"] for p in proposals}) == 4
-    assert len({p.config["LAYERS"] for p in proposals}) >= 4
-
-
-@pytest.mark.parametrize("only", SOME, ids=lambda d: d.name)
-def test_one_dimension_is_enough(only: Dimension) -> None:
-    proposals = proposed(runs([0.1, 0.2, None, 0.3], [only]), [only], n=8)
-
-    assert len({canonical(p.config) for p in proposals}) > 1
-
-
-def test_where_all_is_frozen_every_proposal_is_the_one_config() -> None:
-    stands = [at(DEPTH, 8), at(OPTIMIZER, "sgd")]
-
-    proposals = proposed(runs([0.1, 0.2, 0.3], stands), stands, n=5)
-
-    assert [p.config for p in proposals] == [{"DEPTH": 8, "OPTIMIZER": "sgd"}] * 5
 
 
 def test_what_promises_more_comes_first() -> None:
