@@ -160,12 +160,6 @@ class Night:
         best = self._keeps.best
         return dict(self._experiments[best.experiment_id].config_delta or {}) if best else {}
 
-    @property
-    def confirmed_config(self) -> dict[str, Any]:
-        """Of the incumbent that its retests have borne out."""
-        standing = self._keeps.standing()
-        return dict(self._experiments[standing[0]].config_delta or {}) if standing else {}
-
     def regret(self, config: Mapping[str, Value]) -> float:
         """How much worse than the best a config is, in sigmas."""
         return self.truth.regret(config)

@@ -14,26 +14,23 @@ Saved: share of the GPU time that the complete runs would have taken. Best: true
 standard deviations of a run. Differences are with minus without early stopping, night by night. One is taken after as
 many runs. The other is taken after 80 % of the GPU time (88 % for `gpt`), since early stopping has to save the rest.
 Brackets hold 95 % bootstrap intervals over nights.
-
-`--shares` shows instead what a swarm knows after a night with other shares of reference runs.
 """
 
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from operator import attrgetter
 from random import Random
-from statistics import fmean, median
+from statistics import fmean
 
 import click
 import numpy as np
 from rich.table import Table
 
-from bench._planted import DIMENSIONS, IRRELEVANT, SIGMA, Truth
+from bench._planted import DIMENSIONS, SIGMA, Truth
 from bench._report import Bench, mean_of
 from bench._swarm_night import POLICY, RUN_S, Night
 from bench.earlystop import POINTS, StoppingTag, pool
@@ -50,7 +47,6 @@ REGIMES = {"lcbench": 0.20, "gpt": 0.12}
 WORSE = 0.5
 """Most sigmas by which the best config may be worse than without early stopping, at the upper end of the interval."""
 DEFAULT: StoppingRule = swarm_policy(Policy()).stopping.rule
-SHARES = (0.1, 0.15, 0.2, 0.25, 0.3, 0.5)
 DRAWN = 500
 """Random configs with which the end of a run is ranked."""
 ALIKE = 0.03
@@ -170,11 +166,6 @@ class NightResult:
     """The same, once the allowed GPU time is used."""
     references: float
     """Share of the runs."""
-    verdicts: dict[str, str]
-    """By dimension: its verdict, else its status."""
-    frozen: tuple[str, ...]
-    settled: dict[str, int]
-    """Results until the first verdict, by dimension."""
 
 
 @dataclass(frozen=True)
@@ -185,33 +176,20 @@ class NightPlan:
     curves: str
     rule: StoppingRule
     results: int = RESULTS
-    share: float | None = None
-    """Of reference runs; None: the default."""
 
 
 def lived(wanted: NightPlan) -> NightResult:
-    changes = {} if wanted.share is None else {"belief.reference_share": wanted.share}
-    policy = POLICY.changed({"stopping.rule": wanted.rule, **changes})
-    night = StoppingNight(wanted.seed, wanted.curves, policy)
+    night = StoppingNight(wanted.seed, wanted.curves, POLICY.changed({"stopping.rule": wanted.rule}))
     night.go_on(wanted.results)
     saved, stopped, regret = 1 - night.used_s / night.whole_s, night.stopped, night.regret(night.best_config)
     while wanted.rule != "none" and night.used_s < (1 - REGIMES[wanted.curves]) * wanted.results * RUN_S:
         night.go_on(night.results + 1)
-    claims = {h.dimensions[0]: h for h in night.beliefs.all}
     return NightResult(
         saved=saved,
         stopped=stopped,
         regret=regret,
         later=night.regret(night.best_config),
         references=night.references / len(night.ran),
-        verdicts={name: h.settled or h.status for name, h in claims.items()},
-        frozen=tuple(d.name for d in night.beliefs.dimensions if d.frozen),
-        settled={
-            name: said.results
-            for name, h in claims.items()
-            for said in reversed(night.said)
-            if said.hypothesis_id == h.hypothesis_id and "settled" in said.what
-        },
     )
 
 
@@ -226,17 +204,8 @@ def compare(
     wanted = [NightPlan(seed, curves, rule, results) for rule, curves in cells for seed in seeds]
     found = iter(list(pool_of.map(lived, [*whole, *wanted])))
     without = [next(found) for _ in seeds]
-    table = Table(
-        "rule",
-        "curves",
-        "saved",
-        "stopped",
-        "best",
-        "without",
-        "as many runs",
-        "asked GPU time",
-        "reference runs",
-    )
+    columns = ("rule", "curves", "saved", "stopped", "best", "without", "as many runs", "asked GPU time")
+    table = Table(*columns, "reference runs")
     for rule, curves in cells:
         its = [next(found) for _ in seeds]
         saved = mean_of([one.saved for one in its])
@@ -262,58 +231,16 @@ def compare(
     bench.console.print(table)
 
 
-def compare_shares(
-    nights: int, results: int, curves: str, pool_of: ProcessPoolExecutor, bench: Bench
-) -> None:
-    """Print what swarms know, and what they save, with other shares of reference runs."""
-    wanted = [
-        NightPlan(seed, curves, DEFAULT, results, share) for share in SHARES for seed in range(1, nights + 1)
-    ]
-    found = iter(list(pool_of.map(lived, wanted)))
-    true = [d.name for d in DIMENSIONS if d.name != IRRELEVANT]
-    table = Table(
-        "at most",
-        "reference runs",
-        "true claims supported",
-        "settled after, median",
-        "frozen that matter",
-        "the irrelevant one frozen",
-        "saved",
-        "best",
-    )
-    for share in SHARES:
-        its = [next(found) for _ in range(nights)]
-        supported = fmean(one.verdicts[name] == "supported" for one in its for name in true)
-        after = median(one.settled.get(name, math.inf) for one in its for name in true)
-        table.add_row(
-            f"{100 * share:.0f} %",
-            f"{100 * fmean(one.references for one in its):.1f} %",
-            f"{100 * supported:.0f} %",
-            f"{after:.0f}",
-            f"{sum(name in one.frozen for one in its for name in true)} of {nights * len(true)}",
-            f"{sum(IRRELEVANT in one.frozen for one in its)} of {nights} nights",
-            f"{mean_of([one.saved for one in its]):.3f}",
-            f"{mean_of([one.regret for one in its]):.2f}",
-        )
-    bench.console.print(table)
-
-
 @click.command(help=__doc__)
 @click.option("--nights", default=NIGHTS, show_default=True, type=click.IntRange(1))
 @click.option("--results", default=RESULTS, show_default=True, type=click.IntRange(1))
 @click.option("--rule", "rules", multiple=True, default=[DEFAULT], show_default=True, help="May be repeated.")
-@click.option(
-    "--shares", type=click.Choice([*REGIMES]), help="Compare shares of reference runs on these curves."
-)
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Nights at once.")
-def main(nights: int, results: int, rules: Sequence[StoppingRule], shares: str | None, jobs: int) -> None:
+def main(nights: int, results: int, rules: Sequence[StoppingRule], jobs: int) -> None:
     """Live the nights; exits with 1 if the default rule misses a target."""
     bench = Bench(width=150)
     with ProcessPoolExecutor(jobs) as executor:
-        if shares is None:
-            compare(nights, results, rules, executor, bench)
-        else:
-            compare_shares(nights, results, shares, executor, bench)
+        compare(nights, results, rules, executor, bench)
     bench.end(f"{nights} nights")
 
 

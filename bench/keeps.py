@@ -45,29 +45,10 @@ POLICY = Policy()
 SEEDS = 1 + POLICY.baseline_repeats
 # 40-quantiles of how much worse than their incumbent the 102 discards of the H100 log of 8 March 2026 were
 # (karpathy/autoresearch, MIT), in millionths of a bit per byte.
-WORSE = (
-    *(-28, 52, 91, 154, 182, 221, 270, 278, 314, 366, 398, 444, 468, 492, 535, 558, 619, 646, 706, 772, 780),
-    *(
-        809,
-        845,
-        909,
-        1013,
-        1032,
-        1089,
-        1265,
-        1401,
-        1514,
-        1634,
-        1707,
-        1940,
-        2034,
-        2321,
-        2871,
-        3647,
-        3797,
-        6197,
-    ),
-    *(7440, 2243721),
+WORSE = np.fromstring(
+    "-28 52 91 154 182 221 270 278 314 366 398 444 468 492 535 558 619 646 706 772 780 809 845 909 "
+    "1013 1032 1089 1265 1401 1514 1634 1707 1940 2034 2321 2871 3647 3797 6197 7440 2243721",
+    sep=" ",
 )
 BASELINE = RUNS
 """The row of the baseline in `KeepingNight.noise`."""
@@ -91,7 +72,7 @@ class KeepingNight:
         chance = np.random.default_rng(seed)
         improves = chance.random(RUNS) < IMPROVING
         better = np.abs(chance.normal(0, IMPROVEMENT, RUNS))
-        worse = np.interp(chance.random(RUNS), np.linspace(0, 1, len(WORSE)), np.array(WORSE) * 1e-6)
+        worse = np.interp(chance.random(RUNS), np.linspace(0, 1, len(WORSE)), WORSE * 1e-6)
         own, shared = chance.normal(size=(RUNS + 1, SEEDS)), chance.normal(size=SEEDS)
         noise = math.sqrt(1 - paired) * own + math.sqrt(paired) * shared
         if identical:
