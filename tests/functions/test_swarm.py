@@ -517,14 +517,6 @@ async def test_a_report_that_was_overtaken_still_says_what_a_run_had_at_its_budg
     assert record.delta_bpb == pytest.approx(-0.25)
 
 
-async def test_with_twenty_six_equal_metrics_no_run_is_stopped(swarm: Swarm) -> None:
-    await swarm.policy(**{"stopping.rule": "stochastic", "stopping.warmup_runs": 0, "stopping.min_peers": 5})
-    for n in range(26):
-        await swarm.join(f"w{n}")
-        run_id = (await swarm.next(f"w{n}"))["run_id"]
-        assert await swarm.tick(run_id, 0.2, 1.0) == {}
-
-
 # -- results
 
 

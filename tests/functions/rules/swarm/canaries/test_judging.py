@@ -279,28 +279,21 @@ def judged_in_a_swarm(workers: int, *, gain: float, share: float) -> ProposedDim
     raise AssertionError("the trial has no end")
 
 
-SWARMS = pytest.mark.parametrize("workers", [8, 60, 200, 1000])
+@pytest.mark.parametrize("workers", [8, 60, 200, 1000])
+@pytest.mark.parametrize(
+    ("gain", "share", "state", "reason"),
+    [
+        (0.01, 0.12, "promoted", "by 0.01"),
+        (0.0, 0.12, "reverted", "results varied it, and none improved the best"),
+        (0.0, 0.0, "reverted", "only 0 of 250 results varied it: a train.py needs the line 'WARMUP = 0.0'"),
+    ],
+    ids=["it helps", "it does not help", "no script has it"],
+)
+def test_a_trial_ends_alike_in_a_swarm_of_any_size(
+    workers: int, gain: float, share: float, state: str, reason: str
+) -> None:
+    found = judged_in_a_swarm(workers, gain=gain, share=share)
 
-
-@SWARMS
-def test_a_dimension_that_helps_is_promoted_in_a_swarm_of_any_size(workers: int) -> None:
-    found = judged_in_a_swarm(workers, gain=0.01, share=0.12)
-
-    assert found.state == "promoted"
-    assert (found.varied or 0) >= 12
-
-
-@SWARMS
-def test_a_dimension_that_does_not_help_is_reverted_for_that_in_a_swarm_of_any_size(workers: int) -> None:
-    found = judged_in_a_swarm(workers, gain=0.0, share=0.12)
-
-    assert found.state == "reverted"
-    assert (found.reason or "").endswith("results varied it, and none improved the best")
-
-
-@SWARMS
-def test_a_dimension_that_no_script_has_is_reverted_for_that_in_a_swarm_of_any_size(workers: int) -> None:
-    found = judged_in_a_swarm(workers, gain=0.0, share=0.0)
-
-    assert found.state == "reverted"
-    assert found.reason == "only 0 of 250 results varied it: a train.py needs the line 'WARMUP = 0.0'"
+    assert found.state == state
+    assert (found.reason or "").endswith(reason)
+    assert not share or (found.varied or 0) >= 12
