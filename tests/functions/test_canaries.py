@@ -168,25 +168,6 @@ async def test_a_run_whose_script_lacks_the_constant_counts_for_nothing_and_its_
     assert (canary["is_canary"], canary["default_value"]) == (True, 0.0)
 
 
-async def test_what_is_proposed_while_the_search_does_not_stall_is_listed_and_never_adopted(
-    swarm: Swarm,
-) -> None:
-    best = 1.0
-
-    def better_and_better(config: Mapping[str, Any]) -> float:
-        nonlocal best
-        best -= 0.001
-        return best
-
-    for _ in range(4):
-        await searched(swarm, CYCLE, better_and_better)
-        assert not (await proposed(swarm))["counted"]
-
-    found = (await listed(swarm))["WARMUP"]
-    assert (found["signal_count"], found["times"], found["state"]) == (0, 4, "listed")
-    assert found["reason"] == "to be proposed in 2 more stall cycles"
-
-
 async def test_what_is_wrong_with_a_proposal_is_shown_and_it_is_never_adopted(swarm: Swarm) -> None:
     await searched(swarm, LEAST_RESULTS)
     for _ in range(2):
@@ -230,15 +211,7 @@ async def test_a_number_of_a_proposal_that_is_not_finite_is_refused_by_its_field
 
     assert document["detail"] == f"{field} is not a finite number"
     assert "numbers have to be finite" in document["hint"]
-    assert await listed(swarm) == {}
-
-
-@pytest.mark.parametrize("field", ["min", "max", "default_value"])
-async def test_a_number_of_a_proposal_beyond_any_float_is_refused_by_its_field(
-    swarm: Swarm, field: str
-) -> None:
     document = await refused(swarm.http, 422, PROPOSE, tag="swarm", **{**WARMUP, field: 10**400})
-
     assert document["detail"].startswith(f"{field}: Input should be a finite number")
     assert await listed(swarm) == {}
 

@@ -317,33 +317,6 @@ async def test_a_text_that_comes_after_the_flush_is_dropped(swarm: Swarm) -> Non
     assert not await is_served(swarm)
 
 
-async def test_another_decision_than_the_predicted_one_flushes_the_draft(swarm: Swarm) -> None:
-    spec_id = await written(swarm)
-    lab = swarm.process.lab
-    key = lab.keys("populations", "swarm")
-    stored = await lab.hash(key)
-    for name, text in stored.items():
-        await lab.command("HSET", key, name, text.replace('"investigate"', '"exploit"', 1))
-
-    await learned(swarm, EVERY)
-    taken = await followed(swarm)
-
-    assert taken[0] == "flushed"
-    assert (await asked(swarm.http, "/pipeline/flush_token"))["flush_token"] == spec_id
-    [event] = await events_of(swarm.process, "pipeline.flushed")
-    assert event["reason"] in ("mismatch", "hypothesis_flip")
-
-
-async def test_nothing_is_drafted_before_the_first_generated_program(swarm: Swarm) -> None:
-    lab = swarm.process.lab
-    await lab.command("DEL", lab.keys("programs", "swarm"))
-
-    for name in ("w1", "w2"):
-        await swarm.tick((await swarm.next(name))["run_id"], 0.2, 1.1)
-
-    assert await followed(swarm) == []
-
-
 async def test_a_step_that_two_processes_take_at_once_counts_once(swarm: Swarm) -> None:
     await written(swarm)
     store = Pipelines(swarm.process.lab)

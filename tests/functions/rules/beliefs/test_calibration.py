@@ -22,7 +22,6 @@ from bench.beliefs import (
 from functions.rules.beliefs.evidence import outcome_of
 from functions.rules.beliefs.learning import after
 from functions.rules.beliefs.pairing import pairs
-from functions.rules.beliefs.posterior import posterior_of
 from functions.rules.beliefs.terms import BeliefTerms
 from tests.functions.rules.beliefs.sample import hypothesis, reference, run
 
@@ -56,16 +55,6 @@ def test_only_dimensions_without_an_effect_are_irrelevant() -> None:
 
     assert report.missed == []
     assert irrelevant_after(chance(), SHAPES["none"]) <= MOST
-
-
-def test_the_interval_holds_nine_of_ten_shares() -> None:
-    thetas = chance().beta(2, 2, CLAIMS)
-    wins = chance().binomial(30, thetas).tolist()
-
-    ends = [posterior_of(2.0 + won, 32.0 - won).credible_interval_90 for won in wins]
-
-    held = [low <= theta <= high for (low, high), theta in zip(ends, thetas.tolist(), strict=True)]
-    assert np.mean(held) == pytest.approx(0.9, abs=0.015)
 
 
 def test_a_win_share_is_read_as_it_is_while_the_worst_runs_are_stopped() -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from functions.rules.beliefs.posterior import ENOUGH_E_VALUE, e_value, e_values, posterior, posterior_of
+from functions.rules.beliefs.posterior import e_value, e_values, posterior, posterior_of
 from tests.functions.rules.beliefs.sample import hypothesis
 
 COUNTS = st.floats(2, 200)
@@ -102,16 +101,3 @@ def test_runs_that_were_stopped_count_against_each_claim(wins: int, losses: int,
     assert having.supported < without.supported
     assert having.refuted < without.refuted
     assert e_values(wins, losses).supported == e_values(losses, wins).refuted
-
-
-def test_a_fair_coin_seldom_reaches_it() -> None:
-    chance = np.random.default_rng(4)
-    wins = np.cumsum(chance.random((4000, 200)) < 0.5, axis=1)
-    n = np.arange(1, 201)
-    worth = {(a, f): e_value(a, f) for a in range(201) for f in range(201 - a)}
-
-    reached = [
-        any(worth[int(k - w), int(w)] >= ENOUGH_E_VALUE for k, w in zip(n, row, strict=True)) for row in wins
-    ]
-
-    assert np.mean(reached) <= 1 / ENOUGH_E_VALUE

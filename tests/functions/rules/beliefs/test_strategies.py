@@ -46,29 +46,26 @@ def about(*dimensions: str, **fields: Any) -> Hypothesis:
 
 # -- which strategy
 
-
-@pytest.mark.parametrize(
-    ("probability", "expected"),
-    [(0.84, "exploit"), (0.51, "investigate"), (0.12, "falsify"), (0.28, "moonshot")],
-)
-def test_the_published_beliefs_call_for_the_published_strategies(probability: float, expected: str) -> None:
-    assert strategy_of(believed(probability, config_constraint={"LR": 0.01})) == expected
+CONSTRAINED: dict[str, Any] = {"config_constraint": {"LR": 0.01}}
 
 
 @pytest.mark.parametrize(
-    ("probability", "expected"), [(0.65, "exploit"), (0.649, "investigate"), (0.35, "investigate")]
+    ("belief", "expected"),
+    [
+        (believed(0.84, **CONSTRAINED), "exploit"),
+        (believed(0.51, **CONSTRAINED), "investigate"),
+        (believed(0.28, **CONSTRAINED), "moonshot"),
+        (believed(0.12, **CONSTRAINED), "falsify"),
+        (believed(0.65, 996, dimensions=["LR"]), "exploit"),
+        (believed(0.649, 996, dimensions=["LR"]), "investigate"),
+        (believed(0.35, 996, dimensions=["LR"]), "investigate"),
+        (believed(0.28, dimensions=["LR"]), "falsify"),  # a doubted influence is compared in pairs
+        (believed(0.12), "moonshot"),  # a claim about no dimension cannot be falsified
+        (believed(0.6, status="supported"), "exploit"),
+    ],
 )
-def test_strategies_change_at_their_bounds(probability: float, expected: str) -> None:
-    assert strategy_of(believed(probability, 996, dimensions=["LR"])) == expected
-
-
-def test_what_names_no_dimension_cannot_be_falsified() -> None:
-    assert strategy_of(believed(0.12)) == "moonshot"
-    assert strategy_of(believed(0.12, config_constraint={"LR": 0.01})) == "falsify"
-
-
-def test_a_supported_claim_is_built_on_whatever_its_mean() -> None:
-    assert strategy_of(believed(0.6, status="supported")) == "exploit"
+def test_a_belief_calls_for_its_strategy(belief: Hypothesis, expected: str) -> None:
+    assert strategy_of(belief) == expected
 
 
 def test_a_test_comes_before_a_sprint_and_a_sprint_before_all_else() -> None:
@@ -125,10 +122,6 @@ def test_a_claim_about_one_dimension_is_never_tested_at_its_reference() -> None:
 
     assert all(all(varied(shape_of(about("OPTIMIZER"), each, BEST), REFERENCE)) for each in apart)
     assert all(varied(shape_of(about("DEPTH"), "decision_sprint", BEST), REFERENCE))
-
-
-def test_an_influence_that_is_doubted_is_looked_at_in_pairs() -> None:
-    assert strategy_of(believed(0.28, dimensions=["LR"])) == "falsify"
 
 
 def test_without_a_best_config_the_reference_takes_its_place() -> None:

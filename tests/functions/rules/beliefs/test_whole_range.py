@@ -15,17 +15,13 @@ from functions.rules.beliefs.learning import BeliefState, after_run
 from functions.rules.beliefs.posterior import ENOUGH_E_VALUE
 from functions.rules.beliefs.terms import BeliefTerms
 from functions.rules.beliefs.whole_range import ENOUGH_REPEATS, MOST_BLOCKS, e_value_within
-from functions.rules.swarm.dimensions import DeclaredDimension, checked
 from state.records import Dimension, Hypothesis, Value
 from tests.functions.rules.beliefs.sample import REFERENCE, influence, reference, run
+from tests.functions.rules.swarm.sample import dimension
 
-LR = checked(DeclaredDimension.model_validate({"name": "LR", "dtype": "float_log", "min": 1e-5, "max": 1e-1}))
-DEPTH = checked(DeclaredDimension.model_validate({"name": "DEPTH", "dtype": "int", "min": 7, "max": 9}))
-OPTIMIZER = checked(
-    DeclaredDimension.model_validate(
-        {"name": "OPTIMIZER", "dtype": "categorical", "categories": ["adam", "sgd", "lion"]}
-    )
-)
+LR = dimension("LR", "float_log", min=1e-5, max=1e-1)
+DEPTH = dimension("DEPTH", "int", min=7, max=9)
+OPTIMIZER = dimension("OPTIMIZER", "categorical", categories=["adam", "sgd", "lion"])
 SIGMA = 0.01
 TERMS = BeliefTerms(
     sigma=SIGMA, usual_distance=SIGMA, repeats=ENOUGH_REPEATS, dimensions=[LR, DEPTH, OPTIMIZER], workers=9

@@ -14,25 +14,11 @@ from functions.rules.swarm.populations import Population
 from state.facts import Spread
 from state.pipeline_facts import EarlyFacts
 from state.records import Experiment
+from tests.functions.rules.sample import experiment
 
 
 def run(name: str, **fields: Any) -> Experiment:
-    return Experiment(
-        **{
-            "experiment_id": name,
-            "tag": "night",
-            "number": 1,
-            "status": "discard",
-            "hypothesis": "",
-            "description": "",
-            "category": "hyperparams",
-            "commit_sha": "",
-            "diff_summary": "",
-            "registered_at": 0.0,
-            "hypothesis_id": "h",
-            **fields,
-        }
-    )
+    return experiment(**{"experiment_id": name, "status": "discard", "hypothesis_id": "h", **fields})
 
 
 def ended(name: str, rank: float, **fields: Any) -> Experiment:

@@ -10,11 +10,13 @@ from typing import Any, get_args
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from functions.rules.opening import swarm_policy, swarm_tag
 from functions.rules.swarm.dimensions import DeclaredDimension, checked, frozen
 from functions.rules.swarm.observations import Observation
 from functions.rules.swarm.proposals import ConfigProposal
 from functions.rules.swarm.shapes import Shape, SwarmStrategy, drawn_config
 from state.errors import Invalid
+from state.policy import Policy
 from state.records import Dimension, Value
 
 NUMBERS = st.floats(-1e6, 1e6) | st.integers(-(10**6), 10**6)
@@ -118,3 +120,20 @@ def by_optimizer(better: str, gain: float = 1.0, n: int = 60) -> list[Observatio
     rng = Random(3)
     seen = runs([0.0] * n)
     return [Observation(o.config, rng.gauss(0, 0.1) - gain * (o.config["OPTIMIZER"] == better)) for o in seen]
+
+
+def swarm_facts(dimensions: Sequence[Dimension]) -> dict[str, Any]:
+    """The fields that all facts of a swarm have, for one with these dimensions and one worker."""
+    return {
+        "now": 1.0,
+        "tag": swarm_tag("swarm"),
+        "policy": swarm_policy(Policy()),
+        "policy_version": 1,
+        "dimensions": dimensions,
+        "dimensions_version": 1,
+        "active_workers": 1,
+        "best": None,
+        "newest_at": 0.0,
+        "populations": [],
+        "assigned": {},
+    }

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.rules.opening import swarm_policy, swarm_tag
 from functions.rules.swarm.handing_out import (
     LONGEST_S,
     TRIES,
@@ -27,7 +26,8 @@ from functions.rules.swarm.refilling import replenished
 from state.policy import Policy
 from state.records import Dimension, Experiment, SwarmWorker
 from state.swarm_facts import NextFacts, RefillFacts
-from tests.functions.rules.swarm.sample import swarms
+from tests.functions.rules.sample import experiment
+from tests.functions.rules.swarm.sample import swarm_facts, swarms
 
 POPULATION = everyone("swarm")
 WORKER = SwarmWorker(
@@ -35,26 +35,9 @@ WORKER = SwarmWorker(
 )
 
 
-def told(dimensions: Sequence[Dimension]) -> dict[str, Any]:
-    """The facts of a swarm with these dimensions."""
-    return {
-        "now": 0.0,
-        "tag": swarm_tag("swarm"),
-        "policy": swarm_policy(Policy()),
-        "policy_version": 1,
-        "dimensions": dimensions,
-        "dimensions_version": 1,
-        "active_workers": 1,
-        "best": None,
-        "newest_at": 0.0,
-        "populations": [],
-        "assigned": {},
-    }
-
-
 def next_facts(dimensions: Sequence[Dimension], waiting: Sequence[str]) -> NextFacts:
     return NextFacts(
-        **told(dimensions),
+        **swarm_facts(dimensions),
         worker=WORKER,
         run=None,
         waiting_for=POPULATION.population_id,
@@ -64,21 +47,7 @@ def next_facts(dimensions: Sequence[Dimension], waiting: Sequence[str]) -> NextF
 
 
 def running(**changes: Any) -> Experiment:
-    fields: dict[str, Any] = {
-        "experiment_id": "swarm-1",
-        "number": 1,
-        "tag": "swarm",
-        "status": "running",
-        "hypothesis": "h",
-        "description": "d",
-        "category": "hyperparams",
-        "commit_sha": "abc1234",
-        "diff_summary": "LR = 0.1",
-        "registered_at": 0.0,
-        "handed_out": 1,
-        "config_delta": {"LR": 0.1},
-    }
-    return Experiment(**(fields | changes))
+    return experiment(**{"status": "running", "handed_out": 1, "config_delta": {"LR": 0.1}} | changes)
 
 
 @given(swarms(), swarms(), st.integers(0, 2 * TRIES), st.integers(0, 2**32))
@@ -99,7 +68,7 @@ def test_a_config_is_one_of_the_dimensions_whatever_waits(
 
 def refill_facts(dimensions: Sequence[Dimension], waiting: Sequence[str] = ()) -> RefillFacts:
     return RefillFacts(
-        **told(dimensions), observed=[], waiting={POPULATION.population_id: waiting}, best_config={}
+        **swarm_facts(dimensions), observed=[], waiting={POPULATION.population_id: waiting}, best_config={}
     )
 
 

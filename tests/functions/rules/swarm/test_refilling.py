@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,8 +22,9 @@ from functions.rules.swarm.refilling import MISSES, observations_of, refilled, r
 from functions.rules.swarm.shapes import Shape, SwarmStrategy, drawn_config
 from functions.rules.swarm.thompson import Thompson
 from state.policy import Duplicates, Policy
-from state.records import Best, Dimension, Experiment, Tag, Value
+from state.records import Dimension, Tag, Value
 from state.swarm_facts import Observed, RefillFacts
+from tests.functions.rules.sample import experiment
 from tests.functions.rules.swarm.sample import (
     DEPTH,
     INVESTIGATE,
@@ -34,6 +36,7 @@ from tests.functions.rules.swarm.sample import (
     at,
     dimension,
     runs,
+    swarm_facts,
     swarms,
 )
 
@@ -265,23 +268,11 @@ MANY = 1000
 """Results of the tag: far more than workers are active."""
 
 
-def facts(*waiting: str, population: Population = EVERYONE, best: Best | None = None) -> RefillFacts:
-    return RefillFacts(
-        now=1.0,
-        tag=Tag(name="swarm", branch="swarm/swarm", created_at=0.0, kept=MANY),
-        policy=Policy(),
-        policy_version=1,
-        dimensions=SOME,
-        dimensions_version=1,
-        active_workers=10,
-        best=best,
-        newest_at=0.0,
-        populations=[],
-        assigned={},
-        observed=[],
-        waiting={population.population_id: waiting},
-        best_config={},
-    )
+def facts(*waiting: str, population: Population = EVERYONE, **changes: Any) -> RefillFacts:
+    tag = Tag(name="swarm", branch="swarm/swarm", created_at=0.0, kept=MANY)
+    plain = swarm_facts(SOME) | {"tag": tag, "policy": Policy(), "active_workers": 10, "best_config": {}}
+    queue = {population.population_id: waiting}
+    return RefillFacts(**plain | {"observed": [], "waiting": queue} | changes)
 
 
 def test_a_config_that_was_proposed_before_much_was_learned_leaves_the_queue() -> None:
@@ -297,7 +288,7 @@ def test_a_config_near_a_best_that_is_no_more_leaves_the_queue_as_the_next_best_
     )
     old = QueuedConfig(CONFIG, 0.5, "random", results=MANY, around={**CONFIG, "LAYERS": 4}).text(1)
     new = QueuedConfig(CONFIG, 0.5, "random", results=MANY, around=CONFIG).text(2)
-    now = replace(facts(old, new, population=near), best_config=CONFIG)
+    now = facts(old, new, population=near, best_config=CONFIG)
 
     change = replenished(now, near, Random(1))
 
@@ -310,7 +301,7 @@ def test_a_run_that_was_stopped_tells_the_sampler_nothing_of_its_config() -> Non
     stopped = Observed(experiment_id="swarm-2", status="stopped", config_delta={**CONFIG, "DROPOUT": 0.5})
     going = Observed(experiment_id="swarm-3", status="running", config_delta=CONFIG)
 
-    seen = observations_of(replace(facts(), observed=[whole, stopped, going]))
+    seen = observations_of(facts(observed=[whole, stopped, going]))
 
     assert [(o.config["DROPOUT"], o.value, o.pending) for o in seen] == [
         (CONFIG["DROPOUT"], -0.1, False),
@@ -328,7 +319,7 @@ def test_a_lucky_run_is_the_best_of_a_tag_and_not_what_the_next_configs_are_near
         Observed(experiment_id=f"swarm-{n}", status="discard", config_delta=config, delta_bpb=value)
         for n, (config, value) in enumerate(values)
     ]
-    now = replace(facts(population=near), observed=ended, best_config=lucky)
+    now = facts(population=near, observed=ended, best_config=lucky)
 
     def around(sampler: str) -> list[float]:
         policy = Policy.model_validate({"sampler": sampler})
@@ -353,22 +344,7 @@ def test_what_is_compared_keeps_its_center_and_what_looks_for_the_best_is_around
 
 
 def test_the_config_of_a_lost_run_waits_however_much_was_learned_since() -> None:
-    run = Experiment.model_validate(
-        {
-            "experiment_id": "swarm-1",
-            "tag": "swarm",
-            "number": 1,
-            "status": "running",
-            "config_delta": CONFIG,
-            "proposal_priority": 0.7,
-            "hypothesis": "h",
-            "category": "hyperparams",
-            "commit_sha": "abc1234",
-            "diff_summary": "LR",
-            "description": "LR",
-            "registered_at": 0.0,
-        }
-    )
+    run = experiment(status="running", config_delta=CONFIG, proposal_priority=0.7)
     returned = lost(run, "its worker is silent").returned
     assert returned is not None
 
@@ -390,7 +366,7 @@ def test_what_is_near_a_config_that_has_hardly_moved_stays_in_the_queue() -> Non
         name: QueuedConfig(CONFIG, 0.5, "random", results=MANY, around={**CONFIG, **change}).text(1)
         for name, change in by.items()
     }
-    now = replace(facts(*moved.values(), population=near), best_config=CONFIG)
+    now = facts(*moved.values(), population=near, best_config=CONFIG)
 
     dropped = replenished(now, near, Random(1)).dropped
 

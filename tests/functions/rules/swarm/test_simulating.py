@@ -17,7 +17,6 @@ from functions.rules.swarm import simulate_metric
 from functions.rules.swarm.dimensions import checked
 from functions.rules.swarm.shapes import drawn_config
 from functions.rules.swarm.simulating import (
-    CONVERGING,
     DOES_NOTHING,
     HELPS,
     HURTS,
@@ -99,20 +98,6 @@ def test_a_constant_without_an_effect_changes_nothing_at_the_end() -> None:
     assert {final({"LR": 0.003, name: value}) for name in irrelevant for value in (1e-6, 1, 512)} == {
         final({"LR": 0.003})
     }
-
-
-def test_a_constant_that_nobody_planted_has_good_and_bad_values() -> None:
-    values = [final({"DROPOUT": 10 ** (n / 10)}) for n in range(-40, 0)]
-
-    assert min(values) < UNTUNED < max(values)
-
-
-def test_curves_have_several_shapes_and_cross() -> None:
-    configs = drawn("mnist", 100)
-
-    assert {shape_of(config) for config in configs} >= {*CONVERGING}
-    early, late = [sorted(configs, key=lambda c: simulate_metric(c, p))[:10] for p in (0.2, 1.0)]
-    assert early != late
 
 
 def test_a_learning_rate_that_is_far_too_high_diverges() -> None:
