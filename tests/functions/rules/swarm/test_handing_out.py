@@ -47,7 +47,8 @@ def next_facts(dimensions: Sequence[Dimension], waiting: Sequence[str]) -> NextF
 
 
 def running(**changes: Any) -> Experiment:
-    return experiment(**{"status": "running", "handed_out": 1, "config_delta": {"LR": 0.1}} | changes)
+    plain: dict[str, Any] = {"status": "running", "handed_out": 1, "config_delta": {"LR": 0.1}}
+    return experiment(**plain | changes)
 
 
 @given(swarms(), swarms(), st.integers(0, 2 * TRIES), st.integers(0, 2**32))
