@@ -33,7 +33,7 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture(autouse=True)
 def _drafts_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("functions.pipeline._terms.DRAFT_AFTER", 2)
+    monkeypatch.setattr("functions.rules.pipeline.stepping.DRAFT_AFTER", 2)
 
 
 @pytest.fixture

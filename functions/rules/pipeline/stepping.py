@@ -31,6 +31,11 @@ SIGMAS: Final = 4.0
 ENOUGH_EFFECTS: Final = 10
 """Runs of a hypothesis that a prediction needs."""
 
+DRAFT_AFTER = 10
+"""Progress reports of a batch, at a tenth and each fifth of a run, after which its draft begins."""
+OLDEST_S = 600.0
+"""Seconds after which the draft of an unfinished batch is flushed."""
+
 
 @dataclass(frozen=True)
 class PipelineTerms:
@@ -40,10 +45,6 @@ class PipelineTerms:
     auto_deploy: bool = False
     batch_every: int = 20
     """Results of a batch."""
-    draft_after: int = 10
-    """Ticks of a batch before its draft begins."""
-    oldest_s: float = 600.0
-    """An older draft is flushed."""
     least_confidence: float = 0.65
     """Least confidence, 0 to 1, of a draft that is deployed before it is confirmed."""
     least_bank: float = 0.70
@@ -89,7 +90,7 @@ def wants_draft(stand: PipelineState, terms: PipelineTerms) -> bool:
         stand.has_program
         and batch_of(stand.results, terms) == p.batch_id
         and open_draft(p) is None
-        and stand.ticks - p.ticks_drafted >= terms.draft_after
+        and stand.ticks - p.ticks_drafted >= DRAFT_AFTER
     )
 
 
@@ -127,7 +128,7 @@ def next_step(facts: PipelineFacts, terms: PipelineTerms) -> PipelineStep | None
         return flushed(p, facts.stand, "outlier", far)
     has_ended = batch_of(facts.stand.results, terms) != p.batch_id
     if draft is not None and not has_ended:
-        if facts.stand.now - draft.created_at > terms.oldest_s:
+        if facts.stand.now - draft.created_at > OLDEST_S:
             return flushed(p, facts.stand, "age")
         if _has_flipped(draft, now):
             return flushed(p, facts.stand, "hypothesis_flip", _named(now))
