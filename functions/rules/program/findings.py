@@ -59,18 +59,6 @@ class HypothesisLine:
 
 
 @dataclass(frozen=True)
-class RecentResult:
-    """A finished experiment, in the words of its agent."""
-
-    experiment_id: str
-    status: str
-    category: str
-    value: float | None
-    description: str
-    diff_summary: str | None = None
-
-
-@dataclass(frozen=True)
 class Findings:
     """The content of a program."""
 
@@ -100,7 +88,7 @@ class Findings:
     """Open hypotheses, the least decided first."""
     settled: Sequence[HypothesisLine] = ()
     """Hypotheses with a verdict, the newest first."""
-    decisions: Sequence[RecentResult] = ()
+    decisions: Sequence[Sketch] = ()
     """Newest results, newest first."""
     untried: Sequence[str] = ()
     """Categories of ideas with few tries."""
@@ -137,7 +125,7 @@ def findings_of(facts: FindingsFacts, categories: Sequence[str]) -> Findings:
         canaries=[d.name for d in dimensions if d.is_canary],
         beliefs=beliefs_of([h for h in beliefs.open if h.settled is None]),
         settled=[hypothesis_line(h) for h in _newest([*stays, *beliefs.archived])],
-        decisions=[_recent_result(e) for e in ground.results[:MOST_DECISIONS]],
+        decisions=ground.results[:MOST_DECISIONS],
         untried=underexplored(ground.categories, categories),
         fruitful=high_yield(ground.categories),
     )
@@ -225,7 +213,3 @@ def _error(values: Sequence[float]) -> float:
 
 def _newest(settled: Sequence[Hypothesis]) -> list[Hypothesis]:
     return sorted(settled, key=lambda h: -(h.settled_at or 0.0))
-
-
-def _recent_result(e: Sketch) -> RecentResult:
-    return RecentResult(e.experiment_id, e.status, e.category, e.own_value, e.description, e.diff_summary)
