@@ -121,10 +121,7 @@ class Room:
             apart = share * (end - start)
             ends = (
                 (low, _unscaled(self.dimension, start + apart)),
-                (
-                    _unscaled(self.dimension, end - apart),
-                    high,
-                ),
+                (_unscaled(self.dimension, end - apart), high),
             )
             for n, (first, last) in enumerate(_whole_span(self.dimension, *each) for each in ends):
                 found.append((first, last) if first <= last else ((low, low), (high, high))[n])

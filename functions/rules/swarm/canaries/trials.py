@@ -62,7 +62,8 @@ def followed(facts: TrialFacts, ran: Sequence[TriedRun], repeated: Repeated) -> 
     `ran` are the ended runs that were handed out since the oldest trial began. `repeated` are the runs that
     `to_repeat` names, with their repeats.
     """
-    change = _Change([*facts.dimensions])
+    dimensions = [*facts.dimensions]
+    change = _Change(dimensions, Definition(dimensions))
     for proposal in facts.proposals:
         if proposal.state == "on_trial":
             _judge(proposal, facts, ran, repeated, change)
@@ -76,19 +77,14 @@ def followed(facts: TrialFacts, ran: Sequence[TriedRun], repeated: Repeated) -> 
     asked = facts.asked if why is None else cycle.number if is_stalled else 0
     if not change.proposals and why is None and cycle.number == facts.cycle:
         return None
-    defined, _ = definition_events(
-        Definition(change.dimensions, change.added, change.changed, change.removed),
-        facts.tag.name,
-        by=BY,
-        profile=None,
-    )
+    defined, _ = definition_events(change.made, facts.tag.name, by=BY, profile=None)
     return Following(
         proposals=[*change.proposals.values()],
         cycle=cycle.number,
         cycle_at=cycle.at,
         asked=asked,
         wanted=None if why is None else {"why": why, "results": facts.tag.results, "cycle": asked},
-        dimensions=change.dimensions if change.changes else None,
+        dimensions=dimensions if change.made.changes else None,
         defined=defined,
         told=change.told,
     )
@@ -102,15 +98,10 @@ class _Change:
     """The changes so far."""
 
     dimensions: list[Dimension]
+    made: Definition
+    """The changes of the dimensions."""
     proposals: dict[str, ProposedDimension] = field(default_factory=dict)
-    added: list[str] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
     told: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
-
-    @property
-    def changes(self) -> bool:
-        return bool(self.added or self.changed or self.removed)
 
     def tell(self, event: Event, proposal: ProposedDimension, **data: Any) -> None:
         said = {"proposal_id": proposal.proposal_id, "name": proposal.name, **data}
@@ -130,7 +121,7 @@ def _adopted(facts: TrialFacts, change: _Change) -> Iterator[ProposedDimension]:
 def _adopt(proposal: ProposedDimension, facts: TrialFacts, change: _Change) -> None:
     dimension = on_trial(proposal)
     change.dimensions.append(dimension)
-    change.added.append(dimension.name)
+    change.made.added.append(dimension.name)
     change.proposals[proposal.proposal_id] = proposal.model_copy(
         update={
             "state": "on_trial",
@@ -172,10 +163,10 @@ def _judge(
     if found.is_promoted:
         free = {"is_canary": False, "canary_prob": None, "importance": None, "n_samples": 0}
         change.dimensions[:] = with_one(change.dimensions, dimension.model_copy(update=free))
-        change.changed.append(dimension.name)
+        change.made.changed.append(dimension.name)
     else:
         change.dimensions[:] = [d for d in change.dimensions if d.name != dimension.name]
-        change.removed.append(dimension.name)
+        change.made.removed.append(dimension.name)
     state = "promoted" if found.is_promoted else "reverted"
     event: Event = "dimension.promoted" if found.is_promoted else "dimension.reverted"
     _end(proposal, facts, change, state=state, reason=found.reason, **measured)
