@@ -18,9 +18,7 @@ SHORT_NAME: Final = 2
 """Names up to this many letters match in their own case only: "a" is mostly no dimension A."""
 
 
-def checked_constraint(
-    constraint: Mapping[str, Any], dimensions: Sequence[Dimension], field: str = "config_constraint"
-) -> dict[str, Any]:
+def checked_constraint(constraint: Mapping[str, Any], dimensions: Sequence[Dimension]) -> dict[str, Any]:
     """The constraint with values of the dimensions' types: 8.0 becomes 8 for ints, and floats are rounded.
 
     Raises:
@@ -32,12 +30,12 @@ def checked_constraint(
     for name, allowed in constraint.items():
         if name not in known:
             _refuse(
-                f"{field}: {name[:64]!r} is no dimension of this tag",
+                f"config_constraint: {name[:64]!r} is no dimension of this tag",
                 f"they are {', '.join(known) or 'none'}",
             )
-        found[name] = _allowed(known[name], allowed, f"{field}.{name}")
+        found[name] = _allowed(known[name], allowed, f"config_constraint.{name}")
     for problem in contradictions(dimensions, Shape("investigate", constraint=found)):
-        _refuse(f"{field}: {problem}", "unfreeze the dimension first, or allow the value")
+        _refuse(f"config_constraint: {problem}", "unfreeze the dimension first, or allow the value")
     return found
 
 
@@ -57,7 +55,7 @@ def checked_value(dimension: Dimension, value: object, field: str) -> Value:
         raise Invalid(f"{field}: {problem.detail}", hint=problem.hint) from problem
 
 
-def known_dimensions(names: Sequence[str], dimensions: Sequence[Dimension], field: str) -> list[str]:
+def known_dimensions(names: Sequence[str], dimensions: Sequence[Dimension]) -> list[str]:
     """The names, each once.
 
     Raises:
@@ -67,7 +65,7 @@ def known_dimensions(names: Sequence[str], dimensions: Sequence[Dimension], fiel
     for name in names:
         if name not in known:
             _refuse(
-                f"{field}: {name[:64]!r} is no dimension of this tag",
+                f"dimensions: {name[:64]!r} is no dimension of this tag",
                 f"they are {', '.join(known) or 'none'}",
             )
     return list(dict.fromkeys(names))

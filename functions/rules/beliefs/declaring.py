@@ -152,7 +152,7 @@ def about(declared: DeclaredHypothesis, dimensions: Sequence[Dimension]) -> list
         Invalid: a dimension does not exist, or the test is wrong.
     """
     if declared.dimensions is not None:
-        return known_dimensions(declared.dimensions, dimensions, "dimensions")
+        return known_dimensions(declared.dimensions, dimensions)
     names = [d.name for d in dimensions]
     named = {*declared.config_constraint, *named_dimensions(declared.statement, names)}
     if not named and declared.test_spec is not None:

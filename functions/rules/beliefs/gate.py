@@ -200,7 +200,7 @@ def _wrong(
     """The first error in its constraint, dimensions, parent or test."""
     try:
         checked_constraint(declared.config_constraint, dimensions)
-        known_dimensions(declared.dimensions or (), dimensions, "dimensions")
+        known_dimensions(declared.dimensions or (), dimensions)
     except Invalid as problem:
         return _rejected("invalid_constraint", problem.detail, problem.hint)
     if declared.parent_id is not None and declared.parent_id not in {h.hypothesis_id for h in known}:
