@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from functions.rules.beliefs.protocols import CellRun, missing_cells
@@ -48,34 +49,64 @@ MISSES = 32
 """Draws in a row that may not run, after which a shape counts as used up."""
 
 
-def refilled(
-    dimensions: Sequence[Dimension],
-    observations: Sequence[Observation],
-    shape: Shape,
-    sampler_of: SamplerOf,
-    tried: Mapping[str, RunCounts],
-    count: int,
-    rng: Random,
-    duplicates: Duplicates = USUAL,
-    ended: int | None = None,
-) -> list[ConfigProposal]:
-    """Up to `count` proposals for a population's queue; at least one, unless `count` is 0.
+@dataclass(frozen=True)
+class Refilling:
+    """What proposals for one population's queue follow from."""
 
-    The sampler, the moonshots and the promotion propose first. Places of configs that may not run go to random draws
-    within the shape, then to moonshots, then to repeats. If nothing is left, for example because every dimension is
-    frozen, the least-run config runs once more beyond the limits.
+    dimensions: Sequence[Dimension]
+    observations: Sequence[Observation]
+    shape: Shape
+    sampler_of: SamplerOf
+    rng: Random
+    tried: Mapping[str, RunCounts] = field(default_factory=dict)
+    """Runs by fingerprint."""
+    duplicates: Duplicates = USUAL
+    ended: int | None = None
+    """Ended runs of the tag, where the observations are fewer."""
 
-    `tried` counts runs by fingerprint. `ended` is the number of ended runs of the tag, where the observations are
-    fewer.
-    """
-    batch = _Batch(dimensions, tried, duplicates, count, is_of_claim=shape.is_of_claim)
-    known = sum(not seen.pending for seen in observations) if ended is None else ended
-    batch.take(_planned(dimensions, observations, shape, sampler_of, count, rng, known), shape.strategy)
-    batch.take(_draws(dimensions, shape, rng, "drawn at random"), shape.strategy)
-    moonshot = replace(shape, strategy="moonshot")
-    batch.take(_draws(dimensions, moonshot, rng, "moonshot"), "moonshot")
-    batch.repeat()
-    return batch.proposals
+    def refilled(self, count: int) -> list[ConfigProposal]:
+        """Up to `count` proposals; at least one, unless `count` is 0.
+
+        The sampler, the moonshots and the promotion propose first. Places of configs that may not run go to random
+        draws within the shape, then to moonshots, then to repeats. If nothing is left, for example because every
+        dimension is frozen, the least-run config runs once more beyond the limits.
+        """
+        batch = _Batch(self, count)
+        batch.take(self._planned(count), self.shape.strategy)
+        batch.take(self._draws(self.shape, "drawn at random"), self.shape.strategy)
+        batch.take(self._draws(self._moonshot, "moonshot"), "moonshot")
+        batch.repeat()
+        return batch.proposals
+
+    def _planned(self, count: int) -> list[ConfigProposal]:
+        """One proposal for each place: leaps or moonshots, neighbours of the best, the rest from the sampler."""
+        shape, rng, seen, found = self.shape, self.rng, self.observations, list[ConfigProposal]()
+        is_mixed = shape.strategy in MIXED and shape.free is None
+        if shape.strategy in NEAR:
+            everything = replace(shape, strategy="investigate", at_most=None)
+            leaps = _some(LEAPS[shape.strategy], count, rng)
+            leapt = self.sampler_of(everything).propose(self.dimensions, seen, everything, leaps, rng)
+            found += [replace(p, why=f"all dimensions anew, {p.why}") for p in leapt]
+            seen = [*seen, *(Observation(p.config, None, pending=True) for p in leapt)]
+            if shape.strategy == "converge" and shape.center and len(found) < count:
+                best = standing_config(self.dimensions, shape)
+                found.append(ConfigProposal(best, WINNER, "presumed best config"))
+        elif is_mixed:
+            shots = _some(MOONSHOT_SHARE, count, rng)
+            found += islice(self._draws(self._moonshot, "moonshot"), shots)
+        ended = sum(not one.pending for one in seen) if self.ended is None else self.ended
+        if is_mixed and is_promoting(ended):
+            near = _some(PROMOTION_SHARE, count - len(found), rng)
+            found += promoted(seen, self.dimensions, rng, shape, near)
+        return found + self.sampler_of(shape).propose(self.dimensions, seen, shape, count - len(found), rng)
+
+    @property
+    def _moonshot(self) -> Shape:
+        return replace(self.shape, strategy="moonshot")
+
+    def _draws(self, shape: Shape, why: str) -> Iterator[ConfigProposal]:
+        while True:
+            yield drawn_proposal(self.dimensions, shape, self.rng, why)
 
 
 def is_promoting(ended: int) -> bool:
@@ -83,59 +114,20 @@ def is_promoting(ended: int) -> bool:
     return ended >= PROMOTION_EVERY and ended % PROMOTION_EVERY < PROMOTION_LASTS
 
 
-def _planned(
-    dimensions: Sequence[Dimension],
-    observations: Sequence[Observation],
-    shape: Shape,
-    sampler_of: SamplerOf,
-    count: int,
-    rng: Random,
-    ended: int,
-) -> list[ConfigProposal]:
-    """One proposal for each place: leaps or moonshots, neighbours of the best configs, the rest from the sampler."""
-    found: list[ConfigProposal] = []
-    is_mixed = shape.strategy in MIXED and shape.free is None
-    if shape.strategy in NEAR:
-        everything = replace(shape, strategy="investigate", at_most=None)
-        leaps = _some(LEAPS[shape.strategy], count, rng)
-        leapt = sampler_of(everything).propose(dimensions, observations, everything, leaps, rng)
-        found += [replace(p, why=f"all dimensions anew, {p.why}") for p in leapt]
-        observations = [*observations, *(Observation(p.config, None, pending=True) for p in leapt)]
-        if shape.strategy == "converge" and shape.center and len(found) < count:
-            found.append(ConfigProposal(standing_config(dimensions, shape), WINNER, "presumed best config"))
-    elif is_mixed:
-        moonshot = replace(shape, strategy="moonshot")
-        shots = _some(MOONSHOT_SHARE, count, rng)
-        found += [drawn_proposal(dimensions, moonshot, rng, "moonshot") for _ in range(shots)]
-    if is_mixed and is_promoting(ended):
-        near = _some(PROMOTION_SHARE, count - len(found), rng)
-        found += promoted(observations, dimensions, rng, shape, near)
-    return found + sampler_of(shape).propose(dimensions, observations, shape, count - len(found), rng)
-
-
 def _some(share: float, count: int, rng: Random) -> int:
     """How many of `count` places are drawn, each with the probability `share`."""
     return sum(rng.random() < share for _ in range(count))
-
-
-def _draws(dimensions: Sequence[Dimension], shape: Shape, rng: Random, why: str) -> Iterator[ConfigProposal]:
-    while True:
-        yield drawn_proposal(dimensions, shape, rng, why)
 
 
 @dataclass
 class _Batch:
     """Proposals that fill the places. Each counts as a run in flight for the next ones."""
 
-    dimensions: Sequence[Dimension]
-    tried: Mapping[str, RunCounts]
-    duplicates: Duplicates
+    search: Refilling
     count: int
     proposals: list[ConfigProposal] = field(default_factory=list)
     added: dict[str, int] = field(default_factory=dict)
     """Number of proposals in the batch, by fingerprint."""
-    is_of_claim: bool = False
-    """The configs test a claim."""
     known: dict[str, tuple[ConfigProposal, SwarmStrategy]] = field(default_factory=dict)
     """Every proposed config, by fingerprint."""
 
@@ -147,7 +139,7 @@ class _Batch:
         """Take what may run, each as often as its priority is worth, until the places or the configs are used up."""
         misses = 0
         for proposal in proposed if self.missing > 0 else ():
-            key = fingerprint(proposal.config, self.dimensions)
+            key = fingerprint(proposal.config, self.search.dimensions)
             self.known.setdefault(key, (proposal, strategy))
             taken = self._add(key, proposal, proposal.priority, strategy)
             misses = 0 if taken else misses + 1
@@ -177,10 +169,11 @@ class _Batch:
         return len(self.proposals) > before
 
     def _may_run(self, key: str, worth: float, strategy: SwarmStrategy) -> bool:
-        return may_run(self._tried(key), worth, strategy, self.duplicates, is_of_claim=self.is_of_claim)
+        is_of_claim = self.search.shape.is_of_claim
+        return may_run(self._tried(key), worth, strategy, self.search.duplicates, is_of_claim=is_of_claim)
 
     def _tried(self, key: str) -> RunCounts:
-        known = self.tried.get(key, RunCounts())
+        known = self.search.tried.get(key, RunCounts())
         return replace(known, in_flight=known.in_flight + self.added.get(key, 0))
 
 
@@ -213,17 +206,17 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
         return Replenishing(dropped, [])
     if population.test_spec is not None:
         return Replenishing(dropped, _cells(facts, population, stay, rng)[:AT_ONCE])
-    proposals = refilled(
+    search = Refilling(
         facts.dimensions,
         [*observed, *(_waiting(one) for one in stay)],
         population.shape_around(around or facts.best_config),
         partial(sampler_of, facts.policy.sampler),
-        _tried(facts, stay),
-        count,
         rng,
+        _tried(facts, stay),
         facts.policy.duplicates,
         ended=results,
     )
+    proposals = search.refilled(count)
     added = [
         QueuedConfig(p.config, p.priority, p.why, results, around).text(rng.getrandbits(48))
         for p in proposals

@@ -18,7 +18,7 @@ from functions.rules.swarm.observations import Observation
 from functions.rules.swarm.populations import Population, everyone, queue_target
 from functions.rules.swarm.promoting import top_configs
 from functions.rules.swarm.proposals import ConfigProposal, ConfigSampler
-from functions.rules.swarm.refilling import MISSES, observations_of, refilled, replenished
+from functions.rules.swarm.refilling import MISSES, Refilling, observations_of, replenished
 from functions.rules.swarm.shapes import Shape, SwarmStrategy, drawn_config
 from functions.rules.swarm.thompson import Thompson
 from state.policy import Duplicates, Policy
@@ -49,6 +49,17 @@ def thompson(shape: Shape) -> ConfigSampler:
     return Thompson()
 
 
+def refilled(
+    dimensions: Sequence[Dimension],
+    seen: Sequence[Observation],
+    shape: Shape,
+    tried: Mapping[str, RunCounts],
+    count: int,
+    rng: Random,
+) -> list[ConfigProposal]:
+    return Refilling(dimensions, seen, shape, thompson, rng, tried).refilled(count)
+
+
 def keys(proposals: Sequence[ConfigProposal], dimensions: Sequence[Dimension] = SOME) -> Counter[str]:
     return Counter(fingerprint(p.config, dimensions) for p in proposals)
 
@@ -76,7 +87,7 @@ def test_places_are_filled_within_the_limits_and_never_left_all_empty(
     often = st.builds(RunCounts, st.integers(0, 7), st.integers(0, 3))
     tried = {fingerprint(o.config, dimensions): data.draw(often) for o in seen}
 
-    proposals = refilled(dimensions, seen, shape, thompson, tried, count, rng)
+    proposals = refilled(dimensions, seen, shape, tried, count, rng)
 
     assert 1 <= len(proposals) <= count
     if len(proposals) > 1 and not shape.is_of_claim:
@@ -87,7 +98,7 @@ def test_places_are_filled_within_the_limits_and_never_left_all_empty(
 
 
 def test_nothing_is_proposed_for_no_place() -> None:
-    assert refilled(SOME, [], INVESTIGATE, thompson, {}, 0, Random(1)) == []
+    assert refilled(SOME, [], INVESTIGATE, {}, 0, Random(1)) == []
 
 
 # -- duplicates
@@ -97,13 +108,13 @@ def test_a_config_that_was_run_is_not_proposed_while_others_are_left() -> None:
     layers = [LAYERS]
     tried = {fingerprint({"LAYERS": n}, layers): RunCounts(trials=1) for n in (1, 2, 4)}
 
-    proposals = refilled(layers, [], INVESTIGATE, thompson, tried, 2, Random(1))
+    proposals = refilled(layers, [], INVESTIGATE, tried, 2, Random(1))
 
     assert {p.config["LAYERS"] for p in proposals} == {3, 5}
 
 
 def test_a_batch_counts_its_own_proposals() -> None:
-    proposals = refilled([LAYERS], [], INVESTIGATE, thompson, {}, 5, Random(1))
+    proposals = refilled([LAYERS], [], INVESTIGATE, {}, 5, Random(1))
 
     assert sorted(int(p.config["LAYERS"]) for p in proposals) == [1, 2, 3, 4, 5]
 
@@ -111,7 +122,7 @@ def test_a_batch_counts_its_own_proposals() -> None:
 def test_a_sprint_fills_its_places_with_repeats() -> None:
     shape = Shape("decision_sprint", center=CENTER)
 
-    proposals = refilled(SOME, [], shape, thompson, {}, 8, Random(1))
+    proposals = refilled(SOME, [], shape, {}, 8, Random(1))
 
     assert max(keys(proposals).values()) == 6
     assert proposals[0].config == CENTER
@@ -122,7 +133,7 @@ def test_places_of_a_repeating_strategy_have_nothing_from_elsewhere(strategy: Sw
     shape = Shape(strategy, free=("LR",), center=CENTER)
 
     for seed in range(20):
-        for proposal in refilled(SOME, runs([0.1] * 110), shape, thompson, {}, 8, Random(seed)):
+        for proposal in refilled(SOME, runs([0.1] * 110), shape, {}, 8, Random(seed)):
             assert {**proposal.config, "LR": 0.003} == CENTER
 
 
@@ -135,8 +146,8 @@ def test_where_all_is_frozen_the_one_config_is_repeated(strategy: SwarmStrategy)
     config: dict[str, Value] = {"DEPTH": 8, "OPTIMIZER": "sgd"}
     key = fingerprint(config, stands)
 
-    fresh = refilled(stands, [], Shape(strategy), thompson, {}, 4, Random(1))
-    used_up = refilled(stands, [], Shape(strategy), thompson, {key: RunCounts(90, 9)}, 4, Random(1))
+    fresh = refilled(stands, [], Shape(strategy), {}, 4, Random(1))
+    used_up = refilled(stands, [], Shape(strategy), {key: RunCounts(90, 9)}, 4, Random(1))
 
     assert [p.config for p in fresh] == [config] * (4 if strategy in REPEATING else 2)
     assert [p.config for p in used_up] == [config]
@@ -145,7 +156,7 @@ def test_where_all_is_frozen_the_one_config_is_repeated(strategy: SwarmStrategy)
 def test_where_all_was_run_the_one_that_was_run_least_is_run_again() -> None:
     tried = {fingerprint({"FLAG": value}, [FLAG]): RunCounts(n) for value, n in (("on", 40), ("off", 30))}
 
-    proposals = refilled([FLAG], [], INVESTIGATE, thompson, tried, 4, Random(1))
+    proposals = refilled([FLAG], [], INVESTIGATE, tried, 4, Random(1))
 
     assert [p.config for p in proposals] == [{"FLAG": "off"}]
     assert "nothing else is left" in proposals[0].why
@@ -154,7 +165,7 @@ def test_where_all_was_run_the_one_that_was_run_least_is_run_again() -> None:
 def test_repeats_come_before_going_beyond_a_limit() -> None:
     tried = {fingerprint({"FLAG": value}, [FLAG]): RunCounts(1) for value in ("on", "off")}
 
-    proposals = refilled([FLAG], [], INVESTIGATE, thompson, tried, 8, Random(1))
+    proposals = refilled([FLAG], [], INVESTIGATE, tried, 8, Random(1))
 
     assert Counter(p.config["FLAG"] for p in proposals) == {"on": 2, "off": 2}
     assert all("again" in p.why for p in proposals)
@@ -164,7 +175,7 @@ def test_moonshots_fill_the_places_of_a_shape_that_is_used_up() -> None:
     shape = Shape("converge", center={"LAYERS": 1})
     tried = {fingerprint({"LAYERS": n}, [LAYERS]): RunCounts(6) for n in (1, 2)}
 
-    proposals = [refilled([LAYERS], [], shape, thompson, tried, 1, Random(n))[0] for n in range(20)]
+    proposals = [refilled([LAYERS], [], shape, tried, 1, Random(n))[0] for n in range(20)]
 
     assert not {p.config["LAYERS"] for p in proposals} & {1, 2}
     assert {p.config["LAYERS"] for p in proposals if p.why == "moonshot"} == {5}
@@ -185,9 +196,9 @@ def test_a_sampler_that_proposes_one_config_only_does_not_stop_the_others() -> N
         def believed_best(self, dimensions: Sequence[Dimension], observations: Sequence[Observation]) -> None:
             raise AssertionError("nothing is near the best here")
 
-    proposals = refilled(
-        SOME, [], Shape("converge"), lambda _: Stuck(), {}, 8, Random(1), Duplicates(max_inflight=1)
-    )
+    once = Duplicates(max_inflight=1)
+    search = Refilling(SOME, [], Shape("converge"), lambda _: Stuck(), Random(1), duplicates=once)
+    proposals = search.refilled(8)
 
     assert len(proposals) == 8
     assert keys(proposals)[fingerprint(CENTER, SOME)] == 1
@@ -203,7 +214,7 @@ def moved(config: Mapping[str, Value]) -> int:
 
 def reasons(ended: int, shape: Shape = INVESTIGATE) -> Counter[str]:
     seen = runs([0.01 * n for n in range(ended)])
-    drawn = [p for seed in range(20) for p in refilled(SOME, seen, shape, thompson, {}, 10, Random(seed))]
+    drawn = [p for seed in range(20) for p in refilled(SOME, seen, shape, {}, 10, Random(seed))]
     return Counter(p.why.split()[0].rstrip(":") for p in drawn)
 
 
@@ -229,7 +240,7 @@ def test_the_config_that_a_winner_is_looked_for_around_is_run_three_times() -> N
     shape, key = Shape("converge", center=CENTER), fingerprint(CENTER, SOME)
 
     def times(tried: RunCounts) -> int:
-        return keys(refilled(SOME, runs([0.1]), shape, thompson, {key: tried}, 8, Random(1)))[key]
+        return keys(refilled(SOME, runs([0.1]), shape, {key: tried}, 8, Random(1)))[key]
 
     assert [times(RunCounts(n)) for n in range(5)] == [2, 2, 1, 0, 0]
     assert times(RunCounts(1, in_flight=1)) == 1
@@ -238,7 +249,7 @@ def test_the_config_that_a_winner_is_looked_for_around_is_run_three_times() -> N
 def test_what_builds_on_a_claim_puts_together_now_and_then_what_was_learned_of_each_dimension() -> None:
     shape = Shape("exploit", center=CENTER, at_most=2, first=("LR",))
 
-    proposals = refilled(SOME, runs([0.1, 0.2]), shape, thompson, {}, 60, Random(1))
+    proposals = refilled(SOME, runs([0.1, 0.2]), shape, {}, 60, Random(1))
 
     apart = [(p.why.startswith("all dimensions anew"), moved(p.config)) for p in proposals]
     leaps = [n for is_leap, n in apart if is_leap]
@@ -251,7 +262,7 @@ def test_neighbours_are_near_the_best_configs() -> None:
     seen: list[Observation] = runs([0.01 * n for n in range(100)])
     best = top_configs(seen, SOME)
 
-    proposals = refilled(SOME, seen, INVESTIGATE, thompson, {}, 20, Random(1))
+    proposals = refilled(SOME, seen, INVESTIGATE, {}, 20, Random(1))
 
     near = [p for p in proposals if p.why.startswith("near")]
     assert near
