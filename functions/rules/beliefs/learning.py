@@ -57,7 +57,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class EffectSizes:
-    """EffectSizes sizes in the metric's unit, below 0 is better; None: too few runs."""
+    """Effect sizes in the metric's unit, below 0 is better; None: too few runs."""
 
     effect_mu: float | None
     """Mean delta to the workers' baselines."""

@@ -22,7 +22,7 @@ MOST_CATEGORIES = 50
 LONGEST_TEXT = 200
 """Characters of a category."""
 LARGEST_INT = 2**53
-"""Beyond it, clients that read every JSON number as a double see another one."""
+"""Clients that read every JSON number as a double misread larger ints."""
 LARGEST_FLOAT, SMALLEST_FLOAT = 1e100, 1e-100
 NAME = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,63}")
 
@@ -58,7 +58,7 @@ class DeclaredDimension(BaseModel):
 
 
 def reserved(name: str) -> str | None:
-    """Why no dimension may be this constant; None: one may."""
+    """The reason why this constant cannot be a dimension; None: it can."""
     if name == "TOTAL_WALL_CLOCK_TIME":
         return "the budget of every run is written there"
     return "repeats of a config differ by their seed" if is_seed(name) else None
@@ -68,7 +68,7 @@ def checked(declared: DeclaredDimension) -> Dimension:
     """The dimension that was declared.
 
     Raises:
-        Invalid: it contradicts itself, or is no dimension.
+        Invalid: its fields contradict each other, or the constant cannot be a dimension.
     """
     name = declared.name
     if not NAME.fullmatch(name) or keyword.iskeyword(name):
@@ -98,10 +98,10 @@ def checked(declared: DeclaredDimension) -> Dimension:
 
 
 def value_of(dimension: Dimension, value: object) -> Value:
-    """A value as the dimension has it: 1 is 1.0 where it is a float, 2.0 is 2 where it is an int.
+    """A value in the dimension's type: 1 becomes 1.0 for a float, 2.0 becomes 2 for an int.
 
     Raises:
-        Invalid: it is none of its values.
+        Invalid: the dimension does not have this value.
     """
     name, categories = dimension.name, dimension.categories
     if categories is not None:
@@ -127,7 +127,7 @@ def value_of(dimension: Dimension, value: object) -> Value:
 
 
 def complete(dimensions: Sequence[Dimension]) -> list[Dimension]:
-    """The dimensions of a tag, as a whole.
+    """The dimensions of a tag, checked together.
 
     Raises:
         Invalid: too many, or two of one name.
@@ -158,19 +158,19 @@ def violations(dimensions: Sequence[Dimension]) -> Iterator[str]:
         yield problem.detail
 
 
-# -- what becomes of a tag's dimensions
+# -- changes of a tag's dimensions
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A tag's dimensions after others were defined, and what that changes."""
+    """A tag's dimensions after a definition, and the changes."""
 
     dimensions: Sequence[Dimension]
     added: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     froze: list[Dimension] = field(default_factory=list)
-    """Those that it freezes."""
+    """Dimensions that the definition freezes."""
 
     @property
     def changes(self) -> bool:
@@ -204,13 +204,12 @@ DECLARED_FROZEN = "declared frozen"
 def defined(
     before: Sequence[Dimension], given: Sequence[Dimension], *, replace: bool, by: str, at: float
 ) -> Definition:
-    """The tag's dimensions with these added: by name, those given take the place of those that are there.
+    """The tag's dimensions after `given` ones were added, or took the place of those with the same name.
 
-    What was measured of a dimension stays while its dtype does; a freeze stands. Those that are not given stay, too,
-    unless `replace`.
+    A dimension keeps its measurements while its dtype stays, and it stays frozen. Others stay unless `replace`.
 
     Raises:
-        Invalid: a freeze would stand outside the new range; two of one name, or too many.
+        Invalid: a frozen value is outside the new range; two dimensions have one name; or there are too many.
     """
     complete(given)
     known, new = {d.name: d for d in before}, {d.name: d for d in given}
@@ -226,7 +225,7 @@ def defined(
 
 
 def _text(dimension: Dimension) -> str:
-    """All of it, for comparison: in Python true is 1, too."""
+    """A dimension as text, for comparison: in Python true equals 1."""
     return dimension.model_dump_json()
 
 
@@ -273,10 +272,10 @@ def named(dimensions: Sequence[Dimension], name: str, tag: str) -> Dimension:
 
 
 def frozen(dimension: Dimension, value: object, *, by: str, at: float, reason: str) -> Dimension | None:
-    """The dimension frozen at a value; None where it stands there already.
+    """The dimension frozen at a value; None if it already is.
 
     Raises:
-        Invalid: it is none of the dimension's values.
+        Invalid: the dimension does not have this value.
     """
     wanted = value_of(dimension, value)
     if dimension.frozen and same(dimension.frozen_value, wanted):
@@ -286,7 +285,7 @@ def frozen(dimension: Dimension, value: object, *, by: str, at: float, reason: s
 
 
 def unfrozen(dimension: Dimension) -> Dimension | None:
-    """The dimension free to vary; None where it is."""
+    """The dimension without its freeze; None if it is not frozen."""
     if not dimension.frozen:
         return None
     nothing = dict.fromkeys(("frozen_value", "frozen_by", "frozen_at", "frozen_reason"))
@@ -374,7 +373,7 @@ def _int(name: str, what: str, number: int | float) -> int:
 
 
 def same(one: object, other: object) -> bool:
-    """Whether JSON has them for one value: 1 and 1.0 are, 1 and true are not."""
+    """Whether two values are equal in JSON: 1 and 1.0 are, 1 and true are not."""
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
@@ -398,20 +397,20 @@ DIGITS = 3
 
 
 def short(value: float) -> float:
-    """The short number next to a finite one."""
+    """The number rounded to 3 significant digits."""
     return _rounded(value, ROUND_HALF_EVEN)
 
 
 def is_short(value: float) -> bool:
-    """Whether 3 significant digits say it exactly."""
+    """Whether a number has at most 3 significant digits."""
     return short(value) == value
 
 
 def short_within(low: float, high: float) -> tuple[float, float]:
-    """The lowest and the highest short number of a range; the first is above the second where it holds none."""
+    """Lowest and highest number of a range with at most 3 significant digits; low is above high if there is none."""
     return _rounded(low, ROUND_CEILING), _rounded(high, ROUND_FLOOR)
 
 
 def _rounded(value: float, rounding: str) -> float:
-    # of its shortest text: 0.1 is 0.1, and not the binary number a little above it
+    # from its shortest text: 0.1 is 0.1, not the binary number slightly above it
     return float(Context(prec=DIGITS, rounding=rounding).plus(Decimal(repr(value))))

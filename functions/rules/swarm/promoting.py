@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 TOP = 0.2
 """Share of the configs that get neighbours."""
 PRIOR_RUNS = 2.0
-"""Runs at the overall mean that are added to those of a config: one lucky run is drawn to it, four good ones less."""
+"""Weight of the overall mean in a config's mean, in runs: it pulls one lucky run more than four good ones."""
 NEIGHBOUR = 0.6
 """Lowest priority of a neighbour."""
 STEP = 1 / 10
-"""How far from its config a neighbour lies at most, as a share of the range."""
+"""Largest distance of a neighbour from its config, as a share of the range."""
 OTHER_CATEGORY = 0.3
 """Share of the neighbours for which a categorical is among the dimensions that may differ."""
 TRIES = 8
-"""Draws of a value that is not the config's own: in a short range few are."""
+"""Draws until a value differs from the config's own; a short range has few others."""
 ANYWHERE = Shape("investigate")
 
 
@@ -47,10 +47,9 @@ def promoted(
     shape: Shape = ANYWHERE,
     count: int | None = None,
 ) -> list[ConfigProposal]:
-    """One neighbour of each of the best configs, the best config's first; `count`: of so many of them, at random.
+    """One neighbour of each of the best configs, or of `count` random ones of them; the best config's comes first.
 
-    A neighbour differs in one or two dimensions that the shape leaves free, and honours the shape's constraint;
-    the others stand where the config has them.
+    A neighbour differs in one or two free dimensions of the shape, and honours the shape's constraint.
     """
     best = top_configs(observations, dimensions)
     places: Sequence[int] = range(len(best))
@@ -100,7 +99,7 @@ def _neighbour(
 
 
 def _moved(room: Room, value: Value, rng: Random) -> Value:
-    """Another value near this one; of a choice any other."""
+    """Another value near this one, or any other value of a choice."""
     near = room if room.choices or isinstance(value, bool | str) else room.near(value, STEP)
     drawn = value
     for _ in range(TRIES):

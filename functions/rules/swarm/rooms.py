@@ -23,9 +23,9 @@ Numeric = int | float
 Span = tuple[Numeric, Numeric]
 """Lowest and highest value, both inside."""
 MOST_TOLD = 128
-"""Whole numbers of a range that may be told one by one."""
+"""Most whole numbers of a range that are listed one by one."""
 Allowed = Value | Sequence[Value] | Mapping[str, Numeric]
-"""What a constraint leaves to a dimension: one value, a list of values, or a range with `min`, `max` or both."""
+"""The values that a constraint allows: one value, a list of values, or a range with `min`, `max` or both."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Room:
         return len(self.choices) == 1 or (len(self.spans) == 1 and self.spans[0][0] == self.spans[0][1])
 
     def drawn(self, rng: Random) -> Value:
-        """One of its values, uniform in the dimension's scale; every span is as likely as another."""
+        """A random value, uniform in the dimension's scale; every span has the same probability."""
         if self.choices:
             return rng.choice(self.choices)
         low, high = rng.choice(self.spans)
@@ -66,7 +66,7 @@ class Room:
         return not isinstance(value, bool | str) and any(low <= value <= high for low, high in self.spans)
 
     def nearest(self, value: Value) -> Value | None:
-        """The value of the room next to this one; None where a text or a truth value is none of its values."""
+        """The value of the room nearest to this one; None for a text or a bool that is not one of its values."""
         if self.choices:
             if (found := next((choice for choice in self.choices if same(choice, value)), None)) is not None:
                 return found
@@ -81,7 +81,7 @@ class Room:
         return _valued(self.dimension, _scaled(self.dimension, ends[found_at]), self.spans[found_at])
 
     def inside(self, low: Numeric, high: Numeric) -> Room | None:
-        """Its values from `low` to `high`, which may lie outside of it; None without any."""
+        """Its values from `low` to `high`; None if there are none. The ends may lie outside the room."""
         if self.choices:
             left = tuple(c for c in self.choices if not isinstance(c, bool | str) and low <= c <= high)
             return replace(self, choices=left) if left else None
@@ -90,7 +90,7 @@ class Room:
         return replace(self, spans=spans) if spans else None
 
     def without(self, value: Value) -> Room:
-        """Its other values, as a choice; all of it where they are too many to be told, or there is no other."""
+        """The room without this value, as a choice; unchanged if it has too many values to list, or no other."""
         told = self.choices
         if not told and self.dimension.dtype == "int":
             told = tuple(
@@ -100,7 +100,7 @@ class Room:
         return Room(self.dimension, choices=others) if others and len(told) <= MOST_TOLD else self
 
     def near(self, value: Numeric, share: float) -> Room:
-        """Its values at most this share of the dimension's range away from one of them."""
+        """Its values within this share of the dimension's range on either side of `value`."""
         dimension = self.dimension
         low, high = _ends(dimension)
         start, end = _scaled_span(dimension, low, high)
@@ -129,7 +129,7 @@ class Room:
 
 
 def room_of(dimension: Dimension, allowed: Allowed | None = None) -> Room | None:
-    """All values of a dimension that a constraint allows; None where it allows none of them."""
+    """All values of a dimension that a constraint allows; None if it allows none."""
     whole = (
         Room(dimension, choices=tuple(dimension.categories))
         if dimension.categories is not None
@@ -149,7 +149,7 @@ def room_of(dimension: Dimension, allowed: Allowed | None = None) -> Room | None
 
 
 def own_value(dimension: Dimension, value: Value) -> Value | None:
-    """A value as the dimension has it, a float with 3 significant digits; None where it is none of its values."""
+    """A value in the dimension's type, a float with 3 significant digits; None if the dimension lacks it."""
     if dimension.dtype in ("float", "float_log") and not isinstance(value, bool | str):
         low, high = _ends(dimension)
         lowest, highest = short_within(low, high)
@@ -176,7 +176,7 @@ def _ends(dimension: Dimension) -> Span:
 
 
 def _whole_span(dimension: Dimension, low: Numeric, high: Numeric) -> Span:
-    """The span of values that may be proposed; its first end is above the second where there are none."""
+    """The span of values that may be proposed. If there are none, its first end is above the second."""
     if not low <= high:
         return 1, 0
     if dimension.dtype == "int":
@@ -211,10 +211,10 @@ def _valued(dimension: Dimension, scaled: float, span: Span) -> Numeric:
 
 
 END: Final = 1 / 5
-"""Share of a range, in its own scale, that either end is. Effects are often largest at the ends: they are narrow."""
+"""Width of either end, as a share of the range in its own scale. Effects are often largest there."""
 
 Sections = Mapping[str, Room]
-"""By their names, which say where they begin and end."""
+"""Sections by name; a name holds the first and the last value."""
 
 
 def sections_of(room: Room) -> Sections:
@@ -230,7 +230,7 @@ def sections_of(room: Room) -> Sections:
 
 
 def sections_of_claim(dimension: Dimension, allowed: Allowed | None) -> Sections:
-    """The sections of what a claim allows of a dimension; a frozen one has the value that it is frozen at."""
+    """The sections of the values that a claim allows; a frozen dimension has only its frozen value."""
     if dimension.frozen and dimension.frozen_value is not None:
         return sections_of(Room(dimension, choices=(dimension.frozen_value,)))
     room = room_of(dimension, allowed)
@@ -238,7 +238,7 @@ def sections_of_claim(dimension: Dimension, allowed: Allowed | None) -> Sections
 
 
 def section_of(value: Value, sections: Sections) -> str | None:
-    """The section that a value lies in, the first of two that share it; None: it lies in none."""
+    """The section that holds a value, the first one if two do; None: no section does."""
     return next((name for name, room in sections.items() if room.holds(value)), None)
 
 

@@ -1,4 +1,4 @@
-"""The dimension that a constant of a train.py suggests: a range around its value, for a person to edit."""
+"""Suggests a dimension for a constant of a train.py: a range around its value, for a person to edit."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _PLACE = re.compile(r"[/\\]|^~|\.[A-Za-z][A-Za-z0-9]{1,4}$")
 
 @dataclass(frozen=True)
 class Scanned:
-    """What the constants of a script suggest."""
+    """Dimensions that the constants of a script suggest."""
 
     found: Sequence[tuple[DeclaredDimension, object]]
-    """Dimensions, each with the value that its constant has."""
+    """Each dimension with the present value of its constant."""
     left_out: Mapping[str, str]
-    """Constants that no search should touch, or that are no single value, with the reason."""
+    """Constants that no search should change, or that are not a single value, with the reason."""
 
 
 def scanned(constants: Mapping[str, object], choices: Mapping[str, Sequence[str]] = NO_CHOICES) -> Scanned:
-    """The dimensions that these constants suggest, in their order; `choices` says what else texts may be."""
+    """The dimensions that these constants suggest, in their order; `choices` lists the other values of texts."""
     found: list[tuple[DeclaredDimension, object]] = []
     left_out: dict[str, str] = {}
     for name, value in constants.items():
@@ -57,9 +57,9 @@ def scanned(constants: Mapping[str, object], choices: Mapping[str, Sequence[str]
 
 
 def suggestion(name: str, value: object, choices: Sequence[str] = ()) -> DeclaredDimension | str:
-    """A dimension for this constant; a text says why there is none.
+    """A dimension for this constant, or the reason why there is none.
 
-    `choices`: what it may be, where it is a text. Without them such a dimension has one category.
+    `choices`: the values of a text constant. Without them its dimension has one category.
     """
     if reason := untouched(name, value):
         return reason
@@ -90,7 +90,7 @@ def _declared(name: str, fields: Mapping[str, object], value: object) -> Declare
     """The dimension with these fields.
 
     Raises:
-        Invalid, ValidationError: there is no such dimension, or the value is none of its own.
+        Invalid, ValidationError: the dimension is not valid, or the value is outside it.
     """
     declared = DeclaredDimension.model_validate({"name": name[:64], **fields})
     dimension = checked(declared.model_copy(update={"name": name}))
@@ -101,7 +101,7 @@ def _declared(name: str, fields: Mapping[str, object], value: object) -> Declare
 
 
 def untouched(name: str, value: object) -> str | None:
-    """Why no search should touch a constant of this name, or with this value; None: one may."""
+    """The reason why no search may change a constant with this name or value; None: it may."""
     if name.startswith("_"):
         return "a private name"
     if reason := reserved(name):

@@ -1,4 +1,4 @@
-"""Thompson sampling, dimension by dimension: the sampler of the proposal of swarms."""
+"""Thompson sampling of each dimension by itself: the sampler of the published swarm."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Thompson(ConfigSampler):
 
 @dataclass
 class _BucketBelief:
-    """What is believed of a bucket's mean score."""
+    """The belief in a bucket's mean score."""
 
     room: Room
     """The values of the bucket that the shape leaves."""
@@ -92,7 +92,7 @@ class _BucketBelief:
         self.total += score
 
     def pretend(self) -> None:
-        """A run is proposed here: until its result is known it counts as the overall mean."""
+        """Count a proposed run as the overall mean until its result is known."""
         self.learn(self.overall)
 
 
@@ -112,11 +112,11 @@ BUCKETS = 8
 """Of a range; an int with fewer values has one for each."""
 
 Index = Callable[[Value], int | None]
-"""The number of the bucket in which a value lies; None where it is none of the dimension's values."""
+"""Number of the bucket that holds a value; None if the dimension does not have the value."""
 
 
 def index_of(dimension: Dimension) -> Index:
-    """How a dimension's values are put into buckets."""
+    """The function that puts a dimension's values into buckets."""
     if dimension.categories is not None:
         # in Python true is 1
         places = {
