@@ -32,6 +32,7 @@ DIMENSIONS: list[dict[str, Any]] = [
     {"name": "OPTIMIZER", "dtype": "categorical", "categories": ["adam", "sgd"]},
 ]
 BASELINE = 1.0
+JOINING: dict[str, Any] = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": BASELINE}
 
 
 @dataclass
@@ -45,7 +46,7 @@ class Swarm:
     async def join(self, worker_id: str, **more: Any) -> str:
         """The token of a new worker."""
         self.workers.add(worker_id)
-        body = {"worker_id": worker_id, "gpu_type": "H100", "baseline_bpb": BASELINE} | more
+        body = JOINING | {"worker_id": worker_id} | more
         return str((await told(self.http, "/register", **body))["worker_token"])
 
     async def next(self, worker_id: str) -> dict[str, Any]:
@@ -76,6 +77,14 @@ class Swarm:
 
     async def record(self, run_id: str) -> Experiment:
         return await Experiments(self.process.lab).get(run_id)
+
+    async def silence(self, run_id: str) -> None:
+        """Let the run's worker be silent for too long."""
+        await self.process.lab.command("ZADD", self.process.lab.keys("handed_out"), "1", run_id)
+
+    async def swept(self) -> list[str]:
+        """The runs that a sweep finds lost."""
+        return list((await told(self.http, "/api/swarm/sweep"))["lost"])
 
     async def policy(self, **values: Any) -> None:
         await told(self.http, "/api/search/set-policy", tag="swarm", policy=values)
@@ -150,9 +159,7 @@ async def test_a_worker_that_joins_again_stays_the_same_with_another_baseline_an
 
 
 async def test_two_workers_that_join_at_once_under_one_name_are_one(swarm: Swarm) -> None:
-    body = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0}
-
-    answers = await asyncio.gather(*(curl(swarm.http, "/register", body) for _ in range(8)))
+    answers = await asyncio.gather(*(curl(swarm.http, "/register", JOINING) for _ in range(8)))
 
     assert sorted({a.status_code for a in answers} - {409}) == [200]
     assert len(await events_of(swarm.process, "token.issued")) == 1
@@ -172,17 +179,16 @@ async def test_two_workers_that_join_at_once_under_one_name_are_one(swarm: Swarm
     ],
 )
 async def test_a_registration_with_a_bad_field_is_refused(swarm: Swarm, field: str, value: object) -> None:
-    body = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0} | {field: value}
+    body = JOINING | {field: value}
 
     await refused(swarm.http, 422, "/register", **body)
 
 
 async def test_a_worker_joins_no_tag_that_is_missing_or_has_nothing_to_vary(swarm: Swarm) -> None:
     await told(swarm.http, "/api/experiment/setup", tag="mar11")
-    body = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0}
 
-    await refused(swarm.http, 404, "/register", **body, tag="nowhere")
-    await refused(swarm.http, 409, "/register", **body, tag="mar11")
+    await refused(swarm.http, 404, "/register", **JOINING, tag="nowhere")
+    await refused(swarm.http, 409, "/register", **JOINING, tag="mar11")
 
 
 # -- handing out
@@ -699,18 +705,16 @@ async def test_ticks_keep_a_run_no_longer_than_its_time_limit_and_the_labs_grace
 
     for progress in (0.3, 0.5, 0.5):
         await swarm.tick(run_id, progress, 0.9)
-    swept = await told(swarm.http, "/api/swarm/sweep")
 
-    assert swept["lost"] == [run_id]
+    assert await swarm.swept() == [run_id]
 
 
 async def test_a_run_whose_worker_is_silent_is_lost_and_its_late_result_counts_once(swarm: Swarm) -> None:
     given = await swarm.next("w1")
-    lab = swarm.process.lab
-    await lab.command("ZADD", lab.keys("handed_out"), "1", given["run_id"])
+    await swarm.silence(given["run_id"])
 
-    assert (await told(swarm.http, "/api/swarm/sweep"))["lost"] == [given["run_id"]]
-    assert (await told(swarm.http, "/api/swarm/sweep"))["lost"] == []
+    assert await swarm.swept() == [given["run_id"]]
+    assert await swarm.swept() == []
     handed_on = await swarm.next("w2")
     assert handed_on["config_delta"] == given["config_delta"]
     assert await swarm.tick(given["run_id"], 0.5, 0.9) == {}
@@ -736,12 +740,11 @@ async def test_a_run_that_its_worker_gives_back_is_lost_and_its_config_goes_to_a
 
 async def test_a_tick_is_a_sign_of_life(swarm: Swarm) -> None:
     run_id = (await swarm.next("w1"))["run_id"]
-    lab = swarm.process.lab
-    await lab.command("ZADD", lab.keys("handed_out"), "1", run_id)
+    await swarm.silence(run_id)
 
     await swarm.tick(run_id, 0.1, 1.0)
 
-    assert (await told(swarm.http, "/api/swarm/sweep"))["lost"] == []
+    assert await swarm.swept() == []
 
 
 async def test_a_result_that_is_taken_back_leaves_the_leaderboard(swarm: Swarm) -> None:
@@ -857,10 +860,9 @@ async def test_a_retest_that_somebody_asks_for_waits_for_the_swarms_workers(swar
 async def test_a_repeat_that_is_lost_is_begun_anew(swarm: Swarm) -> None:
     await a_keep_that_waits(swarm)
     again = (await swarm.next("b"))["run_id"]
-    lab = swarm.process.lab
-    await lab.command("ZADD", lab.keys("handed_out"), "1", again)
+    await swarm.silence(again)
 
-    assert (await told(swarm.http, "/api/swarm/sweep"))["lost"] == ["swarm-1.2"]
+    assert await swarm.swept() == ["swarm-1.2"]
 
     assert await judged(swarm) == ["runagain swarm-1"]
     assert {(await swarm.next("b"))["run_id"], again} == {"swarm-1.3", "swarm-1.2"}
@@ -911,9 +913,8 @@ async def test_a_worker_that_comes_back_during_the_sweep_keeps_its_run(
         return found
 
     monkeypatch.setattr(Experiments, "overdue", slow)
-    swept = await told(swarm.http, "/api/swarm/sweep")
 
-    assert swept["lost"] == []
+    assert await swarm.swept() == []
     assert (await swarm.record(run_id)).status == "running"
 
 
@@ -1032,8 +1033,7 @@ async def test_a_run_that_was_lost_no_longer_counts_among_those_of_its_worker(sw
     await swarm.join("w1")
     for _ in range(MOST_ACTIVE):
         await curl(swarm.http, "/runs/start/w1", {})
-    lab = swarm.process.lab
-    await lab.command("ZADD", lab.keys("handed_out"), "1", "swarm-1")
+    await swarm.silence("swarm-1")
 
     await told(swarm.http, "/api/swarm/sweep")
 
@@ -1098,10 +1098,9 @@ async def test_reports_that_overtake_each_other_keep_the_newest(swarm: Swarm) ->
 async def test_what_a_worker_chose_itself_is_handed_to_nobody_else_when_it_is_lost(swarm: Swarm) -> None:
     await swarm.join("w1")
     await curl(swarm.http, "/runs/start/w1", {"LR": 0.002, "DEPTH": 2, "OPTIMIZER": "sgd"})
-    lab = swarm.process.lab
-    await lab.command("ZADD", lab.keys("handed_out"), "1", "swarm-1")
+    await swarm.silence("swarm-1")
 
-    assert (await told(swarm.http, "/api/swarm/sweep"))["lost"] == ["swarm-1"]
+    assert await swarm.swept() == ["swarm-1"]
 
     assert (await asked(swarm.http, "/health"))["queue_depth"] == 0
 
@@ -1222,19 +1221,20 @@ async def test_a_closed_lab_admits_workers_with_an_enroll_token_for_workers_alon
         for role in ("worker", "agent")
     }
     del local.headers["authorization"]
-    body = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0}
 
     for wrong in (None, "guess", enroll["agent"]):
-        document = problem(await local.post("/register", json=body | {"enroll_token": wrong}), 401)
+        document = problem(await local.post("/register", json=JOINING | {"enroll_token": wrong}), 401)
         assert document["detail"] == "Invalid enroll token"
-    joined = await local.post("/register", json=body | {"enroll_token": enroll["worker"]})
+    joined = await local.post("/register", json=JOINING | {"enroll_token": enroll["worker"]})
     assert joined.status_code == 200, joined.text
-    used_up = await local.post("/register", json=body | {"worker_id": "w2", "enroll_token": enroll["worker"]})
+    used_up = await local.post(
+        "/register", json=JOINING | {"worker_id": "w2", "enroll_token": enroll["worker"]}
+    )
     problem(used_up, 401)
-    taken_over = await local.post("/register", json=body | {"enroll_token": enroll["worker"]})
+    taken_over = await local.post("/register", json=JOINING | {"enroll_token": enroll["worker"]})
     problem(taken_over, 401)
     mine = {"x-worker-token": joined.json()["worker_token"]}
-    assert (await local.post("/register", json=body, headers=mine)).status_code == 200
+    assert (await local.post("/register", json=JOINING, headers=mine)).status_code == 200
     assert (await local.get("/next_config/w1", headers=mine)).status_code == 200
     assert (await local.get("/next_config/w1")).status_code == 401
 
@@ -1259,7 +1259,7 @@ async def test_an_address_guesses_the_teams_secret_no_faster_than_ten_times_a_mi
         enroll = (await client.post("/api/token/issue", json=asked_for, headers=root)).json()["token"]
 
         async def joins(http: httpx.AsyncClient, worker_id: str, enroll_token: str) -> httpx.Response:
-            body = {"worker_id": worker_id, "gpu_type": "H100", "baseline_bpb": 1.0}
+            body = JOINING | {"worker_id": worker_id}
             return await http.post("/register", json=body | {"enroll_token": enroll_token})
 
         for nth in range(WRONG_TRIES + 2):
@@ -1289,7 +1289,7 @@ async def test_who_knows_the_teams_secret_fills_no_lab_with_workers(
         root = await bearer(process, "olga", "operator")
 
         async def joins(worker_id: str, **headers: str) -> httpx.Response:
-            body = {"worker_id": worker_id, "gpu_type": "H100", "baseline_bpb": 1.0}
+            body = JOINING | {"worker_id": worker_id}
             secret = {} if headers else {"enroll_token": "owls"}
             return await client.post("/register", json=body | secret, headers=headers)
 

@@ -27,21 +27,20 @@ def of_population(strategy: Any, target: int, name: str) -> str:
     return Population(name, strategy, None, "a claim", target=target).text()
 
 
-@pytest.mark.parametrize(("results", "is_due"), [(0, False), (49, False), (50, True), (51, True)])
-def test_the_first_version_is_due_after_fifty_results(results: int, is_due: bool) -> None:
-    assert (reason_due(facts(results)) is not None) is is_due
-
-
-@pytest.mark.parametrize(("results", "is_due"), [(80, False), (99, False), (100, True)])
-def test_another_is_due_fifty_results_later(results: int, is_due: bool) -> None:
-    assert (reason_due(facts(results, current=version(1, 50))) is not None) is is_due
-
-
-@pytest.mark.parametrize(("results", "is_due"), [(51, False), (60, True)])
-def test_a_change_of_strategy_makes_another_soon_but_not_at_once(results: int, is_due: bool) -> None:
-    given = facts(results, current=version(1, 50, "exploit"))
-
-    assert (reason_due(given) is not None) is is_due
+@pytest.mark.parametrize(
+    ("current", "due", "not_due"),
+    [
+        (None, [50, 51], [0, 49]),
+        (version(1, 50), [100], [80, 99]),
+        (version(1, 50, "exploit"), [60], [51]),  # another strategy makes one due soon, not at once
+    ],
+    ids=["the first version", "another", "after a change of strategy"],
+)
+def test_a_version_is_due_after_fifty_results_or_a_change_of_strategy(
+    current: ProgramVersion | None, due: list[int], not_due: list[int]
+) -> None:
+    assert all(reason_due(facts(results, current=current)) is not None for results in due)
+    assert all(reason_due(facts(results, current=current)) is None for results in not_due)
 
 
 @pytest.mark.parametrize(("results", "begins"), [(60, False), (99, False), (100, True), (120, True)])
