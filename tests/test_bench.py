@@ -178,15 +178,20 @@ def test_rules_that_do_not_adapt_end_many_of_the_best_of_nearly_equal_runs_or_sa
     assert max(median.top, asha.top) < 0.7
 
 
-def test_early_stopping_saves_gpu_time_of_a_whole_swarm() -> None:
+def test_early_stopping_saves_gpu_time_of_a_whole_swarm_whose_reference_runs_are_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = earlystop_swarm.POLICY.changed({"belief.reference_share": 0.2})
+    monkeypatch.setattr(earlystop_swarm, "POLICY", policy)
     rules: list[StoppingRule] = ["none", earlystop_swarm.DEFAULT]
     whole, stopped = [
-        earlystop_swarm.lived(earlystop_swarm.NightPlan(1, "lcbench", rule, results=450)) for rule in rules
+        earlystop_swarm.lived(earlystop_swarm.NightPlan(1, "lcbench", rule, results=250)) for rule in rules
     ]
 
     assert (whole.saved, whole.stopped) == (0.0, 0)
-    assert stopped.saved > 0.05
+    assert stopped.saved > 0.08
     assert stopped.stopped > 30
+    assert max(whole.references, stopped.references) <= 0.28
 
 
 def test_a_replay_is_the_same_however_often_it_is_made() -> None:
