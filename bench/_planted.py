@@ -19,21 +19,21 @@ UNTUNED = 1.0
 """Metric of a config with all numbers in the middle of their ranges and the first categories."""
 
 
-def _dimension(name: str, dtype: str, **fields: Any) -> Dimension:
+def declared(name: str, dtype: str, **fields: Any) -> Dimension:
     return checked(DeclaredDimension.model_validate({"name": name, "dtype": dtype, **fields}))
 
 
 DIMENSIONS = (
-    _dimension("LR", "float_log", min=1e-4, max=1e-1),
-    _dimension("WIDTH", "int", min=32, max=512),
-    _dimension("DROPOUT", "float", min=0, max=0.5),
-    _dimension("LAYERS", "int", min=1, max=9),
-    _dimension("WARMUP", "float", min=0, max=0.3),
-    _dimension("OPTIMIZER", "categorical", categories=["adam", "sgd", "lion", "adafactor"]),
-    _dimension("BATCH_SIZE", "categorical", categories=[64, 128, 256, 512]),
-    _dimension("WEIGHT_DECAY", "float_log", min=1e-6, max=1e-1),
+    declared("LR", "float_log", min=1e-4, max=1e-1),
+    declared("WIDTH", "int", min=32, max=512),
+    declared("DROPOUT", "float", min=0, max=0.5),
+    declared("LAYERS", "int", min=1, max=9),
+    declared("WARMUP", "float", min=0, max=0.3),
+    declared("OPTIMIZER", "categorical", categories=["adam", "sgd", "lion", "adafactor"]),
+    declared("BATCH_SIZE", "categorical", categories=[64, 128, 256, 512]),
+    declared("WEIGHT_DECAY", "float_log", min=1e-6, max=1e-1),
 )
-WEAK = _dimension("CLIP", "float", min=0, max=2)
+WEAK = declared("CLIP", "float", min=0, max=2)
 """An optional further dimension. Its best and worst values differ by WEAK_RANGE."""
 WEAK_RANGE = 2.0
 """In sigmas."""

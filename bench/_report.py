@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 from rich.console import Console
+from rich.table import Table
 
 from bench._load import Wanted
 from functions.process.lifecycle import Process
@@ -31,6 +32,12 @@ class Bench:
         self.console = Console(width=width)
         self.missed: list[str] = []
         self._begun, self._load = time.monotonic(), os.getloadavg()[0]
+
+    def row(self, table: Table, what: str, found: str, asked: str = "", *, is_hit: bool = True) -> None:
+        """Add a figure with its bound to a table. It is marked and collected if it misses the bound."""
+        table.add_row(what, found if is_hit else f"{found} !", asked)
+        if not is_hit:
+            self.missed.append(what)
 
     def end(self, what: str = "") -> NoReturn:
         """Print the missed bounds, then `what`, the date and the machine. Exits with 1 if a bound was missed."""

@@ -17,12 +17,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bench._planted import DIMENSIONS, SIGMA, Truth
+from bench._planted import DIMENSIONS, SIGMA, Truth, declared
 from bench.earlystop import StoppingTag
 from functions.profiles import swarm_dimensions
 from functions.rules.opening import swarm_policy, swarm_tag
 from functions.rules.stopping.ticks import bucket_of
-from functions.rules.swarm.dimensions import DeclaredDimension, checked
+from functions.rules.swarm.dimensions import checked
 from functions.rules.swarm.duplicates import fingerprint
 from functions.rules.swarm.handing_out import QueuedConfig
 from functions.rules.swarm.populations import everyone, queue_target
@@ -67,10 +67,6 @@ class Task:
         return max(0.0, (self.truth(config) - self.best) / (self.usual - self.best))
 
 
-def _dimension(name: str, dtype: str, **fields: Any) -> Dimension:
-    return checked(DeclaredDimension.model_validate({"name": name, "dtype": dtype, **fields}))
-
-
 def _usual(dimensions: Sequence[Dimension], truth: Callable[[Config], float]) -> float:
     rng = Random(1)
     return median(truth(drawn_config(dimensions, ANYWHERE, rng)) for _ in range(2000))
@@ -91,10 +87,10 @@ def digits() -> Task:
         curves = file["curves"].astype(float)
     rows = {values: n for n, values in enumerate(product(*grid.values()))}
     dimensions = (
-        _dimension("depth", "int", min=1, max=3),
-        _dimension("width", "categorical", categories=[8, 32, 128]),
-        _dimension("lr", "float_log", min=1e-4, max=1e-1),
-        *(_dimension(name, "categorical", categories=[*grid[name]]) for name in [*grid][3:]),
+        declared("depth", "int", min=1, max=3),
+        declared("width", "categorical", categories=[8, 32, 128]),
+        declared("lr", "float_log", min=1e-4, max=1e-1),
+        *(declared(name, "categorical", categories=[*grid[name]]) for name in [*grid][3:]),
     )
 
     def row(config: Config) -> int:
@@ -163,16 +159,16 @@ def module_of(folder: Path, name: str) -> Any:
 
 
 def _theirs(found: Any) -> Task:
-    def declared(p: Any) -> Dimension:
+    def ours(p: Any) -> Dimension:
         if p.kind == "cat":
-            return _dimension(p.name, "categorical", categories=[*p.choices])
+            return declared(p.name, "categorical", categories=[*p.choices])
         if p.kind == "int":
-            return _dimension(p.name, "int", min=int(p.lo), max=int(p.hi))
-        return _dimension(p.name, "float_log" if p.log else "float", min=p.lo, max=p.hi)
+            return declared(p.name, "int", min=int(p.lo), max=int(p.hi))
+        return declared(p.name, "float_log" if p.log else "float", min=p.lo, max=p.hi)
 
     return Task(
         found.name,
-        [declared(p) for p in found.space],
+        [ours(p) for p in found.space],
         found.K,
         lambda config, rng: found.run(config, rng.getrandbits(31))[0].tolist(),
         found.truth,

@@ -22,9 +22,9 @@ from typing import Any, Literal
 import click
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.table import Table
 
+from bench._report import Bench
 from functions.rules.beliefs.evidence import ARCHIVED, outcome_of
 from functions.rules.beliefs.learning import BeliefState, after, after_run
 from functions.rules.beliefs.pairing import MOST_KEPT, wants_reference
@@ -529,19 +529,15 @@ def _pursued(chance: np.random.Generator) -> Hypothesis:
 @click.option("--repeats", default=REPEATS, show_default=True, help="Swarms with early stopping.")
 @click.option("--seed", default=17, show_default=True)
 def main(claims: int, repeats: int, seed: int) -> None:
-    began = time.process_time()
-    report = FigureTable()
+    bench, began, report = Bench(width=None), time.process_time(), FigureTable()
     for k, part in enumerate((nulls, planted, coverage, irrelevance, influences)):
         part(report, np.random.default_rng([seed, k]), claims)
     stopped_runs(report, np.random.default_rng([seed, 10]), repeats)
     lucky_baseline(report, np.random.default_rng([seed, 11]), max(claims // 40, 1))
     strategies(report, np.random.default_rng([seed, 12]), max(claims // 100, 1))
-    console = Console()
-    console.print(report.table)
-    console.print(f"{time.process_time() - began:.0f} s of CPU")
-    for each in report.missed:
-        console.print(f"missed: {each}")
-    raise SystemExit(bool(report.missed))
+    bench.console.print(report.table)
+    bench.missed += report.missed
+    bench.end(f"{time.process_time() - began:.0f} s of CPU")
 
 
 if __name__ == "__main__":

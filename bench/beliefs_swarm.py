@@ -19,7 +19,6 @@ Brackets hold 95 % bootstrap intervals over nights.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -29,10 +28,10 @@ from statistics import fmean, median
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from bench._planted import APART, DIMENSIONS, IRRELEVANT, SIGMA, TOGETHER, WEAK, value_at
+from bench._report import Bench, Interval
 from bench._swarm_night import Conditions, Night
 from functions.rules.beliefs.protocols import CellRun, ProtocolResult, RunningTest, missing_cells, verdict
 from functions.rules.beliefs.specs import check_spec
@@ -145,8 +144,8 @@ def tested_apart(night: Night) -> ProtocolResult:
 # -- the report
 
 
-def show(name: str, found: Sequence[Found], console: Console) -> list[str]:
-    """Print the tables of one of the CONDITIONS; returns the missed targets."""
+def show(name: str, found: Sequence[Found], bench: Bench) -> None:
+    """Print the tables of one of the CONDITIONS."""
     columns = (
         *("seed", "supported", "undecided or else", "irrelevant", "frozen"),
         *("interaction", "regret", "without"),
@@ -163,14 +162,9 @@ def show(name: str, found: Sequence[Found], console: Console) -> list[str]:
             f"{one.regret:.2f}",
             f"{one.regret_without:.2f}",
         )
-    console.print(nights)
-    total, missed = Table("what", "found", "asked"), list[str]()
-
-    def row(what: str, told: str, asked: str = "", *, is_hit: bool = True) -> None:
-        total.add_row(what, told + ("" if is_hit else " !"), asked)
-        if not is_hit:
-            missed.append(what)
-
+    bench.console.print(nights)
+    total = Table("what", "found", "asked", title=name)
+    row = partial(bench.row, total)
     wrong = fmean(not {*one.frozen} <= {IRRELEVANT} for one in found)
     row("a dimension that matters is frozen", f"{100 * wrong:.0f} % of nights", "0 %", is_hit=wrong == 0)
     frozen = fmean(IRRELEVANT in one.frozen for one in found)
@@ -211,31 +205,23 @@ def show(name: str, found: Sequence[Found], console: Console) -> list[str]:
     row("interaction found by its grid", f"{100 * hit:.0f} % of nights", "100 %", is_hit=hit == 1)
     false = fmean(one.additive.outcome == "win" for one in found)
     row("interaction found where there is none", f"{100 * false:.0f} % of nights")
-    ratio, low, high = ratio_of([(one.regret, one.regret_without) for one in found])
-    row(
-        "regret, of that without beliefs",
-        f"{ratio:.2f} [{low:.2f}, {high:.2f}]",
-        "upper bound <= 1.15",
-        is_hit=high <= 1.15,
-    )
-    row(
-        "mean regrets in sigmas, with and without", means([(one.regret, one.regret_without) for one in found])
-    )
+    regrets = [(one.regret, one.regret_without) for one in found]
+    ratio = ratio_of(regrets)
+    row("regret, of that without beliefs", f"{ratio:.2f}", "upper bound <= 1.15", is_hit=ratio.high <= 1.15)
+    row("mean regrets in sigmas, with and without", means(regrets))
     of_model = [(one.by_model, one.by_model_without) for one in found]
-    ratio, low, high = ratio_of(of_model)
-    row("the same of the config that the search is around", f"{ratio:.2f} [{low:.2f}, {high:.2f}]")
+    row("the same of the config that the search is around", f"{ratio_of(of_model):.2f}")
     row("its mean regrets in sigmas, with and without", means(of_model))
-    console.print(total)
-    return missed
+    bench.console.print(total)
 
 
-def ratio_of(regrets: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
+def ratio_of(regrets: Sequence[tuple[float, float]]) -> Interval:
     """The mean regret over that of the other swarms, with its interval."""
     pairs, chance = np.array(regrets), np.random.default_rng(0)
     drawn = pairs[chance.integers(0, len(pairs), (RESAMPLES, len(pairs)))].mean(axis=1)
     low, high = np.quantile(drawn[:, 0] / drawn[:, 1], (0.025, 0.975))
     means = pairs.mean(axis=0)
-    return float(means[0] / means[1]), float(low), float(high)
+    return Interval(float(means[0] / means[1]), float(low), float(high))
 
 
 def means(regrets: Sequence[tuple[float, float]]) -> str:
@@ -250,16 +236,13 @@ def means(regrets: Sequence[tuple[float, float]]) -> str:
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(1), help="Nights at once.")
 def main(nights: int, results: int, only: Sequence[str], jobs: int) -> None:
     """Live the nights; exits with 1 if a target is missed."""
-    begun, console, missed = time.monotonic(), Console(width=150), list[str]()
+    bench = Bench(width=150)
     with ProcessPoolExecutor(jobs) as pool:
         for name in only or CONDITIONS:
             live = partial(lived, results=results, conditions=CONDITIONS[name])
             found = list(pool.map(live, range(1, nights + 1)))
-            missed += [f"{name}: {each}" for each in show(name, found, console)]
-    console.print(f"{time.monotonic() - begun:.0f} s")
-    for each in missed:
-        console.print(f"missed: {each}")
-    raise SystemExit(bool(missed))
+            show(name, found, bench)
+    bench.end(f"{nights} nights")
 
 
 if __name__ == "__main__":

@@ -252,15 +252,10 @@ def show(found: Sequence[ProposalCounts], bench: Bench) -> None:
             missed.append(proposed.name)
     console.print(each)
     total = Table("what", "found", "asked")
-
-    def row_of(what: str, text: str, asked: str, *, is_hit: bool) -> None:
-        total.add_row(what, text + ("" if is_hit else " !"), asked)
-        if not is_hit:
-            missed.append(what)
-
     tried, runs = sum(one.tried for one in found), sum(one.runs for one in found)
     low, high = interval(tried, runs, 0.999) if runs else (0.0, 0.0)
-    row_of(
+    bench.row(
+        total,
         "configs that vary a dimension on trial",
         told(tried, runs),
         f"{100 * CANARY_SHARE:.0f} % in that of 99.9 %",
@@ -276,16 +271,17 @@ def show(found: Sequence[ProposalCounts], bench: Bench) -> None:
             or (row["varied"] < LEAST_VARIED and row["judged_results"] - row["adopted_results"] < JUDGED_BY)
         )
     ]
-    row_of("trials that were judged too early", str(len(early)), "0", is_hit=not early)
+    bench.row(total, "trials that were judged too early", str(len(early)), "0", is_hit=not early)
     wrongly, counted = sum(one.counted_wrongly for one in found), sum(one.counted for one in found)
-    row_of(
+    bench.row(
+        total,
         "proposals that counted, of these while the best improved",
         f"{counted}, {wrongly}",
         "0",
         is_hit=not wrongly,
     )
     rejected = sum(one.rejected for one in found)
-    row_of("proposals that did not count", str(rejected), "> 0", is_hit=rejected > 0)
+    bench.row(total, "proposals that did not count", str(rejected), "> 0", is_hit=rejected > 0)
     console.print(total)
 
 
