@@ -164,7 +164,7 @@ def show(name: str, found: Sequence[Found], bench: Bench) -> None:
         )
     bench.console.print(nights)
     total = Table("what", "found", "asked", title=name)
-    row = partial(bench.row, total)
+    row, before = partial(bench.row, total), len(bench.missed)
     wrong = fmean(not {*one.frozen} <= {IRRELEVANT} for one in found)
     row("a dimension that matters is frozen", f"{100 * wrong:.0f} % of nights", "0 %", is_hit=wrong == 0)
     frozen = fmean(IRRELEVANT in one.frozen for one in found)
@@ -213,6 +213,7 @@ def show(name: str, found: Sequence[Found], bench: Bench) -> None:
     row("the same of the config that the search is around", f"{ratio_of(of_model):.2f}")
     row("its mean regrets in sigmas, with and without", means(of_model))
     bench.console.print(total)
+    bench.missed[before:] = [f"{name}: {each}" for each in bench.missed[before:]]
 
 
 def ratio_of(regrets: Sequence[tuple[float, float]]) -> Interval:
