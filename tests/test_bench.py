@@ -17,6 +17,7 @@ from bench import beliefs_swarm, canaries, earlystop, earlystop_swarm, search, t
 from bench._peers import Crashes, Registered, registered
 from bench._planted import IRRELEVANT
 from bench._search import RUN_S, AtRandom, Nightjar, from_folder, planted, searched
+from bench._swarm_night import POLICY
 from bench._users import LoopHolds, came_too_late
 from bench.chaos import StreamEvent, kept_logs, taken_out
 from bench.keeps import AGAIN, ALONE, FALSE, GAIN, KEPT, OVER, PAIRED, KeepingNight, RuleFigures, simulate
@@ -181,7 +182,7 @@ def test_rules_that_do_not_adapt_end_many_of_the_best_of_nearly_equal_runs_or_sa
 def test_early_stopping_saves_gpu_time_of_a_whole_swarm_whose_reference_runs_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    policy = earlystop_swarm.POLICY.changed({"belief.reference_share": 0.2})
+    policy = POLICY.changed({"belief.reference_share": 0.2})
     monkeypatch.setattr(earlystop_swarm, "POLICY", policy)
     rules: list[StoppingRule] = ["none", earlystop_swarm.DEFAULT]
     whole, stopped = [
