@@ -87,7 +87,7 @@ class ChildHeartbeat:
 
     @classmethod
     def inherited(cls) -> Self | None:
-        """The pulse to this process's parent, if that listens; child processes do not inherit it."""
+        """The heartbeat to this process's parent, if that listens; child processes do not inherit it."""
         descriptor, _, rest = os.environ.pop(PULSE, "").partition(":")
         inode, _, every_s = rest.partition(":")
         try:

@@ -31,7 +31,7 @@ DESCRIBED = {
     "transport",
     "keeper",
 }
-"""A keeper's report about its GPU."""
+"""Fields of a GPU that its keeper reports."""
 
 
 class Pool:
@@ -213,8 +213,6 @@ class Pool:
         """Record that a GPU is alive, and prolong the lease of the experiment `renewed`; answers the GPU's status.
 
         `stops`: the holder has to stop. None: holder or fence has changed, so read and decide again.
-
-        None where its holder or fence is no longer as it was read: read and decide again.
 
         Raises:
             NotFound: it is not registered.

@@ -50,11 +50,11 @@ AT_ONCE = 1000
 
 @dataclass(frozen=True)
 class BriefFacts:
+    """Facts for an agent's brief."""
+
     now: float
     slots: Sequence[GpuState]
     """Every GPU."""
-    """Facts for an agent's brief."""
-
     tag: Tag
     policy: Policy
     best: Best | None

@@ -1,4 +1,4 @@
-"""Says that a process is alive: to the lab by announcements, to its parent by its pulse."""
+"""Says that a process is alive: to the lab by announcements, to its parent by heartbeats."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def has_died(name: str) -> bool:
 
 @asynccontextmanager
 async def beating() -> AsyncIterator[None]:
-    """Send the pulse to the parent process, where it listens, until it ends."""
-    pulse = ChildHeartbeat.inherited()
-    task = asyncio.create_task(pulse.from_loop()) if pulse is not None else None
+    """Send heartbeats to the parent process, where it listens, until the block ends."""
+    heartbeat = ChildHeartbeat.inherited()
+    task = asyncio.create_task(heartbeat.from_loop()) if heartbeat is not None else None
     try:
         yield
     finally:

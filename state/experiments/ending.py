@@ -360,13 +360,13 @@ def _counts_of_ends(keys: Keys, e: Experiment, value: float | None) -> dict[str,
 
 
 def of_ends(keys: Keys, e: Experiment) -> MoveKeys:
-    """Key and value of the final value of a ranked run."""
+    """Keys of the final values and of the trends that a ranked run enters."""
     where = e.rank_class or ""
     return {"ends": ends_at(keys, e.tag, where), "trends": trends_at(keys, e.tag, where)}
 
 
 def _of_swarm(keys: Keys, e: Experiment) -> MoveKeys:
-    """Changes of a swarm at the end of a run; empty for other runs."""
+    """Keys of a swarm that the end of its run changes; empty for other runs."""
     if e.worker_id is None or e.population_id is None:
         return {}
     return {
@@ -431,7 +431,7 @@ def _may_be_followed(ending: Ending) -> bool:
 
 
 def _selection_after(ending: Ending) -> SelectionStatus | None:
-    """Fields of the selection that ends with its experiment; None without one."""
+    """Status of the selection that ends with its experiment; None without a selection."""
     if ending.experiment.selection_id is None:
         return None
     if ending.growth is not None:

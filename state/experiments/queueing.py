@@ -28,7 +28,7 @@ Decide = Callable[[Rounds], Turn]
 
 @dataclass(frozen=True)
 class Census:
-    """Number of experiments by status, and age of the oldest one in each tag's queue (Redis' clock)."""
+    """Number of experiments by status, and when the oldest one that waits was queued (Redis' clock)."""
 
     counts: Mapping[Status, int]
     queued_since: float | None

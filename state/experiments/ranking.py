@@ -1,7 +1,7 @@
 """Experiments, ranked: values of a tag's runs at the same progress, and the verdicts on them.
 
 A pool holds one value for each run: that of its first tick within a bucket's tolerance. A run that is trained again,
-after its worker was lost, replaces its value. The pools fill while early stopping is off, too. Reported and printed
+after its worker was lost, replaces its value. The pools fill only while early stopping is on. Reported and printed
 values are two quantities with separate pools.
 
 Trends hold sums over the finished runs, so their size is constant.
@@ -78,10 +78,7 @@ class Ranking(ExperimentReader):
         )
 
     async def tell(self, e: Experiment, rank: Rank) -> Told | Literal["lost"]:
-        """Enter a running attempt's value at a bucket, and answer its verdict. The first verdict stays.
-
-        That is the first answer, if there is one.
-        """
+        """Enter a running attempt's value at a bucket, and answer its verdict. The first verdict stays."""
         keys, args = ranking(self._keys, e, rank)
         answer: Told | Literal["lost"] = await self._lab.move(
             "rank_run",

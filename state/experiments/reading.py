@@ -82,7 +82,7 @@ class ExperimentReader(Store):
         return page_of(Experiment, answer, newest=window.newest)
 
     async def history(self, kind: type[R], window: Window) -> Page[R]:
-        """A page of other records.
+        """The same as records of this kind.
 
         Raises:
             NotFound: no such tag, or it has no such trace.
@@ -124,8 +124,7 @@ class ExperimentReader(Store):
         )
 
     async def ends(self, tag: str, last: int, near: tuple[float, float] | None) -> tuple[list[End], int]:
-        """Statuses of the newest finished experiments in finish order, and the number of near misses with a score in
-        `near`."""
+        """Ends of the newest finished experiments, oldest first, and number of near misses with a score in `near`."""
         found = await self._lab.read(
             {
                 "ends": newest_ends(self._lab, tag, last),
@@ -139,7 +138,7 @@ class ExperimentReader(Store):
         return (await self.page(Window(tag, limit, status=status))).experiments
 
     async def claims(self, tag: str, limit: int) -> list[Experiment]:
-        """Newest discards without a value measured by the lab, oldest first."""
+        """Claims among the newest discards that the lab has not measured, oldest first."""
         index, fields = self._keys.status(tag, "discard", "")[0], ("claimed", "measured_by")
         reading = members(
             self._lab,
@@ -255,7 +254,7 @@ def by_attempt(stored: Mapping[str, str]) -> dict[int, dict[str, str]]:
 
 
 def newest_ends(lab: Lab, tag: str, last: int) -> Sequence[Arg]:
-    """Statuses of the newest finished experiments, as a command for `ends_of`."""
+    """Ends of the newest finished experiments, as a command for `ends_of`."""
     index, fields = lab.keys("finished", tag), ("status", "error_kind", "baseline", "category", "parent_ids")
     return members(lab, index, lab.keys.experiment(""), limit=last, newest=True, fields=fields)
 

@@ -159,8 +159,7 @@ class Registering(Queueing):
         patch: bytes | None,
         asked: RequestKey | None,
     ) -> Entered | None:
-        """Store a new experiment with its patch, and put it into the wait queue in the round that `decide` chooses.
-        Other experiments wait for the end of one that `is_baseline`."""
+        """Store a new experiment with its patch; None if its facts have changed."""
         keys, args = await self._entering(entry, patch, asked, "registered")
         answer = await self._lab.move(
             "register_experiment",
@@ -180,11 +179,9 @@ class Registering(Queueing):
         *,
         is_baseline: bool = False,
     ) -> Entered | None:
-        """Store a new experiment with its patch, and put it into the wait queue, in the round that `decide` says.
+        """Store a new experiment with its patch, and put it into the wait queue in the round that `decide` chooses.
 
-        Others wait for the end of one that `is_baseline`.
-
-        None if its facts have changed.
+        Other experiments wait for the end of one that `is_baseline`. None if its facts have changed.
 
         Raises:
             BudgetExhausted: the tag's budget has no room for the run.

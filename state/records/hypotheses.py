@@ -69,7 +69,7 @@ class Hypothesis(HypothesisClaim):
     n_experiments: int = 0
     """Outcomes that moved the belief; runs of the reference config are none."""
     wins: int = 0
-    """Number of those that enter the e-values."""
+    """Wins that enter the e-values."""
     losses: int = 0
     stopped: int = 0
     """Fractional outcomes of runs that were stopped early; each e-value counts them against its claim."""

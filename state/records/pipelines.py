@@ -39,7 +39,7 @@ class Draft(Record):
     predicted: BatchDecision
     """Predicted decision of the batch."""
     decided: BatchDecision | None = None
-    """Decision that the batch began with."""
+    """Decision of the batch, had it ended when this draft was begun."""
     confidence: float
     """Share of resamples with the predicted decision, 0 to 1."""
     created_at: float

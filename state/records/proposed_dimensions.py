@@ -57,5 +57,5 @@ class ProposedDimension(ProposedFields):
     adopted_number: int | None = None
     """The tag's newest experiment then: runs with a higher number were handed out since."""
     best_before: float | None = None
-    """Value of the tag's best then."""
+    """Value that the tag's best was judged by then."""
     judged_at: float | None = None

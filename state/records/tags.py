@@ -80,7 +80,7 @@ class Tag(Record):
     """Since when nothing of it is dispatched; None while it is not paused."""
     pause_reason: str | None = None
     stop_fence: int = 0
-    """Newest fence when all its runs were told to stop. An agent that trains under an older one has to stop."""
+    """Newest fence when all its runs were told to stop. A lease with this fence or a lower one has to stop."""
     budget_gpu_seconds: float | None = None
     """Most GPU seconds that may be spent and reserved; None is no limit."""
     budget_runs: int | None = None

@@ -43,7 +43,7 @@ class SelectionRecord(BaseModel):
     """Bases of the merged traces, whose changes are combined."""
     epoch: int = 1
     scheduler: str | None = None
-    """Chooser of the trace; None: the caller."""
+    """Scheduler that chose the trace; None: the caller named it."""
     reason: str = ""
 
 
