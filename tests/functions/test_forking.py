@@ -27,7 +27,7 @@ import asyncio, json, os, signal, sys, threading, time
 from pathlib import Path
 
 import functions.process.forking as forking
-from functions.process.supervision import Backoff, ProcessGroup, ProcessSpec, stopping_on_signals
+from functions.process.supervision import ProcessGroup, ProcessSpec, RestartBackoff, stopping_on_signals
 
 WARM = os.getpid()
 ARGV = (sys.executable, "-P", "-c", "print('started anew', flush=True); import time; time.sleep(60)", "a b")
@@ -52,7 +52,7 @@ def tell():
 async def supervise():
     said = lambda line: print(line, flush=True)
     spec = ProcessSpec("web", ARGV, {"NIGHTJAR_DATA": "/nowhere", "LC_CTYPE": "C.UTF-8"}, 10.0, main=main)
-    group = ProcessGroup([spec], Path(sys.argv[1]), said, Backoff(first_s=0.01))
+    group = ProcessGroup([spec], Path(sys.argv[1]), said, RestartBackoff(first_s=0.01))
     with stopping_on_signals(group) as stop:
         AROUND
         await group.start()
