@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
-import hashlib
 import json
 import secrets
 import shutil
@@ -21,7 +20,7 @@ import struct
 import tempfile
 import time
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -59,10 +58,8 @@ REMOVED = b""
 """In the place of a payload: the key is removed."""
 KEYS_AT_ONCE = 1000
 BYTES_AT_ONCE = 8 * 1024 * 1024
-PAUSE_MS = 1000
-"""Longest wait of writers for a backup that was killed."""
 PAUSED_SHARE = 0.6
-"""Share of the writers' timeout for which a backup may pause them."""
+"""Share of the writers' timeout for which a backup may pause them. If it is killed, they wait no longer."""
 SILENT_S = 15.0
 """After this long without a write, a restore counts as killed, and another may begin."""
 FENCE_LEAP = 1_000_000
@@ -88,8 +85,6 @@ class Manifest:
     time: str
     redis: str
     keys: Annotated[int, Field(ge=1)]
-    sha256: str
-    """Digest of everything after this line."""
 
 
 @dataclass(frozen=True)
@@ -150,18 +145,14 @@ def entries(file: Path) -> Iterator[Entry]:
         Invalid: it is not a backup, or was cut or changed.
     """
     with _opened(file) as (manifest, stream):
-        digest = hashlib.sha256()
         for _ in range(manifest.keys):
-            lengths = _exactly(stream, _LENGTHS.size)
-            name_length, length, expiry = _LENGTHS.unpack(lengths)
+            name_length, length, expiry = _LENGTHS.unpack(_exactly(stream, _LENGTHS.size))
             if name_length > LONGEST_NAME or length > LONGEST_PAYLOAD:
                 raise ValueError("one of its keys is larger than any key of a lab")
             name, payload = _exactly(stream, name_length), _exactly(stream, length)
-            for part in (lengths, name, payload):
-                digest.update(part)
             yield name.decode(), payload, expiry
-        if stream.read(1) or digest.hexdigest() != manifest.sha256:
-            raise ValueError("its checksum differs")
+        if stream.read(1):  # at the end, gzip compares its checksum
+            raise ValueError("there is more behind its last key")
 
 
 @contextlib.contextmanager
@@ -240,54 +231,39 @@ async def _back_up(lab: Lab, file: Path, body: IO[bytes], alive_s: float, tell: 
         )
     redis, at = str((await lab.facts())["version"]), stamp(await lab.now())
     await lab.command("SCRIPT", "LOAD", load("read_page").text)
-    presence, digest, keys = Presence(lab), hashlib.sha256(), 0
-
-    def add(entry: Entry) -> None:
-        nonlocal keys
-        part = packed(entry)
-        body.write(part)
-        digest.update(part)
-        keys += 1
-
+    presence, keys = Presence(lab), 0
     alive, began = bool(await presence.alive(alive_s)), time.monotonic()
-    async with _paused(lab) if alive else contextlib.nullcontext() as prolong:
+    longest_s = lab.timeout_s * PAUSED_SHARE
+    async with _paused(lab, longest_s) if alive else contextlib.nullcontext():
         before = await _changes(lab)
         async for page in _pages(lab):
-            for entry in page:
-                add(entry)
+            body.writelines(map(packed, page))
+            keys += len(page)
             tell(keys)
-            if prolong is not None:
-                await prolong()
+            if alive and time.monotonic() - began > longest_s:
+                raise Conflict(
+                    f"the lab {lab.name!r} is too large to be read in the {longest_s:g} s that its writers may wait",
+                    hint="stop it (Ctrl-C) and run this again: without its processes there is no limit",
+                )
         paused_s = time.monotonic() - began if alive else 0.0
         if await _changes(lab) != before if alive else await presence.alive(alive_s):
             raise Conflict(
                 f"the lab {lab.name!r} was written to while it was read",
                 hint="another backup may be running, or another client ended the pause (CLIENT UNPAUSE): try again",
             )
-    manifest = Manifest(FORMAT, LAYOUT, lab.name, at, redis, keys, digest.hexdigest())
+    manifest = Manifest(FORMAT, LAYOUT, lab.name, at, redis, keys)
     return BackedUp(keys, await asyncio.to_thread(write, file, manifest, body), paused_s)
 
 
 @contextlib.asynccontextmanager
-async def _paused(lab: Lab) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Pause Redis' writers; call the yielded function after each page, to prolong the pause.
+async def _paused(lab: Lab, longest_s: float) -> AsyncIterator[None]:
+    """Pause Redis' writers.
 
     Raises:
-        Conflict: it takes too long. Unavailable: Redis does not let us pause its writers.
+        Unavailable: Redis does not let us pause its writers.
     """
-    longest_s = lab.timeout_s * PAUSED_SHARE
-    began = time.monotonic()
-
-    async def prolong() -> None:
-        if time.monotonic() - began > longest_s:
-            raise Conflict(
-                f"the lab {lab.name!r} is too large to be read in the {longest_s:g} s that its writers may wait",
-                hint="stop it (Ctrl-C) and run this again: without its processes there is no limit",
-            )
-        await lab.command("CLIENT PAUSE", PAUSE_MS, "WRITE")
-
     try:
-        await lab.command("CLIENT PAUSE", PAUSE_MS, "WRITE")
+        await lab.command("CLIENT PAUSE", int(longest_s * 1000), "WRITE")
     except (ResponseError, Unavailable) as problem:
         if isinstance(problem, Unavailable) and problem.retry_after is not None:
             raise
@@ -296,7 +272,7 @@ async def _paused(lab: Lab) -> AsyncIterator[Callable[[], Awaitable[None]]]:
             hint="allow it with ACL SETUSER, or stop every process of the lab and run this again",
         ) from problem
     try:
-        yield prolong
+        yield
     finally:
         await asyncio.shield(lab.command("CLIENT UNPAUSE"))
 
