@@ -1,7 +1,7 @@
-"""Why a Redis server cannot read its data, with the remedy: from its log, and from the files of its append-only log.
+"""Why a Redis server cannot read its data, with the remedy.
 
-A manifest names these files in their order. A server that finds no manifest begins an empty database, and appends to
-the files that are there.
+A manifest names the files of the append-only log. A server that finds no manifest begins an empty database, and
+appends to the files that are there.
 """
 
 from __future__ import annotations
@@ -14,41 +14,21 @@ from state.errors import Unavailable
 from state.redis_binary import Binary
 
 MANIFEST = Path("appendonlydir", "appendonly.aof.manifest")
-_FILE = re.compile(r"appendonly\.aof\.(?P<seq>\d+)\.(?P<kind>base|incr)\.(rdb|aof)")
 
 
 def check_manifest(directory: Path) -> None:
     """Refuse a server's directory that has lost its manifest; nothing is written.
 
     Raises:
-        Unavailable: the manifest is missing. The hint names the remedy.
+        Unavailable: the manifest is missing.
     """
     manifest = directory / MANIFEST
-    files = _files(manifest.parent)
-    if manifest.exists() or not (files or (directory / "version").exists()):
+    if manifest.exists() or not ((directory / "version").exists() or any(manifest.parent.glob("*.aof.*"))):
         return
-    hint = f"restore a backup of {str(directory)!r}, or begin an empty lab with another --data"
-    lines = _manifest_of(files)
-    if lines:
-        command = f"printf {shlex.quote(lines)} > {shlex.quote(str(manifest))}"
-        hint += f"; or write it anew from the files that are there: {command}"
-    raise Unavailable(f"the lab's data cannot be read: {manifest} is not there", hint=hint)
-
-
-def _files(folder: Path) -> list[re.Match[str]]:
-    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    return sorted(
-        filter(None, map(_FILE.fullmatch, names)), key=lambda file: (file["kind"], int(file["seq"]))
+    raise Unavailable(
+        f"the lab's data cannot be read: {manifest} is not there",
+        hint=f"restore a backup of {str(directory)!r}, or begin an empty lab with another --data",
     )
-
-
-def _manifest_of(files: list[re.Match[str]]) -> str:
-    """The manifest of these files; empty unless they are one base and consecutive increments."""
-    bases = [file for file in files if file["kind"] == "base"]
-    seqs = [int(file["seq"]) for file in files if file["kind"] == "incr"]
-    if len(bases) != 1 or not seqs or seqs != [*range(seqs[0], seqs[0] + len(seqs))]:
-        return ""
-    return "".join(f"file {file[0]} seq {file['seq']} type {file['kind'][0]}\\n" for file in files)
 
 
 def read_from(log: Path, begin: int) -> str:
