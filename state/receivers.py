@@ -55,10 +55,9 @@ async def resolve(host: str, port: int) -> list[str]:
 class Receivers:
     """Sends to receivers; `private` allows addresses that are not public."""
 
-    def __init__(self, *, private: bool, resolve: Resolve = resolve, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, *, private: bool, resolve: Resolve = resolve) -> None:
         self._private = private
         self._resolve = resolve
-        self._timeout_s = timeout_s
 
     async def check(self, url: str) -> None:
         """Check that events may be sent to this URL.
@@ -67,7 +66,7 @@ class Receivers:
             Invalid: it is not a plain http(s) URL, its name does not resolve, or an address is not public.
         """
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(TIMEOUT_S):
                 await self._addresses(parsed(url))
         except TimeoutError as problem:
             raise Invalid("the host's name did not resolve in time", hint="check the URL") from problem
@@ -77,7 +76,7 @@ class Receivers:
         import httpx  # imported late, here and below: it takes a tenth of a second, and few processes need it
 
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(TIMEOUT_S):
                 target = parsed(url)
                 for address in (found := await self._addresses(target)):
                     try:
@@ -88,7 +87,7 @@ class Receivers:
         except Invalid as problem:
             return Reply(None, problem.detail)
         except (TimeoutError, httpx.TimeoutException):
-            return Reply(None, f"no answer within {self._timeout_s:.0f} s")
+            return Reply(None, f"no answer within {TIMEOUT_S:.0f} s")
         except (httpx.HTTPError, httpx.InvalidURL) as problem:
             return Reply(None, f"the connection failed: {type(problem).__name__}")
         raise AssertionError("a name that resolves has an address")
@@ -114,7 +113,7 @@ class Receivers:
         name = url.raw_host.decode("ascii")
         # one client per delivery, so that two names with one address never share a connection
         async with (
-            httpx.AsyncClient(verify=self._tls, trust_env=False, timeout=self._timeout_s / 2) as http,
+            httpx.AsyncClient(verify=self._tls, trust_env=False, timeout=TIMEOUT_S / 2) as http,
             http.stream(
                 "POST",
                 url.copy_with(host=address),

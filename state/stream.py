@@ -20,6 +20,7 @@ UNSERVED_S = 7 * 86400.0
 SILENT_S = 3600.0
 """A consumer that was silent for so long is gone; living ones read every second."""
 TRIM_STEP = 1000
+PENDING_READ = 256
 
 
 class GroupGone(NightjarError):
@@ -136,11 +137,11 @@ class Subscription:
             )
         return self._events(answer[0][1]) if answer else []
 
-    async def pending(self, most: int = 256) -> list[Pending]:
+    async def pending(self) -> list[Pending]:
         """Entries that a consumer has not acknowledged yet, oldest first."""
         with self._group():
             rows = await self._lab.command(
-                "XPENDING", self.stream, self.group, "-", "+", most, parse_detail=True
+                "XPENDING", self.stream, self.group, "-", "+", PENDING_READ, parse_detail=True
             )
         return [
             Pending(
@@ -281,9 +282,7 @@ class Stream:
 
     async def last(self, count: int) -> list[Event]:
         """The newest events, oldest first."""
-        key = self._lab.keys("events")
-        rows = await self._lab.command("XREVRANGE", key, "+", "-", "COUNT", count)
-        return [Event.parse(self._lab.name, entry_id, fields) for entry_id, fields in reversed(rows)]
+        return (await self.before(None, count))[::-1]
 
     async def before(self, entry_id: str | None, count: int) -> list[Event]:
         """Events before this one (None: all), newest first."""

@@ -21,6 +21,7 @@ from state.tags import unknown
 
 R = TypeVar("R", bound=Record)
 
+FORGOTTEN_READ = 100
 PAGE_BYTES = 4 * 1024 * 1024
 """Bytes of records that one page has, at most by one: a run may have 150 KiB of constants, metrics and errors."""
 
@@ -235,11 +236,11 @@ class ExperimentReader(Store):
             for stored in await self._lab.hashes([self._keys.attempts(i) for i in experiment_ids])
         ]
 
-    async def forgotten(self, limit: int = 100) -> list[Experiment]:
+    async def forgotten(self) -> list[Experiment]:
         """Registered experiments whose agent was not heard of within its patience."""
         keys = self._keys
         [found] = await self._lab.pipeline(
-            [members(self._lab, keys("open"), keys.experiment(""), high="now", limit=limit)]
+            [members(self._lab, keys("open"), keys.experiment(""), high="now", limit=FORGOTTEN_READ)]
         )
         return [Experiment.parse(fields) for fields in records(found).values() if fields]
 
