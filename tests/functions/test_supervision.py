@@ -223,19 +223,6 @@ async def test_a_drain_does_not_wait_for_a_backoff(tmp_path: Path) -> None:
         assert lab.said[1:] == []
 
 
-async def test_running_ends_when_it_is_asked_to(tmp_path: Path) -> None:
-    async with running(tmp_path, spec("web")) as lab:
-        stop = asyncio.Event()
-        until = asyncio.create_task(lab.group.run_until(stop))
-        await asyncio.sleep(0.05)
-        assert not until.done()
-
-        stop.set()
-        await asyncio.wait_for(until, 5)
-
-        assert alive(lab.group.pids["web"])
-
-
 async def test_the_end_of_a_task_beside_the_children_ends_the_running(tmp_path: Path) -> None:
     async def dies() -> None:
         raise RuntimeError("it cannot go on")

@@ -97,11 +97,8 @@ async def test_a_lab_stays_closed_when_its_last_operator_s_token_is_revoked(
     assert (await tokens.issue(name="w", role="worker", issued_by="local")).token.role == "worker"
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "nj_", "Bearer x", "nj_aaaaaaaaaa_" + "A" * 43, "nj_aaaaaaaaaa_" + "A" * 42, "x" * 10_000, "nj_\0"],
-)
-async def test_what_is_no_token_is_refused_in_the_same_words(
+@pytest.mark.parametrize("text", ["", "nj_", "Bearer x", "nj_aaaaaaaaaa_" + "A" * 42, "x" * 10_000, "nj_\0"])
+async def test_what_is_no_token_is_refused_in_the_words_of_an_unknown_token(
     tokens: Tokens, operator: Issued, text: str
 ) -> None:
     wrong_secret = operator.text[:-1] + ("A" if operator.text[-1] != "A" else "B")
