@@ -156,13 +156,6 @@ def test_what_the_scripts_import_and_the_interpreter_lacks_is_named(repo: Reposi
     assert missing == {"train.py": ["torchless", "kernelless"], "prepare.py": ["tokenless"]}
 
 
-def test_a_module_that_was_not_committed_is_missing_in_every_run(repo: Repository) -> None:
-    repo.commit({"train.py": "import notes"})
-    (repo.path / "notes.py").touch()
-
-    assert missing_imports(Path(sys.executable), repo.path, os.environ) == {"train.py": ["notes"]}
-
-
 def test_modules_in_a_folder_that_a_script_puts_on_its_path_are_found(repo: Repository) -> None:
     files = {"src/lab/__init__.py": "", "tools/plots.py": ""}
     repo.commit({"train.py": "import sys\nsys.path.append('src')\nimport lab, plots, torchless", **files})

@@ -194,18 +194,6 @@ async def test_a_user_without_permission_is_told_so(redis_server: EmbeddedRedis,
             admin.acl_deluser(user)
 
 
-async def test_more_commands_at_once_than_connections_wait_their_turn(
-    redis_server: EmbeddedRedis, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(state.connection, "CONNECTIONS", 4)
-    lab = Lab(settings.lab, redis_server.url)
-
-    answers = await asyncio.gather(*(lab.command("ECHO", n) for n in range(200)))
-
-    await lab.close()
-    assert answers == [str(n) for n in range(200)]
-
-
 async def test_who_waited_too_long_for_a_connection_is_told_that_all_are_in_use(
     redis_server: EmbeddedRedis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

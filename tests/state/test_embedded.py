@@ -108,31 +108,23 @@ def test_a_server_is_ready_within_a_second_with_the_promised_durability(settings
     }
 
 
-def test_the_endpoint_is_written_for_the_owner_only_and_answers_both_ways(settings: Settings) -> None:
+def test_the_endpoint_is_written_for_the_owner_only_and_its_password_alone_opens_the_lab(
+    settings: Settings,
+) -> None:
     with EmbeddedRedis.start(settings) as server:
         file = settings.data_dir / "redis.json"
         endpoint = json.loads(file.read_bytes())
+        address = f"127.0.0.1:{endpoint['port']}/0"
 
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert stat.S_IMODE((settings.data_dir / "redis").stat().st_mode) == 0o700
-        assert endpoint["url"] == server.url
-        assert endpoint["pid"] == server.pid
+        assert (endpoint["url"], endpoint["pid"]) == (server.url, server.pid)
         assert re.fullmatch(r"\d+\.\d+\.\d+", endpoint["version"])
-        assert ask(f"redis://:{endpoint['password']}@127.0.0.1:{endpoint['port']}/0", "PING") is True
-
-
-def test_nobody_gets_in_without_the_password(settings: Settings) -> None:
-    with EmbeddedRedis.start(settings) as server, pytest.raises(redis.AuthenticationError):
-        ask(f"redis://127.0.0.1:{server.port}/0", "PING")
-
-
-def test_the_password_stands_on_no_command_line(settings: Settings) -> None:
-    with EmbeddedRedis.start(settings) as server:
-        password = json.loads((settings.data_dir / "redis.json").read_bytes())["password"]
-        assert server.pid is not None
-
-        assert password not in " ".join(psutil.Process(server.pid).cmdline())
-        assert password not in (settings.data_dir / "redis" / "redis.log").read_text()
+        assert ask(f"redis://:{endpoint['password']}@{address}", "PING") is True
+        with pytest.raises(redis.AuthenticationError):
+            ask(f"redis://{address}", "PING")
+        assert endpoint["password"] not in " ".join(psutil.Process(server.pid).cmdline())
+        assert endpoint["password"] not in (settings.data_dir / "redis" / "redis.log").read_text()
 
 
 def test_a_second_start_on_the_same_directory_says_so(settings: Settings) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import subprocess
@@ -16,7 +15,6 @@ import pytest
 import redis
 from pydantic import SecretStr
 
-from functions.process.lifecycle import opened
 from functions.process.readiness import until_ready
 from state.acl import lab_rules, setuser
 from state.client import Lab
@@ -24,7 +22,6 @@ from state.embedded import EmbeddedRedis, broker_url, redis_url
 from state.errors import Unavailable
 from state.redis_requirements import check_door, look
 from state.settings import Settings
-from tests.state.test_client import Relay
 from triggers.ports import free_port
 
 FIT = {"version": "7.0.0", "aof": True, "appendfsync": "everysec", "maxmemory_policy": "noeviction"}
@@ -159,41 +156,6 @@ def test_doctor_and_up_tell_of_an_open_door(tmp_path: Path) -> None:
 
         assert done.returncode == 1
         assert "10.0.0.7 without" in done.stdout + done.stderr
-
-
-class OldRedis(Relay):
-    """A Redis that says it is of version 6."""
-
-    async def _pump(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, path: asyncio.Event
-    ) -> None:
-        while words := await source.read(65536):
-            sink.write(re.sub(rb"redis_version:\d", b"redis_version:6", words))
-
-
-async def test_a_redis_that_is_too_old_is_refused_before_anything_is_written(
-    admin: redis.Redis, own_redis: EmbeddedRedis, settings: Settings
-) -> None:
-    async with OldRedis(own_redis).listening() as old:
-        url = {"redis_url": SecretStr(old.url)}
-
-        with pytest.raises(Unavailable, match=r"may not hold a lab: version 6\.\d") as refusal:
-            async with opened("web", settings.model_copy(update=url)):
-                pass
-
-    assert "7.0 or newer" in str(refusal.value.hint)
-    assert admin.dbsize() == 0
-
-
-async def test_a_redis_that_keeps_no_file_is_used_with_a_warning(
-    admin: redis.Redis, settings: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
-    admin.config_set("appendonly", "no")
-
-    async with opened("web", settings) as process:
-        assert await process.lab.command("EXISTS", process.lab.keys("layout"))
-
-    assert "append-only file off; set appendonly yes" in caplog.text
 
 
 @pytest.mark.parametrize(
