@@ -249,10 +249,10 @@ class PatchArchiving:
         return bool(answer != "stale")
 
     async def _with_status(self, tag: str, status: str) -> AsyncIterator[list[EndedRun]]:
-        index, hashes = self._lab.keys.status(tag, status, "")[0], self._lab.keys.experiment("")
+        index = self._lab.keys.status(tag, status, "")[0]
         offset = 0
         while True:
-            reading = members(self._lab, index, hashes, limit=PAGE, offset=offset, fields=_FIELDS)
+            reading = members(self._lab, index, limit=PAGE, offset=offset, fields=_FIELDS)
             [answer] = await self._lab.pipeline([reading])
             rows = values(answer).values()
             yield [EndedRun(float(at or "inf"), frozenset(filter(None, digests))) for at, *digests in rows]

@@ -14,7 +14,7 @@ from state.moves import Arg
 def reading(lab: Lab, tag: str) -> Sequence[Arg]:
     """The command that finds it."""
     keys = lab.keys
-    return members(lab, keys.keeps(tag), keys.experiment(""), limit=1, fields=("config_delta",))
+    return members(lab, keys.keeps(tag), limit=1, fields=("config_delta",))
 
 
 def read_from(answer: Sequence[Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from state.client import Lab, time_of
 from state.errors import NotFound
-from state.indexes import fields_in, members, read_as
+from state.indexes import members, read_as
 from state.moves import Arg
 from state.policy import read_policy
 from state.records import Best, Dimension, ProposedDimension
@@ -51,13 +51,7 @@ class DimensionProposals:
                 "stalls": ("HMGET", keys("stalls", tag), "version", "cycle", "cycle_at", "asked"),
                 "finished": self._newest(keys("finished", tag)),
                 "stopped": self._newest(keys.status(tag, "stopped", "")[0]),
-                "keeps": members(
-                    self._lab,
-                    keys.keeps(tag),
-                    keys.experiment(""),
-                    limit=KEEPS,
-                    fields=fields_in(KeptRun),
-                ),
+                "keeps": members(self._lab, keys.keeps(tag), limit=KEEPS, fields=KeptRun),
             }
         )
         of_tag = tag_in(found["tag"], tag)
@@ -102,11 +96,10 @@ class DimensionProposals:
                 members(
                     self._lab,
                     keys.status(tag, status, "")[0],
-                    keys.experiment(""),
                     low=oldest + 1,
                     limit=MOST_TRIED,
                     newest=True,
-                    fields=fields_in(TriedRun),
+                    fields=TriedRun,
                 )
                 for status in RESULTS
             ]
@@ -170,14 +163,7 @@ class DimensionProposals:
         return bool(answer == "ok")
 
     def _newest(self, index: str) -> Sequence[Arg]:
-        return members(
-            self._lab,
-            index,
-            self._keys.experiment(""),
-            limit=ENDS,
-            newest=True,
-            fields=fields_in(EndedResult),
-        )
+        return members(self._lab, index, limit=ENDS, newest=True, fields=EndedResult)
 
 
 def _changed(

@@ -16,34 +16,35 @@ R = TypeVar("R", bound=Record)
 def members(
     lab: Lab,
     index: str,
-    hashes: str,
+    hashes: str | None = None,
     *,
     limit: int,
     offset: int = 0,
     low: float | str = "-inf",
     high: float | str = "+inf",
     newest: bool = False,
-    fields: Sequence[str] = (),
+    fields: Sequence[str] | type[Record] = (),
     brief: bool = False,
     holding: str | None = None,
 ) -> Sequence[Arg]:
     """A part of an index with its members' hashes, as a command of `Lab.pipeline` for `records` or `values`.
 
-    `hashes` is what the hashes' keys begin with. Scores lie in [low, high], where "now" is Redis' clock. With
-    `newest` the highest come first. Without `fields` whole hashes are read, with `brief` those of experiments without
-    their constants and metrics. With `holding` members are left out whose first field does not hold this text.
+    `hashes`: the beginning of the hashes' keys, by default of experiments. Scores lie in [low, high], where "now" is
+    Redis' clock. With `newest` the highest come first. `fields` are names, or a kind of record for `read_as`; without
+    them whole hashes are read, with `brief` those of experiments without their constants and metrics. With `holding`
+    members are left out whose first field does not hold this text.
     """
     return lab.reading(
         "read_members",
         keys={"index": index},
         args={
-            "hashes": hashes,
+            "hashes": lab.keys.experiment("") if hashes is None else hashes,
             "low": low,
             "high": high,
             "offset": offset,
             "limit": limit,
             "newest": "yes" if newest else None,
-            "fields": fields,
+            "fields": fields_in(fields) if isinstance(fields, type) else fields,
             "brief": "yes" if brief else None,
             "holding": holding,
         },
@@ -62,7 +63,7 @@ def values(answer: Sequence[Any]) -> dict[str, list[str | None]]:
 
 @cache
 def fields_in(kind: type[Record]) -> tuple[str, ...]:
-    """The fields to ask for, for `read_as`."""
+    """The fields of a kind of record."""
     return tuple(kind.model_fields)
 
 

@@ -65,14 +65,7 @@ class Pipelines:
         Raises:
             NotFound: no such tag.
         """
-        ended = members(
-            self._lab,
-            self._keys("finished", tag),
-            self._keys.experiment(""),
-            limit=NEWEST,
-            newest=True,
-            fields=fields_in(OutlierRun),
-        )
+        ended = members(self._lab, self._keys("finished", tag), limit=NEWEST, newest=True, fields=OutlierRun)
         reads = {**self._of_pipeline(tag), **reading_beliefs(self._lab, tag), "ended": ended}
         found = await self._lab.read(reads)
         return PipelineFacts(
@@ -95,12 +88,8 @@ class Pipelines:
                 "noise": spread_at(keys, tag, None),
                 "reprieved": ("HGETALL", keys("reprieved", tag)),
                 **{family: ("HGETALL", keys(family, tag)) for family in families},
-                "running": members(
-                    lab, keys.status(tag, "running", "")[0], keys.experiment(""), limit=RUNNING
-                ),
-                "finished": members(
-                    lab, keys("finished", tag), keys.experiment(""), limit=FINISHED, newest=True
-                ),
+                "running": members(lab, keys.status(tag, "running", "")[0], limit=RUNNING),
+                "finished": members(lab, keys("finished", tag), limit=FINISHED, newest=True),
             }
         )
         beliefs = beliefs_in(tag, found)

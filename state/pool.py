@@ -149,7 +149,7 @@ class Pool:
         answers = await lab.pipeline(
             [
                 *(("ZRANGE", queue, 0, most - 1, "WITHSCORES") for queue, most in heads),
-                *(members(lab, queue, keys("experiments", ""), limit=most) for queue, most in heads),
+                *(members(lab, queue, limit=most) for queue, most in heads),
                 *(("HGETALL", keys.experiment(i)) for i in late),
                 listed_gpus(self._lab, "idle_gpus"),
             ]

@@ -11,7 +11,7 @@ from typing import Any
 from state.client import Lab, time_of
 from state.errors import NotFound
 from state.hypotheses import Hypotheses
-from state.indexes import fields_in, members, read_as, values
+from state.indexes import members, read_as, values
 from state.program_facts import (
     Base,
     DueFacts,
@@ -90,18 +90,10 @@ class Programs:
     async def ground(self, tag: str) -> ProgramGround:
         """Results of a tag's experiments for its program; one round trip."""
         keys = self._keys
-        newest = members(
-            self._lab,
-            keys("finished", tag),
-            keys.experiment(""),
-            limit=RESULTS_READ,
-            newest=True,
-            fields=fields_in(Sketch),
-        )
+        newest = members(self._lab, keys("finished", tag), limit=RESULTS_READ, newest=True, fields=Sketch)
         runs = members(
             self._lab,
             keys("finished", tag),
-            keys.experiment(""),
             limit=OBSERVED,
             newest=True,
             fields=("config_delta", "delta_bpb"),

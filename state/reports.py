@@ -11,7 +11,7 @@ from state.experiments import NearBand
 from state.experiments.queueing import slots, slots_of
 from state.experiments.showing import runs_of, runs_of_best
 from state.facts import Runs, Spread
-from state.indexes import fields_in, members, read_as, records, values
+from state.indexes import members, read_as, records, values
 from state.moves import Arg
 from state.noise import main_spread, spread_of
 from state.policy import Policy, read_policy
@@ -239,7 +239,6 @@ class Reports:
                 "demoted": members(
                     self._lab,
                     keys.status(tag, "discard", "")[0],
-                    keys.experiment(""),
                     limit=KEEPS_READ,
                     newest=True,
                     fields=("trust",),
@@ -333,13 +332,5 @@ class Reports:
         """A command for `read_as`: the newest of an index, or those with the lowest scores within a band."""
         low, high = band or ("-inf", "+inf")
         return members(
-            self._lab,
-            index,
-            self._keys.experiment(""),
-            low=low,
-            high=high,
-            offset=offset,
-            limit=most,
-            newest=band is None,
-            fields=fields_in(kind),
+            self._lab, index, low=low, high=high, offset=offset, limit=most, newest=band is None, fields=kind
         )

@@ -93,12 +93,7 @@ class Searches:
                 "combinations": self._parents(keys("category", tag, "combination")) if may_combine else None,
                 "newest": self._parents(keys("lineage", tag)) if may_combine else None,
                 "tries": members(
-                    lab,
-                    keys("category", tag, least),
-                    keys.experiment(""),
-                    limit=TRIES_READ,
-                    newest=True,
-                    fields=fields_in(Sketch),
+                    lab, keys("category", tag, least), limit=TRIES_READ, newest=True, fields=Sketch
                 ),
                 **reads.second(_Seen(of_tag, best, band), found),
             }
@@ -121,13 +116,7 @@ class Searches:
     def _parents(self, index: str) -> Sequence[Arg]:
         """A command for `_several`: a list without a comma names one parent, or none."""
         return members(
-            self._lab,
-            index,
-            self._lab.keys.experiment(""),
-            limit=COMBINED_READ,
-            newest=True,
-            fields=("parent_ids",),
-            holding=",",
+            self._lab, index, limit=COMBINED_READ, newest=True, fields=("parent_ids",), holding=","
         )
 
 
@@ -140,11 +129,7 @@ class _TagReads:
     def first(self) -> Commands:
         lab, keys = self._lab, self._lab.keys
         recent = keys("finished", self._tag)
-        return {
-            "recent": members(
-                lab, recent, keys.experiment(""), limit=RECENT_READ, newest=True, fields=fields_in(Sketch)
-            )
-        }
+        return {"recent": members(lab, recent, limit=RECENT_READ, newest=True, fields=Sketch)}
 
     def second(self, seen: _Seen, found: Found) -> Commands:
         if seen.best is None:
@@ -153,13 +138,7 @@ class _TagReads:
         return {
             "base": _sketched(lab, seen.best.experiment_id),
             "near": members(
-                lab,
-                keys("near_misses", self._tag),
-                keys.experiment(""),
-                limit=NEAR_READ,
-                low=low,
-                high=high,
-                fields=fields_in(Mention),
+                lab, keys("near_misses", self._tag), limit=NEAR_READ, low=low, high=high, fields=Mention
             ),
         }
 

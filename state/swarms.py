@@ -179,12 +179,7 @@ class Swarms:
                     "worker": ("HGETALL", keys("swarm_workers", worker.worker_id)),
                     "run": ("HGETALL", keys.experiment(run_id)) if run_id else None,
                     "waiting": ("ZRANGE", keys("proposals", tag, population_id), 0, LOOKED_AT - 1),
-                    "retests": members(
-                        self._lab,
-                        keys.status(tag, "registered", "")[0],
-                        keys.experiment(""),
-                        limit=LOOKED_AT,
-                    ),
+                    "retests": members(self._lab, keys.status(tag, "registered", "")[0], limit=LOOKED_AT),
                     "best_config": best_config.reading(self._lab, tag),
                 }
             )
@@ -239,14 +234,7 @@ class Swarms:
         )
 
     def _observed(self, index: str) -> Sequence[Arg]:
-        return members(
-            self._lab,
-            index,
-            self._keys.experiment(""),
-            limit=OBSERVED,
-            newest=True,
-            fields=fields_in(Observed),
-        )
+        return members(self._lab, index, limit=OBSERVED, newest=True, fields=Observed)
 
     async def refill(self, facts: RefillFacts, changes: Mapping[str, Replenishing]) -> int | None:
         """Change the configs that wait, by population.
@@ -320,13 +308,7 @@ class Swarms:
         """
         keys = self._keys
         reads = [
-            members(
-                self._lab,
-                index,
-                keys.experiment(""),
-                limit=most,
-                fields=(*fields_in(Observed), "judged_val_bpb"),
-            )
+            members(self._lab, index, limit=most, fields=(*fields_in(Observed), "judged_val_bpb"))
             for index in (keys.keeps(tag), keys.beaten(tag))
         ]
         found = {row[0]: row for answer in await self._lab.pipeline(reads) for row in values(answer).values()}
@@ -339,13 +321,7 @@ class Swarms:
     async def active_runs(self, tag: str) -> tuple[float, list[ActiveRun]]:
         """Redis' clock, and every run of a tag that its worker has not ended, the oldest first."""
         keys = self._keys
-        reading = members(
-            self._lab,
-            keys.status(tag, "running", "")[0],
-            keys.experiment(""),
-            limit=-1,
-            fields=fields_in(ActiveRun),
-        )
+        reading = members(self._lab, keys.status(tag, "running", "")[0], limit=-1, fields=ActiveRun)
         time, answer = await self._lab.pipeline([("TIME",), reading])
         return time_of(time), [run for run in read_as(ActiveRun, answer) if run.worker_id is not None]
 
@@ -384,12 +360,7 @@ class Swarms:
             ),
             "best": ("HGETALL", keys.best(tag)),
             "newest": members(
-                self._lab,
-                keys("finished", tag),
-                keys.experiment(""),
-                limit=1,
-                newest=True,
-                fields=("finished_at",),
+                self._lab, keys("finished", tag), limit=1, newest=True, fields=("finished_at",)
             ),
         }
 

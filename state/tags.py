@@ -316,7 +316,7 @@ def beginning(tag: Tag, strategy: Strategy, policy: Policy) -> dict[str, str | l
 def reading_pins(lab: Lab, tag: str) -> Sequence[Arg]:
     """A command that reads what GPUs the tag's waiting experiments are pinned to, for `pins_of`."""
     queued = lab.keys.status(tag, "queued", "")[0]
-    return members(lab, queued, lab.keys.experiment(""), limit=-1, fields=("pinned_gpu",))
+    return members(lab, queued, limit=-1, fields=("pinned_gpu",))
 
 
 def pins_of(answer: Sequence[Any]) -> list[str]:

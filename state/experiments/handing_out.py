@@ -222,7 +222,7 @@ class HandingOut(Registering, EndingStore):
     async def overdue(self) -> list[Experiment]:
         """Runs of all swarms whose workers have been silent for too long."""
         keys = self._keys
-        reading = members(self._lab, keys("handed_out"), keys.experiment(""), high="now", limit=AT_ONCE)
+        reading = members(self._lab, keys("handed_out"), high="now", limit=AT_ONCE)
         [answer] = await self._lab.pipeline([reading])
         return [Experiment.parse(fields) for fields in records(answer).values() if fields]
 

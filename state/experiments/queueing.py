@@ -14,7 +14,7 @@ from state.decided import constants_text, limits_text
 from state.entries import HeldLease, Queued, Rounds, Run, TrainFacts, Turn, WaitQueue
 from state.experiments.reading import ExperimentReader, experiment_in
 from state.ids import named_by
-from state.indexes import fields_in, members, read_as
+from state.indexes import members, read_as
 from state.keys import Keys
 from state.moves import Arg
 from state.policy import read_policy
@@ -275,7 +275,7 @@ def rounds_of(stored: Sequence[str | None]) -> Rounds:
 
 def slots(lab: Lab) -> Sequence[Arg]:
     """A command that reads every GPU, for `slots_of`."""
-    return members(lab, lab.keys("gpus"), lab.keys.gpu(""), limit=-1, fields=fields_in(GpuState))
+    return members(lab, lab.keys("gpus"), lab.keys.gpu(""), limit=-1, fields=GpuState)
 
 
 def slots_of(stored: Sequence[Any]) -> list[GpuState]:

@@ -141,15 +141,7 @@ class ExperimentReader(Store):
     async def claims(self, tag: str, limit: int) -> list[Experiment]:
         """Claims among the newest discards that the lab has not measured, oldest first."""
         index, fields = self._keys.status(tag, "discard", "")[0], ("claimed", "measured_by")
-        reading = members(
-            self._lab,
-            index,
-            self._keys.experiment(""),
-            limit=limit,
-            newest=True,
-            fields=fields,
-            holding="true",
-        )
+        reading = members(self._lab, index, limit=limit, newest=True, fields=fields, holding="true")
         [answer] = await self._lab.pipeline([reading])
         names = [name for name, (_, measured_by) in values(answer).items() if measured_by is None]
         return [e for e in await self.many(names[::-1]) if e.is_claim] if names else []
@@ -240,7 +232,7 @@ class ExperimentReader(Store):
         """Registered experiments whose agent was not heard of within its patience."""
         keys = self._keys
         [found] = await self._lab.pipeline(
-            [members(self._lab, keys("open"), keys.experiment(""), high="now", limit=FORGOTTEN_READ)]
+            [members(self._lab, keys("open"), high="now", limit=FORGOTTEN_READ)]
         )
         return [Experiment.parse(fields) for fields in records(found).values() if fields]
 
@@ -257,7 +249,7 @@ def by_attempt(stored: Mapping[str, str]) -> dict[int, dict[str, str]]:
 def newest_ends(lab: Lab, tag: str, last: int) -> Sequence[Arg]:
     """Ends of the newest finished experiments, as a command for `ends_of`."""
     index, fields = lab.keys("finished", tag), ("status", "error_kind", "baseline", "category", "parent_ids")
-    return members(lab, index, lab.keys.experiment(""), limit=last, newest=True, fields=fields)
+    return members(lab, index, limit=last, newest=True, fields=fields)
 
 
 def ends_of(answer: Sequence[Any]) -> list[End]:

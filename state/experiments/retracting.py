@@ -44,7 +44,6 @@ class Retracting(ExperimentReader):
         """
         keys, tag, other_key = self._keys, e.tag, e.best_key
         noise, code = noise_key(keys, tag, e.gpu_class), code_of(e, other_key)
-        nodes = keys.experiment("")
         found = await self._lab.read(
             {
                 "tag": ("HGETALL", keys.tag(tag)),
@@ -54,9 +53,9 @@ class Retracting(ExperimentReader):
                 # these may be newer than the values that the move compares, never older
                 "experiment": ("HGETALL", keys.experiment(e.experiment_id)),
                 "main_best": ("HGETALL", keys.best(tag)),
-                "keeps": members(self._lab, keys.keeps(tag, other_key), nodes, limit=KEEPS_READ),
-                "beaten": members(self._lab, keys.beaten(tag, other_key), nodes, limit=BEATEN_READ),
-                "runs": members(self._lab, runs_at(noise, code), nodes, limit=-1),
+                "keeps": members(self._lab, keys.keeps(tag, other_key), limit=KEEPS_READ),
+                "beaten": members(self._lab, keys.beaten(tag, other_key), limit=BEATEN_READ),
+                "runs": members(self._lab, runs_at(noise, code), limit=-1),
                 "rank_classes": ("HGETALL", keys("rank_classes", tag)),
             }
         )

@@ -84,7 +84,7 @@ class Showing(Queueing):
         low, high = near(float(best), direction, read_policy(policy).near_miss_margin, spread_of(noise))
         found, total = await self._lab.pipeline(
             [
-                members(self._lab, index, keys.experiment(""), limit=limit, low=low, high=high, brief=True),
+                members(self._lab, index, limit=limit, low=low, high=high, brief=True),
                 ("ZCOUNT", index, repr(low), repr(high)),
             ]
         )

@@ -106,7 +106,6 @@ class Selecting(TraceReader):
 
     def _reads(self, tag: str, needs: Needs) -> dict[str, Sequence[Arg]]:
         keys, lab = self._keys, self._lab
-        nodes = keys.experiment("")
         reads: dict[str, Sequence[Arg]] = {
             **_each("trace", "HGETALL", {i: keys.trace(i) for i in needs.traces}),
             **_each("value", "HGET", {i: keys.experiment(i) for i in needs.values}, "val_bpb"),
@@ -116,16 +115,16 @@ class Selecting(TraceReader):
             reads["gpus"] = members(lab, keys("gpus"), keys.gpu(""), limit=GPUS_READ, fields=pulse)
         if needs.kept:
             kept, opened = keys.status(tag, "keep", "")[0], keys("traces", tag)
-            reads["kept"] = members(lab, kept, nodes, limit=KEPT_READ, newest=True)
+            reads["kept"] = members(lab, kept, limit=KEPT_READ, newest=True)
             reads["stood_on"] = members(
                 lab, opened, keys.trace(""), limit=STOOD_ON_READ, newest=True, fields=("base", "origin")
             )
         if needs.near is not None:
             index, lineage = keys("near_misses", tag), keys("lineage", tag)
             low, high = needs.near
-            reads["near"] = members(lab, index, nodes, limit=NEAR_READ, low=low, high=high)
+            reads["near"] = members(lab, index, limit=NEAR_READ, low=low, high=high)
             reads["combined"] = members(
-                lab, lineage, nodes, limit=COMBINED_READ, newest=True, fields=("parent_ids",)
+                lab, lineage, limit=COMBINED_READ, newest=True, fields=("parent_ids",)
             )
         return reads
 

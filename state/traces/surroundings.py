@@ -32,7 +32,7 @@ class Surroundings(TraceReader):
         Raises:
             NotFound: the tag does not exist, or the selection.
         """
-        keys, lab, nodes = self._keys, self._lab, self._keys.experiment("")
+        keys, lab = self._keys, self._lab
         chosen = parents if isinstance(parents, str) else None
         told = await lab.read(
             {
@@ -57,12 +57,12 @@ class Surroundings(TraceReader):
                 "above": ancestors(lab, parent_ids, most_ancestors) if parent_ids else None,
                 "best": ("HGETALL", keys.experiment(told["best"])) if told["best"] else None,
                 "finished": members(
-                    lab, keys("finished", tag), nodes, limit=most_beside, high=until, newest=True, brief=True
+                    lab, keys("finished", tag), limit=most_beside, high=until, newest=True, brief=True
                 ),
                 "roots": ancestors(lab, roots, 1) if roots else None,
                 **{
                     f"newest {status}": members(
-                        lab, keys.status(tag, status, "")[0], nodes, limit=most, newest=True, brief=True
+                        lab, keys.status(tag, status, "")[0], limit=most, newest=True, brief=True
                     )
                     for status, most in newest.items()
                 },
