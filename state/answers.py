@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from state.client import Lab
 from state.errors import Unavailable
 from state.quota import counting, enforced
+from state.store import Store
 
 ANSWER_TTL_S = 24 * 3600
 IN_FLIGHT_TTL_S = 10
@@ -26,11 +26,8 @@ class StoredAnswer:
     body: str
 
 
-class Answers:
+class Answers(Store):
     """Idempotency keys of the HTTP door."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
 
     def _key(self, function: str, given: str) -> str:
         return self._lab.keys("answers", hashlib.sha256(f"{function}|{given}".encode()).hexdigest())

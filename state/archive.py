@@ -21,11 +21,11 @@ from state.indexes import members, values
 from state.patches import unpacked
 from state.private import sync_folder
 from state.records import OPEN, EndedRun, Status, UsedPatches
+from state.store import Store
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-    from state.client import Lab
 
 log = logging.getLogger(__name__)
 
@@ -186,20 +186,13 @@ _LEFT: tuple[Status, ...] = ("discard", "crash", "timeout", "invalid", "retracte
 """Statuses of runs that nothing goes on from."""
 
 
-class PatchArchiving:
+class PatchArchiving(Store):
     """Moves patches of ended runs from Redis to the archive."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
 
     @property
     def can_leave(self) -> bool:
         """Whether the lab has an archive."""
         return self._lab.archive is not None
-
-    async def now(self) -> float:
-        """The time of Redis' clock."""
-        return await self._lab.now()
 
     async def used(self, tag: str, tags: Sequence[str]) -> UsedPatches:
         """The patches of all open runs of these tags, and of the kept ones of one."""

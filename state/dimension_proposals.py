@@ -8,12 +8,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from state.client import Lab, time_of
+from state.client import time_of
 from state.errors import NotFound
 from state.indexes import members, read_as
 from state.moves import Arg
 from state.policy import read_policy
 from state.records import Best, Dimension, ProposedDimension
+from state.store import Store
 from state.tags import tag_in
 from state.trial_facts import RESULTS, EndedResult, Following, KeptRun, TrialFacts, TriedRun
 
@@ -26,12 +27,8 @@ MOST_TRIED = 1000
 _DIMENSIONS = TypeAdapter(list[Dimension])
 
 
-class DimensionProposals:
+class DimensionProposals(Store):
     """The proposed dimensions of all tags."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
-        self._keys = lab.keys
 
     async def facts(self, tag: str) -> TrialFacts:
         """A tag's proposals, and how its search goes; one round trip.

@@ -9,10 +9,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from state.client import Lab, time_of
+from state.client import time_of
 from state.errors import NotFound
 from state.policy import Policy
 from state.records import Dimension, Strategy, Tag
+from state.store import Store
 from state.tags import beginning
 
 _LIST = TypeAdapter(list[Dimension])
@@ -40,11 +41,8 @@ class NewTag:
     policy: Policy
 
 
-class Dimensions:
+class Dimensions(Store):
     """The dimensions of all tags."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
 
     async def facts(self, tag: str) -> DimensionFacts:
         """A tag's dimensions, in one round trip; of a tag that does not exist, too."""

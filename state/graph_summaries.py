@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from state.client import Lab
+from state.store import Store
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,8 @@ class StoredGraphSummary:
     """Digest of the summarised beliefs."""
 
 
-class GraphSummaries:
+class GraphSummaries(Store):
     """The summaries of all tags."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
 
     async def find(self, tag: str) -> StoredGraphSummary | None:
         """The newest summary of a tag."""

@@ -17,6 +17,7 @@ from state.noise import spread_at, spread_of
 from state.policy import read_policy
 from state.records import Dimension, Evidence, Experiment, Hypothesis
 from state.refusals import no_hypothesis
+from state.store import Store
 from state.swarms import ACTIVE_S
 from state.tags import tag_in
 
@@ -28,12 +29,8 @@ _DIMENSIONS = TypeAdapter(list[Dimension])
 _EVIDENCE = TypeAdapter(list[Evidence])
 
 
-class Hypotheses:
+class Hypotheses(Store):
     """The hypotheses of all tags."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
-        self._keys = lab.keys
 
     async def all(self, tag: str) -> ProposalFacts:
         """Every hypothesis of a tag, without its evidence; one round trip.

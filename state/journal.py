@@ -8,9 +8,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from state.client import Lab, time_of
+from state.client import time_of
 from state.journal_facts import BeliefSnapshot, JournalFacts, Pages
 from state.records import Evidence, Hypothesis
+from state.store import Store
 from state.tags import tag_in
 
 MOST_BYTES = 256 * 1024
@@ -18,12 +19,8 @@ MOST_BYTES = 256 * 1024
 _EVIDENCE = TypeAdapter(list[Evidence])
 
 
-class Journal:
+class Journal(Store):
     """The journals of all tags."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
-        self._keys = lab.keys
 
     async def facts(self, tag: str) -> JournalFacts:
         """Facts for a checkpoint; one round trip.

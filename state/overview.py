@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from state.client import Lab, time_of
+from state.client import time_of
 from state.leases import Roster
 from state.pool import gpus_of, listed_gpus
 from state.presence import LiveProcess, alive_of, reading_presence
+from state.store import Store
 from state.stream import lags_of, reading_lags
 
 
@@ -31,11 +32,8 @@ class Overview:
     """As `Stream.lags`."""
 
 
-class Overviews:
+class Overviews(Store):
     """Reads the state of the lab."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
 
     async def read(self, ticking: Sequence[str], *, alive_s: float) -> Overview:
         """The state of the lab; two round trips.

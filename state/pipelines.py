@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from state import best_config
 from state.belief_facts import BeliefFacts, StoredEvidence
-from state.client import Lab, time_of
+from state.client import time_of
 from state.hypotheses import beliefs_in, reading_beliefs
 from state.indexes import fields_in, members, read_as, records
 from state.moves import Arg
 from state.noise import spread_at, spread_of
 from state.pipeline_facts import EarlyFacts, OutlierRun, PipelineFacts, PipelineState, PipelineStep
 from state.records import ConfirmedDraft, Experiment, Pipeline
+from state.store import Store
 
 NEWEST: Final = 20
 """Number of newest results that are searched for outliers."""
@@ -31,12 +32,8 @@ _MOVES: Final = {
 }
 
 
-class Pipelines:
+class Pipelines(Store):
     """The pipelines of all tags."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
-        self._keys = lab.keys
 
     async def read(self, tag: str) -> tuple[Pipeline, str | None]:
         """State of a tag's pipeline with the text of its draft; one round trip.

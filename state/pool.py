@@ -16,6 +16,7 @@ from state.moves import Arg
 from state.policy import read_policy
 from state.records import Experiment, Gpu, GpuStatus, Tag, flatten, words
 from state.refusals import no_gpu
+from state.store import Store
 
 ALL = -1
 DESCRIBED = {
@@ -34,12 +35,8 @@ DESCRIBED = {
 """Fields of a GPU that its keeper reports."""
 
 
-class Pool:
+class Pool(Store):
     """All GPUs and CPU slots of the lab."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
-        self._keys = lab.keys
 
     async def find(self, gpu_id: str) -> Gpu | None:
         """The GPU, or None."""

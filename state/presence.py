@@ -10,6 +10,7 @@ from typing import Any
 from state.client import Lab, time_of
 from state.moves import Arg
 from state.records import AgentLimit, stamp
+from state.store import Store
 
 FORGOTTEN_S = 3600.0
 """Seconds of silence after which announce_process.lua forgets a process."""
@@ -26,11 +27,8 @@ class LiveProcess:
     """At least `kind`: web, events, clock, keeper or agent. An agent is no process of the lab."""
 
 
-class Presence:
+class Presence(Store):
     """Announces processes, and lists those that are alive."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
 
     async def announce(self, name: str, facts: Mapping[str, Any]) -> None:
         """Say that this process is alive."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from state.client import Lab, time_of
+from state.client import time_of
 from state.experiments import NearBand
 from state.experiments.queueing import slots, slots_of
 from state.experiments.showing import runs_of, runs_of_best
@@ -31,6 +31,7 @@ from state.records import (
     Tag,
     Trust,
 )
+from state.store import Store
 from state.tags import categories_of, tag_in
 
 OPEN_STATUSES: tuple[Status, ...] = ("running", "leased", "queued", "registered")
@@ -116,12 +117,8 @@ class NightFacts:
     """The newest usage limit of each agent."""
 
 
-class Reports:
+class Reports(Store):
     """Reads across all records of a tag."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
-        self._keys = lab.keys
 
     async def brief(self, tag: str, near: NearBand) -> BriefFacts:
         """Facts for the brief of an agent with an empty context.

@@ -18,6 +18,7 @@ from state.noise import main_spread, spread_of
 from state.policy import read_policy
 from state.records import Best, Mention, Selection, Sketch, Strategy, Tag
 from state.refusals import no_selection, other_tag
+from state.store import Store
 from state.tags import categories_of, tag_in
 
 RECENT_READ = 10
@@ -46,11 +47,8 @@ class _Seen:
     """The scores of near misses."""
 
 
-class Searches:
+class Searches(Store):
     """Reads across all records of a tag's search."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
 
     async def facts(
         self, tag: str, selection_id: str | None, near: NearBand, least_tried: LeastTried

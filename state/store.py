@@ -1,4 +1,4 @@
-"""Base of every part of a store: the lab and its keys."""
+"""Base of the stores: a lab and its keys."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from state.client import Lab
 
 
 class Store:
-    """One lab's keys."""
+    """Reads and writes of one subject in a lab."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._keys = lab.keys
+
+    async def now(self) -> float:
+        """Redis' clock, in seconds since 1970."""
+        return await self._lab.now()

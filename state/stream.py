@@ -14,6 +14,7 @@ from state.client import Lab
 from state.errors import NightjarError
 from state.events import Event
 from state.moves import Arg, GivenArgs
+from state.store import Store
 
 UNSERVED_S = 7 * 86400.0
 """A group is dropped when its binding was not served for so long: its function was removed."""
@@ -208,11 +209,8 @@ class Subscription:
         ]
 
 
-class Stream:
+class Stream(Store):
     """The event stream and the dead letters."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
 
     def events(self, group: str, consumer: str, *, made: bool = False) -> Subscription:
         """All events, for one binding."""

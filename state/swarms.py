@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from state import best_config
-from state.client import Lab, time_of
+from state.client import time_of
 from state.errors import NotFound, TooManyRequests
 from state.experiments.ranking import all_ranks_at
 from state.indexes import fields_in, members, read_as, records, values
@@ -18,6 +18,7 @@ from state.minting import check_minted, check_rotated, mint, rotated, surviving
 from state.moves import Arg
 from state.policy import FIFTHS, read_policy
 from state.records import Best, Dimension, Experiment, HeardWorker, Leader, SwarmWorker, flatten, words
+from state.store import Store
 from state.swarm_facts import (
     ActiveRun,
     BucketPool,
@@ -55,16 +56,8 @@ JOINS_BURST = 200
 """Most workers of a lab that join with the team's secret or an invitation: so many at once, then so many a second."""
 
 
-class Swarms:
+class Swarms(Store):
     """The swarms of all tags."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
-        self._keys = lab.keys
-
-    async def now(self) -> float:
-        """Redis' clock."""
-        return await self._lab.now()
 
     async def worker(self, worker_id: str) -> SwarmWorker | None:
         """A worker; None where none of this name has joined."""

@@ -18,6 +18,7 @@ from state.moves import Arg
 from state.noise import main_spread, spread_of
 from state.policy import Policy, read_policy
 from state.records import Best, Direction, Strategy, Tag, flatten, words
+from state.store import Store
 
 TRIES = 20
 """Tries to pause a tag while experiments are queued for other GPUs."""
@@ -65,11 +66,8 @@ class _Waiting:
     """Registered ones that hold a GPU: their agents train them."""
 
 
-class Tags:
+class Tags(Store):
     """All tags of the lab."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
 
     async def find(self, tag: str) -> Tag | None:
         """The tag, or None."""
@@ -240,11 +238,8 @@ class Tags:
         return categories_of(await self._lab.hash(self._lab.keys("categories", tag)))
 
 
-class Strategies:
+class Strategies(Store):
     """The search strategy of each tag."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
 
     async def get(self, tag: str) -> Strategy:
         """The current strategy.

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from state.client import Lab
+from state.store import Store
 
 
-class Tallies:
+class Tallies(Store):
     """Sums by name; a process that ends leaves its counts behind."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
 
     async def add(self, counted: Mapping[str, float]) -> None:
         """Add to the sums, all at once."""
