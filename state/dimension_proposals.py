@@ -6,9 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from state.client import time_of
+from state.dimensions import dimensions_in
 from state.errors import NotFound
 from state.indexes import members, read_as
 from state.moves import Arg
@@ -24,7 +23,6 @@ KEEPS = 64
 """Best keeps that are read: of the newest 50 results all, and earlier ones."""
 MOST_TRIED = 1000
 """Runs of each status that are read, handed out since the oldest trial began."""
-_DIMENSIONS = TypeAdapter(list[Dimension])
 
 
 class DimensionProposals(Store):
@@ -59,7 +57,7 @@ class DimensionProposals(Store):
             now=time_of(found["now"]),
             tag=of_tag,
             policy=read_policy(found["policy"][0]),
-            dimensions=_DIMENSIONS.validate_json(values) if values else [],
+            dimensions=dimensions_in(values),
             dimensions_version=int(version or 0),
             best=Best.found(found["best"]),
             proposals=sorted(proposals, key=lambda p: (p.proposed_at, p.proposal_id)),

@@ -54,8 +54,7 @@ class Dimensions(Store):
                 ("TIME",),
             ]
         )
-        found = _LIST.validate_json(values) if values else []
-        return DimensionFacts(bool(exists), found, int(version or 0), time_of(time))
+        return DimensionFacts(bool(exists), dimensions_in(values), int(version or 0), time_of(time))
 
     async def of(self, tag: str) -> DimensionFacts:
         """The same for an existing tag.
@@ -144,3 +143,8 @@ class Dimensions(Store):
 
 def _text(dimensions: Sequence[Dimension]) -> str:
     return json.dumps([d.model_dump(exclude_none=True) for d in dimensions], allow_nan=False)
+
+
+def dimensions_in(text: str | None) -> list[Dimension]:
+    """The dimensions in the stored list of a tag; None: no list."""
+    return _LIST.validate_json(text) if text else []

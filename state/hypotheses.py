@@ -11,11 +11,12 @@ from pydantic import TypeAdapter
 from state import best_config
 from state.belief_facts import BeliefFacts, Learning, LearningFacts, ProposalFacts, StoredEvidence
 from state.client import Lab, time_of
+from state.dimensions import dimensions_in
 from state.errors import NotFound
 from state.moves import Arg
 from state.noise import spread_at, spread_of
 from state.policy import read_policy
-from state.records import Dimension, Evidence, Experiment, Hypothesis
+from state.records import Evidence, Experiment, Hypothesis
 from state.refusals import no_hypothesis
 from state.store import Store
 from state.swarms import ACTIVE_S
@@ -25,7 +26,6 @@ REFERENCES = 300
 """Newest runs of reference configs that further runs are compared with."""
 CHECKPOINT_EVERY = 100
 """Number of results between two checkpoints of the journal."""
-_DIMENSIONS = TypeAdapter(list[Dimension])
 _EVIDENCE = TypeAdapter(list[Evidence])
 
 
@@ -245,7 +245,7 @@ def beliefs_in(tag: str, found: Mapping[str, Any]) -> dict[str, Any]:
         "now": time_of(found["now"]),
         "tag": tag_in(found["tag"], tag),
         "policy": read_policy(found["policy"][0]),
-        "dimensions": _DIMENSIONS.validate_json(found["dimensions"]) if found["dimensions"] else [],
+        "dimensions": dimensions_in(found["dimensions"]),
         "version": version,
         "open": _read(found["open"]),
         "active_workers": int(found["seen"]),

@@ -7,17 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from state import best_config
 from state.client import time_of
+from state.dimensions import dimensions_in
 from state.errors import NotFound, TooManyRequests
 from state.experiments.ranking import all_ranks_at
 from state.indexes import fields_in, members, read_as, records, values
 from state.minting import check_minted, check_rotated, mint, rotated, surviving
 from state.moves import Arg
 from state.policy import FIFTHS, read_policy
-from state.records import Best, Dimension, Experiment, HeardWorker, Leader, SwarmWorker, flatten, words
+from state.records import Best, Experiment, HeardWorker, Leader, SwarmWorker, flatten, words
 from state.store import Store
 from state.swarm_facts import (
     ActiveRun,
@@ -37,7 +36,6 @@ LOOKED_AT = 32
 """A worker's config is drawn from so many that wait first: workers that ask at once rarely collide."""
 OBSERVED = 1000
 """Newest results that the next configs are made of; and newest stopped runs."""
-_DIMENSIONS = TypeAdapter(list[Dimension])
 
 
 PERCENTILES = (25, 50, 75, 90)
@@ -377,7 +375,7 @@ def _facts(tag: str, found: Mapping[str, Any]) -> SwarmFacts:
         tag=of_tag,
         policy=read_policy(policy),
         policy_version=int(policy_version),
-        dimensions=_DIMENSIONS.validate_json(dimensions) if dimensions else [],
+        dimensions=dimensions_in(dimensions),
         dimensions_version=int(version or 0),
         active_workers=int(found["seen"]),
         best=Best.found(found["best"]),
