@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from unittest.mock import patch
 from random import Random
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
