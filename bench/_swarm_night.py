@@ -56,6 +56,8 @@ class Ran:
     varied: int
     """Dimensions in which it differs from the unchanged config, the tag's best, or the config that it was proposed
     around, whichever it is nearest to."""
+    is_again: bool
+    """Another worker had lost it, so what it was proposed around is not known any more."""
 
 
 @dataclass(frozen=True)
@@ -225,8 +227,9 @@ class Night:
         self._workers[worker.worker_id] = worker.model_copy(update=joined)
         config = out.idea.config_delta or {}
         is_asked = out.is_reference and out.priority == REFERENCE_PRIORITY
-        around = None if out.proposal is None else QueuedConfig.read(out.proposal).around
-        self.ran.append(Ran(out.strategy, is_asked, self._varied(config, around)))
+        queued = None if out.proposal is None else QueuedConfig.read(out.proposal)
+        around, is_again = (queued.around, queued.results is None) if queued else (None, False)
+        self.ran.append(Ran(out.strategy, is_asked, self._varied(config, around), is_again))
         fields = {
             "hypothesis_id": out.idea.hypothesis_id,
             "population_id": out.population_id,
