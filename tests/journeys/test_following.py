@@ -104,7 +104,7 @@ def test_new_bests_alone_can_be_followed(lab: RunningLab) -> None:
     for value in (3.0, 4.0, 2.0):
         lab.until_status(lab.submit("best", config_delta={"VALUE": value}), "keep", "discard")
     process = subprocess.Popen(
-        command("events", "--only-new-best", "--tag", "best", "--since", "0"),
+        command("events", "--only-new-best", "--tag", "best", "--last", "100"),
         stdout=subprocess.PIPE,
         env=environment(lab.data, PYTHONUNBUFFERED="1"),
         text=True,
@@ -122,7 +122,7 @@ def test_new_bests_alone_can_be_followed(lab: RunningLab) -> None:
 
 def test_following_a_tag_that_is_not_there_says_so_and_waits_for_it(lab: RunningLab) -> None:
     with subprocess.Popen(
-        command("events", "--tag", "later", "--type", "tag.created", "--since", "0"),
+        command("events", "--tag", "later", "--type", "tag.created", "--last", "100"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(lab.data, PYTHONUNBUFFERED="1"),

@@ -388,6 +388,6 @@ def test_the_tokens_page_lists_the_functions_that_a_full_quota_refuses() -> None
 
 
 def test_the_names_of_the_lab_itself_stand_in_the_tokens_page() -> None:
-    [sentence] = re.findall(r"The names ([^:]*) are the lab's own", PAGE)
+    [sentence] = re.findall(r"The lab itself uses the names ([^.]*)\.", PAGE)
 
     assert set(re.findall(r"`(\w+)`", sentence)) == RESERVED
