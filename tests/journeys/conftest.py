@@ -1,4 +1,4 @@
-"""What journeys share: a browser, and after a failure the story of every lab that ran beside it."""
+"""Fixtures of journeys: a browser, and the logs of each lab after a failure."""
 
 from __future__ import annotations
 

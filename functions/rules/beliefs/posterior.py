@@ -1,8 +1,8 @@
 """Posterior and e-values of theta, the share of a hypothesis' runs that win.
 
-Prior and posterior are Beta distributions, conjugate to Bernoulli outcomes (Gelman et al., Bayesian Data Analysis,
-3rd edition, 2013, section 2.4). E-values stay valid however often one looks at them. A verdict that is hard to undo
-needs one: the posterior alone, looked at after every run, decides many claims that are not true.
+Prior and posterior are Beta distributions, which are conjugate to Bernoulli outcomes. Source: Gelman et al., Bayesian
+Data Analysis, 3rd edition (2013), section 2.4. E-values stay valid however often one looks at them. A verdict that is
+hard to undo needs one: the posterior alone, looked at after every run, decides many claims that are not true.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def come_back(problem: BudgetExhausted) -> Exhausted:
 
 
 def after_asking_again(run: Experiment | None) -> Literal["new", "again", "lost", "stopped"]:
-    """What to do with the unfinished run of a worker that asks for the next one."""
+    """The fate of a worker's unfinished run when it asks for the next one."""
     if run is None or run.status != "running":
         return "new"
     if run.stopping:

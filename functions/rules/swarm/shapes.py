@@ -22,7 +22,7 @@ NEAR: Mapping[SwarmStrategy, float] = {"exploit": 1 / 8, "converge": 1 / 64}
 OTHER_CATEGORY: Mapping[SwarmStrategy, float] = {"exploit": 0.25, "converge": 0.05}
 """Share of their configs that change a categorical, or an int of few values."""
 LEVELS = (0.1, 0.4, 0.9)
-"""Places in a range at which decision_sprint runs: few, so that they are repeated, and one in each section.
+"""Places in a range at which decision_sprint runs. They are few and repeat; each section has one.
 
 None is the middle, where the center often is.
 """

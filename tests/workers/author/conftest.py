@@ -1,4 +1,4 @@
-"""What tests of authors share: a scripted provider, and an author that uses the real SDK."""
+"""Fixtures of the author tests: a scripted provider, and an author with the real SDK."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from functions.rules.swarm.gaussian_process.regression import (
     log_expected_improvement,
 )
 from functions.rules.swarm.observations import Observation, Scale, is_finished, value_in
-from functions.rules.swarm.proposals import LEAST, ConfigProposal, drawn_proposal, priority_of
+from functions.rules.swarm.proposals import LEAST, AtRandom, ConfigProposal, priority_of
 from functions.rules.swarm.shapes import Freedom, Shape, freedoms_of, varied_names
 from state.records import Dimension, Value
 
@@ -76,7 +76,7 @@ class GaussianProcess:
         seen = _about(dimensions, observations)
         ended = [one for one in seen if not one.pending]
         if _are_too_few(ended, dimensions) or not count or not any(f.share for f in freedoms):
-            return [drawn_proposal(dimensions, shape, rng, "drawn at random") for _ in range(count)]
+            return AtRandom().propose(dimensions, observations, shape, count, rng)
         chance = np.random.default_rng(rng.getrandbits(64))
         model = learned(axes, ended)
         pending = _points(axes, [one for one in seen if one.pending][-MOST_PENDING:])
