@@ -13,7 +13,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,8 +32,10 @@ _KILL_S = 5.0
 """Seconds to try to kill processes."""
 _REAP_AFTER_S = 60.0
 """Seconds after which a zombie must be an orphan: the owner of a process of ours reaps it sooner."""
+_FLAGS, _PF_EXITING = 9, 0x4
+"""Field `flags` of /proc/PID/stat (proc(5)), and the kernel's flag of a thread that has begun to end."""
 _ENV_START = 50
-"""Field `env_start` of /proc/PID/stat (proc(5)). It is 0 until an exec has set up the environment."""
+"""Field `env_start` of /proc/PID/stat. It is 0 until an exec has set up the environment."""
 
 _log = logging.getLogger(__name__)
 
@@ -189,8 +191,8 @@ class Orphans:
     def _is_ours(self, pid: int) -> bool | None:
         """Whether a living process is one of ours; None while that is not known yet."""
         environment = environment_of(pid)
-        if environment is None:  # it hides itself, which none of ours does, or has ended meanwhile
-            return False if is_living(pid) else None
+        if environment is None:  # it hides itself, which none of ours does, or is about to end
+            return None if _is_ending(pid) else False
         if environment:
             return environment in self._of_forks or self._wanted in b"\0" + environment + b"\0"
         return False if _is_a_program(pid) and not environment_of(pid) else None
@@ -208,12 +210,20 @@ class Orphans:
 
 def _is_a_program(pid: int) -> bool:
     """False in the middle of an exec, and for a process that has ended."""
+    return any(start != 0 for start in _stat_of_threads(pid, _ENV_START))
+
+
+def _is_ending(pid: int) -> bool:
+    """Whether all its threads have begun to end. From then on Linux hides the environment from ordinary users."""
+    return all(flags & _PF_EXITING for flags in _stat_of_threads(pid, _FLAGS))
+
+
+def _stat_of_threads(pid: int, field: int) -> Iterator[int]:
+    """A field of /proc/PID/stat (proc(5)), which counts from 1, for every thread that is still there."""
     for thread in threads_of(pid):
-        with contextlib.suppress(OSError):  # the thread has ended
+        with contextlib.suppress(OSError):
             stat = Path(f"/proc/{pid}/task/{thread}/stat").read_text(errors="replace")
-            if int(stat.rpartition(")")[2].split()[_ENV_START - 3]) != 0:
-                return True
-    return False
+            yield int(stat.rpartition(")")[2].split()[field - 3])
 
 
 @dataclass(frozen=True)

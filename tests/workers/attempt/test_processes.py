@@ -46,6 +46,24 @@ def test_a_fork_that_has_not_yet_told_its_mark_is_no_orphan() -> None:
     assert told == "True 7"
 
 
+def test_a_child_that_is_ending_is_left_to_who_waits_for_it() -> None:
+    """It gives back its memory first. Meanwhile only root may read its environment."""
+    told = in_a_process(
+        """
+        for _ in range(5):
+            child = subprocess.Popen(
+                [sys.executable, "-c", "import time; a = b'1' * (1 << 28); print(flush=True); time.sleep(600)"],
+                stdout=subprocess.PIPE,
+            )
+            child.stdout.readline()
+            child.kill()
+            print(orphans.end(), child.wait())
+        """
+    )
+
+    assert told.splitlines() == ["True -9"] * 5
+
+
 def test_a_child_that_has_ended_is_left_to_who_waits_for_it() -> None:
     told = in_a_process(
         """
