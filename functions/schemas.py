@@ -20,6 +20,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from functions.contract import Function, Sparse
+from functions.formats.parsing import parsed
 
 Side = Literal["request", "answer"]
 AT_ITSELF = "#/$defs/{model}"
@@ -118,7 +119,7 @@ def _texts(model: type) -> Mapping[str, str]:
 @cache
 def _texts_of_module(module: str) -> Mapping[str, Mapping[str, str]]:
     """The same for every class of a module. Read from its source, since a running class has forgotten them."""
-    body = ast.parse(inspect.getsource(sys.modules[module])).body
+    body = parsed(inspect.getsource(sys.modules[module])).body
     return {part.name: _texts_under(part.body) for part in body if isinstance(part, ast.ClassDef)}
 
 

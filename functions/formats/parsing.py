@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import re
+import threading
 import tokenize
 import warnings
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 _LAZY: Final = re.compile(rb"^([ \t]*lazy)[ \t](?=[ \t]*(?:import|from)\b)", re.MULTILINE)
 LONGEST_SCRIPT: Final = 256 * 1024
 """Characters of an agent's script that is parsed: that takes up to a thousand times as many bytes of memory."""
+_PARSING: Final = threading.Lock()
+"""CPython counts the depth of a tree once for all threads: two that parse at once may end in a SystemError."""
 
 
 def decoded(script: bytes) -> tuple[str, str]:
@@ -61,7 +64,7 @@ def parsed(source: str, longest: int = LONGEST_SCRIPT) -> ast.Module:
 
 
 def _tree(text: str) -> ast.Module:
-    with warnings.catch_warnings(action="ignore"):  # a stray backslash is the script's own affair
+    with _PARSING, warnings.catch_warnings(action="ignore"):  # a stray backslash is the script's own affair
         return ast.parse(text)
 
 

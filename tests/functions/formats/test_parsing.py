@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import gc
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -94,3 +98,35 @@ def test_a_script_that_its_own_python_cannot_decode_is_invalid(script: bytes) ->
         decoded(script)
 
     assert refusal.value.hint == "save it as UTF-8"
+
+
+class Finalized:
+    """Garbage whose finalizer lets other threads run in the middle of what collects it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        sum(range(200))
+
+
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    interval, threshold = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(1e-6)
+    gc.set_threshold(50)
+    yield
+    sys.setswitchinterval(interval)
+    gc.set_threshold(*threshold)
+
+
+@pytest.mark.usefixtures("hasty_threads")
+def test_threads_may_parse_at_once() -> None:
+    script = "\n".join(f"A{i} = f(x[{i}], (1, [2, {{3: 4}}]))" for i in range(300))
+
+    def parse(_: int) -> int:
+        _garbage = [Finalized() for _ in range(20)]
+        return len(parsed(script).body)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert set(threads.map(parse, range(200))) == {300}

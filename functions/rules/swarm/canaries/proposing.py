@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from functions.formats.parsing import parsed
 from functions.rules.swarm.canaries.stalling import CYCLE, cycle_of, newest_cycle
 from functions.rules.swarm.dimensions import MOST, DeclaredDimension, checked, same, short
 from functions.rules.swarm.rooms import own_value
@@ -121,8 +122,8 @@ def _unbounded(dimension: Dimension) -> Iterator[str]:
 def _sets(line: str, name: str, default: Value) -> bool:
     """Whether this is one line, and it only sets the name to the default."""
     try:
-        body = ast.parse(line.strip()).body
-    except (SyntaxError, ValueError):
+        body = parsed(line.strip()).body
+    except Invalid:
         return False
     match body:
         case [
