@@ -26,13 +26,16 @@ def members(
     fields: Sequence[str] | type[Record] = (),
     brief: bool = False,
     holding: str | None = None,
+    texts: Sequence[str] = (),
+    most_bytes: int | None = None,
 ) -> Sequence[Arg]:
     """A part of an index with its members' hashes, as a command of `Lab.pipeline` for `records` or `values`.
 
     `hashes`: the beginning of the hashes' keys, by default of experiments. Scores lie in [low, high], where "now" is
     Redis' clock. With `newest` the highest come first. `fields` are names, or a kind of record for `read_as`; without
     them whole hashes are read, with `brief` those of experiments without their constants and metrics. With `holding`
-    members are left out whose first field does not hold this text.
+    members are left out whose first field does not hold this text. With `most_bytes` longer values of `fields` are
+    left out, or cut where the field is one of `texts`.
     """
     return lab.reading(
         "read_members",
@@ -47,6 +50,8 @@ def members(
             "fields": fields_in(fields) if isinstance(fields, type) else fields,
             "brief": "yes" if brief else None,
             "holding": holding,
+            "texts": texts,
+            "most_bytes": most_bytes,
         },
     )
 

@@ -11,6 +11,7 @@ from state.experiments import NearBand
 from state.experiments.queueing import slots, slots_of
 from state.experiments.showing import runs_of, runs_of_best
 from state.facts import Runs, Spread
+from state.ids import named_by
 from state.indexes import members, read_as, records, values
 from state.moves import Arg
 from state.noise import main_spread, spread_of
@@ -24,6 +25,7 @@ from state.records import (
     Hypothesis,
     KeepRecord,
     Result,
+    RunRow,
     Selection,
     Sketch,
     Status,
@@ -45,6 +47,8 @@ KEEPS_READ = 1000
 FAILURES_READ = 50
 """Failures of one status."""
 Version = tuple[float, ...]
+ROW_BYTES = 2000
+"""Bytes of one value of a row: longer texts are cut, longer constants left out."""
 AT_ONCE = 1000
 """Number of results that one command reads: Redis does nothing else at the same time."""
 
@@ -72,6 +76,18 @@ class BriefFacts:
     """The near misses of the best, the nearest first."""
     hypotheses: Sequence[Hypothesis]
     """Open hypotheses, in no order."""
+
+
+@dataclass(frozen=True)
+class RunRows:
+    """Some of a tag's experiments as rows, the newest first; without retests."""
+
+    tag: Tag
+    rows: Sequence[RunRow]
+    total: int
+    """Experiments of the tag."""
+    noise: Spread
+    """On the tag's main class of GPU."""
 
 
 @dataclass(frozen=True)
@@ -304,6 +320,52 @@ class Reports(Store):
             await asyncio.sleep(0)
         return list(found.values())[::-1]
 
+    async def rows(
+        self, tag: str, kind: type[RunRow], limit: int, *, before: int | None, ids: Sequence[str] | None
+    ) -> RunRows:
+        """A page of a tag's experiments, those with a number below `before`; or these experiments of it.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        if ids is None:
+            high = "+inf" if before is None else f"({before}"
+            reads = [
+                self._rows(tag, kind, min(AT_ONCE, limit - begin), begin, high)
+                for begin in range(0, limit, AT_ONCE)
+            ]
+        else:
+            reads = [self._rows(tag, kind, 1, 0, number, number) for number in _numbers(tag, ids)]
+        of_tag, total, noise, *pages = await self._lab.pipeline(
+            [
+                ("HGETALL", self._keys.tag(tag)),
+                ("ZCARD", self._keys("lineage", tag)),
+                main_spread(self._lab, tag),
+                *reads,
+            ]
+        )
+        rows: list[RunRow] = []
+        for page in pages:
+            rows += read_as(kind, page)
+            await asyncio.sleep(0)
+        return RunRows(tag_in(of_tag, tag), rows, int(total), spread_of(noise))
+
+    def _rows(
+        self, tag: str, kind: type[RunRow], limit: int, offset: int, high: str, low: str = "-inf"
+    ) -> Sequence[Arg]:
+        return members(
+            self._lab,
+            self._keys("lineage", tag),
+            limit=limit,
+            offset=offset,
+            low=low,
+            high=high,
+            newest=True,
+            fields=kind,
+            texts=("hypothesis", "description", "error_kind"),
+            most_bytes=ROW_BYTES,
+        )
+
     async def tags(self, offset: int, limit: int) -> tuple[list[tuple[Tag, Best | None]], int]:
         """A page of tags with their bests, newest first, and the number of all."""
         keys = self._keys
@@ -331,3 +393,10 @@ class Reports(Store):
         return members(
             self._lab, index, low=low, high=high, offset=offset, limit=most, newest=band is None, fields=kind
         )
+
+
+def _numbers(tag: str, ids: Sequence[str]) -> list[str]:
+    """Numbers of these experiments of a tag, the highest first. The id of a retest is that of what it repeats."""
+    names = (named_by(name) for name in ids)
+    numbers = {name.rpartition("-")[2] for name, of_tag in names if of_tag == tag}
+    return sorted((number for number in numbers if number.isdecimal()), key=int, reverse=True)

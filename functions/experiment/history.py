@@ -9,11 +9,10 @@ from pydantic import ConfigDict, Field, PrivateAttr
 from pydantic.config import JsonDict
 
 from functions.contract import Call, Category, Request, Response, function
-from functions.rules.keeps.gains import gain_of, is_compared
+from functions.gains import gains_of, runs_beside
 from functions.views.experiments import ExperimentView, in_few_words
 from state.errors import Invalid
-from state.experiments import PAGE_BYTES, Experiments, Page, Window
-from state.facts import Runs
+from state.experiments import PAGE_BYTES, Experiments, Window
 from state.ids import Tag, TraceId
 from state.records import Sketch, Status
 
@@ -103,9 +102,10 @@ async def history(request: ListHistory, call: Call, experiments: Experiments) ->
         most_bytes=TOOL_BYTES if by_mcp else PAGE_BYTES,
     )
     found = await experiments.history(ListedExperiment, window)
+    known = await runs_beside(found.experiments, experiments)
     page = HistoryPage(
         experiments=found.experiments,
-        gains=await _gains(found, experiments),
+        gains=gains_of(found.experiments, known, found.direction),
         total=found.total,
         next_cursor=found.following,
     )
@@ -115,18 +115,3 @@ async def history(request: ListHistory, call: Call, experiments: Experiments) ->
         few = [e.model_copy(update=in_few_words(e)) for e in found.experiments]
         return page.model_copy(update={"experiments": few}).by(Sketch.FOR_AGENTS, is_short=True)
     return page
-
-
-async def _gains(page: Page[ListedExperiment], experiments: Experiments) -> dict[str, float]:
-    """The gain of each experiment that can be compared; one round trip at most."""
-    compared = [e for e in page.experiments if is_compared(e)]
-    names = {e.compared_with for e in compared if e.compared_with is not None}
-    names.update(e.experiment_id for e in compared if e.retests)
-    known = await experiments.runs(sorted(names))
-    gains: dict[str, float] = {}
-    for e in compared:
-        own, best = known.get(e.experiment_id, Runs(e)), known.get(e.compared_with or "")
-        gain = gain_of(e, own, best, page.direction)
-        if gain is not None:
-            gains[e.experiment_id] = gain.by
-    return gains

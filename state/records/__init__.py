@@ -20,12 +20,14 @@ from state.records.experiments import (
     OneRun,
     ReferenceTime,
     Result,
+    RunRow,
     Score,
     Seeds,
     Sketch,
     Status,
     TimeSpent,
     Trust,
+    VariedRow,
 )
 from state.records.gpus import Footprint, Gpu, GpuState, GpuStatus, Transport
 from state.records.hypotheses import (

@@ -112,12 +112,13 @@ CEILINGS: dict[str, Most] = {
     "experiment::best, known noise": Most(1),
     "experiment::get": Most(2),
     "experiment::log": Most(1),
-    "experiment::history": Most(2),
+    "experiment::history": Most(1),
     "experiment::near_misses": Most(2),
     "experiment::wait, of a finished experiment": Most(1),
     "report::diff": Most(2),
     "report::night": Most(2),
     "report::progress": Most(2),
+    "report::runs": Most(2),
     "report::summary": Most(1),
     "report::tags": Most(2),
     "report::tsv": Most(2, items=True),
@@ -392,6 +393,7 @@ async def readers(a: Counter) -> None:
     await a.paid("report::diff", experiment_a=f"{PLAIN}-1", experiment_b=f"{PLAIN}-2")
     await a.paid("report::night", tag=PLAIN)
     await a.paid("report::progress", tag=PLAIN, format="svg")
+    await a.paid("report::runs", tag=SURE)
     await a.paid("report::summary", tag=PLAIN)
     await a.paid("report::tags")
     await a.paid("report::tsv", tag=PLAIN)

@@ -329,6 +329,12 @@ WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "report::diff": [{"experiment_a": "code-1", "experiment_b": "code-2"}],
     "report::night": [{"tag": TAG}, {"tag": FOREST}, {"tag": CODE}],
     "report::progress": [{"tag": TAG, "format": "svg"}, {"tag": TAG, "format": "png"}],
+    "report::runs": [
+        {"tag": TAG, "limit": 5000},
+        {"tag": TAG, "constants": True},
+        {"tag": VARIED, "constants": True},
+        {"tag": TAG, "ids": [f"{TAG}-{n}" for n in range(1, 501)]},
+    ],
     "report::summary": [{"tag": TAG}, {"tag": FOREST}],
     "report::tags": [{"limit": 1000}],
     "report::tsv": [{"tag": TAG}],

@@ -60,6 +60,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "report::diff",
             "report::night",
             "report::progress",
+            "report::runs",
             "report::summary",
             "report::tags",
             "report::tsv",

@@ -205,6 +205,9 @@ def _without_pair(near: Sequence[Mention], base: str) -> str:
 
 
 def short(text: str, most: int = 60) -> str:
-    """One line of at most `most` characters."""
+    """One line of at most `most` characters, cut after a word where one ends in its last third."""
     line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 1] + "…"
+    if len(line) <= most:
+        return line
+    words = line[:most].rpartition(" ")[0]
+    return (words if len(words) > 2 * most / 3 else line[: most - 1]) + "…"
