@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from functions.rules.keeps.gains import gain_of, is_compared
 from state.experiments import Experiments
 from state.facts import Runs
-from state.records import Direction, ExperimentRecord, OneRun, RunRow
+from state.records import ComparedRun, Direction, ExperimentRecord, OneRun
 
 AT_ONCE = 500
 """Experiments that one round trip reads."""
 
 
 async def runs_beside(
-    es: Sequence[ExperimentRecord | RunRow], experiments: Experiments
+    es: Sequence[ExperimentRecord | ComparedRun], experiments: Experiments
 ) -> dict[str, Runs[OneRun]]:
     """Experiments with their retests, and what each was compared with, by id."""
     found: dict[str, Runs[OneRun]] = {e.experiment_id: Runs(e) for e in es if not e.retests}
@@ -29,7 +29,7 @@ async def runs_beside(
 
 
 def gains_of(
-    es: Sequence[ExperimentRecord | RunRow], known: Mapping[str, Runs[OneRun]], direction: Direction
+    es: Sequence[ExperimentRecord | ComparedRun], known: Mapping[str, Runs[OneRun]], direction: Direction
 ) -> dict[str, float]:
     """The gain of each experiment that can be compared, by id; above zero is better."""
     gains: dict[str, float] = {}

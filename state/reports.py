@@ -12,18 +12,21 @@ from state.experiments.queueing import slots, slots_of
 from state.experiments.showing import runs_of, runs_of_best
 from state.facts import Runs, Spread
 from state.ids import named_by
-from state.indexes import members, read_as, records, values
+from state.indexes import fields_in, members, read_as, records, row_as, values
 from state.moves import Arg
 from state.noise import main_spread, spread_of
 from state.policy import Policy, read_policy
 from state.records import (
     AgentLimit,
+    AgentRun,
     Best,
+    ComparedRun,
     Experiment,
     FailureRecord,
     GpuState,
     Hypothesis,
     KeepRecord,
+    Record,
     Result,
     RunRow,
     Selection,
@@ -88,6 +91,20 @@ class RunRows:
     """Experiments of the tag."""
     noise: Spread
     """On the tag's main class of GPU."""
+
+
+@dataclass(frozen=True)
+class AgentFacts:
+    """Runs of a tag's agents; retests among `still_open` alone."""
+
+    tag: Tag
+    finished: Sequence[AgentRun]
+    """The newest, the newest first."""
+    still_open: Sequence[AgentRun]
+    discards: Sequence[AgentRun]
+    """The newest that were measured by their agents."""
+    keeps: Sequence[ComparedRun]
+    """The newest."""
 
 
 @dataclass(frozen=True)
@@ -366,6 +383,45 @@ class Reports(Store):
             most_bytes=ROW_BYTES,
         )
 
+    async def of_agents(self, tag: str, most: int) -> AgentFacts:
+        """The newest finished runs of a tag, at most so many, with its open runs, claims and keeps.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        keys = self._keys
+        of_tag, keeps, discards, *pages = await self._lab.pipeline(
+            [
+                ("HGETALL", keys.tag(tag)),
+                self._listed(ComparedRun, keys.status(tag, "keep", "")[0], KEEPS_READ),
+                members(
+                    self._lab,
+                    keys.status(tag, "discard", "")[0],
+                    limit=KEEPS_READ,
+                    newest=True,
+                    fields=("claimed", *fields_in(AgentRun)),
+                    holding="true",
+                ),
+                *(self._listed(AgentRun, keys.status(tag, s, "")[0], AT_ONCE) for s in OPEN_STATUSES),
+                *(
+                    self._listed(AgentRun, keys("finished", tag), min(AT_ONCE, most - n), offset=n)
+                    for n in range(0, most, AT_ONCE)
+                ),
+            ]
+        )
+        parts: list[list[AgentRun]] = []
+        for page in pages:
+            parts.append(read_as(AgentRun, page))
+            await asyncio.sleep(0)
+        claims = (row_as(AgentRun, row[1:]) for row in values(discards).values())
+        return AgentFacts(
+            tag=tag_in(of_tag, tag),
+            finished=[run for part in parts[len(OPEN_STATUSES) :] for run in part],
+            still_open=[run for part in parts[: len(OPEN_STATUSES)] for run in part],
+            discards=[run for run in claims if run is not None],
+            keeps=read_as(ComparedRun, keeps),
+        )
+
     async def tags(self, offset: int, limit: int) -> tuple[list[tuple[Tag, Best | None]], int]:
         """A page of tags with their bests, newest first, and the number of all."""
         keys = self._keys
@@ -381,7 +437,7 @@ class Reports(Store):
 
     def _listed(
         self,
-        kind: type[Sketch] | type[Result] | type[FailureRecord],
+        kind: type[Record],
         index: str,
         most: int,
         *,

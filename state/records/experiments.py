@@ -185,26 +185,31 @@ class KeepRecord(Result):
         return base or self.compared_with
 
 
-class RunRow(OneRun):
+class ComparedRun(OneRun):
+    """A run with what its gain needs."""
+
+    agent: str | None = None
+    baseline: bool = False
+    retests: int = 0
+    retest_of: str | None = None
+    compared_with: str | None = None
+    delta: float | None = None
+
+
+class RunRow(ComparedRun):
     """An experiment as a row of a table, and a point of a plot."""
 
     number: int
     hypothesis: str = ""
     description: str = ""
     category: str
-    agent: str | None = None
     worker_id: str | None = None
     gpu_id: str | None = None
     gpu_type: str | None = None
     trace_id: str | None = None
     parent_ids: list[str] = []
-    baseline: bool = False
     near_miss: bool | None = None
     error_kind: str | None = None
-    retests: int = 0
-    retest_of: str | None = None
-    compared_with: str | None = None
-    delta: float | None = None
     training_seconds: float | None = None
     wall_seconds: float | None = None
     registered_at: float
@@ -215,6 +220,19 @@ class VariedRow(RunRow):
     """The same with its constants; None where they are long."""
 
     config_delta: dict[str, Any] | None = None
+
+
+class AgentRun(Measured):
+    """A run in the account of its agent."""
+
+    agent: str | None = None
+    status: Status
+    baseline: bool = False
+    retest_of: str | None = None
+    wall_seconds: float | None = None
+    training_seconds: float | None = None
+    registered_at: float
+    finished_at: float | None = None
 
 
 class FailureRecord(Record):

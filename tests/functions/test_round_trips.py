@@ -118,6 +118,7 @@ CEILINGS: dict[str, Most] = {
     "report::diff": Most(2),
     "report::night": Most(2),
     "report::progress": Most(2),
+    "report::agents": Most(2),
     "report::runs": Most(2),
     "report::summary": Most(1),
     "report::tags": Most(2),
@@ -393,6 +394,7 @@ async def readers(a: Counter) -> None:
     await a.paid("report::diff", experiment_a=f"{PLAIN}-1", experiment_b=f"{PLAIN}-2")
     await a.paid("report::night", tag=PLAIN)
     await a.paid("report::progress", tag=PLAIN, format="svg")
+    await a.paid("report::agents", tag=SURE)
     await a.paid("report::runs", tag=SURE)
     await a.paid("report::summary", tag=PLAIN)
     await a.paid("report::tags")

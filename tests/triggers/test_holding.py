@@ -329,6 +329,7 @@ WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "report::diff": [{"experiment_a": "code-1", "experiment_b": "code-2"}],
     "report::night": [{"tag": TAG}, {"tag": FOREST}, {"tag": CODE}],
     "report::progress": [{"tag": TAG, "format": "svg"}, {"tag": TAG, "format": "png"}],
+    "report::agents": [{"tag": TAG}, {"tag": VARIED}],
     "report::runs": [
         {"tag": TAG, "limit": 5000},
         {"tag": TAG, "constants": True},

@@ -57,6 +57,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "program::current",
             "program::diff",
             "program::list",
+            "report::agents",
             "report::diff",
             "report::night",
             "report::progress",

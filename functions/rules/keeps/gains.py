@@ -10,7 +10,7 @@ from functions.rules.keeps.retests import fresh_runs
 from functions.rules.keeps.retracting import CONTRADICTED
 from functions.rules.keeps.verdict import score
 from state.facts import Runs
-from state.records import Direction, ExperimentRecord, KeepRecord, OneRun, RunRow
+from state.records import ComparedRun, Direction, ExperimentRecord, KeepRecord, OneRun
 
 BySeed = dict[int | None, float]
 """Values by seed; None is the script's own seed."""
@@ -47,14 +47,14 @@ def gain_over(before: Runs[OneRun] | None, after: Runs[OneRun], direction: Direc
     return Gain(was, now, by, len(shared) if mine is further else 0)
 
 
-def is_compared(e: ExperimentRecord | RunRow) -> bool:
+def is_compared(e: ExperimentRecord | ComparedRun) -> bool:
     """Whether it was compared with another experiment, or with its worker's baseline."""
     has_other = e.compared_with is not None or e.delta_bpb is not None
     return has_other and e.delta is not None and not e.baseline and e.retest_of is None
 
 
 def gain_of(
-    e: ExperimentRecord | RunRow, runs: Runs[OneRun], compared: Runs[OneRun] | None, direction: Direction
+    e: ExperimentRecord | ComparedRun, runs: Runs[OneRun], compared: Runs[OneRun] | None, direction: Direction
 ) -> Gain | None:
     """The gain of `e` over the best that it was compared with; None if that is gone."""
     is_gone = compared is None and e.compared_with is not None
