@@ -75,6 +75,14 @@ class Hypotheses(Store):
             raise no_hypothesis(hypothesis_id, tag)
         return with_evidence(Hypothesis.model_validate_json(text), evidence)
 
+    async def learned_at(self, evidence: Sequence[Evidence]) -> list[float | None]:
+        """When each piece of evidence was learned, by Redis' clock: as the later run of the comparison was."""
+        pairs = [(e.experiment_id, e.reference_id or e.experiment_id) for e in evidence]
+        names = sorted({name for pair in pairs for name in pair})
+        stored = await self._lab.pipeline([("HGET", self._keys.experiment(n), "learned_at") for n in names])
+        times = {name: float(at) for name, at in zip(names, stored, strict=True) if at is not None}
+        return [max((times[n] for n in pair if n in times), default=None) for pair in pairs]
+
     async def propose(
         self,
         facts: BeliefFacts,

@@ -499,6 +499,14 @@ async def test_an_agent_s_experiments_are_evidence_for_the_claim_that_they_name(
 
     found = await asked(client, f"/api/hypothesis/{name}?tag=mar11")
     assert [e["outcome"] for e in found["evidence"]] == [1.0, 0.0, 1.0, 0.0]
+    told_of = await told(client, "/api/hypothesis/history", tag="mar11", hypothesis_id=name)
+    points = [told_of["start"], *(step["after"] for step in told_of["steps"])]
+    assert [p["n"] for p in points] == [0, 1, 2, 3, 4]
+    assert [p["mean"] for p in points] == pytest.approx([0.5, 0.6, 0.5, 4 / 7, 0.5])
+    assert all(p["low"] < p["mean"] < p["high"] for p in points)
+    times = [step["at"] for step in told_of["steps"]]
+    assert times == sorted(times)
+    assert told_of["steps"][0]["evidence"]["experiment_id"] == "mar11-2"
     [belief] = (await told(client, "/api/report/brief", tag="mar11"))["beliefs"]
     assert belief == {
         "hypothesis_id": name,

@@ -150,6 +150,7 @@ CEILINGS: dict[str, Most] = {
     "hypothesis::bootstrap, nothing new": Most(1),
     "hypothesis::list": Most(1),
     "hypothesis::get": Most(1),
+    "hypothesis::history": Most(1),
     "hypothesis::reopen": Most(1),
     "hypothesis::gate": Most(1),
     "hypothesis::propose": Most(1, 1),
@@ -446,6 +447,7 @@ async def organisers(a: Counter) -> None:
     await a.paid("hypothesis::bootstrap, nothing new", tag="new-swarm")
     await a.paid("hypothesis::list", tag="new-swarm")
     await a.paid("hypothesis::get", tag="new-swarm", hypothesis_id=proposed["added"][0])
+    await a.paid("hypothesis::history", tag="new-swarm", hypothesis_id=proposed["added"][0])
     await a.paid("hypothesis::reopen", tag="new-swarm", name="LR")
     claim = {"tag": "new-swarm", "proposal": {"statement": "lower LR values train better"}}
     await a.paid("hypothesis::gate", **claim)

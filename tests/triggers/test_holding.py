@@ -379,6 +379,7 @@ REFUSED: Mapping[str, int] = {
     "dimension::freeze_irrelevant": 404,
     "gpu::stopped": 409,
     "hypothesis::get": 404,
+    "hypothesis::history": 404,
     "token::enroll": 401,
     "token::revoke": 404,
     "trace::reopen": 404,

@@ -44,6 +44,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "gpu::health",
             "hypothesis::graph",
             "hypothesis::get",
+            "hypothesis::history",
             "hypothesis::graph_summary",
             "hypothesis::shadow_scorecards",
             "hypothesis::list",
