@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, PrivateAttr
 from pydantic.config import JsonDict
 
 from functions.contract import Call, Category, Request, Response, function
-from functions.gains import gains_of, runs_beside
+from functions.rules.keeps.gains import gains_of
 from functions.views.experiments import ExperimentView, in_few_words
 from state.errors import Invalid
 from state.experiments import PAGE_BYTES, Experiments, Window
@@ -102,7 +102,7 @@ async def history(request: ListHistory, call: Call, experiments: Experiments) ->
         most_bytes=TOOL_BYTES if by_mcp else PAGE_BYTES,
     )
     found = await experiments.history(ListedExperiment, window)
-    known = await runs_beside(found.experiments, experiments)
+    known = await experiments.beside(found.experiments)
     page = HistoryPage(
         experiments=found.experiments,
         gains=gains_of(found.experiments, known, found.direction),

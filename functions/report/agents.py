@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel, ConfigDict
 
 from functions.contract import Request, Response, function
-from functions.gains import gains_of, runs_beside
+from functions.rules.keeps.gains import gains_of
 from state.experiments import Experiments
 from state.ids import Tag
 from state.records import AgentRun
@@ -62,7 +62,7 @@ class ListedAgents(Response):
 async def agents(request: ListAgents, reports: Reports, experiments: Experiments) -> ListedAgents:
     """Ideas, keeps, crashes, gains and GPU hours of each agent of a tag, from its newest 10,000 runs."""
     facts = await reports.of_agents(request.tag, MOST_RUNS)
-    gains = gains_of(facts.keeps, await runs_beside(facts.keeps, experiments), facts.tag.direction)
+    gains = gains_of(facts.keeps, await experiments.beside(facts.keeps), facts.tag.direction)
     by_agent = defaultdict[str | None, list[float]](list)
     for keep in facts.keeps:
         if keep.experiment_id in gains:

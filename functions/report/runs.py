@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from functions.contract import Request, Response, function
-from functions.gains import gains_of, runs_beside
+from functions.rules.keeps.gains import gains_of
 from functions.rules.keeps.noise import noise_of
 from functions.rules.search.suggestions import short
 from state.experiments import Experiments
@@ -118,7 +118,7 @@ async def runs(request: ListRuns, reports: Reports, experiments: Experiments) ->
 
 async def _columns(found: RunRows, experiments: Experiments, *, has_constants: bool) -> RunColumns:
     rows = found.rows
-    known = await runs_beside(rows, experiments)
+    known = await experiments.beside(rows)
     gains = gains_of(rows, known, found.tag.direction)
     return RunColumns(
         id=[e.experiment_id for e in rows],

@@ -16,9 +16,11 @@ from state.indexes import fields_in, fields_of, members, records, row_as
 from state.moves import Arg
 from state.noise import main_spread, spread_at, spread_of
 from state.policy import read_policy
-from state.records import Best, Direction, Experiment, OneRun, Tag
+from state.records import Best, ComparedRun, Direction, Experiment, ExperimentRecord, OneRun, Tag
 from state.tags import tag_in, unknown
 
+AT_ONCE = 500
+"""Experiments with their retests that one round trip reads."""
 NearBand = Callable[[float, Direction, float | None, Spread], tuple[float, float]]
 """Lowest and highest score of a near miss.
 
@@ -191,6 +193,17 @@ class Showing(Queueing):
         )
         found = map(measured_runs_of, answers)
         return {name: runs for name, runs in zip(ids, found, strict=True) if runs is not None}
+
+    async def beside(self, es: Sequence[ExperimentRecord | ComparedRun]) -> dict[str, Runs[OneRun]]:
+        """Experiments with their retests, and what each was compared with, by id."""
+        found: dict[str, Runs[OneRun]] = {e.experiment_id: Runs(e) for e in es if not e.retests}
+        names = {e.experiment_id for e in es if e.retests}
+        names.update(e.compared_with for e in es if e.compared_with is not None)
+        unread = sorted(names - found.keys())
+        for begin in range(0, len(unread), AT_ONCE):
+            found |= await self.runs(unread[begin : begin + AT_ONCE])
+            await asyncio.sleep(0)
+        return found
 
     async def compared(self, a: str, b: str) -> tuple[Patched, Patched]:
         """Two experiments with their patches.

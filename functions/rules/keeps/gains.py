@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from functions.rules.keeps.retests import fresh_runs
@@ -59,6 +59,18 @@ def gain_of(
     """The gain of `e` over the best that it was compared with; None if that is gone."""
     is_gone = compared is None and e.compared_with is not None
     return gain_over(compared, runs, direction) if is_compared(e) and not is_gone else None
+
+
+def gains_of(
+    es: Sequence[ExperimentRecord | ComparedRun], known: Mapping[str, Runs[OneRun]], direction: Direction
+) -> dict[str, float]:
+    """The gain of each experiment that can be compared, by id; above zero is better."""
+    gains: dict[str, float] = {}
+    for e in es:
+        own, best = known.get(e.experiment_id), known.get(e.compared_with or "")
+        if own is not None and (gain := gain_of(e, own, best, direction)) is not None:
+            gains[e.experiment_id] = gain.by
+    return gains
 
 
 def _first(runs: Runs[OneRun]) -> BySeed:
