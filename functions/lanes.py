@@ -198,7 +198,10 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class HealthSample:
-    """One sample of a GPU; None: not measured. `error` says why there are no numbers."""
+    """One sample of a GPU or CPU slot; None: not measured. `error` says why there are no numbers.
+
+    Memory and utilization of a CPU slot are those of its own processes; one busy core is 100 %.
+    """
 
     temperature_c: float | None = None
     memory_used_mb: float | None = None

@@ -6,8 +6,11 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +24,7 @@ from functions.lanes import HealthSample, Unfit
 from functions.rules.pool.health import is_memory_back
 from state.errors import Invalid
 from state.records import Footprint
+from workers.attempt.usage import below, machine_bytes, memory_of, waited_for
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +33,8 @@ HELPER: tuple[str, ...] = (sys.executable, "-I", str(Path(__file__).with_name("n
 _MIB = 1024 * 1024
 _LIST_S = 60.0
 _CPU_LOOK_S = 0.1
+_MOST_LOOKED_AT = 1000
+"""Processes of a CPU slot that a sample looks at."""
 _HEALTH = TypeAdapter(HealthSample)
 
 
@@ -80,6 +86,7 @@ class HealthSampler:
         self._command = helper
         self._helper: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
+        self._slot_load = _SlotLoad()
 
     @property
     def pid(self) -> int | None:
@@ -89,7 +96,7 @@ class HealthSampler:
     async def sample(self, device: Device) -> HealthSample:
         """The device's numbers now. Errors and timeouts are in `error`, not raised."""
         if device.kind == "cpu" or device.uuid is None:
-            return await _sample_cpu()
+            return await self._slot_load.sample()
         async with self._turn:
             try:
                 return await self._ask(device.uuid)
@@ -169,15 +176,38 @@ async def _line(helper: asyncio.subprocess.Process) -> dict[str, object]:
     return answer
 
 
-async def _sample_cpu() -> HealthSample:
-    psutil.cpu_percent()  # utilization is measured between two calls
-    await asyncio.sleep(_CPU_LOOK_S)
-    memory = psutil.virtual_memory()
-    return HealthSample(
-        memory_used_mb=(memory.total - memory.available) / _MIB,
-        memory_total_mb=memory.total / _MIB,
-        utilization_percent=psutil.cpu_percent(),
-    )
+class _SlotLoad:
+    """CPU time and memory of the processes below this one, which are a CPU slot's own."""
+
+    def __init__(self) -> None:
+        self._before: tuple[float, float] | None = None
+        """Seconds by the clock and CPU seconds at the last look."""
+
+    async def sample(self) -> HealthSample:
+        """Utilization since the last sample; 100 %: one core, because a run of a CPU slot has one thread."""
+        since, used_before = self._before or await self._first_look()
+        (at, used), memory = await asyncio.to_thread(self._look)
+        self._before = at, used
+        share = max(used - used_before, 0.0) / max(at - since, _CPU_LOOK_S)
+        return HealthSample(
+            memory_used_mb=memory / _MIB,
+            memory_total_mb=machine_bytes() / _MIB,
+            utilization_percent=min(100.0 * share, 100.0),
+        )
+
+    async def _first_look(self) -> tuple[float, float]:
+        found, _ = await asyncio.to_thread(self._look)
+        await asyncio.sleep(_CPU_LOOK_S)
+        return found
+
+    def _look(self) -> tuple[tuple[float, float], int]:
+        pids = below([os.getpid()], _MOST_LOOKED_AT)[1:]
+        used = waited_for()
+        for pid in pids:
+            with contextlib.suppress(psutil.Error):  # it has ended
+                times = psutil.Process(pid).cpu_times()
+                used += times.user + times.system + times.children_user + times.children_system
+        return (time.monotonic(), used), memory_of(pids, math.inf)
 
 
 def _gpus(host: str, helper: Sequence[str]) -> list[Device]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +18,8 @@ from workers import nvml
 from workers.device import Device, HealthSampler, discover
 
 pytestmark = pytest.mark.process
+
+ROOT = Path(__file__).parents[2]
 
 SMI = """#!/bin/sh
 case "$*" in
@@ -275,16 +279,33 @@ async def test_a_helper_that_is_missing_is_an_error_of_the_sample(gpu: Device) -
         assert "No such file" in str((await sampler.sample(gpu)).error)
 
 
-async def test_a_cpu_slot_is_sampled_with_real_numbers_and_no_temperature() -> None:
+IDLE_THEN_BUSY = """
+import asyncio, json, subprocess, sys
+from dataclasses import asdict
+from workers.device import HealthSampler, discover
+
+async def main():
     [slot] = discover("h", gpu="none", cpu=1)
-
     async with HealthSampler() as sampler:
-        health = await sampler.sample(slot)
+        idle = await sampler.sample(slot)
+        run = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        try:
+            while not (busy := await sampler.sample(slot)).utilization_percent:
+                await asyncio.sleep(0.05)
+        finally:
+            run.kill()
+            run.wait()
+        print(json.dumps([asdict(idle), asdict(busy)]))
 
-    assert health.temperature_c is None
-    assert health.error is None
-    assert health.memory_total_mb is not None
-    assert health.memory_used_mb is not None
-    assert 0 < health.memory_used_mb < health.memory_total_mb
-    assert health.utilization_percent is not None
-    assert 0 <= health.utilization_percent <= 100
+asyncio.run(main())
+"""
+
+
+def test_a_cpu_slot_shows_the_load_and_memory_of_its_own_processes() -> None:
+    """The process that samples has no others at first, whatever else runs on the machine."""
+    done = subprocess.run([sys.executable, "-c", IDLE_THEN_BUSY], capture_output=True, check=True, cwd=ROOT)
+    idle, busy = json.loads(done.stdout)
+
+    assert (idle["utilization_percent"], idle["memory_used_mb"], idle["temperature_c"]) == (0, 0, None)
+    assert 0 < busy["utilization_percent"] <= 100
+    assert 0 < busy["memory_used_mb"] < busy["memory_total_mb"]

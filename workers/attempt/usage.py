@@ -55,7 +55,7 @@ class CpuSeconds:
     """
 
     def __init__(self) -> None:
-        self._before = _waited_for()
+        self._before = waited_for()
         self._seen: dict[psutil.Process, float] = {}
 
     def look(self, pids: Iterable[int]) -> None:
@@ -69,7 +69,7 @@ class CpuSeconds:
     @property
     def total(self) -> float:
         """Seconds so far; complete once every process of the run has ended and was waited for."""
-        return max(_waited_for() - self._before, math.fsum(list(self._seen.values())))
+        return max(waited_for() - self._before, math.fsum(list(self._seen.values())))
 
 
 def excess_of(pids: Sequence[int], ceilings: Ceilings) -> Excess | None:
@@ -125,7 +125,8 @@ def below(roots: Iterable[int], allowed: float) -> list[int]:
     return found
 
 
-def _waited_for() -> float:
+def waited_for() -> float:
+    """CPU seconds of the processes that this one has waited for."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
