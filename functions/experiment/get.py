@@ -9,6 +9,7 @@ from functions.formats.patches import text_of
 from functions.rules.keeps.gains import Gain, gain_of
 from functions.views.experiments import ClaimView, ExperimentView, RetestView, claim_of, retest_view, view
 from functions.views.hints import no_signal
+from functions.views.timelines import Phase, timeline
 from state.experiments import Experiments
 from state.ids import ExperimentId
 
@@ -26,6 +27,8 @@ class ExperimentShown(Response):
     gain: Gain | None
     """Gain over the best that it was compared with; null: no shared seed, or no such best."""
     attempts: dict[int, dict[str, str]]
+    timeline: list[Phase]
+    """Its attempts and retests, phase by phase."""
     ticks: list[tuple[float, float, float]]
     """(progress, metric, seconds since 1970) as the run reported them."""
     no_signal: str | None
@@ -47,6 +50,7 @@ async def get(request: ReadExperiment, experiments: Experiments) -> ExperimentSh
         claim=claim_of(found.runs, found.noise),
         gain=gain_of(e, found.runs, found.compared, found.direction),
         attempts={n: dict(attempt) for n, attempt in found.attempts.items()},
+        timeline=timeline(found.runs, found.attempts),
         ticks=list(found.ticks),
         no_signal=no_signal(e, found.policy),
         log_tail=found.log,

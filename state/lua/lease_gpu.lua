@@ -15,7 +15,8 @@ end
 local function begin_attempt(gpu, fence)
   take_turn(K.experiment, A.id)
   redis.call('HSET', K.experiment, 'status', 'leased')
-  redis.call('HSET', K.attempts, A.attempt .. ':status', 'leased', A.attempt .. ':gpu_id', gpu, A.attempt .. ':fence', fence)
+  redis.call('HSET', K.attempts, A.attempt .. ':status', 'leased', A.attempt .. ':gpu_id', gpu, A.attempt .. ':fence', fence,
+    A.attempt .. ':leased_at', clock(t))
   relist()
   redis.call('ZADD', K.starting, clock(t), A.id)
   emit('experiment.leased', A.tag, A.id, about(gpu, fence), A.experiment_traceparent)

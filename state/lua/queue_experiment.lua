@@ -31,7 +31,8 @@ emit('experiment.queued', A.tag, A.id, cjson.encode(about), A.experiment_tracepa
 if A.lease == 'used' then
   redis.call('HSET', K.experiment, 'status', 'leased')
   redis.call('HSET', K.held_gpu, 'attempt', attempt)
-  redis.call('HSET', K.attempts, attempt .. ':status', 'leased', attempt .. ':gpu_id', A.gpu_id, attempt .. ':fence', A.fence)
+  redis.call('HSET', K.attempts, attempt .. ':status', 'leased', attempt .. ':gpu_id', A.gpu_id, attempt .. ':fence', A.fence,
+    attempt .. ':leased_at', at)
   redis.call('ZADD', K.starting, 0, A.id)
   about.gpu_id, about.fence = A.gpu_id, tonumber(A.fence)
   emit('experiment.leased', A.tag, A.id, cjson.encode(about), A.experiment_traceparent)
