@@ -117,6 +117,7 @@ queue_clock                      hash   the queues' rounds by agent
 starting                         zset   leased experiments that no worker has begun, by lease time
 gpus                             zset   GPUs by registration time
 gpu_pool:<gpu_id>                hash   one GPU or CPU slot with its lease and health
+gpu_history:<gpu_id>             list   samples of the last 24 h, one in 2 minutes
 agent_gpus                       hash   number of GPUs that each agent has registered for itself
 worker_gpus                      hash   number of GPUs that the owner of each other token has registered
 idle_gpus                        zset   idle GPUs, longest idle first
@@ -192,6 +193,9 @@ class Keys:
 
     def gpu(self, gpu_id: str) -> str:
         return self("gpu_pool", gpu_id)
+
+    def gpu_history(self, gpu_id: str) -> str:
+        return self("gpu_history", gpu_id)
 
     def queue(self, pinned_gpu: str | None = None) -> str:
         """Where an experiment waits: for its own GPU, or in the common queue."""

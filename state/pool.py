@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -35,6 +36,14 @@ DESCRIBED = {
 """Fields of a GPU that its keeper reports."""
 
 
+MEASURED = ("utilization_percent", "memory_used_mb", "temperature_c")
+"""Fields of a sample that a GPU's history keeps."""
+HISTORY_EVERY_S = 120
+"""Seconds between two samples of a GPU's history."""
+HISTORY_S = 86_400
+"""Seconds that it reaches back."""
+
+
 class Pool(Store):
     """All GPUs and CPU slots of the lab."""
 
@@ -53,6 +62,25 @@ class Pool(Store):
         if found is None:
             raise no_gpu(gpu_id)
         return found
+
+    async def history(self, gpu_id: str, last_s: float) -> tuple[Gpu, list[list[float | None]]]:
+        """A GPU with its samples of the last seconds, oldest first: the time, and the values of `MEASURED`.
+
+        Raises:
+            NotFound: it is not registered.
+        """
+        most = math.ceil(last_s / HISTORY_EVERY_S)
+        time, stored, rows = await self._lab.pipeline(
+            [
+                ("TIME",),
+                ("HGETALL", self._keys.gpu(gpu_id)),
+                ("LRANGE", self._keys.gpu_history(gpu_id), -most, -1),
+            ]
+        )
+        if not stored:
+            raise no_gpu(gpu_id)
+        since = time_of(time) - last_s
+        return Gpu.parse(stored), [row for text in rows if (row := json.loads(text))[0] >= since]
 
     async def roster(self) -> Roster:
         """Every GPU, oldest first."""
@@ -219,6 +247,9 @@ class Pool(Store):
             "holder": gpu.holder,
             "fence": gpu.fence,
             "health": json.dumps(dict(health), allow_nan=False) if health is not None else None,
+            "measured": ",".join(_number((health or {}).get(name)) for name in MEASURED),
+            "every_s": HISTORY_EVERY_S,
+            "most": HISTORY_S // HISTORY_EVERY_S,
             "lease_s": lease_s,
         }
         if renewed is not None:
@@ -230,7 +261,7 @@ class Pool(Store):
             }
         answer: GpuStatus | Literal["unknown", "stale"] = await self._lab.move(
             "heartbeat_gpu",
-            keys={"gpu": self._keys.gpu(gpu.gpu_id)},
+            keys={"gpu": self._keys.gpu(gpu.gpu_id), "gpu_history": self._keys.gpu_history(gpu.gpu_id)},
             args=args,
         )
         if answer == "unknown":
@@ -365,7 +396,7 @@ class Pool(Store):
         """
         answer: Literal["ok", "unknown", "held", "other"] = await self._lab.move(
             "deregister_gpu",
-            keys={"gpu": self._keys.gpu(gpu_id)},
+            keys={"gpu": self._keys.gpu(gpu_id), "gpu_history": self._keys.gpu_history(gpu_id)},
             args={
                 "gpu_id": gpu_id,
                 "reason": reason,
@@ -386,3 +417,8 @@ def listed_gpus(lab: Lab, index: str) -> Sequence[Arg]:
 def gpus_of(answer: Sequence[Any]) -> list[Gpu]:
     """The GPUs of an index."""
     return [Gpu.parse(fields) for fields in records(answer).values() if fields]
+
+
+def _number(value: object) -> str:
+    """A measured number, rounded, as JSON."""
+    return f"{value:.0f}" if isinstance(value, int | float) else "null"

@@ -64,6 +64,7 @@ CEILINGS: dict[str, Most] = {
     "pool::dispatch": Most(2, 3, items=True),
     "pool::heartbeat": Most(2, 1),
     "gpu::health": Most(2),
+    "gpu::history": Most(1),
     "experiment::complete, of a worker": Most(2, 1),
     "pool::release": Most(1, 1),
     "pool::next": Most(3, goal=(2, 1)),
@@ -323,6 +324,7 @@ async def workers(a: Counter) -> None:
     who = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
     await a.paid("pool::heartbeat", gpu_id="g0", fence=e.fence, health={"temperature_c": 60.0})
     await a.paid("gpu::health", gpu_id="g0")
+    await a.paid("gpu::history", gpu_id="g0")
     await a.paid("experiment::complete, of a worker", **who, val_bpb=1.1, gpu_class="H100")
     await a.paid("pool::release", gpu_id="g0", experiment_id=e.experiment_id, fence=e.fence)
     await a.paid("gpu::train", experiment_id=await a.registered())

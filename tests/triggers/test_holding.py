@@ -305,6 +305,7 @@ WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "gpu::built": [{**LENT, "tree_id": "t1", "patch_base64": b64encode(longest_patch(6).encode()).decode()}],
     "gpu::get": [{"gpu_id": FAR}],
     "gpu::health": [{"gpu_id": "host:gpu1"}],
+    "gpu::history": [{"gpu_id": FAR, "hours": 24}],
     "gpu::renew": [{**LENT, "metric": 1.0, "progress": 0.2, "log": "x" * 65536}],
     "gpu::stopped": [LENT],
     "gpu::train": [{"experiment_id": f"{SMALL}-4"}],

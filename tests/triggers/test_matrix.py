@@ -42,6 +42,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "experiment::near_misses",
             "function::list",
             "gpu::health",
+            "gpu::history",
             "hypothesis::graph",
             "hypothesis::get",
             "hypothesis::history",
