@@ -78,7 +78,12 @@ class Synced(Response):
 async def sync(request: ReadSync, call: Call, stores: Stores, settings: Settings) -> Synced:
     """What the swarm knows, for a worker between two runs."""
     check_worker(call.caller, request.worker_id)
-    worker = await stores.swarms.known(request.worker_id)
+    return await synced(request.worker_id, call.lab_url(settings), stores)
+
+
+async def synced(worker_id: str, lab_url: str, stores: Stores) -> Synced:
+    """The answer for one worker; writes nothing."""
+    worker = await stores.swarms.known(worker_id)
     facts, judged, served = await asyncio.gather(
         stores.swarms.facts(worker.tag),
         stores.swarms.best_runs(worker.tag, TOP),
@@ -86,7 +91,7 @@ async def sync(request: ReadSync, call: Call, stores: Stores, settings: Settings
     )
     best = [run for run, _ in sorted(judged, key=lambda each: score(each[1], facts.tag.direction))][:TOP]
     population = population_of(worker, facts)
-    reader = Reader(call.lab_url(settings), worker.tag, worker.worker_id, is_worker=True)
+    reader = Reader(lab_url, worker.tag, worker.worker_id, is_worker=True)
     program = document_for(served, reader, population)
     known = best[0].config_delta if best else {}
     return Synced(

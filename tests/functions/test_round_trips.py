@@ -171,6 +171,7 @@ CEILINGS: dict[str, Most] = {
     "swarm::refill": Most(2, 1),
     "dimension::measure": Most(1),
     "swarm::sync": Most(2),
+    "swarm::preview": Most(2),
     "run::start": Most(2, 1),
     "run::active": Most(1),
     "run::stats": Most(3, goal=(2, 0)),
@@ -472,6 +473,7 @@ async def organisers(a: Counter) -> None:
     await a.paid("swarm::refill", tag="new-swarm")
     await a.paid("dimension::measure", tag="new-swarm")
     await a.paid("swarm::sync", worker_id="w1")
+    await a.paid("swarm::preview", worker_id="w1")
     extra = await a.paid("run::start", worker_id="w1", config_delta={"LR": 0.001})
     for read in ("run::active", "run::stats"):
         await a.paid(read, tag="new-swarm")

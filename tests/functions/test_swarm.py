@@ -24,7 +24,19 @@ from state.settings import Settings
 from state.swarms import Swarms
 from state.tokens import TRIES_S, WRONG_TRIES
 from tests.conftest import http_client
-from tests.labs import asked, bearer, curl, events_of, idea, open_tag, problem, refused, registered, told
+from tests.labs import (
+    asked,
+    bearer,
+    curl,
+    dump,
+    events_of,
+    idea,
+    open_tag,
+    problem,
+    refused,
+    registered,
+    told,
+)
 
 DIMENSIONS: list[dict[str, Any]] = [
     {"name": "LR", "dtype": "float_log", "min": 1e-4, "max": 1e-1},
@@ -896,6 +908,22 @@ async def test_a_worker_syncs_what_the_swarm_knows(swarm: Swarm) -> None:
     again = await swarm.http.get("/sync/w1", headers={"if-none-match": answer.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
     assert (await swarm.http.post("/sync/w1")).json() == synced
+
+
+async def test_a_viewer_previews_the_answer_that_a_worker_would_get_and_changes_nothing(
+    swarm: Swarm,
+) -> None:
+    viewer = await bearer(swarm.process, "eve", "viewer")
+    await swarm.run("w1", 0.9)
+    synced = (await swarm.http.get("/sync/w1")).json()
+    before = await dump(swarm.process.lab)
+
+    seen = await curl(swarm.http, "/api/swarm/preview", {"worker_id": "w1"}, **viewer)
+
+    assert seen.json() == synced
+    assert await dump(swarm.process.lab) == before
+    problem(await swarm.http.get("/sync/w1", headers=viewer), 403)
+    problem(await curl(swarm.http, "/api/swarm/preview", {"worker_id": "none"}, **viewer), 404)
 
 
 @pytest.mark.parametrize("then", ["it ticks", "it is handed the run again"])

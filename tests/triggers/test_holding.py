@@ -349,6 +349,7 @@ WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "swarm::health": [{"tag": VARIED}],
     "swarm::leaderboard": [{"tag": VARIED}],
     "swarm::populations": [{"tag": VARIED}],
+    "swarm::preview": [{"worker_id": "w1"}],
     "swarm::refill": [{"tag": VARIED}],
     "dimension::measure": [{"tag": VARIED}],
     "swarm::workers": [{"tag": VARIED, "limit": 1000}],

@@ -71,6 +71,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "search::strategy",
             "swarm::leaderboard",
             "swarm::populations",
+            "swarm::preview",
             "trace::list",
         }
     ),
