@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from functions.contract import FROM_OUTSIDE, BadTable, Call, FiredBy, Function, Lane, Nothing
 from functions.process.logs import bound
-from functions.process.meters import Meters
+from functions.process.meters import CallCount, Meters
 from functions.process.tracing import Tracing
 from functions.rules.access import Caller, check_tags
 from functions.validation import validated
@@ -135,6 +135,10 @@ class Invoker:
             )
             return _one_more(self._waits, caller.token_id, WAITS_EACH, refusal)
         return UNCOUNTED
+
+    def counts(self, tallies: Mapping[str, float]) -> dict[str, CallCount]:
+        """Calls by function, of this process and of those that have handed over these `tallies`."""
+        return self._meters.of_functions(tallies)
 
     def system(self, name: str, trigger: FiredBy = "call", traceparent: str | None = None) -> Call:
         """The call of an event, of the clock or of a queue: an operator's."""

@@ -145,6 +145,7 @@ def _bound(
         Experiments(lab),
         PatchArchiving(lab),
         Reports(lab),
+        Tallies(lab),
         Searches(lab),
         Traces(lab),
         Dimensions(lab),

@@ -6,6 +6,7 @@ Labels are names out of this code (functions, routes, kinds, outcomes), never id
 from __future__ import annotations
 
 import json
+import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,6 +75,17 @@ class Durations:
             yield f"{self.name}_sum", labels, total
 
 
+@dataclass
+class CallCount:
+    """Calls of one function."""
+
+    calls: int = 0
+    errors: int = 0
+    """Calls that were refused or failed."""
+    last_at: float | None = None
+    """When this process answered the last one, in seconds since 1970."""
+
+
 class Meters:
     """The counters of one process. They are plain numbers until a scrape: prometheus_client takes 0.1 s to import."""
 
@@ -115,6 +127,7 @@ class Meters:
         )
         self._usd = Count("nightjar_author_usd", "What it has cost, in US dollars.", ("provider",))
         self._calling: Counter[str] = Counter()
+        self._last_at: dict[str, float] = {}
         self._called_lately: set[str] = set()
         self.requests_in_flight = 0
         """HTTP requests that are being answered."""
@@ -138,6 +151,7 @@ class Meters:
     def called(self, function: str, trigger: str, outcome: str, seconds: float) -> None:
         """A call of a function ended."""
         self._calling[function] -= 1
+        self._last_at[function] = time.time()
         self._calls.add(self.kind, function, trigger, outcome)
         self._seconds.add(seconds, self.kind, function, trigger)
 
@@ -145,6 +159,19 @@ class Meters:
         """An HTTP request ended."""
         self._requests.add(method, route, str(status))
         self._request_seconds.add(seconds, method, route)
+
+    def of_functions(self, tallies: Mapping[str, float]) -> dict[str, CallCount]:
+        """Calls by function: of this process, and of the others that have handed theirs over."""
+        others = ((*json.loads(key), count) for key, count in tallies.items())
+        found = defaultdict[str, CallCount](CallCount)
+        for name, labels, count in (*self._calls.samples(), *others):
+            if name == f"{self._calls.name}_total":
+                of_function = found[labels["function"]]
+                of_function.calls += int(count)
+                of_function.errors += 0 if labels["outcome"] in ("ok", "cancelled") else int(count)
+        for function, at in self._last_at.items():
+            found[function].last_at = at
+        return found
 
     def author_called(self, provider: str, kind: str, outcome: str) -> None:
         """A request for a text of a language model ended."""

@@ -40,6 +40,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "experiment::log",
             "experiment::history",
             "experiment::near_misses",
+            "function::calls",
             "function::list",
             "gpu::health",
             "gpu::history",
