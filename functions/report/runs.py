@@ -78,7 +78,7 @@ class RunColumns(BaseModel):
     duration_s: list[float | None]
     """Seconds of training."""
     constants: list[dict[str, Any] | None] | None
-    """Constants that it set, where they were asked for; null for a run that set none, or over 2,000 bytes of them."""
+    """Constants that each run set, where they were asked for. Null: it set none, or over 2,000 bytes of them."""
 
 
 class ListedRuns(Response):
