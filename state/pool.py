@@ -420,5 +420,5 @@ def gpus_of(answer: Sequence[Any]) -> list[Gpu]:
 
 
 def _number(value: object) -> str:
-    """A measured number, rounded, as JSON."""
-    return f"{value:.0f}" if isinstance(value, int | float) else "null"
+    """A measured number as JSON, with six digits."""
+    return f"{value:.6g}" if isinstance(value, int | float) else "null"

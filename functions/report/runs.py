@@ -120,6 +120,7 @@ async def _columns(found: RunRows, experiments: Experiments, *, has_constants: b
     rows = found.rows
     known = await experiments.beside(rows)
     gains = gains_of(rows, known, found.tag.direction)
+    retests = {name: [r.own_value for r in runs.retests] for name, runs in known.items() if runs.retests}
     return RunColumns(
         id=[e.experiment_id for e in rows],
         number=[e.number for e in rows],
@@ -131,7 +132,7 @@ async def _columns(found: RunRows, experiments: Experiments, *, has_constants: b
         error_kind=[e.error_kind for e in rows],
         value=[e.judged for e in rows],
         gain=[gains.get(e.experiment_id) for e in rows],
-        retests=[[r.own_value for r in known[e.experiment_id].retests] if e.retests else [] for e in rows],
+        retests=[retests.get(e.experiment_id, []) for e in rows],
         category=[e.category for e in rows],
         description=[short(e.description, TEXT) for e in rows],
         hypothesis=[short(e.hypothesis, TEXT) for e in rows],

@@ -69,7 +69,7 @@ def _of_attempt(e: Experiment, number: int, attempt: Mapping[str, str]) -> Itera
         ("training", times.get("built_at")),
         ("scoring", trained),
     ]
-    there = [(name, at) for name, at in begins if at is not None]
+    there: list[tuple[PhaseName, float]] = [(name, at) for name, at in begins if at is not None]
     for nth, (name, since) in enumerate(there):
         is_final = nth == len(there) - 1
         until = ended if is_final else there[nth + 1][1]
