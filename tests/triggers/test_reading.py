@@ -120,7 +120,7 @@ async def test_no_get_changes_anything(lab: Past) -> None:
 
 
 async def test_no_function_that_says_so_changes_anything(lab: Past) -> None:
-    process, people, _ = lab
+    process, people, ids = lab
     body: dict[str, Any] = {
         "tag": "mar11",
         "experiment_id": "mar11-1",
@@ -128,6 +128,7 @@ async def test_no_function_that_says_so_changes_anything(lab: Past) -> None:
         "experiment_b": "mar11-2",
     }
     body |= {"gpu_id": "hot", "invocation_id": "mar11-4.1"}
+    body |= {"worker_id": "w1", "hypothesis_id": ids["HYPOTHESIS"]}
     body |= {"proposal": {"statement": "wider layers learn faster"}}
     before = await everything(process)
 

@@ -115,12 +115,16 @@ async def test_reads_by_post_change_nothing_either(client: httpx.AsyncClient, pr
     await tried(client, 1.001)
     await add_gpu(client)
     await told(client, "/register", worker_id="w1", gpu_type="H100", baseline_bpb=1.0)
+    claim = {"statement": "wider layers learn faster"}
+    proposed = await told(client, "/api/hypothesis/propose", tag="mar11", proposal=claim)
     bodies = {
         "tag": "mar11",
         "experiment_a": "mar11-1",
         "experiment_b": "mar11-2",
         "gpu_id": "host:gpu0",
-        "proposal": {"statement": "wider layers learn faster"},
+        "worker_id": "w1",
+        "hypothesis_id": proposed["hypothesis_id"],
+        "proposal": {"statement": "a larger batch is slower"},
     }
     before = await dump(process.lab)
 
