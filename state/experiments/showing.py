@@ -229,10 +229,11 @@ class Showing(Queueing):
         return experiment_in(stored, experiment_id), by_attempt(attempts)
 
     async def _noise(self, runs: Runs[Experiment]) -> Spread:
-        """Noise of its tag and GPU class; empty if no code was run again."""
-        if not runs.retests:
-            return Spread()
-        e = runs.experiment
+        """Noise of its tag and GPU class; empty if its code was not run again."""
+        return await self.spread(runs.experiment) if runs.retests else Spread()
+
+    async def spread(self, e: Experiment) -> Spread:
+        """Noise of its tag and GPU class."""
         stored = await self._lab.command(*spread_at(self._keys, e.tag, e.gpu_class))
         return spread_of(stored)
 

@@ -179,7 +179,7 @@ def test_waiting_ends_with_the_exit_code_of_the_outcome(lab: RunningLab) -> None
     codes = [done.returncode for done in (keep, discard, crash, again, running, stopped, unknown, wrong)]
     assert codes == [0, 3, 4, 0, 5, 8, 1, 2]
     assert again.stdout.startswith("codes-1.2: measured  1.000000")
-    assert keep.stdout.startswith("codes-1: keep, first  1.000000")
+    assert keep.stdout.startswith("codes-1: first  1.000000")
     assert json.loads(discard.stdout)["status"] == "discard"
     assert "no experiment 'codes-99'" in unknown.stderr
     assert keep.stderr == ""

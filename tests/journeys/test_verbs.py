@@ -60,7 +60,7 @@ def test_up_prints_a_line_for_each_run_that_starts_and_ends(lab: RunningLab) -> 
     assert begun[1][4:] == ["budget", "20", "s", "value", "0.5"]
 
     assert [words[:2] for words in told()[:4]] == [
-        ["t-1", "keep,"],
+        ["t-1", "first"],
         ["t-2", "keep"],
         ["t-3", "discard"],
         ["t-4", "crash"],

@@ -28,7 +28,7 @@ from triggers.agents.place import git
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Number, all_settings_from, data_option
 from triggers.cli.output import ERROR, OK, printable, show_patch
-from triggers.cli.runs import print_runs, signed
+from triggers.cli.runs import outcome, print_runs, signed
 from triggers.lab import LabParts, LocalLab
 from triggers.ports import free_port
 
@@ -192,6 +192,7 @@ VERDICTS = {
     "demoted": "[red]demoted[/]: runs on another seed did not bear it out",
 }
 STYLE = {"keep": "bold green", "discard": "dim", "crash": "red", "timeout": "red"}
+"""By the first word of the outcome. The baseline is none of them: it beat nothing."""
 
 
 class DemoView:
@@ -303,8 +304,9 @@ def line(e: dict[str, Any], gain: float | None) -> str:
     """One finished experiment, as a line with rich's markup."""
     value = f"{e['val_bpb']:.6f}" if e["val_bpb"] is not None else "-" * 8
     change = f" ({signed(gain)})" if gain is not None else ""  # above zero is better
+    said = outcome(e)
     return (
-        f"[{STYLE[e['status']]}]{e['id']:>9}  {e['status']:<8}{value}{change}[/]"
+        f"[{STYLE.get(said.partition(',')[0], 'bold')}]{e['id']:>9}  {said:<19}{value}{change}[/]"
         f"  {e['agent'] or ''}: {escape(e['description'])}"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,6 +21,8 @@ TAGS_AT_ONCE = 1000
 """Most tags in one answer."""
 MOST_NAMED = 20
 MOST_REMEDIES = 3
+DECIMALS = 6
+"""Decimals of values and gains while the noise is not known; never more."""
 
 
 def path_of(experiment: str, *more: str) -> str:
@@ -65,9 +68,11 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def outcome(run: Run) -> str:
-    """The status, and the trust of a keep."""
+    """The status, and the trust of a keep. A first run beat nothing: it is not called a keep."""
     if run["baseline"]:
         return "baseline" if run["status"] == "keep" else f"baseline: {run['status']}"
+    if run["trust"] == "first":
+        return "first"
     if run["claimed"]:
         return f"{run['status']}, claimed"
     return f"{run['status']}, {run['trust']}" if run["trust"] else str(run["status"])
@@ -78,13 +83,18 @@ def is_of_swarm(run: Run) -> bool:
     return run["worker_id"] is not None
 
 
-def value(run: Run) -> str:
+def decimals(sigma: float | None) -> int:
+    """Decimals of a value, its gain and its noise: two digits of the noise, a standard deviation."""
+    return min(DECIMALS, max(0, 1 - math.floor(math.log10(sigma)))) if sigma else DECIMALS
+
+
+def value(run: Run, digits: int = DECIMALS) -> str:
     """The value that it is judged by, or nothing. A difference to its worker's baseline has a sign."""
     own = run["val_bpb"] if run["delta_bpb"] is None else run["delta_bpb"]
     found = own if run["judged_val_bpb"] is None else run["judged_val_bpb"]
     if found is None:
         return ""
-    return f"{found:.6f}" if run["delta_bpb"] is None else f"{found:+.6f}"
+    return f"{found:.{digits}f}" if run["delta_bpb"] is None else f"{found:+.{digits}f}"
 
 
 def measured(run: Run) -> str:
@@ -102,9 +112,9 @@ def newest_remedies(runs: Sequence[Run]) -> dict[str, Run]:
     return dict([*told.items()][-MOST_REMEDIES:])
 
 
-def signed(gain: float | None) -> str:
+def signed(gain: float | None, digits: int = DECIMALS) -> str:
     """A gain with its sign, or nothing. Below zero is worse."""
-    return "" if gain is None else f"{gain:+.6f}"
+    return "" if gain is None else f"{gain:+.{digits}f}"
 
 
 def gain_in_words(run: Run, gain: Mapping[str, Any] | None) -> str:

@@ -37,16 +37,32 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Non
 
     Says on standard error which columns were left out, unless they are empty.
     """
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+    lines, out = table_lines(columns, rows, width)
+    for line in lines:
+        click.echo(line)
+    if out:
+        click.echo(f"(too wide for {width} columns: {', '.join(out)}; --json has all)", err=True)
+
+
+def table_lines(
+    columns: Sequence[Column], rows: Iterable[Sequence[str]], width: int
+) -> tuple[list[str], list[str]]:
+    """The head and a line for each row, and the names of columns that were left out with their values."""
     names = [column.name for column in columns]
     cells = [[" ".join(printable(cell).split()) or EMPTY for cell in row] for row in (names, *rows)]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
     by_column = [*zip(*cells, strict=True)]
     widths = _widths(columns, by_column, width)
-    for row in cells:
-        parts = [_cell(row[nth], columns[nth], its) for nth, its in widths.items()]
-        click.echo(GAP.join(parts).rstrip())
-    if out := [name for nth, name in enumerate(names) if nth not in widths and not _is_empty(by_column[nth])]:
-        click.echo(f"(too wide for {width} columns: {', '.join(out)}; --json has all)", err=True)
+    lines = [
+        GAP.join(_cell(row[nth], columns[nth], its) for nth, its in widths.items()).rstrip() for row in cells
+    ]
+    out = [name for nth, name in enumerate(names) if nth not in widths and not _is_empty(by_column[nth])]
+    return lines, out
+
+
+def cut(text: str, width: int) -> str:
+    """The text in at most `width` columns of a terminal."""
+    return text if cell_len(text) <= width else f"{set_cell_size(text, width - 1).rstrip()}…"
 
 
 def _widths(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> dict[int, int]:
@@ -76,7 +92,6 @@ def _is_empty(column: Sequence[str]) -> bool:
 
 
 def _cell(text: str, column: Column, width: int) -> str:
-    if cell_len(text) > width:
-        text = f"{set_cell_size(text, width - 1).rstrip()}…"
+    text = cut(text, width)
     space = " " * (width - cell_len(text))
     return space + text if column.right else text + space

@@ -22,10 +22,11 @@ from functions.process.run_files import linked
 from functions.process.running import ended
 from functions.process.worker_options import isolation_options, python_option
 from functions.rules.keeps.gains import gain_of
+from functions.rules.keeps.noise import noise_of
 from functions.views.experiments import view
 from state.errors import NightjarError, NotFound
 from state.experiments import Experiments
-from state.facts import Shown
+from state.facts import Shown, Spread
 from state.program import PROGRAM
 from state.records import Experiment
 from state.settings import Settings
@@ -34,7 +35,8 @@ from triggers.cli.lab_http import LabHttp
 from triggers.cli.open import sign_in_link
 from triggers.cli.options import all_settings_from, data_option, lab_option
 from triggers.cli.output import printable
-from triggers.cli.runs import outcome, signed, value
+from triggers.cli.runs import decimals, outcome, signed, value
+from triggers.cli.tables import cut
 from triggers.lab import LabParts, LocalLab
 from triggers.ports import free_port
 
@@ -155,7 +157,8 @@ async def tell_runs(settings: Settings, say: Callable[[str], None]) -> None:
                 for event in await stream.follow(last, wait_s=LOOK_S):
                     last = event.id
                     if event.type in ENDS:
-                        say(line(await experiments.shown(event.subject)))
+                        found = await experiments.shown(event.subject)
+                        say(line(found, await experiments.spread(found.runs.experiment)))
                     elif event.type == START:
                         say(begun(await experiments.shown(event.subject), event.data.get("gpu_id")))
             except NotFound:
@@ -175,19 +178,21 @@ def begun(found: Shown, gpu: str | None) -> str:
     return _cut(f"{e.experiment_id:<9} starts{place}, budget {budget:g} s  {printable(e.description)}")
 
 
-def line(found: Shown) -> str:
-    """Such as `mar11-7  keep  0.997900  +0.002100  301 s  WIDTH 48 -> 96`; a gain above zero is better."""
+def line(found: Shown, noise: Spread | None = None) -> str:
+    """Such as `mar11-7  keep  0.99790  +0.00210  301 s  WIDTH 48 -> 96`; a gain above zero is better."""
     e = found.runs.experiment
     run, gain = view(e).model_dump(), gain_of(e, found.runs, found.compared, found.direction)
     why = "over budget" if e.over_budget else "hung" if e.hung else e.error_kind
     said = f"{outcome(run)} ({why})" if why is not None else outcome(run)
-    numbers = f"{value(run):>8} {signed(gain.by if gain else None):>9} {_seconds(e):>6}"
+    known = noise_of(noise.squares, noise.df) if noise else None
+    digits = decimals(known.sigma if known else None)
+    numbers = f"{value(run, digits):>8} {signed(gain.by if gain else None, digits):>9} {_seconds(e):>6}"
     return _cut(f"{e.experiment_id:<9} {said:<8} {numbers}  {printable(e.description)}")
 
 
 def _cut(told: str) -> str:
     width = shutil.get_terminal_size((WIDTH, 0)).columns if sys.stderr.isatty() else WIDTH
-    return told if len(told) <= width else f"{told[: width - 1]}…"
+    return cut(told, width)
 
 
 def _seconds(e: Experiment) -> str:
