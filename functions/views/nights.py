@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from functions.contract import CATEGORIES
 from functions.formats.metrics_block import deciding_line
 from functions.rules.keeps.gains import ChainStep, Gain, gain_over
-from functions.rules.keeps.noise import claim
+from functions.rules.keeps.noise import claim, noise_of
 from functions.rules.keeps.retests import fresh_runs
 from functions.rules.search.suggestions import short
 from functions.views.experiments import sketch_view
@@ -95,6 +95,8 @@ class NightView(BaseModel):
     """Gain from `first` to `last`, above zero is better; None: they share no seed."""
     gain_runs: int | None
     """Number of further runs in the means `first` and `last`; 0: one run of each."""
+    sigma: float | None
+    """Run-to-run standard deviation on the tag's main class of GPU; None while no code ran twice there."""
     best_experiment_id: str | None
     commit_sha: str | None
     ideas: int
@@ -129,6 +131,7 @@ def night_view(
     """The night; `runs` are those of the baseline and of the keeps in the chain, `changes` the keeps' own, by id."""
     tag, best = facts.tag, facts.best
     value, further = _claimed(best) if best else (None, 0)
+    noise = noise_of(facts.noise.squares, facts.noise.df)
     by_delta = any(e.delta_bpb is not None for e in facts.recent)
 
     def gain(before: str | None, after: str) -> Gain | None:
@@ -158,6 +161,7 @@ def night_view(
         further_runs=further,
         gain=whole.by if whole else None,
         gain_runs=whole.runs if whole else None,
+        sigma=noise.sigma if noise else None,
         best_experiment_id=best.experiment.experiment_id if best else None,
         commit_sha=best.experiment.commit_sha if best else None,
         ideas=tag.total - tag.baselines,

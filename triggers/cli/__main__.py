@@ -23,6 +23,7 @@ COMMANDS = {
     "try": "have the change in your clone trained, and keep it or take it back",
     "wait": "wait for an experiment; the exit code is its outcome",
     "status": "show processes, GPUs, queue and the best of each tag",
+    "top": "watch the lab live: bests, runs, GPUs, the last events",
     "events": "follow the lab's events",
     "ls": "list a tag's experiments, the newest first",
     "best": "show a tag's best experiment",

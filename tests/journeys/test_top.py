@@ -1,0 +1,172 @@
+"""`nightjar top` on a real terminal, and in a pipe."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import signal
+import struct
+import subprocess
+import termios
+import threading
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from tests.commands import command_line, nightjar
+from tests.journeys.running import PATIENCE_S, RunningLab, running_lab
+from tests.journeys.test_following import environment, kill_web
+from triggers.cli.tables import PIPE_WIDTH
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+HOSTILE = "wider \x1b[2J\x1b]0;owned\x07 \u202egnp.exe 更宽的模型 [red]x[/red]"
+HOME, ENTERED, LEFT, SHOWN_CURSOR = "\x1b[H", "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    """A baseline, a keep, and a run that trains."""
+    with running_lab(tmp_path_factory.mktemp("lab")) as found:
+        found.start()
+        found.setup()
+        for value in (2.0, 1.5):
+            found.until_status(found.submit(config_delta={"VALUE": value}), "keep")
+        endless = found.submit(config_delta={"SECONDS": 600.0}, hypothesis=HOSTILE, diff_summary=HOSTILE)
+        found.until_training(endless)
+        yield found
+
+
+class Screen:
+    """A command on a terminal, with all that it has sent."""
+
+    def __init__(self, data: Path, *words: str, rows: int = 24, columns: int = 80) -> None:
+        self._ours, theirs = pty.openpty()
+        self.resize(rows, columns)
+        self.process = subprocess.Popen(
+            command_line(*words),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment(data, TERM="xterm-256color"),
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self._sent = b""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        try:
+            while part := os.read(self._ours, 65536):
+                self._sent += part
+        except OSError:  # the terminal was closed
+            return
+
+    @property
+    def sent(self) -> str:
+        return self._sent.decode(errors="replace")
+
+    @property
+    def frame(self) -> str:
+        """The newest whole picture."""
+        return self.sent.rpartition(HOME)[0].rpartition(HOME)[2]
+
+    def press(self, key: bytes) -> None:
+        os.write(self._ours, key)
+
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def ended(self) -> int:
+        """The exit code, once all that it sent was read."""
+        code = self.process.wait(PATIENCE_S)
+        self._reader.join()
+        return code
+
+
+@contextmanager
+def top(lab: RunningLab) -> Iterator[Screen]:
+    """`nightjar top` on a terminal of 80 by 24."""
+    screen = Screen(lab.data, "top")
+    try:
+        yield screen
+    finally:
+        screen.process.kill()
+        screen.ended()
+        os.close(screen._ours)
+
+
+def test_bests_runs_gpus_and_events_are_redrawn_without_clearing_the_screen(lab: RunningLab) -> None:
+    with top(lab) as screen:
+        lab.until(lambda: "░" in screen.frame, "the running run has a bar")
+        frame = screen.frame
+        lab.setup("second")
+        lab.until(lambda: "tag.created" in screen.frame, "an event is shown without a key")
+
+    assert "1.500000  +0.500000" in frame  # the baseline is 2.0, and lower is better
+    assert "t-3" in frame
+    assert "cpu0" in frame
+    assert r"wider \x1b[2J" in frame
+    assert screen.sent.count(ENTERED) == 1
+    assert "\x1b[2J" not in screen.sent
+    shown = {c for c in screen.sent if unicodedata.category(c) in ("Cc", "Cf")}
+    assert shown <= {"\x1b", "\r", "\n"}
+    assert "owned\x07" not in screen.sent
+
+
+def test_it_goes_on_over_a_restart_of_the_web_process(lab: RunningLab) -> None:
+    with top(lab) as screen:
+        lab.until(lambda: "t-3" in screen.frame, "a picture")
+        kill_web(lab)
+        lab.setup("third")
+        lab.until(lambda: "third" in screen.frame, "the new tag is shown")
+        lab.until(lambda: "trying again" not in screen.frame, "the lab answers")
+
+    assert "Traceback" not in screen.sent
+
+
+def test_a_resize_is_followed_at_once(lab: RunningLab) -> None:
+    with top(lab) as screen:
+        lab.until(lambda: "t-3" in screen.frame, "a picture")
+        screen.resize(10, 60)
+        lab.until(lambda: len(screen.frame.splitlines()) == 10, "ten rows")
+
+
+@pytest.mark.parametrize("end", [b"q", b"\x03"], ids=["q", "Ctrl-C"])
+def test_q_and_ctrl_c_give_the_terminal_back(lab: RunningLab, end: bytes) -> None:
+    with top(lab) as screen:
+        lab.until(lambda: "t-3" in screen.frame, "a picture")
+        screen.press(b"x")
+        screen.press(end)
+        assert screen.ended() == 0
+
+    assert LEFT in screen.sent
+    assert SHOWN_CURSOR in screen.sent
+    assert "Traceback" not in screen.sent
+
+
+def test_sigterm_gives_the_terminal_back_too(lab: RunningLab) -> None:
+    with top(lab) as screen:
+        lab.until(lambda: "t-3" in screen.frame, "a picture")
+        screen.process.send_signal(signal.SIGTERM)
+        assert screen.ended() == 128 + signal.SIGTERM
+
+    assert LEFT in screen.sent
+
+
+def test_a_pipe_gets_one_picture_of_100_columns_without_control_codes(lab: RunningLab) -> None:
+    done = nightjar(lab.data, "top", "t")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert max(map(cell_len, lines)) <= PIPE_WIDTH
+    assert not {c for c in done.stdout if unicodedata.category(c) in ("Cc", "Cf")} - {"\n"}
+    assert any(line.split()[:3] == ["t", "1.500000", "+0.500000"] for line in lines)
+    assert "no tag 'none'" in nightjar(lab.data, "top", "none").stderr
