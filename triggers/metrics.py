@@ -25,6 +25,7 @@ from state.errors import Unavailable
 from state.experiments import Experiments
 from state.pool import Pool
 from state.records import STATUSES, Gpu
+from state.reports import Reports
 from state.tallies import Tallies
 from triggers.http.exchange import Exchange
 from triggers.http.identity import admit
@@ -32,6 +33,10 @@ from triggers.sse.stream import Broadcast
 
 TAGS_COUNTED = 200
 """Experiments are counted over this many newest tags, so that a scrape costs the same in a lab of any size."""
+
+TAGS_LABELLED = 50
+"""Newest tags that have samples of their own. This bounds the number of time series; `nightjar_tags_left_out` counts
+the other tags."""
 
 SAMPLES = (
     ("temperature_c", "nightjar_gpu_temperature_celsius", "Temperature of the GPU.", 1.0),
@@ -148,6 +153,8 @@ async def lab_families(process: Process) -> AsyncIterator[Metric]:
         "status",
         {status: float(census.counts.get(status, 0)) for status in STATUSES},
     )
+    for family in await tag_families(process):
+        yield family
     for family in gpu_families(gpus, now, stale_s):
         yield family
     for family in await stream_families(process):
@@ -172,6 +179,37 @@ async def lab_families(process: Process) -> AsyncIterator[Metric]:
     yield gauge(
         "nightjar_redis_aof_last_write_ok", "Whether its last write worked.", vitals["aof_last_write_ok"]
     )
+
+
+async def tag_families(process: Process) -> list[Metric]:
+    """Best value, runs and keeps of the newest tags, and the number of the other tags."""
+    tags, total = await Reports(process.lab).tags(0, TAGS_LABELLED)
+    runs = CounterMetricFamily(
+        "nightjar_tag_runs", "Experiments of a tag that ended with a verdict.", labels=["tag"]
+    )
+    for tag, _ in tags:
+        runs.add_metric([tag.name], tag.finishes)
+    bests = {tag.name: best.val_bpb if best else None for tag, best in tags}
+    return [
+        runs,
+        labelled(
+            "nightjar_tag_keeps",
+            "Experiments of a tag that are kept now.",
+            "tag",
+            {tag.name: tag.kept for tag, _ in tags},
+        ),
+        labelled(
+            "nightjar_tag_best_value",
+            "Best value of a tag, in its metric's unit; in a swarm the best difference to a worker's baseline.",
+            "tag",
+            bests,
+        ),
+        gauge(
+            "nightjar_tags_left_out",
+            f"Tags without samples of their own: all but the newest {TAGS_LABELLED}.",
+            max(0, total - len(tags)),
+        ),
+    ]
 
 
 def gpu_families(gpus: Sequence[Gpu], now: float, stale_s: float) -> Iterator[Metric]:

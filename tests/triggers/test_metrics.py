@@ -26,6 +26,7 @@ from state.settings import Settings
 from state.tallies import Tallies
 from tests.conftest import http_client
 from tests.labs import add_gpu, claimed, crashed, idea, open_tag, running, silence, told, tried
+from triggers import metrics
 
 HEALTH = {
     "temperature_c": 61.0,
@@ -200,9 +201,9 @@ async def test_labels_are_bounded_and_hold_nothing_that_a_caller_made_up(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     canary = f"c{uuid.uuid4().hex}"
-    await open_tag(client, canary)
+    await open_tag(client)
     await add_gpu(client)
-    e = await running(client, process, canary, hypothesis=canary, agent=canary)
+    e = await running(client, process, hypothesis=canary, agent=canary)
     await told(client, "/api/experiment/crash", experiment_id=e.experiment_id, fence=e.fence, error=canary)
     for path in (f"/{canary}", f"/api/experiment/{canary}", f"/api/report/tags?x={canary}"):
         await client.get(path, headers={"X-Request-Id": canary, "Authorization": f"Bearer {canary}"})
@@ -217,9 +218,30 @@ async def test_labels_are_bounded_and_hold_nothing_that_a_caller_made_up(
     assert {x["method"] for x in seen.labels("nightjar_http_requests_total")} <= {"GET", "POST", "(none)"}
     assert {x["function"] for x in seen.labels("nightjar_function_calls_total")} <= set(table())
     calls, requests = {"process", "function", "trigger", "outcome"}, {"method", "route", "status"}
-    known = calls | requests | {"kind", "gpu_id", "binding", "le"}
+    known = calls | requests | {"kind", "gpu_id", "binding", "le", "tag"}
     assert {name for s in seen.samples for name in s.labels} <= known
     assert e.experiment_id not in seen.text
+
+
+async def test_the_newest_tags_have_best_runs_and_keeps_and_the_others_are_counted(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tag in ("old", "mar10", "mar11"):
+        await open_tag(client, tag)
+    for value in (1.0, 0.9, 1.2):
+        await tried(client, value)
+    await crashed(client)
+    monkeypatch.setattr(metrics, "TAGS_LABELLED", 2)
+
+    seen = await scrape(client)
+
+    assert seen.value("nightjar_tag_best_value", tag="mar11") == 0.9
+    assert seen.value("nightjar_tag_runs_total", tag="mar11") == 4
+    assert seen.value("nightjar_tag_keeps", tag="mar11") == 2
+    assert seen.value("nightjar_tag_runs_total", tag="mar10") == 0
+    assert seen.value("nightjar_tag_best_value", tag="mar10") is None
+    assert not [labels for s in seen.samples if (labels := s.labels).get("tag") == "old"]
+    assert seen.value("nightjar_tags_left_out") == 1
 
 
 async def test_names_and_units_are_as_prometheus_advises(client: httpx.AsyncClient) -> None:
