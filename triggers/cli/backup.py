@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.filesize import decimal
 
 from state.backup import BackedUp, back_up
@@ -14,6 +13,7 @@ from state.client import Lab
 from state.embedded import serving
 from state.errors import Conflict, Unavailable
 from state.settings import Settings
+from triggers.cli.counting import counting
 from triggers.cli.options import all_settings_from, data_option, json_option, lab_option
 from triggers.cli.output import print_json
 
@@ -48,12 +48,7 @@ def command(data: Path | None, lab: str | None, force: bool, as_json: bool, file
 async def _back_up(settings: Settings, url: str, file: Path) -> BackedUp:
     lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
     try:
-        with Console(stderr=True).status("reading the lab ...") as status:
-            return await back_up(
-                lab,
-                file,
-                alive_s=1.5 * settings.heartbeat_s,
-                tell=lambda keys: status.update(f"reading the lab: {keys} keys"),
-            )
+        with counting("asking the lab", "keys read") as tell:
+            return await back_up(lab, file, alive_s=1.5 * settings.heartbeat_s, tell=tell)
     finally:
         await lab.close()

@@ -6,12 +6,12 @@ import asyncio
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from state.backup import Restored, read_manifest, restore
 from state.client import Lab
 from state.embedded import serving
 from state.settings import Settings
+from triggers.cli.counting import counting
 from triggers.cli.options import all_settings_from, data_option, json_option, lab_option
 from triggers.cli.output import print_json
 
@@ -27,9 +27,9 @@ def command(data: Path | None, lab: str | None, as_json: bool, file: Path) -> No
     Experiments that were running are queued again. A restore that was killed can be repeated.
     """
     settings = all_settings_from(data=data, lab=lab)
-    read_manifest(file)  # fails before Redis is started
+    keys = read_manifest(file).keys  # fails before Redis is started
     with serving(settings, make=True) as url:
-        done = asyncio.run(_restore(settings, url, file))
+        done = asyncio.run(_restore(settings, url, file, keys))
     if as_json:
         print_json(
             {"lab": settings.lab, "keys": done.manifest.keys, "waiting_again": list(done.waiting_again)}
@@ -41,10 +41,10 @@ def command(data: Path | None, lab: str | None, as_json: bool, file: Path) -> No
         click.echo(f"to run again: {', '.join(done.waiting_again)}")
 
 
-async def _restore(settings: Settings, url: str, file: Path) -> Restored:
+async def _restore(settings: Settings, url: str, file: Path, keys: int) -> Restored:
     lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
     try:
-        with Console(stderr=True).status("reading the file ...") as status:
-            return await restore(lab, file, tell=lambda keys: status.update(f"writing the lab: {keys} keys"))
+        with counting("checking the file", "keys written", keys) as tell:
+            return await restore(lab, file, tell=tell)
     finally:
         await lab.close()

@@ -1,10 +1,11 @@
-"""`nightjar top` on a real terminal, and in a pipe."""
+"""Commands on a real terminal: `nightjar top` (and in a pipe), and progress bars."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
@@ -12,8 +13,8 @@ import termios
 import threading
 import unicodedata
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 import pytest
 from rich.cells import cell_len
@@ -62,6 +63,14 @@ class Screen:
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.ended()
+        os.close(self._ours)
+
     def _read(self) -> None:
         try:
             while part := os.read(self._ours, 65536):
@@ -91,16 +100,9 @@ class Screen:
         return code
 
 
-@contextmanager
-def top(lab: RunningLab) -> Iterator[Screen]:
+def top(lab: RunningLab) -> Screen:
     """`nightjar top` on a terminal of 80 by 24."""
-    screen = Screen(lab.data, "top")
-    try:
-        yield screen
-    finally:
-        screen.process.kill()
-        screen.ended()
-        os.close(screen._ours)
+    return Screen(lab.data, "top")
 
 
 def test_bests_runs_gpus_and_events_are_redrawn_without_clearing_the_screen(lab: RunningLab) -> None:
@@ -170,3 +172,16 @@ def test_a_pipe_gets_one_picture_of_100_columns_without_control_codes(lab: Runni
     assert not {c for c in done.stdout if unicodedata.category(c) in ("Cc", "Cf")} - {"\n"}
     assert any(line.split()[:3] == ["t", "1.500000", "+0.500000"] for line in lines)
     assert "no tag 'none'" in nightjar(lab.data, "top", "none").stderr
+
+
+def test_a_backup_and_a_restore_have_a_bar_on_a_terminal(lab: RunningLab, tmp_path: Path) -> None:
+    file = str(tmp_path / "lab.backup")
+    with Screen(lab.data, "backup", file) as saved:
+        assert saved.ended() == 0
+    with Screen(tmp_path / "data", "restore", file) as made:
+        assert made.ended() == 0
+
+    assert "keys read" in saved.sent
+    assert "checking the file" in made.sent
+    assert "keys written" in made.sent
+    assert re.search(r"(\d[\d,]*) of \1\b", made.sent)
