@@ -17,9 +17,9 @@ GPUS = (
     Column("last heartbeat", spare=1),
 )
 TAGS = (
-    *(Column("tag"), Column("experiments", right=True), Column("kept", right=True)),
-    *(Column("best", right=True), Column("experiment", spare=3), Column("state")),
-    *(Column("runs", right=True, spare=1), Column("GPU hours", right=True, spare=2)),
+    *(Column("tag"), Column("experiments", right=True, spare=1), Column("kept", right=True)),
+    *(Column("best", right=True), Column("experiment", spare=5), Column("state", spare=2)),
+    *(Column("runs", right=True, spare=3), Column("GPU hours", right=True, spare=4)),
 )
 
 
