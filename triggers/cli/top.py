@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -28,10 +29,12 @@ from triggers.cli.options import tag_argument, with_settings
 from triggers.cli.output import OK
 from triggers.cli.runs import the_tag
 from triggers.cli.tables import PIPE_WIDTH
-from triggers.cli.top_view import ONCE_ROWS, LabNow, picture
+from triggers.cli.top_view import LabNow, picture
 
-EVENTS = 50
-"""The newest events that are kept."""
+EVENTS, ONCE_EVENTS = 50, 10
+"""The newest events that are kept, and those of a single picture."""
+ONCE_ROWS = 100
+"""Rows of a single picture, which no screen bounds."""
 TAGS, QUIET_TAGS = 12, 3
 """Most tags at once, and the newest ones where none is active."""
 RUNS = 50
@@ -42,18 +45,8 @@ FIELDS = (
 )
 TRAINING = ("running", "registered")
 """Statuses of runs that train: on a worker, or by their agents."""
-CHANGES_RESULTS = frozenset(
-    {
-        "best.changed",
-        *(
-            f"experiment.{what}"
-            for what in (
-                *("finished", "confirmed", "demoted", "retracted"),
-                *("promoted", "refuted", "revalued", "retested"),
-            )
-        ),
-    }
-)
+ENDINGS = ("finished", "confirmed", "demoted", "retracted", "promoted", "refuted", "revalued", "retested")
+CHANGES_RESULTS = frozenset(f"experiment.{ending}" for ending in ENDINGS)
 """Types of events after which a tag's results are read again."""
 BUSY_S, IDLE_S = 1.0, 5.0
 """Seconds between two looks without an event, while something trains and while nothing does."""
@@ -80,14 +73,14 @@ def command(settings: ClientSettings, tag: str | None, once: bool) -> int:
         the_tag(LabHttp(settings), tag)
     watched = Watched(settings, tag)
     console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
-    now = watched.look()
     if once or not sys.stdout.isatty() or console.is_dumb_terminal:
-        listed = LabHttp(settings).ask("POST", "/api/event/list", {"limit": EVENTS, "tag": tag})
+        listed = LabHttp(settings).ask("POST", "/api/event/list", {"limit": ONCE_EVENTS, "tag": tag})
         for event in reversed(listed["events"]):
             watched.heard(event)
         for line in picture(watched.look(), console.width, ONCE_ROWS):
             console.print(line, no_wrap=True, crop=False, overflow="ignore")
         return OK
+    now = watched.look()
     with contextlib.suppress(KeyboardInterrupt):
         _live(console, watched, now)
     return OK
@@ -99,9 +92,8 @@ def _live(console: Console, watched: Watched, now: LabNow) -> None:
     woken = queue.SimpleQueue[str]()
     signal.signal(signal.SIGWINCH, lambda *_: woken.put("resized"))
     threading.Thread(target=watched.listen, args=(woken,), daemon=True).start()
+    looked_at, rest_s = time.monotonic(), 0.0
     with _keys(woken), Live(console=console, screen=True, auto_refresh=False) as live:
-        looked_at = time.monotonic()
-        rest_s = 0.0
         while True:
             columns, rows = shutil.get_terminal_size()
             live.update(Group(*picture(now, columns, rows)), refresh=True)
@@ -192,7 +184,7 @@ class Watched:
         except (Exhausted, TooManyRequests, Unavailable) as problem:
             if before is None:
                 raise
-            return before.during(f"{problem.detail}; trying again")
+            return replace(before, trouble=f"{problem.detail}; trying again")
 
     def _look(self) -> LabNow:
         http = LabHttp(self._settings, timeout_s=TIMEOUT_S)  # anew: after a restart it may have another port
@@ -216,12 +208,12 @@ class Watched:
     def _active(self, http: LabHttp, pool: list[dict[str, Any]], events: list[dict[str, Any]]) -> list[str]:
         """Tags with a run on a GPU or an event of late, else the newest ones."""
         on_gpus = [named_by(gpu["experiment_id"])[1] for gpu in pool if gpu["experiment_id"]]
-        active = dict.fromkeys([*on_gpus, *(event.get("tag") for event in reversed(events))])
-        active.pop(None, None)
+        of_late = [event["tag"] for event in reversed(events) if event.get("tag")]
+        active = [*dict.fromkeys([*on_gpus, *of_late])]
         if not active:
             newest = http.ask("GET", f"/api/report/tags?limit={QUIET_TAGS}")["tags"]
-            active = dict.fromkeys(tag["name"] for tag in newest)
-        return sorted([*active][:TAGS])
+            active = [tag["name"] for tag in newest]
+        return sorted(active[:TAGS])
 
 
 def _training(http: LabHttp, tag: str) -> Training:

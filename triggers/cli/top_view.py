@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,10 +15,8 @@ from triggers.cli.output import as_commands, counted, printable
 from triggers.cli.runs import decimals, signed
 from triggers.cli.tables import Column, cut, table_lines
 
-ONCE_ROWS = 100
-"""Rows of a picture that no screen bounds."""
-EVENTS_ONCE = 10
 HINTS = 2
+"""Most hints."""
 BAR = 10
 """Columns of a progress bar."""
 GIB = 1024.0
@@ -37,7 +35,7 @@ RUNS = (
 GPUS = (
     *(Column("GPU", text=12), Column("name", text=8, spare=2), Column("status")),
     *(Column("use", right=True), Column("memory", right=True)),
-    *(Column("heat", right=True, spare=3), Column("run"), Column("since", right=True, spare=1)),
+    *(Column("temp", right=True, spare=3), Column("run"), Column("lease", right=True, spare=1)),
 )
 STYLES = {"unhealthy": "red", "offline": "dim", "draining": "yellow"}
 Row = tuple[Sequence[str], str]
@@ -62,10 +60,6 @@ class LabNow:
     at: float
     """Seconds since 1970."""
 
-    def during(self, trouble: str) -> LabNow:
-        """The same while the lab does not answer."""
-        return replace(self, trouble=trouble)
-
 
 def picture(now: LabNow, width: int, height: int) -> list[Text]:
     """Tags, runs, GPUs and events, each with rows as there is room."""
@@ -81,13 +75,14 @@ def picture(now: LabNow, width: int, height: int) -> list[Text]:
         (GPUS, [_gpu(gpu, now.at) for gpu in now.gpus], 0),
     ]
     sections = [section for section in sections if section[1]]
-    events = [*now.events][: -EVENTS_ONCE - 1 : -1] if height == ONCE_ROWS else [*now.events][::-1]
     room = height - len(lines) - 2 * len(sections) - 1  # a head and an empty line for each
-    *shares, of_events = shared([*(len(rows) + (more > 0) for _, rows, more in sections), len(events)], room)
+    *shares, of_events = shared(
+        [*(len(rows) + (more > 0) for _, rows, more in sections), len(now.events)], room
+    )
     for (columns, rows, more), share in zip(sections, shares, strict=True):
         lines += [Text(), *_table(columns, rows, more, share, width)]
     lines.append(Text())
-    for event in events[:of_events][::-1]:
+    for event in now.events[len(now.events) - of_events :]:
         told = event_line(event)
         told.truncate(width, overflow="ellipsis")
         lines.append(told)
@@ -142,7 +137,7 @@ def _tag(night: Mapping[str, Any], now: LabNow) -> Row:
         _ago(night["last_keep_at"], now.at),
         "paused" if night["tag"] in now.status["paused_tags"] else "",
     )
-    return cells, "green" if gain else ""
+    return cells, "green" if gain and gain > 0 else ""
 
 
 def _oldest_first(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
