@@ -101,7 +101,9 @@ def test_streams_and_long_waits_outlast_the_proxy_s_patience() -> None:
 
 @pytest.mark.parametrize("name", UNITS)
 def test_systemd_reads_each_unit(name: str, tmp_path: Path) -> None:
-    analyze = needed("systemd-analyze")
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("this machine has no systemd")
     unit = tmp_path / name
     unit.write_text(UNITS[name].replace("/opt/nightjar/bin/nightjar", "/bin/true"))
 

@@ -309,6 +309,7 @@ def test_no_command_hands_a_terminal_what_an_agent_wrote_for_it(lab: RunningLab)
         words: nightjar(lab.data, *words)
         for words in [
             ("status",),
+            ("top",),
             ("wait", name),
             ("wait", name, "--json"),
             ("call", "experiment::get", "--experiment-id", name),
