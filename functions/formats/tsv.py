@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from state.records import Experiment
+from state.records.experiments import ExperimentRecord
 
 HEADER = "commit\tval_bpb\tmemory_gb\tstatus\tdescription"
 HEADER_BY_DELTA = HEADER.replace("\t", "\tdelta_bpb\t", 1)
@@ -20,7 +20,7 @@ FORMULA = re.compile(r"[\s\"']*[=+@\-\uff1d\uff0b\uff20\uff0d]")
 
 
 def rows(
-    experiments: Iterable[Experiment], *, by_delta: bool = False, for_spreadsheet: bool = False
+    experiments: Iterable[ExperimentRecord], *, by_delta: bool = False, for_spreadsheet: bool = False
 ) -> list[str]:
     """One line per finished experiment, oldest first; the value of crashes and claims is 0.000000."""
     return [
@@ -30,7 +30,7 @@ def rows(
     ]
 
 
-def row(e: Experiment, *, by_delta: bool = False, for_spreadsheet: bool = False) -> str:
+def row(e: ExperimentRecord, *, by_delta: bool = False, for_spreadsheet: bool = False) -> str:
     """commit (7 characters), value (6 decimals), memory in GB (1 decimal), status, description.
 
     `by_delta`: before the value, the judged delta (6 decimals), or an empty cell.

@@ -1,0 +1,122 @@
+"""`nightjar export` writes a tag's runs to a file."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from state.client_settings import ClientSettings
+from triggers.cli.follow import follow
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import tag_argument, with_settings
+from triggers.cli.output import OK, counted, printable
+from triggers.cli.runs import the_tag
+from triggers.exports.files import FileFormat, RunFile
+from triggers.exports.reading import TagReader
+from triggers.exports.target import Target
+
+FILES: dict[str, FileFormat] = {kind: kind for kind in get_args(FileFormat)}
+VERDICTS = (
+    *("finished", "lost", "retested", "confirmed", "revalued", "demoted", "promoted", "refuted"),
+    *("retracted", "unconfirmed"),
+)
+"""Events that end an experiment or change its verdict."""
+
+
+@click.command()
+@with_settings
+@tag_argument
+@click.option(
+    "--to",
+    "kind",
+    type=click.Choice([*FILES]),
+    default="tsv",
+    show_default=True,
+    help="the format",
+)
+@click.option(
+    "-o",
+    "--output",
+    help="the file; - prints it [default: TAG.<format>]",
+)
+@click.option("--follow", "follows", is_flag=True, help="go on with each run that ends, until Ctrl-C")
+@click.option(
+    "--spreadsheet",
+    is_flag=True,
+    help="in tsv and csv, quote texts that a spreadsheet would take for formulas",
+)
+def command(
+    settings: ClientSettings,
+    tag: str | None,
+    kind: str,
+    output: str | None,
+    follows: bool,
+    spreadsheet: bool,
+) -> int:
+    """Export the finished runs of TAG (default: the lab's only tag)."""
+    http = LabHttp(settings)
+    name = the_tag(http, tag)
+    reader = TagReader(http, name)
+    output = output or f"{name}.{kind}"
+    target = RunFile(output, FILES[kind], reader.facts(), for_spreadsheet=spreadsheet)
+    try:
+        added, waiting = _export(reader, target)
+        _say(f"{name}: {counted(added, 'run')} exported to {output}")
+        if waiting:
+            _say(f"{counted(waiting, 'keep')} left out: export again once the retests have ended")
+        if differs := target.complete():
+            _say(differs)
+        if output != "-":
+            _say(f"-> {target.opened_by}")
+        if follows:
+            _mirror(settings, name, reader, target)
+    except KeyboardInterrupt:
+        return OK if follows else 130
+    finally:
+        target.close()
+    return OK
+
+
+def _export(reader: TagReader, target: Target) -> tuple[int, int]:
+    """Add the runs that the target lacks. Answers their number, and that of keeps that wait for retests."""
+    added = waiting = 0
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("exporting", total=None)
+        for page in reader.pages():
+            bar.update(task, total=page.total)
+            fresh = [run for run in page.runs if not target.awaits(run) and target.lacks(run)]
+            bar.advance(task, len(page.runs) - len(fresh))
+            for run in reader.whole(fresh) if target.needs_whole else fresh:
+                target.add(run)
+                bar.advance(task)
+            added += len(fresh)
+            waiting += sum(run.is_over and target.awaits(run) for run in page.runs)
+    return added, waiting
+
+
+def _mirror(settings: ClientSettings, tag: str, reader: TagReader, target: Target) -> None:
+    """Export each run once it ends or its verdict changes.
+
+    The newest event comes at once: what ended since the export is added then, and after each gap.
+    """
+    types = ",".join(f"experiment.{verdict}" for verdict in VERDICTS)
+    is_complete = False
+    for event in follow(settings, {"tag": tag, "types": types, "last": "1"}, _say):
+        if event["type"] == "reset" or not is_complete:
+            _export(reader, target)
+            is_complete = True
+            continue
+        run = reader.one(event["subject"])
+        if run.record.retest_of is not None:
+            run = reader.one(run.record.retest_of)
+        if not target.awaits(run) and target.lacks(run):
+            target.add(run)
+
+
+def _say(line: str) -> None:
+    click.echo(f"nightjar: {printable(line)}", err=True)

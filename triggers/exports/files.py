@@ -1,0 +1,86 @@
+"""Exports to results.tsv, CSV and JSON lines. A file is written anew, and replaced once it is complete."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+from functions.formats.tsv import FORMULA, HEADER, HEADER_BY_DELTA, rows
+from triggers.exports.runs import ExportedRun, TagFacts
+from triggers.exports.target import Target
+
+FileFormat = Literal["tsv", "csv", "jsonl"]
+COLUMNS = (
+    *("experiment_id", "number", "status", "trust", "val_bpb", "judged_val_bpb", "delta_bpb", "gain"),
+    *("category", "agent", "description", "hypothesis", "diff_summary", "commit_sha", "base_commit_sha"),
+    *("parent_ids", "retests", "trace_id", "worker_id", "gpu_id", "seed", "claimed", "over_budget"),
+    *("registered_at", "started_at", "finished_at", "training_seconds", "wall_seconds", "peak_vram_mb"),
+    *("error_kind", "error", "config_delta", "metrics"),
+)
+"""Of a CSV: fields of experiment::history, and the gain."""
+
+
+class RunFile(Target):
+    """A file of runs; `-` is standard output. `for_spreadsheet` quotes texts that would be taken for formulas."""
+
+    is_final = False
+
+    def __init__(self, output: str, kind: FileFormat, tag: TagFacts, *, for_spreadsheet: bool) -> None:
+        self.needs_whole = kind == "jsonl"
+        self.opened_by = f"./nightjar replay {output}"
+        self._file = Path(output)
+        self._kind = kind
+        self._for_spreadsheet = for_spreadsheet
+        self._by_delta = tag.by_delta
+        self._ids: set[str] = set()
+        self._is_complete = False
+        self._is_stdout = output == "-"
+        self._part = Path(f"{output}.part")
+        self._out: TextIO = (
+            sys.stdout if self._is_stdout else self._part.open("w", encoding="utf-8", newline="")
+        )
+        self._csv = csv.writer(self._out, lineterminator="\n")
+        if kind == "tsv":
+            self._out.write(f"{HEADER_BY_DELTA if self._by_delta else HEADER}\n")
+        elif kind == "csv":
+            self._csv.writerow(COLUMNS)
+
+    def lacks(self, run: ExportedRun) -> bool:
+        return run.id not in self._ids
+
+    def add(self, run: ExportedRun) -> None:
+        self._ids.add(run.id)
+        match self._kind:
+            case "tsv":
+                lines = rows([run.record], by_delta=self._by_delta, for_spreadsheet=self._for_spreadsheet)
+                self._out.writelines(f"{line}\n" for line in lines)
+            case "csv":
+                self._csv.writerow([self._cell(run, name) for name in COLUMNS])
+            case "jsonl":
+                self._out.write(f"{json.dumps(run.whole, ensure_ascii=False)}\n")
+        if self._is_complete:
+            self._out.flush()
+
+    def complete(self) -> str | None:
+        self._out.flush()
+        if not (self._is_complete or self._is_stdout):
+            os.replace(self._part, self._file)
+        self._is_complete = True
+        return None
+
+    def close(self) -> None:
+        if not self._is_stdout:
+            self._out.close()
+            self._part.unlink(missing_ok=True)
+
+    def _cell(self, run: ExportedRun, name: str) -> Any:
+        value = run.gain if name == "gain" else run.view[name]
+        if isinstance(value, dict | list):
+            value = json.dumps(value, ensure_ascii=False)
+        if isinstance(value, str) and self._for_spreadsheet and FORMULA.match(value):
+            return f"'{value}"
+        return value

@@ -1,0 +1,98 @@
+"""Reads a tag of a running lab for an export, page by page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from state.errors import Exhausted, NotFound, TooManyRequests, Unavailable
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.runs import TAGS_AT_ONCE, path_of
+from triggers.cli.wait import PATIENCE_S, RETRY_S
+from triggers.exports.runs import ExportedRun, TagFacts, View
+
+PAGE = 1000
+AT_ONCE = 4
+"""Requests for whole experiments at a time."""
+
+
+@dataclass(frozen=True)
+class RunPage:
+    """Some of a tag's experiments by number; those that have not ended, too."""
+
+    runs: list[ExportedRun]
+    total: int
+
+
+class TagReader:
+    """One tag of a lab."""
+
+    def __init__(self, http: LabHttp, tag: str) -> None:
+        self._http = http
+        self._tag = tag
+
+    def facts(self) -> TagFacts:
+        """The tag, and its best.
+
+        Raises:
+            NotFound: it is gone.
+        """
+        policy = self._ask("POST", "/api/search/policy", {"tag": self._tag})["policy"]
+        for tag in self._tags():
+            if tag["name"] == self._tag:
+                by_delta = policy["compare_by"] == "delta"
+                return TagFacts(self._tag, tag["metric"], tag["direction"], by_delta, tag["best_val_bpb"])
+        raise NotFound(f"there is no tag {self._tag!r}", hint="./nightjar status shows the lab's tags")
+
+    def dimensions(self) -> list[View]:
+        """What a swarm may vary; empty for other tags."""
+        found: list[View] = self._ask("POST", "/api/dimension/list", {"tag": self._tag})["dimensions"]
+        return found
+
+    def pages(self, fields: Sequence[str] | None = None) -> Iterator[RunPage]:
+        """All runs, with these fields or all."""
+        after = None
+        while True:
+            page = self._history(after, fields)
+            shown, gains = page["experiments"], page["gains"]
+            yield RunPage([ExportedRun(e, gains.get(e["experiment_id"])) for e in shown], page["total"])
+            after = page["next_cursor"]
+            if after is None:
+                return
+
+    def whole(self, runs: Sequence[ExportedRun]) -> Iterator[ExportedRun]:
+        """The same with their patches, ticks and retests. A few are in memory at a time."""
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            for first in range(0, len(runs), 4 * AT_ONCE):
+                yield from threads.map(self.one, [run.id for run in runs[first : first + 4 * AT_ONCE]])
+
+    def one(self, experiment_id: str) -> ExportedRun:
+        """One run, with all that is known of it."""
+        whole = self._ask("GET", path_of(experiment_id))
+        gain = whole["gain"]
+        return ExportedRun(whole["experiment"], None if gain is None else gain["by"], whole)
+
+    def _ask(self, method: str, path: str, body: View | None = None) -> Any:
+        """The answer to one request; tried again while the lab is away or busy, for a while."""
+        give_up = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self._http.ask(method, path, body)
+            except (Exhausted, TooManyRequests, Unavailable) as problem:
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(problem.retry_after or RETRY_S)
+
+    def _history(self, after: int | None, fields: Sequence[str] | None) -> Any:
+        asked = {"tag": self._tag, "order": "oldest", "limit": PAGE, "cursor": after, "fields": fields}
+        return self._ask("POST", "/api/experiment/history", asked)
+
+    def _tags(self) -> Iterator[View]:
+        offset, total = 0, 1
+        while offset < total:
+            page = self._ask("GET", f"/api/report/tags?limit={TAGS_AT_ONCE}&offset={offset}")
+            yield from page["tags"]
+            offset, total = offset + TAGS_AT_ONCE, page["total"]
