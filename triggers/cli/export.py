@@ -1,7 +1,9 @@
-"""`nightjar export` writes a tag's runs to a file."""
+"""`nightjar export` writes a tag's runs to a file, or for another tool."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pkgutil import resolve_name
 from typing import get_args
 
 import click
@@ -9,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from state.client_settings import ClientSettings
+from state.errors import Unavailable
 from triggers.cli.follow import follow
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import tag_argument, with_settings
@@ -16,9 +19,19 @@ from triggers.cli.output import OK, counted, printable
 from triggers.cli.runs import the_tag
 from triggers.exports.files import FileFormat, RunFile
 from triggers.exports.reading import TagReader
+from triggers.exports.runs import TagFacts
 from triggers.exports.target import Target
 
 FILES: dict[str, FileFormat] = {kind: kind for kind in get_args(FileFormat)}
+LIBRARIES = {
+    "optuna": ("optuna_journal:OptunaJournal", "optuna"),
+    "mlflow": ("mlflow_store:MlflowStore", "mlflow-skinny sqlalchemy alembic"),
+    "wandb": ("wandb_offline:WandbOffline", "wandb"),
+    "trackio": ("trackio_project:TrackioProject", "trackio"),
+}
+"""The other formats: their target, and the packages that it needs. The extras have the formats' names."""
+ENDINGS = {"optuna": "journal"}
+"""Of default names, where it is not the format."""
 VERDICTS = (
     *("finished", "lost", "retested", "confirmed", "revalued", "demoted", "promoted", "refuted"),
     *("retracted", "unconfirmed"),
@@ -32,7 +45,7 @@ VERDICTS = (
 @click.option(
     "--to",
     "kind",
-    type=click.Choice([*FILES]),
+    type=click.Choice([*FILES, *LIBRARIES]),
     default="tsv",
     show_default=True,
     help="the format",
@@ -40,7 +53,7 @@ VERDICTS = (
 @click.option(
     "-o",
     "--output",
-    help="the file; - prints it [default: TAG.<format>]",
+    help="file or folder; for mlflow also a server's URI; - prints a file [default: TAG.<format>]",
 )
 @click.option("--follow", "follows", is_flag=True, help="go on with each run that ends, until Ctrl-C")
 @click.option(
@@ -56,12 +69,15 @@ def command(
     follows: bool,
     spreadsheet: bool,
 ) -> int:
-    """Export the finished runs of TAG (default: the lab's only tag)."""
+    """Export the finished runs of TAG (default: the lab's only tag).
+
+    Exporting again into the same place adds what is new. A tsv, csv or jsonl file is written anew.
+    """
     http = LabHttp(settings)
     name = the_tag(http, tag)
     reader = TagReader(http, name)
-    output = output or f"{name}.{kind}"
-    target = RunFile(output, FILES[kind], reader.facts(), for_spreadsheet=spreadsheet)
+    output = output or f"{name}.{ENDINGS.get(kind, kind)}"
+    target = _target(kind, output, reader, spreadsheet)
     try:
         added, waiting = _export(reader, target)
         _say(f"{name}: {counted(added, 'run')} exported to {output}")
@@ -78,6 +94,28 @@ def command(
     finally:
         target.close()
     return OK
+
+
+def _target(kind: str, output: str, reader: TagReader, spreadsheet: bool) -> Target:
+    """Where the runs go. Libraries are imported here.
+
+    Raises:
+        Unavailable: a library is missing.
+    """
+    tag = reader.facts()
+    if (file_format := FILES.get(kind)) is not None:
+        return RunFile(output, file_format, tag, for_spreadsheet=spreadsheet)
+    place, packages = LIBRARIES[kind]
+    try:
+        made: Callable[[str, TagFacts, TagReader], Target] = resolve_name(f"triggers.exports.{place}")
+        return made(output, tag, reader)
+    except ModuleNotFoundError as missing:
+        if missing.name != kind:  # one that a library needs, or one of our own
+            raise
+        raise Unavailable(
+            f"--to {kind} needs the package {packages.split()[0]}",
+            hint=f"pip install {packages} where Nightjar is installed, or install 'nightjar[{kind}]'",
+        ) from missing
 
 
 def _export(reader: TagReader, target: Target) -> tuple[int, int]:

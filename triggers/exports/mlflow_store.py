@@ -1,0 +1,121 @@
+"""Exports to MLflow: an experiment for the tag, a run for each experiment."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import TypeVar
+
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
+
+from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
+from mlflow.entities import Metric, Param, RunTag  # pyright: ignore[reportMissingImports]
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID  # pyright: ignore[reportMissingImports]
+
+from triggers.exports.reading import TagReader
+from triggers.exports.runs import ExportedRun, TagFacts
+from triggers.exports.target import Target
+
+Item = TypeVar("Item")
+ID, VERDICT = "nightjar.experiment_id", "nightjar.verdict"
+NOTE = "mlflow.note.content"
+MOST_CHARACTERS = 5000
+"""Of a text as a tag or a parameter."""
+PAGE = 1000
+STATUS = {"crash": "FAILED", "timeout": "FAILED", "invalid": "FAILED", "lost": "KILLED", "stopped": "KILLED"}
+"""Statuses of MLflow; others are FINISHED."""
+
+
+class MlflowStore(Target):
+    """A folder with a database and artifacts, or the URI of a tracking server.
+
+    Runs have their constants as parameters, their patch as an artifact, their ticks and retests as the metrics `tick`
+    and `retest`, and their first parent as MLflow's parent.
+    """
+
+    is_final = False
+
+    def __init__(self, output: str, tag: TagFacts, reader: TagReader) -> None:
+        artifacts = None
+        uri = output
+        if "://" not in output:
+            folder = Path(output).absolute()
+            folder.mkdir(parents=True, exist_ok=True)
+            uri, artifacts = f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
+        self.opened_by = f"mlflow ui --backend-store-uri {uri}"
+        self._metric = tag.metric
+        self._client = MlflowClient(tracking_uri=uri)
+        found = self._client.get_experiment_by_name(tag.name)
+        self._experiment = (
+            found.experiment_id
+            if found
+            else self._client.create_experiment(tag.name, artifact_location=artifacts)
+        )
+        self._runs: dict[str, tuple[str, str | None]] = {}
+        """By experiment: the run, and the verdict that it has; None: it is not complete."""
+        self._find_runs()
+
+    def lacks(self, run: ExportedRun) -> bool:
+        return self._runs.get(run.id, ("", None))[1] != run.verdict
+
+    def add(self, run: ExportedRun) -> None:
+        began, ended = (int(moment.timestamp() * 1000) for moment in run.times())
+        known = self._runs.get(run.id)
+        run_id = known[0] if known else self._created(run, began)
+        # of several values of a metric, MLflow shows the one with the latest time
+        at = ended if known is None else int(time.time() * 1000)
+        metrics = [Metric(_name(key), value, at, 0) for key, value in run.measures(self._metric).items()]
+        metrics += [
+            Metric("tick", told, int(then * 1000), step) for step, (told, then) in run.curve().items()
+        ]
+        metrics += [Metric("retest", value, at, nth) for nth, value in enumerate(run.retests, start=2)]
+        params = [Param(_name(key), repr(value)[:MOST_CHARACTERS]) for key, value in run.constants.items()]
+        tags = {f"nightjar.{key}": str(fact) for key, fact in run.facts().items()}
+        if run.parent in self._runs:
+            tags[MLFLOW_PARENT_RUN_ID] = self._runs[run.parent][0]
+        batches = zip_longest(
+            _sliced(metrics, 1000),
+            _sliced(params, 100),
+            _sliced([RunTag(key, text[:MOST_CHARACTERS]) for key, text in tags.items()], 100),
+            fillvalue=(),
+        )
+        for batch in batches:
+            self._client.log_batch(run_id, *batch)
+        if run.diff and known is None:
+            self._client.log_text(run_id, run.diff, "change.diff")
+        self._client.set_terminated(run_id, STATUS.get(run.record.status, "FINISHED"), ended)
+        self._client.set_tag(run_id, VERDICT, run.verdict)
+        self._runs[run.id] = (run_id, run.verdict)
+
+    def _created(self, run: ExportedRun, began: int) -> str:
+        tags = {ID: run.id, NOTE: run.record.hypothesis[:MOST_CHARACTERS]}
+        made = self._client.create_run(self._experiment, began, tags, run_name=run.id)
+        run_id: str = made.info.run_id
+        self._runs[run.id] = (run_id, None)
+        return run_id
+
+    def _find_runs(self) -> None:
+        token = None
+        while True:
+            page = self._client.search_runs([self._experiment], max_results=PAGE, page_token=token)
+            for run in page:
+                if ID in run.data.tags:
+                    self._runs[run.data.tags[ID]] = (run.info.run_id, run.data.tags.get(VERDICT))
+            token = page.token
+            if not token:
+                return
+
+
+def _name(key: str) -> str:
+    """A name that MLflow takes."""
+    return re.sub(r"[^\w\-. /]", "_", key)
+
+
+def _sliced(items: Sequence[Item], most: int) -> Iterator[Sequence[Item]]:
+    """As many as one request takes, in turn."""
+    return (items[first : first + most] for first in range(0, len(items), most))
