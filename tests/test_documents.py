@@ -141,7 +141,11 @@ def _command(name: str) -> click.Command:
 
 @pytest.mark.parametrize(
     ("page", "begin", "command"),
-    [("agents", "| option |", "agent"), ("organiser", "| option | sets |", "simulate")],
+    [
+        ("agents", "| option |", "agent"),
+        ("export", "| option |", "export"),
+        ("organiser", "| option | sets |", "simulate"),
+    ],
 )
 def test_a_table_of_options_shows_every_option_of_its_command(page: str, begin: str, command: str) -> None:
     table = PAGES[page].split(begin)[1].split("\n\n")[0]
