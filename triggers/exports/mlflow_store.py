@@ -12,6 +12,7 @@ from typing import TypeVar
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
 from mlflow.entities import Metric, Param, RunTag  # pyright: ignore[reportMissingImports]
@@ -41,13 +42,13 @@ class MlflowStore(Target):
     is_final = False
 
     def __init__(self, output: str, tag: TagFacts, reader: TagReader) -> None:
-        artifacts = None
-        uri = output
+        artifacts, uri = None, output
+        self.opened_by = output
         if "://" not in output:
             folder = Path(output).absolute()
             folder.mkdir(parents=True, exist_ok=True)
             uri, artifacts = f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
-        self.opened_by = f"mlflow ui --backend-store-uri {uri}"
+            self.opened_by = f"mlflow ui --backend-store-uri {uri}"
         self._metric = tag.metric
         self._client = MlflowClient(tracking_uri=uri)
         found = self._client.get_experiment_by_name(tag.name)
