@@ -15,7 +15,7 @@ from state.experiments.ranking import all_ranks_at
 from state.indexes import fields_in, members, read_as, records, values
 from state.minting import check_minted, check_rotated, mint, rotated, surviving
 from state.moves import Arg
-from state.policy import FIFTHS, read_policy
+from state.policy import BUCKETS, FIFTHS, read_policy
 from state.records import Best, Experiment, HeardWorker, Leader, SwarmWorker, flatten, words
 from state.store import Store
 from state.swarm_facts import (
@@ -315,6 +315,16 @@ class Swarms(Store):
         reading = members(self._lab, keys.status(tag, "running", "")[0], limit=-1, fields=ActiveRun)
         time, answer = await self._lab.pipeline([("TIME",), reading])
         return time_of(time), [run for run in read_as(ActiveRun, answer) if run.worker_id is not None]
+
+    async def stopped_at(self, tag: str) -> dict[float, int]:
+        """How many runs were stopped at each bucket, for their rank."""
+        classes = await self._lab.command("HKEYS", self._keys("rank_classes", tag))
+        names = [f"{bucket!r}:stopped" for bucket in BUCKETS]
+        found = await self._lab.pipeline(
+            [("HMGET", self._keys("trends", tag, name), *names) for name in classes]
+        )
+        counts = [sum(int(count or 0) for count in counts) for counts in zip(*found, strict=True)]
+        return dict(zip(BUCKETS, counts, strict=False))
 
     async def pools(self, tag: str) -> dict[float, BucketPool]:
         """Values of the runs at each fifth of their way; O(log n) each."""

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from functions.contract import Http, Response, function
 from functions.of_swarm import OfSwarm
+from functions.rules.swarm.handing_out import run_time
 from functions.run._stores import Stores
 from state.settings import Settings
 
@@ -38,6 +39,8 @@ class RunStats(Response):
     """Runs that were given more time, and have reported beyond their budget."""
     kill_rate: float
     """Percent of the ended runs that were stopped, 0 to 100."""
+    saved_gpu_seconds: float
+    """What stopped runs had left of the budget when they were stopped."""
     best_delta: float | None
     """The best run's value less its worker's baseline."""
     bucket_pools: dict[str, BucketView]
@@ -49,9 +52,14 @@ async def stats(request: ReadStats, stores: Stores, settings: Settings) -> RunSt
     """Numbers of runs of a swarm: active, ended, stopped and extended."""
     tag = request.tag_in(settings)
     swarms = stores.swarms
-    (_, runs), facts, leaders, pools = await asyncio.gather(
-        swarms.active_runs(tag), swarms.find(tag), swarms.leaders(tag, 1), swarms.pools(tag)
+    (_, runs), facts, leaders, pools, stopped_at = await asyncio.gather(
+        swarms.active_runs(tag),
+        swarms.find(tag),
+        swarms.leaders(tag, 1),
+        swarms.pools(tag),
+        swarms.stopped_at(tag),
     )
+    left = sum((1 - bucket) * runs for bucket, runs in stopped_at.items())
     killed, ended = (facts.tag.stopped, facts.tag.results) if facts else (0, 0)
     return RunStats(
         active=len(runs),
@@ -59,6 +67,7 @@ async def stats(request: ReadStats, stores: Stores, settings: Settings) -> RunSt
         killed=killed,
         extended=facts.tag.extended if facts else 0,
         kill_rate=round(100 * killed / max(ended, 1), 1),
+        saved_gpu_seconds=round(left * run_time(facts.policy).budget_s, 1) if facts else 0.0,
         best_delta=leaders[0].best_delta_bpb if leaders else None,
         bucket_pools={
             f"{bucket:.1f}": BucketView(

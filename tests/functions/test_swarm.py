@@ -419,6 +419,7 @@ async def test_a_run_that_is_stopped_for_its_rank_ends_at_that_tick(swarm: Swarm
     assert await swarm.tick(bad, 0.2, 1.1) == first
     stats = await asked(swarm.http, "/runs/stats")
     assert (stats["killed"], stats["active"], stats["kill_rate"]) == (1, 1, 100.0)
+    assert stats["saved_gpu_seconds"] == 240.0
     assert stats["bucket_pools"]["0.2"]["n"] == 2
     assert len(await events_of(swarm.process, "run.stopping")) == 1
 
