@@ -66,6 +66,10 @@ class Browser:
         self._origins.add("{0.scheme}://{0.netloc}".format(urlsplit(url)))
         self._ask("POST", "/url", url=url)
 
+    def back(self) -> None:
+        """Press the Back button."""
+        self._ask("POST", "/back")
+
     def run(self, script: str, *arguments: Any) -> Any:
         """What JavaScript answers: the body of a function with these arguments."""
         return self._ask("POST", "/execute/sync", script=script, args=list(arguments))

@@ -106,7 +106,7 @@ class NightView(BaseModel):
     """Lucky wins among the newest 1,000 discards: kept at first, then worse in a further run."""
     gpu_hours: float
     runs_an_hour: float | None
-    """Rate of the last 30 finished runs; None before the second one."""
+    """Rate of the last 30 finished runs; None until they span a minute."""
     last_keep_at: str | None
     """When the newest keep except the baseline finished."""
     chain: list[StepView]
@@ -264,11 +264,15 @@ def _step(step: ChainStep, gain: Gain | None, change: str | None) -> StepView:
     )
 
 
+_SHORTEST_S = 60.0
+"""Span of finished runs from which a rate is told: seconds make it any number."""
+
+
 def _pace(recent: Sequence[Result]) -> float | None:
     """Finished runs an hour, from the first to the last of these."""
     times = [e.finished_at for e in recent if e.finished_at is not None]
     spread = max(times) - min(times) if len(times) > 1 else 0.0
-    return 3600 * (len(times) - 1) / spread if spread > 0 else None
+    return 3600 * (len(times) - 1) / spread if spread >= _SHORTEST_S else None
 
 
 def _last_keep(keeps: Sequence[KeepRecord]) -> str | None:

@@ -31,18 +31,19 @@ WATCH = """
     };
 """
 """Every event stream that a page opens is remembered."""
-HOLD_HISTORY = """
+HOLD_RUNS = """
     const fetch = window.fetch;
     window.held = [];
-    window.fetch = (path, options) => path !== "/api/experiment/history" || window.held.length > 0
+    window.fetch = (path, options) => path !== "/api/report/runs" || window.held.length > 0
         ? fetch(path, options) : new Promise((answer) => window.held.push(answer));
 """
-"""The next time that the page asks for experiments it waits for the answer."""
-REFUSE_HISTORY = """
+"""The next time that the page asks for runs it waits for the answer."""
+REFUSE_RUNS = """
     const refused = { detail: "the token was revoked meanwhile" };
     window.held.forEach((answer) => answer(new Response(JSON.stringify(refused), { status: 401 })));
     setTimeout(() => { window.refused = window.held.length; });
 """
+RUNS = "#tag=secret-tag&view=runs"
 _names = (f"n{nth}" for nth in itertools.count())
 
 
@@ -63,7 +64,12 @@ def token(lab: RunningLab, role: str, **more: Any) -> dict[str, Any]:
 
 
 def registered(lab: RunningLab, hypothesis: str) -> None:
-    body = {"hypothesis": hypothesis, "category": "other", "commit_sha": "abc1234", "diff_summary": "d"}
+    body = {
+        "hypothesis": hypothesis,
+        "category": "other",
+        "commit_sha": "abc1234",
+        "diff_summary": hypothesis,
+    }
     lab.post("experiment/register", tag="secret-tag", **body)
 
 
@@ -129,8 +135,9 @@ def test_a_viewer_signs_in_by_keyboard_and_sees_the_lab_live(browser: Browser, l
 
     until_shown(browser)
     registered(lab, "told live")
-    browser.until(lambda: "told live" in browser.text("#experiments"), "what happens appears")
-    assert browser.text("#who").startswith(f"signed in as {viewer['name']} (viewer)")
+    browser.run(f"location.hash = '{RUNS}'")
+    browser.until(lambda: "told live" in browser.text("#view"), "what happens appears")
+    assert browser.text("#who").startswith(f"{viewer['name']} (viewer)")
     assert browser.run("return window.loaded") == "once"
     assert not is_visible(browser, "#sign-in")
     assert viewer["token"][-43:] not in remembered(browser)
@@ -146,9 +153,8 @@ def test_a_revoked_token_takes_the_lab_off_the_page(browser: Browser, lab: Runni
     sign_in(browser, viewer["token"])
     until_shown(browser)
     registered(lab, "not for strangers")
-    browser.until(lambda: "not for strangers" in browser.text("#experiments"), "the row")
-    browser.run("document.querySelector('#experiments tbody a').click()")
-    browser.until(lambda: browser.texts("dialog[open] h2"), "the details are open")
+    browser.run(f"location.hash = '{RUNS}'")
+    browser.until(lambda: "not for strangers" in browser.text("#view"), "the row")
     browser.run("history.replaceState(null, '', '/')")
 
     lab.post("token/revoke", id=viewer["id"])
@@ -175,15 +181,16 @@ def test_a_refusal_of_what_was_asked_before_signing_in_again_signs_nobody_out(
     arrive(browser, lab)
     sign_in(browser, viewer["token"])
     until_shown(browser)
-    browser.run(HOLD_HISTORY)
+    browser.run(HOLD_RUNS)
+    browser.run(f"location.hash = '{RUNS}'")
     registered(lab, "asked for in vain")
-    browser.until(lambda: browser.run("return window.held.length > 0"), "the experiments are asked for")
+    browser.until(lambda: browser.run("return window.held.length > 0"), "the runs are asked for")
     lab.post("token/revoke", id=viewer["id"])
     until_asked(browser, "Signed out: ")
     sign_in(browser, token(lab, "viewer")["token"])
     until_shown(browser)
 
-    browser.run(REFUSE_HISTORY)
+    browser.run(REFUSE_RUNS)
     browser.until(lambda: browser.run("return window.refused > 0"), "the refusal has come")
 
     assert is_visible(browser, "#who")
@@ -406,7 +413,7 @@ WRITES = """
 def until_signed_in_as_operator(browser: Browser) -> str:
     """Wait for the operator's name; answers the second secret of the session."""
     browser.until(lambda: is_visible(browser, "#who"), "somebody is signed in")
-    assert browser.text("#who").startswith("signed in as operator (operator)")
+    assert browser.text("#who").startswith("operator (operator)")
     assert browser.run("return location.hash") == ""
     assert not is_visible(browser, "#visit")
     return str(browser.run("return localStorage.getItem('nightjar-page')"))

@@ -31,7 +31,7 @@ COMMANDS = {
     "logs": "print an experiment's log, and follow it",
     "diff": "print an experiment's patch, or what lies between two",
     "report": "print what a night brought, as Markdown",
-    "export": "write a tag's runs for Optuna, MLflow, W&B, Trackio or a spreadsheet",
+    "export": "write a tag's runs for Optuna, MLflow, W&B, Trackio or CSV",
     "take": "make a git branch of an experiment's code",
     "retest": "run an experiment's code once more, on another seed",
     "stop": "stop an experiment",

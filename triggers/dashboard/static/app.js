@@ -12,6 +12,7 @@ const [who, visit] = ["who", "visit"].map((id) => document.getElementById(id));
 const connection = document.getElementById("connection");
 const trouble = document.getElementById("trouble");
 let close = null; // ends what is shown of the lab
+let role = null; // of the reader for whom it is shown
 
 // Asks who is signed in, and shows what they may see.
 async function look() {
@@ -51,7 +52,9 @@ function admit(reader) {
   who.hidden = !reader.signed_in;
   visit.hidden = reader.signed_in;
   who.querySelector("b").textContent = `${reader.name} (${reader.role})`;
-  close ??= open({ changed: (live) => live || look() });
+  if (role !== reader.role) close = void close?.(); // another role sees other controls
+  role = reader.role;
+  close ??= open({ reader, changed: (live) => live || look() });
 }
 
 // Takes everything of the lab off the page.

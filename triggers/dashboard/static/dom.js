@@ -14,13 +14,6 @@ export function h(name, attributes = {}, ...children) {
   return element;
 }
 
-export function svg(name, attributes, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-}
-
 // Brings the children of `parent` to `items`, one element each: what has not changed stays, with its focus.
 export function sync(parent, items, keyOf, make) {
   const before = new Map([...parent.children].map((child) => [child.dataset.key, child]));
@@ -43,8 +36,20 @@ export function sync(parent, items, keyOf, make) {
   for (const gone of before.values()) gone.remove();
 }
 
-export function badge(status) {
-  return h("span", { class: `badge ${status}` }, status);
+// A count with its noun: "1 run", "2 runs".
+export function counted(count, what) {
+  return `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;
+}
+
+// The mark and the word of a run's state. `verdict` is one of the five that have a colour and a shape.
+export function badge(word, verdict = "") {
+  return h("span", { class: `badge ${verdict || word}` }, word);
+}
+
+// Digits after the point that the noise leaves meaningful: two of the noise's own.
+export function digitsOf(sigma) {
+  if (!sigma) return 6;
+  return Math.max(0, Math.min(8, 1 - Math.floor(Math.log10(sigma))));
 }
 
 export function number(value, digits = 6) {
@@ -54,15 +59,11 @@ export function number(value, digits = 6) {
   return value.toFixed(Math.max(0, Math.min(digits, 7 - String(Math.trunc(size)).length)));
 }
 
-// A gain: positive is better, whatever the metric's direction.
-export function signed(gain) {
-  if (!gain) return h("span", {}, "");
-  return h("span", { class: gain > 0 ? "better" : "worse" }, (gain > 0 ? "▲ " : "▼ ") + number(Math.abs(gain)));
-}
-
-// What a run is judged by: the mean of the runs of its code, else its own distance from its baseline, else its value.
-export function judged(e) {
-  return e.judged_val_bpb ?? e.delta_bpb ?? e.val_bpb;
+// A gain: above zero is better, whatever the metric's direction. Green is for keeps alone.
+export function signed(gain, { digits = 6, isKept = false } = {}) {
+  if (gain === null || gain === undefined) return h("span", {}, "");
+  const text = `${gain > 0 ? "+" : gain < 0 ? "\u2212" : ""}${number(Math.abs(gain), digits)}`;
+  return h("span", { class: isKept && gain > 0 ? "gain better" : "gain" }, text);
 }
 
 let aheadMs = 0;
@@ -70,6 +71,11 @@ let aheadMs = 0;
 // The lab's clock as its answers tell it: ages are right on a machine whose own clock is not.
 export function heardAt(date) {
   if (date !== null) aheadMs = Date.parse(date) - Date.now();
+}
+
+// The lab's time in milliseconds.
+export function labNow() {
+  return Date.now() + aheadMs;
 }
 
 export function span(seconds) {
@@ -88,7 +94,7 @@ export function age(stamp) {
 }
 
 function count(element) {
-  element.textContent = span((Date.now() + aheadMs - Date.parse(element.dateTime)) / 1000);
+  element.textContent = span((labNow() - Date.parse(element.dateTime)) / 1000);
 }
 
 setInterval(() => document.querySelectorAll("time[datetime]:not(.moment)").forEach(count), 1000);
@@ -98,6 +104,16 @@ export function moment(stamp) {
   return h("time", { class: "moment", datetime: stamp, title: local(stamp) }, text);
 }
 
-function local(stamp) {
+// A text that may be cut to its place; the whole is shown on hover and focus.
+export function cut(text, attributes = {}) {
+  return h("span", { class: "cut", title: text, ...attributes }, text);
+}
+
+// A time in the unix seconds that report::runs uses, as an ISO stamp.
+export function stampOf(seconds) {
+  return new Date(seconds * 1000).toISOString();
+}
+
+export function local(stamp) {
   return new Date(stamp).toLocaleString();
 }

@@ -99,9 +99,18 @@ export async function signOut() {
   localStorage.removeItem(SECRET);
 }
 
+// A page that the browser keeps for its Back button would hold a connection: browsers open six to one lab.
+function streamOf(path) {
+  const source = new EventSource(path);
+  addEventListener("pagehide", () => source.close(), { once: true });
+  return source;
+}
+
+addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
+
 // Tells what a run has printed and reported, each time that changes, until it has ended; answers how to end that.
 export function followRun(id, told) {
-  const source = new EventSource(`/api/experiment/${encodeURIComponent(id)}/log?follow=true`);
+  const source = streamOf(`/api/experiment/${encodeURIComponent(id)}/log?follow=true`);
   source.addEventListener("log", (message) => {
     const lines = JSON.parse(message.data);
     if (lines.finished) source.close();
@@ -118,7 +127,7 @@ export function follow({ ended, last, told, reset, changed }) {
 
   function open() {
     if (ended.aborted) return;
-    const source = new EventSource(seen === null ? `/api/events?last=${last}` : `/api/events?since=${seen}`);
+    const source = streamOf(seen === null ? `/api/events?last=${last}` : `/api/events?since=${seen}`);
     ended.addEventListener("abort", () => source.close(), { once: true });
     source.addEventListener("open", () => changed(true));
     source.addEventListener("error", () => {

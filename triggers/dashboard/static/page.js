@@ -1,69 +1,47 @@
-// The lab on the page: which panels there are, what is chosen, and when a panel reads again.
+// The frame of the page: tags and places on the left, health on top, one view in the middle.
 //
-// A panel is made when the lab is shown. It is { id, read(view), show(answer, view), touches(event, view), failed?,
-// end?, every?, rest? }. `read` asks functions, `show` puts the answer into the section of that id, `touches` says which
-// events make it out of date. It reads at most once in `rest` ms, and every `every` ms where things change without an
-// event.
+// A view is { title, open(place, page) }. `open` fills the element `place` and answers
+// { read?(), show?(answer), touches?(event), reset?(), moved?(), end?(), every?, rest? }:
+// `read` calls functions, `show` draws their answer, `touches` says which events make it out of date.
+// `moved` is called when the address changes within the view; without it, the view is opened again.
 
-import { follow } from "./lab.js";
-import { events } from "./panels/events.js";
-import { experiments } from "./panels/experiments.js";
-import { gpus } from "./panels/gpus.js";
-import { health } from "./panels/health.js";
-import { night } from "./panels/night.js";
-import { progress } from "./panels/progress.js";
-import { run } from "./panels/run.js";
-import { tags } from "./panels/tags.js";
+import { Fresh } from "./fresh.js";
+import { follow, get } from "./lab.js";
+import { h, number, sync } from "./dom.js";
+import { health } from "./health.js";
+import { Runs } from "./runs.js";
+import { LAB_VIEWS, TAG_VIEWS, VIEWS } from "./views.js";
 
 const LAST_EVENTS = 200;
-const REST_MS = 1000;
+const KEPT_EVENTS = 2000;
 
-const PANELS = [health, tags, night, progress, experiments, gpus, run];
 const place = document.getElementById("lab");
-const connection = document.getElementById("connection");
+const [connection, line, asking] = ["connection", "health", "asking"].map((id) => document.getElementById(id));
 const untitled = document.title;
 
-// Shows the lab; answers how to end that. With it goes all that was shown, and every timer, listener and connection.
-export function open({ changed }) {
+// Shows the lab to this reader; answers how to end that.
+export function open({ reader, changed }) {
   place.replaceChildren(document.getElementById("page").content.cloneNode(true));
   const ending = new AbortController();
-  const ended = ending.signal;
-  const view = chosenView(refreshAll);
-  const panels = PANELS.map((make) => new Fresh(make(view), view, ended));
-  const feed = events(view);
-
-  function refreshAll() {
-    for (const fresh of panels) fresh.now();
-  }
-
-  addEventListener("hashchange", () => {
-    view.readAddress();
-    refreshAll();
-  }, { signal: ended });
-
+  const page = new Page(reader, ending.signal);
   tell("connecting");
-  refreshAll();
   follow({
-    ended,
+    ended: ending.signal,
     last: LAST_EVENTS,
-    told(event) {
-      feed.told(event);
-      for (const fresh of panels) if (fresh.panel.touches(event, view)) fresh.soon();
-    },
-    reset(gap) {
-      feed.reset(gap);
-      refreshAll();
-    },
+    told: (event) => page.hear(event),
+    reset: (gap) => page.reset(gap),
     changed(live) {
-      if (live && connection.dataset.state === "cut") refreshAll();
+      if (live && connection.dataset.state === "cut") page.refresh();
       tell(live ? "live" : "cut");
       changed(live);
     },
   });
-
   return () => {
     ending.abort();
-    place.replaceChildren();
+    page.close();
+    for (const element of [place, asking, line]) element.replaceChildren();
+    asking.close();
+    line.title = "";
     document.title = untitled;
     tell("");
   };
@@ -75,85 +53,199 @@ function tell(state) {
   connection.hidden = state === "";
 }
 
-// What is chosen stands in the address, so that a view can be linked and the back button works.
-function chosenView(refreshAll) {
-  const view = {
-    tag: null,
-    run: null,
-    tags: [],
-    readAddress() {
-      const chosen = new URLSearchParams(location.hash.slice(1));
-      this.tag = chosen.get("tag") ?? this.tag;
-      this.run = chosen.get("run");
-    },
-    choose(chosen) {
-      location.hash = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value)).toString();
-    },
-    link(chosen) {
-      return `#${new URLSearchParams(chosen)}`;
-    },
-    // The tags are known: whoever chose none sees the newest.
-    known(found) {
-      this.tags = found;
-      if (this.tag === null && found.length > 0) {
-        this.tag = found[0].name;
-        refreshAll();
-      }
-    },
-  };
-  view.readAddress();
-  return view;
-}
-
-class Fresh {
-  constructor(panel, view, ended) {
-    [this.panel, this.view, this.ended] = [panel, view, ended];
-    this.reading = false;
-    this.again = false;
-    this.readAt = -Infinity;
-    this.timer = null;
-    const interval = panel.every ? setInterval(() => this.soon(), panel.every) : null;
-    ended.addEventListener("abort", () => {
-      clearInterval(interval);
-      clearTimeout(this.timer);
-      panel.end?.();
-    });
+class Page {
+  constructor(reader, ended) {
+    [this.reader, this.ended] = [reader, ended];
+    this.isOperator = reader.role === "operator";
+    this.tags = null; // those of report::tags; null until they are known
+    this.events = []; // newest first
+    this.heard = 0;
+    this.view = null;
+    this.sources = [new Fresh(health(this), ended), new Fresh(this.listOfTags(), ended)];
+    addEventListener("hashchange", () => this.move(), { signal: ended });
+    this.move();
+    for (const source of this.sources) source.now();
   }
 
-  soon() {
-    if (this.reading) this.again = true;
-    else if (this.timer === null) {
-      const wait = Math.max(0, this.readAt + (this.panel.rest ?? REST_MS) - performance.now());
-      this.timer = setTimeout(() => this.now(), wait);
+  // The address: which view of which tag, and what is chosen within it.
+  get address() {
+    const found = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+    found.tag ??= LAB_VIEWS.includes(found.view) ? null : (this.tags?.[0]?.name ?? null);
+    found.view = VIEWS[found.view] ? found.view : found.run ? "run" : "overview";
+    return found;
+  }
+
+  // A link that changes the address: null takes a part away.
+  link(changes) {
+    const kept = Object.entries({ ...this.address, ...changes }).filter(([name, value]) =>
+      value !== null && value !== undefined && value !== "" && !(name === "view" && ["overview", "run"].includes(value)));
+    return `#${new URLSearchParams(kept)}`;
+  }
+
+  // A link to another view; nothing that was chosen in this one goes along.
+  to(chosen) {
+    const { tag, ...others } = this.address;
+    return this.link({ ...Object.fromEntries(Object.keys(others).map((name) => [name, null])), tag, ...chosen });
+  }
+
+  go(changes, { replace = false } = {}) {
+    const link = this.link(changes);
+    if (!replace) location.hash = link;
+    else if (link !== location.hash) {
+      history.replaceState(null, "", link);
+      this.move();
     }
   }
 
-  async now() {
-    clearTimeout(this.timer);
-    this.timer = null;
-    if (this.ended.aborted) return;
-    if (this.reading) {
-      this.again = true;
+  get tag() {
+    return this.tags?.find(({ name }) => name === this.address.tag) ?? null;
+  }
+
+  // The runs of the chosen tag; they are read from the first time that a view asks for them.
+  get runs() {
+    const { tag } = this.address;
+    if (this.kept?.tag !== tag) {
+      this.kept?.end();
+      this.kept = new Runs(tag);
+    }
+    return this.kept;
+  }
+
+  move() {
+    const { view, tag, run } = this.address;
+    const shown = [view, tag, view === "run" ? run : null].join("\n");
+    if (this.view !== null && this.view.shown === shown && this.view.made.moved) {
+      this.view.made.moved();
+    } else {
+      this.show(view, shown);
+    }
+    this.frame();
+  }
+
+  show(view, shown) {
+    this.closeView();
+    const target = document.getElementById("view");
+    target.replaceChildren();
+    this.problem("");
+    const { tag } = this.address;
+    if (!LAB_VIEWS.includes(view) && this.tag === null) {
+      if (this.tags !== null) target.replaceChildren(tag === null ? firstSteps() : this.unknownTag(tag));
       return;
     }
-    this.reading = true;
-    this.readAt = performance.now();
-    const problem = document.querySelector(`#${this.panel.id} .problem`);
-    try {
-      const answer = await this.panel.read(this.view);
-      if (this.ended.aborted) return;
-      this.panel.show(answer, this.view);
-      if (problem) problem.textContent = problem.title = "";
-    } catch (error) {
-      if (this.ended.aborted) return;
-      if (this.panel.failed) this.panel.failed(error);
-      if (problem) [problem.textContent, problem.title] = [error.message, error.hint ?? ""];
-    } finally {
-      this.reading = false;
-      if (this.again && !this.ended.aborted) {
-        this.again = false;
-        this.soon();
-      }
-    }
+    target.className = view;
+    const ending = new AbortController();
+    const made = VIEWS[view].open(target, this);
+    const source = made.read && new Fresh({
+      ...made,
+      show: (answer) => {
+        this.problem("");
+        made.show(answer);
+      },
+      failed: (problem) => (made.failed ?? ((found) => this.problem(found.message, found.hint)))(problem),
+    }, ending.signal);
+    this.view = { shown, made, source, ending };
+    source?.now();
   }
+
+  closeView() {
+    this.view?.ending.abort();
+    this.view?.made.end?.();
+    this.view = null;
+  }
+
+  close() {
+    this.closeView();
+    this.kept?.end();
+  }
+
+  problem(message, hint = "") {
+    const element = document.getElementById("problem");
+    element.textContent = [message, hint].filter(Boolean).join(": ");
+  }
+
+  hear(event) {
+    this.heard += 1;
+    this.events.unshift({ nth: this.heard, ...event });
+    if (this.events.length > KEPT_EVENTS) this.events.pop();
+    if (event.tag !== null) this.sources[1].soon();
+    this.sources[0].soon();
+    if (this.kept && event.tag === this.kept.tag) this.kept.hear(event);
+    this.view?.made.hear?.(event);
+    if (this.view?.made.touches?.(event)) this.view.source?.soon();
+  }
+
+  reset({ since, first }) {
+    this.hear({ id: `gap ${first}`, type: "reset", time: new Date().toISOString(), tag: null, subject: "",
+      data: { text: `events after ${since} are no longer kept; everything was read again` } });
+    this.refresh();
+  }
+
+  refresh() {
+    for (const source of this.sources) source.now();
+    this.kept?.readAgain();
+    this.view?.source?.now();
+  }
+
+  listOfTags() {
+    return {
+      every: 15000,
+      rest: 2000,
+      read: () => get("/api/report/tags"),
+      show: ({ tags }) => {
+        const wasUnknown = this.tags === null || this.view === null;
+        this.tags = tags;
+        if (wasUnknown) this.move();
+        else this.frame();
+      },
+      failed: (problem) => this.problem(problem.message, problem.hint),
+    };
+  }
+
+  // Brings the lists of tags, tabs and places, and the title, to the address.
+  frame() {
+    const { tag: name, view } = this.address;
+    const cards = (this.tags ?? []).map((tag) => ({ ...tag, chosen: tag.name === name }));
+    sync(document.getElementById("tags"), cards, (tag) => tag.name, (tag) => card(tag, this));
+    const places = LAB_VIEWS.map((id) => ({ id, chosen: id === view }));
+    sync(document.getElementById("places"), [...places, { href: "/docs", title: "API" }], (found) => found.id ?? found.href, ({ id, chosen, href, title }) =>
+      h("li", {}, h("a", { href: href ?? this.to({ tag: null, view: id }), "aria-current": chosen ? "page" : null }, title ?? VIEWS[id].title)));
+    const tabs = document.getElementById("tabs");
+    const tag = this.tag;
+    tabs.hidden = tag === null || LAB_VIEWS.includes(view);
+    const shown = tabs.hidden ? [] : TAG_VIEWS.map((id) => ({ id, href: this.to({ view: id }), chosen: id === view || (id === "runs" && ["run", "compare"].includes(view)) }));
+    sync(tabs, shown, ({ id }) => id, ({ id, href, chosen }) =>
+      h("a", { href, "aria-current": chosen ? "page" : null }, VIEWS[id].title));
+    const best = tag && tag.best_val_bpb !== null ? number(tag.best_val_bpb) : null;
+    document.title = [best, tag?.name ?? VIEWS[view].title, "·", untitled].filter(Boolean).join(" ");
+  }
+
+  unknownTag(name) {
+    return h("section", { class: "empty", id: "unknown" },
+      h("h2", {}, `There is no tag ${name}`),
+      h("p", {}, "This lab has:"),
+      h("ul", {}, this.tags.map((tag) => h("li", {}, h("a", { href: this.to({ tag: tag.name, view: null }) }, tag.name)))));
+  }
+}
+
+function card(tag, page) {
+  const best = tag.best_val_bpb === null ? "" : number(tag.best_val_bpb);
+  return h("li", {},
+    h("a", { href: page.to({ tag: tag.name, view: null }), "aria-current": tag.chosen ? "true" : null, title: tag.name },
+      h("b", {}, tag.name), h("span", { class: "best" }, best),
+      h("span", { class: "dim" }, `${tag.kept_experiments} kept of ${tag.total_experiments}`)));
+}
+
+function firstSteps() {
+  const program = document.querySelector("meta[name=program]").content;
+  const steps = [
+    ["Add this machine's GPUs, or a CPU slot, unless up found them:", `${program} worker --repo PATH`],
+    ["Open a tag:", `${program} setup mar11`],
+    ["Start an agent on it, or give yours program.md and this address:", `${program} agent mar11`],
+    ["Or invite a swarm's workers: say what may vary.", `${program} dims scan train.py`],
+  ];
+  return h("section", { class: "empty", id: "empty" },
+    h("h2", {}, "No research yet"),
+    h("p", {}, "This lab runs, and it is empty. What to do next:"),
+    h("ol", {}, steps.map(([what, how]) => h("li", {}, h("p", {}, what), h("pre", {}, how)))),
+    h("p", {}, "To see a full lab: ", h("code", {}, `${program} demo`)));
 }

@@ -1,0 +1,101 @@
+"""The page in a browser, as its reader uses it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tests.browser import Browser
+from tests.commands import nightjar
+from tests.journeys.running import RunningLab
+
+HOSTILE = '<img src=x onerror="window.owned=1"><script>window.owned=1</script><b>wider</b>'
+"""Text of an agent that would run a script if it became markup."""
+
+
+class Page:
+    """One reader's tab at one lab. Until `sign_in` the reader is a visitor, who may only look."""
+
+    def __init__(self, browser: Browser, lab: RunningLab) -> None:
+        self.browser = browser
+        self.lab = lab
+
+    def url(self, address: str = "") -> str:
+        return f"http://127.0.0.1:{self.lab.port}/{address}"
+
+    def sign_in(self) -> None:
+        """Become the operator, by the link that `nightjar open` prints."""
+        done = nightjar(self.lab.data, "open")
+        link = re.search(r"http\S+#sign-in=\S+", done.stdout + done.stderr)
+        assert link is not None, done
+        self.browser.open(link[0])
+        self.until("operator", "#who b")
+
+    def show(self, **address: str) -> None:
+        """Open the page at an address, such as tag="mar11", view="runs", and wait until it is live."""
+        self.browser.open("about:blank")
+        self.browser.open(self.url("#" + "&".join(f"{name}={value}" for name, value in address.items())))
+        self.browser.until(lambda: self.browser.texts("#connection") == ["live"], "the page is live")
+
+    def texts(self, css: str) -> list[str]:
+        return self.browser.texts(css)
+
+    def until(self, text: str, css: str = "#view") -> None:
+        """Wait until an element that matches shows the text."""
+        self.browser.until(lambda: any(text in found for found in self.texts(css)), f"{css} shows {text!r}")
+
+    def until_gone(self, css: str) -> None:
+        self.browser.until(lambda: not self.texts(css), f"no {css} is left")
+
+    def rows(self) -> list[list[str]]:
+        """The cells of the table's rows in sight, boxes left out."""
+        found: list[list[str]] = self.browser.run(
+            "return [...document.querySelectorAll('#view tbody tr:not(.gap)')]"
+            ".map((row) => [...row.querySelectorAll('td:not(.box)')].map((cell) => cell.innerText.trim()))"
+        )
+        return found
+
+    def click(self, text: str, css: str = "button, a") -> None:
+        """Click the first element that matches and has this text."""
+        script = (
+            "const [css, text] = arguments;"
+            "const all = [...document.querySelectorAll(css)];"
+            "const found = all.find((e) => e.innerText.trim() === text && !e.disabled);"
+            "found?.click(); return Boolean(found)"
+        )
+        self.browser.until(lambda: self.browser.run(script, css, text), f"{css} says {text!r}")
+
+    def confirm(self, verb: str) -> str:
+        """Answer the question that an action asks; answers its text."""
+        self.browser.until(lambda: self.texts("#asking[open]"), "the page asks")
+        (question,) = self.texts("#asking[open] form > p:first-of-type")
+        self.click(verb, "#asking[open] button")
+        self.until_gone("#asking[open]")
+        return question
+
+    def address(self) -> dict[str, str]:
+        """What stands behind the # of the address."""
+        found: dict[str, str] = self.browser.run(
+            "return Object.fromEntries(new URLSearchParams(location.hash.slice(1)))"
+        )
+        return found
+
+    def fits(self) -> bool:
+        """Whether nothing makes the page scroll sideways."""
+        wide, window = self.browser.run("return [document.documentElement.scrollWidth, innerWidth]")
+        return bool(wide <= window)
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.browser.run(script, *arguments)
+
+    def asked(self, script: str) -> Any:
+        """The answer of JavaScript that may await."""
+        return self.run(f"return (async () => {{ {script} }})()")
+
+    def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
+        """An event of the mouse at a place of the window, as Chromium's own protocol names it."""
+        self.browser.tell("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+
+    def said(self) -> list[str]:
+        """Errors in the console since the last call."""
+        return self.browser.said()

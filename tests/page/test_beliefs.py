@@ -1,0 +1,207 @@
+"""The view of beliefs: hypotheses, how each moved, the theory graph, importance, and freezing a dimension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.journeys.running import RunningLab
+from tests.page.pages import Page
+from tests.page.swarms import Swarm, drawn, figure, on_a_desk, on_a_phone, table
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+HISTORY, GRAPH, IMPORTANCE, PARALLEL = range(4)
+HOSTILE = "<script>alert(1)</script> LR of 0.003 is best " + "w" * 200
+
+
+@pytest.fixture
+def swarm(lab: RunningLab, tag: str) -> Swarm:
+    return Swarm(lab, f"{tag}s")
+
+
+def proposed(swarm: Swarm, statement: str, **more: Any) -> None:
+    proposal = {
+        "statement": statement,
+        "type": "positive",
+        "importance": 0.9,
+        "rationale": "it trains longer",
+    }
+    proposal |= {"test_spec": None, "config_constraint": {"LR": 0.003}, **more}
+    answer = swarm.lab.post("hypothesis/propose", tag=swarm.tag, proposal=proposal)
+    assert answer["accepted"], answer
+
+
+def test_a_belief_is_drawn_over_its_evidence_with_its_interval(page: Page, swarm: Swarm) -> None:
+    swarm.run(swarm.join(f"{swarm.tag}-ann"), 0.9, 0.91, 0.92)
+    swarm.lab.until(lambda: swarm.tested()["n_experiments"], "evidence")
+    name = swarm.tested()["hypothesis_id"]
+
+    page.show(tag=swarm.tag, view="beliefs", hypothesis=name)
+
+    def is_shown() -> bool:
+        found = next(one for one in swarm.hypotheses() if one["hypothesis_id"] == name)
+        low, high = (f"{end:.2f}" for end in found["credible_interval_90"])
+        belief = [f"{found['posterior_mean']:.2f}", found["statement"]]
+        return figure(page, "Belief")[1:] == belief and figure(page, "90 % interval")[1] == f"{low} to {high}"
+
+    page.browser.until(is_shown, "the belief")
+    lower, width, mean = page.browser.until(lambda: drawn(page, HISTORY), "the chart")
+    assert [point["value"][0] for point in mean["data"]][:2] == [0, 1]
+    assert mean["data"][0]["value"][1] == 0.5
+    assert all(
+        low[1] < point["value"][1] < low[1] + more[1]
+        for low, point, more in zip(lower["data"], mean["data"], width["data"], strict=True)
+    )
+    rows = table(page, "evidence")
+    assert [(row[1], row[2]) for row in rows][-1] == ("won", "baseline")
+    assert rows[-1][4].startswith("+0."), "a gain is above zero"
+    assert page.said() == []
+
+
+def test_a_belief_moves_while_it_is_looked_at(page: Page, swarm: Swarm) -> None:
+    page.show(tag=swarm.tag, view="beliefs")
+    page.browser.until(lambda: figure(page, "Belief")[1:2] == ["0.50"], "the prior")
+
+    swarm.run(swarm.join(f"{swarm.tag}-ann"), 0.9, 0.91, 0.92)
+
+    page.browser.until(
+        lambda: any(row[2] > "0.50" for row in table(page, "hypotheses")), "a belief has risen"
+    )
+
+
+def test_hypotheses_are_mixed_by_status_and_drawn_as_a_graph(page: Page, swarm: Swarm) -> None:
+    parent = swarm.hypothesis("LR matters")["hypothesis_id"]
+    proposed(swarm, "a learning rate of 0.003 is the best", parent_id=parent)
+
+    page.show(tag=swarm.tag, view="beliefs")
+
+    page.until("3 active", ".mix")
+    [graph] = page.browser.until(lambda: drawn(page, GRAPH), "the graph")
+    texts = {one["id"]: one["text"] for one in graph["data"]}
+    assert set(texts.values()) == {"LR matters", "OPTIMIZER matters", "a learning rate of 0.003 is the best"}
+    parts = [edge for edge in graph["links"] if edge["type"] == "decomposes_into"]
+    assert [(texts[edge["source"]], texts[edge["target"]]) for edge in parts] == [
+        ("LR matters", "a learning rate of 0.003 is the best")
+    ]
+
+
+def test_a_click_chooses_a_hypothesis_and_shows_its_protocol(page: Page, swarm: Swarm) -> None:
+    spec = {"type": "single_factor_effect", "variable": "LR", "values": [0.001, 0.01], "min_runs_per_cell": 3}
+    spec |= {"decision_rule": {"threshold": 0.01}}
+    proposed(
+        swarm,
+        "sgd needs a smaller rate than adam",
+        phase="validation",
+        test_spec=spec,
+        config_constraint={"OPTIMIZER": "sgd"},
+    )
+    page.show(tag=swarm.tag, view="beliefs")
+
+    page.click("sgd needs a smaller rate than adam", "table[aria-label='hypotheses'] a")
+
+    page.until("single_factor_effect, validation", ".facts")
+    page.until("values: [0.001,0.01]", ".facts")
+    assert (
+        page.address()["hypothesis"]
+        == swarm.hypothesis("sgd needs a smaller rate than adam")["hypothesis_id"]
+    )
+
+
+def test_importance_and_the_constants_of_runs_are_drawn(page: Page, swarm: Swarm) -> None:
+    swarm.run(swarm.join(f"{swarm.tag}-ann"), 0.9, 0.91, 0.92, 0.93)
+
+    page.show(tag=swarm.tag, view="beliefs")
+
+    page.browser.until(lambda: len(drawn(page, IMPORTANCE)) == 2, "importance")
+    [series] = page.browser.until(lambda: drawn(page, PARALLEL), "parallel coordinates")
+    assert len(series["data"]) == 4
+    assert all(row["value"][-1] > 0 for row in series["data"]), "a gain is above zero"
+    page.until("4 runs", "#view .note")
+
+
+def test_a_range_that_was_brushed_outlives_a_new_run(page: Page, swarm: Swarm) -> None:
+    worker_id = swarm.join(f"{swarm.tag}-ann")
+    swarm.run(worker_id, 0.9, 0.91, 0.92)
+    page.show(tag=swarm.tag, view="beliefs")
+    page.browser.until(lambda: drawn(page, PARALLEL), "parallel coordinates")
+    script = (
+        "return import('/static/echarts/echarts.esm.min.js').then(({ getInstanceByDom }) => {"
+        " const chart = getInstanceByDom(document.querySelectorAll('#view .plot')[3]);"
+        " if (arguments[0]) chart.dispatchAction({ type: 'axisAreaSelect', parallelAxisId: 'its result',"
+        " intervals: [[0.05, 0.2]] });"
+        " return chart.getModel().getComponent('parallelAxis', chart.getOption().parallelAxis.length - 1)"
+        ".activeIntervals; })"
+    )
+    page.run(script.replace("arguments[0]", "true"))
+
+    swarm.run(worker_id, 0.93)
+
+    page.until("4 runs", "#view .note")
+    kept = script.replace("arguments[0]", "false")
+    page.browser.until(lambda: page.run(kept) == [[0.05, 0.2]], "the brushed range")
+
+
+def test_an_operator_freezes_a_dimension_and_lets_it_vary_again(page: Page, swarm: Swarm) -> None:
+    page.sign_in()
+    page.show(tag=swarm.tag, view="beliefs")
+
+    page.click("Freeze", "table[aria-label='dimensions'] tr[data-key=LR] button")
+    page.browser.until(lambda: page.texts("#asking[open]"), "the page asks")
+    page.browser.write("#asking input[name=value]", "0.003")
+    page.browser.write("#asking input[name=reason]", "no value differs")
+    question = page.confirm("Freeze")
+
+    assert question == "Every config has this value from now on. It can be unfrozen."
+    page.until("frozen at 0.003 by operator: no value differs")
+    lr, _ = swarm.lab.post("dimension/list", tag=swarm.tag)["dimensions"]
+    assert (lr["frozen"], lr["frozen_value"]) == (True, 0.003)
+    page.click("Unfreeze")
+    page.browser.until(lambda: page.texts("#asking[open]"), "the page asks")
+    page.browser.write("#asking input[name=reason]", "the budget is another")
+    page.confirm("Unfreeze")
+    page.browser.until(lambda: [row[4] for row in table(page, "dimensions")] == ["varies"] * 2, "both vary")
+    assert page.said() == []
+
+
+def test_a_category_is_chosen_from_those_that_there_are(page: Page, swarm: Swarm) -> None:
+    page.sign_in()
+    page.show(tag=swarm.tag, view="beliefs")
+
+    page.click("Freeze", "table[aria-label='dimensions'] tr[data-key=OPTIMIZER] button")
+    page.browser.choose("#asking select[name=value]", "sgd")
+    page.browser.write("#asking input[name=reason]", "it wins")
+    page.confirm("Freeze")
+
+    page.until("frozen at sgd by operator: it wins")
+
+
+def test_a_visitor_sees_no_controls(page: Page, swarm: Swarm) -> None:
+    page.show(tag=swarm.tag, view="beliefs")
+
+    page.browser.until(lambda: len(table(page, "dimensions")) == 2, "the dimensions")
+    assert page.texts("#view button.action") == []
+
+
+def test_a_tag_without_hypotheses_says_what_to_do(page: Page, tag: str) -> None:
+    page.show(tag=tag, view="beliefs")
+
+    page.until(f"dims define --tag {tag} dimensions.toml", ".empty pre")
+    assert page.said() == []
+
+
+def test_a_claim_s_text_is_text_and_a_phone_shows_it(page: Page, swarm: Swarm) -> None:
+    proposed(swarm, HOSTILE, rationale="<b>bold</b>\u202e")
+    name = swarm.hypothesis(HOSTILE)["hypothesis_id"]
+    on_a_phone(page)
+    try:
+        page.show(tag=swarm.tag, view="beliefs", hypothesis=name)
+
+        page.until("<script>alert(1)</script>", ".facts")
+        page.until("<b>bold</b>", ".facts")
+        assert page.run("return document.querySelectorAll('#view script').length") == 0
+        assert page.fits()
+    finally:
+        on_a_desk(page)
+    assert page.said() == []

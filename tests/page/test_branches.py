@@ -1,0 +1,120 @@
+"""The graph of experiments: traces, keeps, merges, near misses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.journeys.running import RunningLab
+from tests.page.pages import Page
+from tests.page.test_runs import measured
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+CHART = """
+    const { getInstanceByDom } = await import("/static/echarts/echarts.esm.min.js");
+    const element = document.querySelector(".plot.graph");
+    const chart = element && getInstanceByDom(element);
+"""
+MULTI = {"traces.mode": "multi", "traces.target_traces": 2, "traces.max_parallel": 4}
+
+
+def grown(lab: RunningLab, tag: str, value: float, verb: str = "select", **wish: Any) -> dict[str, Any]:
+    """The verdict on an experiment of this value that follows a new selection."""
+    chosen = lab.post(f"trace/{verb}", tag=tag, **wish)
+    body = {"hypothesis": "h", "category": "other", "diff_summary": f"{value}"}
+    body |= {"commit_sha": f"{abs(hash((tag, value))):x}"[:7].rjust(7, "0")}
+    name = lab.post("experiment/register", tag=tag, selection_id=chosen["selection_id"], **body)
+    verdict = lab.post("experiment/complete", experiment_id=name["experiment_id"], val_bpb=value)
+    return {"id": name["experiment_id"], **verdict}
+
+
+@pytest.fixture
+def forest(lab: RunningLab, tag: str) -> list[str]:
+    """Ids of runs in two traces: a keep and a discard in each, and one keep that merges them."""
+    lab.post("search/set-policy", tag=tag, policy=MULTI)
+    first, second = (grown(lab, tag, value) for value in (3.0, 2.9))
+    traces = [trace["trace_id"] for trace in lab.post("trace/list", tag=tag)["traces"]]
+    worse = [grown(lab, tag, value, trace_id=trace) for value, trace in zip((3.5, 3.6), traces, strict=True)]
+    merged = grown(lab, tag, 2.5, "merge", sources=traces)
+    return [run["id"] for run in (first, second, *worse, merged)]
+
+
+def drawn(page: Page) -> dict[str, list[Any]]:
+    """The points and lines of the graph, by the name of their series."""
+    found = page.asked(f"{CHART} return chart?.getOption();")
+    return {each["name"]: each["data"] for each in (found or {"series": []})["series"]}
+
+
+def ids(points: list[Any]) -> list[str]:
+    return sorted(point["id"] for point in points)
+
+
+def test_traces_are_lanes_with_keeps_joined_and_merges_marked(
+    page: Page, lab: RunningLab, tag: str, forest: list[str]
+) -> None:
+    first, second, *worse, merged = forest
+
+    page.show(tag=tag, view="branches")
+
+    page.browser.until(lambda: len(drawn(page).get("keep", [])) == 3 and len(page.rows()) == 2, "the graph")
+    found = drawn(page)
+    assert ids(found["keep"]) == sorted([first, second, merged])
+    assert ids(found["discard"]) == sorted(worse)
+    assert ids(found["merges"]) == [merged]
+    assert len(found["keeps"]) == 2, "the merge follows a keep of either trace"
+    lanes = {point["id"]: round(point["value"][1]) for point in found["keep"]}
+    assert lanes[first] != lanes[second]
+    assert {tuple(row[:2]) for row in page.rows()} >= {("t1", "merged")} or {
+        tuple(row[:2]) for row in page.rows()
+    } >= {("t2", "merged")}
+    assert page.said() == []
+
+
+def test_a_click_on_a_run_opens_it(page: Page, lab: RunningLab, tag: str, forest: list[str]) -> None:
+    page.show(tag=tag, view="branches")
+    page.browser.until(lambda: len(drawn(page).get("keep", [])) == 3 and len(page.rows()) == 2, "the graph")
+    (point,) = (each for each in drawn(page)["keep"] if each["id"] == forest[-1])
+
+    x, y = page.asked(
+        f"{CHART} const box = element.getBoundingClientRect();"
+        f"const [x, y] = chart.convertToPixel({{ gridIndex: 0 }}, {point['value']});"
+        "return [box.x + x, box.y + y];"
+    )
+    for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+        page.mouse(kind, x, y, button="left", clickCount=1)
+
+    page.browser.until(lambda: page.address().get("run") == forest[-1], "the run")
+
+
+def test_a_trace_leads_to_its_runs(page: Page, lab: RunningLab, tag: str, forest: list[str]) -> None:
+    page.show(tag=tag, view="branches")
+    page.browser.until(lambda: len(page.rows()) == 2, "the traces")
+
+    page.click("t2", "#view td a")
+
+    page.browser.until(lambda: page.address() == {"tag": tag, "view": "runs", "branch": f"{tag}-t2"}, "runs")
+
+
+def test_a_new_run_and_a_near_miss_appear_without_a_reload(page: Page, lab: RunningLab, tag: str) -> None:
+    page.show(tag=tag, view="branches")
+    page.until("This tag has one chain")
+
+    _, near = measured(lab, tag, 3.0, 3.0005)
+
+    page.browser.until(lambda: ids(drawn(page).get("near misses", [])) == [near], "the near miss")
+    assert len(drawn(page)["parents"]) == 1
+    page.until("one chain", ".figures")
+    assert page.said() == []
+
+
+def test_a_long_chain_begins_at_its_newest_part(page: Page, lab: RunningLab, tag: str) -> None:
+    measured(lab, tag, *(3.0 + nth / 1000 for nth in range(230)))
+
+    page.show(tag=tag, view="branches")
+
+    page.browser.until(lambda: len(drawn(page).get("discard", [])) == 229, "every run")
+    (zoom, *_) = page.asked(f"{CHART} return chart.getOption().dataZoom;")
+    assert zoom["start"] > 5
+    assert zoom["end"] == 100

@@ -1,0 +1,126 @@
+"""The view that shows two to five runs side by side."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.journeys.running import RunningLab
+from tests.page.pages import Page
+from tests.page.test_run import BASE_PATCH, HOSTILE, measured, registered
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+
+def table(page: Page) -> dict[str, list[str]]:
+    """The values of each line by its name; ≠ is part of the name."""
+    found: dict[str, list[str]] = page.run(
+        "return Object.fromEntries([...document.querySelectorAll('#view tbody tr')]"
+        ".map(({ cells: [name, ...values] }) => [name.innerText, values.map((e) => e.innerText.trim())]))"
+    )
+    return found
+
+
+def test_values_stand_side_by_side_and_differences_are_marked(page: Page, lab: RunningLab, tag: str) -> None:
+    one = measured(lab, tag, 3.0, agent="ada", diff_summary="LR 0.1")
+    other = measured(lab, tag, 2.5, agent="ada", diff_summary="LR 0.2")
+
+    page.show(tag=tag, view="compare", ids=f"{one},{other}")
+
+    page.browser.until(lambda: "≠ val_bpb" in table(page), "the table")
+    found = table(page)
+    assert found["≠ val_bpb"] == ["3.000000", "2.500000"]
+    assert found["≠ verdict"] == ["first", "keep"]
+    assert found["≠ what changed"] == ["LR 0.1", "LR 0.2"]
+    assert found["agent"] == ["ada", "ada"]
+    page.click("only differences")
+    page.browser.until(lambda: "agent" not in table(page), "what is equal is left out")
+    assert page.address()["only"] == "differences"
+    assert page.said() == []
+
+
+def test_constants_and_curves_of_runs_of_two_tags(page: Page, lab: RunningLab, tag: str) -> None:
+    lab.setup(f"{tag}b")
+    one = lab.submit(tag, config_delta={"VALUE": 3.0, "SECONDS": 0.3})
+    other = lab.submit(f"{tag}b", config_delta={"VALUE": 2.0, "SECONDS": 0.3})
+    for name in (one, other):
+        lab.until_status(name, "keep")
+
+    page.show(tag=tag, view="compare", ids=f"{one},{other}")
+
+    page.browser.until(lambda: "≠ VALUE" in table(page), "the constants")
+    assert (table(page)["≠ VALUE"], table(page)["SECONDS"]) == (["3", "2"], ["0.3", "0.3"])
+    page.browser.until(
+        lambda: page.run("return document.querySelector('#view .plot canvas') !== null"), "the curves"
+    )
+    assert page.run("return document.querySelector('#view .plot').ariaLabel") == f"reports of {one}, {other}"
+    page.click(other, "#view thead a")
+    page.browser.until(lambda: page.address() == {"tag": f"{tag}b", "run": other}, "the run in its own tag")
+    assert page.said() == []
+
+
+def test_changes_stand_side_by_side_each_against_its_parent(page: Page, lab: RunningLab, tag: str) -> None:
+    lines = "-WIDTH = 1\n+WIDTH = 2\n"
+    parent = measured(lab, tag, 3.0, diff=f"{BASE_PATCH}{lines} DEPTH = 1\n")
+    child = measured(lab, tag, 2.5, diff=f"{BASE_PATCH}{lines}-DEPTH = 1\n+DEPTH = 9\n", parent_id=parent)
+
+    page.show(tag=tag, view="compare", ids=f"{parent},{child}")
+
+    page.browser.until(lambda: len(page.texts("#view .patch")) == 2, "both changes")
+    first, second = page.texts("#view .patch")
+    assert "+WIDTH = 2" in first
+    assert "+DEPTH = 9" in second
+    assert "+WIDTH = 2" not in second
+    assert f"against {parent}" in page.texts("#view .note")
+
+
+def test_a_run_that_ends_changes_its_column_without_a_reload(page: Page, lab: RunningLab, tag: str) -> None:
+    one, other = measured(lab, tag, 3.0), registered(lab, tag)
+    page.show(tag=tag, view="compare", ids=f"{one},{other}")
+    page.browser.until(lambda: table(page).get("≠ verdict") == ["first", "registered"], "it is open")
+
+    lab.post("experiment/complete", experiment_id=other, val_bpb=2.0)
+
+    page.browser.until(lambda: table(page).get("≠ verdict") == ["first", "keep"], "its verdict")
+    assert page.said() == []
+
+
+def test_a_run_that_is_not_there_is_named_and_the_others_are_compared(
+    page: Page, lab: RunningLab, tag: str
+) -> None:
+    one, other = measured(lab, tag, 3.0), measured(lab, tag, 2.5)
+
+    page.show(tag=tag, view="compare", ids=f"{one},{tag}-99,{other}")
+
+    page.until(f"there is no experiment '{tag}-99'", "#view .problem")
+    assert table(page)["≠ val_bpb"] == ["3.000000", "2.500000"]
+
+
+def test_without_two_runs_it_says_where_to_choose_them(page: Page, lab: RunningLab, tag: str) -> None:
+    page.show(tag=tag, view="compare", ids=f"{tag}-1")
+    page.until("Nothing to compare yet")
+
+    page.click("the table of runs")
+
+    page.browser.until(lambda: page.address()["view"] == "runs", "the runs")
+
+
+def test_texts_of_agents_are_text_and_five_runs_fit_a_phone(page: Page, lab: RunningLab, tag: str) -> None:
+    change = f"{BASE_PATCH}-a\n+{HOSTILE}{'y' * 100_000}\n"
+    names = [
+        measured(lab, tag, 9.0 - nth, hypothesis=HOSTILE, diff_summary=HOSTILE, diff=f"{change}+{nth}\n")
+        for nth in range(5)
+    ]
+    page.browser.tell(
+        "Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True
+    )
+    try:
+        page.show(tag=tag, view="compare", ids=",".join(names))
+        page.browser.until(lambda: len(page.texts("#view .patch")) == 5, "the changes")
+        fits = page.fits()
+    finally:
+        page.browser.tell("Emulation.clearDeviceMetricsOverride")
+
+    assert fits
+    assert page.run("return document.querySelectorAll('img[src=x], body script, #view b b').length") == 0
+    assert page.run("return window.owned") is None
+    assert page.said() == []

@@ -1,0 +1,206 @@
+"""The feed of events: live, filtered, paused, after gaps; dead letters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+import redis
+
+from tests.journeys.running import RunningLab
+from tests.page.pages import HOSTILE, Page
+from tests.page.test_runs import measured
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+WIDTHS = ("narrow", "wider", "deep")
+WEIRD = f"\x1b[31m{HOSTILE}\u202e txet desrever"
+
+
+def registered(lab: RunningLab, tag: str, sha: str = "abc1234", **changes: str) -> str:
+    body = {"hypothesis": "h", "category": "other", "commit_sha": sha, "diff_summary": "d"} | changes
+    return str(lab.post("experiment/register", tag=tag, **body)["experiment_id"])
+
+
+def subjects(page: Page) -> list[str]:
+    """Names of what the events are of, oldest first."""
+    return [row[2] for row in page.rows()][::-1]
+
+
+@pytest.fixture
+def server(lab: RunningLab) -> Iterator[redis.Redis]:
+    """The lab's own Redis."""
+    url = json.loads((lab.data / "redis.json").read_text())["url"]
+    with closing(redis.Redis.from_url(url)) as found:
+        yield found
+
+
+def test_events_appear_as_they_happen_with_the_gain_of_the_table(
+    page: Page, lab: RunningLab, tag: str
+) -> None:
+    page.show(view="events", of=tag, type="experiment.finished")
+    page.until("No event matches this filter.")
+
+    first, better = measured(lab, tag, 3.0, 2.5)
+
+    page.browser.until(lambda: [row[4][:4] for row in page.rows()] == ["+0.5", ""], "the gain")
+    assert [(row[1], row[2], float(row[3])) for row in page.rows()] == [
+        ("experiment.finished", better, 2.5),
+        ("experiment.finished", first, 3.0),
+    ]
+    page.click(better, "#view td a")
+    page.browser.until(lambda: page.address() == {"tag": tag, "run": better}, "the run")
+    assert page.said() == []
+
+
+def test_a_filter_by_tag_type_and_text_stands_in_the_address(page: Page, lab: RunningLab, tag: str) -> None:
+    names = [registered(lab, tag, f"abc000{n}", hypothesis=f"{w} model") for n, w in enumerate(WIDTHS)]
+    page.show(view="events")
+
+    page.browser.choose("#view select[name=of]", tag)
+    page.browser.choose("#view select[name=type]", "experiment.registered")
+    page.browser.until(lambda: subjects(page) == names, "those of the tag")
+    page.browser.write("#view input[type=search]", "wider model")
+
+    page.browser.until(lambda: subjects(page) == [names[1]], "the text")
+    assert page.address() == {
+        "view": "events",
+        "of": tag,
+        "type": "experiment.registered",
+        "q": "wider model",
+    }
+
+
+def test_a_paused_feed_stands_still_and_then_shows_what_it_missed(
+    page: Page, lab: RunningLab, tag: str
+) -> None:
+    page.show(view="events", of=tag)
+    page.browser.until(lambda: subjects(page) == [tag], "the tag's own event")
+    page.click("Pause")
+
+    name = registered(lab, tag)
+
+    page.browser.until(
+        lambda: page.texts(".pause") not in (["Pause"], ["Resume (0)"]), "the new one is counted"
+    )
+    assert subjects(page) == [tag]
+    page.browser.click(".pause")
+    page.browser.until(lambda: subjects(page) == [tag, name], "what was held back")
+
+
+def test_the_feed_goes_on_after_the_web_process_was_killed(page: Page, lab: RunningLab, tag: str) -> None:
+    page.show(view="events", of=tag, type="experiment.registered")
+    names = [registered(lab, tag, f"abc{nth:04x}") for nth in range(5)]
+    page.browser.until(lambda: subjects(page) == names, "the events before")
+
+    lab.process("triggers.web").kill()
+    page.until("reconnecting", "#connection")
+    lab.until(lambda: lab.get("lab/status")["counts"].get("web"), "the web process is back")
+    names += [registered(lab, tag, f"abd{nth:04x}") for nth in range(5)]
+
+    page.until("live", "#connection")
+    page.browser.until(lambda: subjects(page) == names, "the events after")
+    names += [registered(lab, tag, "abe0000")]
+    page.browser.until(lambda: subjects(page) == names, "events go on")
+
+
+def test_a_gap_in_the_feed_is_shown(page: Page, lab: RunningLab, tag: str, server: redis.Redis) -> None:
+    page.show(view="events", of=tag)
+    page.browser.until(lambda: subjects(page) == [tag], "the tag's own event")
+    web = lab.process("triggers.web")
+    web.suspend()  # the page sees nothing of what follows, which must be over before `up` ends the silent web
+    try:
+        server.xadd("{lab}:events", entry(tag, "lost"))
+        server.xadd("{lab}:events", entry(tag, "kept"))
+        server.xtrim("{lab}:events", maxlen=1, approximate=False)
+    finally:
+        web.kill()
+
+    page.browser.until(lambda: subjects(page) == [tag, "", "kept"], "the gap and what is kept")
+    assert "are no longer kept" in page.rows()[1][5]
+
+
+def entry(tag: str, subject: str) -> dict[Any, Any]:
+    time = "2026-01-01T00:00:00Z"
+    return {"type": "tag.created", "time": time, "tag": tag, "subject": subject, "data": "{}"}
+
+
+def test_an_agent_s_text_is_text_and_runs_nothing(page: Page, lab: RunningLab, tag: str) -> None:
+    registered(lab, tag, hypothesis=WEIRD, diff_summary=HOSTILE, agent="a")
+
+    page.show(view="events", of=tag, type="experiment.registered")
+
+    page.browser.until(lambda: any(HOSTILE in row[5] for row in page.rows()), "the event")
+    assert page.run("return document.querySelectorAll('img[src=x], #view script, #view b').length") == 0
+    assert page.run("return window.owned") is None
+    assert page.fits()
+    assert page.said() == []
+
+
+def test_what_is_read_stays_in_its_place_while_events_come(page: Page, lab: RunningLab, tag: str) -> None:
+    for nth in range(60):
+        registered(lab, tag, f"abc{nth:04x}")
+    page.show(view="events", of=tag, type="experiment.registered")
+    page.browser.until(lambda: len(page.rows()) > 30, "the events")
+    page.run("document.querySelector('#view .scroll').scrollTop = 400")
+    seen = (
+        "const top = document.querySelector('#view .scroll').getBoundingClientRect().top + 40;"
+        "return document.elementFromPoint(500, top).closest('tr')?.dataset.key"
+    )
+    page.browser.until(lambda: page.run(seen), "a row")
+    before = page.run(seen)
+
+    for nth in range(3):
+        registered(lab, tag, f"abd{nth:04x}")
+
+    page.browser.until(lambda: page.texts(".bar .note") == ["63 events"], "the new ones")
+    assert page.run(seen) == before
+
+
+def dead_letter(server: redis.Redis, lab: RunningLab, tag: str, binding: str) -> str:
+    """The id of a letter that says that this function could not handle the tag's opening."""
+    (event,) = lab.post("event/list", tag=tag, types=["tag.created"])["events"]
+    fields: dict[Any, Any] = {"binding": binding, "error": HOSTILE, "deliveries": "8", "time": event["time"]}
+    found: Any = server.xadd("{lab}:dead_letters", fields | {"event": json.dumps(event)})
+    return str(found.decode())
+
+
+def test_an_operator_redrives_and_discards_dead_letters(
+    page: Page, lab: RunningLab, tag: str, server: redis.Redis
+) -> None:
+    good = dead_letter(server, lab, tag, "search::adapt")
+    gone = dead_letter(server, lab, tag, "no::such")
+    page.sign_in()
+    page.show(view="events")
+    page.until("2 dead letters", "#letters h2")
+    page.until(HOSTILE, "#letters")
+
+    page.click("Redrive", f"#letters [data-key='{good}'] button")
+    question = page.confirm("Redrive")
+    page.browser.until(lambda: len(page.texts("#letters li")) == 1, "one is left")
+
+    assert question == "It is handled again. If that fails again, it comes back."
+    page.click("Redrive", f"#letters [data-key='{gone}'] button")
+    page.click("Redrive", "#asking[open] button")
+    page.until("no process takes events for no::such", "#asking .problem")
+    page.click("Cancel", "#asking button")
+    page.click("Discard", f"#letters [data-key='{gone}'] button")
+    page.confirm("Discard")
+    page.until_gone("#letters:not([hidden]) li")
+    assert lab.post("event/dead")["total"] == 0
+
+
+def test_a_visitor_sees_dead_letters_and_no_controls(
+    page: Page, lab: RunningLab, tag: str, server: redis.Redis
+) -> None:
+    dead_letter(server, lab, tag, "no::such")
+    page.show(view="events")
+
+    page.until("1 dead letter", "#letters h2")
+    page.until("none behind", ".handlers")
+
+    assert page.texts("#letters button") == []
+    lab.post("event/discard", all=True)

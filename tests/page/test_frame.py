@@ -1,0 +1,136 @@
+"""The frame of the page: tags, tabs, title, first steps, light and dark, small screens, markup, reconnection."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.journeys.running import RunningLab, running_lab
+from tests.page.pages import HOSTILE, Page
+from tests.page.test_runs import measured
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+TAG_VIEWS = ["overview", "runs", "branches", "swarm", "beliefs", "program", "agents"]
+WITHOUT_CLOCK = """
+    const ask = window.fetch;
+    window.fetch = async (path, options) => {
+        const answer = await ask(path, options);
+        if (path !== "/api/lab/status") return answer;
+        const status = await answer.json();
+        delete status.counts.clock;
+        return Response.json(status);
+    };
+"""
+LAB_VIEWS = ["gpus", "events", "functions"]
+
+
+def test_a_tag_is_chosen_on_the_left_and_its_best_is_the_title(page: Page, lab: RunningLab, tag: str) -> None:
+    measured(lab, tag, 3.0, 2.5)
+
+    page.show(tag=tag)
+
+    page.until("2 kept of 2", "#tags a[aria-current]")
+    page.browser.until(lambda: page.run("return document.title").startswith(f"2.500000 {tag}"), "the title")
+    assert page.said() == []
+
+
+def test_an_unknown_tag_offers_the_known_ones(page: Page, lab: RunningLab, tag: str) -> None:
+    page.show(tag="no-such-tag")
+    page.until("There is no tag no-such-tag")
+
+    page.click(tag, "#unknown a")
+
+    page.until(tag, "#tags a[aria-current]")
+    assert page.texts("#unknown") == []
+
+
+@pytest.mark.parametrize("view", [*TAG_VIEWS, *LAB_VIEWS])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_view_is_readable_and_fits_a_phone(
+    page: Page, lab: RunningLab, tag: str, view: str, dark: bool
+) -> None:
+    measured(lab, tag, 3.0, 2.5, hypothesis="a wider model " * 20)
+    page.browser.dark(dark)
+    page.browser.tell(
+        "Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True
+    )
+    try:
+        page.show(tag=tag, view=view)
+        page.browser.until(lambda: page.run("return document.querySelector('#view').childElementCount"), "it")
+        ground, text = page.run(
+            "const s = getComputedStyle(document.body); return [s.backgroundColor, s.color].map((c) =>"
+            " c.match(/\\d+/g).slice(0, 3).reduce((sum, n) => sum + Number(n), 0))"
+        )
+        fits = page.fits()
+    finally:
+        page.browser.tell("Emulation.clearDeviceMetricsOverride")
+        page.browser.dark(False)
+
+    assert (ground < text) is dark
+    assert abs(ground - text) > 400
+    assert fits
+    assert page.said() == []
+
+
+def test_a_tag_whose_name_is_markup_is_text(page: Page) -> None:
+    page.show(tag=HOSTILE)
+
+    page.until(f"There is no tag {HOSTILE}")
+    assert page.run("return [document.querySelectorAll('#view img').length, window.owned ?? null]") == [
+        0,
+        None,
+    ]
+
+
+def test_markup_that_got_in_by_a_mistake_would_be_refused(page: Page, tag: str) -> None:
+    page.show(tag=tag)
+    page.browser.until(lambda: page.texts(".plot canvas"), "the chart library is there")
+
+    refused = page.run(
+        "try { document.body.innerHTML = arguments[0]; return 'taken' } catch (error) { return error.name }",
+        HOSTILE,
+    )
+
+    assert refused == "TypeError"
+    assert page.run("return window.owned ?? null") is None
+
+
+def test_the_page_goes_on_after_the_web_process_was_killed(page: Page, lab: RunningLab, tag: str) -> None:
+    page.show(tag=tag, view="runs")
+    page.until("No run yet.")
+    page.run("window.loaded = 'once'")
+
+    lab.process("triggers.web").kill()
+    page.until("reconnecting", "#connection")
+    lab.until(lambda: lab.get("lab/status")["counts"].get("web"), "the web process is back")
+    measured(lab, tag, 3.0)
+
+    page.until("live", "#connection")
+    page.browser.until(lambda: [row[1] for row in page.rows()] == ["first"], "the row")
+    assert page.run("return window.loaded") == "once"
+
+
+def test_health_turns_red_when_a_process_is_missing(page: Page, lab: RunningLab, tag: str) -> None:
+    page.show(tag=tag)
+    page.until("1 slot", "#health")
+    assert page.texts("#health.bad") == []
+    page.browser.before_each_page(WITHOUT_CLOCK)
+
+    page.show(tag=tag)
+
+    page.until("no clock process runs: ./nightjar up", "#health.bad")
+
+
+def test_an_empty_lab_says_what_to_do_next(page: Page, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with running_lab(tmp_path_factory.mktemp("empty")) as empty:
+        empty.start()
+        seen = Page(page.browser, empty)
+        seen.show()
+        seen.until("No research yet")
+        seen.until("./nightjar setup mar11")
+
+        empty.setup("first")
+
+        seen.until("first", "#tags a[aria-current]")
+        assert seen.texts("#empty") == []
+        assert seen.said() == []

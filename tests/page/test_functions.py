@@ -1,0 +1,163 @@
+"""The table of functions, calls from a form, schedules, and the policy."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.journeys.running import RunningLab
+from tests.page.pages import HOSTILE, Page
+from tests.page.test_runs import measured
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+
+def fill(page: Page, field: str, text: str) -> None:
+    page.browser.until(lambda: page.texts(f"form.call [name={field}]"), f"the field {field}")
+    page.run("document.querySelector(arguments[0]).value = arguments[1]", f"form.call [name={field}]", text)
+
+
+def answer(page: Page) -> Any:
+    """What the call answered, as JSON."""
+    page.browser.until(lambda: page.texts(".answer:not([hidden])"), "the answer")
+    return json.loads(page.texts(".answer")[0])
+
+
+def test_every_function_has_a_row_with_its_role_and_triggers(page: Page, lab: RunningLab) -> None:
+    page.show(view="functions", q="pool::drain")
+
+    page.browser.until(lambda: len(page.rows()) == 1, "the function")
+    assert page.rows()[0][:3] == ["pool::drain", "operator", "POST /api/pool/drain"]
+    page.until("1 function", ".note")
+    page.click("pool::drain", "#view td a")
+    page.until("let it take runs again", "#details")
+    assert page.address() == {"view": "functions", "q": "pool::drain", "function": "pool::drain"}
+    assert page.said() == []
+
+
+def test_a_visitor_calls_what_changes_nothing(page: Page, lab: RunningLab, tag: str) -> None:
+    (name,) = measured(lab, tag, 3.0)
+    page.show(view="functions", function="experiment::history")
+
+    fill(page, "tag", tag)
+    fill(page, "limit", "1")
+    page.click("Call", "form.call button")
+
+    assert [each["experiment_id"] for each in answer(page)["experiments"]] == [name]
+    assert page.said() == []
+
+
+def test_a_function_with_its_argument_in_the_path_is_called_by_get(
+    page: Page, lab: RunningLab, tag: str
+) -> None:
+    (name,) = measured(lab, tag, 3.0)
+    page.show(view="functions", function="experiment::get")
+
+    fill(page, "experiment_id", name)
+    page.click("Call", "form.call button")
+
+    assert answer(page)["experiment"]["experiment_id"] == name
+
+
+def test_a_refusal_is_shown_as_text(page: Page, lab: RunningLab) -> None:
+    page.show(view="functions", function="trace::list")
+
+    fill(page, "tag", HOSTILE)
+    page.click("Call", "form.call button")
+
+    found = answer(page)
+    assert found["status"] == 422
+    assert page.run("return window.owned") is None
+
+
+def test_a_text_that_is_no_json_is_refused_before_it_is_sent(page: Page, lab: RunningLab) -> None:
+    page.show(view="functions", function="event::list")
+
+    fill(page, "types", "experiment.finished")
+    page.click("Call", "form.call button")
+
+    page.until("types is no JSON", ".answer")
+
+
+def test_a_visitor_sees_no_form_for_what_changes_the_lab(page: Page, lab: RunningLab) -> None:
+    page.show(view="functions", function="event::trim")
+
+    page.until("For operator, changes the lab.", "#details")
+    page.until("Next firing", "#details")
+    assert page.texts("#details button, #details form") == []
+
+
+def test_an_operator_is_asked_before_a_call_that_changes_the_lab(
+    page: Page, lab: RunningLab, tag: str
+) -> None:
+    page.sign_in()
+    page.show(view="functions", function="tag::pause")
+
+    fill(page, "tag", tag)
+    page.click("Call", "form.call button")
+    question = page.confirm("Call")
+
+    assert question == f'This changes the lab. It is sent: {{"tag":"{tag}"}}'
+    assert answer(page)["tag"] == tag
+    assert tag in lab.get("lab/status")["paused_tags"]
+    assert page.said() == []
+
+
+def test_an_operator_pauses_fires_and_resumes_a_scheduled_function(page: Page, lab: RunningLab) -> None:
+    def schedule() -> dict[str, Any]:
+        (found,) = (
+            each for each in lab.get("cron/list")["functions"] if each["function"] == "dimension::measure"
+        )
+        return dict(found)
+
+    page.sign_in()
+    page.show(view="functions", function="dimension::measure")
+
+    page.click("Pause", "#details button")
+    page.run("document.querySelector('#asking [name=reason]').value = 'maintenance'")
+    page.confirm("Pause")
+    page.until("maintenance", "#details .clock")
+    assert schedule()["paused_reason"] == "maintenance"
+    fired = schedule()["by_hand"]
+    page.click("Run now", "#details button")
+    page.confirm("Run now")
+    assert schedule()["by_hand"] == fired + 1
+    page.click("Resume", "#details button")
+    page.confirm("Resume")
+    page.until("Next firing", "#details .clock")
+    assert schedule()["paused_since"] is None
+
+
+def test_an_operator_changes_a_value_of_the_policy(page: Page, lab: RunningLab, tag: str) -> None:
+    before = lab.post("search/policy", tag=tag)
+    page.sign_in()
+    page.show(tag=tag)
+
+    page.click("Policy", ".acts button")
+    page.browser.until(lambda: page.texts("#asking[open] select"), "the form")
+    shown = f"near_miss_margin = {json.dumps(before['policy']['near_miss_margin'])}"
+    page.browser.choose("#asking select", shown)
+    page.run("document.querySelector('#asking [name=value]').value = '0.25'")
+    question = page.confirm("Change")
+
+    after = lab.post("search/policy", tag=tag)
+    assert f"version {before['version'] + 1}." in question
+    assert (after["version"], after["policy"]["near_miss_margin"]) == (before["version"] + 1, 0.25)
+
+
+def test_a_value_that_the_policy_refuses_is_shown_with_the_reason(
+    page: Page, lab: RunningLab, tag: str
+) -> None:
+    page.sign_in()
+    page.show(tag=tag)
+    page.click("Policy", ".acts button")
+    page.browser.until(lambda: page.texts("#asking[open] select"), "the form")
+
+    page.run("document.querySelector('#asking [name=value]').value = '\"nonsense\"'")
+    page.click("Change", "#asking button")
+
+    page.browser.until(lambda: page.texts("#asking .problem") != [""], "the refusal")
+    assert lab.post("search/policy", tag=tag)["version"] == 1
+    page.click("Cancel", "#asking button")

@@ -1,0 +1,77 @@
+"""GPUs and CPU slots: work, load, drain."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser import Browser
+from tests.journeys.running import RunningLab, running_lab
+from tests.page.pages import Page
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+SLOW = {"train.py": 'import time\ntime.sleep(600)\nimport prepare\nprint("val_bpb: 1.0")\n'}
+
+
+def status(lab: RunningLab) -> str:
+    (slot,) = lab.get("pool/list")["workers"]
+    return str(slot["status"])
+
+
+def test_a_slot_shows_its_run_and_how_long_it_holds_it(page: Page, lab: RunningLab, tag: str) -> None:
+    page.show(view="gpus")
+    page.until("idle", ".slot .badge")
+
+    name = lab.submit(tag, commit_sha=lab.commit(SLOW))
+
+    page.until("training", ".slot .badge")
+    page.until(f"{name} for", ".slot p")
+    page.click(name, ".slot a")
+    page.browser.until(lambda: page.address().get("run") == name, "the run")
+    lab.post("experiment/stop", experiment_id=name, reason="seen enough")
+    lab.until(lambda: status(lab) == "idle", "the slot is free")
+    assert page.said() == []
+
+
+def test_an_operator_drains_a_slot_and_takes_that_back(page: Page, lab: RunningLab) -> None:
+    page.sign_in()
+    page.show(view="gpus")
+
+    page.click("Drain", ".slot button")
+    question = page.confirm("Drain")
+
+    assert question == "No further run is lent to it."
+    page.until("drained by an operator", ".slot")
+    assert status(lab) != "idle"
+    page.click("Undo drain", ".slot button")
+    page.confirm("Undo drain")
+    page.until("idle", ".slot .badge")
+    assert status(lab) == "idle"
+    assert page.said() == []
+
+
+def test_a_visitor_sees_no_controls(page: Page, lab: RunningLab) -> None:
+    page.show(view="gpus")
+
+    page.until("cpu0", ".slot")
+    assert page.texts("#view button") == []
+
+
+def test_a_lab_without_a_slot_names_the_command_unless_a_swarm_works(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with running_lab(tmp_path_factory.mktemp("bare")) as bare:
+        bare.start("--cpu", "0")
+        page = Page(browser, bare)
+        page.show(view="gpus")
+        page.until("No worker yet")
+        page.until("worker --repo PATH", "#slots pre")
+
+        dimension = {"name": "LR", "dtype": "float", "min": 0.1, "max": 0.2}
+        bare.post("dimension/define", tag="s", dimensions=[dimension])
+        joined = {"worker_id": "w", "gpu_type": "H100", "baseline_bpb": 1.0, "tag": "s"}
+        bare.http.post("/register", json=joined)
+
+        page.until("1 swarm worker trains", "#slots")
+        assert "No worker yet" not in page.texts("#slots")[0]
+        assert page.said() == []

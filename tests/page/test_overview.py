@@ -1,0 +1,158 @@
+"""A tag at a glance: figures, the plot of all runs, pause and resume."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.journeys.running import RunningLab
+from tests.page.pages import Page
+from tests.page.test_runs import measured
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+OPTION = """
+    const element = document.querySelector(".plot");
+    const { getInstanceByDom } = await import("/static/echarts/echarts.esm.min.js");
+    return element && getInstanceByDom(element)?.getOption();
+"""
+
+PLACE = """
+    const element = document.querySelector(".plot");
+    const { getInstanceByDom } = await import("/static/echarts/echarts.esm.min.js");
+    const box = element.getBoundingClientRect();
+    const [x, y] = getInstanceByDom(element).convertToPixel({ gridIndex: 0 }, [2, 2.5]);
+    return [box.x + x - 2, box.y + y];
+"""
+"""Where the point of the second run, of the value 2.5, is in the window."""
+
+
+def zoomed(page: Page) -> float:
+    """Percent of the x axis in sight."""
+    zoom = page.asked(OPTION)["dataZoom"][0]
+    return float(zoom["end"] - zoom["start"])
+
+
+def series(page: Page) -> dict[str, Any]:
+    """The chart's series by name, each with its points."""
+    found = page.asked(OPTION)
+    return {each["name"]: each["data"] for each in (found or {"series": []})["series"] if each.get("name")}
+
+
+def test_the_results_come_first(page: Page, lab: RunningLab, tag: str) -> None:
+    measured(lab, tag, 3.0, 2.5)
+
+    page.show(tag=tag)
+
+    page.until("+0.500000", ".figures")
+    page.until("3.000000 to 2.500000", ".figures")
+    page.until("3 -> 2.5 (one run)", ".headline")
+    sizes = page.run(
+        "return [...document.querySelectorAll('.figures dd:not(.more)')]"
+        ".map((figure) => parseFloat(getComputedStyle(figure).fontSize))"
+    )
+    assert sizes[0] > max(sizes[1:]), "the best is the largest number"
+
+
+def test_the_plot_shows_every_run_by_its_verdict_and_grows(page: Page, lab: RunningLab, tag: str) -> None:
+    measured(lab, tag, 3.0, 2.5, 4.0)
+    page.show(tag=tag)
+    page.browser.until(lambda: len(series(page).get("keep", [])) == 2, "two keeps")
+    found = series(page)
+    assert [point["value"] for point in found["discard"]] == [[3, 4.0]]
+    assert found["best"] == [[1, 3.0], [2, 2.5], [3, 2.5]]
+
+    measured(lab, tag, 2.0)
+
+    page.browser.until(lambda: series(page)["best"][-1] == [4, 2.0], "the new best")
+
+
+def test_a_crash_stands_on_the_strip_and_an_outlier_takes_no_room(
+    page: Page, lab: RunningLab, tag: str
+) -> None:
+    names = measured(lab, tag, 3.0, *(2.9 + nth / 100 for nth in range(12)), 900.0)
+    body = {"hypothesis": "h", "category": "other", "commit_sha": "def0000", "diff_summary": "d"}
+    crashed = lab.post("experiment/register", tag=tag, **body)["experiment_id"]
+    lab.post("experiment/crash", experiment_id=crashed, error="CUDA out of memory")
+
+    page.show(tag=tag)
+
+    page.until("1 beyond the axis", ".note")
+    assert [point["id"] for point in series(page)["crash"]] == [crashed]
+    assert page.asked(OPTION)["yAxis"][0]["max"] < 10
+    page.click("all", ".axes button")
+    page.browser.until(lambda: page.asked(OPTION)["yAxis"][0]["max"] > 900, "the whole axis")
+    assert page.address() == {"tag": tag, "show": "all"}
+    assert len(names) == 14
+
+
+def test_a_wheel_zooms_and_a_click_on_a_point_opens_its_run(page: Page, lab: RunningLab, tag: str) -> None:
+    names = measured(lab, tag, 3.0, 2.5)
+    page.show(tag=tag)
+    page.browser.until(lambda: len(series(page).get("keep", [])) == 2, "the points")
+    x, y = page.asked(PLACE)
+
+    page.mouse("mouseWheel", x, y, deltaY=-200, deltaX=0)
+    page.browser.until(lambda: zoomed(page) < 100, "the zoom")
+    page.run("location.reload()")
+    page.browser.until(lambda: len(series(page).get("keep", [])) == 2, "the points again")
+
+    def opened() -> bool:
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            page.mouse(kind, *page.asked(PLACE), button="left", clickCount=1)
+        return page.address().get("run") == names[1]
+
+    page.browser.until(opened, "the run of the point")
+    assert page.said() == []
+
+
+def test_the_axes_stand_in_the_address(page: Page, lab: RunningLab, tag: str) -> None:
+    measured(lab, tag, 3.0, 2.5)
+    page.show(tag=tag, x="time", y="log")
+    page.browser.until(lambda: page.asked(OPTION), "the plot")
+
+    axes = page.asked(OPTION)
+
+    assert (axes["xAxis"][0]["type"], axes["yAxis"][0]["type"]) == ("time", "log")
+
+
+def test_an_operator_pauses_and_resumes_a_tag(page: Page, lab: RunningLab, tag: str) -> None:
+    page.sign_in()
+    page.show(tag=tag)
+
+    page.click("Pause", ".acts button")
+    question = page.confirm("Pause")
+
+    assert question == "No further run of this tag starts. Running ones finish."
+    assert tag in lab.get("lab/status")["paused_tags"]
+    page.until("Resume", ".acts")
+    page.click("Resume", ".acts button")
+    page.confirm("Resume")
+    assert tag not in lab.get("lab/status")["paused_tags"]
+
+
+def test_a_visitor_sees_no_controls(page: Page, lab: RunningLab, tag: str) -> None:
+    measured(lab, tag, 3.0)
+
+    page.show(tag=tag)
+
+    page.until("3.000000", ".figures")
+    assert page.texts(".acts button") == []
+
+
+def test_nothing_jumps_while_a_run_comes_in(page: Page, lab: RunningLab, tag: str) -> None:
+    measured(lab, tag, 3.0)
+    page.show(tag=tag)
+    page.until("3.000000", ".figures")
+    page.browser.until(lambda: series(page).get("keep"), "the plot")
+    places = (
+        "return ['.figures', '.headline', '.plot', '.legend']"
+        ".map((css) => Math.round(document.querySelector(css).getBoundingClientRect().top))"
+    )
+    before = page.run(places)
+
+    measured(lab, tag, 2.5)
+    page.until("2.500000", ".figures")
+
+    assert page.run(places) == before

@@ -1,0 +1,132 @@
+"""The view of a tag's program: versions with their changes, the draft of the next one, and the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.browser import Browser
+from tests.journeys.running import RunningLab, running_lab
+from tests.page.pages import Page
+from tests.page.swarms import Swarm, figure, on_a_desk, on_a_phone, table
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def swarm(lab: RunningLab, tag: str) -> Swarm:
+    return Swarm(lab, f"{tag}s")
+
+
+def written(swarm: Swarm, reason: str) -> None:
+    swarm.lab.post("program/write", tag=swarm.tag, reason=reason)
+
+
+def added(page: Page) -> list[str]:
+    return [line for line in page.texts(".patch .added") if line.startswith("+")]
+
+
+def test_versions_are_listed_with_what_each_changed(page: Page, swarm: Swarm) -> None:
+    written(swarm, "the first plan")
+    swarm.run(swarm.join(f"{swarm.tag}-ann"), 0.9)
+    written(swarm, "the plan has changed")
+
+    page.show(tag=swarm.tag, view="program")
+
+    page.browser.until(lambda: [row[0] for row in table(page, "versions")] == ["2", "1"], "two versions")
+    assert [row[3] for row in table(page, "versions")] == ["the plan has changed", "the first plan"]
+    assert figure(page, "Version")[1:] == ["2", "the plan has changed"]
+    page.browser.until(lambda: any("after 1 result" in line for line in added(page)), "the change")
+    page.click("1", "table[aria-label='versions'] a")
+    page.browser.until(lambda: any("after 0 results" in line for line in added(page)), "the other change")
+    assert page.address()["number"] == "1"
+    page.click("Text")
+    page.browser.until(lambda: page.texts(".patch")[0].startswith("## Current direction"), "the text")
+    assert page.said() == []
+
+
+def test_an_operator_writes_a_version_and_it_appears(page: Page, swarm: Swarm) -> None:
+    page.sign_in()
+    page.show(tag=swarm.tag, view="program")
+    page.until("No version yet.")
+
+    page.click("Write a version")
+    page.confirm("Write a version")
+
+    page.browser.until(lambda: [row[0] for row in table(page, "versions")] == ["1"], "the version")
+    assert [row[3] for row in table(page, "versions")] == ["an operator asked for it"]
+
+
+def test_the_journal_shows_its_checkpoints_as_tables(page: Page, swarm: Swarm) -> None:
+    page.show(tag=swarm.tag, view="program")
+    page.until("No checkpoint yet")
+    swarm.run(swarm.join(f"{swarm.tag}-ann"), 0.9, 0.8)
+    swarm.lab.until(lambda: swarm.tested()["n_experiments"], "a run was learned from")
+
+    swarm.lab.post("journal/checkpoint", tag=swarm.tag)
+
+    page.until("Checkpoint 1", ".journal summary")
+    page.until("LR matters", ".journal td")
+    assert page.texts(".journal details[open] h3")[0] == "Belief movements"
+
+
+def test_a_visitor_sees_no_controls_and_how_drafts_are_turned_on(page: Page, swarm: Swarm) -> None:
+    page.show(tag=swarm.tag, view="program")
+
+    page.until("NIGHTJAR_PIPELINE_ENABLED=true", "#view code")
+    assert page.texts("#view button.action") == []
+
+
+def test_a_tag_of_agents_without_a_version_names_the_next_command(page: Page, tag: str) -> None:
+    page.show(tag=tag, view="program")
+
+    page.until(f"call program::write --tag {tag}", ".nothing code")
+    assert page.said() == []
+
+
+def test_texts_of_a_version_are_texts_and_fit_a_phone(page: Page, swarm: Swarm) -> None:
+    written(swarm, "<script>alert(1)</script>" + "x" * 170)
+    on_a_phone(page)
+    try:
+        page.show(tag=swarm.tag, view="program")
+
+        page.until("<script>alert(1)</script>", ".figures .more")
+        page.browser.until(lambda: added(page), "the change")
+        assert page.run("return document.querySelectorAll('#view script').length") == 0
+        assert page.fits()
+    finally:
+        on_a_desk(page)
+    assert page.said() == []
+
+
+@pytest.fixture
+def drafting_lab(tmp_path: Path) -> Iterator[RunningLab]:
+    """A lab that drafts the next program ahead, after each result."""
+    with running_lab(tmp_path, NIGHTJAR_PIPELINE_ENABLED="true") as found:
+        found.start()
+        yield found
+
+
+def test_an_operator_flushes_a_draft(browser: Browser, drafting_lab: RunningLab) -> None:
+    page, swarm = Page(browser, drafting_lab), Swarm(drafting_lab, "night")
+    drafting_lab.post("search/set-policy", tag="night", policy={"stopping.rule": "stochastic"})
+    workers = [swarm.join(name) for name in ("ann", "bob", "eve")]
+    for worker_id in workers:
+        swarm.run(worker_id, 0.95)
+    drafting_lab.until(lambda: sum(swarm.targets()) == len(workers), "the workers are divided")
+    written(swarm, "the first plan")
+    page.sign_in()
+    page.show(tag="night", view="program")
+    page.browser.until(lambda: figure(page, "Trust in drafts")[1:2] == ["0.50"], "the trust")
+    for worker_id in workers:
+        swarm.begin(worker_id, 0.1, 0.2, 0.4, 0.6, 0.8)
+
+    page.until("ready", ".facts .badge")
+    page.click("Flush the draft")
+    page.confirm("Flush")
+
+    page.browser.until(lambda: figure(page, "Trust in drafts")[1:2] == ["0.30"], "trust has fallen")
+    page.browser.until(lambda: page.texts(".facts .badge") == [], "no draft is left")
+    assert page.said() == []

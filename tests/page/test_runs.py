@@ -1,0 +1,130 @@
+"""The view of all runs: filter, sort, columns, selection, live."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.journeys.running import RunningLab
+from tests.page.pages import HOSTILE, Page
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+_commits = itertools.count(0xABC0000)
+
+
+def measured(lab: RunningLab, tag: str, *values: float, **more: str) -> list[str]:
+    """The ids of runs whose agent reports these values."""
+    found = []
+    for value in values:
+        body = {"hypothesis": f"idea {value}", "category": "other", "commit_sha": f"{next(_commits):07x}"}
+        body |= {"diff_summary": f"LR 0.1 -> {value}", **more}
+        name = str(lab.post("experiment/register", tag=tag, **body)["experiment_id"])
+        lab.post("experiment/complete", experiment_id=name, val_bpb=value)
+        found.append(name)
+    return found
+
+
+def test_every_run_has_a_row_with_what_changed_and_its_gain(page: Page, lab: RunningLab, tag: str) -> None:
+    measured(lab, tag, 3.0, 2.5, 4.0, agent="ada")
+
+    page.show(tag=tag, view="runs")
+
+    page.browser.until(lambda: len(page.rows()) == 3, "every run has a row")
+    assert [row[:5] for row in page.rows()] == [
+        ["3", "discard", "4.000000", "−1.500000", "LR 0.1 -> 4.0"],
+        ["2", "keep", "2.500000", "+0.500000", "LR 0.1 -> 2.5"],
+        ["1", "first", "3.000000", "", "LR 0.1 -> 3.0"],
+    ]
+    assert page.said() == []
+
+
+def test_a_new_run_appears_without_a_reload(page: Page, lab: RunningLab, tag: str) -> None:
+    page.show(tag=tag, view="runs")
+    page.until("No run yet.")
+
+    measured(lab, tag, 3.0)
+
+    page.browser.until(lambda: [row[1] for row in page.rows()] == ["first"], "the row")
+
+
+def test_a_filter_stands_in_the_address_and_shares_by_it(page: Page, lab: RunningLab, tag: str) -> None:
+    measured(lab, tag, 3.0, 2.5, 4.0)
+    page.show(tag=tag, view="runs", q="status:keep", sort="value")
+    page.browser.until(lambda: [row[0] for row in page.rows()] == ["2", "1"], "keeps, by value")
+
+    page.browser.write("input[type=search]", " idea 3")
+
+    page.browser.until(lambda: [row[0] for row in page.rows()] == ["1"], "the filtered row")
+    assert page.address() == {"tag": tag, "view": "runs", "q": "status:keep idea 3", "sort": "value"}
+
+
+def test_a_click_on_a_title_sorts_and_another_turns_the_order(page: Page, lab: RunningLab, tag: str) -> None:
+    measured(lab, tag, 3.0, 2.5, 4.0)
+    page.show(tag=tag, view="runs")
+
+    page.click("val_bpb", "th button")
+    page.browser.until(lambda: [row[0] for row in page.rows()] == ["3", "1", "2"], "largest first")
+    page.click("val_bpb ↓", "th button")
+
+    page.browser.until(lambda: [row[0] for row in page.rows()] == ["2", "1", "3"], "smallest first")
+
+
+def test_chosen_runs_are_compared(page: Page, lab: RunningLab, tag: str) -> None:
+    names = measured(lab, tag, 3.0, 2.5, 4.0)
+    page.show(tag=tag, view="runs")
+    page.browser.until(lambda: len(page.rows()) == 3, "the rows")
+
+    for name in names[:2]:
+        page.browser.click(f"input[aria-label='choose {name}']")
+    page.click("Compare 2")
+
+    page.browser.until(lambda: page.address()["view"] == "compare", "the comparison")
+    assert page.address()["ids"].split(",") == names[:2]
+
+
+def test_a_near_miss_and_a_claim_are_named(page: Page, lab: RunningLab, tag: str) -> None:
+    lab.until_status(lab.submit(tag, config_delta={"VALUE": 3.0}), "keep")
+    lab.until_status(lab.submit(tag, config_delta={"VALUE": 3.0005}), "discard")
+    measured(lab, tag, 2.0)
+
+    page.show(tag=tag, view="runs")
+
+    page.browser.until(lambda: len(page.rows()) == 3, "the rows")
+    claim, near, _ = page.rows()
+    assert (claim[1], claim[3]) == ("discard ?", "")
+    assert near[1] == "near miss"
+
+
+def test_an_agent_s_text_is_text_and_runs_nothing(page: Page, lab: RunningLab, tag: str) -> None:
+    measured(lab, tag, 3.0, diff_summary=HOSTILE)
+
+    page.show(tag=tag, view="runs")
+
+    page.until(HOSTILE)
+    assert page.run("return [document.querySelectorAll('#view img').length, window.owned ?? null]") == [
+        0,
+        None,
+    ]
+    assert page.said() == []
+
+
+def test_a_phone_shows_status_value_and_gain_whole(page: Page, lab: RunningLab, tag: str) -> None:
+    measured(lab, tag, 3.0, 2.5, hypothesis="a wider model " * 20)
+    page.browser.tell(
+        "Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True
+    )
+    try:
+        page.show(tag=tag, view="runs")
+        page.browser.until(lambda: len(page.rows()) == 2, "the rows")
+        cut = page.run(
+            "return [...document.querySelectorAll('#view td:not(.column-changed)')]"
+            ".filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.innerText)"
+        )
+        fits = page.fits()
+    finally:
+        page.browser.tell("Emulation.clearDeviceMetricsOverride")
+
+    assert cut == []
+    assert fits

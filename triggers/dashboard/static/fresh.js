@@ -1,0 +1,50 @@
+// Reads something again when it is out of date: at most once in `rest` ms, and every `every` ms.
+
+const REST_MS = 1000;
+
+export class Fresh {
+  // `source` is { read(), show(answer), failed(problem)?, every?, rest? }; `ended` is an AbortSignal.
+  constructor(source, ended) {
+    [this.source, this.ended] = [source, ended];
+    this.reading = this.again = false;
+    this.readAt = -Infinity;
+    this.timer = null;
+    const interval = source.every ? setInterval(() => this.soon(), source.every) : null;
+    ended.addEventListener("abort", () => {
+      clearInterval(interval);
+      clearTimeout(this.timer);
+    });
+  }
+
+  soon() {
+    if (this.reading) this.again = true;
+    else if (this.timer === null) {
+      const wait = Math.max(0, this.readAt + (this.source.rest ?? REST_MS) - performance.now());
+      this.timer = setTimeout(() => this.now(), wait);
+    }
+  }
+
+  async now() {
+    clearTimeout(this.timer);
+    this.timer = null;
+    if (this.ended.aborted) return;
+    if (this.reading) {
+      this.again = true;
+      return;
+    }
+    this.reading = true;
+    this.readAt = performance.now();
+    try {
+      const answer = await this.source.read();
+      if (!this.ended.aborted) this.source.show(answer);
+    } catch (problem) {
+      if (!this.ended.aborted) this.source.failed?.(problem);
+    } finally {
+      this.reading = false;
+      if (this.again && !this.ended.aborted) {
+        this.again = false;
+        this.soon();
+      }
+    }
+  }
+}

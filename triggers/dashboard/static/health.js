@@ -1,0 +1,67 @@
+// One line on the state of the lab: what works, or what needs a person.
+
+import { PROGRAM, counted } from "./dom.js";
+import { get } from "./lab.js";
+
+const LAG_WORTH_A_LOOK = 1000;
+const NEEDED = ["web", "events", "clock"];
+
+export function health(page) {
+  const line = document.getElementById("health");
+  return {
+    every: 5000,
+    rest: 2000,
+    async read() {
+      const [status, ready, swarm] = await Promise.all([get("/api/lab/status"), get("/readyz"), get("/health")]);
+      return { status, redis: ready.redis, swarm };
+    },
+    show({ status, redis, swarm }) {
+      const wrong = problems(status, redis);
+      page.status = status;
+      tell(wrong.length ? wrong.join("; ") : busy(status, swarm), wrong.length > 0);
+      line.title = [...wrong, ...status.hints, facts(status, redis)].join("\n");
+    },
+    failed: (problem) => tell([problem.message, problem.hint].filter(Boolean).join(": "), true),
+  };
+
+  function tell(text, isBad) {
+    if (line.textContent !== text) line.textContent = text;
+    line.classList.toggle("bad", isBad);
+  }
+}
+
+// What only a person can mend.
+function problems({ counts, events, queue, gpu_pool: pool }, redis) {
+  const missing = NEEDED.filter((kind) => !counts[kind]);
+  const lag = lagOf(events);
+  return [
+    missing.length ? `no ${missing.join(", no ")} process runs: ${PROGRAM} up` : null,
+    redis.aof ? null : "Redis writes nothing to disk",
+    lag > LAG_WORTH_A_LOOK ? `event handlers are ${lag} events behind` : null,
+    events.dead_letters ? `${counted(events.dead_letters, "dead letter")}: see Events` : null,
+    queue && pool.total === pool.offline ? `${counted(queue, "run")} waiting, and no worker: ${PROGRAM} worker --repo PATH` : null,
+  ].filter(Boolean);
+}
+
+function busy({ gpu_pool: pool, queue, agents }, { active_workers: workers }) {
+  return [
+    pool.total - pool.offline ? `${pool.training} of ${counted(pool.total - pool.offline, "slot")} busy` : null,
+    workers ? counted(workers, "swarm worker") : null,
+    agents.length ? counted(agents.length, "agent") : null,
+    queue ? `${queue} waiting` : null,
+  ].filter(Boolean).join(" · ") || "ready";
+}
+
+function facts({ counts, processes, events }, { version, aof }) {
+  const isolation = [...new Set(processes.map((process) => process.isolation).filter(Boolean))];
+  return [
+    `processes: ${Object.entries(counts).map(([kind, count]) => (count > 1 ? `${count} ${kind}` : kind)).join(", ")}`,
+    `Redis ${version}, ${aof ? "durable" : "not durable"}`,
+    ...isolation.map((found) => `isolation: ${found}`),
+    `event lag: ${lagOf(events)}`,
+  ].join("\n");
+}
+
+function lagOf({ bindings }) {
+  return Math.max(0, ...Object.values(bindings).map((b) => (b.undelivered ?? 0) + (b.unacknowledged ?? 0)));
+}

@@ -1,0 +1,203 @@
+// A tag at a glance: its best, gain and pace, and every run in one plot.
+
+import { counted, h, local, number, stampOf, sync } from "../dom.js";
+import { figure } from "../parts.js";
+import { VERDICTS, apart, axis, chart } from "../charts.js";
+import { action } from "../actions.js";
+import { call } from "../lab.js";
+import { policyAction } from "../policy.js";
+
+const STRIP = ["crash", "running"]; // these have no value: they stand on a strip under the plot
+
+export const overview = {
+  title: "Overview",
+  open(place, page) {
+    const figures = h("dl", { class: "figures" });
+    const note = h("p", { class: "dim note", role: "status" });
+    const plot = h("div", { class: "plot" });
+    const headline = h("p", { class: "headline" });
+    const acts = h("div", { class: "acts" });
+    const axes = h("div", { class: "axes" }, choice("x", ["number", "time"]), choice("y", ["linear", "log"]), choice("show", ["best", "all"]),
+      h("a", { href: `/api/report/progress.png?${new URLSearchParams({ tag: page.address.tag })}` }, "PNG"));
+    place.append(figures, headline, h("section", { class: "panel" }, h("header", {}, h("h2", {}, "Runs"), note, axes), plot, legend()), acts);
+
+    const drawn = chart(plot, (colours, zoomed) => option(page.runs, page.address, colours, zoomed), {
+      on: { click: ({ data }) => data?.id && page.go({ view: "run", run: data.id }), datazoom: () => drawn.draw() },
+    });
+    const stop = page.runs.listen(() => {
+      note.textContent = noteOn(page.runs, page.address);
+      drawn.say(`${page.address.tag}: ${counted(page.runs.total, "run")}`);
+      drawn.draw();
+    });
+    mark();
+
+    function choice(name, values) {
+      return h("span", { class: "choice", "data-name": name }, values.map((value) => h("button", { type: "button", value, click: () => page.go({ [name]: value === values[0] ? null : value }, { replace: true }) }, value)));
+    }
+
+    function mark() {
+      for (const group of axes.querySelectorAll(".choice")) {
+        const buttons = [...group.children];
+        const chosen = page.address[group.dataset.name] ?? buttons[0].value;
+        for (const button of buttons) button.setAttribute("aria-pressed", String(button.value === chosen));
+      }
+      note.textContent = noteOn(page.runs, page.address);
+    }
+
+    return {
+      rest: 3000,
+      every: 60000,
+      touches: (event) => event.tag === page.address.tag && /^(experiment\.(finished|retested|demoted|confirmed|retracted)|best|tag|strategy)/.test(event.type),
+      async read() {
+        const { tag } = page.address;
+        const [night, summary] = await Promise.all([call("/api/report/night", { tag, changes: false }), call("/api/report/summary", { tag })]);
+        return { night, summary };
+      },
+      show({ night, summary }) {
+        headline.textContent = night.headline;
+        sync(figures, cells(night, summary, page), ({ name }) => name, (cell) => figure(cell));
+        const paused = page.status?.paused_tags?.includes(night.tag) ?? false;
+        const buttons = [pausing(page, night.tag, paused, () => page.view.source.now()), policyAction(page, night.tag)].filter(Boolean);
+        acts.replaceChildren(...buttons);
+      },
+      moved() {
+        mark();
+        drawn.draw();
+      },
+      end() {
+        stop();
+        drawn.end();
+      },
+    };
+  },
+};
+
+function cells(night, summary, page) {
+  const { digits } = page.runs;
+  const { stats, noise, false_keeps_at_least: luck } = summary;
+  const runs = night.further_runs ? `mean of ${counted(night.further_runs + 1, "run")}` : "one run";
+  return [
+    { name: `Best ${night.metric}`, value: night.best === null ? "none yet" : number(night.best, digits), more: night.best === null ? "" : runs,
+      href: night.best_experiment_id ? page.to({ view: "run", run: night.best_experiment_id }) : null },
+    { name: "Gain", value: night.gain === null ? "none yet" : `${night.gain > 0 ? "+" : ""}${number(night.gain, digits)}`,
+      more: night.gain === null ? "" : `${number(night.first, digits)} to ${number(night.last, digits)}` },
+    { name: "Runs an hour", value: night.runs_an_hour === null ? "—" : number(night.runs_an_hour, night.runs_an_hour < 10 ? 1 : 0),
+      more: `${counted(night.ideas, "idea")}, ${counted(night.kept, "keep")}` },
+    { name: "Last keep", at: night.last_keep_at, value: "none yet", more: night.demoted ? `${counted(night.demoted, "lucky win")} caught` : "" },
+    { name: "Noise", value: noise === null ? "—" : number(noise.sigma, digits), more: luck === null ? "" : `at least ${Math.round(luck * 100)} % of the keeps are luck` },
+    { name: "Now", value: counted(stats.running, "run"), more: [stats.queued ? `${stats.queued} waiting` : null, stats.crashed ? counted(stats.crashed, "crash") .replace("crashs", "crashes") : null].filter(Boolean).join(", ") },
+  ];
+}
+
+function pausing(page, tag, paused, done) {
+  return paused
+    ? action(page, { name: "Resume", title: `Resume ${tag}?`, text: "Its waiting runs get their places in the queue back.", path: "/api/tag/unpause", body: () => ({ tag }), done })
+    : action(page, { name: "Pause", title: `Pause ${tag}?`, text: "No further run of this tag starts. Running ones finish.", path: "/api/tag/pause", body: () => ({ tag }), done });
+}
+
+function legend() {
+  return h("p", { class: "legend" }, Object.keys(VERDICTS).map((verdict) => h("span", { class: `badge ${verdict}` }, verdict)), h("span", { class: "dim" }, "line: the best; band: two sigma of noise"));
+}
+
+function noteOn(runs, { show }) {
+  if (runs.problem !== null) return [runs.problem.message, runs.problem.hint].filter(Boolean).join(": ");
+  if (runs.rows.length === 0) return runs.complete ? "no run yet" : "reading";
+  const read = runs.complete ? counted(runs.total, "run") : `${runs.rows.length.toLocaleString("en")} of ${counted(runs.total, "run")} read`;
+  const { beyond } = drawing(runs);
+  return beyond && show !== "all" ? `${read}, ${beyond.toLocaleString("en")} beyond the axis` : read;
+}
+
+const drawings = new WeakMap();
+
+// What the plot needs of the runs, made once for each state of them.
+function drawing(runs) {
+  const known = drawings.get(runs);
+  if (known?.version === runs.version) return known;
+  const of = { keep: [], discard: [], demoted: [], crash: [], running: [] };
+  for (const row of runs.rows) if (row.value !== null || STRIP.includes(row.verdict)) of[row.verdict].push(row);
+  const values = [...of.keep, ...of.discard, ...of.demoted].map(({ value }) => value).sort((one, other) => one - other);
+  const line = bestLine(of.keep, runs.isMinimized);
+  const usual = usualRange(values, line, runs.isMinimized);
+  const beyond = values.filter((value) => value < usual[0] || value > usual[1]).length;
+  const found = { version: runs.version, of, line, usual, whole: padded(values[0], values.at(-1)), beyond };
+  drawings.set(runs, found);
+  return found;
+}
+
+// The ends of the axis that show the best line whole, and nine of ten runs: an outlier takes no room.
+function usualRange(values, line, isMinimized) {
+  if (values.length < 10) return padded(values[0], values.at(-1));
+  const at = (share) => values[Math.round(share * (values.length - 1))];
+  const best = line.map(([, value]) => value);
+  return isMinimized ? padded(values[0], Math.max(at(0.9), best[0] ?? -Infinity)) : padded(Math.min(at(0.1), best[0] ?? Infinity), values.at(-1));
+}
+
+function padded(low = 0, high = 1) {
+  const pad = (high - low) * 0.05 || Math.abs(high) * 0.01 || 1;
+  return [low - pad, high + pad];
+}
+
+// Where the best changed, as [row, value], oldest first. `keeps` are newest first.
+function bestLine(keeps, isMinimized) {
+  let best = null;
+  const found = [];
+  for (const row of keeps.toReversed()) {
+    if (best !== null && (isMinimized ? row.value >= best : row.value <= best)) continue;
+    best = row.value;
+    found.push([row, best]);
+  }
+  return found;
+}
+
+function option(runs, { x, y, show }, colours, zoomed) {
+  const place = x === "time" ? (row) => (row.finished_at ?? row.registered_at) * 1000 : (row) => row.number;
+  const { rows, sigma, digits } = runs;
+  const { of, line, usual, whole } = drawing(runs);
+  const range = show === "all" ? whole : usual;
+  const [first, last] = rows.length ? [place(rows.at(-1)), place(rows[0])] : [0, 1];
+  const sight = zoomed.map((share) => first + share * (last - first));
+  const path = line.map(([row, value]) => [place(row), value]);
+  if (path.length > 0) path.push([last, line.at(-1)[1]]);
+  const marks = (verdict, height, ends, axes = {}) => ({
+    name: verdict, type: "scatter", itemStyle: { color: colours[verdict] }, symbol: VERDICTS[verdict].symbol, symbolSize: VERDICTS[verdict].size,
+    symbolRotate: VERDICTS[verdict].rotate ?? 0, ...axes,
+    data: apart(of[verdict].map((row) => ({ value: [place(row), height(row)], id: row.id, row })), sight, ends),
+  });
+  const edge = { type: "line", step: "end", stack: "band", silent: true, symbol: "none", lineStyle: { opacity: 0 } };
+  const band = sigma === null ? [] : [
+    { ...edge, data: path.map(([at, value]) => [at, value - 2 * sigma]) },
+    { ...edge, areaStyle: { color: colours.band, opacity: 1 }, data: path.map(([at]) => [at, 4 * sigma]) },
+  ];
+  const across = { ...(x === "time" ? { type: "time" } : { minInterval: 1 }), min: first, max: last > first ? last : first + 1 };
+  const isLog = y === "log" && range[1] > 0;
+  const low = isLog && range[0] <= 0 ? {} : { min: range[0] };
+  const zoom = { xAxisIndex: [0, 1], filterMode: "none" };
+  return {
+    grid: [{ left: 76, right: 18, top: 12, bottom: 84 }, { left: 76, right: 18, height: 14, bottom: 42 }],
+    xAxis: [axis(colours, across), axis(colours, { ...across, gridIndex: 1, show: false })],
+    yAxis: [
+      axis(colours, { type: isLog ? "log" : "value", ...low, max: range[1], axisLabel: { color: colours.dim, hideOverlap: true, showMinLabel: false, showMaxLabel: false, formatter: (value) => number(value, digits) } }),
+      axis(colours, { gridIndex: 1, show: false, min: 0, max: 1 }),
+    ],
+    dataZoom: [{ type: "inside", ...zoom }, { type: "slider", ...zoom, height: 16, bottom: 14, showDataShadow: false, brushSelect: false, borderColor: colours.line, textStyle: { color: colours.dim } }],
+    tooltip: { trigger: "item", formatter: ({ data }) => told(data?.row, digits) },
+    series: [
+      ...band,
+      { name: "best", type: "line", step: "end", data: path, symbol: "none", silent: true, lineStyle: { color: colours.keep, width: 2 } },
+      ...["discard", "demoted", "keep"].map((verdict) => marks(verdict, ({ value }) => value, range)),
+      ...STRIP.map((verdict) => marks(verdict, () => 0.5, [0, 1], { xAxisIndex: 1, yAxisIndex: 1 })),
+    ],
+  };
+}
+
+export function told(row, digits) {
+  if (!row) return "";
+  const lines = [
+    `${row.id}  ${row.trust === "first" ? "first" : row.status}`,
+    row.value === null ? null : `${number(row.value, digits)}${row.gain === null ? "" : `  (${row.gain > 0 ? "+" : ""}${number(row.gain, digits)})`}`,
+    row.description || row.hypothesis,
+    row.agent ?? row.worker,
+    row.finished_at ? local(stampOf(row.finished_at)) : null,
+  ];
+  return lines.filter(Boolean).map((line) => (line.length > 70 ? `${line.slice(0, 69)}…` : line)).join("\n");
+}
