@@ -39,7 +39,7 @@ class AgentAccount(BaseModel):
     best_gain: float | None = None
     """Largest gain of its keeps over the best of their time, on the same seeds; null: none can be compared."""
     total_gain: float = 0.0
-    """Sum of these gains."""
+    """Sum of these gains. A keep of another branch than the best's adds nothing."""
     gpu_hours: float = 0.0
     """Hours that its finished runs trained, without retests."""
     last_seen: float | None = None
@@ -92,7 +92,7 @@ def _account(agent: str | None, runs: Sequence[AgentRun], gains: Sequence[float]
         demoted=sum(run.trust == "demoted" for run in ideas),
         crashes=sum(run.status in ("crash", "timeout") for run in ideas),
         best_gain=max(gains, default=None),
-        total_gain=sum(gains),
+        total_gain=sum(gain for gain in gains if gain > 0),
         gpu_hours=sum(run.wall_seconds or run.training_seconds or 0.0 for run in ended) / 3600,
         last_seen=max(run.finished_at or run.registered_at for run in runs),
         open_runs=len(runs) - len(ended),
