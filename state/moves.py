@@ -46,6 +46,8 @@ class Move:
     sha: str
     keys: Mapping[str, Kind]
     args: Mapping[str, Kind]
+    needed_keys: Sequence[str]
+    needed_args: Sequence[str]
 
     def words(self, lab: Keys, keys: GivenKeys, args: GivenArgs) -> tuple[list[str], list[str | bytes]]:
         """KEYS and ARGV of a call; None stands for an optional name that is absent.
@@ -55,21 +57,25 @@ class Move:
         """
         tag = args.get("tag")
         implied = _implied(self.name, lab, tag if isinstance(tag, str) else None)
-        names, flat_keys = self._flat("key", self.keys, {**implied, **keys})
-        values, flat_args = self._flat("value", self.args, args)
+        names, flat_keys = self._flat("key", self.keys, self.needed_keys, {**implied, **keys})
+        values, flat_args = self._flat("value", self.args, self.needed_args, args)
         argv = [value if type(value) is str else wire(value) for value in flat_args]
         return [str(key) for key in flat_keys], [f"{names}|{values}", *argv]
 
     def _flat(
-        self, what: str, declared: Mapping[str, Kind], given: Mapping[str, Arg | Sequence[Arg] | None]
+        self,
+        what: str,
+        declared: Mapping[str, Kind],
+        needed: Sequence[str],
+        given: Mapping[str, Arg | Sequence[Arg] | None],
     ) -> tuple[str, list[Arg]]:
         """The given names in one text, lists with their length, and what they stand for."""
-        if unknown := given.keys() - declared.keys():
-            raise TypeError(f"the move {self.name!r} takes no {what} {', '.join(sorted(unknown))}")
         names: list[str] = []
         flat: list[Arg] = []
-        for name, kind in declared.items():
-            value = given.get(name)
+        for name, value in given.items():
+            kind = declared.get(name)
+            if kind is None:
+                raise TypeError(f"the move {self.name!r} takes no {what} {name}")
             if kind == "*":
                 several: Sequence[Arg] = value if isinstance(value, list | tuple) else ()
                 names.append(f"{name}={len(several)}")
@@ -77,7 +83,8 @@ class Move:
             elif value is not None:
                 names.append(name)
                 flat.append(value)  # type: ignore[arg-type]  # a list is refused by wire
-            elif kind == "":
+        for name in needed:
+            if given.get(name) is None:
                 raise TypeError(f"the move {self.name!r} needs the {what} {name}")
         return " ".join(names), flat
 
@@ -108,10 +115,13 @@ def load(name: str) -> Move:
     parts = list(dict.fromkeys(["move", *_parts(own)]))
     texts = [(FOLDER / f"_{part}.lua").read_text() for part in parts]
     keys, args = (_names(kind, [own, *texts]) for kind in ("keys", "args"))
-    optional = " ".join(name for names in (keys, args) for name, kind in names.items() if kind)
-    text = "\n".join([f"local OPTIONAL = ' {optional} '", *texts, own])
+    declared = [*keys.items(), *args.items()]
+    marked = {kind: " ".join(name for name, mark in declared if mark == kind) for kind in "?*"}
+    heads = [f"local OPTIONAL, LISTS = ' {marked['?']} ', ' {marked['*']} '"]
+    text = "\n".join([*heads, *texts, own])
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-    return Move(name, text, sha, keys, args)
+    needed = ([each for each, kind in names.items() if not kind] for names in (keys, args))
+    return Move(name, text, sha, keys, args, *needed)
 
 
 @cache

@@ -3,7 +3,8 @@
 -- keys: stored?
 -- args: traceparent? most_stored?
 
--- Reads names like `tag sources=2` off a list of values. A name that the move does not declare is an error.
+-- Reads names like `tag sources=2` off a list of values. A list that is absent is empty. A name that the move does not
+-- declare is an error.
 local function by_name(names, values)
   local found, at = {}, 1
   for name, several in string.gmatch(names, '([%w_]+)=?(%d*)') do
@@ -16,6 +17,7 @@ local function by_name(names, values)
     end
   end
   return setmetatable(found, {__index = function(_, name)
+    if string.find(LISTS, ' ' .. name .. ' ', 1, true) then return {} end
     if not string.find(OPTIONAL, ' ' .. name .. ' ', 1, true) then
       error('this move was given no ' .. tostring(name) .. ': declare it in its header')
     end

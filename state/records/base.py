@@ -62,6 +62,8 @@ def _text(value: Any) -> str:
         return value
     if type(value) is int or (type(value) is float and isfinite(value)):
         return repr(value)  # as JSON has it, without an encoder for each
+    if value is True or value is False:
+        return "true" if value else "false"
     return _JSON.encode(value)
 
 
