@@ -72,20 +72,22 @@ class Move:
         """The given names in one text, lists with their length, and what they stand for."""
         names: list[str] = []
         flat: list[Arg] = []
+        found = 0  # of those that it needs
         for name, value in given.items():
             kind = declared.get(name)
-            if kind is None:
-                raise TypeError(f"the move {self.name!r} takes no {what} {name}")
             if kind == "*":
                 several: Sequence[Arg] = value if isinstance(value, list | tuple) else ()
                 names.append(f"{name}={len(several)}")
                 flat += several
+            elif kind is None:
+                raise TypeError(f"the move {self.name!r} takes no {what} {name}")
             elif value is not None:
                 names.append(name)
                 flat.append(value)  # type: ignore[arg-type]  # a list is refused by wire
-        for name in needed:
-            if given.get(name) is None:
-                raise TypeError(f"the move {self.name!r} needs the {what} {name}")
+                found += not kind
+        if found < len(needed):
+            absent = [name for name in needed if given.get(name) is None]
+            raise TypeError(f"the move {self.name!r} needs the {what} {', '.join(absent)}")
         return " ".join(names), flat
 
 

@@ -35,7 +35,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     """A baseline, a keep, and a run that trains."""
     with running_lab(tmp_path_factory.mktemp("lab")) as found:
         found.start()
-        found.setup(**{"budgets.base_s": 600})
+        found.setup("t", **{"budgets.base_s": 600})
         for value in (2.0, 1.5):
             found.until_status(found.submit(config_delta={"VALUE": value}), "keep")
         endless = found.submit(config_delta={"SECONDS": 600.0}, hypothesis=HOSTILE, diff_summary=HOSTILE)
