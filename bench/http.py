@@ -52,8 +52,9 @@ ENOUGH_S = 60.0
 """Longer than any load, which ends by itself."""
 A_WEEK_S = "604800"
 P99 = 3.0
-"""Target of a call's p99, as a multiple of the bare handler's. With a fixed number of connections, 0.36 of the requests
-per second already means 2.8 times the time per answer, so only calls with a higher target rate have this one."""
+"""Target of a call's p99, as a multiple of the bare handler's. With a fixed number of connections, 0.36 of the
+requests per second already means 2.8 times the time per answer, so only calls with a higher target rate have this
+one."""
 
 
 def posted(path: str, **body: Any) -> Wanted:
