@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -91,6 +92,8 @@ class RunRows:
     """Experiments of the tag."""
     noise: Spread
     """On the tag's main class of GPU."""
+    by_delta: bool
+    """Runs are compared by the difference to their worker's baseline."""
 
 
 @dataclass(frozen=True)
@@ -353,9 +356,10 @@ class Reports(Store):
             ]
         else:
             reads = [self._rows(tag, kind, 1, 0, number, number) for number in _numbers(tag, ids)]
-        of_tag, total, noise, *pages = await self._lab.pipeline(
+        of_tag, policy, total, noise, *pages = await self._lab.pipeline(
             [
                 ("HGETALL", self._keys.tag(tag)),
+                ("HGET", self._keys("policy", tag), "values"),
                 ("ZCARD", self._keys("lineage", tag)),
                 main_spread(self._lab, tag),
                 *reads,
@@ -363,9 +367,13 @@ class Reports(Store):
         )
         rows: list[RunRow] = []
         for page in pages:
-            rows += read_as(kind, page)
+            # a run that came between two pages pushes the last one of the first into the second
+            last = rows[-1].number if rows and ids is None else math.inf
+            rows += [row for row in read_as(kind, page) if row.number < last]
             await asyncio.sleep(0)
-        return RunRows(tag_in(of_tag, tag), rows, int(total), spread_of(noise))
+        found = tag_in(of_tag, tag)
+        by_delta = read_policy(policy).compare_by == "delta"
+        return RunRows(found, rows, int(total), spread_of(noise), by_delta)
 
     def _rows(
         self, tag: str, kind: type[RunRow], limit: int, offset: int, high: str, low: str = "-inf"

@@ -103,11 +103,10 @@ async def runs(request: ListRuns, reports: Reports, experiments: Experiments) ->
     limit = min(request.limit, MOST_WITH_CONSTANTS) if request.constants else request.limit
     found = await reports.rows(request.tag, kind, limit, before=request.before, ids=request.ids)
     noise = noise_of(found.noise.squares, found.noise.df)
-    is_full = request.ids is None and len(found.rows) == limit
-    last = found.rows[-1].number if is_full else 0
+    last = found.rows[-1].number if request.ids is None and found.rows else 0
     return ListedRuns(
         tag=found.tag.name,
-        metric="delta_bpb" if any(e.delta_bpb is not None for e in found.rows) else found.tag.metric,
+        metric="delta_bpb" if found.by_delta else found.tag.metric,
         direction=found.tag.direction,
         sigma=noise.sigma if noise else None,
         total=found.total,

@@ -17,7 +17,7 @@ from functions.swarm._stores import Stores
 from functions.views.program_document import document_for
 from state.ids import Id
 from state.programs import digest_of
-from state.records import Value
+from state.records import SwarmWorker, Value
 from state.settings import Settings
 
 TOP = 5
@@ -78,12 +78,11 @@ class Synced(Response):
 async def sync(request: ReadSync, call: Call, stores: Stores, settings: Settings) -> Synced:
     """What the swarm knows, for a worker between two runs."""
     check_worker(call.caller, request.worker_id)
-    return await synced(request.worker_id, call.lab_url(settings), stores)
+    return await synced(await stores.swarms.known(request.worker_id), call.lab_url(settings), stores)
 
 
-async def synced(worker_id: str, lab_url: str, stores: Stores) -> Synced:
+async def synced(worker: SwarmWorker, lab_url: str, stores: Stores) -> Synced:
     """The answer for one worker; writes nothing."""
-    worker = await stores.swarms.known(worker_id)
     facts, judged, served = await asyncio.gather(
         stores.swarms.facts(worker.tag),
         stores.swarms.best_runs(worker.tag, TOP),
