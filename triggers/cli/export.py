@@ -75,9 +75,11 @@ def command(
     """
     http = LabHttp(settings)
     name = the_tag(http, tag)
-    reader = TagReader(http, name)
+    reader = TagReader(settings, name)
     output = output or f"{name}.{ENDINGS.get(kind, kind)}"
     target = _target(kind, output, reader, spreadsheet)
+    if follows and kind in FILES:
+        target.is_final = True  # a line that is written stays: keeps wait for their retests
     try:
         added, waiting = _export(reader, target)
         _say(f"{name}: {counted(added, 'run')} exported to {output}")
@@ -138,7 +140,7 @@ def _export(reader: TagReader, target: Target) -> tuple[int, int]:
 
 
 def _mirror(settings: ClientSettings, tag: str, reader: TagReader, target: Target) -> None:
-    """Export each run once it ends or its verdict changes.
+    """Export each run once it ends, and to MLflow when its verdict changes.
 
     The newest event comes at once: what ended since the export is added then, and after each gap.
     """

@@ -21,7 +21,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from state.client_settings import ClientSettings
-from state.errors import Exhausted, NightjarError, TooManyRequests, Unavailable
+from state.errors import Exhausted, Forbidden, NightjarError, NotFound, TooManyRequests, Unavailable
 from state.ids import named_by
 from triggers.cli.follow import follow
 from triggers.cli.lab_http import LabHttp
@@ -45,7 +45,10 @@ FIELDS = (
 )
 TRAINING = ("running", "registered")
 """Statuses of runs that train: on a worker, or by their agents."""
-ENDINGS = ("finished", "confirmed", "demoted", "retracted", "promoted", "refuted", "revalued", "retested")
+ENDINGS = (
+    *("finished", "lost", "confirmed", "unconfirmed", "demoted", "retracted", "promoted", "refuted"),
+    *("revalued", "retested"),
+)
 CHANGES_RESULTS = frozenset(f"experiment.{ending}" for ending in ENDINGS)
 """Types of events after which a tag's results are read again."""
 BUSY_S, IDLE_S = 1.0, 5.0
@@ -192,18 +195,27 @@ class Watched:
         pool = http.ask("GET", "/api/pool/list")["workers"]
         events = [*self._events]
         tags = [self._tag] if self._tag else self._active(http, pool, events)
-        for tag in tags:
-            # marks are dropped first: what changes meanwhile is read the next time
-            if tag not in self._results or tag in self._changed:
-                self._changed.discard(tag)
-                self._results[tag] = http.ask("POST", "/api/report/night", {"tag": tag, "changes": False})
-            if tag in self._moved or tag not in self._runs or self._runs[tag][0]:
-                self._moved.discard(tag)
-                self._runs[tag] = _training(http, tag)
+        for tag in [*tags]:
+            try:
+                self._read(http, tag)
+            except (Forbidden, NotFound):  # a tag of others, or one that is gone
+                if self._tag:
+                    raise
+                tags.remove(tag)
         runs = [run for tag in tags for run in self._runs[tag][0]]
         more = sum(self._runs[tag][1] for tag in tags)
         results = [self._results[tag] for tag in tags]
         return LabNow(http.url, status, pool, results, runs, more, events, "", time.time())
+
+    def _read(self, http: LabHttp, tag: str) -> None:
+        """Read a tag's results and runs, if they may have changed."""
+        # marks are dropped first: what changes meanwhile is read the next time
+        if tag not in self._results or tag in self._changed:
+            self._changed.discard(tag)
+            self._results[tag] = http.ask("POST", "/api/report/night", {"tag": tag, "changes": False})
+        if tag in self._moved or tag not in self._runs or self._runs[tag][0]:
+            self._moved.discard(tag)
+            self._runs[tag] = _training(http, tag)
 
     def _active(self, http: LabHttp, pool: list[dict[str, Any]], events: list[dict[str, Any]]) -> list[str]:
         """Tags with a run on a GPU or an event of late, else the newest ones."""

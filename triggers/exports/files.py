@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from functions.formats.tsv import FORMULA, HEADER, HEADER_BY_DELTA, rows
+from triggers.cli.output import json_text, printable_lines
 from triggers.exports.runs import ExportedRun, TagFacts
 from triggers.exports.target import Target
 
@@ -22,6 +24,21 @@ COLUMNS = (
     *("error_kind", "error", "config_delta", "metrics"),
 )
 """Of a CSV: fields of experiment::history, and the gain."""
+
+
+class _Terminal(io.TextIOBase):
+    """Standard output where a person looks: control characters are escaped."""
+
+    def write(self, text: str) -> int:
+        sys.stdout.write(text if text.isprintable() else printable_lines(text.replace("\r\n", "\n")))
+        return len(text)
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+
+def _stdout() -> TextIO:
+    return _Terminal() if sys.stdout.isatty() else sys.stdout  # type: ignore[return-value]  # it has what we use
 
 
 class RunFile(Target):
@@ -41,9 +58,12 @@ class RunFile(Target):
         self._is_stdout = output == "-"
         self._part = Path(f"{output}.part")
         self._out: TextIO = (
-            sys.stdout if self._is_stdout else self._part.open("w", encoding="utf-8", newline="")
+            _stdout() if self._is_stdout else self._part.open("w", encoding="utf-8", newline="")
         )
-        self._csv = csv.writer(self._out, lineterminator="\n")
+        # with the line ends of RFC 4180, so that a line end within a text is quoted
+        self._csv = (
+            csv.writer(self._out, quoting=csv.QUOTE_NONNUMERIC) if for_spreadsheet else csv.writer(self._out)
+        )
         if kind == "tsv":
             self._out.write(f"{HEADER_BY_DELTA if self._by_delta else HEADER}\n")
         elif kind == "csv":
@@ -61,7 +81,7 @@ class RunFile(Target):
             case "csv":
                 self._csv.writerow([self._cell(run, name) for name in COLUMNS])
             case "jsonl":
-                self._out.write(f"{json.dumps(run.whole, ensure_ascii=False)}\n")
+                self._out.write(f"{json_text(run.whole)}\n")
         if self._is_complete:
             self._out.flush()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -74,7 +75,7 @@ class MlflowStore(Target):
         metrics += [
             Metric("tick", told, int(then * 1000), step) for step, (told, then) in run.curve().items()
         ]
-        metrics += [Metric("retest", value, at, nth) for nth, value in enumerate(run.retests, start=2)]
+        metrics += [Metric("retest", value, ended, nth) for nth, value in enumerate(run.retests, start=2)]
         params = [Param(_name(key), repr(value)[:MOST_CHARACTERS]) for key, value in run.constants.items()]
         tags = {f"nightjar.{key}": str(fact) for key, fact in run.facts().items()}
         if run.parent in self._runs:
@@ -87,7 +88,7 @@ class MlflowStore(Target):
         )
         for batch in batches:
             self._client.log_batch(run_id, *batch)
-        if run.diff and known is None:
+        if run.diff and (known is None or known[1] is None):  # an export may have ended before it
             self._client.log_text(run_id, run.diff, "change.diff")
         self._client.set_terminated(run_id, STATUS.get(run.record.status, "FINISHED"), ended)
         self._client.set_tag(run_id, VERDICT, run.verdict)
@@ -114,7 +115,9 @@ class MlflowStore(Target):
 
 def _name(key: str) -> str:
     """A name that MLflow takes."""
-    return re.sub(r"[^\w\-. /]", "_", key)
+    name = re.sub(r"[^\w\-. /]", "_", key)
+    is_path = posixpath.normpath(name) == name and not name.startswith(("/", ".."))
+    return name if is_path else re.sub(r"[/.]", "_", name)
 
 
 def _sliced(items: Sequence[Item], most: int) -> Iterator[Sequence[Item]]:

@@ -128,9 +128,11 @@ class ParameterSpace:
     def widen(self, config: View) -> None:
         """Have room for these values."""
         for name, value in config.items():
+            if not isinstance(value, str | int | float):
+                continue  # a list is no parameter of Optuna's
             if isinstance(value, str | bool) or name in self._choices:
                 self._choices.setdefault(name, {})[value] = None
-            elif isinstance(value, int | float):
+            else:
                 low, high = self._numbers.setdefault(name, [value, value])
                 self._numbers[name] = [min(low, value), max(high, value)]
                 if isinstance(value, float):
@@ -142,7 +144,7 @@ class ParameterSpace:
         params = {
             name: value
             for name, value in {**self._defaults, **config}.items()
-            if name in self._choices or name in self._numbers
+            if isinstance(value, str | int | float) and (name in self._choices or name in self._numbers)
         }
         return params, {name: self._distribution(name) for name in params}
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from state.client_settings import ClientSettings
 from state.errors import Exhausted, NotFound, TooManyRequests, Unavailable
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.runs import TAGS_AT_ONCE, path_of
@@ -30,8 +31,9 @@ class RunPage:
 class TagReader:
     """One tag of a lab."""
 
-    def __init__(self, http: LabHttp, tag: str) -> None:
-        self._http = http
+    def __init__(self, settings: ClientSettings, tag: str) -> None:
+        self._settings = settings
+        self._http = LabHttp(settings)
         self._tag = tag
 
     def facts(self) -> TagFacts:
@@ -85,6 +87,7 @@ class TagReader:
                 if time.monotonic() > give_up:
                     raise
                 time.sleep(problem.retry_after or RETRY_S)
+                self._http = LabHttp(self._settings)  # after a restart it may have another port
 
     def _history(self, after: int | None, fields: Sequence[str] | None) -> Any:
         asked = {"tag": self._tag, "order": "oldest", "limit": PAGE, "cursor": after, "fields": fields}
