@@ -49,12 +49,14 @@ class Screen:
     def __init__(self, data: Path, *words: str, rows: int = 24, columns: int = 80) -> None:
         self._ours, theirs = pty.openpty()
         self.resize(rows, columns)
+        # workers of xdist have a width of their own there, which would count for more than the terminal's
+        asked = environment(data, TERM="xterm-256color")
         self.process = subprocess.Popen(
             command_line(*words),
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env=environment(data, TERM="xterm-256color"),
+            env={name: value for name, value in asked.items() if name not in ("COLUMNS", "LINES")},
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
             start_new_session=True,
         )

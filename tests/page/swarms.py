@@ -85,7 +85,7 @@ def drawn(page: Page, nth: int) -> Any:
     """The series of the view's nth chart, once all have data."""
     script = (
         "return import('/static/echarts/echarts.esm.min.js').then(({ getInstanceByDom }) =>"
-        " getInstanceByDom(document.querySelectorAll('#view .plot')[arguments[0]])?.getOption().series ?? [])"
+        " getInstanceByDom(document.querySelectorAll('#view .plot')[arguments[0]])?.getOption()?.series ?? [])"
     )
     found = page.run(script.replace("arguments[0]", str(nth)))
     return found if all(series["data"] for series in found) else []

@@ -79,6 +79,7 @@ def test_a_crash_stands_on_the_strip_and_an_outlier_takes_no_room(
     page.show(tag=tag)
 
     page.until("1 beyond the axis", ".note")
+    page.browser.until(lambda: series(page).get("crash"), "the crash")
     assert [point["id"] for point in series(page)["crash"]] == [crashed]
     assert page.asked(OPTION)["yAxis"][0]["max"] < 10
     page.click("all", ".axes button")

@@ -62,7 +62,7 @@ def points(page: Page) -> int:
     """Points of the run's own curve, by the chart itself."""
     found: int = page.run(
         "return import('/static/echarts/echarts.esm.min.js').then(({ getInstanceByDom }) =>"
-        " getInstanceByDom(document.querySelector('#view .plot'))?.getOption().series.at(-1)?.data.length ?? 0)"
+        " getInstanceByDom(document.querySelector('#view .plot'))?.getOption()?.series.at(-1)?.data.length ?? 0)"
     )
     return found
 

@@ -22,13 +22,13 @@ export function sync(parent, items, keyOf, make) {
     const state = JSON.stringify(item);
     let element = before.get(key);
     if (element?.dataset.state !== state) {
-      const focused = element?.contains(document.activeElement);
+      const focused = element?.contains(document.activeElement) ? [...element.querySelectorAll("a, button")].indexOf(document.activeElement) : null;
       const made = make(item);
       made.dataset.key = key;
       made.dataset.state = state;
       element?.replaceWith(made);
       element = made;
-      if (focused) (made.matches("a, button") ? made : made.querySelector("a, button"))?.focus({ preventScroll: true });
+      if (focused !== null) (made.matches("a, button") ? made : made.querySelectorAll("a, button")[Math.max(0, focused)])?.focus({ preventScroll: true });
     }
     before.delete(key);
     if (parent.children[nth] !== element) parent.insertBefore(element, parent.children[nth] ?? null);

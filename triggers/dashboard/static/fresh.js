@@ -6,7 +6,7 @@ export class Fresh {
   // `source` is { read(), show(answer), failed(problem)?, every?, rest? }; `ended` is an AbortSignal.
   constructor(source, ended) {
     [this.source, this.ended] = [source, ended];
-    this.reading = this.again = false;
+    this.reading = this.again = this.atOnce = false;
     this.readAt = -Infinity;
     this.timer = null;
     const interval = source.every ? setInterval(() => this.soon(), source.every) : null;
@@ -29,22 +29,21 @@ export class Fresh {
     this.timer = null;
     if (this.ended.aborted) return;
     if (this.reading) {
-      this.again = true;
+      this.atOnce = true; // what is being read is out of date already
       return;
     }
     this.reading = true;
     this.readAt = performance.now();
     try {
       const answer = await this.source.read();
-      if (!this.ended.aborted) this.source.show(answer);
+      if (!this.ended.aborted && !this.atOnce) this.source.show(answer);
     } catch (problem) {
-      if (!this.ended.aborted) this.source.failed?.(problem);
+      if (!this.ended.aborted && !this.atOnce) this.source.failed?.(problem);
     } finally {
-      this.reading = false;
-      if (this.again && !this.ended.aborted) {
-        this.again = false;
-        this.soon();
-      }
+      const { atOnce, again } = this;
+      this.reading = this.again = this.atOnce = false;
+      if (atOnce) this.now();
+      else if (again && !this.ended.aborted) this.soon();
     }
   }
 }

@@ -17,7 +17,6 @@ export function health(page) {
     },
     show({ status, redis, swarm }) {
       const wrong = problems(status, redis);
-      page.status = status;
       tell(wrong.length ? wrong.join("; ") : busy(status, swarm), wrong.length > 0);
       line.title = [...wrong, ...status.hints, facts(status, redis)].join("\n");
     },

@@ -109,13 +109,15 @@ function streamOf(path) {
 addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
 
 // Tells what a run has printed and reported, each time that changes, until it has ended; answers how to end that.
-export function followRun(id, told) {
+// `refused` is called where the lab refuses to go on.
+export function followRun(id, told, refused) {
   const source = streamOf(`/api/experiment/${encodeURIComponent(id)}/log?follow=true`);
   source.addEventListener("log", (message) => {
     const lines = JSON.parse(message.data);
     if (lines.finished) source.close();
     told(lines);
   });
+  source.addEventListener("error", () => source.readyState === EventSource.CLOSED && refused());
   return () => source.close();
 }
 

@@ -71,7 +71,7 @@ class Page {
   get address() {
     const found = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
     found.tag ??= LAB_VIEWS.includes(found.view) ? null : (this.tags?.[0]?.name ?? null);
-    found.view = VIEWS[found.view] ? found.view : found.run ? "run" : "overview";
+    found.view = Object.hasOwn(VIEWS, found.view ?? "") ? found.view : found.run ? "run" : "overview";
     return found;
   }
 
@@ -111,9 +111,15 @@ class Page {
     return this.kept;
   }
 
-  move() {
+  // What the view is opened for: another one of these opens it again.
+  get subject() {
     const { view, tag, run } = this.address;
-    const shown = [view, tag, view === "run" ? run : null].join("\n");
+    return [view, tag, view === "run" ? run : null].join("\n");
+  }
+
+  move() {
+    const { view } = this.address;
+    const shown = this.subject;
     if (this.view !== null && this.view.shown === shown && this.view.made.moved) {
       this.view.made.moved();
     } else {
@@ -148,6 +154,7 @@ class Page {
   }
 
   closeView() {
+    asking.close(); // it asked about this view
     this.view?.ending.abort();
     this.view?.made.end?.();
     this.view = null;
@@ -192,12 +199,17 @@ class Page {
       rest: 2000,
       read: () => get("/api/report/tags"),
       show: ({ tags }) => {
-        const wasUnknown = this.tags === null || this.view === null;
         this.tags = tags;
-        if (wasUnknown) this.move();
+        if (this.isCut) this.problem("");
+        this.isCut = false;
+        // without a tag in the address, the newest one is shown
+        if (this.view?.shown !== this.subject) this.move();
         else this.frame();
       },
-      failed: (problem) => this.problem(problem.message, problem.hint),
+      failed: (problem) => {
+        this.isCut = true;
+        this.problem(problem.message, problem.hint);
+      },
     };
   }
 

@@ -6,7 +6,8 @@ import { digitsOf } from "./dom.js";
 const FIRST_PAGE = 1000;
 const PAGE = 5000;
 const MOST_IDS = 500;
-const REST_MS = 1000;
+const [REST_MS, TROUBLED_REST_MS] = [1000, 5000];
+const NUMBER = /^\d+(\.\d+)?$/; // of a run behind its tag, or of a further run
 
 export class Runs {
   constructor(tag) {
@@ -20,7 +21,8 @@ export class Runs {
     this.listeners = new Set();
     this.byId = new Map();
     this.waiting = new Set(); // ids that events have named
-    this.ended = false;
+    this.ended = this.isCut = false;
+    this.turn = Promise.resolve();
     this.timer = null;
     this.readAgain();
   }
@@ -43,13 +45,14 @@ export class Runs {
 
   hear({ subject, data }) {
     for (const id of [subject, data?.experiment_id, data?.best_experiment_id]) {
-      if (typeof id === "string" && id.startsWith(`${this.tag}-`)) this.waiting.add(id);
+      if (typeof id === "string" && id.startsWith(`${this.tag}-`) && NUMBER.test(id.slice(this.tag.length + 1))) this.waiting.add(id);
     }
     if (this.waiting.size > 0) this.soon();
   }
 
   soon() {
-    if (this.timer === null && !this.ended) this.timer = setTimeout(() => this.readNamed(), REST_MS);
+    const rest = this.problem === null ? REST_MS : TROUBLED_REST_MS;
+    if (this.timer === null && !this.ended) this.timer = setTimeout(() => this.readNamed(), rest);
   }
 
   async readNamed() {
@@ -57,6 +60,8 @@ export class Runs {
     const ids = [...this.waiting].slice(0, MOST_IDS);
     for (const id of ids) this.waiting.delete(id);
     await this.read({ ids });
+    if (this.problem !== null) for (const id of ids) this.waiting.add(id);
+    else if (this.isCut) await this.readAgain();
     if (this.waiting.size > 0) this.soon();
   }
 
@@ -66,12 +71,18 @@ export class Runs {
     do {
       before = await this.read({ limit: before === null ? FIRST_PAGE : PAGE, before });
     } while (before !== null && !this.ended);
-    this.complete = before === null && this.problem === null;
+    this.isCut = this.problem !== null; // the next read that is answered begins anew
+    this.complete = before === null && !this.isCut;
     this.tell();
   }
 
-  // Reads some runs; answers where the next page begins.
-  async read(which) {
+  // Reads some runs; answers where the next page begins. One read at a time: an older answer never comes last.
+  read(which) {
+    this.turn = this.turn.then(() => this.readNow(which));
+    return this.turn;
+  }
+
+  async readNow(which) {
     if (this.ended || this.tag === null) return null;
     try {
       const { runs, next_before: next, metric, direction, sigma, total } = await call("/api/report/runs", { tag: this.tag, ...which });

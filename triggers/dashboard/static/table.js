@@ -6,6 +6,7 @@ import { h } from "./dom.js";
 
 const ROW_PX = 26;
 const AHEAD = 12; // rows beyond the edge
+const CONTROLS = "a, button, input";
 
 export class Table {
   // `key(row)` names a row, `open(row)` is called for a click or Enter, `sorted(id)` for a click on a title.
@@ -47,6 +48,7 @@ export class Table {
   }
 
   drawHead() {
+    const focused = [...this.head.querySelectorAll("button")].indexOf(document.activeElement);
     const boxes = this.selected === null ? [] : [h("col", { class: "box" })];
     this.group.replaceChildren(...boxes, ...this.columns.map((column) => h("col", { class: classOf(column), width: column.wide ? null : column.width ?? 90 })));
     const titles = this.columns.map((column) => {
@@ -56,6 +58,7 @@ export class Table {
         this.sorted && column.sort ? h("button", { type: "button", click: () => this.sorted(column.id) }, name) : name);
     });
     this.head.replaceChildren(...(boxes.length ? [h("th", { "aria-label": "choose" })] : []), ...titles);
+    this.head.querySelectorAll("button")[focused]?.focus({ preventScroll: true });
   }
 
   soon() {
@@ -68,7 +71,9 @@ export class Table {
     const height = this.scroll.clientHeight || 600;
     const first = Math.max(0, Math.floor(this.scroll.scrollTop / ROW_PX) - AHEAD);
     const end = Math.min(this.rows.length, Math.ceil((this.scroll.scrollTop + height) / ROW_PX) + AHEAD);
-    const focused = this.body.contains(document.activeElement) ? document.activeElement.closest("tr")?.dataset.key : undefined;
+    const active = this.body.contains(document.activeElement) ? document.activeElement : null;
+    const focused = active?.closest("tr")?.dataset.key;
+    const place = focused === undefined ? 0 : [...active.closest("tr").querySelectorAll(CONTROLS)].indexOf(active);
     const kept = new Map();
     const elements = this.rows.slice(first, end).map((row, nth) => {
       const key = String(this.key(row));
@@ -86,7 +91,7 @@ export class Table {
       return h("tr", { class: "gap", "aria-hidden": "true" }, cell);
     };
     this.body.replaceChildren(gap(first), ...elements, gap(this.rows.length - end));
-    if (focused !== undefined) this.drawn.get(focused)?.element.querySelector("a, button, input")?.focus({ preventScroll: true });
+    if (focused !== undefined) this.drawn.get(focused)?.element.querySelectorAll(CONTROLS)[place]?.focus({ preventScroll: true });
   }
 
   row(row, key) {

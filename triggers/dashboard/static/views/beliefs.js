@@ -34,8 +34,9 @@ export const beliefs = {
     const across = panel("Constants and results", parallel);
     across.firstChild.append(sample);
     course.firstChild.append(h("p", { class: "dim note" }, "full mark: a run won; band: 90 % interval"));
-    place.append(figures, h("div", { class: "columns roomy" }, claims, course), h("div", { class: "columns roomy" }, panel("Allocation and protocol", about), evidence),
-      h("div", { class: "columns roomy" }, panel("Theory graph", graph, h("details", {}, h("summary", {}, "In words"), words)), panel("Importance", importance)), across, dimensions);
+    const parts = [figures, h("div", { class: "columns roomy" }, claims, course), h("div", { class: "columns roomy" }, panel("Allocation and protocol", about), evidence),
+      h("div", { class: "columns roomy" }, panel("Theory graph", graph, h("details", {}, h("summary", {}, "In words"), words)), panel("Importance", importance)), across, dimensions];
+    place.append(...parts);
     const tables = {
       claims: new Table(claims, { label: "hypotheses", key: (one) => one.hypothesis_id, open: (one) => choose(one.hypothesis_id), rowClass: (one) => (one.chosen ? "chosen" : null) }),
       evidence: new Table(evidence, { label: "evidence", key: (one) => one.experiment_id, open: (one) => page.go({ view: "run", run: one.experiment_id, hypothesis: null }) }),
@@ -139,8 +140,9 @@ export const beliefs = {
       },
       show(answers) {
         found = answers;
-        if (found.hypotheses.length + found.dimensions.length === 0) place.replaceChildren(noBeliefs(tag));
-        else draw();
+        if (found.hypotheses.length + found.dimensions.length === 0) return place.replaceChildren(noBeliefs(tag));
+        if (!figures.isConnected) place.replaceChildren(...parts);
+        draw();
       },
       moved: () => page.view.source.now(),
       end() {

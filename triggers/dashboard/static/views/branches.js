@@ -137,7 +137,7 @@ function graphOf(all, traces) {
 
 function option({ rows, at, lanes, lines, path, bases }, runs, colours) {
   const { digits, tag } = runs;
-  const point = (row) => ({ value: at.get(row.id), id: row.id, row });
+  const point = (row) => ({ value: at.get(row.id), id: row.id });
   const label = (text, position) => ({ show: true, position, color: colours.text, fontSize: 11, formatter: text });
   const ring = (name, symbol, symbolSize, found, more = {}) => ({ name, type: "scatter", silent: true, data: found.map(point), symbol, symbolSize, itemStyle: { color: "transparent", borderColor: colours.text, borderWidth: 1.5 }, z: 3, ...more });
   const line = (name, data, style) => ({ name, type: "lines", coordinateSystem: "cartesian2d", silent: true, data, lineStyle: style, z: 1 });
@@ -146,13 +146,13 @@ function option({ rows, at, lanes, lines, path, bases }, runs, colours) {
     xAxis: axis(colours, { minInterval: 1, min: "dataMin", max: "dataMax", splitLine: { show: false } }),
     yAxis: axis(colours, { inverse: true, min: -1, max: lanes.length, interval: 1, splitLine: { show: false }, axisLabel: { color: colours.dim, width: 64, overflow: "truncate", formatter: (nth) => laneName(lanes[nth], lanes.length, tag) } }),
     dataZoom: [{ type: "inside", filterMode: "none" }, { type: "slider", height: 16, bottom: 12, filterMode: "none", showDataShadow: false, brushSelect: false, borderColor: colours.line, textStyle: { color: colours.dim } }],
-    tooltip: { trigger: "item", formatter: ({ data }) => told(data?.row, digits) },
+    tooltip: { trigger: "item", formatter: ({ data }) => told(runs.byId.get(data?.id), digits) },
     series: [
       line("parents", lines, { color: colours.discard, width: 1, opacity: 0.45 }),
       line("keeps", path, { color: colours.keep, width: 3.5, opacity: 0.9 }),
       ring("merges", "rect", 17, rows.filter(({ parents }) => parents.length > 1)),
       ring("near misses", "circle", 1, rows.filter((row) => row.near_miss), { label: label("\u2248", "bottom") }),
-      ring("bases", "circle", 17, rows.filter(({ id }) => bases.has(id)), { label: label(({ data }) => number(data.row.value, digits), "top") }),
+      ring("bases", "circle", 17, rows.filter(({ id }) => bases.has(id)), { label: label(({ data }) => number(runs.byId.get(data.id).value, digits), "top") }),
       ...Object.entries(VERDICTS).map(([verdict, { symbol, size, rotate = 0 }]) => ({
         name: verdict, type: "scatter", z: 2, symbol, symbolSize: size, symbolRotate: rotate, itemStyle: { color: colours[verdict] },
         data: rows.filter((row) => row.verdict === verdict).map(point),

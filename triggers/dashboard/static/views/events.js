@@ -78,8 +78,13 @@ export const events = {
           stale.delete(id);
           if (!results.has(id)) results.set(id, null); // one that has no row is not asked for again
         }
-        const [status, dead, ...found] = await Promise.all([get("/api/lab/status"), call("/api/event/dead", { limit: 50 }), ...wanted.map((body) => call("/api/report/runs", body))]);
-        return { status, dead, found };
+        try {
+          const [status, dead, ...found] = await Promise.all([get("/api/lab/status"), call("/api/event/dead", { limit: 50 }), ...wanted.map((body) => call("/api/report/runs", body))]);
+          return { status, dead, found };
+        } catch (problem) {
+          for (const id of wanted.flatMap(({ ids }) => ids)) stale.add(id);
+          throw problem;
+        }
       },
       show({ status, dead, found }) {
         for (const { runs, sigma } of found) runs.id.forEach((id, nth) => results.set(id, resultOf(runs, nth, sigma)));
@@ -149,11 +154,12 @@ function deadLetters({ dead, total }, page) {
   const all = counted(total, "dead letter");
   return [
     h("header", {}, h("h2", { class: "problem" }, all), h("p", { class: "dim note" }, "events whose handler failed too often"),
-      redrive("Redrive all", `Redrive ${all}?`, { all: true }), discard("Discard all", `Discard ${all}?`, { all: true })),
+      redrive("Redrive all", "Redrive every dead letter?", { all: true }), discard("Discard all", "Discard every dead letter, also those that arrive meanwhile?", { all: true })),
     h("ul", { class: "listing" }, dead.map((letter) => h("li", { "data-key": letter.id },
       h("b", {}, cut(letter.binding)), cut(`${letter.event.type ?? ""} ${letter.event.subject ?? ""}`.trim()),
       cut(letter.error, { class: "cut problem" }), h("span", { class: "dim" }, `${letter.deliveries} tries`),
-      redrive("Redrive", `Redrive this event to ${letter.binding}?`, { id: letter.id }), discard("Discard", `Discard this event of ${letter.binding}?`, { id: letter.id })))),
+      redrive("Redrive", `Redrive ${letter.event.type ?? "an event"} ${letter.event.subject ?? ""} (${letter.id}) to ${letter.binding}?`, { id: letter.id }),
+      discard("Discard", `Discard ${letter.event.type ?? "an event"} ${letter.event.subject ?? ""} (${letter.id}) of ${letter.binding}?`, { id: letter.id })))),
   ];
 }
 

@@ -1,5 +1,6 @@
 // Every GPU and CPU slot: its work, its lease, its load now and in the last hours.
 
+import { runLink } from "../describe.js";
 import { PROGRAM, age, badge, counted, h, sync } from "../dom.js";
 import { action } from "../actions.js";
 import { axis, chart } from "../charts.js";
@@ -90,7 +91,7 @@ function rounded(value) {
 function card(gpu, page) {
   const { id, status, holder, since, used, degrees, memory } = gpu;
   const work = holder
-    ? [h("a", { href: page.to({ tag: holder.replace(/-\d+$/, ""), view: "run", run: holder }) }, holder), since ? [" for ", age(since)] : null].flat()
+    ? [runLink(page, holder), since ? [" for ", age(since)] : null].flat()
     : [h("span", { class: "dim" }, gpu.why ?? "no run")];
   const about = [gpu.name, gpu.agent ? `only for ${gpu.agent}` : null, gpu.crashes ? `${counted(gpu.crashes, "failed run")} in a row` : null];
   return h("section", { class: "panel slot" },

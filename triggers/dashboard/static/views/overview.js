@@ -4,7 +4,7 @@ import { counted, h, local, number, stampOf, sync } from "../dom.js";
 import { figure } from "../parts.js";
 import { VERDICTS, apart, axis, chart } from "../charts.js";
 import { action } from "../actions.js";
-import { call } from "../lab.js";
+import { call, get } from "../lab.js";
 import { policyAction } from "../policy.js";
 
 const STRIP = ["crash", "running"]; // these have no value: they stand on a strip under the plot
@@ -50,14 +50,15 @@ export const overview = {
       touches: (event) => event.tag === page.address.tag && /^(experiment\.(finished|retested|demoted|confirmed|retracted)|best|tag|strategy)/.test(event.type),
       async read() {
         const { tag } = page.address;
-        const [night, summary] = await Promise.all([call("/api/report/night", { tag, changes: false }), call("/api/report/summary", { tag })]);
-        return { night, summary };
+        const [night, summary, status] = await Promise.all([call("/api/report/night", { tag, changes: false }), call("/api/report/summary", { tag }), get("/api/lab/status")]);
+        return { night, summary, isPaused: status.paused_tags.includes(tag) };
       },
-      show({ night, summary }) {
+      show({ night, summary, isPaused }) {
         headline.textContent = night.headline;
         sync(figures, cells(night, summary, page), ({ name }) => name, (cell) => figure(cell));
-        const paused = page.status?.paused_tags?.includes(night.tag) ?? false;
-        const buttons = [pausing(page, night.tag, paused, () => page.view.source.now()), policyAction(page, night.tag)].filter(Boolean);
+        if (acts.dataset.state === String(isPaused)) return;
+        acts.dataset.state = String(isPaused);
+        const buttons = [pausing(page, night.tag, isPaused, () => page.view.source.now()), policyAction(page, night.tag)].filter(Boolean);
         acts.replaceChildren(...buttons);
       },
       moved() {
@@ -161,9 +162,9 @@ function option(runs, { x, y, show }, colours, zoomed) {
   const marks = (verdict, height, ends, axes = {}) => ({
     name: verdict, type: "scatter", itemStyle: { color: colours[verdict] }, symbol: VERDICTS[verdict].symbol, symbolSize: VERDICTS[verdict].size,
     symbolRotate: VERDICTS[verdict].rotate ?? 0, ...axes,
-    data: apart(of[verdict].map((row) => ({ value: [place(row), height(row)], id: row.id, row })), sight, ends),
+    data: apart(of[verdict].map((row) => ({ value: [place(row), height(row)], id: row.id })), sight, ends),
   });
-  const edge = { type: "line", step: "end", stack: "band", silent: true, symbol: "none", lineStyle: { opacity: 0 } };
+  const edge = { type: "line", step: "end", stack: "band", stackStrategy: "all", silent: true, symbol: "none", lineStyle: { opacity: 0 } };
   const band = sigma === null ? [] : [
     { ...edge, data: path.map(([at, value]) => [at, value - 2 * sigma]) },
     { ...edge, areaStyle: { color: colours.band, opacity: 1 }, data: path.map(([at]) => [at, 4 * sigma]) },
@@ -180,7 +181,7 @@ function option(runs, { x, y, show }, colours, zoomed) {
       axis(colours, { gridIndex: 1, show: false, min: 0, max: 1 }),
     ],
     dataZoom: [{ type: "inside", ...zoom }, { type: "slider", ...zoom, height: 16, bottom: 14, showDataShadow: false, brushSelect: false, borderColor: colours.line, textStyle: { color: colours.dim } }],
-    tooltip: { trigger: "item", formatter: ({ data }) => told(data?.row, digits) },
+    tooltip: { trigger: "item", formatter: ({ data }) => told(runs.byId.get(data?.id), digits) },
     series: [
       ...band,
       { name: "best", type: "line", step: "end", data: path, symbol: "none", silent: true, lineStyle: { color: colours.keep, width: 2 } },

@@ -62,7 +62,7 @@ export const run = {
     }
 
     function ticks() {
-      return live !== null && live.ticks.length > found.ticks.length ? live.ticks : found.ticks;
+      return live !== null && (found.isOpen || live.ticks.length > found.ticks.length) ? live.ticks : found.ticks;
     }
 
     // Follows an open run: what it prints and reports goes to its place as it comes.
@@ -70,7 +70,7 @@ export const run = {
       if (found.isOpen && live === null) {
         log.box.classList.add("growing"); // its place keeps its height
         live = { ticks: [...found.ticks] };
-        live.end = followRun(id, hear);
+        live.end = followRun(id, hear, () => (live = null)); // the next read follows it again
       } else if (!found.isOpen) {
         live?.end();
       }
@@ -80,6 +80,7 @@ export const run = {
       log.show(newest);
       const last = live.ticks.at(-1);
       if (progress !== null && metric !== null && (progress !== last?.[0] || metric !== last?.[1])) {
+        if (progress < (last?.[0] ?? 0)) live.ticks = []; // a further attempt begins anew
         live.ticks.push([progress, metric]);
         Object.assign(found.e, { last_progress: progress, last_metric: metric });
       }

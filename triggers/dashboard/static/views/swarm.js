@@ -17,7 +17,8 @@ export const swarm = {
     const figures = h("dl", { class: "figures" });
     const worker = h("section", { class: "panel", id: "worker", hidden: true });
     const [running, leading, divided] = ["Active runs", "Leaderboard", "Populations"].map((title) => panel(title));
-    place.append(figures, worker, running, leading, divided);
+    const parts = [figures, worker, running, leading, divided];
+    place.append(...parts);
     const toRun = (id) => page.go({ view: "run", run: id, worker: null });
     const toWorker = (id) => page.go({ worker: id });
     const tables = {
@@ -124,8 +125,9 @@ export const swarm = {
       },
       show(answers) {
         found = answers;
-        if (found.dimensions.length === 0) place.replaceChildren(noSwarm(tag));
-        else draw();
+        if (found.dimensions.length === 0) return place.replaceChildren(noSwarm(tag));
+        if (!figures.isConnected) place.replaceChildren(...parts);
+        draw();
       },
       moved() {
         draw();
