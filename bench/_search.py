@@ -61,8 +61,6 @@ class Task:
     best: float
     usual: float
     """The median of configs at random."""
-    table: int | None = None
-    """Different configs that there are; None where a range is continuous."""
 
     def regret(self, config: Config) -> float:
         """0: the best config; 1: the median random config."""
@@ -112,7 +110,6 @@ def digits() -> Task:
         truth,
         float(ends.min()),
         _usual(dimensions, truth),
-        len(rows),
     )
 
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from bench import beliefs_swarm, canaries, earlystop, earlystop_swarm, search, transitions
 from bench._peers import Crashes, Registered, registered
 from bench._planted import IRRELEVANT
-from bench._search import RUN_S, AtRandom, Nightjar, Task, from_folder, planted, searched
+from bench._search import RUN_S, AtRandom, Nightjar, from_folder, planted, searched
 from bench._swarm_night import POLICY
 from bench._users import LoopHolds, came_too_late
 from bench.chaos import StreamEvent, kept_logs, taken_out
@@ -247,10 +247,6 @@ def test_gpu_time_is_what_all_workers_use_together_and_crashes_cost_less() -> No
     assert started(0.5) > 90
 
 
-def task(name: str, table: int | None = None) -> Task:
-    return Task(name, (), 1, lambda *_: (0.0,), lambda _: 0.0, 0.0, 1.0, table)
-
-
 def test_an_interval_holds_its_figure_and_a_missed_bound_is_told() -> None:
     rng = np.random.default_rng(1)
     regrets = {
@@ -263,7 +259,7 @@ def test_an_interval_holds_its_figure_and_a_missed_bound_is_told() -> None:
     found = search.figure(search.ratio_to("greedy"), regrets)
 
     assert found.low < found.found < found.high
-    assert [each.partition(" ")[0] for each in search.misses(at, [task("a"), task("b")], regrets)] == [
+    assert [each.partition(" ")[0] for each in search.misses(at, ["a", "b"], regrets)] == [
         f"{search.figure(search.ratio_to('random'), regrets).found:.3f}",
         "mean",
         "a:",
@@ -271,27 +267,12 @@ def test_an_interval_holds_its_figure_and_a_missed_bound_is_told() -> None:
     ]
 
 
-def test_nothing_is_asked_beside_random_search_in_a_table_that_it_nearly_tries_out() -> None:
-    at = next(condition for condition in search.CONDITIONS if condition.workers == 64)
-    regrets = {
-        "nightjar": np.full((1, 4), 0.2),
-        "greedy": np.full((1, 4), 0.3),
-        "random": np.full((1, 4), 0.1),
-    }
-    best_other = "2.000 [2.000, 2.000] times the regret of random, and not 1 at most"
-
-    small, large = (search.misses(at, [task("a", table=size)], regrets) for size in (432, 2 * at.runs))
-
-    assert small == [best_other]
-    assert large == [best_other, "a: 2.000 [2.000, 2.000] times the regret of random search"]
-
-
 def test_what_is_compared_early_with_others_is_compared_with_random_search_at_its_end() -> None:
     early, end, others = (np.full((1, 4), value) for value in (0.3, 0.1, 0.2))
     at = next(condition for condition in search.CONDITIONS if condition.early < 1)
 
     missed = search.misses(
-        at, [task("a")], {"nightjar": end, "greedy": others, "random": others, search.EARLY: early}
+        at, ["a"], {"nightjar": end, "greedy": others, "random": others, search.EARLY: early}
     )
 
     assert missed == ["1.500 [1.500, 1.500] times the regret of greedy, and not 1 at most"]
