@@ -39,7 +39,8 @@ function patch(diff) {
     more > 0 ? h("span", { class: "dim" }, counted(more, "more line")) : null);
 }
 
-function kindOf(line) {
+// Which mark a line of a diff has.
+export function kindOf(line) {
   if (/^(diff |index |--- |\+\+\+ |new file|deleted file|similarity|rename )/.test(line)) return "file";
   return { "+": "added", "-": "removed", "@": "hunk" }[line[0]] ?? null;
 }

@@ -1,5 +1,6 @@
 // What agents and workers are told to do: versions of the program, the draft of the next one, and the journal.
 
+import { kindOf } from "../patch.js";
 import { PROGRAM, age, badge, counted, cut, h, number, sync } from "../dom.js";
 import { facts, figure, panel } from "../parts.js";
 import { Table } from "../table.js";
@@ -112,9 +113,8 @@ export const program = {
 
 function patchLines(diff) {
   const lines = diff.split("\n");
-  const kind = (line) => (/^(\+\+\+|---)/.test(line) ? "file" : line.startsWith("@@") ? "hunk" : line.startsWith("+") ? "added" : line.startsWith("-") ? "removed" : null);
   const more = lines.length > MOST_LINES ? [`and ${counted(lines.length - MOST_LINES, "more line")}`] : [];
-  return [...lines.slice(0, MOST_LINES).map((line) => h("span", { class: kind(line) }, `${line}\n`)), ...more];
+  return [...lines.slice(0, MOST_LINES).map((line) => h("span", { class: kindOf(line) }, `${line}\n`)), ...more];
 }
 
 // The journal's Markdown: headings, tables and paragraphs, each a text.
