@@ -30,8 +30,9 @@ export class Table {
     this.frame = null;
   }
 
-  show({ columns, rows, order, empty }) {
-    const titles = JSON.stringify([columns.map(({ id, title }) => [id, title]), order]);
+  // `digits` are those of the numbers that cells show: other digits draw every row anew.
+  show({ columns, rows, order, empty, digits }) {
+    const titles = JSON.stringify([columns.map(({ id, title }) => [id, title]), order, digits]);
     if (titles !== this.titles) {
       this.titles = titles;
       [this.columns, this.order] = [columns, order ?? this.order];

@@ -26,7 +26,7 @@ export const agents = {
 
     function list(empty) {
       const columns = columnsOf(page);
-      table.show({ columns, rows: ordered(found, columns.find(({ id }) => id === order.id), order.down), order, empty });
+      table.show({ columns, rows: ordered(found, columns.find(({ id }) => id === order.id), order.down), order, empty, digits: page.runs.digits });
     }
 
     list("Reading.");

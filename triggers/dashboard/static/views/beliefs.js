@@ -81,7 +81,7 @@ export const beliefs = {
         { id: "count", title: "n", width: 46, number: true, cell: (one) => String(one.n_experiments) },
       ] });
       const steps = (moved?.steps ?? []).map(({ evidence: one, at }) => ({ ...one, at })).reverse();
-      tables.evidence.show({ rows: steps, empty: "No run bears on it yet.", columns: [
+      tables.evidence.show({ rows: steps, digits, empty: "No run bears on it yet.", columns: [
         { id: "run", title: "Run", width: 112, cell: (one) => h("a", { href: page.to({ view: "run", run: one.experiment_id }) }, one.experiment_id) },
         { id: "outcome", title: "Outcome", width: 78, cell: ({ outcome }) => outcomeOf(outcome) },
         { id: "against", title: "Against", wide: true, cell: (one) => cut(one.reference_id ? `${one.against} ${one.reference_id}` : one.against) },
@@ -287,7 +287,7 @@ function parallelOption(answer, dimensions, colours) {
   const data = rows.map(({ set, result, name }) => ({ name, value: [...names.map((one, nth) => (set[one] === undefined ? "-" : axes[nth].type === "category" ? String(set[one]) : set[one])), Math.max(ends[0], Math.min(ends[1], shownResult(result)))] }));
   return {
     parallel: { left: 60, right: 70, top: 40, bottom: 24, parallelAxisDefault: { realtime: true } },
-    parallelAxis: [...axes, last],
+    parallelAxis: [last, ...axes], // first, so that it stays there when another constant varies
     visualMap: { show: false, dimension: names.length, min: ends[0], max: ends[1], inRange: { color: last.inverse ? [colours.accent, colours.line] : [colours.line, colours.accent] } },
     tooltip: { formatter: ({ name }) => name },
     series: [{ type: "parallel", data, lineStyle: { width: 1, opacity: 0.6 }, inactiveOpacity: 0.04 }],

@@ -63,7 +63,7 @@ export const branches = {
 
     function list() {
       const columns = columnsOf(page);
-      table.show({ columns, rows: ordered(traces, columns.find(({ id }) => id === order.id), order.down), order,
+      table.show({ columns, rows: ordered(traces, columns.find(({ id }) => id === order.id), order.down), order, digits: page.runs.digits,
         empty: "This tag has one chain: each run changes the best one before it. For several traces, set the policy traces.mode to multi." });
     }
 

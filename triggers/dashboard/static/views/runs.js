@@ -45,7 +45,7 @@ export const runs = {
       compare.hidden = selected.size < 2;
       compare.textContent = selected.size > MOST_COMPARED ? `Compare at most ${MOST_COMPARED}` : `Compare ${selected.size}`;
       compare.href = page.to({ view: "compare", ids: [...selected].slice(0, MOST_COMPARED).join(",") });
-      table.show({ columns: shown, rows: found, order, empty: all.rows.length > 0 ? "No run matches this filter." : all.complete ? "No run yet." : "Reading." });
+      table.show({ columns: shown, rows: found, order, digits: all.digits, empty: all.rows.length > 0 ? "No run matches this filter." : all.complete ? "No run yet." : "Reading." });
     }
 
     const stop = page.runs.listen(draw);

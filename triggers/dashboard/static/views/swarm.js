@@ -44,7 +44,7 @@ export const swarm = {
       ], ({ name }) => name, figure);
       const known = new Map(found.populations.map((one) => [one.population_id, one]));
       const purpose = ({ id, population }) => (id.includes(".") ? `repeat of ${id.split(".")[0]}` : [known.get(population)?.strategy, known.get(population)?.hypothesis_statement].filter(Boolean).join(": "));
-      tables.runs.show({ rows: active.map((run) => ({ ...run, purpose: purpose(run), config: page.runs.byId.get(run.id.split(".")[0])?.description ?? "" })), empty: "No run goes on.", columns: [
+      tables.runs.show({ rows: active.map((run) => ({ ...run, purpose: purpose(run), config: page.runs.byId.get(run.id.split(".")[0])?.description ?? "" })), digits, empty: "No run goes on.", columns: [
         { id: "run", title: "Run", width: 124, cell: ({ id }) => h("a", { href: page.to({ view: "run", run: id }) }, id) },
         { id: "state", title: "State", width: 96, cell: ({ state }) => badge(state, STATES[state]) },
         { id: "progress", title: "Progress", width: 72, cell: ({ progress }) => h("progress", { value: progress, max: Math.max(1, progress), title: `${Math.round(progress * 100)} %` }) },
@@ -53,7 +53,7 @@ export const swarm = {
         { id: "setting", title: "Config", wide: true, cell: (run) => cut(run.config) },
         { id: "worker", title: "Worker", width: 150, cell: ({ worker_id: id }) => toldTo(id) },
       ] });
-      tables.leaders.show({ rows: withConfigs(leaders), empty: "No worker has a result yet.", columns: [
+      tables.leaders.show({ rows: withConfigs(leaders), digits, empty: "No worker has a result yet.", columns: [
         { id: "rank", title: "#", width: 40, number: true, cell: ({ rank }) => String(rank) },
         { id: "worker", title: "Worker", width: 150, cell: ({ worker_id: id }) => toldTo(id) },
         { id: "gain", title: "Best gain", width: 92, number: true, cell: ({ best_delta_bpb: delta }) => gain(delta) },
