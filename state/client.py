@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
 from state import quota
+from state.change import Decide, changed
 from state.errors import Unavailable
 from state.keys import Keys
 from state.moves import Arg, GivenArgs, GivenKeys, load
@@ -22,6 +25,7 @@ LAYOUT = 1
 """Number of the data's layout. A lab with another number is refused, and one with the key `schema` of version 0.1."""
 
 NOTHING: Mapping[str, str] = {}
+T = TypeVar("T")
 
 
 class Lab:
@@ -42,6 +46,7 @@ class Lab:
         """The archive of old patches; None if this process does not know it."""
         self.identity = ""
         """Random id of the lab, which distinguishes labs of the same name. Known after `check`."""
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         from state.connection import Connection  # here, since it imports redis-py
 
         self._redis = Connection(url, timeout_s)
@@ -88,6 +93,15 @@ class Lab:
         if counted is not None:
             quota.check_stored(counted, answer)
         return answer
+
+    async def change(self, decide: Decide[T], *, in_turn: str | None = None) -> T:
+        """Read, decide and commit; see `state/change.py`. `in_turn` lines up this process' changes of that name.
+
+        Raises:
+            Unavailable: others changed what was read each time, or as `command`. What `decide` raises.
+        """
+        async with self._turns.setdefault(in_turn, asyncio.Lock()) if in_turn else nullcontext():
+            return await changed(self, decide)
 
     def reading(
         self,

@@ -161,6 +161,26 @@ OF_A_TAG = frozenset(
 )
 """Families of which the lab, or a tag, has one key: a move that declares one of these names need not be given it."""
 
+_KINDS: dict[tuple[str, bool], set[str]] = {}
+for _family in FAMILIES:
+    _name, _, _more = _family.pattern.partition(":")
+    _KINDS.setdefault((_name, bool(_more)), set()).add(_family.kind)
+
+
+def kind_of(key: str) -> str:
+    """The type of a key in Redis.
+
+    Raises:
+        KeyError: no lab has such a key.
+    """
+    name, _, more = key.partition("}:")[2].partition(":")
+    kinds = _KINDS.get((name, bool(more)))
+    if kinds is None:
+        raise KeyError(f"{key!r} is of no family: add it to FAMILIES in state/keys.py")
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    return "zset" if ":runs:" in more else "hash"  # noise:<tag>:<class>, and with :runs:<code> behind it
+
 
 @dataclass(frozen=True)
 class Keys:

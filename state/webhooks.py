@@ -10,11 +10,10 @@ import base64
 import json
 import secrets
 from dataclasses import dataclass, field
-from typing import Any
 
+from state.change import NOW, Change, exists, hmget, size, zscore
 from state.client import Lab
 from state.errors import Conflict, NotFound
-from state.moves import Arg
 from state.stream import Stream, Subscription
 
 MOST = 100
@@ -40,7 +39,7 @@ class Webhook:
     @property
     def binding(self) -> str:
         """Its consumer group; dead letters name it."""
-        return f"webhook:{self.id}"
+        return _group(self.id)
 
     @classmethod
     def parse(cls, webhook_id: str, stored: dict[str, str]) -> Webhook:
@@ -73,7 +72,7 @@ class Deliveries:
 
     @classmethod
     def parse(cls, stored: dict[str, str]) -> Deliveries:
-        """Read it from the hash of `note_delivery.lua`."""
+        """Read it from the hash of its deliveries."""
         return cls(
             delivered=int(stored.get("delivered", 0)),
             failed=int(stored.get("failed", 0)),
@@ -97,29 +96,42 @@ class Webhooks:
 
     async def add(
         self, *, url: str, secret: str, types: tuple[str, ...] | None, tag: str | None, description: str
-    ) -> Webhook:
-        """Register a receiver, for events from now on.
+    ) -> str:
+        """Register a receiver, for events from now on; answers its id.
 
         Raises:
             Conflict: there are MOST already.
         """
         webhook_id = f"wh_{secrets.token_hex(8)}"
-        fields = {
-            "url": url,
-            "secret": secret,
-            "types": json.dumps(types),
-            "tag": tag or "",
-            "description": description,
-        }
+        keys, group = self._lab.keys, _group(webhook_id)
         told = {"webhook_id": webhook_id, "types": types, "tag": tag, "description": description}
-        args: dict[str, Arg] = {"fields": json.dumps(fields), "most": MOST, "event_data": json.dumps(told)}
-        keys = self._keys(webhook_id, "webhook", "redriven")
-        if await self._lab.move("add_webhook", keys=keys, args={**args, **_names(webhook_id)}) == "full":
-            raise Conflict(
-                f"there are {MOST} webhooks, the most that a lab may have",
-                hint="POST /api/webhook/remove some",
+
+        async def decide(change: Change) -> None:
+            (count,) = await change.read(size(keys("webhooks")))
+            if count >= MOST:
+                raise Conflict(
+                    f"there are {MOST} webhooks, the most that a lab may have",
+                    hint="POST /api/webhook/remove some",
+                )
+            change.hset(
+                keys("webhooks", webhook_id),
+                {
+                    "url": url,
+                    "secret": secret,
+                    "types": json.dumps(types),
+                    "tag": tag or "",
+                    "description": description,
+                    "created_at": NOW,
+                },
             )
-        return await self.get(webhook_id)
+            change.zadd(keys("webhooks"), {webhook_id: NOW})
+            change.xgroup_create(keys("events"), group, "$")
+            change.xgroup_create(keys("redriven", group), group, "0")
+            change.zadd(keys("bindings"), dict.fromkeys(_bindings(group), NOW))
+            change.emit("webhook.added", None, webhook_id, told)
+
+        await self._lab.change(decide)
+        return webhook_id
 
     async def get(self, webhook_id: str) -> Webhook:
         """One webhook.
@@ -153,17 +165,54 @@ class Webhooks:
         Raises:
             NotFound: there is none with this id.
         """
-        if not await self._end(webhook_id, None, {"webhook_id": webhook_id}):
+        keys = self._lab.keys
+
+        async def decide(change: Change) -> bool:
+            added_at, has_events = await change.read(
+                zscore(keys("webhooks"), webhook_id), exists(keys("events"))
+            )
+            if added_at is None:
+                return False
+            self._end(change, webhook_id, has_events)
+            change.zrem(keys("webhooks"), webhook_id)
+            change.delete(keys("webhooks", webhook_id), keys("deliveries", webhook_id))
+            change.emit("webhook.removed", None, webhook_id, {"webhook_id": webhook_id})
+            return True
+
+        if not await self._lab.change(decide):
             raise NotFound(f"there is no webhook {webhook_id!r}", hint="POST /api/webhook/list names them")
 
     async def disable(self, webhook_id: str, reason: str) -> bool:
         """Stop sending to it; operators still see it. False if it was disabled or removed before."""
-        return await self._end(webhook_id, reason, {"webhook_id": webhook_id, "reason": reason})
+        keys = self._lab.keys
+
+        async def decide(change: Change) -> bool:
+            webhook, has_events = await change.read(
+                hmget(keys("webhooks", webhook_id), "created_at", "disabled_at"), exists(keys("events"))
+            )
+            if webhook["created_at"] is None or webhook["disabled_at"] is not None:
+                return False
+            self._end(change, webhook_id, has_events)
+            change.hset(keys("webhooks", webhook_id), {"disabled_at": NOW, "disabled_reason": reason})
+            told = {"webhook_id": webhook_id, "reason": reason}
+            change.emit("webhook.disabled", None, webhook_id, told)
+            return True
+
+        return await self._lab.change(decide)
 
     async def note(self, webhook_id: str, status: int | None, error: str) -> None:
         """Count a delivery attempt; `error` is empty if it succeeded."""
-        args = {"id": webhook_id, "status": status, "error": error[:500]}
-        await self._lab.move("note_delivery", keys=self._keys(webhook_id, "deliveries"), args=args)
+        keys = self._lab.keys
+
+        async def decide(change: Change) -> None:
+            (added_at,) = await change.read(zscore(keys("webhooks"), webhook_id))
+            if added_at is None:
+                return
+            deliveries = keys("deliveries", webhook_id)
+            change.hincrby(deliveries, "failed" if error else "delivered")
+            change.hset(deliveries, {"last_at": NOW, "last_status": status or "", "last_error": error[:500]})
+
+        await self._lab.change(decide)
 
     async def now(self) -> float:
         """The time of Redis' clock, for signatures."""
@@ -176,30 +225,19 @@ class Webhooks:
             self._stream.redriven(webhook.binding, consumer, made=True),
         ]
 
-    async def _end(self, webhook_id: str, reason: str | None, told: dict[str, Any]) -> bool:
-        answer = await self._lab.move(
-            "end_webhook",
-            keys=self._keys(webhook_id, "webhook", "redriven", "deliveries"),
-            args={"reason": reason, "event_data": json.dumps(told), **_names(webhook_id)},
-        )
-        return bool(answer == "ok")
-
-    def _keys(self, webhook_id: str, *names: str) -> dict[str, str]:
-        keys = self._lab.keys
-        own = {
-            "webhook": keys("webhooks", webhook_id),
-            "redriven": keys("redriven", f"webhook:{webhook_id}"),
-            "deliveries": keys("deliveries", webhook_id),
-        }
-        return {name: own[name] for name in names}
+    def _end(self, change: Change, webhook_id: str, has_events: bool) -> None:
+        """Drop its consumer group and what waits for it alone."""
+        keys, group = self._lab.keys, _group(webhook_id)
+        change.zrem(keys("bindings"), *_bindings(group))
+        if has_events:
+            change.xgroup_destroy(keys("events"), group)
+        change.delete(keys("redriven", group))
 
 
-def _names(webhook_id: str) -> dict[str, str]:
-    """Values for moves: its id, its consumer group, and its bindings to events and redriven dead letters."""
-    group = f"webhook:{webhook_id}"
-    return {
-        "id": webhook_id,
-        "group": group,
-        "events_binding": f"events {group}",
-        "redriven_binding": f"redriven:{group} {group}",
-    }
+def _group(webhook_id: str) -> str:
+    return f"webhook:{webhook_id}"
+
+
+def _bindings(group: str) -> tuple[str, str]:
+    """Its bindings to events and to redriven dead letters."""
+    return f"events {group}", f"redriven:{group} {group}"

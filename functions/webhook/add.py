@@ -53,11 +53,12 @@ async def add(request: AddWebhook, webhooks: Webhooks, receivers: Receivers) -> 
     a secret: add the URL again, let the receiver accept both, remove the old webhook.
     """
     await receivers.check(request.url)
-    added = await webhooks.add(
+    secret = request.secret or new_secret()
+    webhook_id = await webhooks.add(
         url=request.url,
-        secret=request.secret or new_secret(),
+        secret=secret,
         types=tuple(request.types) if request.types else None,
         tag=request.tag,
         description=request.description,
     )
-    return AddedWebhook(id=added.id, secret=added.secret)
+    return AddedWebhook(id=webhook_id, secret=secret)

@@ -217,7 +217,7 @@ CEILINGS: dict[str, Most] = {
     "webhook::add": Most(1, 1),
     "webhook::list": Most(2),
     "webhook::test": Most(2, items=True),
-    "webhook::remove": Most(0, 1),
+    "webhook::remove": Most(1, 1),
     "event::dead": Most(2),
     "event::redrive": Most(3, 1, items=True),
     "event::discard": Most(2, 1, items=True),

@@ -42,6 +42,7 @@ from tests.labs import (
     tried,
 )
 
+STATE = Path(state.__file__).parent
 LUA = Path(state.__file__).parent / "lua"
 
 
@@ -262,8 +263,10 @@ def test_there_are_scripts() -> None:
     assert len(moves()) > 15
 
 
-def test_the_catalogue_is_what_the_scripts_emit() -> None:
+def test_the_catalogue_is_what_changes_and_scripts_emit() -> None:
     emitted: set[str] = set()
+    for source in STATE.rglob("*.py"):
+        emitted |= set(re.findall(r"\bchange\.emit\(\s*\"([a-z_.]+)\"", source.read_text()))
     for script in moves():
         for call in re.findall(r"\b(?:emit|append)\((.*?),\s*(?:A\.|''|data)", code(script), re.S):
             emitted |= set(re.findall(r"'([a-z]+\.[a-z_]+)'", call))
@@ -357,10 +360,10 @@ async def a_long_story(client: httpx.AsyncClient, process: Process) -> None:
     await told(client, "/api/cron/resume", function="pool::sweep")
     await process.schedules.release("pool::sweep")
     await process.presence.announce("web@h:1", {"kind": "web"})
-    added = await Webhooks(process.lab).add(
+    webhook_id = await Webhooks(process.lab).add(
         url="https://x", secret=new_secret(), types=None, tag=None, description=""
     )
-    await told(client, "/api/webhook/remove", id=added.id)
+    await told(client, "/api/webhook/remove", id=webhook_id)
     me = await process.tokens.issue(name="me", role="operator", issued_by="local")
     token, proof = await process.tokens.recognise(me.text)
     await process.tokens.take(proof, 50)

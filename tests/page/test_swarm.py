@@ -28,8 +28,10 @@ def test_a_swarm_is_shown_by_its_figures_and_leaders(page: Page, swarm: Swarm) -
     assert (first[2][:4], second[2][:4]) == ("+0.2", "+0.1"), "a gain is above zero"
     assert first[3:5] == ["2", "H100"]
     page.browser.until(
-        lambda: [table(page, "leaderboard")[0][2], f"by {swarm.tag}-bob"]
-        == figure(page, "Best gain over a baseline")[1:],
+        lambda: (
+            [table(page, "leaderboard")[0][2], f"by {swarm.tag}-bob"]
+            == figure(page, "Best gain over a baseline")[1:]
+        ),
         "its gain in the figures, with the digits that the noise allows",
     )
     assert figure(page, "Experiments")[1] == "4"

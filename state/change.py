@@ -1,0 +1,391 @@
+"""Changes of the state: read, decide, and commit everything at once if what was read is still so.
+
+    async def decide(change: Change) -> int:
+        (limit,) = await change.read(hmget(lab.keys("budget", "x"), "limit"))
+        if limit["limit"] is not None:
+            raise Conflict("it has a limit")
+        change.hset(lab.keys("budget", "x"), {"limit": 3})
+        change.emit("tag.budget_changed", "x", "x", {"limit": 3})
+        return 3
+
+    answer = await lab.change(decide)
+
+What is read is guarded: the commit refuses where it has another value by then, and `decide` is called again. What
+was read by `.loose()` may change. Nothing is written before the commit, which is one script (`lua/commit.lua`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+
+from state.errors import NightjarError, Unavailable
+from state.keys import kind_of
+from state.moves import wire
+
+if TYPE_CHECKING:
+    from state.client import Lab
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+T = TypeVar("T")
+Decide = Callable[["Change"], Awaitable[T]]
+
+TRIES = 20
+"""Most times that a change is decided: others have changed what it read each time."""
+BLOB_BYTES = 16 * 1024
+"""Longer words travel by themselves, not within the plan."""
+MOST_WORDS = 1000
+"""Of one command."""
+MOST_COMMANDS = 2000
+"""Of one change: a script holds up all others."""
+
+
+class Placeholder:
+    """What only the commit knows. It stands for itself in names, members, scores and events, and is never a text."""
+
+    def __str__(self) -> str:
+        raise TypeError("only the commit knows it: join it by Joined")
+
+    def __format__(self, spec: str) -> str:
+        return str(self)
+
+
+class Number(Placeholder):
+    """A number that the commit hands out: a counter's next value."""
+
+    def __init__(self, nth: int) -> None:
+        self.nth = nth
+        self.value = 0
+        """Known once the change is committed."""
+
+
+class Now(Placeholder):
+    """The moment of the commit, in seconds of Redis' clock."""
+
+
+NOW = Now()
+
+
+class Joined(Placeholder):
+    """A text with placeholders in it: `Joined("mar11-", number)`."""
+
+    def __init__(self, *parts: str | Placeholder) -> None:
+        self.parts = parts
+
+
+Word = str | int | float | bytes | Placeholder
+Key = str | Joined
+
+
+@dataclass(frozen=True)
+class Read(Generic[T]):
+    """One read of one key, with the guards that its reply makes."""
+
+    command: Sequence[str]
+    present: Callable[[Any], T]
+    """What the reply means."""
+    guards: Callable[[Any], list[list[Any]]] | None
+    """Guards as the commit takes them, the key left out; None: it may change."""
+
+    def loose(self) -> Read[T]:
+        """The same, free to change until the commit: for texts, counters and policy values."""
+        return replace(self, guards=None)
+
+
+def hmget(key: str, *names: str) -> Read[dict[str, str | None]]:
+    """Some fields of a hash, each as it is stored; None: it is not there."""
+    return Read(
+        ("HMGET", key, *names),
+        lambda reply: dict(zip(names, reply, strict=True)),
+        lambda reply: [_of_fields(dict(zip(names, reply, strict=True)))],
+    )
+
+
+def hgetall(key: str) -> Read[dict[str, str]]:
+    """A whole hash; empty where there is none."""
+    return Read(
+        ("HGETALL", key),
+        dict,
+        lambda reply: [["HLEN", [], len(reply)], *([_of_fields(reply)] if reply else [])],
+    )
+
+
+def get(key: str) -> Read[str | None]:
+    """A string."""
+    return Read(("GET", key), lambda reply: reply, lambda reply: [["GET", [], _or_false(reply)]])
+
+
+def zscore(key: str, member: str) -> Read[float | None]:
+    """A member's score; None: it is not there."""
+    return Read(
+        ("ZSCORE", key, member),
+        lambda reply: None if reply is None else float(reply),
+        lambda reply: [["ZSCORE", [member], False if reply is None else repr(float(reply))]],
+    )
+
+
+def size(key: str) -> Read[int]:
+    """Number of fields, members or entries."""
+    command = _SIZES[kind_of(key)]
+    return Read((command, key), int, lambda reply: [[command, [], int(reply)]])
+
+
+def exists(key: str) -> Read[bool]:
+    """Whether there is such a key."""
+    return Read(("EXISTS", key), bool, lambda reply: [["EXISTS", [], int(reply)]])
+
+
+def loosely(*command: str) -> Read[Any]:
+    """What no guard can watch: a page, a range, a rank. Choose of it, and read what was chosen."""
+    return Read(command, lambda reply: reply, None)
+
+
+_SIZES = {"hash": "HLEN", "zset": "ZCARD", "list": "LLEN", "stream": "XLEN"}
+
+
+def _of_fields(fields: Mapping[str, str | None]) -> list[Any]:
+    return ["HMGET", list(fields), [_or_false(value) for value in fields.values()]]
+
+
+def _or_false(value: str | None) -> str | Literal[False]:
+    """A reply as Lua has it."""
+    return False if value is None else value
+
+
+@dataclass
+class Change:
+    """What one call of `decide` has read and wants written."""
+
+    lab: Lab
+    _plan: dict[str, Any] = field(
+        default_factory=lambda: {"guards": [], "rooms": [], "numbers": [], "writes": [], "events": []}
+    )
+    _guarded: int = 0
+    """Reads whose replies are guarded."""
+    _keys: dict[str, int] = field(default_factory=dict)
+    """Places of the keys in the commit, from 1."""
+    _blobs: list[bytes] = field(default_factory=list)
+    _added: dict[tuple[str, str], int] = field(default_factory=dict)
+    """What counters rise by, by key and field."""
+    _rooms: list[tuple[str, tuple[str, ...], int]] = field(default_factory=list)
+    _numbers: list[Number] = field(default_factory=list)
+
+    @overload
+    async def read(self, one: Read[A], /) -> tuple[A]: ...
+    @overload
+    async def read(self, one: Read[A], two: Read[B], /) -> tuple[A, B]: ...
+    @overload
+    async def read(self, one: Read[A], two: Read[B], three: Read[C], /) -> tuple[A, B, C]: ...
+    @overload
+    async def read(
+        self, one: Read[A], two: Read[B], three: Read[C], four: Read[D], /
+    ) -> tuple[A, B, C, D]: ...
+    @overload
+    async def read(self, *asked: Read[Any]) -> tuple[Any, ...]: ...
+    async def read(self, *asked: Read[Any]) -> tuple[Any, ...]:
+        """Read in one round trip. What is not loose must be the same at the commit.
+
+        Raises:
+            RuntimeError: something was written before: a decision knows all that it needs first.
+        """
+        if self._plan["writes"] or self._plan["events"] or self._numbers:
+            raise RuntimeError("a change reads before it writes")
+        replies = await self.lab.pipeline([one.command for one in asked])
+        for one, reply in zip(asked, replies, strict=True):
+            if one.guards is not None:
+                self._guarded += 1
+                key = self._at(one.command[1])
+                self._plan["guards"] += [[command, key, *rest] for command, *rest in one.guards(reply)]
+        return tuple(one.present(reply) for one, reply in zip(asked, replies, strict=True))
+
+    def room(self, key: str, fields: Sequence[str], most: int) -> None:
+        """After the change the sum of these counters is at most `most`; else it is decided again."""
+        self._rooms.append((key, tuple(fields), most))
+
+    def before(self, seconds: float) -> None:
+        """The commit comes no later than this, by Redis' clock."""
+        self._plan["before"] = min(seconds, float(self._plan.get("before", seconds)))
+
+    def number(self, key: str, field: str) -> Number:
+        """The next value of a counter, handed out by the commit."""
+        self._known(key, "hash")
+        self._plan["numbers"].append([self._at(key), field])
+        self._numbers.append(Number(len(self._numbers) + 1))
+        return self._numbers[-1]
+
+    def hset(self, key: Key, fields: Mapping[str, Word]) -> None:
+        """Set fields of a hash."""
+        self._write("hash", "HSET", key, [word for pair in fields.items() for word in pair], together=2)
+
+    def hdel(self, key: Key, *names: str) -> None:
+        """Take fields out of a hash."""
+        self._write("hash", "HDEL", key, names)
+
+    def hincrby(self, key: str, field: str, by: int = 1) -> None:
+        """Raise a counter; whole numbers alone, which add up exactly."""
+        self._added[key, field] = self._added.get((key, field), 0) + by
+        self._write("hash", "HINCRBY", key, (field, by))
+
+    def zadd(self, key: Key, scores: Mapping[str, float | Placeholder]) -> None:
+        """Give members of a sorted set their scores."""
+        words = [word for member, score in scores.items() for word in (score, member)]
+        self._write("zset", "ZADD", key, words, together=2)
+
+    def zrem(self, key: Key, *members: str) -> None:
+        """Take members out of a sorted set."""
+        self._write("zset", "ZREM", key, members)
+
+    def rpush(self, key: Key, *values: Word) -> None:
+        """Append to a list."""
+        self._write("list", "RPUSH", key, values)
+
+    def lrem(self, key: Key, value: str) -> None:
+        """Take the first such value out of a list."""
+        self._write("list", "LREM", key, (1, value))
+
+    def ltrim(self, key: Key, most: int) -> None:
+        """Keep the newest values of a list."""
+        self._write("list", "LTRIM", key, (-most, -1))
+
+    def set(self, key: Key, text: Word, *, lasts_s: float | None = None) -> None:
+        """Write a string; it may end by itself."""
+        self._write("string", "SET", key, (text, *(() if lasts_s is None else ("PX", int(lasts_s * 1000)))))
+
+    def expire(self, key: Key, seconds: float) -> None:
+        """End a key after this time."""
+        self._write(None, "PEXPIRE", key, (int(seconds * 1000),))
+
+    def delete(self, *keys: Key) -> None:
+        """Drop keys."""
+        for key in keys:
+            self._write(None, "DEL", key, ())
+
+    def xgroup_create(self, key: str, group: str, since: Literal["0", "$"]) -> None:
+        """Begin a consumer group of a stream, with all entries or with new ones alone."""
+        self._write("stream", "XGROUP CREATE", key, (group, since, "MKSTREAM"))
+
+    def xgroup_destroy(self, key: str, group: str) -> None:
+        """End a consumer group of a stream that is there."""
+        self._write("stream", "XGROUP DESTROY", key, (group,))
+
+    def emit(
+        self,
+        event: str,
+        tag: str | None,
+        subject: str | Joined,
+        data: Mapping[str, Any],
+        trace: str | None = None,
+    ) -> None:
+        """Append an event; `trace` is its traceparent where it is not the call's."""
+        words = [self._word(subject), self._word(json.dumps(data, allow_nan=False))]
+        self._plan["events"].append([event, tag or "", *words, trace or False])
+
+    async def commit(self) -> bool:
+        """Write everything; False where a guard does not hold any more, and nothing was written."""
+        if self._is_one_read and not self._rooms:
+            return True
+        if len(self._plan["writes"]) > MOST_COMMANDS:
+            raise ValueError(f"a change has at most {MOST_COMMANDS} commands: make it in pages")
+        rooms = [
+            [self._at(key), fields, most - sum(self._added.get((key, field), 0) for field in fields)]
+            for key, fields, most in self._rooms
+        ]
+        plan = json.dumps(self._plan | {"rooms": rooms}, ensure_ascii=False, separators=(",", ":"))
+        first, *numbers = await self.lab.move(
+            "commit", keys={"on": list(self._keys)}, args={"plan": plan, "blobs": self._blobs}
+        )
+        if first == "stale":
+            return False
+        for number, value in zip(self._numbers, numbers, strict=True):
+            number.value = int(value)
+        return True
+
+    async def held(self) -> bool:
+        """Whether everything that was read was so at one moment; for a refusal, which writes nothing."""
+        for part in ("numbers", "writes", "events"):
+            self._plan[part].clear()
+        self._rooms.clear()
+        self._numbers.clear()
+        return await self.commit()
+
+    @property
+    def _is_one_read(self) -> bool:
+        """One reply was all that it used, and it writes nothing."""
+        plan = self._plan
+        return self._guarded <= 1 and not (
+            plan["writes"] or plan["events"] or plan["numbers"] or "before" in plan
+        )
+
+    def _write(
+        self, kind: str | None, command: str, key: Key, words: Sequence[Word], *, together: int = 1
+    ) -> None:
+        """Write down a command, in several where it is long; `together` words belong to each other."""
+        self._known(key, kind)
+        place = self._at(key) if isinstance(key, str) else self._word(key)
+        most = MOST_WORDS - MOST_WORDS % together
+        found = [self._word(word) for word in words]
+        if together == 2 and not found:
+            return
+        self._plan["writes"] += [
+            [command, place, found[start : start + most]] for start in range(0, max(1, len(found)), most)
+        ]
+
+    @staticmethod
+    def _known(key: Key, kind: str | None) -> None:
+        """Refuse a key that no lab has, or that is of another type: a script is not rolled back."""
+        found = kind_of(
+            key if isinstance(key, str) else "".join(p if isinstance(p, str) else "0" for p in key.parts)
+        )
+        if kind is not None and found != kind:
+            raise TypeError(f"{key!r} is a {found}, no {kind}")
+
+    def _at(self, key: str) -> int:
+        return self._keys.setdefault(key, len(self._keys) + 1)
+
+    def _word(self, word: Word) -> str | list[str | int]:
+        """A word as the plan has it.
+
+        Raises:
+            ValueError: NaN or infinity.
+        """
+        match word:
+            case Number():
+                return [word.nth]
+            case Now():
+                return [0]
+            case Joined():
+                parts = [self._word(part) for part in word.parts]
+                return [piece for part in parts for piece in ([part] if isinstance(part, str) else part)]
+            case Placeholder():
+                raise TypeError(f"{word!r} is no known placeholder")
+        text = wire(word)
+        if isinstance(text, str) and len(text) <= BLOB_BYTES:
+            return text
+        self._blobs.append(text if isinstance(text, bytes) else text.encode())
+        return [-len(self._blobs)]
+
+
+async def changed(lab: Lab, decide: Decide[T]) -> T:
+    """Decide and commit, again where what was read has changed since. A lost reply is never followed by a second try.
+
+    Raises:
+        Unavailable: others were faster each time, or as `Lab.command`. What `decide` raises: nothing was written.
+    """
+    for _ in range(TRIES):
+        change = Change(lab)
+        try:
+            answer = await decide(change)
+        except NightjarError:
+            if await change.held():
+                raise
+            continue
+        if await change.commit():
+            return answer
+    raise Unavailable(
+        f"what this changes was changed by others {TRIES} times", hint="try again", retry_after=1.0
+    )

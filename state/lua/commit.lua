@@ -1,0 +1,56 @@
+-- Commit a change of `state/change.py`: check its guards, number what it makes, write it, and tell of it.
+-- parts: events
+-- keys: on*
+-- args: plan blobs*
+-- A word of the plan is text, or a list of texts and numbers that are joined: n > 0 is the nth number handed out, 0 this
+-- moment, and n < 0 a blob. A key is its place in `on`, or such a list.
+-- returns: {this moment, each number handed out}, or {stale, the first guard that does not hold}
+local plan, numbers, moment = cjson.decode(A.plan), {}, clock(now())
+
+local function text(word)
+  if type(word) == 'string' then return word end
+  local parts = {}
+  for i, part in ipairs(word) do
+    parts[i] = type(part) == 'string' and part or part > 0 and numbers[part] or part == 0 and moment or A.blobs[-part]
+  end
+  return table.concat(parts)
+end
+
+local function call(command, key, words)
+  local given = {}
+  for i, word in ipairs(words) do given[i] = text(word) end
+  key = type(key) == 'number' and K.on[key] or text(key)
+  local name, verb = string.match(command, '^(%S+) ?(.*)$')
+  if verb ~= '' then return redis.call(name, verb, key, unpack(given)) end
+  return redis.call(name, key, unpack(given))
+end
+
+local function holds(command, key, words, expected)
+  local found = call(command, key, words)
+  if command == 'HMGET' then
+    for i, value in ipairs(expected) do
+      if found[i] ~= value then return false end
+    end
+    return true
+  end
+  if command == 'ZSCORE' then return tonumber(found or nil) == tonumber(expected or nil) end
+  return found == expected
+end
+
+for nth, guard in ipairs(plan.guards) do
+  if not holds(unpack(guard)) then return {'stale', nth} end
+end
+if plan.before and tonumber(moment) > tonumber(plan.before) then return {'stale', 0} end
+for nth, room in ipairs(plan.rooms) do
+  local sum = 0
+  for _, found in ipairs(redis.call('HMGET', K.on[room[1]], unpack(room[2]))) do sum = sum + tonumber(found or 0) end
+  if sum > room[3] then return {'stale', -nth} end
+end
+for nth, number in ipairs(plan.numbers) do
+  numbers[nth] = string.format('%d', redis.call('HINCRBY', K.on[number[1]], number[2], 1))
+end
+for _, write in ipairs(plan.writes) do call(unpack(write)) end
+for _, event in ipairs(plan.events) do
+  emit(event[1], event[2], text(event[3]), text(event[4]), event[5] or nil)
+end
+return {moment, unpack(numbers)}

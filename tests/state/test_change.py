@@ -1,0 +1,447 @@
+"""A change commits everything that it decided, or nothing where anything that it read is another by then."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from functions.process.lifecycle import Process
+from state.change import (
+    BLOB_BYTES,
+    MOST_COMMANDS,
+    NOW,
+    TRIES,
+    Change,
+    Joined,
+    Read,
+    exists,
+    get,
+    hgetall,
+    hmget,
+    loosely,
+    size,
+    zscore,
+)
+from state.client import Lab
+from state.errors import Conflict, Unavailable
+
+Meddle = Callable[[], Awaitable[Any]]
+
+
+@pytest.fixture
+def lab(process: Process) -> Lab:
+    return process.lab
+
+
+@pytest.fixture
+def hash_(lab: Lab) -> str:
+    return lab.keys("tags", "t")
+
+
+@pytest.fixture
+def zset(lab: Lab) -> str:
+    return lab.keys("lineage", "t")
+
+
+@pytest.fixture
+def string(lab: Lab) -> str:
+    return lab.keys("log", "t-1")
+
+
+async def raced(lab: Lab, read: Read[Any], meddle: Meddle) -> tuple[int, Any]:
+    """How often a change was decided whose reads somebody meddled with once, and what it read last."""
+    seen: list[Any] = []
+
+    async def decide(change: Change) -> None:
+        seen.extend(await change.read(read))
+        if len(seen) == 1:
+            await meddle()
+        change.hset(lab.keys("tags", "written"), {"by": "it"})
+
+    await lab.change(decide)
+    return len(seen), seen[-1]
+
+
+async def test_each_kind_of_guard_refuses_what_has_changed_since(
+    lab: Lab, hash_: str, zset: str, string: str
+) -> None:
+    journal = lab.keys("journal", "t")
+    cases: list[tuple[Read[Any], tuple[str, ...], Any]] = [
+        (hmget(hash_, "a", "b"), ("HSET", hash_, "b", "2"), {"a": None, "b": "2"}),
+        (hmget(hash_, "b"), ("HDEL", hash_, "b"), {"b": None}),
+        (hgetall(hash_), ("HSET", hash_, "c", "3"), {"c": "3"}),
+        (hgetall(hash_), ("HSET", hash_, "c", "4"), {"c": "4"}),
+        (hgetall(hash_), ("DEL", hash_), {}),
+        (get(string), ("SET", string, ""), ""),
+        (get(string), ("SET", string, "x"), "x"),
+        (get(string), ("DEL", string), None),
+        (zscore(zset, "m"), ("ZADD", zset, "0.1", "m"), 0.1),
+        (zscore(zset, "m"), ("ZADD", zset, "0.30000000000000004", "m"), 0.30000000000000004),
+        (zscore(zset, "m"), ("ZREM", zset, "m"), None),
+        (size(zset), ("ZADD", zset, "1", "other"), 1),
+        (size(journal), ("RPUSH", journal, "text"), 1),
+        (exists(journal), ("DEL", journal), False),
+    ]
+    for read, command, then in cases:
+
+        async def meddle(command: tuple[str, ...] = command) -> None:
+            await lab.command(*command)
+
+        assert await raced(lab, read, meddle) == (2, then), command
+
+
+async def test_what_was_read_loosely_and_what_nobody_changed_is_no_reason_to_decide_again(
+    lab: Lab, hash_: str, zset: str
+) -> None:
+    async def other_field() -> None:
+        await lab.command("HSET", hash_, "b", "2")
+
+    async def same_value() -> None:
+        await lab.command("HSET", hash_, "a", "1")
+        await lab.command("ZADD", zset, "1e-3", "m")
+
+    await lab.command("HSET", hash_, "a", "1")
+    await lab.command("ZADD", zset, "0.001", "m")
+    assert (await raced(lab, hmget(hash_, "a"), other_field))[0] == 1
+    assert (await raced(lab, hmget(hash_, "a"), same_value))[0] == 1
+    assert (await raced(lab, zscore(zset, "m"), same_value))[0] == 1
+    assert (await raced(lab, hmget(hash_, "b").loose(), other_field))[0] == 1
+    assert (await raced(lab, loosely("ZRANGE", zset, "0", "-1"), same_value)) == (1, ["m"])
+
+
+async def test_who_loses_each_race_is_told_to_come_back_and_has_written_nothing(lab: Lab, hash_: str) -> None:
+    decided = 0
+
+    async def decide(change: Change) -> None:
+        nonlocal decided
+        decided += 1
+        await change.read(hmget(hash_, "a"))
+        await lab.command("HSET", hash_, "a", str(decided))
+        change.hset(hash_, {"mine": "yes"})
+        change.emit("tag.paused", "t", "t", {})
+
+    with pytest.raises(Unavailable, match="by others 20 times") as refused:
+        await lab.change(decide)
+
+    assert (decided, refused.value.retry_after) == (TRIES, 1.0)
+    assert await lab.hash(hash_) == {"a": str(TRIES)}
+    assert await lab.command("XLEN", lab.keys("events")) == 0
+
+
+async def test_a_refusal_that_rests_on_several_reads_holds_at_one_moment(
+    lab: Lab, hash_: str, string: str
+) -> None:
+    moves = iter([True, False])
+
+    async def decide(change: Change) -> str:
+        fields, text = await change.read(hmget(hash_, "a"), get(string))
+        if next(moves):
+            await lab.command("HSET", hash_, "a", "there")
+        change.set(string, "never written")
+        if fields["a"] is None:
+            raise Conflict("a is missing")
+        raise Conflict(f"a is {fields['a']}, the text is {text}")
+
+    with pytest.raises(Conflict, match="a is there, the text is None"):
+        await lab.change(decide)
+
+    assert await lab.command("GET", string) is None
+
+
+async def test_one_read_is_answered_without_a_commit(lab: Lab, hash_: str) -> None:
+    async def decide(change: Change) -> dict[str, str]:
+        (found,) = await change.read(hgetall(hash_))
+        await lab.command("HSET", hash_, "a", "1")
+        return found
+
+    assert await lab.change(decide) == {}
+
+
+async def test_a_number_is_handed_out_by_the_commit_and_stands_wherever_it_is_named(lab: Lab) -> None:
+    tags, lineage = lab.keys("tags", "t"), lab.keys("lineage", "t")
+
+    async def decide(change: Change) -> Any:
+        number = change.number(tags, "experiments")
+        experiment_id = Joined("t-", number)
+        change.hset(Joined(lab.keys("experiments", "t-"), number), {"id": experiment_id, "at": NOW})
+        change.zadd(lineage, {"newest": number})
+        change.emit("experiment.registered", "t", experiment_id, {})
+        with pytest.raises(TypeError, match="only the commit knows it"):
+            f"t-{number}"
+        return number
+
+    numbers = [await lab.change(decide) for _ in range(3)]
+
+    assert [n.value for n in numbers] == [1, 2, 3]
+    assert (await lab.hash(lab.keys("experiments", "t-3")))["id"] == "t-3"
+    written = float((await lab.hash(lab.keys("experiments", "t-3")))["at"])
+    assert 0 <= await lab.now() - written < 60
+    assert await lab.command("ZSCORE", lineage, "newest") == 3
+    events = await lab.command("XRANGE", lab.keys("events"), "-", "+")
+    assert [fields["subject"] for _, fields in events] == ["t-1", "t-2", "t-3"]
+
+
+async def test_a_text_that_looks_like_a_placeholder_or_is_long_stays_what_it_is(lab: Lab, hash_: str) -> None:
+    texts = {
+        "list": "[0]",
+        "number": "1",
+        "nul": "a\0b",
+        "quotes": '"\\\n\u2028é😀',
+        "long": "é" * BLOB_BYTES,
+        "empty": "",
+    }
+    floats = {"tiny": 5e-324, "third": 1 / 3, "sum": 0.1 + 0.2, "whole": 1e22, "negative": -0.0}
+
+    async def decide(change: Change) -> None:
+        change.hset(hash_, texts)
+        change.hset(hash_, floats)
+        change.set(lab.keys("diffs", "0"), b"\xff\x00\n")
+
+    await lab.change(decide)
+
+    stored = await lab.hash(hash_)
+    assert {name: stored[name] for name in texts} == texts
+    assert {name: repr(float(stored[name])) for name in floats} == {n: repr(v) for n, v in floats.items()}
+    assert await lab.binary("GET", lab.keys("diffs", "0")) == b"\xff\x00\n"
+
+
+async def test_a_counter_with_room_is_raised_by_many_at_once_and_never_past_its_limit(
+    lab: Lab, hash_: str
+) -> None:
+    await lab.command("HSET", hash_, "reserved", "3")
+    decided = 0
+
+    async def decide(change: Change) -> bool:
+        nonlocal decided
+        decided += 1
+        (now,) = await change.read(hmget(hash_, "spent", "reserved").loose())
+        if int(now["spent"] or 0) + int(now["reserved"] or 0) + 2 > 10:
+            return False
+        change.room(hash_, ("spent", "reserved"), 10)
+        change.hincrby(hash_, "spent", 2)
+        return True
+
+    fits = await asyncio.gather(*(lab.change(decide) for _ in range(8)))
+
+    assert sum(fits) == 3
+    assert await lab.hash(hash_) == {"reserved": "3", "spent": "6"}
+
+
+async def test_what_may_come_no_later_than_a_moment_is_decided_again_after_it(lab: Lab, hash_: str) -> None:
+    ends = iter([await lab.now() - 1, await lab.now() + 3600])
+
+    async def decide(change: Change) -> float:
+        end = next(ends)
+        change.before(end)
+        change.hset(hash_, {"until": end})
+        return end
+
+    end = await lab.change(decide)
+
+    assert await lab.hash(hash_) == {"until": repr(end)}
+
+
+async def test_changes_in_turn_do_not_race_each_other(lab: Lab, hash_: str) -> None:
+    decided = 0
+
+    async def decide(change: Change) -> None:
+        nonlocal decided
+        decided += 1
+        (found,) = await change.read(hmget(hash_, "n"))
+        change.hset(hash_, {"n": int(found["n"] or 0) + 1})
+
+    await asyncio.gather(*(lab.change(decide, in_turn="n") for _ in range(50)))
+
+    assert (decided, await lab.hash(hash_)) == (50, {"n": "50"})
+
+
+async def test_a_mistake_in_a_change_is_an_error_at_once_and_nothing_is_written(
+    lab: Lab, hash_: str, zset: str
+) -> None:
+    async def reads_late(change: Change) -> None:
+        change.hset(hash_, {"a": 1})
+        await change.read(hmget(hash_, "a"))
+
+    mistakes: list[tuple[type[Exception], str, Callable[[Change], Any]]] = [
+        (RuntimeError, "reads before it writes", reads_late),
+        (ValueError, "nan", lambda change: change.hset(hash_, {"a": float("nan")})),
+        (ValueError, "inf", lambda change: change.zadd(zset, {"m": float("inf")})),
+        (
+            ValueError,
+            "not JSON compliant",
+            lambda change: change.emit("tag.paused", "t", "t", {"a": float("nan")}),
+        ),
+        (KeyError, "is of no family", lambda change: change.hset(lab.keys("tgas", "t"), {"a": 1})),
+        (TypeError, "is a hash, no zset", lambda change: change.zadd(hash_, {"m": 1})),
+        (TypeError, "is a zset, no hash", lambda change: change.number(zset, "a")),
+        (ValueError, "in pages", lambda change: change.delete(*[hash_] * (MOST_COMMANDS + 1))),
+    ]
+    for kind, words, mistake in mistakes:
+
+        async def decide(change: Change, mistake: Callable[[Change], Any] = mistake) -> None:
+            made = mistake(change)
+            if asyncio.iscoroutine(made):
+                await made
+
+        with pytest.raises(kind, match=words):
+            await lab.change(decide)
+    assert not await lab.command("EXISTS", hash_, zset)
+
+
+async def test_a_long_change_is_split_into_commands_that_redis_takes(lab: Lab, zset: str) -> None:
+    members = {f"m{n}": float(n) for n in range(2500)}
+
+    async def decide(change: Change) -> None:
+        change.zadd(zset, members)
+        change.rpush(lab.keys("journal", "t"), *map(str, range(2500)))
+
+    await lab.change(decide)
+
+    assert await lab.command("ZCARD", zset) == 2500
+    assert await lab.command("LLEN", lab.keys("journal", "t")) == 2500
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+SCORES = st.floats(allow_nan=False, allow_infinity=False)
+WRITES = st.lists(
+    st.one_of(
+        st.tuples(st.just("hset"), NAMES, st.text(st.characters(codec="utf-8"), max_size=5)),
+        st.tuples(st.just("hdel"), NAMES, st.none()),
+        st.tuples(st.just("hincrby"), st.just("n"), st.integers(-5, 5)),
+        st.tuples(st.just("zadd"), NAMES, SCORES),
+        st.tuples(st.just("zrem"), NAMES, st.none()),
+        st.tuples(st.just("rpush"), st.text("xyz", max_size=3), st.none()),
+        st.tuples(st.just("set"), st.text("xyz", max_size=3), st.none()),
+        st.tuples(st.just("delete"), st.sampled_from(["hash", "zset", "list", "string"]), st.none()),
+    ),
+    max_size=6,
+)
+
+
+class Model:
+    """The same four keys in memory."""
+
+    def __init__(self) -> None:
+        self.hash: dict[str, str] = {}
+        self.zset: dict[str, float] = {}
+        self.list: list[str] = []
+        self.string: str | None = None
+
+    def write(self, verb: str, name: str, value: Any) -> None:
+        match verb:
+            case "hset":
+                self.hash[name] = value
+            case "hdel":
+                self.hash.pop(name, None)
+            case "hincrby":
+                self.hash[name] = str(int(self.hash.get(name, 0)) + value)
+            case "zadd":
+                self.zset[name] = value
+            case "zrem":
+                self.zset.pop(name, None)
+            case "rpush":
+                self.list.append(name)
+            case "set":
+                self.string = name
+            case _:
+                setattr(self, name, None if name == "string" else type(getattr(self, name))())
+
+    @property
+    def seen(self) -> tuple[Any, ...]:
+        return (self.hash, self.zset.get("a"), len(self.list), self.string)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.tuples(WRITES, st.none() | WRITES), max_size=5))
+async def test_random_changes_beside_random_meddlers_leave_what_one_after_another_leaves(
+    lab: Lab, steps: list[tuple[list[tuple[str, str, Any]], list[tuple[str, str, Any]] | None]]
+) -> None:
+    keys = {
+        "hash": lab.keys("tags", "m"),
+        "zset": lab.keys("lineage", "m"),
+        "list": lab.keys("journal", "m"),
+        "string": lab.keys("log", "m-1"),
+    }
+    await lab.command("DEL", *keys.values())
+    model = Model()
+
+    def write(change: Change, verb: str, name: str, value: Any) -> None:
+        match verb:
+            case "hset":
+                change.hset(keys["hash"], {name: value})
+            case "hdel":
+                change.hdel(keys["hash"], name)
+            case "hincrby":
+                change.hincrby(keys["hash"], name, value)
+            case "zadd":
+                change.zadd(keys["zset"], {name: value})
+            case "zrem":
+                change.zrem(keys["zset"], name)
+            case "rpush":
+                change.rpush(keys["list"], name)
+            case "set":
+                change.set(keys["string"], name)
+            case _:
+                change.delete(keys[name])
+
+    for own, other in steps:
+        left = [other] if other else []
+
+        async def decide(
+            change: Change, own: list[tuple[str, str, Any]] = own, left: list[Any] = left
+        ) -> tuple[Any, ...]:
+            seen = await change.read(
+                hgetall(keys["hash"]), zscore(keys["zset"], "a"), size(keys["list"]), get(keys["string"])
+            )
+            if left:
+                await meddle(left.pop())
+            for each in own:
+                write(change, *each)
+            return seen
+
+        async def meddle(other: list[tuple[str, str, Any]]) -> None:
+            async def decide(change: Change) -> None:
+                for each in other:
+                    write(change, *each)
+
+            await lab.change(decide)
+            for each in other:
+                model.write(*each)
+
+        seen = await lab.change(decide)
+        assert seen == model.seen
+        for each in own:
+            model.write(*each)
+    stored, scores, values, text = await lab.pipeline(
+        [
+            ("HGETALL", keys["hash"]),
+            ("ZRANGE", keys["zset"], "0", "-1", "WITHSCORES"),
+            ("LRANGE", keys["list"], "0", "-1"),
+            ("GET", keys["string"]),
+        ]
+    )
+    found = (
+        dict(zip(scores[::2], map(float, scores[1::2]), strict=True))
+        if scores and not isinstance(scores[0], tuple)
+        else dict(scores)
+    )
+    assert (stored, found, values, text) == (model.hash, model.zset, model.list, model.string)
+
+
+async def test_an_event_is_told_with_the_data_as_it_was_written(lab: Lab) -> None:
+    data = {"name": 'a "b"\n', "value": 0.1 + 0.2, "none": None, "many": [1, 2]}
+
+    async def decide(change: Change) -> None:
+        change.emit("dimension.frozen", "t", "LR", data)
+
+    await lab.change(decide)
+
+    [(_, fields)] = await lab.command("XRANGE", lab.keys("events"), "-", "+")
+    assert (fields["type"], fields["tag"], fields["subject"]) == ("dimension.frozen", "t", "LR")
+    assert json.loads(fields["data"]) == data
