@@ -226,6 +226,11 @@ class Change:
         """Take fields out of a hash."""
         self._write("hash", "HDEL", key, names)
 
+    def replace(self, key: Key, before: Mapping[str, str], after: Mapping[str, Word]) -> None:
+        """Make a hash that was read, and is guarded, what it is to be."""
+        self.hset(key, {name: value for name, value in after.items() if before.get(name) != value})
+        self.hdel(key, *(name for name in before if name not in after))
+
     def hincrby(self, key: str, field: str, by: int = 1) -> None:
         """Raise a counter; whole numbers alone, which add up exactly."""
         self._added[key, field] = self._added.get((key, field), 0) + by
@@ -324,12 +329,12 @@ class Change:
     def _write(
         self, kind: str | None, command: str, key: Key, words: Sequence[Word], *, together: int = 1
     ) -> None:
-        """Write down a command, in several where it is long; `together` words belong to each other."""
+        """Write down a command, in several where it is long: `together` words belong to each other."""
         self._known(key, kind)
         place = self._at(key) if isinstance(key, str) else self._word(key)
         most = MOST_WORDS - MOST_WORDS % together
         found = [self._word(word) for word in words]
-        if together == 2 and not found:
+        if not found and command != "DEL":
             return
         self._plan["writes"] += [
             [command, place, found[start : start + most]] for start in range(0, max(1, len(found)), most)

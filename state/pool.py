@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
+from state.change import NOW, Change, Word, hgetall, hmget
 from state.client import Lab, time_of
 from state.decided import Decided
 from state.experiments.reading import experiment_in
@@ -15,11 +16,14 @@ from state.indexes import members, records
 from state.leases import Flagged, GpuLease, GpuRequest, Holding, Line, Roster
 from state.moves import Arg
 from state.policy import read_policy
-from state.records import Experiment, Gpu, GpuStatus, Tag, flatten, words
+from state.records import Experiment, Gpu, GpuStatus, Tag, flatten
 from state.refusals import no_gpu
 from state.store import Store
 
 ALL = -1
+OWNED = ("owner", "of_agent")
+LEASED = ("holder", "leased_at", "lease_expires_at", "deadline", "runner")
+"""Fields of a GPU that end with its lease."""
 DESCRIBED = {
     "gpu_id",
     "gpu_index",
@@ -203,28 +207,44 @@ class Pool(Store):
         already has `most_of_owner` GPUs. "served": it is online, and its keeper is neither `gpu.keeper` nor
         `replaced`.
         """
-        fields = gpu.model_dump(include=DESCRIBED, exclude_none=True)
-        answer = await self._lab.move(
-            "register_gpu",
-            keys={"gpu": self._keys.gpu(gpu.gpu_id)},
-            args={
-                "gpu_id": gpu.gpu_id,
-                "fields": words(flatten(fields)),
-                "owner": gpu.owner,
-                "of_agent": "true" if gpu.of_agent else None,
-                "of_any": "yes" if of_any else None,
-                "most_of_owner": most_of_owner,
-                "keeper": gpu.keeper,
-                "replaced": replaced,
-            },
-        )
-        match answer:
-            case ["other" | "full" | "served" as refused]:
-                why: Literal["other", "full", "served"] = refused
-                return why
-            case _:
-                _, now, *stored = answer
-                return Gpu.parse(dict(zip(stored[::2], stored[1::2], strict=True))), float(now)
+        keys, key = self._keys, self._keys.gpu(gpu.gpu_id)
+        described = flatten(gpu.model_dump(include=DESCRIBED, exclude_none=True))
+
+        async def decide(change: Change) -> Literal["other", "full", "served"] | None:
+            (before,) = await change.read(hgetall(key))
+            known = Gpu.found(before)
+            owners = await self._owned(change, known or gpu)
+            if known and not of_any and (known.owner, known.of_agent) != (gpu.owner, gpu.of_agent):
+                return "other"
+            if known is None and most_of_owner and owners >= most_of_owner:
+                return "full"
+            if (
+                known
+                and gpu.keeper
+                and not known.offline
+                and known.keeper not in (None, gpu.keeper, replaced)
+            ):
+                return "served"
+            after: dict[str, Word] = {**before, "heartbeat_at": NOW, **described}
+            if known is None:
+                after |= {"registered_at": NOW, "fence": 0}
+                after |= {"owner": gpu.owner} if gpu.owner else {}
+                after |= {"of_agent": "true"} if gpu.of_agent else {}
+                self._own(change, gpu, owners + 1)
+                change.zadd(keys("gpus"), {gpu.gpu_id: NOW})
+            elif not gpu.owner:
+                self._own(change, known, owners - 1)
+            for name in ("offline", "leaving", "health", "sampled_at", *(() if gpu.owner else OWNED)):
+                after.pop(name, None)
+            if known is None or known.status == "offline":
+                change.emit("gpu.registered", None, gpu.gpu_id, {"gpu_id": gpu.gpu_id})
+            self._keep(change, gpu.gpu_id, before, after, "registered")
+            return None
+
+        if refused := await self._lab.change(decide):
+            return refused
+        stored, time = await self._lab.pipeline([("HGETALL", key), ("TIME",)])
+        return Gpu.parse(stored), time_of(time)
 
     async def heartbeat(
         self,
@@ -329,12 +349,29 @@ class Pool(Store):
 
         `free`: nobody held it; `other`: another experiment does; `busy`: a worker has the experiment on it.
         """
-        answer: Literal["ok", "free", "other", "busy"] = await self._lab.move(
-            "release_gpu",
-            keys={"gpu": self._keys.gpu(gpu_id), "experiment": self._keys.experiment(experiment_id)},
-            args={"gpu_id": gpu_id, "id": experiment_id, "fence": fence, "proven": "yes" if proven else None},
-        )
-        return answer
+        keys = self._keys
+
+        async def decide(change: Change) -> Literal["ok", "free", "other", "busy"]:
+            before, e = await change.read(
+                hgetall(keys.gpu(gpu_id)), hmget(keys.experiment(experiment_id), "status", "fence")
+            )
+            known = Gpu.found(before)
+            if known is None or known.holder is None:
+                return "free"
+            if known.holder != experiment_id or fence not in (None, known.fence):
+                return "other"
+            if e["status"] in ("leased", "running") and e["fence"] == before["fence"]:
+                return "busy"
+            after: dict[str, Word] = {name: value for name, value in before.items() if name not in LEASED}
+            if proven:
+                after.pop("footprint", None)
+            elif known.runner is not None:
+                after["unproven"] = "true"  # a worker ran on it: its keeper has to look
+            change.zrem(keys("leases"), gpu_id)
+            self._keep(change, gpu_id, before, after, "released")
+            return "ok"
+
+        return await self._lab.change(decide)
 
     async def flag(
         self,
@@ -354,22 +391,21 @@ class Pool(Store):
         None where the GPU is unknown, or is not as the caller read it: one of `fence`, `heartbeat_at`,
         `tripped_until` and `keeper` was given and is another, or the flag `unset` is set already.
         """
-        answer = await self._lab.move(
-            "flag_gpu",
-            keys={"gpu": self._keys.gpu(gpu_id)},
-            args={
-                "gpu_id": gpu_id,
-                "flags": words(flatten(set_ or {})),
-                "cleared": list(clear),
-                "reason": reason,
-                "fence": fence,
-                "heartbeat_at": heartbeat_at,
-                "tripped_until": tripped_until,
-                "keeper": keeper,
-                "unset": unset,
-            },
-        )
-        return Flagged(answer[1], answer[2] or None) if answer[0] == "ok" else None
+        expected = {"fence": fence, "heartbeat_at": heartbeat_at, "tripped_until": tripped_until}
+
+        async def decide(change: Change) -> Flagged | None:
+            (before,) = await change.read(hgetall(self._keys.gpu(gpu_id)))
+            known = Gpu.found(before)
+            if known is None or unset in before or (keeper and known.keeper not in (None, keeper)):
+                return None
+            if any(value is not None and getattr(known, name) != value for name, value in expected.items()):
+                return None
+            after: dict[str, Word] = {**before, **flatten(set_ or {})}
+            for name in clear:
+                after.pop(name, None)
+            return Flagged(self._keep(change, gpu_id, before, after, reason), known.holder)
+
+        return await self._lab.change(decide)
 
     async def begin_sweep(self, longest_gap_s: float, grace_s: float) -> bool:
         """Note that a sweep begins; True during a grace, because sweeps themselves were missing."""
@@ -394,19 +430,78 @@ class Pool(Store):
         Only one that `agent` registered for itself, that `owner` registered, that was not heard of since
         `heartbeat_at`, or that no other than `keeper` serves, where that is given; "other": it is not.
         """
-        answer: Literal["ok", "unknown", "held", "other"] = await self._lab.move(
-            "deregister_gpu",
-            keys={"gpu": self._keys.gpu(gpu_id), "gpu_history": self._keys.gpu_history(gpu_id)},
-            args={
-                "gpu_id": gpu_id,
-                "reason": reason,
-                "agent": agent,
-                "owner": owner,
-                "heartbeat_at": heartbeat_at,
-                "keeper": keeper,
-            },
-        )
-        return answer
+        keys = self._keys
+
+        async def decide(change: Change) -> Literal["ok", "unknown", "held", "other"]:
+            (before,) = await change.read(hgetall(keys.gpu(gpu_id)))
+            known = Gpu.found(before)
+            if known is None:
+                return "unknown"
+            is_other = (
+                (agent and (known.owner != agent or not known.of_agent))
+                or (owner and known.owner != owner)
+                or heartbeat_at not in (None, known.heartbeat_at)
+                or (keeper and known.keeper not in (None, keeper))
+            )
+            if is_other or known.holder:
+                return "other" if is_other else "held"
+            self._own(change, known, await self._owned(change, known) - 1)
+            change.delete(keys.gpu(gpu_id), keys.gpu_history(gpu_id))
+            change.zrem(keys("gpus"), gpu_id)
+            change.zrem(keys("idle_gpus"), gpu_id)
+            change.emit("gpu.offline", None, gpu_id, {"gpu_id": gpu_id, "reason": reason})
+            return "ok"
+
+        return await self._lab.change(decide)
+
+    def _keep(
+        self, change: Change, gpu_id: str, before: Mapping[str, str], after: dict[str, Word], reason: str
+    ) -> GpuStatus:
+        """Keep a GPU with its status, which follows from its flags, and the index of idle GPUs equal to it."""
+        status, index = _status_of(after), self._keys("idle_gpus")
+        is_other = status != before.get("status")
+        if is_other:
+            after["status"] = status
+            after.pop("idle_since", None)
+            after |= {"idle_since": NOW} if status == "idle" else {}
+        change.replace(self._keys.gpu(gpu_id), before, after)
+        if is_other and status == "idle":
+            change.zadd(index, {gpu_id: NOW})
+        elif is_other:
+            change.zrem(index, gpu_id)
+        if is_other and status != "training":
+            why = after.get("sick") or after.get("tripped") if status == "unhealthy" else reason
+            change.emit(f"gpu.{status}", None, gpu_id, {"gpu_id": gpu_id, "reason": why})
+        return status
+
+    async def _owned(self, change: Change, gpu: Gpu) -> int:
+        """How many GPUs the owner of this one has registered."""
+        if gpu.owner is None:
+            return 0
+        (counts,) = await change.read(hmget(self._keys(_counted(gpu)), gpu.owner))
+        return int(counts[gpu.owner] or 0)
+
+    def _own(self, change: Change, gpu: Gpu, count: int) -> None:
+        """The owner of this GPU has so many now."""
+        if gpu.owner is not None and count > 0:
+            change.hset(self._keys(_counted(gpu)), {gpu.owner: count})
+        elif gpu.owner is not None:
+            change.hdel(self._keys(_counted(gpu)), gpu.owner)
+
+
+def _counted(gpu: Gpu) -> str:
+    return "agent_gpus" if gpu.of_agent else "worker_gpus"
+
+
+def _status_of(flags: Collection[str]) -> GpuStatus:
+    """The status of a GPU with these fields, the strongest flag first."""
+    if "offline" in flags:
+        return "offline"
+    if "holder" in flags:
+        return "training"
+    if "sick" in flags or "tripped" in flags:
+        return "unhealthy"
+    return "draining" if not {"drained", "unproven", "leaving"}.isdisjoint(flags) else "idle"
 
 
 def listed_gpus(lab: Lab, index: str) -> Sequence[Arg]:

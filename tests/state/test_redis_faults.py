@@ -376,9 +376,9 @@ LOST_REPLIES = {
     "/api/experiment/complete": ("end_experiment", "experiment.finished"),
     "/api/experiment/crash": ("end_experiment", "experiment.finished"),
     "/api/experiment/stop": ("end_experiment", "experiment.finished"),
-    "/api/pool/register": ("register_gpu", "gpu.registered"),
-    "/api/pool/drain": ("flag_gpu", "gpu.draining"),
-    "/api/pool/release": ("release_gpu", "gpu.idle"),
+    "/api/pool/register": ("commit", "gpu.registered"),
+    "/api/pool/drain": ("commit", "gpu.draining"),
+    "/api/pool/release": ("commit", "gpu.idle"),
 }
 """Doors, with the script that does it and the event that tells of it."""
 
