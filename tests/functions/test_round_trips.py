@@ -541,17 +541,19 @@ async def bearers(a: Counter) -> None:
     await a.paid("event::ticket", root)
 
 
+announce = Presence.announce
+
+
+async def silent(presence: Presence, name: str, facts: Mapping[str, Any]) -> None:
+    """What says that the process is alive is no call's."""
+    if facts["kind"] != "agent":
+        await asyncio.Event().wait()
+    await announce(presence, name, facts)
+
+
 @pytest.fixture
 async def day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int, int]]:
     """Reads and moves of every call of the day, on a Redis of its own: lab::audit looks through all keys."""
-
-    announce = Presence.announce
-
-    async def silent(presence: Presence, name: str, facts: Mapping[str, Any]) -> None:
-        """What says that the process is alive is no call's."""
-        if facts["kind"] != "agent":
-            await asyncio.Event().wait()
-        await announce(presence, name, facts)
 
     monkeypatch.setattr(Presence, "announce", silent)
     with EmbeddedRedis.start(Settings.model_validate({"data": tmp_path / "redis"})) as server:

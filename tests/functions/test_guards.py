@@ -1,0 +1,118 @@
+"""Everything that a change has read is guarded: what has another value by the commit refuses it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from functions.process.lifecycle import opened
+from state.change import Change, Read
+from state.client import Lab
+from state.embedded import EmbeddedRedis
+from state.keys import FAMILIES
+from state.presence import Presence
+from state.settings import Settings
+from tests.functions.test_round_trips import Counter, silent, the_day
+from tests.trips import counted
+
+LOOSE: set[tuple[str, str]] = set()
+"""What a change reads without a guard: function and family of keys. It may be another value by the commit."""
+
+
+class Watched(Counter):
+    """The day, which says what is called now."""
+
+    now = ""
+
+    async def call(self, name: str, /, **body: Any) -> dict[str, Any]:
+        Watched.now = name
+        return await super().call(name, **body)
+
+    async def paid(self, label: str, bearer: str | None = None, /, **body: Any) -> dict[str, Any]:
+        Watched.now = label.partition(",")[0]
+        return await super().paid(label, bearer, **body)
+
+
+async def meddled(lab: Lab, command: str, key: str, words: Sequence[str], expected: Any) -> None:
+    """Give what a guard watches another value."""
+    match command:
+        case "HMGET":
+            await lab.command("HSET", key, words[0], f"{expected[0]}, meddled with")
+        case "HLEN":
+            await lab.command("HSET", key, "meddled", "1")
+        case "GET":
+            await lab.command("SET", key, f"{expected}, meddled with")
+        case "ZSCORE":
+            await lab.command("ZADD", key, float(expected or 0) + 1, words[0])
+        case "ZCARD":
+            await lab.command("ZADD", key, 1, "meddled")
+        case "LLEN":
+            await lab.command("RPUSH", key, "meddled")
+        case "EXISTS" if expected:
+            await lab.command("DEL", key)
+        case "EXISTS":
+            await lab.command("SET", key, "meddled")
+        case _:
+            raise AssertionError(f"say how to meddle with {command}")
+
+
+def each_guard(plan: dict[str, Any]) -> list[tuple[str, int, Sequence[str], Any]]:
+    """The guards of a plan, those of several fields one by one."""
+    found: list[tuple[str, int, Sequence[str], Any]] = []
+    for command, key, words, expected in plan["guards"]:
+        if command == "HMGET":
+            found += [(command, key, [word], [value]) for word, value in zip(words, expected, strict=True)]
+        else:
+            found.append((command, key, words, expected))
+    return found
+
+
+async def test_each_guard_of_each_function_refuses_what_somebody_meddled_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, read = Change.commit, Change.read
+    refused, loose = set[str](), set[tuple[str, str]]()
+
+    async def broken(change: Change) -> bool:
+        """The commit; before it, what each guard watches is changed, once, and put back."""
+        lab, keys = change.lab, list(change._keys)
+        writes = change._plan["writes"] or change._plan["events"]
+        for command, place, words, expected in each_guard(change._plan) if writes else []:
+            key = keys[place - 1]
+            before = await lab.binary("DUMP", key)
+            await meddled(lab, command, key, words, expected)
+            assert not await commit(change), f"{command} {key} {words} is not guarded"
+            await lab.command("DEL", key)
+            if before is not None:
+                await lab.command("RESTORE", key, 0, before)
+            refused.add(Watched.now)
+        return await commit(change)
+
+    async def noted(change: Change, *asked: Read[Any]) -> tuple[Any, ...]:
+        loose.update((Watched.now, family(one.command[1])) for one in asked if one.guards is None)
+        return await read(change, *asked)
+
+    monkeypatch.setattr(Change, "commit", broken)
+    monkeypatch.setattr(Change, "read", noted)
+    monkeypatch.setattr(Presence, "announce", silent)
+    with EmbeddedRedis.start(Settings.model_validate({"data": tmp_path / "redis"})) as server:
+        async with counted(server.url) as trips:
+            door = Settings.model_validate(
+                {"redis_url": trips.url, "data": tmp_path / "data", "webhook_private": True}
+            )
+            async with opened("web", door) as process:
+                await the_day(Watched(process, trips))
+
+    assert {"pool::drain", "webhook::remove"} <= refused
+    assert loose == LOOSE
+
+
+def family(key: str) -> str:
+    """The family of a key, as `state/keys.py` has it."""
+    name = key.partition("}:")[2]
+    shapes = sorted((f.pattern for f in FAMILIES), key=lambda shape: -len(re.sub("<[^>]*>", "", shape)))
+    return next(s for s in shapes if re.fullmatch(re.sub("<[^>]*>", ".+", s), name))
