@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from state.client import Lab
-from state.decisions import LeftNoise, Repeat
+from state.decisions import Repeat
 from state.facts import Spread
 from state.keys import Keys
 from state.moves import Arg
@@ -37,7 +37,7 @@ def spread_at(keys: Keys, tag: str, gpu_class: str | None) -> Sequence[str]:
     return ("HMGET", noise_key(keys, tag, gpu_class), "squares", "df")
 
 
-def noise_args(change: Repeat | LeftNoise) -> dict[str, Any]:
+def noise_args(change: Repeat) -> dict[str, Any]:
     """Arguments of a move that changes the noise."""
     return {
         "df": change.df,

@@ -15,6 +15,7 @@ from state.decisions import BrokenLease, Ended, Ending, Requeued, SameAttempt
 from state.experiments.ranking import amounts, counted, counting, ends_at, trends_at
 from state.experiments.reading import ExperimentReader, experiment_in
 from state.experiments.walking import base_above, base_found
+from state.experiments.writing import best_event, best_fields
 from state.facts import Comparison, RunFacts, Spread
 from state.ids import named_by
 from state.keys import Keys
@@ -277,9 +278,9 @@ class EndingStore(ExperimentReader):
             keys["best"] = self._keys.best(e.tag, best.other_key)
             args["best_version"] = best.version
             if best.after is not None:
-                args["best_fields"] = best_fields(best.after)
+                args["best_fields"] = words(best_fields(best.after))
                 is_new = best.after.experiment_id == e.experiment_id
-                args["best_event"] = best_event(best.after, best.other_key) if is_new else None
+                args["best_event"] = _JSON.encode(best_event(best.after, best.other_key)) if is_new else None
         if key is not None:
             learned = dict(key.learned)
             if (gpu_class := key.learned.get("key_gpu_class")) is not None:
@@ -437,21 +438,3 @@ def _selection_after(ending: Ending) -> SelectionStatus | None:
     if ending.growth is not None:
         return "committed"
     return "expired" if ending.status == "lost" else "released"
-
-
-def best_fields(best: Best) -> list[str]:
-    """The best as a move writes it."""
-    values = best.model_dump(exclude={"updated_at", "version"})
-    return words(flatten({name: "" if value is None else value for name, value in values.items()}))
-
-
-def best_event(best: Best, other_key: str | None) -> str:
-    """Data of the event of a new best."""
-    return _JSON.encode(
-        {
-            "experiment_id": best.experiment_id,
-            "val_bpb": best.val_bpb,
-            "commit_sha": best.commit_sha,
-            "key": other_key,
-        }
-    )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 from state.budgets import WARN_AT
+from state.change import Change, hmget, zscore
 from state.decided import decided_of, experiment_with, fields_for, limits_text
 from state.decisions import Retest, Ruling
-from state.experiments.ending import best_event, best_fields
 from state.experiments.queueing import reading_rounds, rounds_of, turn_of
 from state.experiments.reading import ExperimentReader, experiment_in, retest_id
+from state.experiments.writing import are_as_read, grow, put_best, relist, told, versions_of
 from state.facts import RaceFacts, RetestFacts, Spread
 from state.ids import named_by
 from state.noise import noise_key
@@ -215,44 +215,58 @@ class Retesting(ExperimentReader):
     async def judge(self, ruling: Ruling) -> bool:
         """Commit the verdict of retests. False if the experiment or the best has changed: read and decide again."""
         e, keys, growths = ruling.experiment, self._keys, ruling.growths
-        event = {"experiment_id": e.experiment_id, "number": e.number, "val_bpb": e.val_bpb, "agent": e.agent}
-        is_new = ruling.after.experiment_id != ruling.best.experiment_id
-        improved = ruling.fields.get("improved", e.improved)
-        answer = await self._lab.move(
-            "judge_retests",
-            keys={
-                "experiment": keys.experiment(e.experiment_id),
-                "best": keys.best(e.tag, e.best_key),
-                "standing_before": keys.standing(e.tag, e.best_key, e.status, improved=e.improved),
-                "standing_after": keys.standing(e.tag, e.best_key, ruling.status, improved=improved),
-                **keys.relisted(e, e.status, ruling.status),
-                "traces": [keys.trace(growth.trace.trace_id) for growth in growths],
-            },
-            args={
-                "id": e.experiment_id,
-                "number": e.number,
-                "tag": e.tag,
-                "category": e.category,
-                "status_before": e.status,
-                "status": ruling.status,
-                "branches": e.branches,
-                "best_version": ruling.best.version,
-                "finishes": ruling.finishes,
-                "fields": words(flatten(ruling.fields)),
-                "best_fields": best_fields(ruling.after),
-                "near_miss_score": ruling.near_miss_score,
-                "score": ruling.score,
-                "tag_fields": words(flatten(ruling.tag_fields)),
-                "event": f"experiment.{ruling.verdict}" if ruling.verdict else None,
-                "event_data": json.dumps(event | dict(ruling.facts), allow_nan=False),
-                "best_event": best_event(ruling.after, e.best_key) if is_new else None,
-                "best_id": ruling.after.experiment_id,
-                "experiment_traceparent": e.traceparent,
-                "trace_fields": [json.dumps(flatten(growth.fields)) for growth in growths],
-                "trace_versions": [growth.trace.version for growth in growths],
-            },
+        record, tag, moves = keys.experiment(e.experiment_id), keys.tag(e.tag), ruling.status != e.status
+        stood, stands = (
+            keys.standing(e.tag, e.best_key, status, improved=improved)
+            for status, improved in (
+                (e.status, e.improved),
+                (ruling.status, ruling.fields.get("improved", e.improved)),
+            )
         )
-        return bool(answer == "ok")
+
+        finishes = hmget(tag, "finishes")
+
+        async def decide(change: Change) -> bool:
+            now, best, of_tag, score, *traces = await change.read(
+                hmget(record, "status", *(["branches"] if moves else [])),
+                hmget(keys.best(e.tag, e.best_key), "version"),
+                finishes.loose() if ruling.finishes is None else finishes,
+                zscore(stood, e.experiment_id),
+                *versions_of(keys, growths),
+            )
+            if (
+                now["status"] != e.status
+                or int(best["version"] or 0) != ruling.best.version
+                or (ruling.finishes is not None and int(of_tag["finishes"] or 0) != ruling.finishes)
+                or (moves and int(now["branches"] or 0) != e.branches)
+                or not are_as_read(growths, traces)
+            ):
+                return False
+            change.hset(record, flatten(ruling.fields))
+            if moves:
+                up = 1 if ruling.status == "keep" else -1
+                change.hset(record, {"status": ruling.status})
+                change.hincrby(tag, "kept", up)
+                change.hincrby(tag, "discarded", -up)
+                change.hincrby(keys("categories", e.tag), f"{e.category}:kept", up)
+                relist(change, keys, e, ruling.status)
+                if ruling.near_miss_score is not None:
+                    change.zadd(keys("near_misses", e.tag), {e.experiment_id: ruling.near_miss_score})
+                else:
+                    change.zrem(keys("near_misses", e.tag), e.experiment_id)
+            if (judged := score if ruling.score is None else ruling.score) is not None:
+                change.zrem(stood, e.experiment_id)
+                change.zadd(stands, {e.experiment_id: judged})
+            change.hset(tag, flatten(ruling.tag_fields))
+            grow(change, keys, growths)
+            if ruling.verdict is not None:
+                data = told(e, ruling.facts)
+                change.emit(f"experiment.{ruling.verdict}", e.tag, e.experiment_id, data, e.traceparent)
+            is_new = ruling.after.experiment_id != ruling.best.experiment_id
+            put_best(change, keys, e, ruling.after, is_new=is_new)
+            return True
+
+        return await self._lab.change(decide)
 
 
 def retest_ids(experiment_id: str, begin: int, end: int) -> list[str]:

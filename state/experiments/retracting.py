@@ -1,24 +1,29 @@
-"""Experiments, retracted: the facts around a result, and the move that takes it back."""
+"""Experiments, retracted: the facts around a result, and the change that takes it back."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
+from state.change import Change, hmget, loosely, size, zscore
 from state.codes import code_of, noise_entry
-from state.decisions import Retraction
-from state.experiments.ending import COUNTERS, best_event, best_fields, of_ends
-from state.experiments.ranking import amounts, pools_at
+from state.decisions import Retraction, Risen
+from state.experiments.ending import COUNTERS
+from state.experiments.ranking import amounts, ends_at, pools_at, trends_at
 from state.experiments.reading import ExperimentReader, experiment_in
-from state.facts import RetractionFacts, Spread
+from state.experiments.writing import are_as_read, grow, leave_noise, put_best, relist, versions_of
+from state.facts import RetractionFacts, Spread, Trend
 from state.indexes import members, records
-from state.noise import noise_args, noise_key, runs_at
+from state.noise import noise_key, runs_at
 from state.policy import read_policy
-from state.records import Best, Experiment, flatten, words
+from state.records import Best, Experiment, flatten
 from state.tags import tag_in
 
 KEEPS_READ = 102
 """Number of best keeps that are read: more than one chain has, and the next one under it."""
+CONDITIONS = ("key_gpu_class", "key_noise", "key_evaluator_hash", "key_budget_seconds", "lab_measured")
+"""Fields of a tag that its first result sets."""
 BEATEN_READ = 500
 """Results that did not improve on the best, those with the best values first: so many are read."""
 
@@ -85,82 +90,135 @@ class Retracting(ExperimentReader):
 
     async def retract(self, retraction: Retraction) -> bool:
         """Commit it; False where what the decision used has changed: read and decide again."""
-        e, keys, best, after = (
-            retraction.facts.experiment,
-            self._keys,
-            retraction.facts.best,
-            retraction.after,
-        )
+        e, keys, facts = retraction.facts.experiment, self._keys, retraction.facts
+        best, after, left, risen = facts.best, retraction.after, retraction.left, retraction.risen
+        record, tag, near = keys.experiment(e.experiment_id), keys.tag(e.tag), keys("near_misses", e.tag)
+        categories, times = keys("categories", e.tag), keys("reference_times", e.tag)
         noise, code = noise_key(keys, e.tag, e.gpu_class), code_of(e, e.best_key)
-        is_new = after is not None and (best is None or after.experiment_id != best.experiment_id)
+        entries = left.entries if left else ()
+        total, kept = f"{e.category}:total", f"{e.category}:kept"
         is_baseline = e.baseline and e.status == "keep"
-        left, risen, growths = retraction.left, retraction.risen, retraction.growths
-        answer = await self._lab.move(
-            "retract_experiment",
-            keys={
-                "experiment": keys.experiment(e.experiment_id),
-                "best": keys.best(e.tag, e.best_key),
-                "standing": keys.standing(e.tag, e.best_key, e.status, improved=e.improved),
-                "beaten": keys.beaten(e.tag, e.best_key),
-                "keeps": keys.keeps(e.tag, e.best_key),
-                "noise": noise,
-                "same_code": runs_at(noise, code),
-                "corrected": [keys.experiment(c.experiment_id) for c in retraction.corrected],
-                "risen": keys.experiment(risen.experiment.experiment_id) if risen else None,
-                "risen_listed": list(
-                    keys.relisted(risen.experiment, risen.experiment.status, "keep").values()
+
+        async def decide(change: Change) -> bool:
+            now, best_now, of_tag, spread, counts, references, *traces = await change.read(
+                hmget(record, "status", "branches"),
+                hmget(keys.best(e.tag, e.best_key), "version"),
+                hmget(tag, "finishes", "total", "crashed", "awaits_baseline"),
+                hmget(noise, "df", "squares", *(entry.name for entry in entries)),
+                hmget(categories, total),
+                hmget(times, *e.time_classes),
+                *versions_of(keys, retraction.growths),
+            )
+            if (
+                (now["status"], int(now["branches"] or 0)) != (e.status, e.branches)
+                or int(best_now["version"] or 0) != (best.version if best else 0)
+                or int(of_tag["finishes"] or 0) != facts.tag.finishes
+                or any((spread[entry.name] or "") != entry.before for entry in entries)
+                or not are_as_read(retraction.growths, traces)
+            ):
+                return False
+            leader = await self._next_run(change, e) if e.worker_id else None
+            trends = await self._trends(change, e, retraction.learnt)
+
+            change.hset(record, {"status": "retracted", **flatten(retraction.fields)})
+            counter = "claimed" if e.is_claim else "baselines" if is_baseline else COUNTERS[e.status]
+            change.hincrby(tag, counter, -1)
+            change.hincrby(tag, "retracted")
+            change.hincrby(tag, "key_version")  # what is being judged with it is judged again
+            left_over = int(of_tag["total"] or 0)
+            if not e.is_claim:
+                left_over -= 1
+                change.hincrby(tag, "total", -1)
+                if (
+                    not is_baseline and counts[total] == "1"
+                ):  # a category that nothing counts in was not tried
+                    change.hdel(categories, total, kept)
+                elif not is_baseline:
+                    change.hincrby(categories, total, -1)
+                    change.hincrby(categories, kept, -1) if e.status == "keep" else None
+            change.hset(tag, flatten(retraction.tag_fields))
+            if of_tag["total"] is not None and left_over == int(of_tag["crashed"] or 0):
+                # it was the only result: the next one says under which conditions the tag is measured
+                change.hdel(
+                    tag, *CONDITIONS, *([] if of_tag["awaits_baseline"] == "true" else ["baseline_id"])
                 )
-                if risen
-                else [],
-                "traces": [keys.trace(growth.trace.trace_id) for growth in growths],
-                "ranks": pools_at(keys, e.tag, retraction.facts.rank_classes),
-                **(of_ends(keys, e) if retraction.learnt else {}),
-                "swarm_worker": keys("swarm_workers", e.worker_id) if e.worker_id else None,
-                "worker_runs": keys("worker_runs", e.worker_id) if e.worker_id else None,
-                **keys.relisted(e, e.status, "retracted"),
-            },
-            args={
-                "time_classes": e.time_classes,
-                "id": e.experiment_id,
-                "number": e.number,
-                "tag": e.tag,
-                "category": e.category,
-                "worker_id": e.worker_id,
-                "status_before": e.status,
-                "branches": e.branches,
-                "finishes": retraction.facts.tag.finishes,
-                "best_version": best.version if best else 0,
-                "fields": words(flatten(retraction.fields)),
-                "counter": "claimed" if e.is_claim else "baselines" if is_baseline else COUNTERS[e.status],
-                "is_claim": 1 if e.is_claim else None,
-                "is_baseline": 1 if is_baseline else None,
-                "tag_fields": words(flatten(retraction.tag_fields)),
-                "event_data": json.dumps(dict(retraction.told), allow_nan=False),
-                "experiment_traceparent": e.traceparent,
-                **(noise_args(left) if left else {}),
-                "leaving": retraction.leaving,
-                "trend_sums": amounts(retraction.learnt, sign=-1),
-                "corrected_ids": [c.experiment_id for c in retraction.corrected],
-                "corrected_fields": [json.dumps(flatten(c.fields)) for c in retraction.corrected],
-                "corrected_scores": [c.score for c in retraction.corrected],
-                "corrected_near": ["yes" if c.is_near else "no" for c in retraction.corrected],
-                **(
-                    {
-                        "risen_id": risen.experiment.experiment_id,
-                        "risen_was_discard": 1 if risen.was_discard else None,
-                        "risen_number": risen.experiment.number,
-                        "risen_category": risen.experiment.category,
-                        "risen_fields": words(flatten(risen.fields)),
-                        "risen_score": risen.score,
-                    }
-                    if risen
-                    else {}
-                ),
-                "best_fields": best_fields(after) if after else [],
-                "best_event": best_event(after, e.best_key) if after and is_new else None,
-                "best_id": after.experiment_id if after else None,
-                "trace_fields": [json.dumps(flatten(growth.fields)) for growth in growths],
-                "trace_versions": [growth.trace.version for growth in growths],
-            },
+            if e.worker_id:
+                change.hincrby(keys("swarm_workers", e.worker_id), "runs", -1)
+            standing = keys.standing(e.tag, e.best_key, e.status, improved=e.improved)
+            ranks = pools_at(keys, e.tag, facts.rank_classes)
+            for index in (keys("finished", e.tag), standing, near, *ranks):
+                change.zrem(index, e.experiment_id)
+            relist(change, keys, e, "retracted")
+            if left is not None:
+                leave_noise(change, noise, code, left, retraction.leaving, spread)
+            if trends:
+                change.zrem(ends_at(keys, e.tag, e.rank_class or ""), e.experiment_id)
+                change.hset(trends_at(keys, e.tag, e.rank_class or ""), trends)
+            for name, text in references.items():  # the next run that is measured says how long runs take
+                if text and json.loads(text).get("experiment_id") == e.experiment_id:
+                    change.hdel(times, name)
+            if leader is not None and e.worker_id:
+                change.zrem(keys("worker_runs", e.worker_id), e.experiment_id)
+                if leader:
+                    change.zadd(keys("leaders", e.tag), {e.worker_id: leader[0]})
+                else:
+                    change.zrem(keys("leaders", e.tag), e.worker_id)
+            for c in retraction.corrected:
+                change.hset(keys.experiment(c.experiment_id), flatten(c.fields))
+                change.zadd(keys.beaten(e.tag, e.best_key), {c.experiment_id: c.score})
+                if c.is_near:
+                    change.zadd(near, {c.experiment_id: c.score})
+            if risen is not None:
+                self._raise(change, risen, e)
+            grow(change, keys, retraction.growths)
+            told = dict(retraction.told)
+            change.emit("experiment.retracted", e.tag, e.experiment_id, told, e.traceparent)
+            if after is None:
+                change.delete(keys.best(e.tag, e.best_key))
+            else:
+                is_new = best is None or after.experiment_id != best.experiment_id
+                put_best(change, keys, e, after, is_new=is_new)
+            return True
+
+        return await self._lab.change(decide)
+
+    def _raise(self, change: Change, risen: Risen, e: Experiment) -> None:
+        """Keep the result that is the best now, where no keep is left under the key of `e`."""
+        other, keys = risen.experiment, self._keys
+        name = other.experiment_id
+        change.hset(keys.experiment(name), {"status": "keep", **flatten(risen.fields)})
+        if risen.was_discard:
+            change.hincrby(keys.tag(e.tag), "kept")
+            change.hincrby(keys.tag(e.tag), "discarded", -1)
+            change.hincrby(keys("categories", e.tag), f"{other.category}:kept")
+        relist(change, keys, other, "keep")
+        change.zrem(keys.beaten(e.tag, e.best_key), name)
+        change.zrem(keys("near_misses", e.tag), name)
+        change.zadd(keys.keeps(e.tag, e.best_key), {name: risen.score})
+
+    async def _next_run(self, change: Change, e: Experiment) -> list[float] | None:
+        """The worker's best run without this one: its value, or nothing; None where this one leads nobody."""
+        runs = self._keys("worker_runs", e.worker_id or "")
+        own, _, first = await change.read(
+            zscore(runs, e.experiment_id), size(runs), loosely("ZRANGE", runs, "0", "1", "WITHSCORES")
         )
-        return bool(answer == "ok")
+        if own is None:
+            return None
+        others = [name for name in first[::2] if name != e.experiment_id]
+        if not others:
+            return []
+        (value,) = await change.read(zscore(runs, others[0]))
+        return [] if value is None else [value]
+
+    async def _trends(self, change: Change, e: Experiment, learnt: Mapping[str, Trend]) -> dict[str, float]:
+        """The sums of the trends without what its end had added; empty where it has no end among them."""
+        where = e.rank_class or ""
+        flat = amounts(learnt)
+        less = dict(zip(flat[::2], flat[1::2], strict=True))
+        if not less:
+            return {}
+        end, sums = await change.read(
+            zscore(ends_at(self._keys, e.tag, where), e.experiment_id),
+            hmget(trends_at(self._keys, e.tag, where), *less),
+        )
+        return {} if end is None else {n: float(sums[n] or 0) - float(less[n]) for n in less}

@@ -103,7 +103,7 @@ CEILINGS: dict[str, Most] = {
     "trace::sweep": Most(2),
     "trace::audit": Most(8, items=True),
     "experiment::retest": Most(1, 1),
-    "experiment::retract": Most(5, 1, goal=(2, 1)),
+    "experiment::retract": Most(6, 1, goal=(2, 1)),
     "experiment::complete, of a retest": Most(2, 1),
     "experiment::complete, known noise": Most(2, 1),
     "experiment::complete, best by known noise": Most(2, 1),

@@ -1,0 +1,87 @@
+"""What several changes of experiments write: indexes, the best, noise and traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from state.change import NOW, Change, Read, hmget
+from state.decisions import Growth, LeftNoise
+from state.keys import Keys
+from state.noise import runs_at
+from state.records import Best, Experiment, Status, flatten
+
+
+def best_fields(best: Best) -> dict[str, str]:
+    """The best as it is stored."""
+    values = best.model_dump(exclude={"updated_at", "version"})
+    return flatten({name: "" if value is None else value for name, value in values.items()})
+
+
+def best_event(best: Best, other_key: str | None) -> dict[str, object]:
+    """Data of the event of a new best."""
+    return {
+        "experiment_id": best.experiment_id,
+        "val_bpb": best.val_bpb,
+        "commit_sha": best.commit_sha,
+        "key": other_key,
+    }
+
+
+def put_best(change: Change, keys: Keys, e: Experiment, after: Best, *, is_new: bool) -> None:
+    """Make this the best under the key of `e`; where it `is_new`, tell of it."""
+    best = keys.best(e.tag, e.best_key)
+    change.hset(best, best_fields(after) | ({"updated_at": NOW} if is_new else {}))
+    change.hincrby(best, "version")
+    if is_new:
+        data = best_event(after, e.best_key)
+        change.emit("best.changed", e.tag, after.experiment_id, data, e.traceparent)
+
+
+def relist(change: Change, keys: Keys, e: Experiment, after: Status) -> None:
+    """Move an experiment to the indexes of its status to be."""
+    for index in keys.indexes(e, e.status):
+        change.zrem(index, e.experiment_id)
+    for index in keys.indexes(e, after):
+        change.zadd(index, {e.experiment_id: e.number})
+
+
+def versions_of(keys: Keys, growths: Iterable[Growth]) -> list[Read[dict[str, str | None]]]:
+    """Reads of the versions of traces, for `are_as_read`."""
+    return [hmget(keys.trace(growth.trace.trace_id), "version") for growth in growths]
+
+
+def are_as_read(growths: Sequence[Growth], versions: Iterable[Mapping[str, str | None]]) -> bool:
+    """Whether the traces still are what the decision used."""
+    return [int(found["version"] or 0) for found in versions] == [g.trace.version for g in growths]
+
+
+def grow(change: Change, keys: Keys, growths: Iterable[Growth]) -> None:
+    """Give traces their fields."""
+    for growth in growths:
+        trace = keys.trace(growth.trace.trace_id)
+        change.hset(trace, flatten(growth.fields))
+        change.hincrby(trace, "version")
+
+
+def leave_noise(
+    change: Change,
+    noise: str,
+    code: str,
+    left: LeftNoise,
+    leaving: Sequence[str],
+    sums: Mapping[str, str | None],
+) -> None:
+    """Take runs out of the noise; `sums` are its df and squares now."""
+    change.zrem(runs_at(noise, code), *leaving)
+    change.hset(noise, {entry.name: entry.after for entry in left.entries if entry.after})
+    change.hdel(noise, *(entry.name for entry in left.entries if not entry.after))
+    if left.df or left.squares:
+        df = max(0, int(sums["df"] or 0) + left.df)
+        squares = max(0.0, float(sums["squares"] or 0) + left.squares)
+        change.hset(noise, {"df": df, "squares": squares if df else 0})
+
+
+def told(e: Experiment, facts: Mapping[str, object]) -> dict[str, object]:
+    """Data of an event about an experiment's result."""
+    of_it = {"experiment_id": e.experiment_id, "number": e.number, "val_bpb": e.val_bpb, "agent": e.agent}
+    return of_it | dict(facts)
