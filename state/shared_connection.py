@@ -1,8 +1,8 @@
 """One connection to Redis that all calls of a process share.
 
-Commands of one turn of the event loop go out in one write, and replies return in the same order. redis-py opens,
-secures and reads the connection. Its asyncio client takes a connection for each call, which costs more CPU than the
-rest of a request.
+Commands of one turn of the event loop go out in one write, and replies return in the same order. redis-py opens
+and secures the connection, and hiredis reads it. redis-py's asyncio client takes a connection for each call, which
+costs more CPU than the rest of a request.
 
 No command is sent twice: a lost connection fails all waiting calls, and the next call opens a new one.
 """
@@ -10,15 +10,15 @@ No command is sent twice: a lost connection fails all waiting calls, and the nex
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import hiredis
+from redis._parsers.base import BaseParser
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
-from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, InvalidResponse, RedisError, ResponseError, TimeoutError
 
 Words = Sequence[str | int | float | bytes]
 
@@ -56,7 +56,8 @@ class SharedConnection:
             await asyncio.wait([self._opening])
         if self._line is not None:
             self._line.lose(ConnectionError("closed"))
-            await asyncio.wait([self._line.ended])
+            if self._line.ended is not None:
+                await asyncio.wait([self._line.ended])
 
     async def _opened(self) -> _Line:
         """A new connection, shared by all callers that wait for one. A caller that gives up does not end the
@@ -93,20 +94,27 @@ class _Question:
     replies: list[Any] = field(default_factory=list)
 
 
-class _Line:
-    """One connection while it lasts."""
+class _Line(asyncio.Protocol):
+    """One connection while it lasts. What comes in goes through hiredis to whoever asked, without a task between."""
 
     def __init__(self, connection: AbstractConnection, timeout_s: float) -> None:
         self.lost: RedisError | None = None
         self._connection = connection
+        self.ended: asyncio.Task[None] | None = None
+        self._transport: asyncio.Transport = connection._writer.transport  # type: ignore[union-attr, assignment]
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader(
+            protocolError=InvalidResponse,
+            replyError=BaseParser.parse_error,
+            notEnoughData=_NO_REPLY,
+            encoding=connection.encoder.encoding,
+            errors=connection.encoder.encoding_errors,
+        )
         self._unsent: list[bytes] = []
-        self._something_to_send = asyncio.Event()
         self._asked: deque[_Question] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self._loops = [asyncio.create_task(self._send()), asyncio.create_task(self._receive())]
-        self.ended = asyncio.create_task(self._end())
+        self._transport.set_protocol(self)
 
     def ask(self, packed: Sequence[bytes]) -> asyncio.Future[list[Any]]:
         """The replies, when they have come. A caller that gives up leaves the order of the others as it is."""
@@ -114,9 +122,10 @@ class _Line:
         if self.lost is not None:
             question.answered.set_exception(self.lost)
             return question.answered
+        if not self._unsent:
+            self._loop.call_soon(self._send)  # with what else is asked in this turn of the loop
         self._asked.append(question)
         self._unsent += packed
-        self._something_to_send.set()
         if self._timer is None:
             self._timer = self._loop.call_at(question.overdue_at, self._look)
         return question.answered
@@ -132,42 +141,32 @@ class _Line:
             if not question.answered.done():
                 question.answered.set_exception(problem)
         self._asked.clear()
-        for loop in self._loops:
-            loop.cancel()
+        self._unsent.clear()
+        self._transport.abort()
+        self.ended = self._loop.create_task(self._connection.disconnect(nowait=True))
 
-    async def _end(self) -> None:
-        await asyncio.wait(self._loops)
-        with contextlib.suppress(RedisError):
-            await self._connection.disconnect(nowait=True)
-
-    async def _send(self) -> None:
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
         try:
-            while True:
-                await self._something_to_send.wait()
-                self._something_to_send.clear()
-                packed = b"".join(self._unsent)
-                self._unsent.clear()
-                await self._connection.send_packed_command(packed, check_health=False)
-        except RedisError as problem:
-            self.lose(problem)
-
-    async def _receive(self) -> None:
-        """Read all the time, also while nothing is asked: so it is known when Redis hangs up."""
-        try:
-            while True:
-                self._hand_over(await self._reply())
+            while self.lost is None and (reply := self._reader.gets()) is not _NO_REPLY:
+                self._hand_over(reply)
         except RedisError as problem:
             self.lose(problem)
         except ValueError as problem:  # UnicodeDecodeError: what follows cannot be read either
             self.lose(ConnectionError(f"Redis sent what is no text: {problem}"))
 
-    async def _reply(self) -> Any:
-        try:
-            return await self._connection.read_response(disconnect_on_error=False)
-        except ResponseError as refusal:
-            return refusal
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Redis hung up, or the network did; known at once, also while nothing is asked."""
+        self.lose(ConnectionError(f"Connection closed by server: {exc or 'the end of the stream'}"))
+
+    def _send(self) -> None:
+        if self._unsent:
+            self._transport.write(b"".join(self._unsent))
+            self._unsent.clear()
 
     def _hand_over(self, reply: Any) -> None:
+        if isinstance(reply, RedisError) and not isinstance(reply, ResponseError):
+            raise reply  # such as a server that still loads its data
         if not self._asked:
             raise ConnectionError("Redis sent what nothing asked for")
         question = self._asked[0]
@@ -186,6 +185,10 @@ class _Line:
             self.lose(TimeoutError("no reply in time"))
         else:
             self._timer = self._loop.call_at(overdue_at, self._look)
+
+
+_NO_REPLY = object()
+"""No whole reply has come yet."""
 
 
 def _packed(words: Words) -> bytes:
