@@ -249,7 +249,7 @@ class Retesting(ExperimentReader):
                 change.hincrby(tag, "kept", up)
                 change.hincrby(tag, "discarded", -up)
                 change.hincrby(keys("categories", e.tag), f"{e.category}:kept", up)
-                relist(change, keys, e, ruling.status)
+                relist(change, keys, e, e.status, ruling.status)
                 if ruling.near_miss_score is not None:
                     change.zadd(keys("near_misses", e.tag), {e.experiment_id: ruling.near_miss_score})
                 else:

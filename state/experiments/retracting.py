@@ -148,7 +148,7 @@ class Retracting(ExperimentReader):
             ranks = pools_at(keys, e.tag, facts.rank_classes)
             for index in (keys("finished", e.tag), standing, near, *ranks):
                 change.zrem(index, e.experiment_id)
-            relist(change, keys, e, "retracted")
+            relist(change, keys, e, e.status, "retracted")
             if left is not None:
                 leave_noise(change, noise, code, left, retraction.leaving, spread)
             if trends:
@@ -191,7 +191,7 @@ class Retracting(ExperimentReader):
             change.hincrby(keys.tag(e.tag), "kept")
             change.hincrby(keys.tag(e.tag), "discarded", -1)
             change.hincrby(keys("categories", e.tag), f"{other.category}:kept")
-        relist(change, keys, other, "keep")
+        relist(change, keys, other, other.status, "keep")
         change.zrem(keys.beaten(e.tag, e.best_key), name)
         change.zrem(keys("near_misses", e.tag), name)
         change.zadd(keys.keeps(e.tag, e.best_key), {name: risen.score})

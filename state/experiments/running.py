@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from state.budgets import WARN_AT
+from state.change import Change, hmget, loosely
+from state.client import clock_text, time_of
 from state.experiments.reading import ExperimentReader, experiment_in
+from state.experiments.writing import relist
 from state.ids import named_by
 from state.patches import packed
 from state.policy import TickSource
@@ -35,31 +38,39 @@ class Running(ExperimentReader):
 
         `footprint` is the GPU's memory before it, by which the run is proven gone afterwards.
         """
-        if e.gpu_id is None:
+        if (gpu_id := e.gpu_id) is None:
             return False
-        keys = self._keys
-        answer = await self._lab.move(
-            "start_attempt",
-            keys={
-                "experiment": keys.experiment(e.experiment_id),
-                "gpu": keys.gpu(e.gpu_id),
-                "attempts": keys.attempts(e.experiment_id),
-                **keys.relisted(e, "leased", "running"),
-            },
-            args={
-                "id": e.experiment_id,
-                "number": e.number,
-                "tag": e.tag,
-                "attempt": attempt,
-                "fence": fence,
-                "runner": runner,
-                "lease_s": lease_s,
-                "timeout_s": e.timeout_s or 0.0,
-                "footprint": footprint.model_dump_json() if footprint else None,
-                "experiment_traceparent": e.traceparent,
-            },
-        )
-        return bool(answer == "ok")
+        keys, name = self._keys, e.experiment_id
+
+        async def decide(change: Change) -> bool:
+            now, lease, time = await change.read(
+                hmget(keys.experiment(name), "status", "attempt", "fence"),
+                hmget(keys.gpu(gpu_id), "holder", "fence"),
+                loosely("TIME"),
+            )
+            if [*now.values(), *lease.values()] != ["leased", str(attempt), str(fence), name, str(fence)]:
+                return False
+            began = time_of(time)
+            at, expiry = clock_text(began), clock_text(began + lease_s)
+            change.hset(keys.experiment(name), {"status": "running", "started_at": at})
+            change.hdel(keys.experiment(name), "extended_s", "base_metric", "base_progress")
+            deadline = clock_text(began + (e.timeout_s or 0.0) + lease_s)
+            change.hset(
+                keys.gpu(gpu_id), {"runner": runner, "deadline": deadline, "lease_expires_at": expiry}
+            )
+            change.hdel(keys.gpu(gpu_id), "footprint")
+            if footprint is not None:
+                change.hset(keys.gpu(gpu_id), {"footprint": footprint.model_dump_json()})
+            change.zadd(keys("leases"), {gpu_id: float(expiry)})
+            begun = {"status": "running", "started_at": at, "runner": runner}
+            change.hset(keys.attempts(name), {f"{attempt}:{what}": value for what, value in begun.items()})
+            change.zrem(keys("starting"), name)
+            relist(change, keys, e, "leased", "running")
+            told = {"experiment_id": name, "attempt": attempt, "gpu_id": gpu_id, "fence": fence}
+            change.emit("experiment.started", e.tag, name, told, e.traceparent)
+            return True
+
+        return await self._lab.change(decide)
 
     async def of_attempt(self, experiment_id: str, attempt: int) -> tuple[Experiment, str | None]:
         """An experiment, and the GPU that this attempt at it was leased, also where the lease has ended.
@@ -175,9 +186,12 @@ class Running(ExperimentReader):
 
     async def ask_to_stop(self, e: Experiment, reason: str) -> bool:
         """Tell the worker of a leased or running attempt to stop; False where the status moved on."""
-        answer = await self._lab.move(
-            "stop_experiment",
-            keys={"experiment": self._keys.experiment(e.experiment_id)},
-            args={"status_before": e.status, "reason": reason},
-        )
-        return bool(answer == "ok")
+        record = self._keys.experiment(e.experiment_id)
+
+        async def decide(change: Change) -> bool:
+            (now,) = await change.read(hmget(record, "status"))
+            if now["status"] == e.status:
+                change.hset(record, {"stopping": "true", "stop_reason": reason})
+            return now["status"] == e.status
+
+        return await self._lab.change(decide)

@@ -37,9 +37,9 @@ def put_best(change: Change, keys: Keys, e: Experiment, after: Best, *, is_new: 
         change.emit("best.changed", e.tag, after.experiment_id, data, e.traceparent)
 
 
-def relist(change: Change, keys: Keys, e: Experiment, after: Status) -> None:
-    """Move an experiment to the indexes of its status to be."""
-    for index in keys.indexes(e, e.status):
+def relist(change: Change, keys: Keys, e: Experiment, before: Status, after: Status) -> None:
+    """Move an experiment from the indexes of one status to those of another."""
+    for index in keys.indexes(e, before):
         change.zrem(index, e.experiment_id)
     for index in keys.indexes(e, after):
         change.zadd(index, {e.experiment_id: e.number})

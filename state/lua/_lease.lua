@@ -9,11 +9,6 @@ local function deadline_of(extended_s)
   return deadline and tonumber(deadline) + tonumber(extended_s or '0') or math.huge
 end
 
--- The run may take so many seconds from now. One length of the lease is its grace.
-local function set_deadline(t, run_s)
-  redis.call('HSET', K.gpu, 'deadline', clock(t + tonumber(run_s) + tonumber(A.lease_s)))
-end
-
 -- The holder is told to stop. From the first time on it has one length of the lease for that.
 local function hasten(t, extended_s)
   local ends, deadline = t + tonumber(A.lease_s), deadline_of(extended_s)

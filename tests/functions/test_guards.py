@@ -93,7 +93,9 @@ async def test_each_guard_of_each_function_refuses_what_somebody_meddled_with(
         return await commit(change)
 
     async def noted(change: Change, *asked: Read[Any]) -> tuple[Any, ...]:
-        loose.update((Watched.now, family(one.command[1])) for one in asked if one.guards is None)
+        loose.update(
+            (Watched.now, family(key)) for one in asked if one.guards is None for key in one.command[1:2]
+        )
         return await read(change, *asked)
 
     monkeypatch.setattr(Change, "commit", broken)

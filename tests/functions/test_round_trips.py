@@ -69,7 +69,7 @@ CEILINGS: dict[str, Most] = {
     "pool::release": Most(2, 1),
     "pool::next": Most(3, goal=(2, 1)),
     "gpu::get": Most(2),
-    "gpu::begin": Most(2, 1),
+    "gpu::begin": Most(3, 1, goal=(2, 1)),
     "gpu::built": Most(2, 1),
     "gpu::renew": Most(2, 1),
     "gpu::stopped": Most(2, 1),
