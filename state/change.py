@@ -19,11 +19,11 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from state.errors import NightjarError, Unavailable
 from state.keys import kind_of
-from state.moves import wire
+from state.moves import Arg, wire
 
 if TYPE_CHECKING:
     from state.client import Lab
@@ -86,7 +86,7 @@ Key = str | Joined
 class Read(Generic[T]):
     """One read of one key, with the guards that its reply makes."""
 
-    command: Sequence[str]
+    command: Sequence[Arg]
     present: Callable[[Any], T]
     """What the reply means."""
     guards: Callable[[Any], list[list[Any]]] | None
@@ -140,11 +140,13 @@ def exists(key: str) -> Read[bool]:
     return Read(("EXISTS", key), bool, lambda reply: [["EXISTS", [], int(reply)]])
 
 
-def loosely(*command: str) -> Read[Any]:
+def loosely(*command: Arg) -> Read[Any]:
     """What no guard can watch: a page, a range, a rank. Choose of it, and read what was chosen."""
     return Read(command, lambda reply: reply, None)
 
 
+Asked = Read[Any] | Sequence[Arg]
+"""A read, or a plain command, which no guard watches."""
 _SIZES = {"hash": "HLEN", "zset": "ZCARD", "list": "LLEN", "stream": "XLEN"}
 
 
@@ -174,7 +176,11 @@ class Change:
     """What counters rise by, by key and field."""
     _rooms: list[tuple[str, tuple[str, ...], int]] = field(default_factory=list)
     _numbers: list[Number] = field(default_factory=list)
+    at: float = 0.0
+    """Moment of the commit, by Redis' clock. Known once it is done."""
 
+    @overload
+    async def read(self, asked: Mapping[str, Asked | None], /) -> dict[str, Any]: ...
     @overload
     async def read(self, one: Read[A], /) -> tuple[A]: ...
     @overload
@@ -187,21 +193,35 @@ class Change:
     ) -> tuple[A, B, C, D]: ...
     @overload
     async def read(self, *asked: Read[Any]) -> tuple[Any, ...]: ...
-    async def read(self, *asked: Read[Any]) -> tuple[Any, ...]:
-        """Read in one round trip. What is not loose must be the same at the commit.
+    async def read(self, *asked: Read[Any] | Mapping[str, Asked | None]) -> tuple[Any, ...] | dict[str, Any]:
+        """Read in one round trip, in this order. What is not loose must be the same at the commit.
+
+        Several reads may be named. None is not asked, and its answer is None. A guarded version that is read first
+        guards what every change of it rewrites, even where that is read loosely.
 
         Raises:
             RuntimeError: something was written before: a decision knows all that it needs first.
         """
         if self._plan["writes"] or self._plan["events"] or self._numbers:
             raise RuntimeError("a change reads before it writes")
-        replies = await self.lab.pipeline([one.command for one in asked])
+        if isinstance(named := asked[0], Mapping):
+            wanted = {name: each for name, each in named.items() if each is not None}
+            return dict.fromkeys(named) | dict(
+                zip(wanted, await self._found([*wanted.values()]), strict=True)
+            )
+        return tuple(await self._found(cast("Sequence[Asked]", asked)))
+
+    async def _found(self, asked: Sequence[Asked]) -> list[Any]:
+        replies = await self.lab.pipeline([one.command if isinstance(one, Read) else one for one in asked])
         for one, reply in zip(asked, replies, strict=True):
-            if one.guards is not None:
+            if isinstance(one, Read) and one.guards is not None:
                 self._guarded += 1
-                key = self._at(one.command[1])
+                key = self._at(str(one.command[1]))
                 self._plan["guards"] += [[command, key, *rest] for command, *rest in one.guards(reply)]
-        return tuple(one.present(reply) for one, reply in zip(asked, replies, strict=True))
+        return [
+            one.present(reply) if isinstance(one, Read) else reply
+            for one, reply in zip(asked, replies, strict=True)
+        ]
 
     def room(self, key: str, fields: Sequence[str], most: int) -> None:
         """After the change the sum of these counters is at most `most`; else it is decided again."""
@@ -306,17 +326,28 @@ class Change:
         )
         if first == "stale":
             return False
+        self.at = float(first)
         for number, value in zip(self._numbers, numbers, strict=True):
             number.value = int(value)
         return True
 
     async def held(self) -> bool:
         """Whether everything that was read was so at one moment; for a refusal, which writes nothing."""
+        self._write_nothing()
+        return await self.commit()
+
+    def idle(self, answer: T) -> T:
+        """The answer where nothing is to be done: nothing is written, and no guard needs to hold."""
+        self._write_nothing()
+        self._plan["guards"].clear()
+        self._guarded = 0
+        return answer
+
+    def _write_nothing(self) -> None:
         for part in ("numbers", "writes", "events"):
             self._plan[part].clear()
         self._rooms.clear()
         self._numbers.clear()
-        return await self.commit()
 
     @property
     def _is_one_read(self) -> bool:
@@ -334,7 +365,7 @@ class Change:
         place = self._at(key) if isinstance(key, str) else self._word(key)
         most = MOST_WORDS - MOST_WORDS % together
         found = [self._word(word) for word in words]
-        if not found and command != "DEL":
+        if kind is not None and not found:
             return
         self._plan["writes"] += [
             [command, place, found[start : start + most]] for start in range(0, max(1, len(found)), most)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from state import quota
-from state.change import Decide, changed
+from state.change import Asked, Change, Decide, changed
 from state.errors import Unavailable
 from state.keys import Keys
 from state.moves import Arg, GivenArgs, GivenKeys, load
@@ -169,11 +169,9 @@ class Lab:
             if int(cursor) == 0:
                 return
 
-    async def read(self, commands: Mapping[str, Sequence[Arg] | None]) -> dict[str, Any]:
+    async def read(self, asked: Mapping[str, Asked | None]) -> dict[str, Any]:
         """Several reads in one round trip, by name; None is not asked, and its answer is None."""
-        asked = {name: command for name, command in commands.items() if command is not None}
-        answers = await self.pipeline(list(asked.values()))
-        return dict.fromkeys(commands) | dict(zip(asked, answers, strict=True))
+        return await Change(self).read(asked)
 
     async def hash(self, key: str) -> dict[str, str]:
         """All fields of a hash; empty where there is none."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+from state.change import Decide
 from state.client import Lab
+
+T = TypeVar("T")
 
 
 class Store:
@@ -11,6 +16,10 @@ class Store:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._keys = lab.keys
+
+    async def change(self, decide: Decide[T], *, in_turn: str) -> T:
+        """Change the lab as `Lab.change`. This process' changes of this subject take turns by a tag's name."""
+        return await self._lab.change(decide, in_turn=f"{type(self).__name__} {in_turn}")
 
     async def now(self) -> float:
         """Redis' clock, in seconds since 1970."""

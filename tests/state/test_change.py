@@ -163,6 +163,54 @@ async def test_one_read_is_answered_without_a_commit(lab: Lab, hash_: str) -> No
     assert await lab.change(decide) == {}
 
 
+async def test_named_reads_are_guarded_like_others_and_a_plain_command_may_change(
+    lab: Lab, hash_: str, zset: str
+) -> None:
+    seen: list[Any] = []
+
+    async def decide(change: Change) -> None:
+        reads = {"a": hmget(hash_, "a"), "none": None, "all": ("ZRANGE", zset, 0, -1)}
+        seen.append(await change.read(reads))
+        if len(seen) == 1:
+            await lab.command("HSET", hash_, "a", "0")
+        await lab.command("ZADD", zset, "1", f"m{len(seen)}")
+        change.hset(hash_, {"a": 3})
+
+    await lab.change(decide)
+
+    assert seen == [
+        {"a": {"a": None}, "none": None, "all": []},
+        {"a": {"a": "0"}, "none": None, "all": ["m1"]},
+    ]
+
+
+async def test_an_answer_that_nothing_is_to_be_done_writes_nothing_and_needs_no_guard(
+    lab: Lab, hash_: str, string: str
+) -> None:
+    async def decide(change: Change) -> str:
+        fields, _ = await change.read(hmget(hash_, "a"), get(string))
+        await lab.command("HSET", hash_, "a", "1")
+        change.hset(hash_, {"a": 2})
+        return change.idle(f"a was {fields['a']}")
+
+    assert await lab.change(decide) == "a was None"
+    assert await lab.hash(hash_) == {"a": "1"}
+
+
+async def test_a_command_without_words_is_none_and_the_moment_of_a_commit_is_known_after_it(
+    lab: Lab, hash_: str, zset: str
+) -> None:
+    async def decide(change: Change) -> Change:
+        change.hdel(hash_)
+        change.zrem(zset)
+        change.hset(hash_, {"at": NOW})
+        return change
+
+    made = await lab.change(decide)
+
+    assert await lab.hash(hash_) == {"at": f"{made.at:.6f}"}
+
+
 async def test_a_number_is_handed_out_by_the_commit_and_stands_wherever_it_is_named(lab: Lab) -> None:
     tags, lineage = lab.keys("tags", "t"), lab.keys("lineage", "t")
 
