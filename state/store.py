@@ -17,9 +17,9 @@ class Store:
         self._lab = lab
         self._keys = lab.keys
 
-    async def change(self, decide: Decide[T], *, in_turn: str) -> T:
+    async def change(self, decide: Decide[T], *, in_turn: str | None = None) -> T:
         """Change the lab as `Lab.change`. This process' changes of this subject take turns by a tag's name."""
-        return await self._lab.change(decide, in_turn=f"{type(self).__name__} {in_turn}")
+        return await self._lab.change(decide, in_turn=in_turn and f"{type(self).__name__} {in_turn}")
 
     async def now(self) -> float:
         """Redis' clock, in seconds since 1970."""

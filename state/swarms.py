@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from state import best_config
+from state.change import Asked, Change, hmget
 from state.client import time_of
 from state.dimensions import dimensions_in
 from state.errors import NotFound, TooManyRequests
@@ -200,11 +201,13 @@ class Swarms(Store):
         )
         return None if joined is None else list(found)
 
-    async def refill_facts(self, tag: str, population_ids: Sequence[str]) -> RefillFacts:
-        """Facts for new configs of these populations; one round trip."""
+    async def refill_facts(
+        self, tag: str, population_ids: Sequence[str], change: Change | None = None
+    ) -> RefillFacts:
+        """Facts for new configs of these populations; one round trip. A `change` holds with the dimensions."""
         keys = self._keys
         waiting = {name: ("ZRANGE", keys("proposals", tag, name), 0, -1) for name in population_ids}
-        found = await self._lab.read(
+        found = await (change or self._lab).read(
             {
                 **self._of_tag(tag),
                 "finished": self._observed(keys("finished", tag)),
@@ -344,14 +347,14 @@ class Swarms(Store):
             found[bucket][percent] = float(row[1])
         return {bucket: BucketPool(runs[bucket], found[bucket]) for bucket in FIFTHS}
 
-    def _of_tag(self, tag: str) -> dict[str, Sequence[Arg]]:
+    def _of_tag(self, tag: str) -> dict[str, Asked]:
         """The reads of `SwarmFacts`."""
         keys = self._keys
         return {
             "now": ("TIME",),
             "tag": ("HGETALL", keys.tag(tag)),
             "policy": ("HMGET", keys("policy", tag), "values", "version"),
-            "dimensions": ("HMGET", keys("dimensions", tag), "values", "version"),
+            "dimensions": hmget(keys("dimensions", tag), "values", "version"),
             "seen": self._seen(tag),
             "populations": ("HVALS", keys("populations", tag)),
             "assigned": self._lab.reading(
@@ -379,7 +382,7 @@ def _joined(said: Mapping[str, Any]) -> str:
 
 def _facts(tag: str, found: Mapping[str, Any]) -> SwarmFacts:
     of_tag = tag_in(found["tag"], tag)
-    (policy, policy_version), (dimensions, version) = found["policy"], found["dimensions"]
+    (policy, policy_version), (dimensions, version) = found["policy"], found["dimensions"].values()
     return SwarmFacts(
         now=time_of(found["now"]),
         tag=of_tag,

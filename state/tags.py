@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from state.budgets import WARN_AT
+from state.change import NOW, Change, exists
 from state.client import Lab
 from state.decided import tag_text
 from state.errors import BudgetExhausted, Conflict, NotFound
@@ -84,8 +85,12 @@ class Tags(Store):
 
     async def create(self, tag: Tag, strategy: Strategy, policy: Policy) -> Tag | None:
         """Store a new tag; None where the name is taken."""
-        answer = await self._lab.move("setup_tag", args=beginning(tag, strategy, policy))
-        return None if answer == "exists" else tag.model_copy(update={"created_at": float(answer)})
+
+        async def decide(change: Change) -> Change | None:
+            return change if await begin(change, tag, strategy, policy) else None
+
+        made = await self._lab.change(decide)
+        return None if made is None else tag.model_copy(update={"created_at": made.at})
 
     async def existing(self, tag: str) -> tuple[Tag, Best | None] | None:
         """A tag with its best; None where there is none of this name."""
@@ -296,16 +301,19 @@ class Strategies(Store):
         return after.model_copy(update={"version": before.version + 1, "updated_at": float(answer)})
 
 
-def beginning(tag: Tag, strategy: Strategy, policy: Policy) -> dict[str, str | list[str]]:
-    """The values of a move that creates this tag, for `lua/_tag.lua`."""
-    return {
-        "tag": tag.name,
-        "branch": tag.branch,
-        "fields": words(tag.flat()),
-        "strategy_fields": words(strategy.flat()),
-        "policy": policy.model_dump_json(),
-        "of_tag": tag_text(tag),
-    }
+async def begin(change: Change, tag: Tag, strategy: Strategy, policy: Policy) -> bool:
+    """Create a tag with its strategy and its policy; False where the name is taken."""
+    keys, name = change.lab.keys, tag.name
+    (is_there,) = await change.read(exists(keys.tag(name)))
+    if is_there:
+        return False
+    change.hset(keys.tag(name), {**tag.flat(), "created_at": NOW})
+    change.zadd(keys("tags"), {name: NOW})
+    change.hset(keys("strategy", name), {**strategy.flat(), "updated_at": NOW})
+    change.hset(keys("decided", name), {"tag": tag_text(tag)})
+    change.hset(keys("policy", name), {"values": policy.model_dump_json(), "version": 1})
+    change.emit("tag.created", name, name, {"tag": name, "branch": tag.branch})
+    return True
 
 
 def reading_pins(lab: Lab, tag: str) -> Sequence[Arg]:

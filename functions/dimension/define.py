@@ -9,11 +9,13 @@ from functions.profiles import Profile, dimensions_of
 from functions.rules.opening import FIRST, first_policy, swarm_policy, swarm_tag
 from functions.rules.swarm.dimensions import MOST, DeclaredDimension, checked, defined, definition_events
 from functions.views.dimensions import DimensionView, dimension_view
-from state.dimensions import Dimensions, NewTag
+from state.change import Change
+from state.dimensions import Dimensions
 from state.errors import Invalid
 from state.ids import Tag as TagName
 from state.records import Dimension
 from state.settings import Settings
+from state.tags import begin
 
 
 class DefineDimensions(Command):
@@ -54,24 +56,25 @@ async def define(
     """
     given = _given(request)
     policy = swarm_policy(first_policy(settings.near_miss_threshold, settings.max_consecutive_crashes))
-    new = NewTag(swarm_tag(request.tag), FIRST, policy)
-    while True:
-        facts = await dimensions.facts(request.tag)
+
+    async def decide(change: Change) -> DefinedDimensions:
+        facts = await dimensions.facts(request.tag, change)
         made = defined(facts.dimensions, given, replace=request.replace, by=call.caller.name, at=facts.now)
-        version: int | None = facts.version
+        created = not facts.exists and await begin(change, swarm_tag(request.tag), FIRST, policy)
         if made.changes:
             event, froze = definition_events(made, request.tag, by=call.caller.name, profile=request.profile)
-            version = await dimensions.define(facts, made.dimensions, new, event=event, froze=froze)
-        if version is not None:
-            return DefinedDimensions(
-                tag=request.tag,
-                created=not facts.exists,
-                version=version,
-                added=made.added,
-                changed=made.changed,
-                removed=made.removed,
-                dimensions=[dimension_view(d) for d in made.dimensions],
-            )
+            dimensions.define(change, request.tag, made.dimensions, event, froze)
+        return DefinedDimensions(
+            tag=request.tag,
+            created=created,
+            version=facts.version + bool(made.changes),
+            added=made.added,
+            changed=made.changed,
+            removed=made.removed,
+            dimensions=[dimension_view(d) for d in made.dimensions],
+        )
+
+    return await dimensions.change(decide, in_turn=request.tag)
 
 
 def _given(request: DefineDimensions) -> list[Dimension]:

@@ -9,6 +9,7 @@ from pydantic import Field
 from functions.contract import Call, Command, Line, Response, function
 from functions.rules.swarm.dimensions import frozen, named, with_one
 from functions.views.dimensions import DimensionView, dimension_view
+from state.change import Change
 from state.dimensions import Dimensions
 from state.ids import Tag as TagName
 from state.records import Dimension, Value
@@ -37,37 +38,38 @@ async def freeze(request: FreezeDimension, call: Call, dimensions: Dimensions) -
     """Hold a dimension at one value in every config from now on; who, when and why are kept with it."""
     by = call.caller.name
 
-    def change(d: Dimension, at: float) -> Dimension | None:
+    def after(d: Dimension, at: float) -> Dimension | None:
         return frozen(d, request.value, by=by, at=at, reason=request.reason)
 
-    return await changed(request, by, change, dimensions)
+    return await changed(request, by, after, dimensions)
 
 
 async def changed(
     request: UnfreezeDimension,
     by: str,
-    change: Callable[[Dimension, float], Dimension | None],
+    decided: Callable[[Dimension, float], Dimension | None],
     dimensions: Dimensions,
 ) -> ChangedDimension:
-    """Freeze or unfreeze a dimension; `change` takes it with the time, and returns None if nothing changes."""
-    while True:
-        facts = await dimensions.of(request.tag)
+    """Freeze or unfreeze a dimension; `decided` takes it with the time, and returns None if nothing changes."""
+
+    async def decide(change: Change) -> ChangedDimension:
+        facts = await dimensions.of(request.tag, change)
         before = named(facts.dimensions, request.name, request.tag)
-        after = change(before, facts.now)
-        version: int | None = facts.version
+        after = decided(before, facts.now)
         if after is not None:
             event: dict[str, object] = {"name": after.name, "reason": request.reason, "by": by}
             rest = with_one(facts.dimensions, after)
             if after.frozen:
                 event |= {"value": after.frozen_value, "before": before.frozen_value}
-                version = await dimensions.freeze(request.tag, facts, rest, event)
+                dimensions.freeze(change, request.tag, rest, after.name, event)
             else:
                 event |= {"value": before.frozen_value}
-                version = await dimensions.unfreeze(request.tag, facts, rest, event)
-        if version is not None:
-            return ChangedDimension(
-                tag=request.tag,
-                changed=after is not None,
-                version=version,
-                dimension=dimension_view(after or before),
-            )
+                dimensions.unfreeze(change, request.tag, rest, after.name, event)
+        return ChangedDimension(
+            tag=request.tag,
+            changed=after is not None,
+            version=facts.version + (after is not None),
+            dimension=dimension_view(after or before),
+        )
+
+    return await dimensions.change(decide, in_turn=request.tag)

@@ -7,6 +7,7 @@ from pydantic import Field
 from functions.contract import Command, On, Response, function
 from functions.rules.beliefs.dimension_claims import irrelevant_dimension
 from functions.rules.swarm.dimensions import frozen, with_one
+from state.change import Change
 from state.dimensions import Dimensions
 from state.hypotheses import Hypotheses
 from state.ids import Id
@@ -32,16 +33,20 @@ async def freeze_irrelevant(
     """Freeze the dimension of an irrelevant claim where its reference runs had it; an operator may unfreeze it."""
     h = await hypotheses.get(request.tag, request.hypothesis_id)
     name = irrelevant_dimension(h)
-    while name is not None:
-        facts = await dimensions.of(request.tag)
+    if name is None:
+        return FrozeIrrelevant(dimension=None)
+    reason = f"{h.hypothesis_id} is irrelevant: it changes less than the margin anywhere in its range"
+
+    async def decide(change: Change) -> str | None:
+        facts = await dimensions.of(request.tag, change)
         before = next((d for d in facts.dimensions if d.name == name and not d.frozen), None)
         if before is None:
-            break
-        reason = f"{h.hypothesis_id} is irrelevant: it changes less than the margin anywhere in its range"
+            return None
         after = frozen(before, h.reference_config[name], by=BY, at=facts.now, reason=reason)
         if after is None:
-            break
+            return None
         event = {"name": name, "value": after.frozen_value, "reason": reason, "by": BY, "before": None}
-        if await dimensions.freeze(request.tag, facts, with_one(facts.dimensions, after), event) is not None:
-            return FrozeIrrelevant(dimension=name)
-    return FrozeIrrelevant(dimension=None)
+        dimensions.freeze(change, request.tag, with_one(facts.dimensions, after), name, event)
+        return name
+
+    return FrozeIrrelevant(dimension=await dimensions.change(decide, in_turn=request.tag))

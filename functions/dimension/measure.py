@@ -8,6 +8,7 @@ from pydantic import Field
 
 from functions.contract import Command, Every, Response, function
 from functions.rules.swarm.refilling import observations_of
+from state.change import Change
 from state.dimensions import Dimensions
 from state.ids import Tag as TagName
 from state.records import Dimension
@@ -34,18 +35,27 @@ class MeasuredDimensions(Response):
 @function("dimension::measure", Every(MEASURE_S), role="operator", writes=True)
 async def measure(request: MeasureDimensions, swarms: Swarms, dimensions: Dimensions) -> MeasuredDimensions:
     """Measure how much each dimension matters, by itself and with others, once enough results are new."""
-    found = dict[str, int]()
-    for tag in [request.tag] if request.tag is not None else await swarms.tags():
-        facts = await swarms.refill_facts(tag, [])
+    tags = [request.tag] if request.tag is not None else await swarms.tags()
+    found = {tag: await _measure(tag, swarms, dimensions) for tag in tags}
+    return MeasuredDimensions(results={tag: results for tag, results in found.items() if results})
+
+
+async def _measure(tag: str, swarms: Swarms, dimensions: Dimensions) -> int:
+    """Number of results that were measured by; 0 where nothing was measured."""
+
+    async def decide(change: Change) -> int:
+        facts = await swarms.refill_facts(tag, [], change)
         if not _is_due(facts):
-            continue
+            return 0
         # in a thread: the model is asked ten thousand times
         after = await asyncio.to_thread(_measured, facts)
         results = max((d.n_samples for d in after), default=0)
-        event = {"results": results, "importance": {d.name: d.importance for d in after}}
-        if results and await dimensions.measure(tag, facts.dimensions_version, after, event) is not None:
-            found[tag] = results
-    return MeasuredDimensions(results=found)
+        if results:
+            event = {"results": results, "importance": {d.name: d.importance for d in after}}
+            dimensions.measure(change, tag, after, event)
+        return results
+
+    return await dimensions.change(decide)
 
 
 def _is_due(facts: RefillFacts) -> bool:

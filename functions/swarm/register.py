@@ -18,7 +18,8 @@ from functions.rules.opening import FIRST, first_policy, swarm_policy, swarm_tag
 from functions.rules.swarm.dimensions import checked, defined, definition_events
 from functions.swarm._stores import Joining
 from functions.views.program_document import document_for
-from state.dimensions import Dimensions, NewTag
+from state.change import Change
+from state.dimensions import Dimensions
 from state.errors import Conflict, Forbidden, Invalid, NotFound, Unauthenticated
 from state.ids import Id
 from state.ids import Tag as TagName
@@ -28,6 +29,7 @@ from state.records import SwarmWorker
 from state.settings import Settings
 from state.swarm_facts import SwarmFacts
 from state.swarms import WorkerWithToken
+from state.tags import begin
 from state.token_values import Token
 
 BODY_LIMIT = 16 * 1024
@@ -195,15 +197,20 @@ async def _open_swarm(tag: str, dimensions: Dimensions, settings: Settings) -> N
     Raises:
         NotFound: there is no such tag. Conflict: nothing may be varied in it.
     """
-    while not (facts := await dimensions.facts(tag)).dimensions:
+
+    async def decide(change: Change) -> None:
+        facts = await dimensions.facts(tag, change)
+        if facts.dimensions:
+            return
         if facts.exists:
             raise Conflict(f"{tag!r} has no swarm: nothing may be varied in it", hint=DEFINE)
         if tag != settings.swarm_tag:
             raise NotFound(f"there is no swarm {tag!r}", hint=DEFINE)
         declared = await asyncio.to_thread(swarm_dimensions, settings.swarm_profile)
-        given = [checked(d) for d in declared]
-        made = defined([], given, replace=False, by="nightjar", at=facts.now)
+        made = defined([], [checked(d) for d in declared], replace=False, by="nightjar", at=facts.now)
         policy = swarm_policy(first_policy(settings.near_miss_threshold, settings.max_consecutive_crashes))
         event, froze = definition_events(made, tag, by="nightjar", profile=settings.swarm_profile)
-        new = NewTag(swarm_tag(tag), FIRST, policy)
-        await dimensions.define(facts, made.dimensions, new, event=event, froze=froze)
+        await begin(change, swarm_tag(tag), FIRST, policy)
+        dimensions.define(change, tag, made.dimensions, event, froze)
+
+    await dimensions.change(decide)

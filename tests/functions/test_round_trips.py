@@ -47,7 +47,7 @@ class Most:
 
 
 CEILINGS: dict[str, Most] = {
-    "experiment::setup": Most(0, 1),
+    "experiment::setup": Most(1, 1),
     "experiment::register": Most(1, 1),
     "experiment::complete": Most(2, 1),
     "experiment::complete, again": Most(2),
@@ -136,7 +136,7 @@ CEILINGS: dict[str, Most] = {
     "search::set_policy": Most(1, 1),
     "search::set_strategy": Most(1, 1),
     "experiment::resume": Most(0, 1),
-    "dimension::define": Most(1, 1),
+    "dimension::define": Most(2, 1),
     "dimension::define, nothing new": Most(1),
     "dimension::freeze": Most(1, 1),
     "dimension::unfreeze": Most(1, 1),

@@ -292,7 +292,6 @@ def test_the_catalogue_is_what_changes_and_scripts_emit() -> None:
         "run.stopping",
         "run.extended",
     }  # by `rank` and `keep_tick`, however a run reports
-    emitted.add("tag.created")  # by `create_tag`, for agents or for a swarm
     emitted.add("tag.budget_warning")  # by `warn`, wherever the books change
 
     assert emitted == CATALOGUE.keys()
