@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from state.change import Change, hmget
 from state.client import time_of
-from state.dimensions import dimensions_in
+from state.dimensions import dimensions_in, replace_dimensions
 from state.errors import NotFound
 from state.indexes import members, read_as
 from state.moves import Arg
 from state.policy import read_policy
-from state.records import Best, Dimension, ProposedDimension
+from state.records import Best, ProposedDimension
 from state.store import Store
 from state.tags import tag_in
 from state.trial_facts import RESULTS, EndedResult, Following, KeptRun, TrialFacts, TriedRun
@@ -28,40 +27,37 @@ MOST_TRIED = 1000
 class DimensionProposals(Store):
     """The proposed dimensions of all tags."""
 
-    async def facts(self, tag: str) -> TrialFacts:
-        """A tag's proposals, and how its search goes; one round trip.
+    async def facts(self, tag: str, change: Change | None = None) -> TrialFacts:
+        """A tag's proposals, and how its search goes; one round trip. A `change` holds with proposals and dimensions.
 
         Raises:
             NotFound: no such tag.
         """
         keys = self._keys
-        found = await self._lab.read(
+        found = await (change or self._lab).read(
             {
                 "now": ("TIME",),
                 "tag": ("HGETALL", keys.tag(tag)),
                 "policy": ("HMGET", keys("policy", tag), "values", "version"),
-                "dimensions": ("HMGET", keys("dimensions", tag), "values", "version"),
+                "dimensions": hmget(keys("dimensions", tag), "values", "version"),
                 "best": ("HGETALL", keys.best(tag)),
+                "stalls": hmget(keys("stalls", tag), "version", "cycle", "cycle_at", "asked"),
                 "proposals": ("HVALS", keys("proposed_dimensions", tag)),
-                "stalls": ("HMGET", keys("stalls", tag), "version", "cycle", "cycle_at", "asked"),
                 "finished": self._newest(keys("finished", tag)),
                 "stopped": self._newest(keys.status(tag, "stopped", "")[0]),
                 "keeps": members(self._lab, keys.keeps(tag), limit=KEEPS, fields=KeptRun),
             }
         )
         of_tag = tag_in(found["tag"], tag)
-        values, version = found["dimensions"]
-        changes, cycle, cycle_at, asked = found["stalls"]
+        cycle, cycle_at, asked = (found["stalls"][name] for name in ("cycle", "cycle_at", "asked"))
         proposals = [ProposedDimension.model_validate_json(text) for text in found["proposals"]]
         return TrialFacts(
             now=time_of(found["now"]),
             tag=of_tag,
             policy=read_policy(found["policy"][0]),
-            dimensions=dimensions_in(values),
-            dimensions_version=int(version or 0),
+            dimensions=dimensions_in(found["dimensions"]["values"]),
             best=Best.found(found["best"]),
             proposals=sorted(proposals, key=lambda p: (p.proposed_at, p.proposal_id)),
-            version=int(changes or 0),
             cycle=int(cycle or 0),
             cycle_at=int(cycle_at or 0),
             asked=None if asked is None else int(asked),
@@ -101,18 +97,19 @@ class DimensionProposals(Store):
         )
         return [run for answer in answers for run in read_as(TriedRun, answer)]
 
-    async def propose(
+    def propose(
         self,
-        facts: TrialFacts,
+        change: Change,
+        tag: str,
         proposal: ProposedDimension,
         cycle: int,
         cycle_at: int,
         leaves: ProposedDimension | None = None,
-    ) -> bool:
-        """Enter a proposal, or another count of one; one `leaves` the list for it.
-
-        False where the proposals have changed.
-        """
+    ) -> None:
+        """Enter a proposal, or another count of one; one `leaves` the list for it."""
+        if leaves is not None:
+            change.hdel(self._keys("proposed_dimensions", tag), leaves.proposal_id)
+        self._keep(change, tag, [proposal], cycle, cycle_at)
         said = {
             "proposal_id": proposal.proposal_id,
             "name": proposal.name,
@@ -120,66 +117,35 @@ class DimensionProposals(Store):
             "times": proposal.times,
             "by": proposal.proposed_by,
         }
-        answer = await self._lab.move(
-            "propose_dimension",
-            args={
-                **_changed(facts, [proposal], cycle, cycle_at),
-                "dropped": None if leaves is None else leaves.proposal_id,
-                "name": proposal.name,
-                "data": json.dumps(said),
-            },
-        )
-        return bool(answer == "ok")
+        change.emit("dimension.proposed", tag, proposal.name, said)
 
-    async def follow(self, facts: TrialFacts, after: Following) -> bool:
-        """Let trials begin and end; False where the proposals or the dimensions have changed."""
-        answer = await self._lab.move(
-            "follow_trials",
-            args={
-                **_changed(facts, after.proposals, after.cycle, after.cycle_at),
-                "dimensions_version": facts.dimensions_version,
-                "values": None if after.dimensions is None else _text(after.dimensions),
-                "defined": json.dumps(after.defined, allow_nan=False),
-                "asked": after.asked,
-                "wanted": None if after.wanted is None else json.dumps(after.wanted),
-                **_told("adopted", after),
-                **_told("promoted", after),
-                **_told("reverted", after),
-            },
-        )
-        return bool(answer == "ok")
+    def follow(self, change: Change, tag: str, after: Following) -> None:
+        """Let trials begin and end."""
+        self._keep(change, tag, after.proposals, after.cycle, after.cycle_at)
+        for event in ("dimension.adopted", "dimension.promoted", "dimension.reverted"):
+            for name, data in after.told.get(event, {}).items():
+                change.emit(event, tag, name, data)
+        if after.dimensions is not None:
+            replace_dimensions(change, tag, after.dimensions)
+            change.emit("dimension.defined", tag, tag, after.defined)
+        if after.wanted is not None:
+            change.hset(self._keys("stalls", tag), {"asked": after.wanted["cycle"]})
+            change.emit("dimension.wanted", tag, tag, after.wanted)
 
-    async def clear(self, facts: TrialFacts, dropped: Sequence[str]) -> bool:
-        """Drop proposals, by their ids; False where the proposals have changed."""
-        answer = await self._lab.move(
-            "clear_proposals",
-            args={"tag": facts.tag.name, "version": facts.version, "dropped": list(dropped)},
-        )
-        return bool(answer == "ok")
+    def clear(self, change: Change, tag: str, dropped: Sequence[str]) -> None:
+        """Drop proposals, by their ids."""
+        change.hincrby(self._keys("stalls", tag), "version")
+        change.hdel(self._keys("proposed_dimensions", tag), *dropped)
+
+    def _keep(
+        self, change: Change, tag: str, proposals: Sequence[ProposedDimension], cycle: int, cycle_at: int
+    ) -> None:
+        """Store changed proposals and the stall cycle."""
+        stalls = self._keys("stalls", tag)
+        change.hincrby(stalls, "version")
+        change.hset(stalls, {"cycle": cycle, "cycle_at": cycle_at})
+        texts = {p.proposal_id: p.model_dump_json(exclude_none=True) for p in proposals}
+        change.hset(self._keys("proposed_dimensions", tag), texts)
 
     def _newest(self, index: str) -> Sequence[Arg]:
         return members(self._lab, index, limit=ENDS, newest=True, fields=EndedResult)
-
-
-def _changed(
-    facts: TrialFacts, proposals: Sequence[ProposedDimension], cycle: int, cycle_at: int
-) -> dict[str, Arg | Sequence[Arg] | None]:
-    """Proposals and the stall cycle as moves take them."""
-    return {
-        "tag": facts.tag.name,
-        "version": facts.version,
-        "ids": [p.proposal_id for p in proposals],
-        "texts": [p.model_dump_json(exclude_none=True) for p in proposals],
-        "cycle": cycle,
-        "cycle_at": cycle_at,
-    }
-
-
-def _told(verb: str, after: Following) -> Mapping[str, Any]:
-    """The events of this verb, as the move takes them."""
-    said = after.told.get(f"dimension.{verb}", {})
-    return {verb: [*said], f"{verb}_data": [json.dumps(data, allow_nan=False) for data in said.values()]}
-
-
-def _text(dimensions: Sequence[Dimension]) -> str:
-    return json.dumps([d.model_dump(exclude_none=True) for d in dimensions], allow_nan=False)

@@ -48,12 +48,9 @@ class TrialFacts:
     tag: Tag
     policy: Policy
     dimensions: Sequence[Dimension]
-    dimensions_version: int
     best: Best | None
     proposals: Sequence[ProposedDimension]
     """In the order of proposal."""
-    version: int
-    """Counts the changes of the proposals and of the stall cycles."""
     cycle: int
     """Stall cycles that have begun."""
     cycle_at: int
@@ -74,7 +71,6 @@ class Following:
     """The changed proposals."""
     cycle: int = 0
     cycle_at: int = 0
-    asked: int | None = None
     wanted: Mapping[str, Any] | None = None
     """Data of the event that asks for dimensions; None: none are asked for."""
     dimensions: Sequence[Dimension] | None = None

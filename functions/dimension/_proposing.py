@@ -8,6 +8,7 @@ from typing import Any
 
 from functions.rules.swarm.canaries.proposing import check_share, displaced, entered
 from functions.rules.swarm.canaries.stalling import newest_cycle
+from state.change import Change
 from state.dimension_proposals import DimensionProposals
 from state.records import ProposedDimension
 from state.trial_facts import TrialFacts
@@ -31,8 +32,9 @@ async def enter(
     Raises:
         NotFound: no such tag. Conflict: the agent's quota is used up, or no proposal may leave the full list.
     """
-    while True:
-        facts = await proposals.facts(tag)
+
+    async def decide(change: Change) -> EnteredProposal:
+        facts = await proposals.facts(tag, change)
         given = ProposedDimension.model_validate(
             {**fields, "proposal_id": "", "source": source, "proposed_by": by, "proposed_at": facts.now}
         )
@@ -40,6 +42,8 @@ async def enter(
         before = next((p for p in facts.proposals if p.proposal_id == proposal.proposal_id), None)
         check_share(facts, proposal)
         leaves = displaced(facts, proposal)
-        if await proposals.propose(facts, proposal, cycle.number, cycle.at, leaves):
-            counted = proposal.cycles != (before.cycles if before is not None else [])
-            return EnteredProposal(proposal, counted, facts)
+        proposals.propose(change, tag, proposal, cycle.number, cycle.at, leaves)
+        counted = proposal.cycles != (before.cycles if before is not None else [])
+        return EnteredProposal(proposal, counted, facts)
+
+    return await proposals.change(decide, in_turn=tag)

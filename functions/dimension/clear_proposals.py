@@ -6,6 +6,7 @@ from typing import Literal
 
 from functions.contract import Command, Http, Response, function
 from functions.of_swarm import OfSwarm
+from state.change import Change
 from state.dimension_proposals import DimensionProposals
 from state.errors import NotFound
 from state.settings import Settings
@@ -27,13 +28,18 @@ async def clear_proposals(
 ) -> ClearedProposals:
     """Drop the dimensions that were proposed to a tag, but for those on trial; their counts begin anew."""
     tag = request.tag_in(settings)
-    while True:
-        try:
-            facts = await proposals.facts(tag)
-        except NotFound:
-            if request.tag in (None, settings.swarm_tag):
-                return ClearedProposals(dropped=0)
-            raise
+
+    async def decide(change: Change) -> ClearedProposals:
+        facts = await proposals.facts(tag, change)
         dropped = [p.proposal_id for p in facts.proposals if p.state != "on_trial"]
-        if not dropped or await proposals.clear(facts, dropped):
-            return ClearedProposals(dropped=len(dropped))
+        if not dropped:
+            return change.idle(ClearedProposals(dropped=0))
+        proposals.clear(change, tag, dropped)
+        return ClearedProposals(dropped=len(dropped))
+
+    try:
+        return await proposals.change(decide, in_turn=tag)
+    except NotFound:
+        if request.tag in (None, settings.swarm_tag):
+            return ClearedProposals(dropped=0)
+        raise

@@ -8,6 +8,7 @@ from functions.contract import Command, On, Response, function
 from functions.rules.keeps.ruling import retest_of
 from functions.rules.swarm.canaries.judging import needs_repeat
 from functions.rules.swarm.canaries.trials import followed, to_repeat
+from state.change import Change
 from state.dimension_proposals import DimensionProposals
 from state.errors import BudgetExhausted
 from state.experiments import Experiments
@@ -50,19 +51,23 @@ async def follow_trials(
 
     The runs that decide a trial are run again. Safe to run twice.
     """
-    while True:
-        facts = await proposals.facts(request.tag)
+
+    async def decide(change: Change) -> FollowedTrials:
+        facts = await proposals.facts(request.tag, change)
         ran = await proposals.ran(facts)
         repeated = {name: await _run_again(name, experiments) for name in to_repeat(facts, ran)}
         after = followed(facts, ran, repeated)
-        if after is None or await proposals.follow(facts, after):
-            told = {} if after is None else after.told
-            return FollowedTrials(
-                adopted=[*told.get("dimension.adopted", ())],
-                promoted=[*told.get("dimension.promoted", ())],
-                reverted=[*told.get("dimension.reverted", ())],
-                wanted=after is not None and after.wanted is not None,
-            )
+        if after is None:
+            return change.idle(FollowedTrials(adopted=[], promoted=[], reverted=[], wanted=False))
+        proposals.follow(change, request.tag, after)
+        return FollowedTrials(
+            adopted=[*after.told.get("dimension.adopted", ())],
+            promoted=[*after.told.get("dimension.promoted", ())],
+            reverted=[*after.told.get("dimension.reverted", ())],
+            wanted=after.wanted is not None,
+        )
+
+    return await proposals.change(decide, in_turn=request.tag)
 
 
 async def _run_again(name: str, experiments: Experiments) -> RetestFacts:

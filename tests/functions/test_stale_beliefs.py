@@ -9,11 +9,13 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process, opened
+from functions.rules.swarm.canaries.stalling import CYCLE, LEAST_RESULTS
 from state.change import Change
 from state.settings import Settings
 from state.tags import Tags
 from tests.conftest import http_client
-from tests.functions.test_measuring import ENOUGH, searched
+from tests.functions.test_canaries import FOLLOW, LISTED, PROPOSE, WARMUP, listed, searched
+from tests.functions.test_measuring import ENOUGH
 from tests.functions.test_swarm import DIMENSIONS, Swarm
 from tests.labs import events_of, told
 
@@ -43,7 +45,9 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
 @pytest.fixture
 async def swarm(client: httpx.AsyncClient, process: Process) -> Swarm:
     await told(client, DEFINE, tag="swarm", dimensions=DIMENSIONS)
-    return Swarm(client, process)
+    found = Swarm(client, process)
+    await found.policy(**{"sampler": "thompson", "stopping.rule": "none", "keep_rule": "strict"})
+    return found
 
 
 @pytest.fixture
@@ -101,11 +105,52 @@ async def test_a_tag_that_an_agent_opens_meanwhile_is_not_opened_again_by_its_di
 async def test_what_was_measured_takes_no_freeze_back(
     swarm: Swarm, other: httpx.AsyncClient, meanwhile: Meanwhile
 ) -> None:
-    await swarm.policy(**{"sampler": "thompson", "stopping.rule": "none", "keep_rule": "strict"})
-    await searched(swarm, ENOUGH)
+    await searched(swarm, ENOUGH, lambda config: 1.0 + float(config["LR"]))
     meanwhile(lambda: told(other, FREEZE, **HELD))
 
     assert await told(swarm.http, "/api/dimension/measure") == {"results": {"swarm": ENOUGH}}
 
     held = (await dimensions(swarm))["LR"]
     assert (held["frozen_value"], held["n_samples"]) == (0.01, ENOUGH)
+
+
+# -- proposed dimensions
+
+
+async def test_a_dimension_that_two_propose_is_counted_twice(
+    swarm: Swarm, other: httpx.AsyncClient, meanwhile: Meanwhile
+) -> None:
+    meanwhile(lambda: told(other, PROPOSE, tag="swarm", **WARMUP))
+
+    found = await told(swarm.http, PROPOSE, tag="swarm", **WARMUP)
+
+    assert found["proposal"]["times"] == 2
+    assert (await listed(swarm))["WARMUP"]["times"] == 2
+
+
+async def test_a_proposal_that_comes_in_while_the_list_is_cleared_is_dropped_with_the_others(
+    swarm: Swarm, other: httpx.AsyncClient, meanwhile: Meanwhile
+) -> None:
+    await told(swarm.http, PROPOSE, tag="swarm", **WARMUP)
+    meanwhile(lambda: told(other, PROPOSE, tag="swarm", **WARMUP | {"name": "COOLDOWN"}))
+
+    cleared = (await swarm.http.request("DELETE", LISTED)).json()
+
+    assert cleared == {"ok": True, "dropped": 2}
+    assert await listed(swarm) == {}
+
+
+@pytest.mark.parametrize("path", [FREEZE, FOLLOW])
+async def test_a_trial_begins_once_and_beside_what_was_frozen_meanwhile(
+    swarm: Swarm, other: httpx.AsyncClient, meanwhile: Meanwhile, path: str
+) -> None:
+    for results in (LEAST_RESULTS, CYCLE):
+        await searched(swarm, results)
+        await told(swarm.http, PROPOSE, tag="swarm", **WARMUP | {"train_py_line": None})
+    meanwhile(lambda: told(other, path, **(HELD if path == FREEZE else {"tag": "swarm"})))
+
+    await told(swarm.http, FOLLOW, tag="swarm")
+
+    found = await dimensions(swarm)
+    assert (found["LR"]["frozen"], found["WARMUP"]["is_canary"]) == (path == FREEZE, True)
+    assert len(await events_of(swarm.process, "dimension.adopted")) == 1

@@ -281,6 +281,9 @@ def test_the_catalogue_is_what_changes_and_scripts_emit() -> None:
         f"experiment.{name}" for name in ("confirmed", "demoted", "promoted", "revalued", "unconfirmed")
     }
 
+    # The proposals' store names what becomes of a trial.
+    emitted |= {f"dimension.{name}" for name in ("adopted", "promoted", "reverted")}
+
     emitted.add("experiment.registered")  # by `register`, alone or as it is submitted
 
     # What selections and traces end by, in the scripts' shared helpers.

@@ -74,7 +74,7 @@ def followed(facts: TrialFacts, ran: Sequence[TriedRun], repeated: Repeated) -> 
     cycle = newest_cycle(facts)
     after = [change.proposals.get(p.proposal_id, p) for p in facts.proposals]
     why = is_asked_for(replace(facts, proposals=after, dimensions=change.dimensions))
-    asked = facts.asked if why is None else cycle.number if is_stalled else 0
+    asked = cycle.number if is_stalled else 0
     if not change.proposals and why is None and cycle.number == facts.cycle:
         return None
     defined, _ = definition_events(change.made, facts.tag.name, by=BY, profile=None)
@@ -82,7 +82,6 @@ def followed(facts: TrialFacts, ran: Sequence[TriedRun], repeated: Repeated) -> 
         proposals=[*change.proposals.values()],
         cycle=cycle.number,
         cycle_at=cycle.at,
-        asked=asked,
         wanted=None if why is None else {"why": why, "results": facts.tag.results, "cycle": asked},
         dimensions=dimensions if change.made.changes else None,
         defined=defined,

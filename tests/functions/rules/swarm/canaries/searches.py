@@ -40,7 +40,6 @@ def searched(results: int, *keeps: KeptRun, **changes: Any) -> TrialFacts:
         ),
         "policy": swarm_policy(Policy()),
         "dimensions": [LR, DEPTH],
-        "dimensions_version": 1,
         "best": best
         and Best(
             experiment_id=best.experiment_id,
@@ -49,7 +48,6 @@ def searched(results: int, *keeps: KeptRun, **changes: Any) -> TrialFacts:
             updated_at=0.0,
         ),
         "proposals": [],
-        "version": 1,
         "cycle": 0,
         "cycle_at": 0,
         "asked": 0,

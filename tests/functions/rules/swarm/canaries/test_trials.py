@@ -309,7 +309,6 @@ def test_following_twice_changes_nothing_more() -> None:
         dimensions=once.dimensions or [],
         cycle=once.cycle,
         cycle_at=once.cycle_at,
-        asked=once.asked,
     )
 
     assert once.told.keys() == {"dimension.adopted"}
