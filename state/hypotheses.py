@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from state import best_config
 from state.belief_facts import BeliefFacts, Learning, LearningFacts, ProposalFacts, StoredEvidence
+from state.change import NOW, Asked, Change, hgetall, hmget
 from state.client import Lab, time_of
 from state.dimensions import dimensions_in
 from state.errors import NotFound
-from state.moves import Arg
 from state.noise import spread_at, spread_of
 from state.policy import read_policy
 from state.records import Evidence, Experiment, Hypothesis
@@ -26,14 +26,16 @@ REFERENCES = 300
 """Newest runs of reference configs that further runs are compared with."""
 CHECKPOINT_EVERY = 100
 """Number of results between two checkpoints of the journal."""
+EVIDENCE = ("hypothesis_evidence", "unpaired", "used_references", "part_sums")
+"""Families of `StoredEvidence`, in the order of its fields."""
 _EVIDENCE = TypeAdapter(list[Evidence])
 
 
 class Hypotheses(Store):
     """The hypotheses of all tags."""
 
-    async def all(self, tag: str) -> ProposalFacts:
-        """Every hypothesis of a tag, without its evidence; one round trip.
+    async def all(self, tag: str, change: Change | None = None) -> ProposalFacts:
+        """Every hypothesis of a tag, without its evidence; one round trip. A `change` holds with them.
 
         Raises:
             NotFound: no such tag.
@@ -43,7 +45,7 @@ class Hypotheses(Store):
             "archived": ("HVALS", self._keys("archived_hypotheses", tag)),
             "best_config": best_config.reading(self._lab, tag),
         }
-        found = await self._lab.read(reads)
+        found = await (change or self._lab).read(reads)
         return ProposalFacts(
             **beliefs_in(tag, found),
             archived=_read(found["archived"]),
@@ -83,46 +85,38 @@ class Hypotheses(Store):
         times = {name: float(at) for name, at in zip(names, stored, strict=True) if at is not None}
         return [max((times[n] for n in pair if n in times), default=None) for pair in pairs]
 
-    async def propose(
+    def propose(
         self,
+        change: Change,
         facts: BeliefFacts,
         new: Sequence[Hypothesis],
-        shared_out: Mapping[str, str] | None = None,
+        populations: Mapping[str, str] | None = None,
         *,
         changed: Sequence[Hypothesis] = (),
-    ) -> bool:
-        """Enter hypotheses and their populations. False if the beliefs have changed.
+    ) -> None:
+        """Enter hypotheses and their populations, texts by id.
 
         An archived hypothesis starts again. `changed` are other open hypotheses with new values.
         """
-        answer = await self._lab.move(
-            "propose_hypotheses",
-            keys=self._ended(facts, shared_out),
-            args={
-                "tag": facts.tag.name,
-                "version": facts.version,
-                "ids": [h.hypothesis_id for h in new],
-                "texts": [_text(h) for h in new],
-                "proposed": [json.dumps(_proposed(h), allow_nan=False) for h in new],
-                "changed_ids": [h.hypothesis_id for h in changed],
-                "changed_texts": [_text(h) for h in changed],
-                **_shared_out(shared_out),
-            },
-        )
-        return bool(answer == "ok")
+        tag, ids = facts.tag.name, [h.hypothesis_id for h in new]
+        self._share_out(change, facts, populations, facts.results)
+        change.hset(self._keys("hypotheses", tag), {h.hypothesis_id: _text(h) for h in (*changed, *new)})
+        change.hdel(self._keys("archived_hypotheses", tag), *ids)
+        change.hdel(self._keys("hypothesis_evidence", tag), *ids)
+        for h in new:
+            change.emit("hypothesis.proposed", tag, h.hypothesis_id, _proposed(h))
 
-    async def learning_facts(self, experiment_id: str, tag: str) -> LearningFacts:
+    async def learning_facts(self, change: Change, experiment_id: str, tag: str) -> LearningFacts:
         """Facts for learning from a finished run; one round trip.
 
         Raises:
             NotFound: no such tag, or no such experiment.
         """
         keys = self._keys
-        found = await self._lab.read(
+        found = await change.read(
             {
                 **reading_beliefs(self._lab, tag),
-                "run": ("HGETALL", keys.experiment(experiment_id)),
-                "learned": ("HEXISTS", keys.experiment(experiment_id), "learned_at"),
+                "run": hgetall(keys.experiment(experiment_id)),
                 "references": ("LRANGE", keys("references", tag), 0, -1),
                 "noise": spread_at(keys, tag, None),
                 "reprieved": ("HGETALL", keys("reprieved", tag)),
@@ -135,7 +129,7 @@ class Hypotheses(Store):
         return LearningFacts(
             **beliefs_in(tag, found),
             run=run,
-            is_learned=bool(found["learned"]),
+            is_learned="learned_at" in found["run"],
             best_config=best_config.read_from(found["best_config"]),
             references=found["references"],
             noise=spread_of(found["noise"]),
@@ -146,63 +140,73 @@ class Hypotheses(Store):
         """Stored texts of these hypotheses, beside their records; one round trip."""
         if not hypothesis_ids:
             return {}
-        families = ("hypothesis_evidence", "unpaired", "used_references", "part_sums")
-        rows = await self._lab.pipeline([("HMGET", self._keys(f, tag), *hypothesis_ids) for f in families])
+        rows = await self._lab.pipeline([("HMGET", self._keys(f, tag), *hypothesis_ids) for f in EVIDENCE])
         return {name: StoredEvidence(*texts) for name, *texts in zip(hypothesis_ids, *rows, strict=True)}
 
-    async def learn(self, facts: LearningFacts, learning: Learning, batch_every: int | None = None) -> str:
-        """Change the beliefs, once for each run. Answers ok, learned (a repeat), or stale.
+    def learn(
+        self, change: Change, facts: LearningFacts, learning: Learning, batch_every: int | None = None
+    ) -> None:
+        """Change the beliefs, once for each run.
 
         Every `batch_every` results, an event reports the end of a batch; None: never.
         """
-        changed = learning.changed
-        answer: str = await self._lab.move(
-            "learn_from_run",
-            keys={
-                "experiment": self._keys.experiment(facts.run.experiment_id),
-                **self._ended(facts, learning.populations),
-            },
-            args={
-                "tag": facts.tag.name,
-                "version": facts.version,
-                "ids": list(changed),
-                "texts": [_text(h) for h, _ in changed.values()],
-                "evidence": [kept.evidence or "" for _, kept in changed.values()],
-                "unpaired": [kept.unpaired or "" for _, kept in changed.values()],
-                "used": [kept.used or "" for _, kept in changed.values()],
-                "blocks": [kept.blocks or "" for _, kept in changed.values()],
-                "archived": list(learning.archived),
-                "reference": learning.reference,
-                "most": REFERENCES,
-                **_shared_out(learning.populations),
-                "bands": list(learning.reprieved),
-                "sums": list(learning.reprieved.values()),
-                "believed": list(learning.believed),
-                "believed_data": [json.dumps(d, allow_nan=False) for d in learning.believed.values()],
-                "settled": list(learning.settled),
-                "settled_data": [json.dumps(d, allow_nan=False) for d in learning.settled.values()],
-                "is_reference": 1 if facts.run.is_reference else None,
-                "checkpoint_every": CHECKPOINT_EVERY,
-                "batch_every": batch_every,
-            },
-        )
-        return answer
+        keys, tag = self._keys, facts.tag.name
+        changed, gone, results = learning.changed, learning.archived, facts.results + 1
+        change.hset(keys.experiment(facts.run.experiment_id), {"learned_at": NOW})
+        change.hincrby(keys("beliefs", tag), "results")
+        if facts.run.is_reference:
+            change.hincrby(keys("beliefs", tag), "references")
+        texts = {name: _text(h) for name, (h, _) in changed.items()}
+        change.hset(keys("hypotheses", tag), {n: text for n, text in texts.items() if n not in gone})
+        change.hdel(keys("hypotheses", tag), *gone)
+        change.hset(keys("archived_hypotheses", tag), {name: texts[name] for name in gone})
+        stored = {
+            name: StoredEvidence(kept.evidence) if name in gone else kept
+            for name, (_, kept) in changed.items()
+        }
+        for nth, family in enumerate(EVIDENCE):
+            found: dict[str, str | None] = {name: astuple(kept)[nth] for name, kept in stored.items()}
+            change.hset(keys(family, tag), {name: text for name, text in found.items() if text})
+            change.hdel(keys(family, tag), *(name for name, text in found.items() if not text))
+        if learning.reference is not None:
+            change.rpush(keys("references", tag), learning.reference)
+            change.ltrim(keys("references", tag), REFERENCES)
+        change.hset(keys("reprieved", tag), learning.reprieved)
+        self._share_out(change, facts, learning.populations, results)
+        for name, data in learning.believed.items():
+            change.emit("hypothesis.believed", tag, name, data)
+        for name, data in learning.settled.items():
+            change.emit("hypothesis.settled", tag, name, data)
+        if results % CHECKPOINT_EVERY == 0:
+            change.emit("journal.due", tag, tag, {"results": results})
+        if batch_every is not None and results % batch_every == 0:
+            change.emit("pipeline.due", tag, tag, {"results": results})
 
-    def _ended(self, facts: BeliefFacts, after: Mapping[str, str] | None) -> dict[str, list[str]]:
-        """Keys of the config queues of populations that end."""
-        ended = [name for name in facts.populations if after is not None and name not in after]
-        return {"ended": [self._keys("proposals", facts.tag.name, name) for name in ended]}
+    def _share_out(
+        self, change: Change, facts: BeliefFacts, populations: Mapping[str, str] | None, results: int
+    ) -> None:
+        """Count a change of the beliefs, and replace the populations; None: they stay."""
+        keys, tag = self._keys, facts.tag.name
+        change.hincrby(keys("beliefs", tag), "version")
+        if populations is None:
+            return
+        ended = [keys("proposals", tag, name) for name in facts.populations if name not in populations]
+        change.delete(keys("populations", tag), *ended)
+        change.hset(keys("populations", tag), populations)
+        change.hset(keys("beliefs", tag), {"allocated_at": results})
+        change.hincrby(keys("beliefs", tag), "allocations")
 
 
-def reading_beliefs(lab: Lab, tag: str) -> dict[str, Sequence[Arg]]:
-    """The reads of `BeliefFacts`, for `Lab.read`."""
+def reading_beliefs(lab: Lab, tag: str) -> dict[str, Asked]:
+    """The reads of `BeliefFacts`. Each change of beliefs has another version, which is read before them."""
     keys = lab.keys
     return {
         "now": ("TIME",),
         "tag": ("HGETALL", keys.tag(tag)),
         "policy": ("HMGET", keys("policy", tag), "values", "version"),
+        "dimensions_version": hmget(keys("dimensions", tag), "version"),
         "dimensions": ("HGET", keys("dimensions", tag), "values"),
-        "beliefs": ("HMGET", keys("beliefs", tag), "version", "results", "allocated_at", "allocations"),
+        "beliefs": hmget(keys("beliefs", tag), "version", "results", "allocated_at", "allocations"),
         "open": ("HVALS", keys("hypotheses", tag)),
         "populations": ("HGETALL", keys("populations", tag)),
         "seen": lab.reading(
@@ -214,13 +218,6 @@ def reading_beliefs(lab: Lab, tag: str) -> dict[str, Sequence[Arg]]:
 def with_evidence(hypothesis: Hypothesis, text: str | None) -> Hypothesis:
     """A hypothesis with what is kept of its evidence."""
     return hypothesis.model_copy(update={"evidence": _EVIDENCE.validate_json(text) if text else []})
-
-
-def _shared_out(texts: Mapping[str, str] | None) -> dict[str, Arg | Sequence[Arg] | None]:
-    """Populations as moves take them; None: they stay as they are."""
-    if texts is None:
-        return {}
-    return {"shared_out": 1, "population_ids": list(texts), "population_texts": list(texts.values())}
 
 
 def _text(hypothesis: Hypothesis) -> str:
@@ -248,7 +245,7 @@ def beliefs_in(tag: str, found: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         NotFound: no such tag.
     """
-    version, results, allocated_at, allocations = (int(text or 0) for text in found["beliefs"])
+    version, results, allocated_at, allocations = (int(text or 0) for text in found["beliefs"].values())
     return {
         "now": time_of(found["now"]),
         "tag": tag_in(found["tag"], tag),

@@ -9,7 +9,7 @@ from typing import Any, Final
 from state import best_config
 from state.belief_facts import BeliefFacts, StoredEvidence
 from state.client import time_of
-from state.hypotheses import beliefs_in, reading_beliefs
+from state.hypotheses import EVIDENCE, beliefs_in, reading_beliefs
 from state.indexes import fields_in, members, read_as, records
 from state.moves import Arg
 from state.noise import spread_at, spread_of
@@ -76,7 +76,6 @@ class Pipelines(Store):
             NotFound: no such tag.
         """
         keys, lab = self._keys, self._lab
-        families = ("hypothesis_evidence", "unpaired", "used_references", "part_sums")
         found = await lab.read(
             {
                 **reading_beliefs(lab, tag),
@@ -84,7 +83,7 @@ class Pipelines(Store):
                 "references": ("LRANGE", keys("references", tag), 0, -1),
                 "noise": spread_at(keys, tag, None),
                 "reprieved": ("HGETALL", keys("reprieved", tag)),
-                **{family: ("HGETALL", keys(family, tag)) for family in families},
+                **{family: ("HGETALL", keys(family, tag)) for family in EVIDENCE},
                 "running": members(lab, keys.status(tag, "running", "")[0], limit=RUNNING),
                 "finished": members(lab, keys("finished", tag), limit=FINISHED, newest=True),
             }
@@ -97,7 +96,7 @@ class Pipelines(Store):
             noise=spread_of(found["noise"]),
             reprieved=found["reprieved"],
             kept={
-                h.hypothesis_id: StoredEvidence(*(found[family].get(h.hypothesis_id) for family in families))
+                h.hypothesis_id: StoredEvidence(*(found[family].get(h.hypothesis_id) for family in EVIDENCE))
                 for h in beliefs["open"]
             },
             running=_experiments(found["running"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functions.hypothesis.gate import GateView, Proposal, gate_view, looked_at
 from state.belief_facts import ProposalFacts
+from state.change import Change
 from state.errors import Conflict
 from state.hypotheses import Hypotheses
 from state.records.hypotheses import HypothesisSource
@@ -23,12 +24,15 @@ async def entered(tag: str, proposal: Proposal, source: HypothesisSource, hypoth
     Raises:
         NotFound: no such tag. Conflict: the tag is full.
     """
-    while True:
-        facts = await hypotheses.all(tag)
+
+    async def decide(change: Change) -> GateView:
+        facts = await hypotheses.all(tag, change)
         if is_full(facts):
             raise Conflict(f"{tag!r} has {MOST} hypotheses", hint="open another tag for further ones")
         found = await looked_at(proposal, facts, source)
         if found.hypothesis is None:
-            return gate_view(found.answer)
-        if await hypotheses.propose(facts, [found.hypothesis]):
-            return gate_view(found.answer, found.hypothesis.hypothesis_id)
+            return change.idle(gate_view(found.answer))
+        hypotheses.propose(change, facts, [found.hypothesis])
+        return gate_view(found.answer, found.hypothesis.hypothesis_id)
+
+    return await hypotheses.change(decide, in_turn=tag)

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from functions.contract import Command, On, Response, function
 from functions.rules.beliefs.concluding import concerned, finished_run, learned
+from state.change import Change
 from state.hypotheses import Hypotheses
 from state.ids import ExperimentId
 from state.ids import Tag as TagName
@@ -27,12 +28,15 @@ class Learned(Response):
 async def learn(request: Learn, hypotheses: Hypotheses, settings: Settings) -> Learned:
     """Update the beliefs that a run bears on, and reallocate workers when it is time; once for each run."""
     batch_every = settings.pipeline_batch_every if settings.pipeline_enabled else None
-    while True:
-        facts = await hypotheses.learning_facts(request.experiment_id, request.tag)
+
+    async def decide(change: Change) -> Learned:
+        facts = await hypotheses.learning_facts(change, request.experiment_id, request.tag)
         if facts.is_learned or not facts.has_beliefs:
-            return Learned(experiment_id=request.experiment_id, hypotheses=[])
+            return change.idle(Learned(experiment_id=request.experiment_id, hypotheses=[]))
         run = finished_run(facts.run, facts)
         kept = await hypotheses.kept(request.tag, concerned(run, facts))
         learning = learned(run, facts, kept)
-        if await hypotheses.learn(facts, learning, batch_every) != "stale":
-            return Learned(experiment_id=request.experiment_id, hypotheses=[*learning.changed])
+        hypotheses.learn(change, facts, learning, batch_every)
+        return Learned(experiment_id=request.experiment_id, hypotheses=[*learning.changed])
+
+    return await hypotheses.change(decide, in_turn=request.tag)

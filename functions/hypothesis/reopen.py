@@ -7,6 +7,7 @@ from pydantic import Field
 from functions.contract import Command, On, Response, function
 from functions.rules.beliefs.dimension_claims import reopened
 from functions.rules.beliefs.sharing import shared_out, texts
+from state.change import Change
 from state.hypotheses import Hypotheses
 from state.ids import Tag as TagName
 
@@ -24,11 +25,14 @@ class ReopenedClaims(Response):
 @function("hypothesis::reopen", On("dimension.unfrozen"), role="operator", writes=True)
 async def reopen(request: ReopenClaims, hypotheses: Hypotheses) -> ReopenedClaims:
     """Begin the irrelevant claims about a dimension again at P = 0.5. Safe to run twice."""
-    while True:
-        facts = await hypotheses.all(request.tag)
+
+    async def decide(change: Change) -> ReopenedClaims:
+        facts = await hypotheses.all(request.tag, change)
         again = reopened(facts, request.name)
         if not again:
-            return ReopenedClaims(hypotheses=[])
+            return change.idle(ReopenedClaims(hypotheses=[]))
         populations = texts(shared_out(facts, [*facts.open, *again], facts.best_config))
-        if await hypotheses.propose(facts, again, populations):
-            return ReopenedClaims(hypotheses=[h.hypothesis_id for h in again])
+        hypotheses.propose(change, facts, again, populations)
+        return ReopenedClaims(hypotheses=[h.hypothesis_id for h in again])
+
+    return await hypotheses.change(decide, in_turn=request.tag)

@@ -1,4 +1,4 @@
-"""What a swarm may vary and believes is decided again where another process has changed it meanwhile."""
+"""What a swarm may vary and believes is decided again if another process has changed it meanwhile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.functions.test_measuring import ENOUGH
 from tests.functions.test_swarm import DIMENSIONS, Swarm
 from tests.labs import events_of, told
 
-DEFINE, FREEZE = "/api/dimension/define", "/api/dimension/freeze"
+DEFINE, FREEZE, LEARN = "/api/dimension/define", "/api/dimension/freeze", "/api/hypothesis/learn"
 DEPTH = {"name": "DEPTH2", "dtype": "int", "min": 4, "max": 24}
 HELD = {"tag": "swarm", "name": "LR", "value": 0.01, "reason": "x"}
 Meanwhile = Callable[[Callable[[], Awaitable[Any]]], None]
@@ -154,3 +154,53 @@ async def test_a_trial_begins_once_and_beside_what_was_frozen_meanwhile(
     found = await dimensions(swarm)
     assert (found["LR"]["frozen"], found["WARMUP"]["is_canary"]) == (path == FREEZE, True)
     assert len(await events_of(swarm.process, "dimension.adopted")) == 1
+
+
+# -- hypotheses
+
+CLAIM = {"tag": "swarm", "proposal": {"statement": "lower LR values train better"}}
+DEEP = {"statement": "deep networks beat shallow ones", "config_constraint": {"DEPTH": {"min": 6}}}
+
+
+async def test_a_claim_that_two_propose_is_entered_once(
+    swarm: Swarm, other: httpx.AsyncClient, meanwhile: Meanwhile
+) -> None:
+    meanwhile(lambda: told(other, "/api/hypothesis/propose", **CLAIM))
+
+    found = await told(swarm.http, "/api/hypothesis/propose", **CLAIM)
+
+    assert not found["accepted"]
+    [entered] = (await told(swarm.http, "/api/hypothesis/list", tag="swarm"))["hypotheses"]
+    assert found["duplicate_of"] == entered["hypothesis_id"]
+
+
+async def test_a_claim_about_a_dimension_that_is_removed_meanwhile_is_refused(
+    swarm: Swarm, other: httpx.AsyncClient, meanwhile: Meanwhile
+) -> None:
+    rest = [d for d in DIMENSIONS if d["name"] != "DEPTH"]
+    assert (await told(swarm.http, "/api/hypothesis/gate", tag="swarm", proposal=DEEP))["accepted"]
+    meanwhile(lambda: told(other, DEFINE, tag="swarm", dimensions=rest, replace=True))
+
+    found = await told(swarm.http, "/api/hypothesis/propose", tag="swarm", proposal=DEEP)
+
+    assert not found["accepted"]
+    assert (await told(swarm.http, "/api/hypothesis/list", tag="swarm"))["hypotheses"] == []
+
+
+@pytest.mark.parametrize("same", [True, False])
+async def test_runs_that_two_learn_from_count_once_each(
+    swarm: Swarm, other: httpx.AsyncClient, meanwhile: Meanwhile, *, same: bool
+) -> None:
+    await told(swarm.http, "/api/hypothesis/bootstrap", tag="swarm")
+    first, second = [await swarm.run("w1", 1.0 + n / 100) for n in range(2)]
+    lab = swarm.process.lab
+    beliefs = lab.keys("beliefs", "swarm")
+    await lab.command("HSET", beliefs, "results", 98)
+    theirs = {"tag": "swarm", "experiment_id": first if same else second}
+    meanwhile(lambda: told(other, LEARN, **theirs))
+
+    await told(swarm.http, LEARN, tag="swarm", experiment_id=first)
+
+    assert int((await lab.hash(beliefs))["results"]) == (99 if same else 100)
+    due = await events_of(swarm.process, "journal.due")
+    assert [event["results"] for event in due] == ([] if same else [100])
