@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any
 
+from state.change import NOW, Change, hmget, loosely, size
 from state.client import Lab, time_of
 from state.errors import NotFound
 from state.hypotheses import Hypotheses
@@ -27,6 +27,10 @@ from state.tags import categories_of, tag_in
 
 RESULTS_READ = 10
 
+Following = Callable[[int, ProgramVersion | None, float], tuple[ProgramVersion, bool] | None]
+"""A version by its number, the one before it and the time, and whether it begins a cycle (see `due.begins_cycle`);
+None: none follows."""
+
 
 class Programs:
     """The programs of all tags."""
@@ -42,13 +46,27 @@ class Programs:
 
     async def set_base(self, text: str, host: str, workers: str | None = None) -> bool:
         """Keep the charter of a host's file; False where it is the one that is kept, or the file has not changed."""
-        digest = base_of(text, workers).digest
-        data = json.dumps({"digest": digest, "bytes": len(text.encode())})
-        answer = await self._lab.move(
-            "set_program_base",
-            args={"text": text, "workers": workers, "digest": digest, "host": host, "data": data},
-        )
-        return bool(answer == "ok")
+        digest, of_host = base_of(text, workers).digest, f"of:{host}"
+        base, bases = self._keys("program_base"), self._keys("program_bases")
+
+        async def decide(change: Change) -> bool:
+            (kept,) = await change.read(hmget(base, of_host, "digest"))
+            if kept[of_host] == digest:  # hosts with different files do not take turns
+                return False
+            change.hset(base, {of_host: digest})
+            if kept["digest"] == digest:
+                return False
+            change.hset(base, {"text": text, "digest": digest})
+            change.hset(bases, {digest: text})
+            if workers is None:
+                change.hdel(base, "workers")
+            else:
+                change.hset(base, {"workers": workers})
+                change.hset(bases, {f"{digest}:workers": workers})
+            change.emit("program.rebased", None, digest, {"digest": digest, "bytes": len(text.encode())})
+            return True
+
+        return await self._lab.change(decide)
 
     async def due_facts(self, tag: str) -> DueFacts:
         """Facts to decide whether a tag needs another version; one round trip.
@@ -110,43 +128,62 @@ class Programs:
 
     async def ask(self, tag: str, ask: ProgramAsk) -> bool:
         """Note that a language model is asked; False where it was, or another version was written since."""
-        answer = await self._lab.move(
-            "ask_for_program",
-            args={
-                "tag": tag,
-                "number": ask.number,
-                "attempt": ask.attempt,
-                "reason": ask.reason,
-                "asked": json.dumps({"number": ask.number, "attempt": ask.attempt, "reason": ask.reason}),
-            },
-        )
-        return bool(answer == "ok")
+        key = self._keys("program_ask", tag)
+        asked: dict[str, int | str] = {"number": ask.number, "attempt": ask.attempt, "reason": ask.reason}
+
+        async def decide(change: Change) -> bool:
+            count, before = await change.read(
+                size(self._keys("programs", tag)), hmget(key, "number", "attempt")
+            )
+            attempts = int(before["attempt"] or 0) if before["number"] == str(ask.number) else 0
+            if (count, attempts) != (ask.number - 1, ask.attempt - 1):
+                return False
+            change.hset(key, {**asked, "at": NOW})
+            change.zadd(self._keys("program_asks"), {tag: NOW})
+            change.emit("program.asked", tag, tag, asked)
+            return True
+
+        return await self._lab.change(decide)
 
     async def asked(self) -> list[str]:
         """Tags whose next version a language model was asked for, the longest waiting first."""
         found: list[str] = await self._lab.command("ZRANGE", self._keys("program_asks"), 0, -1)
         return found
 
-    async def write(self, tag: str, version: ProgramVersion, *, cycle: bool = True) -> bool:
-        """Append a version; False where there is one of its number. `cycle`: see `due.begins_cycle`."""
-        written = {
-            "number": version.number,
-            "author": version.author,
-            "reason": version.reason,
-            "results": version.results,
-            "digest": digest_of(version.block),
-            "cycle": cycle,
-        }
-        answer = await self._lab.move(
-            "write_program",
-            args={
-                "tag": tag,
-                "number": version.number,
-                "text": version.text(),
-                "written": json.dumps(written, allow_nan=False),
-            },
+    async def write(self, tag: str, version: ProgramVersion) -> bool:
+        """Append a version; False where there is one of its number."""
+        written = await self.append(
+            tag, lambda number, *_: (version, True) if number == version.number else None
         )
-        return bool(answer == "ok")
+        return written is not None
+
+    async def append(self, tag: str, following: Following) -> int | None:
+        """Append the version that follows on the newest one; answers its number, or None where none does."""
+        programs = self._keys("programs", tag)
+
+        async def decide(change: Change) -> int | None:
+            count, newest, time = await change.read(
+                size(programs), loosely("LINDEX", programs, "-1"), loosely("TIME")
+            )
+            found = following(count + 1, _version(newest), time_of(time))
+            if found is None:
+                return None
+            version, begins_cycle = found
+            change.rpush(programs, version.text())
+            change.delete(self._keys("program_ask", tag))
+            change.zrem(self._keys("program_asks"), tag)
+            written = {
+                "number": version.number,
+                "author": version.author,
+                "reason": version.reason,
+                "results": version.results,
+                "digest": digest_of(version.block),
+                "cycle": begins_cycle,
+            }
+            change.emit("program.written", tag, tag, written)
+            return version.number
+
+        return await self._lab.change(decide)
 
     async def served(self, tag: str) -> ServedProgram:
         """Parts of a tag's program; one round trip. An unknown tag has none."""

@@ -35,11 +35,12 @@ async def adopt(request: AdoptDraft, stores: Reading) -> AdoptedDraft:
         return AdoptedDraft(tag=tag, number=None)
     confirmed, text = found
     version = confirmed_version(ProgramVersion.read(text), confirmed)
-    while True:
-        due = await stores.programs.due_facts(tag)
-        if due.current is not None and not is_news(version, due.current):
-            return AdoptedDraft(tag=tag, number=None)
-        next_one = replace(version, number=due.number, at=due.now)
-        cycle = begins_cycle(version.results, due.current)
-        if await stores.programs.write(tag, next_one, cycle=cycle):
-            return AdoptedDraft(tag=tag, number=due.number)
+
+    def following(
+        number: int, current: ProgramVersion | None, now: float
+    ) -> tuple[ProgramVersion, bool] | None:
+        if current is not None and not is_news(version, current):
+            return None
+        return replace(version, number=number, at=now), begins_cycle(version.results, current)
+
+    return AdoptedDraft(tag=tag, number=await stores.programs.append(tag, following))

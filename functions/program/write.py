@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import gather
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -46,8 +47,10 @@ class WrittenProgram(Response):
 @function("program::write", role="operator", writes=True, keeps_answer=False)
 async def accept(request: WriteProgram, stores: Stores, settings: Settings) -> ProgramBegun:
     """Write a version now, or ask the lane `pi` for it."""
-    due = await stores.programs.due_facts(request.tag)
-    has_author = await stores.presence.author(settings.stale_s) is not None
+    due, found = await gather(
+        stores.programs.due_facts(request.tag), stores.presence.author(settings.stale_s)
+    )
+    has_author = found is not None
     answered_s = patience_s(settings.llm_timeout_s)
     step = next_step(due, has_author=has_author, on_demand=request.reason, answered_s=answered_s)
     became = await advanced(due, step, stores, settings)

@@ -200,10 +200,23 @@ async def test_a_number_is_written_once_whoever_comes_first(swarm: Swarm) -> Non
     programs = Programs(swarm.process.lab)
     await written(swarm)
 
-    again = ProgramVersion(1, 0.0, "late", "asked before", 0, "explore", "late", "digest")
+    late, *next_ones = [
+        ProgramVersion(number, 0.0, "late", "asked before", 0, "explore", "late", "digest")
+        for number in (1, 2, 2, 2)
+    ]
 
-    assert not await programs.write("swarm", again)
-    assert (await programs.versions("swarm", 0, 9))[1] == 1
+    assert not await programs.write("swarm", late)
+    assert sum(await asyncio.gather(*(programs.write("swarm", each) for each in next_ones))) == 1
+    assert (await programs.versions("swarm", 0, 9))[1] == 2
+
+
+async def test_a_charter_or_an_asking_that_several_bring_at_once_is_kept_once(swarm: Swarm) -> None:
+    programs = Programs(swarm.process.lab)
+
+    rebased = await asyncio.gather(*(programs.set_base("# New\n", host) for host in ("a", "b", "b")))
+    asked = await asyncio.gather(*(programs.ask("swarm", ProgramAsk(1, 1, 0.0, "why")) for _ in range(3)))
+
+    assert (sum(rebased), sum(asked)) == (1, 1)
 
 
 async def test_an_asking_is_noted_once_for_each_attempt_and_ends_with_the_version(swarm: Swarm) -> None:

@@ -186,7 +186,7 @@ CEILINGS: dict[str, Most] = {
     "hypothesis::tell": Most(1),
     "dimension::draft": Most(2),
     "program::current": Most(1),
-    "program::refresh": Most(1, 1),
+    "program::refresh": Most(2, 1),
     "program::refresh, of a tag": Most(1),
     "program::write": Most(3, 1, goal=(2, 1)),
     "program::list": Most(1),
