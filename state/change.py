@@ -223,6 +223,11 @@ class Change:
             for one, reply in zip(asked, replies, strict=True)
         ]
 
+    async def by_name(self, reads: Reads) -> dict[str, Any]:
+        """The same by name, as `Lab.read`; the answer of None is None."""
+        asked = asked_of(reads)
+        return dict.fromkeys(reads) | dict(zip(asked, await self.read(*asked.values()), strict=True))
+
     def room(self, key: str, fields: Sequence[str], most: int) -> None:
         """After the change the sum of these counters is at most `most`; else it is decided again."""
         self._rooms.append((key, tuple(fields), most))

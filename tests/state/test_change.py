@@ -20,6 +20,7 @@ from state.change import (
     Change,
     Joined,
     Read,
+    Reads,
     exists,
     get,
     hgetall,
@@ -113,6 +114,23 @@ async def test_what_was_read_loosely_and_what_nobody_changed_is_no_reason_to_dec
     assert (await raced(lab, zscore(zset, "m"), same_value))[0] == 1
     assert (await raced(lab, hmget(hash_, "b").loose(), other_field))[0] == 1
     assert (await raced(lab, loosely("ZRANGE", zset, "0", "-1"), same_value)) == (1, ["m"])
+
+
+async def test_reads_have_names_and_a_command_among_them_is_loose(lab: Lab, hash_: str) -> None:
+    await lab.command("HSET", hash_, "a", "1", "b", "1")
+    reads: Reads = {"a": hmget(hash_, "a"), "b": ("HGET", hash_, "b"), "none": None}
+    seen: list[dict[str, Any]] = []
+
+    async def decide(change: Change) -> None:
+        seen.append(await change.by_name(reads))
+        await lab.command("HINCRBY", hash_, "b", 1)
+        await lab.command("HSET", hash_, "a", "2")
+        change.delete(hash_)
+
+    await lab.change(decide)
+
+    assert seen == [{"a": {"a": "1"}, "b": "1", "none": None}, {"a": {"a": "2"}, "b": "2", "none": None}]
+    assert await lab.read(reads) == {"a": {"a": None}, "b": None, "none": None}
 
 
 async def test_who_loses_each_race_is_told_to_come_back_and_has_written_nothing(lab: Lab, hash_: str) -> None:
