@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from state import best_config
 from state.belief_facts import BeliefFacts, StoredEvidence
+from state.change import Change, Read, hmget
 from state.client import time_of
 from state.hypotheses import EVIDENCE, beliefs_in, reading_beliefs
 from state.indexes import fields_in, members, read_as, records
@@ -23,13 +23,9 @@ RUNNING: Final = 100
 """Runs whose ends are predicted, at most."""
 FINISHED: Final = 100
 """Newest finished runs that these are compared with."""
-_MOVES: Final = {
-    "drafting": "draft_program",
-    "ready": "keep_draft",
-    "confirmed": "confirm_draft",
-    "flushed": "flush_draft",
-    "batch": "begin_batch",
-}
+
+Choose = Callable[[PipelineState], Awaitable[PipelineStep | None]]
+"""Chooses the next step of a pipeline; None: none is due."""
 
 
 class Pipelines(Store):
@@ -103,25 +99,37 @@ class Pipelines(Store):
             ended=_experiments(found["finished"]),
         )
 
-    async def take(self, tag: str, step: PipelineStep) -> bool:
-        """Take a step; False where the pipeline has changed since it was decided."""
-        args: dict[str, Arg] = {
-            "tag": tag,
-            "version": step.before.version,
-            "fields": json.dumps(step.after.flat()),
-        }
-        if step.kind != "batch":
-            args |= {"spec_id": step.data["spec_id"], "data": json.dumps(dict(step.data), allow_nan=False)}
-        if step.text is not None:
-            args["text"] = step.text
-        return bool(await self._lab.move(_MOVES[step.kind], args=args) == "ok")
+    async def take(self, tag: str, choose: Choose) -> PipelineStep | None:
+        """Take the step that is chosen for the pipeline as it is; answers it.
 
-    def _of_pipeline(self, tag: str) -> dict[str, Sequence[Arg]]:
+        The text of a draft goes with it. The text that was confirmed last stays until another one is confirmed: it
+        may not be adopted yet.
+        """
+        key = self._keys("pipeline", tag)
+
+        async def decide(change: Change) -> PipelineStep | None:
+            step = await choose(_stand(await change.by_name(self._of_pipeline(tag))))
+            if step is None:
+                return None
+            fields = step.after.flat() | ({} if step.text is None else {"text": step.text})
+            if step.kind == "confirmed":
+                (kept,) = await change.read(hmget(key, "text"))
+                fields |= {name: kept["text"] for name in ("text", "confirmed_text") if kept["text"]}
+            change.hset(key, fields)
+            if gone := {*fields_in(Pipeline), "text"} - fields.keys():
+                change.hdel(key, *sorted(gone))
+            if step.data:
+                change.emit(f"pipeline.{step.kind}", tag, step.data["spec_id"], step.data)
+            return step
+
+        return await self._lab.change(decide)
+
+    def _of_pipeline(self, tag: str) -> dict[str, Read[Any] | Sequence[Arg]]:
         """The reads of `PipelineState`."""
         keys = self._keys
         return {
             "now": ("TIME",),
-            "pipeline": ("HMGET", keys("pipeline", tag), *fields_in(Pipeline)),
+            "pipeline": hmget(keys("pipeline", tag), *fields_in(Pipeline)),
             "results": ("HGET", keys("beliefs", tag), "results"),
             "ticks": ("HGET", keys.tag(tag), "ticks"),
             "programs": ("LLEN", keys("programs", tag)),
@@ -131,7 +139,7 @@ class Pipelines(Store):
 def _stand(found: Mapping[str, Any]) -> PipelineState:
     return PipelineState(
         now=time_of(found["now"]),
-        pipeline=Pipeline.parse(dict(zip(fields_in(Pipeline), found["pipeline"], strict=True))),
+        pipeline=Pipeline.parse(found["pipeline"]),
         results=int(found["results"] or 0),
         ticks=int(found["ticks"] or 0),
         has_program=int(found["programs"]) > 0,

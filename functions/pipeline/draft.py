@@ -14,6 +14,7 @@ from functions.pipeline._stores import Drafting
 from functions.rules.pipeline.stepping import foreseen, written
 from functions.rules.program.findings import findings_of
 from state.ids import Tag as TagName
+from state.pipeline_facts import PipelineState, PipelineStep
 from state.program_facts import FindingsFacts, ProgramVersion
 from state.records import Draft
 
@@ -76,11 +77,11 @@ async def _written(request: WriteDraft, stores: Drafting, author: Author | None)
         return None
     facts = await stores.programs.findings_facts(request.tag)
     version = await _version(p.draft, facts, author)
-    while (step := written(p, request.number, version.text())) is not None:
-        if await stores.pipelines.take(request.tag, step):
-            return version.author
-        p, _ = await stores.pipelines.read(request.tag)
-    return None
+
+    async def ready(stand: PipelineState) -> PipelineStep | None:
+        return written(stand.pipeline, request.number, version.text())
+
+    return version.author if await stores.pipelines.take(request.tag, ready) else None
 
 
 async def _version(draft: Draft, facts: FindingsFacts, author: Author | None) -> ProgramVersion:

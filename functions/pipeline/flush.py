@@ -9,6 +9,7 @@ from pydantic import Field
 from functions.contract import Command, Http, Response, function
 from functions.of_swarm import OfSwarm
 from functions.rules.pipeline.stepping import flushed, open_draft
+from state.pipeline_facts import PipelineState, PipelineStep
 from state.pipelines import Pipelines
 from state.settings import Settings
 
@@ -35,11 +36,10 @@ class Flushed(Response):
 )
 async def flush(request: FlushDraft, pipelines: Pipelines, settings: Settings) -> Flushed:
     """Drop the open draft and lower the trust in drafts. Without an open draft nothing changes."""
-    tag = request.tag_in(settings)
-    while True:
-        stand = await pipelines.stand(tag)
-        draft = open_draft(stand.pipeline)
-        if draft is None:
-            return Flushed(ok=True, reason=request.reason, flushed=None)
-        if await pipelines.take(tag, flushed(stand.pipeline, stand, "operator", {"why": request.reason})):
-            return Flushed(ok=True, reason=request.reason, flushed=draft.spec_id)
+
+    async def flush_open(stand: PipelineState) -> PipelineStep | None:
+        why = {"why": request.reason}
+        return flushed(stand.pipeline, stand, "operator", why) if open_draft(stand.pipeline) else None
+
+    step = await pipelines.take(request.tag_in(settings), flush_open)
+    return Flushed(ok=True, reason=request.reason, flushed=None if step is None else step.data["spec_id"])

@@ -20,7 +20,7 @@ from functions.rules.pipeline.stepping import (
     wants_draft,
 )
 from state.ids import Tag as TagName
-from state.pipeline_facts import PipelineFacts, PipelineStep
+from state.pipeline_facts import PipelineFacts, PipelineState, PipelineStep
 from state.pipelines import Pipelines
 from state.settings import Settings
 from state.swarms import Swarms
@@ -57,15 +57,18 @@ async def follow(
 async def _followed(tag: str, pipelines: Pipelines, terms: PipelineTerms) -> list[str]:
     """The steps that were taken."""
     taken = list[str]()
-    while is_due(await pipelines.stand(tag), terms):
+
+    async def due(stand: PipelineState) -> PipelineStep | None:
+        if not is_due(stand, terms):
+            return None
         facts = await pipelines.facts(tag)
         step = next_step(facts, terms)
         if step is None and wants_draft(facts.stand, terms):
-            step = await _new_draft(facts, pipelines, terms)
-        if step is None:
-            break
-        if await pipelines.take(tag, step):
-            taken.append(step.kind)
+            return await _new_draft(facts, pipelines, terms)
+        return step
+
+    while (step := await pipelines.take(tag, due)) is not None:
+        taken.append(step.kind)
     return taken
 
 

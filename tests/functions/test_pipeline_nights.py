@@ -8,7 +8,8 @@ from bench._batches import Batches
 from bench.pipeline import TERMS, fared
 from functions.process.lifecycle import Process
 from functions.rules.pipeline.stepping import flushed
-from state.pipelines import Pipelines
+from state.pipeline_facts import PipelineState, PipelineStep
+from state.pipelines import Choose, Pipelines
 from state.records import Pipeline
 
 FEW = 6
@@ -50,13 +51,21 @@ def night() -> Batches:
     return found
 
 
+def the(step: PipelineStep) -> Choose:
+    """Chooses this step, which was decided on the pipeline as it is now."""
+
+    async def choose(stand: PipelineState) -> PipelineStep:
+        assert stand.pipeline == step.before
+        return step
+
+    return choose
+
+
 async def test_a_night_that_restarts_after_every_step_is_the_same_night(
     process: Process, night: Batches
 ) -> None:
     for step in night.pipe.steps:
-        kept, _ = await Pipelines(process.lab).read("night")
-        assert kept == step.before
-        assert await Pipelines(process.lab).take("night", step)
+        assert await Pipelines(process.lab).take("night", the(step))
 
     kept, _ = await Pipelines(process.lab).read("night")
     assert kept == night.pipe.pipeline != Pipeline()
@@ -70,11 +79,11 @@ async def test_a_draft_s_text_is_kept_with_it_and_goes_with_it(
     store = Pipelines(process.lab)
 
     for step in night.pipe.steps:
-        assert await store.take("night", step)
+        assert await store.take("night", the(step))
         if step.kind == kind:
             break
 
     assert (await Pipelines(process.lab).read("night"))[1] == "a program"
     stand = await store.stand("night")
-    assert await store.take("night", flushed(stand.pipeline, stand, "operator"))
+    assert await store.take("night", the(flushed(stand.pipeline, stand, "operator")))
     assert (await store.read("night"))[1] is None

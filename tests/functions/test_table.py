@@ -25,6 +25,7 @@ from state.events import CATALOGUE
 from state.experiments import Experiments
 from state.keys import FAMILIES, Keys
 from state.moves import moves
+from state.pipeline_facts import StepKind
 from state.records import GpuStatus, Role
 from state.webhooks import Webhooks, new_secret
 from tests.labs import (
@@ -284,6 +285,7 @@ def test_the_catalogue_is_what_changes_and_scripts_emit() -> None:
     # The proposals' store names what becomes of a trial.
     emitted |= {f"dimension.{name}" for name in ("adopted", "promoted", "reverted")}
 
+    emitted |= {f"pipeline.{kind}" for kind in get_args(StepKind) if kind != "batch"}
     emitted.add("experiment.registered")  # by `register`, alone or as it is submitted
 
     # What selections and traces end by, in the scripts' shared helpers.
