@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from state.client import Lab
+from state.change import Change, hgetall
+from state.client import Lab, time_of
 from state.experiments import NearBand
 from state.experiments.reading import ends_of, newest_ends
 from state.experiments.walking import ancestors, ancestry
@@ -19,7 +20,7 @@ from state.policy import read_policy
 from state.records import Best, Mention, Selection, Sketch, Strategy, Tag
 from state.refusals import no_selection, other_tag
 from state.store import Store
-from state.tags import categories_of, tag_in
+from state.tags import categories_of, replaced, tag_in
 
 RECENT_READ = 10
 NEAR_READ = 50
@@ -30,6 +31,9 @@ TRIES_READ = 4
 
 LeastTried = Callable[[Mapping[str, tuple[int, int]]], str]
 """Picks a category by total and kept of each that was tried."""
+
+Adapted = Callable[[SearchFacts], Strategy | None]
+"""The next strategy, or None where none is due."""
 
 Commands = dict[str, Sequence[Arg] | None]
 """Commands by name, for `Lab.read`."""
@@ -51,65 +55,71 @@ class Searches(Store):
     """Reads across all records of a tag's search."""
 
     async def facts(
-        self, tag: str, selection_id: str | None, near: NearBand, least_tried: LeastTried
+        self, tag: str, selection_id: str | None, near: NearBand, least_tried: LeastTried, adapted: Adapted
     ) -> SearchFacts:
-        """Facts for the search of a tag, or of the selected branch.
+        """Facts for the search of a tag, or of the selected branch. A strategy that is due is replaced first.
 
         Raises:
             NotFound: no such tag, or no such selection. Invalid: the selection is another tag's.
         """
-        lab, keys = self._lab, self._lab.keys
+        lab, keys, parents = self._lab, self._keys, self._parents
         reads = _BranchReads(lab, tag, selection_id) if selection_id else _TagReads(lab, tag)
-        found = await lab.read(
-            {
-                "tag": ("HGETALL", keys.tag(tag)),
-                "policy": ("HGET", keys("policy", tag), "values"),
-                "strategy": ("HGETALL", keys("strategy", tag)),
-                "best": ("HGETALL", keys.best(tag)),
-                "categories": ("HGETALL", keys("categories", tag)),
-                "crashes": ("HGET", keys("crashes", tag), "consecutive"),
-                "noise": main_spread(lab, tag),
-                **reads.first(),
-            }
-        )
-        of_tag, policy = tag_in(found["tag"], tag), read_policy(found["policy"])
-        strategy, best = (
-            Strategy.parse(found["strategy"]),
-            Best.found(found["best"]),
-        )
-        noise = spread_of(found["noise"])
-        band = near(best.val_bpb, of_tag.direction, policy.near_miss_margin, noise) if best else (0.0, 0.0)
-        categories = categories_of(found["categories"])
-        least = least_tried(categories)
-        is_old = strategy.decided_at < of_tag.finishes
-        needs_ends = is_old or policy.adapt.rule == "yields"
-        may_combine = is_old or strategy.mode == "combine"
-        found |= await lab.read(
-            {
-                "ends": newest_ends(lab, tag, policy.adapt.ends_read) if needs_ends else None,
-                "near_count": ("ZCOUNT", keys("near_misses", tag), *map(repr, band)) if best else None,
-                "combinations": self._parents(keys("category", tag, "combination")) if may_combine else None,
-                "newest": self._parents(keys("lineage", tag)) if may_combine else None,
-                "tries": members(
-                    lab, keys("category", tag, least), limit=TRIES_READ, newest=True, fields=Sketch
-                ),
-                **reads.second(_Seen(of_tag, best, band), found),
-            }
-        )
-        return SearchFacts(
-            tag=of_tag,
-            policy=policy,
-            strategy=strategy,
-            noise=noise,
-            ends=ends_of(found["ends"]) if needs_ends else (),
-            near_count=int(found["near_count"] or 0),
-            categories=categories,
-            crashes_in_a_row=int(found["crashes"] or 0),
-            least_tried=least,
-            tries=[e for e in read_as(Sketch, found["tries"])[::-1] if e.retest_of is None],
-            combined=[*_several(found["combinations"]), *_several(found["newest"])],
-            ground=reads.ground(best, found),
-        )
+
+        async def decide(change: Change) -> SearchFacts:
+            found = await change.by_name(
+                {
+                    "now": ("TIME",),
+                    "tag": ("HGETALL", keys.tag(tag)),
+                    "policy": ("HGET", keys("policy", tag), "values"),
+                    "strategy": hgetall(keys("strategy", tag)),
+                    "best": ("HGETALL", keys.best(tag)),
+                    "categories": ("HGETALL", keys("categories", tag)),
+                    "crashes": ("HGET", keys("crashes", tag), "consecutive"),
+                    "noise": main_spread(lab, tag),
+                    **reads.first(),
+                }
+            )
+            of_tag, policy = tag_in(found["tag"], tag), read_policy(found["policy"])
+            strategy, best = Strategy.parse(found["strategy"]), Best.found(found["best"])
+            noise = spread_of(found["noise"])
+            band = (
+                near(best.val_bpb, of_tag.direction, policy.near_miss_margin, noise) if best else (0.0, 0.0)
+            )
+            categories = categories_of(found["categories"])
+            least = least_tried(categories)
+            is_old = strategy.decided_at < of_tag.finishes
+            needs_ends = is_old or policy.adapt.rule == "yields"
+            may_combine = is_old or strategy.mode == "combine"
+            found |= await change.by_name(
+                {
+                    "ends": newest_ends(lab, tag, policy.adapt.ends_read) if needs_ends else None,
+                    "near_count": ("ZCOUNT", keys("near_misses", tag), *map(repr, band)) if best else None,
+                    "combinations": parents(keys("category", tag, "combination")) if may_combine else None,
+                    "newest": parents(keys("lineage", tag)) if may_combine else None,
+                    "tries": members(
+                        lab, keys("category", tag, least), limit=TRIES_READ, newest=True, fields=Sketch
+                    ),
+                    **reads.second(_Seen(of_tag, best, band), found),
+                }
+            )
+            facts = SearchFacts(
+                tag=of_tag,
+                policy=policy,
+                strategy=strategy,
+                noise=noise,
+                ends=ends_of(found["ends"]) if needs_ends else (),
+                near_count=int(found["near_count"] or 0),
+                categories=categories,
+                crashes_in_a_row=int(found["crashes"] or 0),
+                least_tried=least,
+                tries=[e for e in read_as(Sketch, found["tries"])[::-1] if e.retest_of is None],
+                combined=[*_several(found["combinations"]), *_several(found["newest"])],
+                ground=reads.ground(best, found),
+            )
+            after = replaced(change, tag, strategy, adapted(facts), time_of(found["now"]))
+            return replace(facts, strategy=after)
+
+        return await self._lab.change(decide)
 
     def _parents(self, index: str) -> Sequence[Arg]:
         """A command for `_several`: a list without a comma names one parent, or none."""

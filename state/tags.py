@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from state.budgets import WARN_AT
-from state.change import NOW, Change, exists
-from state.client import Lab
+from state.change import NOW, Change, exists, hgetall
+from state.client import Lab, time_of
 from state.decided import tag_text
 from state.errors import BudgetExhausted, Conflict, NotFound
 from state.facts import Spread
@@ -18,7 +18,7 @@ from state.keys import Keys
 from state.moves import Arg
 from state.noise import main_spread, spread_of
 from state.policy import Policy, read_policy
-from state.records import Best, Direction, Strategy, Tag, flatten, words
+from state.records import Best, Direction, Strategy, Tag, words
 from state.store import Store
 
 TRIES = 20
@@ -257,48 +257,53 @@ class Strategies(Store):
             raise unknown(tag)
         return Strategy.parse(stored)
 
-    async def facts(self, tag: str) -> StrategyFacts:
-        """Facts for the next strategy; one round trip.
+    async def change(
+        self, tag: str, choose: Callable[[StrategyFacts], Awaitable[Strategy | None]]
+    ) -> tuple[Strategy, Strategy]:
+        """Replace a strategy by the one that is chosen, None leaves it; answers it before and after.
 
         Raises:
             NotFound: no such tag.
         """
-        keys = self._lab.keys
-        stored, strategy, policy, best, noise = await self._lab.pipeline(
-            [
-                ("HMGET", keys.tag(tag), "finishes", "direction"),
-                ("HGETALL", keys("strategy", tag)),
-                ("HGET", keys("policy", tag), "values"),
-                ("HGET", keys.best(tag), "val_bpb"),
-                main_spread(self._lab, tag),
-            ]
-        )
-        if not strategy:
-            raise unknown(tag)
-        return StrategyFacts(
-            Strategy.parse(strategy),
-            read_policy(policy),
-            finished=int(stored[0] or 0),
-            direction=stored[1],
-            best=None if best is None else float(best),
-            noise=spread_of(noise),
-        )
+        keys = self._keys
 
-    async def replace(self, tag: str, before: Strategy, after: Strategy) -> Strategy | None:
-        """Replace a strategy by the next one; None if another caller replaced it first."""
-        changed = {"tag": tag, "mode": after.mode, "before": before.mode, "reason": after.reason}
-        answer = await self._lab.move(
-            "set_strategy",
-            args={
-                "tag": tag,
-                "version": before.version,
-                "fields": words(flatten(after.model_dump(exclude={"version", "updated_at"}))),
-                "changed": json.dumps(changed) if after.mode != before.mode else None,
-            },
-        )
-        if answer == "stale":
-            return None
-        return after.model_copy(update={"version": before.version + 1, "updated_at": float(answer)})
+        async def decide(change: Change) -> tuple[Strategy, Strategy]:
+            found = await change.by_name(
+                {
+                    "now": ("TIME",),
+                    "strategy": hgetall(keys("strategy", tag)),
+                    "tag": ("HMGET", keys.tag(tag), "finishes", "direction"),
+                    "policy": ("HGET", keys("policy", tag), "values"),
+                    "best": ("HGET", keys.best(tag), "val_bpb"),
+                    "noise": main_spread(self._lab, tag),
+                }
+            )
+            if not found["strategy"]:
+                raise unknown(tag)
+            facts = StrategyFacts(
+                Strategy.parse(found["strategy"]),
+                read_policy(found["policy"]),
+                finished=int(found["tag"][0] or 0),
+                direction=found["tag"][1],
+                best=None if found["best"] is None else float(found["best"]),
+                noise=spread_of(found["noise"]),
+            )
+            before, after = facts.strategy, await choose(facts)
+            return before, replaced(change, tag, before, after, time_of(found["now"]))
+
+        return await self._lab.change(decide)
+
+
+def replaced(change: Change, tag: str, before: Strategy, after: Strategy | None, at: float) -> Strategy:
+    """Replace a tag's strategy; None leaves it. Answers the strategy then."""
+    if after is None:
+        return before
+    after = after.model_copy(update={"version": before.version + 1, "updated_at": at})
+    change.hset(change.lab.keys("strategy", tag), after.flat() | {"updated_at": f"{at:.6f}"})
+    if after.mode != before.mode:
+        told = {"tag": tag, "mode": after.mode, "before": before.mode, "reason": after.reason}
+        change.emit("strategy.changed", tag, tag, told)
+    return after
 
 
 async def begin(change: Change, tag: Tag, strategy: Strategy, policy: Policy) -> bool:

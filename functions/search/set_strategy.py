@@ -8,7 +8,7 @@ from functions.contract import Command, Line, function
 from functions.views.strategies import StrategyView, strategy_view
 from state.ids import Tag as TagName
 from state.records import Mode, Strategy
-from state.tags import Strategies
+from state.tags import Strategies, StrategyFacts
 
 
 class SetStrategy(Command):
@@ -29,9 +29,9 @@ class SetStrategy(Command):
 @function("search::set_strategy", role=("local", "operator"), writes=True)
 async def set_strategy(request: SetStrategy, strategies: Strategies) -> StrategyView:
     """Set the mode by hand; it stands for the next `pin_for` finished experiments."""
-    while True:
-        facts = await strategies.facts(request.tag)
-        after = Strategy(
+
+    async def chosen(facts: StrategyFacts) -> Strategy:
+        return Strategy(
             mode=request.mode,
             explore_ratio=request.explore_ratio,
             temperature=request.temperature,
@@ -39,5 +39,5 @@ async def set_strategy(request: SetStrategy, strategies: Strategies) -> Strategy
             pinned_until=facts.finished + request.pin_for if request.pin_for else 0,
             decided_at=facts.finished,
         )
-        if (now := await strategies.replace(request.tag, facts.strategy, after)) is not None:
-            return strategy_view(now)
+
+    return strategy_view((await strategies.change(request.tag, chosen))[1])

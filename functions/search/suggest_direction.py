@@ -31,7 +31,6 @@ from state.ids import SelectionId
 from state.ids import Tag as TagName
 from state.records import Selection, Sketch, Strategy
 from state.searches import Searches
-from state.tags import Strategies
 
 
 class SuggestDirection(Request):
@@ -82,23 +81,24 @@ class Suggestion(Response):
 
 
 @function("search::suggest_direction", Http("POST", "/api/search/suggest"), role="agent", writes=True)
-async def suggest_direction(
-    request: SuggestDirection, searches: Searches, strategies: Strategies
-) -> Suggestion:
+async def suggest_direction(request: SuggestDirection, searches: Searches) -> Suggestion:
     """The strategy, what was tried how often, what paid off, and at least one concrete idea."""
-    while True:
-        facts = await searches.facts(request.tag, request.selection_id, near_scores, least_tried)
-        now, finished = facts.strategy, facts.tag.finishes
-        if now.decided_at >= finished or not is_due(now, finished):
-            return suggestion(facts, now)
-        after = next_strategy(facts.ends, finished, facts.near_count, facts.policy.adapt)
-        if (changed := await strategies.replace(request.tag, now, after)) is not None:
-            return suggestion(facts, changed)
+    return suggestion(
+        await searches.facts(request.tag, request.selection_id, near_scores, least_tried, adapted)
+    )
 
 
-def suggestion(facts: SearchFacts, strategy: Strategy) -> Suggestion:
-    """What to try next under this strategy."""
-    tag, stats, ground = facts.tag, facts.categories, ground_of(facts)
+def adapted(facts: SearchFacts) -> Strategy | None:
+    """The next strategy of the search, where it is due."""
+    now, finished = facts.strategy, facts.tag.finishes
+    if now.decided_at >= finished or not is_due(now, finished):
+        return None
+    return next_strategy(facts.ends, finished, facts.near_count, facts.policy.adapt)
+
+
+def suggestion(facts: SearchFacts) -> Suggestion:
+    """What to try next."""
+    strategy, tag, stats, ground = facts.strategy, facts.tag, facts.categories, ground_of(facts)
     unexplored, yielding, empty = underexplored(stats, CATEGORIES), high_yield(stats), barren(stats)
     aborts = should_abort(facts.crashes_in_a_row, facts.policy.crash_limit)
     chosen = facts.ground.chosen if isinstance(facts.ground, BranchGround) else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
 import pytest
 
@@ -30,6 +32,28 @@ async def test_the_mode_that_was_kept_most_often_is_chosen(client: httpx.AsyncCl
 
     assert (adapted["mode"], adapted["temperature"], adapted["explore_ratio"]) == ("exploit", 0.5, 0.3)
     assert adapted["reason"].startswith("exploit promises most: ")
+
+
+@pytest.mark.parametrize("path", ["/api/search/suggest", "/api/search/adapt"])
+async def test_a_strategy_that_several_find_due_at_once_is_replaced_once(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    await open_tag(client, policy=BY_YIELDS)
+    await play(client, *STEPS)
+
+    await asyncio.gather(*(told(client, path, tag="mar11") for _ in range(5)))
+
+    events = await told(client, "/api/event/list", tag="mar11", types=["strategy.changed"])
+    assert len(events["events"]) == 1
+
+
+async def test_strategies_that_are_chosen_at_once_are_all_counted(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    chosen = {"tag": "mar11", "mode": "exploit", "reason": "r"}
+
+    answers = await asyncio.gather(*(told(client, "/api/search/set-strategy", **chosen) for _ in range(5)))
+
+    assert sorted(answer["version"] for answer in answers) == [2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("after", [0, 1])

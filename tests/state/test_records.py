@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from functions.process.lifecycle import Process
+from state.change import Change
 from state.keys import Keys
 from state.moves import wire
-from state.records import Best, Evidence, Experiment, Hypothesis, flatten, stamp, words
+from state.records import Best, Evidence, Experiment, Hypothesis, flatten, stamp
 
 EDGES = [
     5e-324,
@@ -74,13 +75,11 @@ async def test_a_record_comes_back_through_a_script_as_it_was(
     )
     key = lab.keys("policy", "record")
     await lab.command("DEL", key)
-    await lab.command("HSET", key, "version", "1")
 
-    await lab.move(
-        "set_strategy",
-        keys={"strategy": key, "events": lab.keys("events")},
-        args={"tag": "t", "version": 1, "fields": words(record.flat())},
-    )
+    async def decide(change: Change) -> None:
+        change.hset(key, record.flat())
+
+    await lab.change(decide)
     found = Experiment.parse(await lab.hash(key))
 
     assert found == record
