@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from state.budgets import WARN_AT
-from state.change import NOW, Change, exists, hgetall
+from state.change import NOW, Change, exists, hgetall, hmget
 from state.client import Lab, time_of
 from state.decided import tag_text
 from state.errors import BudgetExhausted, Conflict, NotFound
@@ -119,13 +119,20 @@ class Tags(Store):
         Raises:
             NotFound: no such tag.
         """
-        before = await self._lab.move(
-            "resume_tag",
-            args={"tag": tag},
-        )
-        if before == "no_tag":
-            raise unknown(tag)
-        return int(before)
+        keys = self._keys
+
+        async def decide(change: Change) -> int:
+            is_there, crashes = await change.read(
+                exists(keys.tag(tag)), hmget(keys("crashes", tag), "consecutive")
+            )
+            if not is_there:
+                raise unknown(tag)
+            if before := int(crashes["consecutive"] or 0):
+                change.hset(keys("crashes", tag), {"consecutive": 0})
+                change.emit("tag.resumed", tag, tag, {"tag": tag, "lifted": "crashes", "crashes": before})
+            return before
+
+        return await self._lab.change(decide)
 
     async def pause(self, tag: str, reason: str | None, *, stop_reason: str | None = None) -> Paused:
         """Take the tag's waiting experiments out of the queues. With `stop_reason`, its runs have to stop.

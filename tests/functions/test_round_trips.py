@@ -135,7 +135,7 @@ CEILINGS: dict[str, Most] = {
     "cron::list": Most(1),
     "search::set_policy": Most(1, 1),
     "search::set_strategy": Most(1, 1),
-    "experiment::resume": Most(0, 1),
+    "experiment::resume": Most(1, 1),
     "dimension::define": Most(2, 1),
     "dimension::define, nothing new": Most(1),
     "dimension::freeze": Most(1, 1),
