@@ -9,7 +9,8 @@ from functions.rules.access import check_trace
 from functions.rules.branches.refusals import single_mode
 from state.ids import OWN_LINE, TraceId
 from state.ids import Tag as TagName
-from state.policies import Policies
+from state.policy import Policy
+from state.records import Trace
 from state.traces import Traces
 
 
@@ -27,14 +28,13 @@ class Closed(Response):
 
 
 @function("trace::close", role="agent", writes=True)
-async def close(request: Close, call: Call, policies: Policies, traces: Traces) -> Closed:
+async def close(request: Close, call: Call, traces: Traces) -> Closed:
     """End a trace and free its slot; its open experiments may still finish. An agent ends its own traces."""
-    trace = await traces.get(request.tag, request.trace_id)
-    check_trace(call.caller, trace)
-    policy, _ = await policies.get(request.tag)
-    if trace.number == OWN_LINE and policy.traces.mode == "single":
-        raise single_mode(request.tag)
-    if await traces.close(trace, request.reason):
-        return Closed(trace_id=trace.trace_id, status="closed", reason=request.reason)
-    trace = await traces.get(request.tag, request.trace_id)
+
+    def check(trace: Trace, policy: Policy, growing: int) -> None:
+        check_trace(call.caller, trace)
+        if trace.number == OWN_LINE and policy.traces.mode == "single":
+            raise single_mode(request.tag)
+
+    trace = await traces.close(request.tag, request.trace_id, request.reason, check)
     return Closed(trace_id=trace.trace_id, status=trace.status, reason=trace.reason)

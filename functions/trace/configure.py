@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import gather
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -69,9 +68,7 @@ class Configured(Response):
 @function("trace::configure", role="operator", writes=True)
 async def configure(request: Configure, stores: Stores) -> Configured:
     """Change the traces part of a tag's policy, and the priorities of traces."""
-    priorities = request.priorities or {}
-    await gather(*(stores.traces.get(request.tag, trace_id) for trace_id in priorities))
-    policy, version = await _changed(request, priorities, stores)
+    policy, version = await _changed(request, request.priorities or {}, stores)
     forest = await stores.traces.forest(request.tag)
     return Configured(
         tag=request.tag,
@@ -86,7 +83,8 @@ async def _changed(request: Configure, priorities: Mapping[str, float], stores: 
     """The policy after the request, and its version."""
     named = request.model_dump(exclude={"tag", "request_id", "priorities", "new_epoch"}, exclude_none=True)
     if not named and not request.new_epoch:
-        await stores.traces.prioritise(priorities)
+        if priorities:
+            await stores.traces.prioritise(request.tag, priorities)
         return await stores.policies.get(request.tag)
     changes: dict[str, Any] = {"traces": named} if named else {}
     return await stores.policies.change(

@@ -7,8 +7,10 @@ from functions.rules.access import check_trace
 from functions.rules.branches.refusals import never_grown, no_room, single_mode
 from state.ids import Tag as TagName
 from state.ids import TraceId
-from state.policies import Policies
+from state.policy import Policy
+from state.records import Trace
 from state.traces import Traces
+from state.traces.growing import GROWS
 
 
 class Reopen(Command):
@@ -24,22 +26,19 @@ class Reopened(Response):
 
 
 @function("trace::reopen", role="agent", writes=True)
-async def reopen(request: Reopen, call: Call, policies: Policies, traces: Traces) -> Reopened:
+async def reopen(request: Reopen, call: Call, traces: Traces) -> Reopened:
     """Let a closed, dead or merged trace grow again from its tip, if the tag has room for one more."""
-    while True:
-        trace = await traces.get(request.tag, request.trace_id)
+
+    def check(trace: Trace, policy: Policy, growing: int) -> None:
         check_trace(call.caller, trace)
-        policy, version = await policies.get(request.tag)
         if policy.traces.mode == "single":
             raise single_mode(request.tag)
-        match await traces.reopen(trace, policy.traces.target_traces, version):
-            case "rootless":
-                raise never_grown(trace.trace_id)
-            case "no_room":
-                raise no_room(request.tag, policy.traces.target_traces)
-            case "growing":
-                return Reopened(trace_id=trace.trace_id, status=trace.status, tip=trace.tip, base=trace.base)
-            case "ok":
-                return Reopened(trace_id=trace.trace_id, status="live", tip=trace.tip, base=trace.base)
-            case "stale":
-                continue
+        if trace.status in GROWS:
+            return
+        if trace.tip is None:
+            raise never_grown(trace.trace_id)
+        if growing >= policy.traces.target_traces:
+            raise no_room(request.tag, policy.traces.target_traces)
+
+    trace = await traces.reopen(request.tag, request.trace_id, check)
+    return Reopened(trace_id=trace.trace_id, status=trace.status, tip=trace.tip, base=trace.base)

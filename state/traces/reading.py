@@ -9,7 +9,7 @@ from state.ids import OWN_LINE
 from state.indexes import members, records
 from state.moves import Arg
 from state.records import Forest, Selection, Trace
-from state.refusals import no_selection, unknown_trace
+from state.refusals import no_selection
 from state.store import Store
 
 GROWING_READ = 100_000
@@ -40,17 +40,6 @@ class TraceReader(Store):
         """Several, in the order asked for; what is not there is left out."""
         stored = await self._lab.hashes([self._keys.trace(i) for i in trace_ids])
         return [Trace.parse(fields) for fields in stored if fields]
-
-    async def get(self, tag: str, trace_id: str) -> Trace:
-        """A trace of this tag.
-
-        Raises:
-            NotFound: it has none of that name.
-        """
-        found = await self.many([trace_id])
-        if not found or found[0].tag != tag:
-            raise unknown_trace(tag, trace_id)
-        return found[0]
 
     async def standing_on(self, tag: str, experiment_id: str) -> list[Trace]:
         """Traces, ended ones too, that have this experiment for their base; looks at every trace of the tag."""

@@ -1,4 +1,4 @@
-"""Selections: the facts that decide them, and one move for each step from open to over."""
+"""Selections: the facts that decide them, and one change for each step from open to over."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Literal
 from weakref import WeakValueDictionary
 
-from state.client import Lab
+from state.change import NOW, Change, Joined, hmget, loosely, zscore
+from state.client import Lab, time_of
 from state.digests import REQUEST_TTL_S, RequestKey
 from state.experiments.walking import base_above, base_found
 from state.indexes import fields_of, members, records, values
@@ -30,6 +31,10 @@ NEAR_READ = 50
 COMBINED_READ = 200
 SWEPT = 1000
 """Most selections of a tag that one sweep expires."""
+REMEMBERED_S = 86400
+"""Seconds for which a selection that is over is remembered, as an answer to its request id is."""
+ENDLESS = Joined("+inf")
+"""The end of a lease that an experiment holds."""
 
 
 class Selecting(TraceReader):
@@ -176,28 +181,30 @@ class Selecting(TraceReader):
 
     async def renew(self, s: Selection) -> Selection | None:
         """Prolong the lease by its whole length; one that is held by an experiment needs none. None: it is over."""
-        answer = await self._lab.move(
-            "renew_selection",
-            keys={"selection": self._keys.selection(s.selection_id)},
-            args={"tag": s.tag, "id": s.selection_id, "lease_s": s.lease_s},
-        )
-        match answer:
-            case ["ok", ends]:
-                return s.model_copy(update={"lease_expires_at": float(ends)})
-            case ["held", experiment_id]:
-                return s.model_copy(update={"experiment_id": experiment_id})
-            case _:
+        key, opened = self._keys.selection(s.selection_id), self._keys("open_selections", s.tag)
+
+        async def decide(change: Change) -> Selection | None:
+            found, ends, time = await change.read(
+                hmget(key, "status", "experiment_id"), zscore(opened, s.selection_id), loosely("TIME")
+            )
+            if found["status"] != "open" or ends is None:
                 return None
+            if found["experiment_id"] is not None:
+                return s.model_copy(update={"experiment_id": found["experiment_id"]})
+            if ends <= time_of(time):
+                return None
+            change.before(ends)
+            expiry = round(time_of(time) + s.lease_s, 6)
+            change.zadd(opened, {s.selection_id: expiry})
+            change.hset(key, {"lease_expires_at": f"{expiry:.6f}"})
+            return s.model_copy(update={"lease_expires_at": expiry})
+
+        return await self._lab.change(decide)
 
     async def release(self, s: Selection, why: str) -> Selection:
         """Give a selection back, unless an experiment was registered with it; answers what it is then."""
-        match await self._end(s.tag, s.selection_id, s.trace_id, "released", why):
-            case ["over", status, experiment_id]:
-                return s.model_copy(update={"status": status, "experiment_id": experiment_id or None})
-            case ["registered", experiment_id]:
-                return s.model_copy(update={"experiment_id": experiment_id})
-            case _:
-                return s.model_copy(update={"status": "released"})
+        _, status, experiment_id = await self._end(s.tag, s.selection_id, s.trace_id, "released", why)
+        return s.model_copy(update={"status": status, "experiment_id": experiment_id})
 
     async def sweep(self, tags: Sequence[str] | None = None) -> list[str]:
         """Expire selections of these tags, or of all, whose leases have ended; answers their ids."""
@@ -221,19 +228,46 @@ class Selecting(TraceReader):
         found = [(tag, name, trace_id) for tag in named for name, [trace_id] in values(ended[tag]).items()]
         why = "its agent did not register an experiment in time"
         answers = [await self._end(tag, name, trace_id, "expired", why) for tag, name, trace_id in found]
-        return [name for (_, name, _), [word, *_] in zip(found, answers, strict=True) if word == "ok"]
+        return [name for (_, name, _), (ended, *_) in zip(found, answers, strict=True) if ended]
 
     async def _end(
         self, tag: str, name: str, trace_id: str | None, status: Literal["released", "expired"], why: str
-    ) -> Sequence[str]:
-        """One without a record only leaves the index of open ones."""
+    ) -> tuple[bool, str, str | None]:
+        """Whether it ends now, what it is then, and its experiment. Without a record it leaves the index alone."""
         keys = self._keys
-        answer: Sequence[str] = await self._lab.move(
-            "end_selection",
-            keys={"selection": keys.selection(name), "trace": keys.trace(trace_id or "none")},
-            args={"id": name, "tag": tag, "status": status, "why": why},
-        )
-        return answer
+        key, opened = keys.selection(name), keys("open_selections", tag)
+        trace_id = trace_id or "none"
+
+        async def decide(change: Change) -> tuple[bool, str, str | None]:
+            found, ends, trace, time = await change.read(
+                hmget(key, "status", "experiment_id"),
+                zscore(opened, name),
+                hmget(keys.trace(trace_id), "status", "in_flight"),
+                loosely("TIME"),
+            )
+            was, experiment_id = found["status"], found["experiment_id"]
+            if was != "open":
+                change.zrem(opened, name)
+                return False, was or "", experiment_id
+            if experiment_id is not None:
+                change.zadd(opened, {name: ENDLESS})
+                return False, was, experiment_id
+            if status == "expired" and (ends or 0.0) > time_of(time):
+                return False, was, None
+            change.hset(key, {"status": status, "ended_at": NOW})
+            change.expire(key, REMEMBERED_S)
+            change.zrem(opened, name)
+            told = {"selection_id": name, "trace_id": trace_id, "reason": why}
+            change.emit(f"selection.{status}", tag, name, told)
+            if trace == {"status": "pending", "in_flight": "1"}:  # it was opened for this alone
+                change.delete(keys.trace(trace_id))
+                change.zrem(keys("traces", tag), trace_id)
+                change.zrem(keys("live_traces", tag), trace_id)
+            else:
+                change.hincrby(keys.trace(trace_id), "in_flight", -1)
+            return True, status, None
+
+        return await self._lab.change(decide)
 
 
 def _each(what: str, command: str, keys: Mapping[str, str], *more: str) -> dict[str, Sequence[Arg]]:

@@ -140,6 +140,34 @@ async def test_a_renewed_lease_lasts_its_whole_length_again(forest: TagUnderTest
     assert (renewed["status"], renewed["held_by"]) == ("open", None)
 
 
+async def test_of_calls_that_meet_over_a_selection_one_ends_it(forest: TagUnderTest) -> None:
+    await forest.grown(1.0)
+    one = {"selection_id": (await forest.selected(trace_id="mar11-t1"))["selection_id"]}
+
+    await asyncio.gather(*(forest.told("/api/trace/release", **one) for _ in range(3)))
+
+    assert len(await forest.events("selection.released")) == 1
+    assert [t["in_flight"] for t in (await forest.told("/api/trace/list", tag=TAG))["traces"]] == [0]
+    two = {"selection_id": (await forest.selected(trace_id="mar11-t1"))["selection_id"]}
+    await asyncio.gather(*(curl(forest.client, f"/api/trace/{verb}", two) for verb in ("release", "renew")))
+    assert (await forest.told("/api/trace/list", tag=TAG))["open_selections"] == 0
+
+
+async def test_of_calls_that_meet_over_traces_one_ends_a_trace_and_one_takes_the_last_place(
+    forest: TagUnderTest,
+) -> None:
+    for value in (1.0, 1.1):
+        await forest.grown(value)
+    ids = [{"tag": TAG, "trace_id": f"mar11-t{number}"} for number in (1, 2)]
+
+    await asyncio.gather(*(forest.told("/api/trace/close", **one) for one in (*ids, *ids)))
+    await forest.told("/api/trace/configure", tag=TAG, target_traces=1)
+    reopened = await asyncio.gather(*(curl(forest.client, "/api/trace/reopen", one) for one in ids))
+
+    assert len(await forest.events("trace.ended")) == 2
+    assert sorted(answer.status_code for answer in reopened) == [200, 409]
+
+
 async def run_out(tag: TagUnderTest, selection_id: str) -> None:
     """As if the lease on a selection had run out."""
     await tag.lab.command("ZADD", tag.lab.keys("open_selections", TAG), "1", selection_id)
