@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from state.change import Change, hgetall
 from state.client import Lab
 from state.errors import Conflict, NotFound
-from state.ids import OWN_LINE, trace_id_of
 from state.policy import Policy, read_policy
+from state.traces.growing import begin_epoch, check_traces
 
 NO_PRIORITIES: Mapping[str, float] = {}
 
@@ -25,10 +26,7 @@ class Policies:
         Raises:
             NotFound: no such tag.
         """
-        stored = await self._lab.hash(self._lab.keys("policy", tag))
-        if not stored:
-            raise NotFound(f"there is no tag {tag!r}", hint="create it with POST /api/experiment/setup")
-        return read_policy(stored["values"]), int(stored["version"])
+        return _policy(await self._lab.hash(self._lab.keys("policy", tag)), tag)
 
     async def change(
         self,
@@ -49,8 +47,11 @@ class Policies:
         Raises:
             Conflict: it was changed meanwhile. Invalid: the values. NotFound: no such tag.
         """
-        while True:
-            policy, version = await self.get(tag)
+        key = self._lab.keys("policy", tag)
+
+        async def decide(change: Change) -> tuple[Policy, int]:
+            (stored,) = await change.read(hgetall(key))
+            policy, version = _policy(stored, tag)
             if expected is not None and expected != version:
                 raise Conflict(
                     f"the policy of {tag!r} is at version {version}, not {expected}",
@@ -59,21 +60,18 @@ class Policies:
             new = policy.changed(changes)
             if check is not None:
                 await check(policy, new)
-            keys, own_line = self._lab.keys, trace_id_of(tag, OWN_LINE)
-            answer = await self._lab.move(
-                "set_policy",
-                keys={"own_line": keys.trace(own_line), "prioritised": [keys.trace(t) for t in priorities]},
-                args={
-                    "tag": tag,
-                    "version": version,
-                    "values": new.model_dump_json(),
-                    "mode_before": policy.traces.mode,
-                    "mode_after": new.traces.mode,
-                    "most_traces": new.traces.target_traces,
-                    "own_line": own_line,
-                    "new_epoch": "yes" if new_epoch else None,
-                    "priorities": list(priorities.values()),
-                },
-            )
-            if answer != "stale":
-                return new, int(answer)
+            await check_traces(change, tag, priorities)
+            if new_epoch or policy.traces.mode != new.traces.mode:
+                await begin_epoch(change, tag, policy.traces.mode, new.traces)
+            for trace_id, priority in priorities.items():
+                change.hset(self._lab.keys.trace(trace_id), {"priority": priority})
+            change.hset(key, {"values": new.model_dump_json(), "version": version + 1})
+            return new, version + 1
+
+        return await self._lab.change(decide)
+
+
+def _policy(stored: Mapping[str, str], tag: str) -> tuple[Policy, int]:
+    if not stored:
+        raise NotFound(f"there is no tag {tag!r}", hint="create it with POST /api/experiment/setup")
+    return read_policy(stored["values"]), int(stored["version"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
-from state.change import NOW, Change, hgetall, hmget, size
-from state.policy import Policy, read_policy
+from state.change import NOW, Change, Word, hgetall, hmget, size, zscore
+from state.ids import OWN_LINE, trace_id_of
+from state.policy import Policy, TracePolicy, read_policy
 from state.records import Trace, TraceStatus
 from state.refusals import unknown_trace
 from state.traces.reading import TraceReader
@@ -94,3 +96,64 @@ def end_trace(change: Change, tag: str, trace_id: str, status: TraceStatus, reas
     change.hincrby(keys.trace(trace_id), "version")
     change.zrem(keys("live_traces", tag), trace_id)
     change.emit("trace.ended", tag, trace_id, {"trace_id": trace_id, "status": status, "reason": reason})
+
+
+async def begin_epoch(change: Change, tag: str, before: str, after: TracePolicy) -> None:
+    """Begin an epoch of a tag's traces: selections that nothing was registered with expire.
+
+    The tag's own line grows in single mode; in multi mode it is one trace of several, where there is room.
+    """
+    keys, own_line = change.lab.keys, trace_id_of(tag, OWN_LINE)
+    forest, opened, live = keys("forest", tag), keys("open_selections", tag), keys("live_traces", tag)
+    found = await change.by_name(
+        {
+            "forest": hmget(forest, "epoch", "select_seq", "single_since", "newest", "newest_nth"),
+            "unused": ("ZRANGEBYSCORE", opened, "-inf", "(+inf"),
+            "tag": hmget(keys.tag(tag), "finishes"),
+            "line": hmget(keys.trace(own_line), "trace_id", "status", "root"),
+            "first": ("ZRANGE", keys("finished", tag), 0, 0),
+            "best": hmget(keys.best(tag), "experiment_id", "commit_sha"),
+            "growing": size(live),
+        }
+    )
+    counters, unused, status = found["forest"], found["unused"], found["line"]["status"]
+    finished = (zscore(keys("finished", tag), first) for first in found["first"])
+    await change.read(*(zscore(opened, selection) for selection in unused), *finished)
+    change.hset(forest, {"epoch": int(counters["epoch"] or 1) + 1})
+    change.zadd(opened, dict.fromkeys(unused, NOW))
+    if (before, after.mode) == ("multi", "single"):
+        change.hset(forest, {"single_since": found["tag"]["finishes"] or 0})
+        change.zrem(live, own_line)
+    if (before, after.mode) != ("single", "multi"):
+        return
+    if int(counters["newest_nth"] or 0) > int(counters["single_since"] or 0):
+        status = _follow_tag(change, tag, found)
+    if status == "live" and found["growing"] < after.target_traces:
+        change.zadd(live, {own_line: OWN_LINE})
+    elif status == "live":
+        end_trace(change, tag, own_line, "closed", "the tag has as many traces as it may have")
+
+
+def _follow_tag(change: Change, tag: str, found: Mapping[str, Any]) -> TraceStatus:
+    """Bring the tag's own line up to date, as `lua/_forest.lua` does; answers its status."""
+    keys, own_line, newest = change.lab.keys, trace_id_of(tag, OWN_LINE), found["forest"]["newest"]
+    status: TraceStatus = "live" if newest else "pending"
+    fields: dict[str, Word] = {
+        "status": status,
+        "base": found["best"]["experiment_id"] or "",
+        "base_commit_sha": found["best"]["commit_sha"] or "",
+    }
+    if newest:
+        fields |= {"tip": newest, "root": found["line"]["root"] or [*found["first"], newest][0]}
+    if found["line"]["trace_id"] is None:
+        fields |= {
+            "trace_id": own_line,
+            "tag": tag,
+            "number": OWN_LINE,
+            "created_at": NOW,
+            "kind": "new_root",
+        }
+        change.zadd(keys("traces", tag), {own_line: OWN_LINE})
+    change.hset(keys.trace(own_line), fields)
+    change.hdel(keys.trace(own_line), "ended_at", "reason", "merged_into")
+    return status

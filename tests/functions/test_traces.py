@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
+from state.change import Change
+from state.traces.growing import begin_epoch
 from tests.functions.conftest import TagUnderTest
 from tests.labs import curl, idea, open_tag
 
@@ -166,6 +169,23 @@ async def test_of_calls_that_meet_over_traces_one_ends_a_trace_and_one_takes_the
 
     assert len(await forest.events("trace.ended")) == 2
     assert sorted(answer.status_code for answer in reopened) == [200, 409]
+
+
+async def test_a_selection_that_is_made_as_an_epoch_begins_expires_with_those_before(
+    forest: TagUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await forest.grown(1.0)
+    made: list[str] = []
+
+    async def met(change: Change, *given: Any) -> None:
+        await begin_epoch(change, *given)
+        if not made:
+            made.append((await forest.selected(trace_id="mar11-t1"))["selection_id"])
+
+    monkeypatch.setattr("state.policies.begin_epoch", met)
+    await forest.told("/api/trace/configure", tag=TAG, new_epoch=True)
+
+    assert (await forest.told("/api/trace/sweep"))["expired"] == made
 
 
 async def run_out(tag: TagUnderTest, selection_id: str) -> None:
