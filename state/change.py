@@ -225,7 +225,7 @@ class Change:
 
     async def by_name(self, reads: Reads) -> dict[str, Any]:
         """The same by name, as `Lab.read`; the answer of None is None."""
-        asked = asked_of(reads)
+        asked = {n: r if isinstance(r, Read) else loosely(*r) for n, r in reads.items() if r is not None}
         return dict.fromkeys(reads) | dict(zip(asked, await self.read(*asked.values()), strict=True))
 
     def room(self, key: str, fields: Sequence[str], most: int) -> None:
