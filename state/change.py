@@ -204,7 +204,7 @@ class Change:
         """
         if self._plan["writes"] or self._plan["events"] or self._numbers:
             raise RuntimeError("a change reads before it writes")
-        if isinstance(named := asked[0], Mapping):
+        if asked and isinstance(named := asked[0], Mapping):
             wanted = {name: each for name, each in named.items() if each is not None}
             return dict.fromkeys(named) | dict(
                 zip(wanted, await self._found([*wanted.values()]), strict=True)
@@ -222,11 +222,6 @@ class Change:
             one.present(reply) if isinstance(one, Read) else reply
             for one, reply in zip(asked, replies, strict=True)
         ]
-
-    async def by_name(self, reads: Reads) -> dict[str, Any]:
-        """The same by name, as `Lab.read`; the answer of None is None."""
-        asked = {n: r if isinstance(r, Read) else loosely(*r) for n, r in reads.items() if r is not None}
-        return dict.fromkeys(reads) | dict(zip(asked, await self.read(*asked.values()), strict=True))
 
     def room(self, key: str, fields: Sequence[str], most: int) -> None:
         """After the change the sum of these counters is at most `most`; else it is decided again."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from state import quota
-from state.change import Asked, Change, Decide, changed
+from state.change import Asked, Decide, Read, changed
 from state.errors import Unavailable
 from state.keys import Keys
 from state.moves import Arg, GivenArgs, GivenKeys, load
@@ -171,7 +171,15 @@ class Lab:
 
     async def read(self, asked: Mapping[str, Asked | None]) -> dict[str, Any]:
         """Several reads in one round trip, by name; None is not asked, and its answer is None."""
-        return await Change(self).read(asked)
+        wanted = {name: each for name, each in asked.items() if each is not None}
+        replies = await self.pipeline(
+            [each.command if isinstance(each, Read) else each for each in wanted.values()]
+        )
+        found = {
+            name: each.present(reply) if isinstance(each, Read) else reply
+            for (name, each), reply in zip(wanted.items(), replies, strict=True)
+        }
+        return dict.fromkeys(asked) | found
 
     async def hash(self, key: str) -> dict[str, str]:
         """All fields of a hash; empty where there is none."""

@@ -108,7 +108,7 @@ class Pipelines(Store):
         key = self._keys("pipeline", tag)
 
         async def decide(change: Change) -> PipelineStep | None:
-            step = await choose(_stand(await change.by_name(self._of_pipeline(tag))))
+            step = await choose(_stand(await change.read(self._of_pipeline(tag))))
             if step is None:
                 return None
             fields = step.after.flat() | ({} if step.text is None else {"text": step.text})

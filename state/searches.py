@@ -66,7 +66,7 @@ class Searches(Store):
         reads = _BranchReads(lab, tag, selection_id) if selection_id else _TagReads(lab, tag)
 
         async def decide(change: Change) -> SearchFacts:
-            found = await change.by_name(
+            found = await change.read(
                 {
                     "now": ("TIME",),
                     "tag": ("HGETALL", keys.tag(tag)),
@@ -90,7 +90,7 @@ class Searches(Store):
             is_old = strategy.decided_at < of_tag.finishes
             needs_ends = is_old or policy.adapt.rule == "yields"
             may_combine = is_old or strategy.mode == "combine"
-            found |= await change.by_name(
+            found |= await change.read(
                 {
                     "ends": newest_ends(lab, tag, policy.adapt.ends_read) if needs_ends else None,
                     "near_count": ("ZCOUNT", keys("near_misses", tag), *map(repr, band)) if best else None,

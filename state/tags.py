@@ -18,7 +18,7 @@ from state.keys import Keys
 from state.moves import Arg
 from state.noise import main_spread, spread_of
 from state.policy import Policy, read_policy
-from state.records import Best, Direction, Strategy, Tag, words
+from state.records import Best, Direction, Strategy, Tag
 from state.store import Store
 
 TRIES = 20
@@ -264,7 +264,7 @@ class Strategies(Store):
             raise unknown(tag)
         return Strategy.parse(stored)
 
-    async def change(
+    async def replace(
         self, tag: str, choose: Callable[[StrategyFacts], Awaitable[Strategy | None]]
     ) -> tuple[Strategy, Strategy]:
         """Replace a strategy by the one that is chosen, None leaves it; answers it before and after.
@@ -275,7 +275,7 @@ class Strategies(Store):
         keys = self._keys
 
         async def decide(change: Change) -> tuple[Strategy, Strategy]:
-            found = await change.by_name(
+            found = await change.read(
                 {
                     "now": ("TIME",),
                     "strategy": hgetall(keys("strategy", tag)),

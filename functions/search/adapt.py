@@ -34,5 +34,5 @@ async def adapt(request: AdaptStrategy, strategies: Strategies, experiments: Exp
         recent, near = await experiments.ends(request.tag, policy.adapt.ends_read, band)
         return next_strategy(recent, facts.finished, near, policy.adapt)
 
-    before, now = await strategies.change(request.tag, due)
+    before, now = await strategies.replace(request.tag, due)
     return Adapted(**strategy_view(now).model_dump(), changed=now.mode != before.mode)

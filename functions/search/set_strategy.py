@@ -40,4 +40,4 @@ async def set_strategy(request: SetStrategy, strategies: Strategies) -> Strategy
             decided_at=facts.finished,
         )
 
-    return strategy_view((await strategies.change(request.tag, chosen))[1])
+    return strategy_view((await strategies.replace(request.tag, chosen))[1])

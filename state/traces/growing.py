@@ -105,7 +105,7 @@ async def begin_epoch(change: Change, tag: str, before: str, after: TracePolicy)
     """
     keys, own_line = change.lab.keys, trace_id_of(tag, OWN_LINE)
     forest, opened, live = keys("forest", tag), keys("open_selections", tag), keys("live_traces", tag)
-    found = await change.by_name(
+    found = await change.read(
         {
             "forest": hmget(forest, "epoch", "select_seq", "single_since", "newest", "newest_nth"),
             "unused": ("ZRANGEBYSCORE", opened, "-inf", "(+inf"),

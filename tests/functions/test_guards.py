@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from functions.process.lifecycle import opened
-from state.change import Change, Read
+from state.change import Asked, Change, Read
 from state.client import Lab
 from state.embedded import EmbeddedRedis
 from state.keys import FAMILIES
@@ -74,7 +74,7 @@ def each_guard(plan: dict[str, Any]) -> list[tuple[str, int, Sequence[str], Any]
 async def test_each_guard_of_each_function_refuses_what_somebody_meddled_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit, read = Change.commit, Change.read
+    commit, found = Change.commit, Change._found
     refused, loose = set[str](), set[tuple[str, str]]()
 
     async def broken(change: Change) -> bool:
@@ -92,14 +92,16 @@ async def test_each_guard_of_each_function_refuses_what_somebody_meddled_with(
             refused.add(Watched.now)
         return await commit(change)
 
-    async def noted(change: Change, *asked: Read[Any]) -> tuple[Any, ...]:
-        loose.update(
-            (Watched.now, family(key)) for one in asked if one.guards is None for key in one.command[1:2]
-        )
-        return await read(change, *asked)
+    async def noted(change: Change, asked: Sequence[Asked]) -> list[Any]:
+        for one in asked:
+            command = one.command if isinstance(one, Read) else one
+            if not isinstance(one, Read) or one.guards is None:
+                keys = command[1:2] if not str(command[0]).startswith("EVALSHA") else command[3:4]
+                loose.update((Watched.now, family(str(key))) for key in keys)
+        return await found(change, asked)
 
     monkeypatch.setattr(Change, "commit", broken)
-    monkeypatch.setattr(Change, "read", noted)
+    monkeypatch.setattr(Change, "_found", noted)
     monkeypatch.setattr(Presence, "announce", silent)
     with EmbeddedRedis.start(Settings.model_validate({"data": tmp_path / "redis"})) as server:
         async with counted(server.url) as trips:

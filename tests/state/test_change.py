@@ -17,10 +17,10 @@ from state.change import (
     MOST_COMMANDS,
     NOW,
     TRIES,
+    Asked,
     Change,
     Joined,
     Read,
-    Reads,
     exists,
     get,
     hgetall,
@@ -118,11 +118,11 @@ async def test_what_was_read_loosely_and_what_nobody_changed_is_no_reason_to_dec
 
 async def test_reads_have_names_and_a_command_among_them_is_loose(lab: Lab, hash_: str) -> None:
     await lab.command("HSET", hash_, "a", "1", "b", "1")
-    reads: Reads = {"a": hmget(hash_, "a"), "b": ("HGET", hash_, "b"), "none": None}
+    reads: dict[str, Asked | None] = {"a": hmget(hash_, "a"), "b": ("HGET", hash_, "b"), "none": None}
     seen: list[dict[str, Any]] = []
 
     async def decide(change: Change) -> None:
-        seen.append(await change.by_name(reads))
+        seen.append(await change.read(reads))
         await lab.command("HINCRBY", hash_, "b", 1)
         await lab.command("HSET", hash_, "a", "2")
         change.delete(hash_)
