@@ -65,7 +65,13 @@ class Number(Placeholder):
 
 
 class Now(Placeholder):
-    """The moment of the commit, in seconds of Redis' clock."""
+    """The moment of the commit, in seconds of Redis' clock. `NOW + 60` is a minute later."""
+
+    def __init__(self, later_s: float = 0.0) -> None:
+        self.later_s = later_s
+
+    def __add__(self, seconds: float) -> Now:
+        return Now(self.later_s + seconds)
 
 
 NOW = Now()
@@ -138,6 +144,11 @@ def size(key: str) -> Read[int]:
 def exists(key: str) -> Read[bool]:
     """Whether there is such a key."""
     return Read(("EXISTS", key), bool, lambda reply: [["EXISTS", [], int(reply)]])
+
+
+def clock() -> Read[float]:
+    """Redis' clock as it was read, to compare times with. What is stored is NOW, unless the answer needs it."""
+    return Read(("TIME",), lambda reply: round(float(reply[0]) + float(reply[1]) / 1e6, 6), None)
 
 
 def loosely(*command: Arg) -> Read[Any]:
@@ -256,10 +267,10 @@ class Change:
         self._added[key, field] = self._added.get((key, field), 0) + by
         self._write("hash", "HINCRBY", key, (field, by))
 
-    def zadd(self, key: Key, scores: Mapping[str, float | Placeholder]) -> None:
-        """Give members of a sorted set their scores."""
+    def zadd(self, key: Key, scores: Mapping[str, float | Placeholder], *, known: bool = False) -> None:
+        """Give members of a sorted set their scores; with `known` only those that are in it."""
         words = [word for member, score in scores.items() for word in (score, member)]
-        self._write("zset", "ZADD", key, words, together=2)
+        self._write("zset", "ZADD", key, words, together=2, option="XX" if known else None)
 
     def zrem(self, key: Key, *members: str) -> None:
         """Take members out of a sorted set."""
@@ -281,9 +292,13 @@ class Change:
         """Write a string; it may end by itself."""
         self._write("string", "SET", key, (text, *(() if lasts_s is None else ("PX", int(lasts_s * 1000)))))
 
-    def expire(self, key: Key, seconds: float) -> None:
-        """End a key after this time."""
-        self._write(None, "PEXPIRE", key, (int(seconds * 1000),))
+    def incrby(self, key: Key, by: int = 1) -> None:
+        """Raise a counter that is a string of its own."""
+        self._write("string", "INCRBY", key, (by,))
+
+    def expire(self, key: Key, seconds: float, *, first: bool = False) -> None:
+        """End a key after this time; with `first` only where no end was set before."""
+        self._write(None, "PEXPIRE", key, (int(seconds * 1000), *(("NX",) if first else ())))
 
     def delete(self, *keys: Key) -> None:
         """Drop keys."""
@@ -358,7 +373,14 @@ class Change:
         )
 
     def _write(
-        self, kind: str | None, command: str, key: Key, words: Sequence[Word], *, together: int = 1
+        self,
+        kind: str | None,
+        command: str,
+        key: Key,
+        words: Sequence[Word],
+        *,
+        together: int = 1,
+        option: str | None = None,
     ) -> None:
         """Write down a command, in several where it is long: `together` words belong to each other."""
         self._known(key, kind)
@@ -367,8 +389,10 @@ class Change:
         found = [self._word(word) for word in words]
         if kind is not None and not found:
             return
+        first = [] if option is None else [option]
         self._plan["writes"] += [
-            [command, place, found[start : start + most]] for start in range(0, max(1, len(found)), most)
+            [command, place, first + found[start : start + most]]
+            for start in range(0, max(1, len(found)), most)
         ]
 
     @staticmethod
@@ -383,7 +407,7 @@ class Change:
     def _at(self, key: str) -> int:
         return self._keys.setdefault(key, len(self._keys) + 1)
 
-    def _word(self, word: Word) -> str | list[str | int]:
+    def _word(self, word: Word) -> str | list[Any]:
         """A word as the plan has it.
 
         Raises:
@@ -393,7 +417,7 @@ class Change:
             case Number():
                 return [word.nth]
             case Now():
-                return [0]
+                return [[word.later_s]] if word.later_s else [0]
             case Joined():
                 parts = [self._word(part) for part in word.parts]
                 return [piece for part in parts for piece in ([part] if isinstance(part, str) else part)]

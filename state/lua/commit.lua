@@ -3,15 +3,17 @@
 -- keys: on*
 -- args: plan blobs*
 -- A word of the plan is text, or a list of texts and numbers that are joined: n > 0 is the nth number handed out, 0 this
--- moment, and n < 0 a blob. A key is its place in `on`, or such a list.
+-- moment, {s} the moment in s seconds, and n < 0 a blob. A key is its place in `on`, or such a list.
 -- returns: {this moment, each number handed out}, or {stale, the first guard that does not hold}
-local plan, numbers, moment = cjson.decode(A.plan), {}, clock(now())
+local plan, numbers, t = cjson.decode(A.plan), {}, now()
+local moment = clock(t)
 
 local function text(word)
   if type(word) == 'string' then return word end
   local parts = {}
   for i, part in ipairs(word) do
-    parts[i] = type(part) == 'string' and part or part > 0 and numbers[part] or part == 0 and moment or A.blobs[-part]
+    if type(part) == 'table' then parts[i] = clock(t + part[1])
+    else parts[i] = type(part) == 'string' and part or part > 0 and numbers[part] or part == 0 and moment or A.blobs[-part] end
   end
   return table.concat(parts)
 end

@@ -21,6 +21,7 @@ from state.change import (
     Change,
     Joined,
     Read,
+    clock,
     exists,
     get,
     hgetall,
@@ -313,6 +314,41 @@ async def test_what_may_come_no_later_than_a_moment_is_decided_again_after_it(la
     assert await lab.hash(hash_) == {"until": repr(end)}
 
 
+async def test_a_time_is_the_commit_s_own_or_later_by_some_seconds(lab: Lab, hash_: str, zset: str) -> None:
+    async def decide(change: Change) -> float:
+        (read,) = await change.read(clock())
+        change.hset(hash_, {"at": NOW, "ends": NOW + 60, "name": Joined("at ", NOW + 1.5)})
+        change.zadd(zset, {"m": NOW + 3600})
+        return read
+
+    read = await lab.change(decide)
+
+    stored = await lab.hash(hash_)
+    at = float(stored["at"])
+    assert read <= at
+    assert float(stored["ends"]) == pytest.approx(at + 60, abs=1e-5)
+    assert float(stored["name"].removeprefix("at ")) == pytest.approx(at + 1.5, abs=1e-5)
+    assert await lab.command("ZSCORE", zset, "m") == pytest.approx(at + 3600, abs=1e-5)
+
+
+async def test_a_member_that_has_to_be_known_and_an_end_that_is_set_once(
+    lab: Lab, zset: str, string: str
+) -> None:
+    async def decide(change: Change) -> None:
+        change.zadd(zset, {"known": 2, "new": 2}, known=True)
+        change.incrby(string, 3)
+        change.expire(string, 60, first=True)
+
+    await lab.command("ZADD", zset, 1, "known")
+    await lab.change(decide)
+    await lab.command("PEXPIRE", string, 1_000_000)
+    await lab.change(decide)
+
+    assert await lab.command("ZRANGE", zset, 0, -1, "WITHSCORES") == ["known", "2"]
+    assert await lab.command("GET", string) == "6"
+    assert await lab.command("PTTL", string) > 60_000
+
+
 async def test_changes_in_turn_do_not_race_each_other(lab: Lab, hash_: str) -> None:
     decided = 0
 
@@ -380,6 +416,7 @@ WRITES = st.lists(
         st.tuples(st.just("hset"), NAMES, st.text(st.characters(codec="utf-8"), max_size=5)),
         st.tuples(st.just("hdel"), NAMES, st.none()),
         st.tuples(st.just("hincrby"), st.just("n"), st.integers(-5, 5)),
+        st.tuples(st.just("rescore"), NAMES, SCORES),
         st.tuples(st.just("zadd"), NAMES, SCORES),
         st.tuples(st.just("zrem"), NAMES, st.none()),
         st.tuples(st.just("rpush"), st.text("xyz", max_size=3), st.none()),
@@ -409,6 +446,8 @@ class Model:
                 self.hash[name] = str(int(self.hash.get(name, 0)) + value)
             case "zadd":
                 self.zset[name] = value
+            case "rescore":
+                self.zset |= {name: value} if name in self.zset else {}
             case "zrem":
                 self.zset.pop(name, None)
             case "rpush":
@@ -447,6 +486,8 @@ async def test_random_changes_beside_random_meddlers_leave_what_one_after_anothe
                 change.hincrby(keys["hash"], name, value)
             case "zadd":
                 change.zadd(keys["zset"], {name: value})
+            case "rescore":
+                change.zadd(keys["zset"], {name: value}, known=True)
             case "zrem":
                 change.zrem(keys["zset"], name)
             case "rpush":
