@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+from state.change import NOW, Change, clock, hmget
 from state.client import Lab
 from state.events import Event
 from state.moves import Arg
@@ -128,15 +129,33 @@ class Schedules:
 
     async def pause(self, function: str, reason: str) -> float:
         """Stop firing it; answers since when it is paused."""
-        schedule = {"schedule": self._lab.keys("tick", function)}
-        args = {"function": function, "reason": reason}
-        return float(await self._lab.move("pause_schedule", keys=schedule, args=args))
+        schedule = self._lab.keys("tick", function)
+
+        async def decide(change: Change) -> float:
+            found, now = await change.read(hmget(schedule, "paused_at"), clock())
+            if (since := found["paused_at"]) is not None:
+                return float(since)
+            change.hset(schedule, {"paused_at": now, "paused_reason": reason})
+            change.emit("cron.paused", None, function, {"function": function, "reason": reason})
+            return now
+
+        return await self._lab.change(decide)
 
     async def resume(self, function: str) -> float | None:
         """Fire it again from its next scheduled time on; answers since when it was paused, None where it was not."""
-        schedule = {"schedule": self._lab.keys("tick", function)}
-        since = await self._lab.move("resume_schedule", keys=schedule, args={"function": function})
-        return float(since) if since else None
+        schedule = self._lab.keys("tick", function)
+
+        async def decide(change: Change) -> float | None:
+            found, now = await change.read(hmget(schedule, "paused_at"), clock())
+            if (since := found["paused_at"]) is None:
+                return None
+            change.hdel(schedule, "paused_at", "paused_reason")
+            change.hset(schedule, {"until": NOW})
+            told = {"function": function, "paused_s": now - float(since)}
+            change.emit("cron.resumed", None, function, told)
+            return float(since)
+
+        return await self._lab.change(decide)
 
     async def release(self, function: str) -> None:
         """Let a waiting firing go ahead if the one before it is handled."""
