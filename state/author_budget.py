@@ -7,7 +7,11 @@ import math
 import uuid
 from dataclasses import dataclass
 
+from state.change import Change, clock, hmget
 from state.store import Store
+
+DAY_S = 86400
+"""Days are of UTC."""
 
 
 @dataclass(frozen=True)
@@ -53,32 +57,49 @@ class AuthorBudget(Store):
 
     async def reserve(self, most: Cost, limits: Limits) -> Reserved | UsedUp:
         """Take the most that a request may cost out of the day's budget."""
-        name = uuid.uuid4().hex
-        word, *rest = await self._lab.move(
-            "reserve_author_budget",
-            args={
-                "id": name,
-                "tokens": most.tokens,
-                "micro_usd": most.micro_usd,
-                "tokens_a_day": limits.tokens,
-                "micro_usd_a_day": limits.micro_usd,
-            },
-        )
-        if word == "ok":
+        name, budget = uuid.uuid4().hex, self._keys("author_budget")
+
+        async def decide(change: Change) -> Reserved | UsedUp:
+            of_day, spent, now = await change.read(
+                hmget(budget, "day"), hmget(budget, "tokens", "micro_usd").loose(), clock()
+            )
+            day = math.floor(now / DAY_S)
+            ends_at = (day + 1) * DAY_S
+            is_new = of_day["day"] != str(day)
+            tokens, micro_usd = (0 if is_new else int(amount or 0) for amount in spent.values())
+            if tokens + most.tokens > limits.tokens or micro_usd + most.micro_usd > limits.micro_usd:
+                is_too_small = most.tokens > limits.tokens or most.micro_usd > limits.micro_usd
+                return UsedUp(ends_at - now, is_too_small)
+            change.before(ends_at)
+            if is_new:
+                change.delete(budget)
+            else:
+                change.room(budget, ("tokens",), limits.tokens)
+                change.room(budget, ("micro_usd",), limits.micro_usd)
+            change.hincrby(budget, "tokens", most.tokens)
+            change.hincrby(budget, "micro_usd", most.micro_usd)
+            change.hset(budget, {"day": day, f"open:{name}": f"{most.tokens} {most.micro_usd}"})
             return Reserved(name)
-        is_too_small = most.tokens > limits.tokens or most.micro_usd > limits.micro_usd
-        return UsedUp(float(rest[0]), is_too_small)
+
+        return await self._lab.change(decide)
 
     async def close(self, reserved: Reserved, cost: Cost) -> None:
         """Count what the request has really cost; may be repeated, and changes nothing once its day is over."""
-        await self._lab.move(
-            "close_author_budget",
-            args={"id": reserved.reservation_id, "tokens": cost.tokens, "micro_usd": cost.micro_usd},
-        )
+        budget, open_ = self._keys("author_budget"), f"open:{reserved.reservation_id}"
+
+        async def decide(change: Change) -> None:
+            (found,) = await change.read(hmget(budget, open_))
+            if (held := found[open_]) is not None:
+                tokens, micro_usd = map(int, held.split())
+                change.hincrby(budget, "tokens", cost.tokens - tokens)
+                change.hincrby(budget, "micro_usd", cost.micro_usd - micro_usd)
+                change.hdel(budget, open_)
+
+        await self._lab.change(decide)
 
     async def today(self) -> Cost:
         """The amount that counts as spent today."""
         found, now = await asyncio.gather(self._lab.hash(self._keys("author_budget")), self._lab.now())
-        if found.get("day") != str(math.floor(now / 86400)):
+        if found.get("day") != str(math.floor(now / DAY_S)):
             return Cost(0, 0)
         return Cost(int(found["tokens"]), int(found["micro_usd"]))

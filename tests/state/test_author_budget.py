@@ -36,7 +36,7 @@ async def test_what_is_reserved_counts_as_spent_until_it_is_closed(budget: Autho
 async def test_a_reservation_is_closed_once(budget: AuthorBudget) -> None:
     first = await reserved(budget, 600)
 
-    await budget.close(first, Cost(50, 20))
+    await asyncio.gather(*(budget.close(first, Cost(50, 20)) for _ in range(2)))
     await budget.close(first, Cost(50, 20))
 
     assert await budget.today() == Cost(50, 20)
