@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from state.change import Change, hmget
 from state.store import Store
 
 
@@ -12,9 +13,13 @@ class Tallies(Store):
 
     async def add(self, counted: Mapping[str, float]) -> None:
         """Add to the sums, all at once."""
-        await self._lab.move(
-            "add_tallies", args={"names": list(counted), "amounts": [float(n) for n in counted.values()]}
-        )
+        tallies = self._keys("tallies")
+
+        async def decide(change: Change) -> None:
+            (before,) = await change.read(hmget(tallies, *counted))
+            change.hset(tallies, {name: float(before[name] or 0) + n for name, n in counted.items()})
+
+        await self._lab.change(decide)
 
     async def all(self) -> dict[str, float]:
         """Every sum by its name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -308,6 +309,14 @@ async def test_what_other_processes_counted_stays_when_they_have_ended(
     ]
     assert buckets == sorted(buckets, key=float)
     assert buckets[-1] == "+Inf"
+
+
+async def test_counts_of_processes_that_hand_over_at_once_add_up(process: Process) -> None:
+    tallies = Tallies(process.lab)
+
+    await asyncio.gather(*(tallies.add({"calls": 1.0, "seconds": 0.25}) for _ in range(5)))
+
+    assert await tallies.all() == {"calls": 5.0, "seconds": 1.25}
 
 
 async def test_counts_are_handed_over_once_and_those_that_redis_missed_the_next_time(
