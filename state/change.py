@@ -43,6 +43,7 @@ MOST_WORDS = 1000
 """Of one command."""
 MOST_COMMANDS = 2000
 """Of one change: a script holds up all others."""
+A_DAY_S = 86400
 
 
 class Placeholder:
@@ -136,7 +137,7 @@ def zscore(key: str, member: str) -> Read[float | None]:
 
 
 def size(key: str) -> Read[int]:
-    """Number of fields, members or entries."""
+    """Number of fields, members or entries; of a string its bytes."""
     command = _SIZES[kind_of(key)]
     return Read((command, key), int, lambda reply: [[command, [], int(reply)]])
 
@@ -158,7 +159,7 @@ def loosely(*command: Arg) -> Read[Any]:
 
 Asked = Read[Any] | Sequence[Arg]
 """A read, or a plain command, which no guard watches."""
-_SIZES = {"hash": "HLEN", "zset": "ZCARD", "list": "LLEN", "stream": "XLEN"}
+_SIZES = {"string": "STRLEN", "hash": "HLEN", "zset": "ZCARD", "list": "LLEN", "stream": "XLEN"}
 
 
 def _of_fields(fields: Mapping[str, str | None]) -> list[Any]:
@@ -299,6 +300,12 @@ class Change:
     def expire(self, key: Key, seconds: float, *, first: bool = False) -> None:
         """End a key after this time; with `first` only where no end was set before."""
         self._write(None, "PEXPIRE", key, (int(seconds * 1000), *(("NX",) if first else ())))
+
+    def count_stored(self, owner: str, stored_bytes: int) -> None:
+        """Count stored bytes on an owner's quota, for a day from the first ones on; events count by themselves."""
+        stored = self.lab.keys("stored", owner)
+        self.hincrby(stored, "bytes", stored_bytes)
+        self.expire(stored, A_DAY_S, first=True)
 
     def delete(self, *keys: Key) -> None:
         """Drop keys."""

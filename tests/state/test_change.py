@@ -83,6 +83,8 @@ async def test_each_kind_of_guard_refuses_what_has_changed_since(
         (get(string), ("SET", string, ""), ""),
         (get(string), ("SET", string, "x"), "x"),
         (get(string), ("DEL", string), None),
+        (size(string), ("SET", string, "four"), 4),
+        (size(string), ("DEL", string), 0),
         (zscore(zset, "m"), ("ZADD", zset, "0.1", "m"), 0.1),
         (zscore(zset, "m"), ("ZADD", zset, "0.30000000000000004", "m"), 0.30000000000000004),
         (zscore(zset, "m"), ("ZREM", zset, "m"), None),
