@@ -7,13 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from state.change import NOW, Change, clock, exists, hmget, loosely, size
 from state.client import Lab, time_of
 from state.moves import Arg
 from state.records import AgentLimit, stamp
 from state.store import Store
 
 FORGOTTEN_S = 3600.0
-"""Seconds of silence after which announce_process.lua forgets a process."""
+"""Seconds of silence after which a process is forgotten. One that is heard of just then comes back the next time."""
+LIMITED_MOST = 256
+NOTED_S = 60.0
+"""Most agents of a tag whose usage limits are noted, and the least seconds from one limit of an agent to the next."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +36,38 @@ class Presence(Store):
 
     async def announce(self, name: str, facts: Mapping[str, Any]) -> None:
         """Say that this process is alive."""
-        await self._lab.move("announce_process", args={"name": name, "facts": json.dumps(dict(facts))})
+        processes, known = self._keys("processes"), self._keys("process_facts")
+
+        async def decide(change: Change) -> None:
+            oldest, now = await change.read(loosely("ZRANGE", processes, "0", "99", "WITHSCORES"), clock())
+            seen = zip(oldest[::2], map(float, oldest[1::2]), strict=True)
+            silent = [other for other, at in seen if now - at >= FORGOTTEN_S and other != name]
+            change.zadd(processes, {name: NOW})
+            change.hset(known, {name: json.dumps(dict(facts))})
+            if silent:
+                change.zrem(processes, *silent)
+                change.hdel(known, *silent)
+
+        await self._lab.change(decide)
 
     async def limit(self, tag: str, limit: AgentLimit) -> None:
         """Note that an agent has met a usage limit, once for each `since` and once a minute at most."""
-        told = json.dumps({"agent": limit.agent, "until": stamp(limit.until), "said": limit.said})
-        args = {"tag": tag, "agent": limit.agent, "limit": limit.model_dump_json(), "told": told}
-        await self._lab.move("limit_agent", args=args)
+        limits, agent = self._keys("agent_limits", tag), limit.agent
+
+        async def decide(change: Change) -> None:
+            is_tag, stored, count, now = await change.read(
+                exists(self._keys.tag(tag)), hmget(limits, agent), size(limits), clock()
+            )
+            before = json.loads(stored[agent] or '{"since": null, "noted": 0, "times": 0}')
+            is_full = stored[agent] is None and count >= LIMITED_MOST
+            if is_full or not is_tag or before["since"] == limit.since or now - before["noted"] < NOTED_S:
+                return
+            noted = limit.model_dump() | {"times": before["times"] + 1, "noted": now}
+            change.hset(limits, {agent: json.dumps(noted)})
+            told = {"agent": agent, "until": stamp(limit.until), "said": limit.said}
+            change.emit("agent.limited", tag, agent, told)
+
+        await self._lab.change(decide)
 
     async def leave(self, name: str) -> None:
         """Say that this process ends."""

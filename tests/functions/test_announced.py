@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -77,8 +78,7 @@ async def test_a_usage_limit_is_one_event_and_is_shown_by_status_and_the_report(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     await open_tag(client)
-    for _ in range(3):
-        await limited(client)
+    await asyncio.gather(*(limited(client) for _ in range(3)))
 
     [event] = await events_of(process, "agent.limited")
     assert event["until"] == "2026-11-27T06:00:00.000Z"

@@ -128,7 +128,7 @@ CEILINGS: dict[str, Most] = {
     "search::strategy": Most(1),
     "pool::list": Most(1),
     "lab::status": Most(2),
-    "agent::announce": Most(1, 1),
+    "agent::announce": Most(2, 1),
     "function::calls": Most(1),
     "function::list": Most(0),
     "event::list": Most(1),
