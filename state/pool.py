@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
-from state.change import NOW, Change, Word, hgetall, hmget
+from state.change import NOW, Change, Word, clock, hgetall, hmget
 from state.client import Lab, time_of
 from state.decided import Decided
 from state.experiments.reading import experiment_in
@@ -409,11 +409,18 @@ class Pool(Store):
 
     async def begin_sweep(self, longest_gap_s: float, grace_s: float) -> bool:
         """Note that a sweep begins; True during a grace, because sweeps themselves were missing."""
-        answer = await self._lab.move(
-            "note_sweep",
-            args={"longest_gap_s": longest_gap_s, "grace_s": grace_s},
-        )
-        return int(answer) == 1
+        sweep = self._keys("sweep")
+
+        async def decide(change: Change) -> bool:
+            last, now = await change.read(hmget(sweep, "at", "grace_until"), clock())
+            has_gap = last["at"] is not None and now - float(last["at"]) > longest_gap_s
+            # A clock that was set back must not prolong the grace by hours.
+            grace = now + grace_s if has_gap else min(float(last["grace_until"] or 0), now + grace_s)
+            change.before(now + longest_gap_s)
+            change.hset(sweep, {"at": NOW, "grace_until": grace})
+            return now < grace
+
+        return await self._lab.change(decide)
 
     async def deregister(
         self,

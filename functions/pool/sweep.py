@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from functions.contract import Command, Every, Response, function
 from functions.pool._stores import Stores
 from functions.rules.pool.breaker import may_try
@@ -36,9 +38,10 @@ async def sweep(request: Sweep, stores: Stores, settings: Settings) -> Swept:
     """Mark what is gone and send its experiments back to the queue; safe to run twice."""
     pool, stale_s = stores.pool, settings.stale_s
     swept = Swept(offline=[], forgotten=[], leases_ended=[], trials=[], experiments={})
-    if await pool.begin_sweep(stale_s / 2 + settings.sweep_s, stale_s):
+    gap_s = stale_s / 2 + settings.sweep_s
+    is_grace, roster = await asyncio.gather(pool.begin_sweep(gap_s, stale_s), pool.roster())
+    if is_grace:
         return swept
-    roster = await pool.roster()
     for gpu in roster.gpus:
         if may_try(gpu, roster.now) and await _close_breaker(gpu, stores):
             swept.trials.append(gpu.gpu_id)
