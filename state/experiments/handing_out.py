@@ -10,6 +10,7 @@ import json
 from typing import Literal, get_args
 
 from state.budgets import WARN_AT
+from state.change import Change, hmget
 from state.decisions import Ending, HandOut, Rank, Told
 from state.entries import Entry, Run
 from state.experiments.ending import EndingStore
@@ -206,18 +207,16 @@ class HandingOut(Registering, EndingStore):
 
     async def keep_late_value(self, e: Experiment, value: float) -> None:
         """Keep what the worker of a stopped run measured; its first word counts."""
-        data = {"experiment_id": e.experiment_id, "worker_id": e.worker_id, "late_val_bpb": value}
-        await self._lab.move(
-            "keep_late_value",
-            keys={"experiment": self._keys.experiment(e.experiment_id)},
-            args={
-                "id": e.experiment_id,
-                "tag": e.tag,
-                "value": value,
-                "event_data": json.dumps(data),
-                "experiment_traceparent": e.traceparent,
-            },
-        )
+        run = self._keys.experiment(e.experiment_id)
+
+        async def decide(change: Change) -> None:
+            (found,) = await change.read(hmget(run, "status", "late_val_bpb"))
+            if found["status"] == "stopped" and found["late_val_bpb"] is None:
+                change.hset(run, {"late_val_bpb": value})
+                told = {"experiment_id": e.experiment_id, "worker_id": e.worker_id, "late_val_bpb": value}
+                change.emit("run.reported_late", e.tag, e.experiment_id, told, e.traceparent)
+
+        await self._lab.change(decide)
 
     async def overdue(self) -> list[Experiment]:
         """Runs of all swarms whose workers have been silent for too long."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from state.budgets import WARN_AT
+from state.change import NOW, Change
 from state.client import time_of
 from state.decided import code_text, constants_text, limits_text, tag_with
 from state.digests import REQUEST_TTL_S, RequestKey
@@ -275,11 +276,11 @@ class Registering(Queueing):
 
     async def touch(self, e: Experiment) -> None:
         """Record a sign of life of its agent."""
-        await self._lab.move(
-            "touch_experiment",
-            keys={"open": self._keys("open")},
-            args={"id": e.experiment_id, "patience_s": e.patience_s},
-        )
+
+        async def decide(change: Change) -> None:
+            change.zadd(self._keys("open"), {e.experiment_id: NOW + e.patience_s}, known=True)
+
+        await self._lab.change(decide)
 
 
 def _parent(stored: Sequence[str | None]) -> Parent | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from state.budgets import WARN_AT
-from state.change import Change, hmget, loosely
-from state.client import clock_text, time_of
+from state.change import Change, clock, exists, hmget
+from state.client import clock_text
 from state.experiments.reading import ExperimentReader, experiment_in
 from state.experiments.writing import relist
 from state.ids import named_by
@@ -43,14 +43,13 @@ class Running(ExperimentReader):
         keys, name = self._keys, e.experiment_id
 
         async def decide(change: Change) -> bool:
-            now, lease, time = await change.read(
+            now, lease, began = await change.read(
                 hmget(keys.experiment(name), "status", "attempt", "fence"),
                 hmget(keys.gpu(gpu_id), "holder", "fence"),
-                loosely("TIME"),
+                clock(),
             )
             if [*now.values(), *lease.values()] != ["leased", str(attempt), str(fence), name, str(fence)]:
                 return False
-            began = time_of(time)
             at, expiry = clock_text(began), clock_text(began + lease_s)
             change.hset(keys.experiment(name), {"status": "running", "started_at": at})
             change.hdel(keys.experiment(name), "extended_s", "base_metric", "base_progress")
@@ -173,16 +172,20 @@ class Running(ExperimentReader):
         return answer
 
     async def keep_log(self, e: Experiment, text: str) -> None:
-        """Keep the newest lines of a run's log (text, at most 16 KiB of it)."""
+        """Keep the newest lines of a run's log (text, at most 16 KiB of it).
+
+        Its first log counts as the most that it may have, on its owner's quota. Later ones are free.
+        """
         tail = text.encode("utf-8", "replace")[-LOG_BYTES:].decode("utf-8", "ignore")
-        await self._lab.move(
-            "keep_log",
-            keys={
-                "log": self._keys("log", e.experiment_id),
-                "stored": self._keys("stored", e.owner) if e.owner else None,
-            },
-            args={"text": tail, "most": LOG_BYTES},
-        )
+        log = self._keys("log", e.experiment_id)
+
+        async def decide(change: Change) -> None:
+            (is_there,) = await change.read(exists(log))
+            change.set(log, tail)
+            if e.owner and not is_there:
+                change.count_stored(e.owner, LOG_BYTES)
+
+        await self._lab.change(decide)
 
     async def ask_to_stop(self, e: Experiment, reason: str) -> bool:
         """Tell the worker of a leased or running attempt to stop; False where the status moved on."""

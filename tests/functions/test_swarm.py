@@ -701,11 +701,13 @@ async def test_a_result_after_a_stop_stays_with_the_stopped_run(swarm: Swarm) ->
     run_id = (await swarm.next("w1"))["run_id"]
     await swarm.http.delete(f"/runs/{run_id}")
 
-    answers = [await swarm.result("w1", run_id, value) for value in (0.5, 0.4, None)]
+    first = [swarm.result("w1", run_id, 0.5) for _ in range(2)]
+    answers = [*await asyncio.gather(*first), await swarm.result("w1", run_id, 0.4)]
+    answers.append(await swarm.result("w1", run_id, None))
 
     record = await swarm.record(run_id)
     assert (record.status, record.late_val_bpb, record.val_bpb) == ("stopped", 0.5, None)
-    assert answers == [{"ok": True, "total_experiments": 1}] * 3
+    assert answers == [{"ok": True, "total_experiments": 1}] * 4
     assert len(await events_of(swarm.process, "run.reported_late")) == 1
 
 
