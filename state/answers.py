@@ -9,13 +9,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from state.change import Change
 from state.errors import Unavailable
-from state.quota import counting, enforced
+from state.quota import counting, current, enforced
 from state.store import Store
 
 ANSWER_TTL_S = 24 * 3600
 IN_FLIGHT_TTL_S = 10
 """Seconds after which a silent process has lost its request: a repeated one is executed."""
+ENTRY_BYTES = 200
+"""An answer counts as so many bytes more than it has."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,15 @@ class Answers(Store):
             TooManyRequests: the quota of the call's owner has no room for it.
         """
         answer = json.dumps({"digest": body_digest, "body": body})
+        key = self._key(function, given)
+
+        async def decide(change: Change) -> None:
+            change.set(key, answer, lasts_s=ANSWER_TTL_S)
+            if quota := current.get():
+                change.count_stored(quota.owner, len(answer.encode()) + len(key) + ENTRY_BYTES)
+
         with counting(enforced()):
-            await self._lab.move(
-                "store_answer",
-                keys={"answer": self._key(function, given)},
-                args={"text": answer, "ttl_s": ANSWER_TTL_S},
-            )
+            await self._lab.change(decide)
 
     async def forget(self, function: str, given: str) -> None:
         """Nothing was done: the key is free again."""
