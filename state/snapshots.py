@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from state.budgets import Books, books_of
+from state.change import Change
 from state.client import Lab
 from state.experiments import PAGE_BYTES, Experiments, Window
 from state.experiments.ranking import ends_at, ranks_at, trends_at
@@ -249,5 +250,9 @@ class Snapshots:
 
     async def report(self, violations: Sequence[str]) -> None:
         """Write down that an audit found something, as an event."""
-        data = json.dumps({"violations": list(violations[:20]), "count": len(violations)})
-        await self._lab.move("report_audit", args={"event_data": data})
+        told = {"violations": list(violations[:20]), "count": len(violations)}
+
+        async def decide(change: Change) -> None:
+            change.emit("lab.audit_failed", None, "lab", told)
+
+        await self._lab.change(decide)
