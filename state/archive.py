@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from state.change import NOW, Change, get, size
 from state.digests import patch_id
 from state.errors import Damaged, Unavailable
 from state.indexes import members, values
@@ -234,12 +235,21 @@ class PatchArchiving(Store):
 
     async def remove(self, tag: str, digests: Sequence[str], uses: str) -> bool:
         """Remove patches that the archive has; False where one was used since `uses` was read."""
-        answer = await self._lab.move(
-            "archive_patches",
-            keys={"patches": [self._lab.keys("diffs", digest) for digest in digests]},
-            args={"tag": tag, "digests": list(digests), "uses": uses},
-        )
-        return bool(answer != "stale")
+
+        async def decide(change: Change) -> bool:
+            now_used, *sizes = await change.read(
+                get(self._keys("patch_uses")), *(size(self._keys("diffs", digest)) for digest in digests)
+            )
+            if (now_used or "0") != uses:
+                return False
+            if there := [digest for digest, stored in zip(digests, sizes, strict=True) if stored]:
+                change.delete(*(self._keys("diffs", digest) for digest in there))
+                change.zadd(self._keys("archived"), dict.fromkeys(there, NOW))
+                told = {"tag": tag, "patches": len(there), "bytes": sum(sizes)}
+                change.emit("tag.patches_archived", tag, tag, told)
+            return True
+
+        return await self._lab.change(decide)
 
     async def _with_status(self, tag: str, status: str) -> AsyncIterator[list[EndedRun]]:
         index = self._lab.keys.status(tag, status, "")[0]
