@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from state import quota
-from state.change import Asked, Decide, Read, changed
+from state.change import Asked, Change, Decide, Read, changed, exists, get
 from state.errors import Unavailable
 from state.keys import Keys
 from state.moves import Arg, GivenArgs, GivenKeys, load
@@ -202,22 +202,32 @@ class Lab:
                 this process began.
         """
         await self._redis.load_scripts()
-        name = self.identity or secrets.token_hex(8)
-        layout, identity = await self.move("open_lab", args={"layout": LAYOUT, "identity": name})
-        if layout == "restoring":
+        self.identity = await self.change(self._opened)
+        if reason := await self.outlived():
+            raise Unavailable(reason, hint="start the process again")
+
+    async def _opened(self, change: Change) -> str:
+        """Make the lab where there is none; answers the identity that this process goes on with."""
+        keys = self.keys
+        is_restoring, is_of_0_1, layout, identity = await change.read(
+            exists(keys("restoring")), exists(keys("schema")), get(keys("layout")), get(keys("identity"))
+        )
+        if is_restoring:
             raise Unavailable(
                 f"the lab {self.name!r} is only half restored",
                 hint="wait for ./nightjar restore to end, or run it again; else choose another --data or --lab",
             )
+        layout = "0" if is_of_0_1 else layout or str(LAYOUT)
         if layout != str(LAYOUT):
             raise Unavailable(
                 f"another version of Nightjar wrote the lab {self.name!r}: its layout is {layout}, this version reads"
                 f" {LAYOUT}",
                 hint="run the version that wrote it, or choose another --data or --lab",
             )
-        self.identity = self.identity or identity
-        if reason := await self.outlived():
-            raise Unavailable(reason, hint="start the process again")
+        identity = identity or self.identity or secrets.token_hex(8)
+        change.set(keys("layout"), layout)
+        change.set(keys("identity"), identity)
+        return self.identity or identity
 
     async def outlived(self) -> str | None:
         """Why this process must not go on with the lab that it began with; None where it may."""
