@@ -28,11 +28,12 @@ from typing import IO, Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 from redis.exceptions import ResponseError
 
+from state.change import NOW, Change, clock, exists, hmget
 from state.client import LAYOUT, Lab
 from state.decisions import AfterLease, BrokenLease, Ended, Requeued, SameAttempt
 from state.errors import Conflict, Invalid, NotFound, Unavailable
 from state.experiments import Experiments
-from state.moves import GivenArgs, load
+from state.moves import load
 from state.pool import Pool
 from state.presence import Presence
 from state.private import private_file
@@ -54,6 +55,7 @@ LEFT_OUT = frozenset(
     }
 )
 """First parts of the names of keys that no backup has: a restored lab makes its own."""
+SIGNS_OF_A_LAB = ("layout", "schema", "identity", "tags", "processes")
 REMOVED = b""
 """In the place of a payload: the key is removed."""
 KEYS_AT_ONCE = 1000
@@ -345,9 +347,7 @@ async def restore(lab: Lab, file: Path, *, tell: Tell = lambda _: None) -> Resto
         done += len(page)
         tell(done)
     waiting = await _end_leases(lab)
-    opened: GivenArgs = {"token": token, "identity": secrets.token_hex(8), "fence_leap": FENCE_LEAP}
-    if await lab.move("finish_restore", args=opened) != "ok":
-        raise _overtaken(lab)
+    await _finish(lab, token)
     return Restored(manifest, waiting)
 
 
@@ -368,21 +368,45 @@ async def _unreadable(lab: Lab, file: Path, manifest: Manifest, problem: Respons
 
 
 async def _begin(lab: Lab, token: str, file: Path) -> None:
-    keys = lab.keys
-    mark: GivenArgs = {"token": token, "silent_s": SILENT_S, "file": str(file)}
+    keys, restoring = lab.keys, lab.keys("restoring")
+
+    async def decide(change: Change) -> bool:
+        earlier, now, *found = await change.read(
+            hmget(restoring, "until"), clock(), *(exists(keys(name)) for name in SIGNS_OF_A_LAB)
+        )
+        if earlier["until"] is None and any(found):
+            raise Conflict(
+                f"the lab {lab.name!r} exists already: a restore does not overwrite",
+                hint="restore under another name (--lab NAME), or into another folder (--data PATH)",
+            )
+        if earlier["until"] is not None and float(earlier["until"]) > now:
+            return False
+        change.hset(restoring, {"token": token, "until": NOW + SILENT_S, "file": str(file)})
+        return True
+
     give_up = time.monotonic() + 2 * SILENT_S
-    while (answer := await lab.move("begin_restore", args=mark)) == "busy":
+    while not await lab.change(decide):
         if time.monotonic() > give_up:
             raise Conflict(f"another restore into the lab {lab.name!r} is at work", hint="wait for it")
         await asyncio.sleep(0.2)  # the other one may have been killed: the lab is free after SILENT_S
-    if answer == "taken":
-        raise Conflict(
-            f"the lab {lab.name!r} exists already: a restore does not overwrite",
-            hint="restore under another name (--lab NAME), or into another folder (--data PATH)",
-        )
     left = [key.removeprefix(keys("")) async for key in lab.scan() if key != keys("restoring")]
     for begin in range(0, len(left), KEYS_AT_ONCE):
         await _write(lab, token, [(name, REMOVED, 0) for name in left[begin : begin + KEYS_AT_ONCE]])
+
+
+async def _finish(lab: Lab, token: str) -> None:
+    """Open it as a lab of its own: attempts and fences of its earlier life mean nothing."""
+    keys = lab.keys
+
+    async def decide(change: Change) -> None:
+        (mark,) = await change.read(hmget(keys("restoring"), "token"))
+        if mark["token"] != token:
+            raise _overtaken(lab)
+        change.set(keys("identity"), secrets.token_hex(8))
+        change.incrby(keys("fence"), FENCE_LEAP)
+        change.delete(keys("restoring"))
+
+    await lab.change(decide)
 
 
 async def _write(lab: Lab, token: str, page: Sequence[Entry]) -> None:
