@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from state import best_config
-from state.change import Asked, Change, hmget
+from state.change import NOW, Asked, Change, get, hmget, size, zscore
 from state.client import time_of
 from state.dimensions import dimensions_in
 from state.errors import NotFound, TooManyRequests
 from state.experiments.ranking import all_ranks_at
 from state.indexes import fields_in, members, read_as, records, values
-from state.minting import check_minted, check_rotated, mint, rotated, surviving
+from state.minting import check_free, issue, issuing, rotate, rotating
 from state.moves import Arg
 from state.policy import BUCKETS, FIFTHS, read_policy
-from state.records import Best, Experiment, HeardWorker, Leader, SwarmWorker, flatten, words
+from state.records import Best, Experiment, HeardWorker, Leader, SwarmWorker, flatten
 from state.store import Store
 from state.swarm_facts import (
     ActiveRun,
@@ -71,25 +70,35 @@ class Swarms(Store):
             Conflict: the name is taken, or reserved. Unauthenticated: no use of the enroll token is left.
             TooManyRequests: it `is_limited`, and as many as may have joined.
         """
-        name, tag = str(said["worker_id"]), str(said["tag"])
+        name, tag, keys = str(said["worker_id"]), str(said["tag"]), self._keys
         fields = {"name": name, "role": "worker", "kind": "access", "issued_by": by}
-        minted = mint(self._keys, fields, enrolling)
-        answer = await self._lab.move(
-            "join_worker",
-            keys={**minted.keys, "swarm_worker": self._keys("swarm_workers", name)},
-            args={
-                **minted.args,
-                "tag": tag,
-                "worker_fields": words(flatten({**said, "token_id": minted.token_id})),
-                "joined": _joined(said),
-                "joins_per_s": JOINS_PER_S if is_limited else None,
-                "joins_burst": JOINS_BURST if is_limited else None,
-            },
-        )
-        if isinstance(answer, list):
-            raise _too_many_joins(float(answer[1]))
-        check_minted(name, answer)
-        return WorkerWithToken(await self.known(name), minted.text)
+        check_free(name)
+
+        async def decide(change: Change) -> WorkerWithToken:
+            joining, count, is_swarm, *found = await change.read(
+                get(keys("joining")),
+                size(keys("swarm_members", tag)),
+                zscore(keys("swarms"), tag),
+                *issuing(keys, name, enrolling),
+            )
+            now = found[1]
+            if is_limited:
+                empty_at = max(float(joining or 0), now) + 1 / JOINS_PER_S
+                if (wait_s := empty_at - now - JOINS_BURST / JOINS_PER_S) > 1e-6:
+                    raise _too_many_joins(round(wait_s, 3))
+            issued = issue(change, fields, *found, is_new=True)
+            if is_limited:
+                change.set(keys("joining"), empty_at, lasts_s=empty_at - now + 0.001)
+            stored = flatten({**said, "token_id": issued.token.id, "number": count + 1, "joined_at": now})
+            change.hset(keys("swarm_workers", name), stored)
+            if is_swarm is None:
+                change.zadd(keys("swarms"), {tag: now})
+            change.zadd(keys("swarm_members", tag), {name: count + 1})
+            change.zadd(keys("swarm_seen", tag), {name: now})
+            change.emit("worker.joined", tag, name, _joined(said))
+            return WorkerWithToken(SwarmWorker.parse(stored), issued.text)
+
+        return await self._lab.change(decide, in_turn="joining")
 
     async def rejoin(
         self, worker: SwarmWorker, said: Mapping[str, Any], shown: Proof | None, overlap_s: float
@@ -100,29 +109,18 @@ class Swarms(Store):
         Raises:
             Conflict: its token was revoked, or rotated meanwhile.
         """
-        token, now = await self._token_of(worker)
-        before, by_bearer = surviving(token, shown, now)
-        minted = rotated(self._keys, token, overlap_s, before, by_bearer=by_bearer)
-        answer = await self._lab.move(
-            "rejoin_worker",
-            keys={**minted.keys, "swarm_worker": self._keys("swarm_workers", worker.worker_id)},
-            args={
-                **minted.args,
-                "tag": worker.tag,
-                "worker_id": worker.worker_id,
-                "worker_fields": words(flatten(said)),
-                "joined": _joined(said),
-            },
-        )
-        check_rotated(worker.worker_id, answer)
-        return WorkerWithToken(await self.known(worker.worker_id), minted.text)
+        name, keys = worker.worker_id, self._keys
+        token = Token.parse(await self._lab.hash(keys("tokens", worker.token_id)))
 
-    async def _token_of(self, worker: SwarmWorker) -> tuple[Token, float]:
-        """A worker's token, and Redis' clock."""
-        stored, time = await self._lab.pipeline(
-            [("HGETALL", self._keys("tokens", worker.token_id)), ("TIME",)]
-        )
-        return Token.parse(stored), time_of(time)
+        async def decide(change: Change) -> WorkerWithToken:
+            found = await change.read(*rotating(keys, token))
+            issued = rotate(change, token, overlap_s, shown, *found)
+            change.hset(keys("swarm_workers", name), flatten(said))
+            change.zadd(keys("swarm_seen", worker.tag), {name: NOW})
+            change.emit("worker.joined", worker.tag, name, _joined(said))
+            return WorkerWithToken(SwarmWorker.parse(worker.flat() | flatten(said)), issued.text)
+
+        return await self._lab.change(decide)
 
     async def known(self, worker_id: str) -> SwarmWorker:
         """A worker that has joined.
@@ -374,10 +372,9 @@ class Swarms(Store):
         )
 
 
-def _joined(said: Mapping[str, Any]) -> str:
+def _joined(said: Mapping[str, Any]) -> dict[str, Any]:
     """Data of the event. The owner's contact stays in the record."""
-    names = ("worker_id", "tag", "gpu_type", "baseline_bpb")
-    return json.dumps({name: said[name] for name in names}, allow_nan=False)
+    return {name: said[name] for name in ("worker_id", "tag", "gpu_type", "baseline_bpb")}
 
 
 def _facts(tag: str, found: Mapping[str, Any]) -> SwarmFacts:

@@ -15,12 +15,14 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
+from state.change import NOW, Change, clock, exists, get, hgetall, hmget, loosely
 from state.client import Lab
-from state.errors import Forbidden, NotFound, TooManyRequests, Unauthenticated
+from state.errors import Conflict, Forbidden, NotFound, TooManyRequests, Unauthenticated
 from state.ids import KEY_ID, TOKEN_FORM
-from state.minting import check_minted, check_rotated, mint, rotated, surviving
+from state.minting import check_free, issue, issuing, rotate, rotating
 from state.records import Role
 from state.token_values import (
     STRANGER,
@@ -117,11 +119,28 @@ class Tokens:
         return await self._add(fields, None, enrolling)
 
     async def _add(self, fields: dict[str, Any], lasts_s: float | None, enrolling: Token | None) -> Issued:
-        minted = mint(self._keys, fields, enrolling, lasts_s)
-        answer = await self._lab.move("issue_token", keys=minted.keys, args=minted.args)
-        self.changed.set()
-        check_minted(fields["name"], answer)
-        return Issued(await self.get(minted.token_id), minted.text)
+        name = fields["name"]
+        check_free(name)
+        is_operators = (fields["role"], fields["kind"]) == ("operator", "access")
+
+        async def decide(change: Change) -> Issued:
+            is_closed, *found = await change.read(
+                exists(self._keys("closed")), *issuing(self._keys, name, enrolling)
+            )
+            if enrolling is None and not is_operators and not is_closed:
+                raise Conflict(
+                    "the first token of a lab is an operator's: from then on nobody is let in without one",
+                    hint="./nightjar token issue NAME --role operator, then issue the others with it",
+                )
+            issued = issue(change, fields, *found, lasts_s=lasts_s, is_new=enrolling is not None)
+            if is_operators and not is_closed:
+                change.set(self._keys("closed"), issued.token.created_at)
+            return issued
+
+        try:
+            return await self._lab.change(decide, in_turn=f"enroll {enrolling.id}" if enrolling else None)
+        finally:
+            self.changed.set()
 
     async def get(self, token_id: str) -> Token:
         """One token.
@@ -187,24 +206,36 @@ class Tokens:
         Raises:
             Conflict: it was rotated or has ended meanwhile. Forbidden: `shown` is an older one.
         """
-        now = await self.now() if token.old_until is not None else 0.0
-        before, by_bearer = surviving(token, shown, now)
-        minted = rotated(self._keys, token, overlap_s, before, by_bearer=by_bearer)
-        answer = await self._lab.move("rotate_token", keys=minted.keys, args=minted.args)
-        self.changed.set()
-        check_rotated(token.name, answer)
-        return Issued(await self.get(token.id), minted.text)
 
-    async def revoke(self, token: Token) -> bool:
-        """End a token, at once and for good; False where it was revoked before."""
-        told = {"token_id": token.id, "name": token.name, "role": token.role}
-        answer = await self._lab.move(
-            "revoke_token",
-            keys={"token": self._keys("tokens", token.id)},
-            args={"id": token.id, "name": token.name, "event_data": json.dumps(told)},
-        )
-        self.changed.set()
-        return bool(answer == "ok")
+        async def decide(change: Change) -> Issued:
+            return rotate(change, token, overlap_s, shown, *await change.read(*rotating(self._keys, token)))
+
+        try:
+            return await self._lab.change(decide)
+        finally:
+            self.changed.set()
+
+    async def revoke(self, token: Token) -> Token:
+        """End a token, at once and for good; answers it as it is then. May be repeated."""
+        key, names, name = self._keys("tokens", token.id), self._keys("token_names"), token.name.lower()
+
+        async def decide(change: Change) -> Token:
+            stored, known, now = await change.read(hgetall(key), hmget(names, name), clock())
+            found = Token.parse(stored)
+            if found.revoked_at is not None:
+                return found
+            change.hset(key, {"revoked_at": now})
+            change.hdel(key, "old_digest", "old_until")
+            if known[name] == token.id:
+                change.hset(names, {name: f"-{token.id}"})
+            told = {"token_id": token.id, "name": token.name, "role": token.role}
+            change.emit("token.revoked", None, token.name, told)
+            return found.model_copy(update={"revoked_at": now, "old_digest": None, "old_until": None})
+
+        try:
+            return await self._lab.change(decide)
+        finally:
+            self.changed.set()
 
     async def open_code(self, proof: Proof) -> str:
         """A random name that signs one browser in within 10 minutes."""
@@ -324,11 +355,14 @@ class Tokens:
         self._empty_at[proof.token_id] = empty_at
         if now >= self._noted_until.get(proof.digest, 0.0):
             self._noted_until[proof.digest] = now + REMEMBERED_S
-            await self._lab.move(
-                "note_use",
-                keys={"token": self._keys("tokens", proof.token_id)},
-                args={"id": proof.token_id, "digest": proof.digest},
-            )
+            await self._lab.change(partial(self._note_use, proof))
+
+    async def _note_use(self, proof: Proof, change: Change) -> None:
+        """Note the time, and the secret where it is the present one."""
+        (found,) = await change.read(hmget(self._keys("tokens", proof.token_id), "digest"))
+        change.hset(self._keys("token_use"), {proof.token_id: NOW})
+        if found["digest"] == proof.digest:
+            change.hset(self._keys("token_use"), {f"{proof.token_id}:digest": proof.digest})
 
     async def take_try(self, address: str) -> None:
         """Note a wrong try to sign in, or to join a swarm.
@@ -336,15 +370,16 @@ class Tokens:
         Raises:
             TooManyRequests: the address had 10 wrong tries within the last minute.
         """
-        wait_s = float(
-            await self._lab.move(
-                "take_try",
-                keys={"tries": self._keys("tries", _network(address))},
-                args={"most": WRONG_TRIES, "within_s": TRIES_S},
-            )
-        )
-        if wait_s > 0:
-            raise _too_many_tries(wait_s)
+        tries = self._keys("tries", _network(address))
+
+        async def decide(change: Change) -> None:
+            count, left_ms = await change.read(get(tries), loosely("PTTL", tries))
+            if int(count or 0) >= WRONG_TRIES:
+                raise _too_many_tries(max(left_ms, 1) / 1000)
+            change.incrby(tries)
+            change.expire(tries, TRIES_S, first=True)
+
+        await self._lab.change(decide)
 
     async def check_may_try(self, address: str) -> None:
         """Refuse an address a further guess, of a secret that people have chosen.

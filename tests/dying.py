@@ -9,13 +9,13 @@ import asyncio
 import multiprocessing
 import os
 import signal
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from functions.process.lifecycle import opened
 from state.connection import Connection
-from state.moves import Arg, load
+from state.moves import Arg
 from state.settings import Settings
 from tests.commands import PRELOADED
 from tests.conftest import http_client
@@ -38,12 +38,12 @@ class Asked:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-async def died(settings: Settings, asked: Asked, nth: int, moves: Collection[str] = ()) -> bool:
+async def died(settings: Settings, asked: Asked, nth: int, event: str = "") -> bool:
     """Whether a process was killed after its nth write; else it has made fewer, and answered.
 
-    Of `moves`, where they are named, only these count.
+    Where an event is named, only changes that tell it count.
     """
-    victim = _forks.Process(target=_live, args=(settings, asked, nth, tuple(moves)))
+    victim = _forks.Process(target=_live, args=(settings, asked, nth, event))
     victim.start()
     await asyncio.to_thread(victim.join)
     code = victim.exitcode
@@ -52,24 +52,24 @@ async def died(settings: Settings, asked: Asked, nth: int, moves: Collection[str
     return code != 0
 
 
-def _live(settings: Settings, asked: Asked, nth: int, moves: tuple[str, ...]) -> None:
-    asyncio.run(_answer(settings, asked, nth, {load(name).sha for name in moves}))
+def _live(settings: Settings, asked: Asked, nth: int, event: str) -> None:
+    asyncio.run(_answer(settings, asked, nth, event))
 
 
-async def _answer(settings: Settings, asked: Asked, nth: int, shas: Collection[str]) -> None:
+async def _answer(settings: Settings, asked: Asked, nth: int, event: str) -> None:
     async with opened("web", settings) as process, http_client(process) as http:
-        _die_after(nth, shas)
+        _die_after(nth, event)
         answer = await curl(http, asked.path, asked.body, **asked.headers)
         assert answer.status_code == 200, answer.text
 
 
-def _die_after(nth: int, shas: Collection[str]) -> None:
+def _die_after(nth: int, event: str) -> None:
     command, left = Connection.command, nth
 
     async def dying(self: Connection, *words: Arg, **shape: bool) -> Any:
         nonlocal left
         reply = await command(self, *words, **shape)
-        if words[0] in WRITES and (not shas or words[1] in shas):
+        if words[0] in WRITES and any(event in str(word) for word in words):
             left -= 1
             if not left:
                 os.kill(os.getpid(), signal.SIGKILL)

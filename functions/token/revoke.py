@@ -57,5 +57,4 @@ async def revoke(request: Revoke, stores: Stores, settings: Settings) -> Revoked
 
 
 async def _revoked(token_id: str, tokens: Tokens) -> Token:
-    await tokens.revoke(await tokens.get(token_id))
-    return await tokens.get(token_id)
+    return await tokens.revoke(await tokens.get(token_id))

@@ -223,7 +223,7 @@ CEILINGS: dict[str, Most] = {
     "event::discard": Most(2, 1, items=True),
     "event::trim": Most(1, 2, items=True),
     "token::issue": Most(1, 1),
-    "token::enroll": Most(2, 2, goal=(2, 1)),
+    "token::enroll": Most(3, 2, goal=(2, 1)),
     "token::whoami": Most(0),
     "token::list": Most(4, goal=(2, 0)),
     "token::rotate": Most(2, 1),

@@ -291,7 +291,6 @@ def test_the_catalogue_is_what_changes_and_scripts_emit() -> None:
     # What selections and traces end by, in the scripts' shared helpers.
     emitted |= {"selection.committed", "selection.released", "selection.expired"}
     emitted |= {"trace.opened", "trace.ended"}
-    emitted |= {"token.issued", "token.rotated"}  # by `issue_token` and `rotate_token`, for whoever joins too
     emitted |= {
         "run.ticked",
         "run.stopping",

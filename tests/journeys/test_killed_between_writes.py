@@ -92,7 +92,7 @@ async def test_a_rotation_without_overlap_that_was_cut_off_is_an_operators_to_re
     ann = await bearer(process, "ann", "agent")
     token_id = next(t.id for t in await process.tokens.all() if t.name == "ann")
 
-    assert await died(settings, Asked("/api/token/rotate", {"overlap_s": 0}, ann), 1, ["rotate_token"])
+    assert await died(settings, Asked("/api/token/rotate", {"overlap_s": 0}, ann), 1, "token.rotated")
 
     assert not await opens(olga, ann)
     new = await told(olga, "/api/token/rotate", id=token_id, overlap_s=0)
