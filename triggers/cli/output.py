@@ -17,11 +17,11 @@ from state.program import PROGRAM
 OK, ERROR, USAGE, DISCARD, CRASH, RUNNING, BUDGET, AUTH, STOPPED, LOST = range(10)
 
 EXIT_CODES = {
-    OK: "ok, keep or measured",
+    OK: "ok/keep/measured",
     ERROR: "error",
     USAGE: "usage",
-    DISCARD: "discard (also retracted)",
-    CRASH: "crash (also timeout and invalid)",
+    DISCARD: "discard/retracted",
+    CRASH: "crash/timeout/invalid",
     RUNNING: "still running",
     BUDGET: "budget",
     AUTH: "auth",
