@@ -52,7 +52,7 @@ async def run(runs: TierRuns, folder: Path, commit: str, seconds: float, nth: in
     slot = Slot.model_validate(
         {"repo": folder / "project", "device": SLOT, "python": sys.executable, "tier": runs.tier}
     )
-    settings = Settings.model_validate({"data": folder / "data", "keep_failed_s": 0.0})
+    settings = Settings.model_validate({"data": folder / "data"})
     runner = TrainingRunner(slot, settings, lab_identity="bench", sampler=HealthSampler())
     job = TrainingJob(
         experiment_id=f"bench-{nth}",

@@ -98,36 +98,16 @@ class Settings(ClientSettings):
         "events processes share, or s3://BUCKET/PREFIX. S3 needs the package's extra s3 and the "
         "variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL",
     )
-    min_free_mb: float = Field(
-        default=1024.0,
-        ge=0,
-        description="least free disk in MB; with less a worker is unhealthy and starts no run",
-    )
     run_disk_mb: float = Field(
         default=20480.0,
         gt=0,
         description="disk in MB that the files of a run may take; the run is killed beyond it",
-    )
-    run_processes: int = Field(
-        default=512, ge=1, description="processes that a run may have at once; the run is killed beyond it"
     )
     run_memory_mb: float | None = Field(
         default=None,
         gt=0,
         description="memory in MB that a run may take; the run is killed beyond it (default: nine tenths of the "
         "machine's, divided by the slots of its worker)",
-    )
-    keep_failed_s: float = Field(
-        default=43200.0,
-        ge=0,
-        description="seconds for which a worker keeps the folder of a failed run. The oldest ones of a GPU or CPU "
-        "slot go earlier where they take more than 1 GiB",
-    )
-    worker_crash_limit: int = Field(
-        default=5,
-        ge=1,
-        description="crashes in a row after which the tag's baseline is run on a GPU; if it crashes, too, the GPU "
-        "leaves the pool",
     )
 
     log_level: str = Field(
@@ -137,11 +117,6 @@ class Settings(ClientSettings):
         default="console",
         pattern="^(console|json)$",
         description="console: lines for people; json: one object per line",
-    )
-    otlp_endpoint: str | None = Field(
-        default=None,
-        validation_alias=AliasChoices("NIGHTJAR_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
-        description="OpenTelemetry collector (OTLP over HTTP) that receives the spans",
     )
 
     max_consecutive_crashes: int = Field(
@@ -222,17 +197,11 @@ class Settings(ClientSettings):
         allow_inf_nan=False,
         description="US dollars that the model may cost in a day (UTC), where its price is known",
     )
-    llm_usd_per_mtok_in: float | None = Field(
+    llm_usd_per_mtok: str | None = Field(
         default=None,
-        ge=0,
-        allow_inf_nan=False,
-        description="US dollars per million tokens read (default: the model's list price, where Nightjar knows it)",
-    )
-    llm_usd_per_mtok_out: float | None = Field(
-        default=None,
-        ge=0,
-        allow_inf_nan=False,
-        description="US dollars per million tokens written; set both prices together",
+        pattern=r"^\d+(\.\d+)?/\d+(\.\d+)?$",
+        description="US dollars per million tokens read and written, such as 3/15 (default: the model's list price, "
+        "where Nightjar knows it)",
     )
     pipeline_enabled: bool = Field(
         default=False,

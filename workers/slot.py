@@ -18,9 +18,11 @@ from workers.device import Device
 
 _MIB = 1024 * 1024
 _OF_MACHINE = 0.9
-_KEPT_BYTES = 1024 * _MIB
-"""Disk that the folders of failed runs may take, per GPU or CPU slot."""
 """Share of a machine's memory that its runs may take."""
+_KEPT_S = 12 * 3600.0
+"""Seconds for which the folder of a failed run is kept."""
+_KEPT_BYTES = 1024 * _MIB
+"""Disk that the folders of failed runs may take, per GPU or CPU slot. The oldest go first."""
 
 
 class WorkerOptions(BaseModel):
@@ -83,7 +85,7 @@ class Slot(WorkerOptions):
     def kept(self, settings: Settings) -> KeptAttempts:
         """The kept folders of its failed attempts."""
         root = settings.data_dir / "failed" / self._folder
-        return KeptAttempts(root, settings.keep_failed_s, _KEPT_BYTES)
+        return KeptAttempts(root, _KEPT_S, _KEPT_BYTES)
 
     @property
     def _folder(self) -> str:

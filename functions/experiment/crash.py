@@ -39,7 +39,7 @@ class Crashed(Response, CrashAnswer):
 async def crash(request: Crash, call: Call, experiments: Experiments, settings: Settings) -> Crashed:
     """Record a crash or timeout, and say whether so many in a row mean that something is broken for all."""
     failure = FailureReport(request.kind, request.error, request.digest, request.training_seconds)
-    breaker = Breaker(settings.worker_crash_limit, settings.cooldown_s)
+    breaker = Breaker(settings.cooldown_s)
 
     async def judged() -> Crashed | None:
         run = await experiments.run_facts(request.experiment_id, request.attempt)

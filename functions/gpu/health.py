@@ -42,7 +42,7 @@ async def health(request: ReadHealth, call: Call, pool: Pool, settings: Settings
     gpu = found.gpu
     if gpu.sampled_at is None:
         return Health(gpu_id=gpu.gpu_id, error="no sample yet: its worker sends one with each heartbeat")
-    problem = complaint(gpu, found.now, stale_s=settings.stale_s, min_free_mb=settings.min_free_mb)
+    problem = complaint(gpu, found.now, stale_s=settings.stale_s)
     # While nothing at all is heard of it, it is offline: that says nothing about its health when it comes back.
     if call.trigger == "cron" and not is_stale(gpu.heartbeat_at, found.now, settings.stale_s):
         judged = judge_sample(gpu, problem)

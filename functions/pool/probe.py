@@ -35,7 +35,7 @@ class Probing(Response):
 async def probe(request: Probe, stores: Stores, settings: Settings) -> Probing:
     """Run a tag's baseline on a GPU with crashes in a row, to test the GPU; safe to run twice."""
     _, tag = named_by(request.experiment_id)
-    breaker = Breaker(settings.worker_crash_limit, settings.cooldown_s)
+    breaker = Breaker(settings.cooldown_s)
     while True:
         gpu = await stores.pool.find(request.gpu_id) if request.gpu_id else None
         if gpu is None or not breaker.wants_probe(gpu):

@@ -167,7 +167,7 @@ def _bound(
     stores += [presence, stream, schedules, tokens, wakeups, settings, Schedulers(settings.plugin_names)]
     stores += [Children(), Drawings(), *opened_before, *([] if lane is None else [lane])]
     known = table() if functions is None else chosen(functions)
-    tracing = exporting(settings, process_name(kind))
+    tracing = exporting(process_name(kind))
     return Process(
         name=process_name(kind),
         settings=settings,

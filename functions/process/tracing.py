@@ -6,12 +6,12 @@ Without an exporter a `traceparent` passes through unchanged, as the standard as
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Self
 
 from state import traceparent
-from state.settings import Settings
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -89,9 +89,10 @@ class Tracing:
             self._provider.shutdown()
 
 
-def exporting(settings: Settings, process: str) -> Tracing:
-    """Tracing that exports by OTLP over HTTP, if the settings name a collector and the packages are there."""
-    if settings.otlp_endpoint is None:
+def exporting(process: str) -> Tracing:
+    """Tracing that exports by OTLP over HTTP, if a variable names a collector and the packages are there."""
+    collector = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    if not collector:
         return Tracing()
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # pyright: ignore[reportMissingImports]
@@ -101,11 +102,11 @@ def exporting(settings: Settings, process: str) -> Tracing:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        log.warning("no traces are exported to %s: pip install %s", settings.otlp_endpoint, PACKAGES)
+        log.warning("no traces are exported to %s: pip install %s", collector, PACKAGES)
         return Tracing()
     provider = TracerProvider(
         resource=Resource.create({"service.name": "nightjar", "service.instance.id": process})
     )
-    exporter = OTLPSpanExporter(f"{settings.otlp_endpoint.rstrip('/')}/v1/traces", timeout=EXPORT_S)
+    exporter = OTLPSpanExporter(f"{collector.rstrip('/')}/v1/traces", timeout=EXPORT_S)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return Tracing(provider)

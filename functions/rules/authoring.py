@@ -72,10 +72,11 @@ LIST_PRICES: Final = {
 _DATE = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
 
 
-def price_of(model: str, usd_per_mtok_in: float | None, usd_per_mtok_out: float | None) -> Price | None:
-    """The given price, else the model's list price; None: neither is known."""
-    if usd_per_mtok_in is not None and usd_per_mtok_out is not None:
-        return Price(usd_per_mtok_in, usd_per_mtok_out, usd_per_mtok_in, 1.25 * usd_per_mtok_in)
+def price_of(model: str, usd_per_mtok: str | None) -> Price | None:
+    """The given price, such as `3/15`, else the model's list price; None: neither is known."""
+    if usd_per_mtok is not None:
+        read, written = map(float, usd_per_mtok.split("/"))
+        return Price(read, written, read, 1.25 * read)
     return LIST_PRICES.get(_DATE.sub("", model.removeprefix("models/")))
 
 

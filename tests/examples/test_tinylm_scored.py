@@ -68,7 +68,7 @@ def answering(code: str) -> str:
 async def scored(repo: Repository, train: str) -> TrainingResult:
     commit = repo.commit({"train.py": train})
     slot = Slot.model_validate({"repo": repo.path, "device": CPU, "python": sys.executable})
-    settings = Settings.model_validate({"data": repo.path.parent, "keep_failed_s": 0.0})
+    settings = Settings.model_validate({"data": repo.path.parent})
     runner = TrainingRunner(slot, settings, lab_identity=LAB, sampler=HealthSampler())
     asked = job(commit, base_commit=repo.base, evaluator_command=EVALUATOR, budget_s=0.3, timeout_s=600.0)
     result = await runner.run(asked, Orders(), metric="val_bpb")

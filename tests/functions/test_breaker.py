@@ -23,10 +23,10 @@ WHY = "3 runs in a row have crashed on it, the last one of a baseline that ran b
 
 
 @pytest.fixture
-async def process(settings: Settings) -> AsyncIterator[Process]:
+async def process(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Process]:
     """A lab whose GPUs are probed after two crashes in a row."""
-    impatient = settings.model_copy(update={"worker_crash_limit": LIMIT, "stale_s": 10_000.0})
-    async with opened("web", impatient) as found:
+    monkeypatch.setattr("functions.rules.pool.breaker.CRASH_LIMIT", LIMIT)
+    async with opened("web", settings.model_copy(update={"stale_s": 10_000.0})) as found:
         yield found
 
 

@@ -158,11 +158,13 @@ async def test_an_experiment_s_events_keep_its_own_trace_whoever_moves_it(
     assert {e.trace for e in events} == {HEADERS["traceparent"]}
 
 
-def test_missing_packages_are_told_with_the_command_that_brings_them(settings: Settings) -> None:
-    asked = settings.model_copy(update={"otlp_endpoint": "http://127.0.0.1:4318"})
+def test_missing_packages_are_told_with_the_command_that_brings_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
 
     with logged() as lines:
-        tracing = exporting(asked, "web@host:1")
+        tracing = exporting("web@host:1")
 
     line = lines.one(level="warning")
     assert "pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http" in line["message"]

@@ -126,7 +126,6 @@ SCRIPTS = {
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     settings = {
         "NIGHTJAR_RUN_DISK_MB": "40",
-        "NIGHTJAR_WORKER_CRASH_LIMIT": "100",
         "NIGHTJAR_STALE_S": "60",
     }
     with running_lab(tmp_path_factory.mktemp("lab"), **settings) as found:

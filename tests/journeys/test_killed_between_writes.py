@@ -176,9 +176,11 @@ async def test_a_merge_that_was_cut_off_is_selected_once_and_ends_its_sources_on
 # -- a probe of a GPU
 
 
-async def test_a_probe_that_was_cut_off_is_begun_once(settings: Settings) -> None:
-    impatient = settings.model_copy(update={"worker_crash_limit": LIMIT})
-    async with opened("web", impatient) as process, http_client(process) as olga:
+async def test_a_probe_that_was_cut_off_is_begun_once(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("functions.rules.pool.breaker.CRASH_LIMIT", LIMIT)
+    async with opened("web", settings) as process, http_client(process) as olga:
         await add_gpu(olga, GPU)
         olga.headers.update(await bearer(process, "olga", "operator"))
         await with_a_baseline(Slot(olga, process))

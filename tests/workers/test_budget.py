@@ -54,7 +54,7 @@ class Lab:
         self.http, self.process, self._folder = http, process, folder
         self.repo = Repository(folder / "repo")
         options = {"repo": self.repo.path, "device": CPU, "python": sys.executable, "tier": "limits"}
-        settings = Settings.model_validate({"data": folder, "keep_failed_s": 0.0})
+        settings = Settings.model_validate({"data": folder})
         self.runner = TrainingRunner(
             Slot.model_validate(options),
             settings,

@@ -17,6 +17,7 @@ from functions.formats.metrics_block import with_remedies
 from functions.lanes import FailedTraining, HaltedRun, TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
 from functions.process.interpreter import find_interpreter
 from functions.process.process_identity import birth_name
+from functions.rules.pool.health import MIN_FREE_MB
 from state.client_settings import host_name
 from state.errors import Invalid, NightjarError
 from state.records import Footprint
@@ -45,6 +46,8 @@ PACE = RunTiming()
 _DRIVER_PATIENCE_S = 10.0
 _LIMITS = {"core": 0, "fsize": 16 * 1024**3, "nofile": 65536, "oom": 500}
 # no limit of address space, which breaks CUDA
+MOST_PROCESSES = 512
+"""Processes that a run may have at once. The run is killed beyond it."""
 _THREADS_EACH = 4
 """Average threads of a process in a run with as many processes as allowed. The limit keeps a fork bomb killable."""
 
@@ -122,11 +125,13 @@ class TrainingRunner:
     async def survey(self) -> Footprint | Unfit | None:
         """See functions.lanes.Runner."""
         try:
-            free, least = free_mb(self._work_dir), self._settings.min_free_mb
+            free = free_mb(self._work_dir)
         except OSError as error:
             return Unfit(f"the disk of its work folder cannot be read: {error}")
-        if free < least:
-            return Unfit(f"its disk has {free:.0f} MB free, under the least of {least:g} MB; make room there")
+        if free < MIN_FREE_MB:
+            return Unfit(
+                f"its disk has {free:.0f} MB free, under the least of {MIN_FREE_MB:g} MB; make room there"
+            )
         return await look_until(self._sampler, self._slot.device, patience_s=_DRIVER_PATIENCE_S)
 
     async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
@@ -231,13 +236,13 @@ class TrainingRunner:
         settings = self._settings
         return Ceilings(
             disk_bytes=settings.run_disk_mb * _MIB,
-            processes=settings.run_processes,
+            processes=MOST_PROCESSES,
             memory_bytes=self._slot.memory_bytes(settings),
         )
 
     def _limits(self) -> Mapping[str, int]:
         """Limits by the kernel. `nproc` counts threads: of the run in namespaces, elsewhere of the whole user."""
-        threads = _THREADS_EACH * self._settings.run_processes
+        threads = _THREADS_EACH * MOST_PROCESSES
         has_namespaces = self._access is not None and self._access.bwrap is not None
         return {**_LIMITS, "nproc": threads if has_namespaces else threads + threads_here()}
 

@@ -77,8 +77,7 @@ def excess_of(pids: Sequence[int], ceilings: Ceilings) -> Excess | None:
     if len(pids) > ceilings.processes:
         return Excess(
             "killed",
-            f"it had at least {len(pids):,} processes at once; the worker allows {ceilings.processes:,.0f}"
-            " (NIGHTJAR_RUN_PROCESSES)",
+            f"it had at least {len(pids):,} processes at once; the worker allows {ceilings.processes:,.0f}",
         )
     taken = memory_of(pids, ceilings.memory_bytes)
     if taken > ceilings.memory_bytes:

@@ -71,13 +71,8 @@ def choose(settings: Settings) -> ModelChoice | None:
     """The model that writes; None: texts come from templates.
 
     Raises:
-        Invalid: the named provider has no key or no SDK, or only one of the two prices is set.
+        Invalid: the named provider has no key or no SDK.
     """
-    if (settings.llm_usd_per_mtok_in is None) != (settings.llm_usd_per_mtok_out is None):
-        raise Invalid(
-            "only one of the model's two prices is set",
-            hint="set both NIGHTJAR_LLM_USD_PER_MTOK_IN and NIGHTJAR_LLM_USD_PER_MTOK_OUT, or neither",
-        )
     match settings.llm_provider:
         case "none":
             return None
@@ -133,11 +128,11 @@ async def author_for(
         yield None
         return
     hide(choice.key.get_secret_value())
-    price = price_of(choice.model, settings.llm_usd_per_mtok_in, settings.llm_usd_per_mtok_out)
+    price = price_of(choice.model, settings.llm_usd_per_mtok)
     if price is None:
         log.warning(
-            "the price of %s is not known, so only NIGHTJAR_LLM_TOKENS_PER_DAY limits it: set"
-            " NIGHTJAR_LLM_USD_PER_MTOK_IN and NIGHTJAR_LLM_USD_PER_MTOK_OUT",
+            "the price of %s is not known, so only NIGHTJAR_LLM_TOKENS_PER_DAY limits it:"
+            " set NIGHTJAR_LLM_USD_PER_MTOK",
             choice.model,
         )
     limits = Limits(settings.llm_tokens_per_day, round(settings.llm_usd_per_day * 1e6))

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 from state.records import Experiment, Gpu
 
+CRASH_LIMIT = 5
+"""Crashes in a row on a GPU after which a tag's baseline runs there. If it crashes, too, the GPU leaves the pool."""
+
 
 @dataclass(frozen=True)
 class Breaker:
     """When a GPU is taken out of the pool for its crashes, and for how long."""
 
-    crash_limit: int
     cooldown_s: float
     """Seconds until it may try a run; doubled each time that the breaker opens again, up to `longest_s`."""
     longest_s: float = 3600.0
@@ -20,10 +22,10 @@ class Breaker:
         """The breaker after one more crash. A success closes it and resets the count.
 
         `gpu` is as before the crash. New code may crash by its own fault. So only a crashed probe opens the breaker,
-        and only after `crash_limit` crashes in a row.
+        and only after `CRASH_LIMIT` crashes in a row.
         """
         in_a_row = gpu.consecutive_crashes + 1
-        if gpu.tripped or not is_probe or in_a_row < self._limit:
+        if gpu.tripped or not is_probe or in_a_row < CRASH_LIMIT:
             return CrashesInARow(in_a_row)
         out_s = min(self.cooldown_s * 2.0 ** min(gpu.trips, 64), self.longest_s)
         reason = f"{in_a_row} runs in a row have crashed on it, the last one of a baseline that ran before"
@@ -31,11 +33,7 @@ class Breaker:
 
     def wants_probe(self, gpu: Gpu) -> bool:
         """Whether a baseline has to run as a probe, because so many runs in a row have crashed."""
-        return gpu.tripped is None and gpu.consecutive_crashes >= self._limit
-
-    @property
-    def _limit(self) -> int:
-        return max(2, self.crash_limit)
+        return gpu.tripped is None and gpu.consecutive_crashes >= CRASH_LIMIT
 
 
 @dataclass(frozen=True)

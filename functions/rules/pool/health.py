@@ -14,6 +14,8 @@ GOOD_SAMPLES = 3
 """Good samples in a row that make a GPU healthy again."""
 MEMORY_TOLERANCE_MB = 256.0
 """GPU memory that a run may leave in use."""
+MIN_FREE_MB = 1024.0
+"""Free disk without which a worker is unhealthy and starts no run."""
 
 
 def is_stale(heartbeat_at: float, now: float, stale_s: float) -> bool:
@@ -59,7 +61,7 @@ def stays_out(gpu: Gpu) -> bool:
     return gpu.drained or gpu.unproven or gpu.sick is not None or gpu.tripped is not None
 
 
-def complaint(gpu: Gpu, now: float, *, stale_s: float, min_free_mb: float) -> str | None:
+def complaint(gpu: Gpu, now: float, *, stale_s: float) -> str | None:
     """The problem in a GPU's newest sample; None: there is none."""
     health = gpu.health or {}
     if gpu.sampled_at is None:
@@ -76,8 +78,8 @@ def complaint(gpu: Gpu, now: float, *, stale_s: float, min_free_mb: float) -> st
     if xid := health.get("xid"):
         return f"Xid error {xid}"
     free = health.get("disk_free_mb")
-    if free is not None and free < min_free_mb:
-        return f"its disk has {free:.0f} MB free, under the least of {min_free_mb:g} MB"
+    if free is not None and free < MIN_FREE_MB:
+        return f"its disk has {free:.0f} MB free, under the least of {MIN_FREE_MB:g} MB"
     return None
 
 

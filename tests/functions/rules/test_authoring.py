@@ -56,11 +56,11 @@ def test_a_list_price_is_dearer_for_what_is_written_and_cheaper_from_the_cache(p
 def test_a_dated_name_has_the_price_of_the_model(model: str, known_as: str | None) -> None:
     expected = None if known_as is None else LIST_PRICES[known_as]
 
-    assert price_of(model, None, None) == expected
+    assert price_of(model, None) == expected
 
 
 def test_a_given_price_comes_before_the_list() -> None:
-    assert price_of("claude-sonnet-5", 1.0, 4.0) == Price(1.0, 4.0, 1.0, 1.25)
+    assert price_of("claude-sonnet-5", "1/4") == Price(1.0, 4.0, 1.0, 1.25)
 
 
 @given(st.text(max_size=300), COUNTS, st.sampled_from([PRICE, *LIST_PRICES.values()]), st.data())

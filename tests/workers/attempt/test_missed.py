@@ -231,9 +231,7 @@ async def test_the_lab_s_own_files_are_not_offered(repo: Repository, tier: Tier)
 async def test_what_is_kept_of_a_failed_run_changes_no_remedy(repo: Repository, tier: Tier) -> None:
     ignored(repo)
 
-    error = await error_of(
-        repo, "open('train.py').read(); open('data/train.bin')", tier=tier, pace={"keep_failed_s": 60.0}
-    )
+    error = await error_of(repo, "open('train.py').read(); open('data/train.bin')", tier=tier)
 
     [remedy] = remedies_in(error)
     assert remedy.endswith("--link data")

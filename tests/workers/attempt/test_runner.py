@@ -50,7 +50,7 @@ def runner(
     pace: Mapping[str, float] = MappingProxyType({}),
     **options: object,
 ) -> TrainingRunner:
-    data: dict[str, object] = {"data": repo.path.parent, "keep_failed_s": 0.0}
+    data: dict[str, object] = {"data": repo.path.parent}
     quick = RunTiming(poll_s=0.02, term_grace_s=pace.get("term_grace_s", 0.5))
     slot = Slot.model_validate({"repo": repo.path, "device": device, "python": sys.executable, **options})
     settings = Settings.model_validate(data | dict(pace))
@@ -516,19 +516,22 @@ async def test_a_command_that_is_not_there_fails_as_infra(repo: Repository) -> N
     assert result.kind == "infra"
 
 
-async def test_a_worker_without_room_on_its_disk_is_unfit(repo: Repository) -> None:
-    full = runner(repo, pace={"min_free_mb": 1e12})
+async def test_a_worker_without_room_on_its_disk_is_unfit(
+    repo: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.attempt.runner.MIN_FREE_MB", 1e12)
 
-    found = await full.survey()
+    found = await runner(repo).survey()
 
     assert isinstance(found, Unfit)
     assert "under the least of 1e+12 MB" in found.reason
-    assert await runner(repo, pace={"min_free_mb": 0}).survey() is None
+    monkeypatch.setattr("workers.attempt.runner.MIN_FREE_MB", 0.0)
+    assert await runner(repo).survey() is None
 
 
 FORKS = """
 import os, time
-for _ in range(600):
+for _ in range(60):
     if os.fork() == 0:
         time.sleep(600)
 time.sleep(600)
@@ -564,27 +567,31 @@ print("---\\nval_bpb: 1")
 LIMITED: tuple[Tier, ...] = ("limits", "landlock", "bwrap")
 
 
-async def killed_for_its_processes(repo: Repository, script: str, tier: Tier, allowed: int) -> None:
-    pace = {"run_processes": allowed, "term_grace_s": 600.0}
-    result = await train(repo, script, tier=needs(tier), pace=pace)
+@pytest.fixture
+def few_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.attempt.runner.MOST_PROCESSES", 32)
+
+
+async def killed_for_its_processes(repo: Repository, script: str, tier: Tier) -> None:
+    result = await train(repo, script, tier=needs(tier), pace={"term_grace_s": 600.0})
 
     assert isinstance(result, FailedTraining)
     assert result.kind == "killed"
-    said = (
-        rf"it had at least [\d,]+ processes at once; the worker allows {allowed} \(NIGHTJAR_RUN_PROCESSES\)"
-    )
+    said = r"it had at least [\d,]+ processes at once; the worker allows 32\n"
     assert re.match(said, result.error), result.error
 
 
 @pytest.mark.parametrize("tier", LIMITED)
+@pytest.mark.usefixtures("few_processes")
 async def test_a_run_with_too_many_processes_is_killed(repo: Repository, tier: Tier) -> None:
-    await killed_for_its_processes(repo, FORKS, tier, 512)
+    await killed_for_its_processes(repo, FORKS, tier)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="no limit of the kernel holds for root")
 @pytest.mark.parametrize("tier", LIMITED)
+@pytest.mark.usefixtures("few_processes")
 async def test_a_fork_bomb_does_not_outgrow_who_is_to_end_it(repo: Repository, tier: Tier) -> None:
-    await killed_for_its_processes(repo, BOMB, tier, 32)
+    await killed_for_its_processes(repo, BOMB, tier)
 
 
 @pytest.mark.parametrize("tier", LIMITED)
@@ -638,10 +645,8 @@ async def test_a_run_that_fills_the_disk_is_killed_at_its_cap(repo: Repository) 
 async def test_a_failed_attempt_says_where_its_files_are_kept_and_a_good_one_leaves_none(
     repo: Repository, tmp_path: Path
 ) -> None:
-    pace = {"keep_failed_s": 3600.0}
-
-    result = await train(repo, "open('clue', 'w').write('it was me'); 1 / 0", pace=pace)
-    await train(repo, "print('---\\nval_bpb: 1')", pace=pace)
+    result = await train(repo, "open('clue', 'w').write('it was me'); 1 / 0")
+    await train(repo, "print('---\\nval_bpb: 1')")
 
     assert isinstance(result, FailedTraining)
     place = Path(result.error.split("\n")[1].partition(": ")[2])

@@ -110,7 +110,7 @@ async def scored(
     """What becomes of this training script under an evaluator with a command."""
     commit = repo.commit({"train.py": train})
     slot = Slot.model_validate({"repo": repo.path, "device": CPU, "python": sys.executable, "tier": tier})
-    settings = Settings.model_validate({"data": repo.path.parent, "keep_failed_s": 0.0})
+    settings = Settings.model_validate({"data": repo.path.parent})
     pace = RunTiming(poll_s=0.02, term_grace_s=0.5)
     runner = TrainingRunner(slot, settings, lab_identity=LAB, sampler=HealthSampler(), pace=pace)
     known = {"base_commit": repo.base, "evaluator_command": COMMAND} | fields

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from functions.lanes import Author
 from functions.process.lifecycle import Process
@@ -90,10 +90,10 @@ def test_auto_passes_over_what_is_not_installed_and_says_so(
     assert "nightjar[gemini]" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["llm_usd_per_mtok_in", "llm_usd_per_mtok_out"])
-def test_one_price_alone_is_an_error(name: str) -> None:
-    with pytest.raises(Invalid, match="two prices"):
-        choose(settings(**{name: 1.0}))
+@pytest.mark.parametrize("price", ["3", "3/", "-3/15", "nan/1"])
+def test_a_price_has_two_sides(price: str) -> None:
+    with pytest.raises(ValidationError, match="llm_usd_per_mtok"):
+        Settings.model_validate({"llm_usd_per_mtok": price})
 
 
 def test_the_price_of_every_default_model_is_known() -> None:

@@ -355,7 +355,7 @@ async def test_no_request_leaves_once_the_budget_is_used_up(
 
 
 async def test_a_price_of_one_s_own_counts(play: Play, dialect: Dialect) -> None:
-    own = {"llm_usd_per_mtok_in": 1.0, "llm_usd_per_mtok_out": 10.0, "llm_model": "one-of-my-own"}
+    own = {"llm_usd_per_mtok": "1/10", "llm_model": "one-of-my-own"}
     async with play(dialect.filled(FORM, SUMMARY), **own) as scene:
         await scene.author.write(GraphSummary, COMMISSION)
 
@@ -373,7 +373,7 @@ async def test_a_model_of_unknown_price_is_limited_by_its_tokens_and_the_log_say
 
         spent = await scene.spent()
         assert (spent.tokens, spent.micro_usd) == (ALL, 0)
-    assert "NIGHTJAR_LLM_USD_PER_MTOK_IN" in caplog.text
+    assert "NIGHTJAR_LLM_USD_PER_MTOK" in caplog.text
 
 
 @pytest.mark.parametrize("dialect", [AnthropicDialect()])

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from functions.rules.pool.breaker import Breaker, Trip, is_probe, may_try
 from tests.functions.rules.sample import experiment, gpu
 
-FIVE = Breaker(5, 100.0)
+BREAKER = Breaker(100.0)
 
 
 def crashes(times: int, *, is_probe: bool = False, trips: int = 0) -> Trip | None:
     """What the last of so many crashes in a row does; the last one may be a probe's."""
     found = gpu(consecutive_crashes=times - 1, trips=trips)
-    return FIVE.after_crash(found, is_probe=is_probe).trip
+    return BREAKER.after_crash(found, is_probe=is_probe).trip
 
 
 @given(st.integers(1, 50), st.integers(0, 9))
@@ -34,10 +34,10 @@ def test_a_baseline_that_ran_before_and_crashes_after_so_many_crashes_takes_a_gp
 
 
 def test_a_probe_is_wanted_once_so_many_runs_in_a_row_have_crashed() -> None:
-    assert not FIVE.wants_probe(gpu(consecutive_crashes=4))
-    assert FIVE.wants_probe(gpu(consecutive_crashes=5))
-    assert FIVE.wants_probe(gpu(consecutive_crashes=6, trips=1))
-    assert not FIVE.wants_probe(gpu(consecutive_crashes=6, tripped="crashes"))
+    assert not BREAKER.wants_probe(gpu(consecutive_crashes=4))
+    assert BREAKER.wants_probe(gpu(consecutive_crashes=5))
+    assert BREAKER.wants_probe(gpu(consecutive_crashes=6, trips=1))
+    assert not BREAKER.wants_probe(gpu(consecutive_crashes=6, tripped="crashes"))
 
 
 def test_a_probe_is_a_further_run_of_a_baseline_that_a_worker_has_run() -> None:
@@ -64,7 +64,7 @@ def test_each_time_it_opens_again_the_cool_down_doubles_up_to_an_hour(trips: int
 
 
 def test_a_crash_while_it_is_open_changes_nothing() -> None:
-    assert FIVE.after_crash(gpu(consecutive_crashes=5, tripped="crashes"), is_probe=True).trip is None
+    assert BREAKER.after_crash(gpu(consecutive_crashes=5, tripped="crashes"), is_probe=True).trip is None
 
 
 def test_a_gpu_that_is_out_may_try_runs_once_it_has_cooled_down() -> None:

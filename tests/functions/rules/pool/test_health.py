@@ -45,8 +45,8 @@ def test_a_silent_gpu_is_offline_for_every_reader(status: str) -> None:
         ({"error": "GPU is lost"}, "GPU is lost"),
         ({"error": "", "temperature_c": 40}, None),
         ({"xid": 79}, "Xid error 79"),
-        ({"disk_free_mb": 1000.0}, None),
-        ({"disk_free_mb": 999.9}, "1000 MB free, under the least of 1000 MB"),
+        ({"disk_free_mb": 1024.0}, None),
+        ({"disk_free_mb": 1023.0}, "1023 MB free, under the least of 1024 MB"),
     ],
 )
 def test_a_sample_is_judged(health: dict[str, Any], word: str | None) -> None:
@@ -61,7 +61,7 @@ def test_an_old_sample_is_a_complaint_and_none_at_all_is_not() -> None:
 
 
 def told_of(found: Gpu, now: float) -> str | None:
-    return complaint(found, now, stale_s=60, min_free_mb=1000.0)
+    return complaint(found, now, stale_s=60)
 
 
 OURS, THEIRS, NEWCOMER = 10, 20, 30
