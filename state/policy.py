@@ -208,16 +208,6 @@ class BeliefPolicy(PolicyGroup):
         description="matched: a run is compared with a run of the hypothesis's reference config; baseline: with"
         " what its worker's unchanged train.py had",
     )
-    equivalence_margin: float = Field(
-        default=1,
-        gt=0,
-        le=100,
-        description="a dimension whose runs surely differ by less is irrelevant; in standard deviations of a run",
-    )
-    test_decision: Literal["threshold", "significant"] = Field(
-        default="threshold",
-        description="what a test needs for a win: an effect of its threshold; or one that is significant, too",
-    )
     reference_share: float = Field(
         default=0.5,
         gt=0,
@@ -320,8 +310,8 @@ class Policy(PolicyGroup):
 
 @lru_cache(maxsize=1024)
 def read_policy(stored: str) -> Policy:
-    """A policy as the lab keeps it; the same text gives the same value."""
-    return Policy.model_validate_json(stored)
+    """A policy as the lab keeps it; the same text gives the same value. Names of older versions are left out."""
+    return Policy.model_validate_json(stored, extra="ignore")
 
 
 def validated(values: dict[str, Any]) -> Policy:

@@ -81,14 +81,12 @@ def finished_run(e: Experiment, facts: EvidenceFacts) -> FinishedRun | None:
 def terms_of(facts: EvidenceFacts) -> BeliefTerms:
     """The tag's terms of evidence, with the noise that is known by now."""
     noise = noise_of(facts.noise.squares, facts.noise.df)
-    given = facts.policy.belief
     return BeliefTerms(
-        policy=given.evidence,
+        policy=facts.policy.belief.evidence,
         sigma=noise.sigma if noise else None,
         usual_distance=usual_distance(noise) if noise and noise.df >= ENOUGH_REPEATS else None,
         repeats=noise.df if noise else 0,
         dimensions=facts.dimensions,
-        equivalence_margin=given.equivalence_margin,
         workers=facts.active_workers,
     )
 
@@ -216,7 +214,7 @@ def _is_of_test(run: FinishedRun, h: Hypothesis) -> bool:
 def _tested(run: FinishedRun, before: BeliefState, facts: LearningFacts) -> BeliefState:
     """A hypothesis under test after one of its runs."""
     h = before.hypothesis
-    test = running_test(h.test_spec, h.reference_config, h.config_constraint, facts.dimensions, facts.policy)
+    test = running_test(h.test_spec, h.reference_config, h.config_constraint, facts.dimensions)
     if test is None:
         return BeliefState(h, before.waiting)
     return BeliefState(*after_test_run(h, run, before.waiting, test, facts.now))

@@ -66,8 +66,6 @@ class RunningTest:
     """The best config when the test began."""
     constraint: Mapping[str, Any]
     """The constraint of the hypothesis."""
-    decision: Decision = "threshold"
-    """The policy's rule, for a spec without one."""
 
 
 @dataclass(frozen=True)
@@ -176,8 +174,8 @@ def blocked(spec: Spec, dimensions: Sequence[Dimension]) -> str | None:
 
 
 def decision_of(test: RunningTest) -> Decision:
-    """The decision rule of the spec, else of the policy."""
-    return test.spec.decision_rule.decision or test.decision
+    """The decision rule of the spec."""
+    return test.spec.decision_rule.decision or "threshold"
 
 
 # -- cells

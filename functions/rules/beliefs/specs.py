@@ -32,7 +32,7 @@ class DecisionRule(_Part):
     threshold: Exact = Field(gt=0, description="in units of the metric; of a ranking's agreement 0 to 1")
     decision: Decision | None = Field(
         None,
-        description="threshold: the estimate reaches it; significant: it surely does; default: as the tag's policy",
+        description="threshold: the estimate reaches it; significant: it surely does; default: threshold",
     )
 
 

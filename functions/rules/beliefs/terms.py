@@ -69,8 +69,6 @@ class BeliefTerms:
     """Degrees of freedom of sigma."""
     dimensions: Sequence[Dimension] = ()
     """The tag's dimensions."""
-    equivalence_margin: float = 1.0
-    """In sigmas. A dimension whose effect is smaller over its whole range is irrelevant."""
     workers: int = 1
     """Active workers of the tag."""
 

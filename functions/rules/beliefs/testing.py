@@ -10,7 +10,6 @@ from functions.rules.beliefs.protocols import CellRun, RunningTest, blocked, ver
 from functions.rules.beliefs.specs import Spec, check_spec, varied_by
 from functions.rules.beliefs.terms import FinishedRun
 from state.errors import Invalid
-from state.policy import Policy
 from state.records import Dimension, Evidence, Hypothesis, Value
 
 MOST_RUNS = 1000
@@ -27,13 +26,12 @@ def running_test(
     reference_config: Mapping[str, Value],
     constraint: Mapping[str, Any],
     dimensions: Sequence[Dimension],
-    policy: Policy,
 ) -> RunningTest | None:
     """The test with the present dimensions; None: there is none, or the dimensions no longer allow it."""
     spec = _spec_now(test_spec, dimensions)
     if spec is None:
         return None
-    return RunningTest(spec, dimensions, reference_config, constraint, policy.belief.test_decision)
+    return RunningTest(spec, dimensions, reference_config, constraint)
 
 
 def can_be_run(h: Hypothesis, dimensions: Sequence[Dimension]) -> bool:

@@ -64,7 +64,7 @@ def with_run(blocks: Blocks, run: FinishedRun, h: Hypothesis, terms: BeliefTerms
 
 
 def is_irrelevant(blocks: Blocks, h: Hypothesis, terms: BeliefTerms) -> bool:
-    """Whether the effect of the claim's dimensions is within the margin over their whole range."""
+    """Whether the effect of the claim's dimensions is within one sigma of a run over their whole range."""
     needed = _sections_needed(h, terms)
     runs = sum(block[name][0] for block in blocks.values() for name in needed if name in block)
     if terms.sigma is None or terms.repeats < ENOUGH_REPEATS or not needed or runs < ENOUGH_RUNS:
@@ -72,10 +72,9 @@ def is_irrelevant(blocks: Blocks, h: Hypothesis, terms: BeliefTerms) -> bool:
     if not all(any(name in block for block in blocks.values()) for name in needed):
         return False
     sigma = max(terms.sigma, SMALLEST_SIGMA)
-    margin = terms.equivalence_margin * sigma
     differences = _differences(blocks, needed)
     return differences is not None and all(
-        e_value_within(mean, sigma**2 * variance, margin * (1 if other == REFERENCE else BETWEEN))
+        e_value_within(mean, sigma**2 * variance, sigma * (1 if other == REFERENCE else BETWEEN))
         >= ENOUGH_E_VALUE
         for (_, other), (mean, variance) in differences.items()
     )

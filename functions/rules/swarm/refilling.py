@@ -253,9 +253,7 @@ def _cells(
 ) -> list[tuple[str, float]]:
     """The runs that a population's test still needs; they never become stale."""
     shape = population.shape
-    test = running_test(
-        population.test_spec, shape.center, population.constraint, facts.dimensions, facts.policy
-    )
+    test = running_test(population.test_spec, shape.center, population.constraint, facts.dimensions)
     if test is None:
         return []
     runs = [_cell_run(run) for run in facts.observed if run.population_id == population.population_id]
