@@ -211,7 +211,7 @@ async def test_the_script_gets_an_allow_listed_environment(repo: Repository, dev
 
     assert isinstance(result, FailedTraining)
     env: dict[str, str] = {}
-    for line in result.error.split("\n")[1:]:
+    for line in result.error.split("\n")[2:]:  # after what it ended with, and where its files are
         name, _, value = line.partition(" ")
         env[name] = value
     cuda = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
