@@ -43,13 +43,18 @@ def started_nightjar(data: Path, *words: str, stdin: str = "", **environment: st
 
 
 def nightjar(data: Path, *words: str, stdin: str = "", **environment: str) -> CompletedProcess[str]:
-    """The same in a process forked from a warm parent, which has imported everything once: that takes most time."""
-    with tempfile.TemporaryDirectory() as folder:
-        streams = [Path(folder, name) for name in ("stdin", "stdout", "stderr")]
+    """The same in a process forked from a warm parent."""
+    return forked_nightjar(words, _environ(data, environment), data.parent, stdin)
+
+
+def forked_nightjar(
+    words: Sequence[str], environment: Mapping[str, str], folder: Path, stdin: str = ""
+) -> CompletedProcess[str]:
+    """Run a command in a fork of a warm parent, which has imported everything once: that takes most time."""
+    with tempfile.TemporaryDirectory() as temporary:
+        streams = [Path(temporary, name) for name in ("stdin", "stdout", "stderr")]
         streams[0].write_text(stdin)
-        process = _warm.Process(
-            target=_become, args=(words, _environ(data, environment), data.parent, streams)
-        )
+        process = _warm.Process(target=_become, args=(words, dict(environment), folder, streams))
         process.start()
         process.join(PATIENCE_S)
         process.kill()  # nothing where it has ended

@@ -18,7 +18,7 @@ import pytest
 
 from functions.formats.metrics_block import with_remedies
 from functions.process.lifecycle import Process
-from tests.commands import command_line
+from tests.commands import command_line, forked_nightjar
 from tests.examples.standin import StandIn, git, git_env, standing_in
 from tests.labs import told
 from tests.workers.repository import Repository
@@ -43,12 +43,10 @@ class Clone:
     more: Mapping[str, str]
 
     async def started(self, *words: str, **more: str) -> asyncio.subprocess.Process:
-        own = {"HOME": str(self.path.parent), "NIGHTJAR_URL": self.url}
-        environment = git_env() | own | {**self.more, **more}
         return await asyncio.create_subprocess_exec(
             *command_line("try", *words),
             cwd=self.path,
-            env={name: text for name, text in environment.items() if text},
+            env=self.environment(more),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -59,10 +57,12 @@ class Clone:
         return await self.tried(f"{after} is better than {before}", **more)
 
     async def tried(self, *words: str, **more: str) -> Done:
-        child = await self.started(*words, **more)
-        printed, errors = [stream.decode() for stream in await child.communicate()]
-        assert child.returncode is not None
-        return Done(child.returncode, printed.splitlines(), errors)
+        done = await asyncio.to_thread(forked_nightjar, ("try", *words), self.environment(more), self.path)
+        return Done(done.returncode, done.stdout.splitlines(), done.stderr)
+
+    def environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        own = {"HOME": str(self.path.parent), "NIGHTJAR_URL": self.url}
+        return {name: text for name, text in (git_env() | own | {**self.more, **more}).items() if text}
 
     def set(self, before: str, after: str) -> None:
         script = self.path / "train.py"

@@ -22,7 +22,7 @@ from functions.rules.swarm.canaries.stalling import LEAST_RESULTS
 from functions.rules.swarm.canaries.trials import SIGNALS
 from functions.rules.swarm.shapes import CANARY_SHARE
 from functions.rules.swarm.simulating import DOES_NOTHING, HELPS
-from tests.commands import PATIENCE_S, command_line, started_nightjar
+from tests.commands import PATIENCE_S, command_line, nightjar, started_nightjar
 from tests.journeys.running import RunningLab, running_lab
 from triggers.cli.simulate_view import TRIAL
 
@@ -216,8 +216,8 @@ def test_a_swarm_that_wants_a_token_is_simulated_with_one_and_says_what_it_could
         url = f"http://127.0.0.1:{lab.port}"
         asked = ("--workers", "3", "--rounds", "1", "--speed", "3000", "--meta-url", url)
 
-        refused = started_nightjar(tmp_path / "unused", "simulate", *asked)
-        done = started_nightjar(tmp_path / "unused", "simulate", *asked, "--enroll-token", "friends")
+        refused = nightjar(tmp_path / "unused", "simulate", *asked)
+        done = nightjar(tmp_path / "unused", "simulate", *asked, "--enroll-token", "friends")
 
     assert refused.returncode == 1
     assert "Invalid enroll token" in refused.stderr
@@ -236,8 +236,8 @@ def test_the_author_of_dimensions_needs_a_token_where_the_server_wants_one(tmp_p
         url, data = f"http://127.0.0.1:{lab.port}", tmp_path / "unused"
         asked = ("--workers", "3", "--rounds", "2", "--speed", "300", "--meta-url", url, "--propose")
 
-        without = started_nightjar(data, "simulate", *asked, "--enroll-token", "friends")
-        done = started_nightjar(data, "simulate", *asked, "--enroll-token", "friends", NIGHTJAR_TOKEN=agent_s)
+        without = nightjar(data, "simulate", *asked, "--enroll-token", "friends")
+        done = nightjar(data, "simulate", *asked, "--enroll-token", "friends", NIGHTJAR_TOKEN=agent_s)
         proposed = lab.http.get("/dimension_proposals").json()["proposals"]
 
     assert without.returncode == 1
