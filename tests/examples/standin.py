@@ -53,7 +53,7 @@ class StandIn:
             for e in await waiting(self._lab):
                 await self._train(e.experiment_id)
             await self._post("pool/heartbeat", {"gpu_id": self._gpu})
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.05)
 
     async def _train(self, experiment_id: str) -> None:
         queued = await self._experiments.get(experiment_id)

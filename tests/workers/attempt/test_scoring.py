@@ -66,7 +66,9 @@ if __name__ == "__main__":
 
 PREDICTS = """
 import os, sys, time
-import numpy as np
+
+if "--predict" in sys.argv:  # the training needs none, and it takes as long as a test
+    import numpy as np
 
 def predict(question):
     return np.full((*question.shape, 2), np.log(0.5), dtype=np.float32)
@@ -687,9 +689,12 @@ weights = np.load(io.BytesIO(artefact("weights.npz")), allow_pickle=False)
 print("val_bpb:", float(weights["w"].mean()))
 """
 LEFT = {
-    "an array": ("np.savez('weights.npz', w=np.full(4, 2.5))", None),
+    "an array": ("import numpy as np; np.savez('weights.npz', w=np.full(4, 2.5))", None),
     "nothing": ("pass", "has left no file weights.npz"),
-    "a pickle": ("np.savez('weights.npz', w=np.array([{}], dtype=object))", "allow_pickle=False"),
+    "a pickle": (
+        "import numpy as np; np.savez('weights.npz', w=np.array([{}], dtype=object))",
+        "allow_pickle=False",
+    ),
     "a link to another file": ("os.symlink('/etc/hostname', 'weights.npz')", "has left no file weights.npz"),
     "a pipe": ("os.mkfifo('weights.npz')", "not a regular file"),
 }
