@@ -280,8 +280,3 @@ class Lab:
 def time_of(answer: Sequence[str]) -> float:
     """The reply of TIME, in seconds since 1970."""
     return int(answer[0]) + int(answer[1]) / 1e6
-
-
-def clock_text(seconds: float) -> str:
-    """A time as it is stored: in microseconds, as TIME knows them."""
-    return f"{seconds:.6f}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from state.budgets import WARN_AT
-from state.change import Change, clock, exists, hmget
-from state.client import clock_text
+from state.change import NOW, Change, Word, exists, hmget
 from state.experiments.reading import ExperimentReader, experiment_in
 from state.experiments.writing import relist
 from state.ids import named_by
@@ -43,25 +42,23 @@ class Running(ExperimentReader):
         keys, name = self._keys, e.experiment_id
 
         async def decide(change: Change) -> bool:
-            now, lease, began = await change.read(
+            now, lease = await change.read(
                 hmget(keys.experiment(name), "status", "attempt", "fence"),
                 hmget(keys.gpu(gpu_id), "holder", "fence"),
-                clock(),
             )
             if [*now.values(), *lease.values()] != ["leased", str(attempt), str(fence), name, str(fence)]:
                 return False
-            at, expiry = clock_text(began), clock_text(began + lease_s)
-            change.hset(keys.experiment(name), {"status": "running", "started_at": at})
+            change.hset(keys.experiment(name), {"status": "running", "started_at": NOW})
             change.hdel(keys.experiment(name), "extended_s", "base_metric", "base_progress")
-            deadline = clock_text(began + (e.timeout_s or 0.0) + lease_s)
+            deadline, expiry = NOW + ((e.timeout_s or 0.0) + lease_s), NOW + lease_s
             change.hset(
                 keys.gpu(gpu_id), {"runner": runner, "deadline": deadline, "lease_expires_at": expiry}
             )
             change.hdel(keys.gpu(gpu_id), "footprint")
             if footprint is not None:
                 change.hset(keys.gpu(gpu_id), {"footprint": footprint.model_dump_json()})
-            change.zadd(keys("leases"), {gpu_id: float(expiry)})
-            begun = {"status": "running", "started_at": at, "runner": runner}
+            change.zadd(keys("leases"), {gpu_id: expiry})
+            begun: dict[str, Word] = {"status": "running", "started_at": NOW, "runner": runner}
             change.hset(keys.attempts(name), {f"{attempt}:{what}": value for what, value in begun.items()})
             change.zrem(keys("starting"), name)
             relist(change, keys, e, "leased", "running")
