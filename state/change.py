@@ -342,9 +342,15 @@ class Change:
             [self._at(key), fields, most - sum(self._added.get((key, field), 0) for field in fields)]
             for key, fields, most in self._rooms
         ]
-        plan = json.dumps(self._plan | {"rooms": rooms}, ensure_ascii=False, separators=(",", ":"))
+        guards = {"guards": self._plan["guards"], "rooms": rooms}
+        writes = {part: value for part, value in self._plan.items() if part not in guards}
+        expected, plan = (
+            json.dumps(part, ensure_ascii=False, separators=(",", ":")) for part in (guards, writes)
+        )
         first, *numbers = await self.lab.move(
-            "commit", keys={"on": list(self._keys)}, args={"plan": plan, "blobs": self._blobs}
+            "commit",
+            keys={"on": list(self._keys)},
+            args={"expected": expected, "plan": plan, "blobs": self._blobs},
         )
         if first == "stale":
             return False
