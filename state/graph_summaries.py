@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
+from state.change import Change
 from state.store import Store
 
 
@@ -28,14 +28,9 @@ class GraphSummaries(Store):
 
     async def tell(self, tag: str, told: StoredGraphSummary) -> None:
         """Store a tag's summary."""
-        data = {"author": told.author, "digest": told.digest}
-        await self._lab.move(
-            "tell_graph",
-            args={
-                "tag": tag,
-                "text": told.text,
-                "author": told.author,
-                "digest": told.digest,
-                "told": json.dumps(data),
-            },
-        )
+
+        async def decide(change: Change) -> None:
+            change.hset(self._keys("told_graph", tag), vars(told))
+            change.emit("graph.told", tag, tag, {"author": told.author, "digest": told.digest})
+
+        await self._lab.change(decide)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from state.change import Change, hmget, size
 from state.client import time_of
 from state.journal_facts import BeliefSnapshot, JournalFacts, Pages
 from state.records import Evidence, Hypothesis
@@ -22,18 +22,19 @@ _EVIDENCE = TypeAdapter(list[Evidence])
 class Journal(Store):
     """The journals of all tags."""
 
-    async def facts(self, tag: str) -> JournalFacts:
-        """Facts for a checkpoint; one round trip.
+    async def facts(self, tag: str, change: Change | None = None) -> JournalFacts:
+        """Facts for a checkpoint; one round trip. A `change` holds with the beliefs and the newest checkpoint.
 
         Raises:
             NotFound: no such tag.
         """
         keys = self._keys
-        found = await self._lab.read(
+        found = await (change or self._lab).read(
             {
                 "now": ("TIME",),
                 "tag": ("HGETALL", keys.tag(tag)),
-                "beliefs": ("HMGET", keys("beliefs", tag), "version", "results", "references"),
+                "beliefs": hmget(keys("beliefs", tag), "version", "results", "references"),
+                "count": size(keys("journal", tag)),
                 "open": ("HVALS", keys("hypotheses", tag)),
                 "archived": ("HVALS", keys("archived_hypotheses", tag)),
                 "populations": ("HGETALL", keys("populations", tag)),
@@ -41,7 +42,7 @@ class Journal(Store):
                 "before": ("GET", keys("last_checkpoint", tag)),
             }
         )
-        version, results, references = (int(text or 0) for text in found["beliefs"])
+        version, results, references = (int(text or 0) for text in found["beliefs"].values())
         known = [Hypothesis.model_validate_json(text) for text in (*found["open"], *found["archived"])]
         return JournalFacts(
             tag=tag_in(found["tag"], tag).name,
@@ -68,22 +69,13 @@ class Journal(Store):
         }
         return {name: evidence[-1] for name, evidence in kept.items() if evidence}
 
-    async def append(
-        self, facts: JournalFacts, now: BeliefSnapshot, text: str, written: Mapping[str, Any]
-    ) -> bool:
-        """Append a checkpoint; False where another one was written since, or the beliefs have changed."""
-        answer = await self._lab.move(
-            "write_checkpoint",
-            args={
-                "tag": facts.tag,
-                "version": facts.version,
-                "number": now.number,
-                "text": text,
-                "snapshot": now.text(),
-                "written": json.dumps(written, allow_nan=False),
-            },
-        )
-        return bool(answer == "ok")
+    def append(
+        self, change: Change, tag: str, now: BeliefSnapshot, text: str, written: Mapping[str, Any]
+    ) -> None:
+        """Append a checkpoint. `now` is what the next one is compared with."""
+        change.rpush(self._keys("journal", tag), text)
+        change.set(self._keys("last_checkpoint", tag), now.text())
+        change.emit("journal.written", tag, tag, written)
 
     async def read(self, tag: str, first: int | None = None) -> Pages:
         """The newest checkpoints, or those from number `first` on, as many as fit; one round trip."""

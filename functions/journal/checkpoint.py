@@ -9,6 +9,7 @@ from pydantic import Field
 from functions.contract import Command, On, Response, function
 from functions.rules.beliefs.chronicle import chapter, eliminated, is_due
 from functions.views.journal_markdown import checkpoint_text
+from state.change import Change
 from state.ids import Tag as TagName
 from state.journal import Journal
 
@@ -35,10 +36,12 @@ class WrittenCheckpoint(Response):
 @function("journal::checkpoint", On("journal.due"), role="operator", writes=True)
 async def checkpoint(request: WriteCheckpoint, journal: Journal) -> WrittenCheckpoint:
     """Append a checkpoint to the journal, if anything is new since the newest one."""
-    while True:
-        facts = await journal.facts(request.tag)
+
+    async def decide(change: Change) -> WrittenCheckpoint:
+        facts = await journal.facts(request.tag, change)
         if not is_due(facts, request.results):
-            return WrittenCheckpoint(written=False, number=facts.before.number or None, text=None)
+            number = facts.before.number or None
+            return change.idle(WrittenCheckpoint(written=False, number=number, text=None))
         # in threads: with a thousand hypotheses they take tenths of a second
         gone = [h.hypothesis_id for h in await asyncio.to_thread(eliminated, facts)]
         found = await asyncio.to_thread(chapter, facts, await journal.last_evidence(request.tag, gone))
@@ -49,5 +52,7 @@ async def checkpoint(request: WriteCheckpoint, journal: Journal) -> WrittenCheck
             "eliminated": len(gone),
             "proposed": len(found.proposed),
         }
-        if await journal.append(facts, found.now, text, written):
-            return WrittenCheckpoint(written=True, number=found.now.number, text=text)
+        journal.append(change, request.tag, found.now, text, written)
+        return WrittenCheckpoint(written=True, number=found.now.number, text=text)
+
+    return await journal.change(decide, in_turn=request.tag)

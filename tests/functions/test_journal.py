@@ -11,9 +11,7 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process, opened
-from functions.rules.beliefs.chronicle import chapter
-from functions.views.journal_markdown import checkpoint_text
-from state.journal import MOST_BYTES, Journal
+from state.journal import MOST_BYTES
 from state.records import Hypothesis
 from state.settings import Settings
 from tests.conftest import http_client
@@ -174,22 +172,6 @@ async def test_processes_that_write_at_once_write_it_once(swarm: Swarm, settings
     assert {a["number"] for a in answers} == {1}
     assert (await told(swarm.http, "/api/journal/list"))["count"] == 1
     assert len(await events_of(swarm.process, "journal.written")) == 1
-
-
-async def test_no_checkpoint_is_written_of_beliefs_that_have_changed_since_they_were_read(
-    swarm: Swarm,
-) -> None:
-    await swarm.join("w1")
-    store = Journal(swarm.process.lab)
-    facts = await store.facts("swarm")
-    told_of = chapter(facts, {})
-    await learned(swarm, 1)
-
-    assert not await store.append(facts, told_of.now, checkpoint_text(told_of), {})
-
-    assert await journal(swarm.http) == ""
-    assert (await store.facts("swarm")).before.number == 0
-    assert await events_of(swarm.process, "journal.written") == []
 
 
 async def test_after_restarts_every_checkpoint_is_there_and_the_numbers_go_on(settings: Settings) -> None:

@@ -11,6 +11,8 @@ import pytest
 from functions.process.lifecycle import Process, opened
 from functions.rules.swarm.canaries.stalling import CYCLE, LEAST_RESULTS
 from state.change import Change
+from state.experiments import Experiments
+from state.experiments.ending import EVIDENCE_KEPT
 from state.settings import Settings
 from state.tags import Tags
 from tests.conftest import http_client
@@ -21,6 +23,7 @@ from tests.labs import events_of, told
 
 DEFINE, FREEZE, LEARN = "/api/dimension/define", "/api/dimension/freeze", "/api/hypothesis/learn"
 DEPTH = {"name": "DEPTH2", "dtype": "int", "min": 4, "max": 24}
+CHECKPOINT = "/api/journal/checkpoint"
 HELD = {"tag": "swarm", "name": "LR", "value": 0.01, "reason": "x"}
 Meanwhile = Callable[[Callable[[], Awaitable[Any]]], None]
 
@@ -204,3 +207,45 @@ async def test_runs_that_two_learn_from_count_once_each(
     assert int((await lab.hash(beliefs))["results"]) == (99 if same else 100)
     due = await events_of(swarm.process, "journal.due")
     assert [event["results"] for event in due] == ([] if same else [100])
+
+
+# -- journal, late results
+
+
+async def test_a_checkpoint_is_of_the_beliefs_that_it_is_written_with(
+    swarm: Swarm, other: httpx.AsyncClient, meanwhile: Meanwhile
+) -> None:
+    await told(swarm.http, "/api/hypothesis/bootstrap", tag="swarm")
+    run = await swarm.run("w1", 1.0)
+    meanwhile(lambda: told(other, LEARN, tag="swarm", experiment_id=run))
+
+    written = await told(swarm.http, CHECKPOINT, tag="swarm")
+
+    [event] = await events_of(swarm.process, "journal.written")
+    assert (written["number"], event["results"]) == (1, 1)
+
+
+async def test_a_checkpoint_that_another_process_writes_meanwhile_is_not_written_again(
+    swarm: Swarm, other: httpx.AsyncClient, meanwhile: Meanwhile
+) -> None:
+    await told(swarm.http, "/api/hypothesis/bootstrap", tag="swarm")
+    meanwhile(lambda: told(other, CHECKPOINT, tag="swarm"))
+
+    found = await told(swarm.http, CHECKPOINT, tag="swarm")
+
+    assert (found["written"], found["number"]) == (False, 1)
+    assert (await told(swarm.http, "/api/journal/list"))["count"] == 1
+
+
+async def test_late_results_of_two_are_kept_up_to_a_hundred(process: Process, meanwhile: Meanwhile) -> None:
+    experiments, result = Experiments(process.lab), {"op": "crash"}
+    for n in range(EVIDENCE_KEPT - 1):
+        await experiments.keep_evidence("mar11-1", f"digest {n}", result)
+    meanwhile(lambda: experiments.keep_evidence("mar11-1", "first", result))
+
+    await experiments.keep_evidence("mar11-1", "second", result)
+
+    kept = await process.lab.hash(process.lab.keys("evidence", "mar11-1"))
+    assert len(kept) == EVIDENCE_KEPT
+    assert "first" in kept
+    assert "second" not in kept
