@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 
 from state.budgets import WARN_AT, is_spent
+from state.change import Change, hmget, size
 from state.client import Lab, time_of
 from state.codes import noise_entry
 from state.decisions import BrokenLease, Ended, Ending, Requeued, SameAttempt
@@ -319,15 +320,14 @@ class EndingStore(ExperimentReader):
 
     async def keep_evidence(self, experiment_id: str, digest: str, result: Mapping[str, Any]) -> None:
         """Keep a late result, at most a hundred for each experiment."""
-        await self._lab.move(
-            "keep_evidence",
-            keys={"evidence": self._keys("evidence", experiment_id)},
-            args={
-                "digest": digest,
-                "result": json.dumps(dict(result), allow_nan=False),
-                "most": EVIDENCE_KEPT,
-            },
-        )
+        key = self._keys("evidence", experiment_id)
+
+        async def decide(change: Change) -> None:
+            kept, count = await change.read(hmget(key, digest), size(key))
+            if kept[digest] is None and count < EVIDENCE_KEPT:
+                change.hset(key, {digest: json.dumps(dict(result), allow_nan=False)})
+
+        await self._lab.change(decide)
 
     async def close_forgotten(self) -> dict[str, Status]:
         """End experiments as lost whose own agent has been silent too long; a late report still counts."""
