@@ -228,28 +228,12 @@ class Swarms(Store):
     def _observed(self, index: str) -> Sequence[Arg]:
         return members(self._lab, index, limit=OBSERVED, newest=True, fields=Observed)
 
-    async def refill(self, facts: RefillFacts, changes: Mapping[str, Replenishing]) -> int | None:
-        """Change the configs that wait, by population.
-
-        Answers how many wait then; None where the dimensions have changed.
-        """
-        tag = facts.tag.name
-        dropped = [(text, at) for at, change in enumerate(changes.values(), 1) for text in change.dropped]
-        added = [(*new, at) for at, change in enumerate(changes.values(), 1) for new in change.added]
-        answer = await self._lab.move(
-            "refill_proposals",
-            keys={"proposals": [self._keys("proposals", tag, name) for name in changes]},
-            args={
-                "tag": tag,
-                "version": facts.dimensions_version,
-                "dropped": [text for text, _ in dropped],
-                "dropped_from": [at for _, at in dropped],
-                "texts": [text for text, _, _ in added],
-                "scores": [-priority for _, priority, _ in added],
-                "added_to": [at for _, _, at in added],
-            },
-        )
-        return None if answer == "stale" else int(answer)
+    def refill(self, change: Change, tag: str, changes: Mapping[str, Replenishing]) -> None:
+        """Change the configs that wait, by population."""
+        for name, new in changes.items():
+            proposals = self._keys("proposals", tag, name)
+            change.zrem(proposals, *new.dropped)
+            change.zadd(proposals, {text: -priority for text, priority in new.added})
 
     async def waiting_count(self, tag: str, population_ids: Sequence[str]) -> int:
         """Number of configs that wait for these populations."""

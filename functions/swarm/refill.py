@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from random import SystemRandom
 
 from pydantic import Field
@@ -11,13 +11,16 @@ from pydantic import Field
 from functions.contract import Command, Every, On, Response, function
 from functions.rules.swarm.populations import everyone, populations_of
 from functions.rules.swarm.refilling import AT_ONCE, replenished
+from state.change import Change
 from state.ids import Tag as TagName
 from state.swarm_facts import RefillFacts, Replenishing
 from state.swarms import Swarms
 
 REFILL_S = 60.0
 LETTERS_AT_ONCE = 1_000_000
-"""Most characters of configs in one move: a longer one blocks Redis and its sender."""
+"""Most characters of configs in one commit: a longer one blocks Redis and its sender."""
+MOST_QUEUES = 500
+"""Most queues that one commit changes, in two commands each."""
 
 
 class Refill(Command):
@@ -58,39 +61,43 @@ async def refill(request: Refill, swarms: Swarms) -> Refilled:
 
 async def _refill(tag: str, swarms: Swarms) -> int | None:
     """How many configs wait in a tag then; None where it has no swarm."""
-    while True:
+
+    async def decide(change: Change) -> tuple[int | None, bool]:
         named = await swarms.populations(tag)
         if named is None:
-            return None
-        facts = await swarms.refill_facts(tag, [*named, everyone(tag).population_id])
+            return None, True
+        facts = await swarms.refill_facts(tag, [*named, everyone(tag).population_id], change)
         # in a thread: the sampler takes milliseconds for each config
-        changes = await asyncio.to_thread(_replenished, facts)
-        counts = [await swarms.refill(facts, part) for part in _in_parts(changes)]
-        fresh = [count for count in counts if count is not None]
-        if len(fresh) == len(counts) and all(len(change.added) < AT_ONCE for change in changes.values()):
-            return sum(fresh)
+        changes = await asyncio.to_thread(_as_many_as_fit, _replenished(facts))
+        swarms.refill(change, tag, changes)
+        waiting = sum(map(len, facts.waiting.values()))
+        waiting += sum(len(new.added) - len(new.dropped) for new in changes.values())
+        is_done = len(changes) == len(facts.waiting) and all(len(c.added) < AT_ONCE for c in changes.values())
+        return waiting, is_done
+
+    is_done = False
+    while not is_done:
+        waiting, is_done = await swarms.change(decide)
+    return waiting
 
 
-def _in_parts(changes: Mapping[str, Replenishing]) -> Iterator[dict[str, Replenishing]]:
-    """The changes in parts of limited size; usually one part."""
-    part, letters = dict[str, Replenishing](), 0
-    for name, change in changes.items():
+def _as_many_as_fit(changes: Iterator[tuple[str, Replenishing]]) -> dict[str, Replenishing]:
+    """The next changes, as many as one commit takes; usually all."""
+    part, letters, queues = dict[str, Replenishing](), 0, 0
+    for name, change in changes:
         part[name] = change
         letters += sum(map(len, change.dropped)) + sum(len(text) for text, _ in change.added)
-        if letters > LETTERS_AT_ONCE:
-            yield part
-            part, letters = {}, 0
-    if part:
-        yield part
+        queues += bool(change.dropped or change.added)
+        if letters > LETTERS_AT_ONCE or queues == MOST_QUEUES:
+            break
+    return part
 
 
-def _replenished(facts: RefillFacts) -> dict[str, Replenishing]:
+def _replenished(facts: RefillFacts) -> Iterator[tuple[str, Replenishing]]:
     """The changes of the queues that were read. Newer populations wait for the next refill.
 
     The queue for everyone is dropped once there are populations.
     """
     rng, known = SystemRandom(), {p.population_id: p for p in populations_of(facts)}
-    return {
-        name: replenished(facts, known[name], rng) if name in known else Replenishing(waiting, [])
-        for name, waiting in facts.waiting.items()
-    }
+    for name, waiting in facts.waiting.items():
+        yield name, replenished(facts, known[name], rng) if name in known else Replenishing(waiting, [])

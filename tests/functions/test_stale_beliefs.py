@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -249,3 +250,21 @@ async def test_late_results_of_two_are_kept_up_to_a_hundred(process: Process, me
     assert len(kept) == EVIDENCE_KEPT
     assert "first" in kept
     assert "second" not in kept
+
+
+# -- waiting configs
+
+
+async def test_configs_are_made_of_the_dimensions_that_are_there(
+    swarm: Swarm, other: httpx.AsyncClient, meanwhile: Meanwhile
+) -> None:
+    await swarm.join("w1")
+    meanwhile(lambda: told(other, FREEZE, **HELD))
+
+    count = (await told(swarm.http, "/api/swarm/refill", tag="swarm"))["waiting"]["swarm"]
+
+    lab = swarm.process.lab
+    [queue] = [key async for key in lab.scan("proposals:swarm:*")]
+    texts = await lab.command("ZRANGE", queue, 0, -1)
+    assert len(texts) == count > 0
+    assert {json.loads(text)["config"]["LR"] for text in texts} == {0.01}
