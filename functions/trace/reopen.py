@@ -10,7 +10,6 @@ from state.ids import TraceId
 from state.policy import Policy
 from state.records import Trace
 from state.traces import Traces
-from state.traces.growing import GROWS
 
 
 class Reopen(Command):
@@ -33,7 +32,7 @@ async def reopen(request: Reopen, call: Call, traces: Traces) -> Reopened:
         check_trace(call.caller, trace)
         if policy.traces.mode == "single":
             raise single_mode(request.tag)
-        if trace.status in GROWS:
+        if trace.grows:
             return
         if trace.tip is None:
             raise never_grown(trace.trace_id)

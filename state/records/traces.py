@@ -127,6 +127,11 @@ class Trace(Record):
     """Why it ended."""
     merged_into: str | None = None
 
+    @property
+    def grows(self) -> bool:
+        """It has not ended."""
+        return self.status in ("live", "pending")
+
 
 @dataclass(frozen=True)
 class Forest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from math import inf
 from typing import Any
 
 from state.change import NOW, Change, Word, hgetall, hmget, size, zscore
@@ -11,8 +12,6 @@ from state.policy import Policy, TracePolicy, read_policy
 from state.records import Trace, TraceStatus
 from state.refusals import unknown_trace
 from state.traces.reading import TraceReader
-
-GROWS: tuple[TraceStatus, ...] = ("live", "pending")
 
 Check = Callable[[Trace, Policy, int], None]
 """Refuses a change of a trace, by it, its tag's policy, and the number of live and pending traces."""
@@ -36,7 +35,7 @@ class Growing(TraceReader):
 
         async def decide(change: Change) -> Trace:
             trace = await self._checked(change, tag, trace_id, check)
-            if trace.status not in GROWS:
+            if not trace.grows:
                 return trace
             end_trace(change, tag, trace_id, "closed", reason)
             return trace.model_copy(update={"status": "closed", "reason": reason})
@@ -49,7 +48,7 @@ class Growing(TraceReader):
 
         async def decide(change: Change) -> Trace:
             trace = await self._checked(change, tag, trace_id, check)
-            if trace.status in GROWS:
+            if trace.grows:
                 return trace
             change.hset(key, {"status": "live", "crashes_in_a_row": 0, "since_best": 0})
             change.hdel(key, "ended_at", "reason", "merged_into")
@@ -116,9 +115,10 @@ async def begin_epoch(change: Change, tag: str, before: str, after: TracePolicy)
             "growing": size(live),
         }
     )
-    counters, unused, status = found["forest"], found["unused"], found["line"]["status"]
-    finished = (zscore(keys("finished", tag), first) for first in found["first"])
-    await change.read(*(zscore(opened, selection) for selection in unused), *finished)
+    counters, status = found["forest"], found["line"]["status"]
+    firsts = (zscore(keys("finished", tag), first) for first in found["first"])
+    ends = await change.read(*(zscore(opened, selection) for selection in found["unused"]), *firsts)
+    unused = [i for i, end in zip(found["unused"], ends, strict=False) if end not in (None, inf)]
     change.hset(forest, {"epoch": int(counters["epoch"] or 1) + 1})
     change.zadd(opened, dict.fromkeys(unused, NOW))
     if (before, after.mode) == ("multi", "single"):
