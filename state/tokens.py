@@ -379,7 +379,7 @@ class Tokens:
             change.incrby(tries)
             change.expire(tries, TRIES_S, first=True)
 
-        await self._lab.change(decide)
+        await self._lab.change(decide, in_turn=tries)
 
     async def check_may_try(self, address: str) -> None:
         """Refuse an address a further guess, of a secret that people have chosen.

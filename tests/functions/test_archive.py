@@ -17,6 +17,7 @@ import pytest
 from functions.process.lifecycle import Process, opened
 from state.archive import Archive, PatchArchiving
 from state.backup import back_up, restore
+from state.change import Change
 from state.client import Lab
 from state.digests import patch_id
 from state.errors import Unavailable
@@ -149,6 +150,25 @@ async def test_a_patch_that_is_used_while_it_is_moved_stays(
     assert not await patches.remove("mar11", [digest], used.uses)
     assert digest in await at_hand(process.lab)
     assert (await told(client, "/api/lab/archive"))["moved"] == 0
+
+
+async def test_a_patch_that_is_used_just_before_it_is_removed_stays(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await a_night(client)
+    patches, commit = PatchArchiving(process.lab), Change.commit
+    used = await patches.used("mar11", ["mar11"])
+    [digest] = ids(WORSE)
+
+    async def late(change: Change) -> bool:
+        monkeypatch.undo()
+        await told(client, "/api/experiment/submit", **idea(diff=WORSE))
+        return await commit(change)
+
+    monkeypatch.setattr(Change, "commit", late)
+
+    assert not await patches.remove("mar11", [digest], used.uses)
+    assert digest in await at_hand(process.lab)
 
 
 async def test_a_restored_lab_reads_its_old_patches_from_the_same_archive(

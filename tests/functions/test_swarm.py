@@ -170,6 +170,16 @@ async def test_a_worker_that_joins_again_stays_the_same_with_another_baseline_an
     assert (run.gpu_type, run.baseline_bpb) == ("A100", 2.0)
 
 
+async def test_workers_that_join_two_processes_at_once_have_a_number_each(swarm: Swarm) -> None:
+    async with swarm.process.lab.apart() as apart:
+        doors = [Swarms(swarm.process.lab), Swarms(apart)]
+        said = {"tag": "swarm", "gpu_type": "H100", "baseline_bpb": 1.0, "contact": None}
+        joining = [doors[n % 2].join({**said, "worker_id": f"new{n}"}, "me", None) for n in range(8)]
+        numbers = [joined.worker.number for joined in await asyncio.gather(*joining)]
+
+    assert len({*numbers}) == 8
+
+
 async def test_two_workers_that_join_at_once_under_one_name_are_one(swarm: Swarm) -> None:
     answers = await asyncio.gather(*(curl(swarm.http, "/register", JOINING) for _ in range(8)))
 

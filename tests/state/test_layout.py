@@ -49,6 +49,17 @@ async def test_a_lab_of_another_version_is_refused_in_one_line_and_not_written(
     assert sorted([name async for name in lab.scan()]) == before
 
 
+async def test_processes_that_make_a_lab_at_once_make_one(redis_server: EmbeddedRedis) -> None:
+    labs = [Lab("made", redis_server.url) for _ in range(3)]
+
+    await asyncio.gather(*(lab.check() for lab in labs))
+
+    assert {lab.identity for lab in labs} == {await labs[0].command("GET", labs[0].keys("identity"))}
+    await labs[0].command("DEL", labs[0].keys("identity"), labs[0].keys("layout"))
+    for lab in labs:
+        await lab.close()
+
+
 async def test_a_process_knows_when_its_lab_was_made_anew(lab: Lab) -> None:
     assert await lab.outlived() is None
     await lab.command("SET", lab.keys("identity"), "another")

@@ -15,7 +15,7 @@ from functions.process.lifecycle import Process
 from state.client import Lab
 from state.errors import Conflict, TooManyRequests, Unauthenticated
 from state.token_values import Issued, Proof, digest_of_secret
-from state.tokens import Tokens
+from state.tokens import WRONG_TRIES, Tokens
 from tests.conftest import http_client
 from tests.labs import dump, told
 
@@ -306,17 +306,33 @@ async def enroll_token(tokens: Tokens, **more: Any) -> Issued:
     return await tokens.issue(name="swarm", role="worker", kind="enroll", issued_by="me", **more)
 
 
-async def test_an_enroll_token_makes_as_many_tokens_as_it_has_uses(tokens: Tokens, operator: Issued) -> None:
+async def test_an_enroll_token_makes_as_many_tokens_as_it_has_uses(
+    tokens: Tokens, operator: Issued, process: Process
+) -> None:
     enrolling = await enroll_token(tokens, uses=3)
+    async with process.lab.apart() as apart:
+        doors = [tokens, Tokens(apart)]  # two processes
 
-    asked = [tokens.enroll(enrolling.token, f"w{n}") for n in range(20)]
-    answers = await asyncio.gather(*asked, return_exceptions=True)
+        asked = [doors[n % 2].enroll(enrolling.token, f"w{n}") for n in range(20)]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
 
     joined = [a for a in answers if isinstance(a, Issued)]
     assert len(joined) == 3
     assert {(a.token.role, a.token.enrolled_with) for a in joined} == {("worker", enrolling.token.id)}
     assert (await tokens.get(enrolling.token.id)).uses_left == 0
     assert sum(isinstance(a, Unauthenticated) for a in answers) == 17
+
+
+async def test_of_many_wrong_tries_at_two_processes_ten_are_let_through(
+    tokens: Tokens, process: Process
+) -> None:
+    async with process.lab.apart() as apart:
+        doors = [tokens, Tokens(apart)]
+        tries = [doors[n % 2].take_try("192.0.2.1") for n in range(30)]
+        answers = await asyncio.gather(*tries, return_exceptions=True)
+
+    assert answers.count(None) == WRONG_TRIES
+    assert sum(isinstance(answer, TooManyRequests) for answer in answers) == 30 - WRONG_TRIES
 
 
 @pytest.mark.parametrize("name", ["local", "keeper", "Keeper", "ME", "W"])
