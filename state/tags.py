@@ -15,7 +15,7 @@ from state.errors import BudgetExhausted, Conflict, NotFound
 from state.facts import Spread
 from state.indexes import members, values
 from state.keys import Keys
-from state.moves import Arg
+from state.moves import Arg, wire
 from state.noise import main_spread, spread_of
 from state.policy import Policy, read_policy
 from state.records import Best, Direction, Strategy, Tag
@@ -233,17 +233,29 @@ class Tags(Store):
         Raises:
             NotFound: no such tag.
         """
-        answer = await self._lab.move(
-            "set_budget",
-            args={
-                "tag": tag,
-                "warn_at": WARN_AT,
-                **{resource: limit for resource, limit in limits.items() if limit != "same"},
-            },
-        )
-        if answer == "no_tag":
-            raise unknown(tag)
-        return bool(answer == "changed")
+        key = self._keys.tag(tag)
+
+        async def decide(change: Change) -> bool:
+            names = [f"{part}_{name}" for name in RESOURCES for part in ("budget", "spent", "reserved")]
+            (found,) = await change.read(hmget(key, "created_at", *names))
+            if found["created_at"] is None:
+                raise unknown(tag)
+            before: dict[str, str | None] = {name: found[f"budget_{name}"] for name in RESOURCES}
+            asked = {name: limit for name, limit in limits.items() if limit != "same"}
+            after = before | {n: None if limit == "none" else str(wire(limit)) for n, limit in asked.items()}
+            if after == before:
+                return False
+            for name, limit in after.items():
+                if limit != before[name]:
+                    change.hdel(key, f"budget_{name}", f"warned_{name}")
+                if limit is not None and limit != before[name]:
+                    change.hset(key, {f"budget_{name}": limit})
+                    _warn(change, tag, name, limit, found)
+            told = {name: json.loads(limit or "null") for name, limit in after.items()}
+            change.emit("tag.budget_changed", tag, tag, {"tag": tag, **told})
+            return True
+
+        return await self._lab.change(decide)
 
     async def categories(self, tag: str) -> dict[str, tuple[int, int]]:
         """Total and kept of every category that was tried."""
@@ -326,6 +338,21 @@ async def begin(change: Change, tag: Tag, strategy: Strategy, policy: Policy) ->
     change.hset(keys("policy", name), {"values": policy.model_dump_json(), "version": 1})
     change.emit("tag.created", name, name, {"tag": name, "branch": tag.branch})
     return True
+
+
+def _warn(change: Change, tag: str, name: str, limit: str, books: Mapping[str, str | None]) -> None:
+    """Tell once that the share `WARN_AT` of a limit is spent or reserved, as `warn` of `_books.lua` does."""
+    spent, reserved = (json.loads(books[f"{part}_{name}"] or "0") for part in ("spent", "reserved"))
+    if spent + reserved >= WARN_AT * float(limit):
+        change.hset(change.lab.keys.tag(tag), {f"warned_{name}": "true"})
+        told = {
+            "tag": tag,
+            "resource": name,
+            "limit": json.loads(limit),
+            "spent": spent,
+            "reserved": reserved,
+        }
+        change.emit("tag.budget_warning", tag, tag, told)
 
 
 def reading_pins(lab: Lab, tag: str) -> Sequence[Arg]:

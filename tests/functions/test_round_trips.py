@@ -208,7 +208,7 @@ CEILINGS: dict[str, Most] = {
     "pipeline::adopt": Most(1),
     "tag::pause": Most(1, 1),
     "tag::unpause": Most(1, 1),
-    "tag::budget": Most(1, 1),
+    "tag::budget": Most(2, 1),
     "lab::archive": Most(4, items=True),
     "lab::audit": Most(100, items=True),
     "cron::pause": Most(1, 1),
