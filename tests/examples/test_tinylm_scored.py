@@ -103,20 +103,3 @@ async def test_answers_that_change_with_what_is_asked_beside_them_are_a_leak(
     assert isinstance(result, FailedTraining), result
     assert result.kind == "leak", result.error
     assert "predictions use the future" in result.error
-
-
-@pytest.mark.parametrize(
-    ("code", "told"),
-    [
-        ("def answer(contexts, honest):\n    return honest(contexts) + 0.01", "add up to 1 +- 0.01"),
-        ("def answer(contexts, honest):\n    return honest(contexts)[:-1]", "were asked for"),
-        ("def answer(contexts, honest):\n    return np.full((len(contexts), VOCAB), np.nan)", "not finite"),
-    ],
-)
-async def test_predictions_that_are_no_distributions_have_no_score(
-    repo: Repository, code: str, told: str
-) -> None:
-    result = await scored(repo, answering(code))
-
-    assert isinstance(result, FailedTraining), result
-    assert told in result.error

@@ -1343,27 +1343,33 @@ def _references(value: Any) -> list[str]:
 POSTS = [(name, door) for name, door in ROUTES if door.method == "POST"]
 
 
-@pytest.mark.parametrize(("name", "door"), POSTS, ids=[str(door) for _, door in POSTS])
+@pytest.mark.parametrize("noun", sorted({name.partition("::")[0] for name, _ in POSTS}))
 async def test_every_route_answers_a_bad_body_with_a_problem_and_a_hint(
-    operator: httpx.AsyncClient, process: Process, name: str, door: Http
+    operator: httpx.AsyncClient, process: Process, noun: str
 ) -> None:
+    for name, door in POSTS:
+        if name.startswith(f"{noun}::"):
+            await answers_bad_bodies(operator, process, name, door)
+
+
+async def answers_bad_bodies(http: httpx.AsyncClient, process: Process, name: str, door: Http) -> None:
     path = door.path.replace("{gpu_id}", "host:gpu0")
     required = {f for f, info in table()[name].request.model_fields.items() if info.is_required()}
 
     for body in ("", "{}", "[]", "no json", '{"no_such_field": 1}'):
         before = await dump(process.lab)
 
-        response = await curl(operator, path, body)
+        response = await curl(http, path, body)
 
         if body in ("", "{}") and name in OF_A_TOKEN:
             problem(response)
         elif body in ("", "{}") and _is_valid(name, {}):
-            assert response.status_code == 200, body
+            assert response.status_code == 200, (name, body)
         else:
             document = problem(response, 400 if body == "no json" else 422)
             if body == "{}":
                 assert {e["field"] for e in document["errors"]} == (required or {"body"})
-            assert await dump(process.lab) == before, body
+            assert await dump(process.lab) == before, (name, body)
 
 
 OF_A_TOKEN = {"token::rotate"}

@@ -155,8 +155,8 @@ def test_each_lab_of_a_data_directory_has_a_key_of_its_own(tmp_path: Path) -> No
 def test_processes_that_start_at_once_share_one_key_for_its_owner_s_eyes(tmp_path: Path) -> None:
     settings = settings_in(tmp_path / "new")
 
-    with ThreadPoolExecutor(8) as starting:
-        keys = {*starting.map(lambda _: key_of_a_process(settings), range(8))}
+    with ThreadPoolExecutor(4) as starting:
+        keys = {*starting.map(lambda _: key_of_a_process(settings), range(4))}
 
     assert len(keys) == 1
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["operator.key"]
