@@ -20,6 +20,7 @@ import pytest
 from tests.commands import command_line, nightjar, started_nightjar
 from tests.examples.test_program import BLOCKS, CURLRC, PROGRAM, run
 from tests.journeys.running import FAST, PATIENCE_S, TRAIN, RunningLab, git, running_lab
+from tests.warm import start
 from triggers.cli.follow import BACKOFF
 from triggers.http.identity import LOOK_AGAIN_S
 
@@ -390,18 +391,12 @@ def test_the_demo_of_a_closed_lab_works_by_the_key_and_gives_its_agents_tokens_f
 def interrupted_after_the_baseline(data: Path, *words: str, **environment: str) -> tuple[int, str]:
     """A demo that Ctrl-C ends when its first run is over: its exit code, and what it printed."""
     lines: list[str] = []
-    with subprocess.Popen(
-        command_line(*words),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=data.parent,
-        env=os.environ | environment,
-    ) as demo:
-        assert demo.stdout is not None
-        for line in demo.stdout:
+    ours, theirs = os.pipe()
+    with open(ours) as printed:
+        demo = start(words, os.environ | environment, data.parent, theirs)
+        os.close(theirs)
+        for line in printed:
             lines.append(line)
             if "demo1-1" in line:
                 demo.send_signal(signal.SIGINT)
-    return demo.returncode, "".join(lines)
+    return demo.wait(PATIENCE_S), "".join(lines)
