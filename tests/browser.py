@@ -58,7 +58,7 @@ class Browser:
         try:
             yield self
         finally:
-            self._forget()
+            self.forget()
             self._ask("DELETE", "/window")
             self._ask("POST", "/window", handle=first)
 
@@ -152,7 +152,7 @@ class Browser:
     def close(self) -> None:
         self._http.delete(self._session)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Forget everything that pages have kept, and what the console said."""
         self._ask("POST", "/url", url="about:blank")
         for origin in self._origins:

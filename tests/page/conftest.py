@@ -1,4 +1,4 @@
-"""A lab that all tests of the page share, and a browser."""
+"""A lab and a tab of a browser that all tests of the page share: to load the page anew costs a second of CPU."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from collections.abc import Iterator
 import pytest
 
 from tests.browser import Browser
-from tests.journeys.conftest import browser, chromium, pytest_runtest_makereport
+from tests.journeys.conftest import chromium, pytest_runtest_makereport
 from tests.journeys.running import RunningLab, running_lab
 from tests.page.pages import Page
 
-__all__ = ["browser", "chromium", "pytest_runtest_makereport"]
+__all__ = ["chromium", "pytest_runtest_makereport"]
 
 _tags = (f"page{nth}" for nth in itertools.count())
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    """It outlives tests of other folders that run in between."""
     with running_lab(tmp_path_factory.mktemp("page")) as found:
         found.start()
         yield found
@@ -32,7 +33,27 @@ def tag(lab: RunningLab) -> str:
     return name
 
 
+@pytest.fixture(scope="session")
+def tab(chromium: Browser) -> Iterator[Browser]:
+    with chromium.window() as found:
+        found.size(1280, 1000)
+        yield found
+
+
 @pytest.fixture
-def page(browser: Browser, lab: RunningLab) -> Page:
+def page(tab: Browser, lab: RunningLab, request: pytest.FixtureRequest) -> Iterator[Page]:
     """The page as a visitor sees it, who has not signed in."""
-    return Page(browser, lab)
+    found, failed = Page(tab, lab), request.session.testsfailed
+    yield found
+    if request.session.testsfailed > failed:
+        tab.forget()  # what a test left that failed is not known
+    else:
+        found.leave()
+
+
+@pytest.fixture
+def browser(chromium: Browser) -> Iterator[Browser]:
+    """A tab of its own, for tests with a lab of their own or with scripts before the page's."""
+    with chromium.window() as found:
+        found.size(1280, 1000)
+        yield found

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlencode
 
 from tests.browser import Browser
-from tests.commands import nightjar
 from tests.journeys.running import RunningLab
 
 HOSTILE = '<img src=x onerror="window.owned=1"><script>window.owned=1</script><b>wider</b>'
 """Text of an agent that would run a script if it became markup."""
+
+
+GO = """
+    if (location.origin !== arguments[0] || document.querySelector("#view") === null) return false;
+    if (location.hash === arguments[1]) return false;
+    return new Promise((done) => {
+        addEventListener("hashchange", () => done(true), { once: true });
+        location.hash = arguments[1];
+    });
+"""
+"""Changes the address within the page that is open, and waits until the page has heard of it."""
+NOWHERE = "#tag=-"
 
 
 class Page:
@@ -24,18 +37,41 @@ class Page:
         return f"http://127.0.0.1:{self.lab.port}/{address}"
 
     def sign_in(self) -> None:
-        """Become the operator, by the link that `nightjar open` prints."""
-        done = nightjar(self.lab.data, "open")
-        link = re.search(r"http\S+#sign-in=\S+", done.stdout + done.stderr)
-        assert link is not None, done
-        self.browser.open(link[0])
-        self.until("operator", "#who b")
+        """Become the operator by a link as `nightjar open` prints it."""
+        code = self.lab.post("token/sign-in")["code"]
+        self._go(f"#sign-in={code}")
+        self.until("operator", "#who:not([hidden]) b")
 
-    def show(self, **address: str) -> None:
-        """Open the page at an address, such as tag="mar11", view="runs", and wait until it is live."""
-        self.browser.open("about:blank")
-        self.browser.open(self.url("#" + "&".join(f"{name}={value}" for name, value in address.items())))
+    def show(self, *, anew: bool = False, **address: str) -> None:
+        """Go to an address, such as tag="mar11", view="runs", and wait until the page is live there.
+
+        A page that is open goes on, unless it is loaded `anew`.
+        """
+        self._go("#" + urlencode(address), anew=anew)
         self.browser.until(lambda: self.browser.texts("#connection") == ["live"], "the page is live")
+
+    def leave(self) -> None:
+        """Leave the page to the next test as this one got it: nobody is signed in, and nothing is shown."""
+        if any(self.texts("#who:not([hidden])")):
+            self.run("document.querySelector('#who button').click()")
+            self.browser.until(lambda: any(self.texts("#visit:not([hidden])")), "nobody is signed in")
+        self._go(NOWHERE)
+        self.said()
+
+    def _go(self, hash_: str, *, anew: bool = False) -> None:
+        if anew or not self.run(GO, self.url()[:-1], hash_):
+            self.browser.open("about:blank")
+            self.browser.open(self.url(hash_))
+
+    @contextmanager
+    def on_a_phone(self) -> Iterator[None]:
+        """A screen of 390 by 844 pixels; a window of Chromium is never that narrow."""
+        size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+        self.browser.tell("Emulation.setDeviceMetricsOverride", **size)
+        try:
+            yield
+        finally:
+            self.browser.tell("Emulation.clearDeviceMetricsOverride")
 
     def texts(self, css: str) -> list[str]:
         return self.browser.texts(css)
@@ -43,6 +79,10 @@ class Page:
     def until(self, text: str, css: str = "#view") -> None:
         """Wait until an element that matches shows the text."""
         self.browser.until(lambda: any(text in found for found in self.texts(css)), f"{css} shows {text!r}")
+
+    def settles(self, read: Callable[[], object], wanted: object) -> None:
+        """Wait until this is read: the page is drawn in steps, and again when something happens."""
+        self.browser.until(lambda: read() == wanted, f"{wanted!r} is read")
 
     def until_gone(self, css: str) -> None:
         self.browser.until(lambda: not self.texts(css), f"no {css} is left")
@@ -64,6 +104,11 @@ class Page:
             "found?.click(); return Boolean(found)"
         )
         self.browser.until(lambda: self.browser.run(script, css, text), f"{css} says {text!r}")
+
+    def press(self, css: str) -> None:
+        """Click the first element that matches, as soon as there is one. It may be drawn anew at any time."""
+        script = "const found = document.querySelector(arguments[0]); found?.click(); return Boolean(found)"
+        self.browser.until(lambda: self.browser.run(script, css), f"there is {css}")
 
     def confirm(self, verb: str) -> str:
         """Answer the question that an action asks; answers its text."""

@@ -84,18 +84,9 @@ def table(page: Page, label: str) -> list[list[str]]:
 def drawn(page: Page, nth: int) -> Any:
     """The series of the view's nth chart, once all have data."""
     script = (
+        "const element = document.querySelectorAll('#view .plot')[arguments[0]];"
         "return import('/static/echarts/echarts.esm.min.js').then(({ getInstanceByDom }) =>"
-        " getInstanceByDom(document.querySelectorAll('#view .plot')[arguments[0]])?.getOption()?.series ?? [])"
+        " (element && getInstanceByDom(element)?.getOption()?.series) ?? [])"
     )
-    found = page.run(script.replace("arguments[0]", str(nth)))
+    found = page.run(script, nth)
     return found if all(series["data"] for series in found) else []
-
-
-def on_a_phone(page: Page) -> None:
-    page.browser.tell(
-        "Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True
-    )
-
-
-def on_a_desk(page: Page) -> None:
-    page.browser.tell("Emulation.clearDeviceMetricsOverride")

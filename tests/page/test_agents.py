@@ -17,22 +17,11 @@ def test_each_agent_has_a_row_with_its_keeps_and_gains(page: Page, lab: RunningL
 
     page.show(tag=tag, view="agents")
 
-    page.browser.until(lambda: len(page.rows()) == 2, "both agents")
-    ada, bob = page.rows()
-    assert (ada[0], ada[2], float(ada[5])) == ("ada", "2", 0.5)
-    assert (bob[0], bob[2], bob[5]) == ("bob", "—", "")
-    assert page.said() == []
-
-
-def test_an_agent_leads_to_its_runs(page: Page, lab: RunningLab, tag: str) -> None:
-    measured(lab, tag, 3.0, agent="ada")
-    measured(lab, tag, 4.0, agent="bob")
-    page.show(tag=tag, view="agents")
-    page.browser.until(lambda: len(page.rows()) == 2, "both agents")
-
+    wanted = [["ada", "2", "+0.500000"], ["bob", "—", ""]]
+    page.settles(lambda: [[row[0], row[2], row[5]] for row in page.rows()], wanted)
     page.click("bob", "#view td a")
-
-    page.browser.until(lambda: [row[0] for row in page.rows()] == ["2"], "the run of bob")
+    page.settles(lambda: [row[0] for row in page.rows()], ["3"])
+    assert page.said() == []
     assert page.address() == {"tag": tag, "view": "runs", "agent": "bob"}
 
 
@@ -43,7 +32,7 @@ def test_agents_at_work_are_shown_with_what_they_use(page: Page, lab: RunningLab
     page.show(tag=tag, view="agents")
 
     page.until("1,000 tokens · 1.25 USD", "#working")
-    assert len(page.texts("#working li")) == 2
+    page.browser.until(lambda: len(page.texts("#working li")) == 2, "both")
     for name in ("ada", "bob"):
         lab.post("agent/announce", tag=tag, agent=name, state="ended")
     assert page.said() == []
@@ -55,15 +44,15 @@ def test_a_new_agent_appears_without_a_reload(page: Page, lab: RunningLab, tag: 
 
     measured(lab, tag, 3.0, agent="eve")
 
-    page.browser.until(lambda: [row[0] for row in page.rows()] == ["eve"], "the row")
+    page.settles(lambda: [row[0] for row in page.rows()], ["eve"])
 
 
 def test_a_click_on_a_title_sorts_the_agents(page: Page, lab: RunningLab, tag: str) -> None:
     measured(lab, tag, 3.0, 2.5, agent="ada")
     measured(lab, tag, 4.0, 4.5, 4.6, agent="bob")
     page.show(tag=tag, view="agents")
-    page.browser.until(lambda: [row[0] for row in page.rows()] == ["ada", "bob"], "by gain")
+    page.settles(lambda: [row[0] for row in page.rows()], ["ada", "bob"])
 
     page.click("Ideas", "th button")
 
-    page.browser.until(lambda: [row[0] for row in page.rows()] == ["bob", "ada"], "most ideas first")
+    page.settles(lambda: [row[0] for row in page.rows()], ["bob", "ada"])

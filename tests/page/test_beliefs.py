@@ -8,7 +8,7 @@ import pytest
 
 from tests.journeys.running import RunningLab
 from tests.page.pages import Page
-from tests.page.swarms import Swarm, drawn, figure, on_a_desk, on_a_phone, table
+from tests.page.swarms import Swarm, drawn, figure, table
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -44,25 +44,35 @@ def test_a_belief_is_drawn_over_its_evidence_with_its_interval(page: Page, swarm
         found = next(one for one in swarm.hypotheses() if one["hypothesis_id"] == name)
         low, high = (f"{end:.2f}" for end in found["credible_interval_90"])
         belief = [f"{found['posterior_mean']:.2f}", found["statement"]]
-        return figure(page, "Belief")[1:] == belief and figure(page, "90 % interval")[1] == f"{low} to {high}"
+        interval = figure(page, "90 % interval")[1:2]
+        return figure(page, "Belief")[1:] == belief and interval == [f"{low} to {high}"]
 
     page.browser.until(is_shown, "the belief")
-    lower, width, mean = page.browser.until(lambda: drawn(page, HISTORY), "the chart")
+
+    def steps() -> Any:
+        """The bands of the chart, once it begins with the first piece of evidence."""
+        found = drawn(page, HISTORY)
+        return found if len(found) == 3 and len(found[2]["data"]) > 1 else None
+
+    lower, width, mean = page.browser.until(steps, "the chart")
     assert [point["value"][0] for point in mean["data"]][:2] == [0, 1]
     assert mean["data"][0]["value"][1] == 0.5
     assert all(
         low[1] < point["value"][1] < low[1] + more[1]
         for low, point, more in zip(lower["data"], mean["data"], width["data"], strict=True)
     )
-    rows = table(page, "evidence")
-    assert [(row[1], row[2]) for row in rows][-1] == ("won", "baseline")
-    assert rows[-1][4].startswith("+0."), "a gain is above zero"
+    page.settles(
+        lambda: [(row[1], row[2], row[4][:3]) for row in table(page, "evidence")][-1:],
+        [("won", "baseline", "+0.")],
+    )
     assert page.said() == []
 
 
 def test_a_belief_moves_while_it_is_looked_at(page: Page, swarm: Swarm) -> None:
     page.show(tag=swarm.tag, view="beliefs")
-    page.browser.until(lambda: figure(page, "Belief")[1:2] == ["0.50"], "the prior")
+    page.settles(lambda: figure(page, "Belief")[1:2], ["0.50"])
+    page.browser.until(lambda: len(table(page, "dimensions")) == 2, "the dimensions")
+    assert page.texts("#view button.action") == [], "a visitor sees no controls"
 
     swarm.run(swarm.join(f"{swarm.tag}-ann"), 0.9, 0.91, 0.92)
 
@@ -78,9 +88,14 @@ def test_hypotheses_are_mixed_by_status_and_drawn_as_a_graph(page: Page, swarm: 
     page.show(tag=swarm.tag, view="beliefs")
 
     page.until("3 active", ".mix")
-    [graph] = page.browser.until(lambda: drawn(page, GRAPH), "the graph")
+    claims = {"LR matters", "OPTIMIZER matters", "a learning rate of 0.003 is the best"}
+
+    def graph_of_all() -> Any:
+        found = drawn(page, GRAPH)
+        return found and {one["text"] for one in found[0]["data"]} == claims and found[0]
+
+    graph = page.browser.until(graph_of_all, "the graph")
     texts = {one["id"]: one["text"] for one in graph["data"]}
-    assert set(texts.values()) == {"LR matters", "OPTIMIZER matters", "a learning rate of 0.003 is the best"}
     parts = [edge for edge in graph["links"] if edge["type"] == "decomposes_into"]
     assert [(texts[edge["source"]], texts[edge["target"]]) for edge in parts] == [
         ("LR matters", "a learning rate of 0.003 is the best")
@@ -103,10 +118,8 @@ def test_a_click_chooses_a_hypothesis_and_shows_its_protocol(page: Page, swarm: 
 
     page.until("single_factor_effect, validation", ".facts")
     page.until("values: [0.001,0.01]", ".facts")
-    assert (
-        page.address()["hypothesis"]
-        == swarm.hypothesis("sgd needs a smaller rate than adam")["hypothesis_id"]
-    )
+    chosen = swarm.hypothesis("sgd needs a smaller rate than adam")["hypothesis_id"]
+    assert page.address()["hypothesis"] == chosen
 
 
 def test_importance_and_the_constants_of_runs_are_drawn(page: Page, swarm: Swarm) -> None:
@@ -115,9 +128,11 @@ def test_importance_and_the_constants_of_runs_are_drawn(page: Page, swarm: Swarm
     page.show(tag=swarm.tag, view="beliefs")
 
     page.browser.until(lambda: len(drawn(page, IMPORTANCE)) == 2, "importance")
-    [series] = page.browser.until(lambda: drawn(page, PARALLEL), "parallel coordinates")
-    assert len(series["data"]) == 4
-    assert all(row["value"][-1] > 0 for row in series["data"]), "a gain is above zero"
+
+    def gains() -> list[bool]:
+        return [row["value"][-1] > 0 for series in drawn(page, PARALLEL) for row in series["data"]]
+
+    page.settles(gains, [True] * 4)
     page.until("4 runs", "#view .note")
 
 
@@ -125,7 +140,7 @@ def test_a_range_that_was_brushed_outlives_a_new_run(page: Page, swarm: Swarm) -
     worker_id = swarm.join(f"{swarm.tag}-ann")
     swarm.run(worker_id, 0.9, 0.91, 0.92)
     page.show(tag=swarm.tag, view="beliefs")
-    page.browser.until(lambda: drawn(page, PARALLEL), "parallel coordinates")
+    page.until("3 runs", "#view .note")
     script = (
         "return import('/static/echarts/echarts.esm.min.js').then(({ getInstanceByDom }) => {"
         " const chart = getInstanceByDom(document.querySelectorAll('#view .plot')[3]);"
@@ -134,13 +149,14 @@ def test_a_range_that_was_brushed_outlives_a_new_run(page: Page, swarm: Swarm) -
         " intervals: [[0.05, 0.2]] });"
         " return chart.getModel().getComponent('parallelAxis', 0).activeIntervals; })"
     )
-    page.run(script.replace("arguments[0]", "true"))
+    brushed = script.replace("arguments[0]", "true")
+    page.settles(lambda: page.run(brushed), [[0.05, 0.2]])
 
     swarm.run(worker_id, 0.93)
 
     page.until("4 runs", "#view .note")
     kept = script.replace("arguments[0]", "false")
-    page.browser.until(lambda: page.run(kept) == [[0.05, 0.2]], "the brushed range")
+    page.settles(lambda: page.run(kept), [[0.05, 0.2]])
 
 
 def test_an_operator_freezes_a_dimension_and_lets_it_vary_again(page: Page, swarm: Swarm) -> None:
@@ -154,34 +170,23 @@ def test_an_operator_freezes_a_dimension_and_lets_it_vary_again(page: Page, swar
     question = page.confirm("Freeze")
 
     assert question == "Every config has this value from now on. It can be unfrozen."
-    page.until("frozen at 0.003 by operator: no value differs")
+    page.until("frozen at 0.003 by operator: no value differs", "table[aria-label='dimensions']")
     lr, _ = swarm.lab.post("dimension/list", tag=swarm.tag)["dimensions"]
     assert (lr["frozen"], lr["frozen_value"]) == (True, 0.003)
-    page.click("Unfreeze")
+    page.click("Unfreeze", "table[aria-label='dimensions'] tr[data-key=LR] button")
     page.browser.until(lambda: page.texts("#asking[open]"), "the page asks")
     page.browser.write("#asking input[name=reason]", "the budget is another")
     page.confirm("Unfreeze")
-    page.browser.until(lambda: [row[4] for row in table(page, "dimensions")] == ["varies"] * 2, "both vary")
-    assert page.said() == []
-
-
-def test_a_category_is_chosen_from_those_that_there_are(page: Page, swarm: Swarm) -> None:
-    page.sign_in()
-    page.show(tag=swarm.tag, view="beliefs")
+    page.settles(lambda: [row[4] for row in table(page, "dimensions")], ["varies"] * 2)
 
     page.click("Freeze", "table[aria-label='dimensions'] tr[data-key=OPTIMIZER] button")
+    page.browser.until(lambda: page.texts("#asking[open] select"), "the page asks")
     page.browser.choose("#asking select[name=value]", "sgd")
     page.browser.write("#asking input[name=reason]", "it wins")
     page.confirm("Freeze")
 
-    page.until("frozen at sgd by operator: it wins")
-
-
-def test_a_visitor_sees_no_controls(page: Page, swarm: Swarm) -> None:
-    page.show(tag=swarm.tag, view="beliefs")
-
-    page.browser.until(lambda: len(table(page, "dimensions")) == 2, "the dimensions")
-    assert page.texts("#view button.action") == []
+    page.until("frozen at sgd by operator: it wins", "table[aria-label='dimensions']")
+    assert page.said() == []
 
 
 def test_a_tag_without_hypotheses_says_what_to_do(page: Page, tag: str) -> None:
@@ -194,14 +199,11 @@ def test_a_tag_without_hypotheses_says_what_to_do(page: Page, tag: str) -> None:
 def test_a_claim_s_text_is_text_and_a_phone_shows_it(page: Page, swarm: Swarm) -> None:
     proposed(swarm, HOSTILE, rationale="<b>bold</b>\u202e")
     name = swarm.hypothesis(HOSTILE)["hypothesis_id"]
-    on_a_phone(page)
-    try:
+    with page.on_a_phone():
         page.show(tag=swarm.tag, view="beliefs", hypothesis=name)
 
         page.until("<script>alert(1)</script>", ".facts")
         page.until("<b>bold</b>", ".facts")
         assert page.run("return document.querySelectorAll('#view script').length") == 0
         assert page.fits()
-    finally:
-        on_a_desk(page)
     assert page.said() == []

@@ -58,43 +58,37 @@ def test_traces_are_lanes_with_keeps_joined_and_merges_marked(
 
     page.show(tag=tag, view="branches")
 
-    page.browser.until(lambda: len(drawn(page).get("keep", [])) == 3 and len(page.rows()) == 2, "the graph")
-    found = drawn(page)
-    assert ids(found["keep"]) == sorted([first, second, merged])
-    assert ids(found["discard"]) == sorted(worse)
-    assert ids(found["merges"]) == [merged]
-    assert len(found["keeps"]) == 2, "the merge follows a keep of either trace"
-    lanes = {point["id"]: round(point["value"][1]) for point in found["keep"]}
+    wanted = {"keep": sorted([first, second, merged]), "discard": sorted(worse), "merges": [merged]}
+    page.settles(
+        lambda: {name: ids(points) for name, points in drawn(page).items() if name in wanted}, wanted
+    )
+    page.browser.until(lambda: len(drawn(page)["keeps"]) == 2, "the merge follows a keep of either trace")
+    lanes = {point["id"]: round(point["value"][1]) for point in drawn(page)["keep"]}
     assert lanes[first] != lanes[second]
-    assert {tuple(row[:2]) for row in page.rows()} >= {("t1", "merged")} or {
-        tuple(row[:2]) for row in page.rows()
-    } >= {("t2", "merged")}
+    page.settles(lambda: sorted(row[0] for row in page.rows()), ["t1", "t2"])
+    page.browser.until(lambda: "merged" in {row[1] for row in page.rows()}, "one is merged")
+    page.click("t2", "#view td a")
+    page.settles(page.address, {"tag": tag, "view": "runs", "branch": f"{tag}-t2"})
     assert page.said() == []
 
 
-def test_a_click_on_a_run_opens_it(page: Page, lab: RunningLab, tag: str, forest: list[str]) -> None:
+def test_a_click_on_a_run_opens_it(page: Page, lab: RunningLab, tag: str) -> None:
+    first, second = measured(lab, tag, 3.0, 2.5)
     page.show(tag=tag, view="branches")
-    page.browser.until(lambda: len(drawn(page).get("keep", [])) == 3 and len(page.rows()) == 2, "the graph")
-    (point,) = (each for each in drawn(page)["keep"] if each["id"] == forest[-1])
+    page.settles(lambda: ids(drawn(page).get("keep", [])), sorted([first, second]))
 
-    x, y = page.asked(
-        f"{CHART} const box = element.getBoundingClientRect();"
-        f"const [x, y] = chart.convertToPixel({{ gridIndex: 0 }}, {point['value']});"
-        "return [box.x + x, box.y + y];"
-    )
-    for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-        page.mouse(kind, x, y, button="left", clickCount=1)
+    def opened() -> bool:
+        place = page.asked(
+            f"{CHART} if (!chart) return null; const box = element.getBoundingClientRect();"
+            "const { value } = chart.getOption().series.flatMap(({ data }) => data)"
+            f".find((point) => point.id === '{second}');"
+            "const [x, y] = chart.convertToPixel({ gridIndex: 0 }, value); return [box.x + x, box.y + y];"
+        )
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased") if place else ():
+            page.mouse(kind, *place, button="left", clickCount=1)
+        return page.address().get("run") == second
 
-    page.browser.until(lambda: page.address().get("run") == forest[-1], "the run")
-
-
-def test_a_trace_leads_to_its_runs(page: Page, lab: RunningLab, tag: str, forest: list[str]) -> None:
-    page.show(tag=tag, view="branches")
-    page.browser.until(lambda: len(page.rows()) == 2, "the traces")
-
-    page.click("t2", "#view td a")
-
-    page.browser.until(lambda: page.address() == {"tag": tag, "view": "runs", "branch": f"{tag}-t2"}, "runs")
+    page.browser.until(opened, "the run")
 
 
 def test_a_new_run_and_a_near_miss_appear_without_a_reload(page: Page, lab: RunningLab, tag: str) -> None:
@@ -103,8 +97,8 @@ def test_a_new_run_and_a_near_miss_appear_without_a_reload(page: Page, lab: Runn
 
     _, near = measured(lab, tag, 3.0, 3.0005)
 
-    page.browser.until(lambda: ids(drawn(page).get("near misses", [])) == [near], "the near miss")
-    assert len(drawn(page)["parents"]) == 1
+    page.settles(lambda: ids(drawn(page).get("near misses", [])), [near])
+    page.browser.until(lambda: len(drawn(page)["parents"]) == 1, "its parent")
     page.until("one chain", ".figures")
     assert page.said() == []
 
@@ -115,6 +109,9 @@ def test_a_long_chain_begins_at_its_newest_part(page: Page, lab: RunningLab, tag
     page.show(tag=tag, view="branches")
 
     page.browser.until(lambda: len(drawn(page).get("discard", [])) == 229, "every run")
-    (zoom, *_) = page.asked(f"{CHART} return chart.getOption().dataZoom;")
-    assert zoom["start"] > 5
-    assert zoom["end"] == 100
+
+    def in_sight() -> tuple[bool, float]:
+        (zoom, *_) = page.asked(f"{CHART} return chart.getOption().dataZoom;")
+        return zoom["start"] > 5, zoom["end"]
+
+    page.settles(in_sight, (True, 100))

@@ -26,12 +26,10 @@ def test_values_stand_side_by_side_and_differences_are_marked(page: Page, lab: R
 
     page.show(tag=tag, view="compare", ids=f"{one},{other}")
 
-    page.browser.until(lambda: "≠ val_bpb" in table(page), "the table")
-    found = table(page)
-    assert found["≠ val_bpb"] == ["3.000000", "2.500000"]
-    assert found["≠ verdict"] == ["first", "keep"]
-    assert found["≠ what changed"] == ["LR 0.1", "LR 0.2"]
-    assert found["agent"] == ["ada", "ada"]
+    page.settles(lambda: table(page).get("≠ val_bpb"), ["3.000000", "2.500000"])
+    page.settles(lambda: table(page).get("≠ verdict"), ["first", "keep"])
+    page.settles(lambda: table(page).get("≠ what changed"), ["LR 0.1", "LR 0.2"])
+    page.settles(lambda: table(page).get("agent"), ["ada", "ada"])
     page.click("only differences")
     page.browser.until(lambda: "agent" not in table(page), "what is equal is left out")
     assert page.address()["only"] == "differences"
@@ -47,40 +45,39 @@ def test_constants_and_curves_of_runs_of_two_tags(page: Page, lab: RunningLab, t
 
     page.show(tag=tag, view="compare", ids=f"{one},{other}")
 
-    page.browser.until(lambda: "≠ VALUE" in table(page), "the constants")
-    assert (table(page)["≠ VALUE"], table(page)["SECONDS"]) == (["3", "2"], ["0.3", "0.3"])
-    page.browser.until(
-        lambda: page.run("return document.querySelector('#view .plot canvas') !== null"), "the curves"
-    )
-    assert page.run("return document.querySelector('#view .plot').ariaLabel") == f"reports of {one}, {other}"
+    page.settles(lambda: table(page).get("≠ VALUE"), ["3", "2"])
+    page.settles(lambda: table(page).get("SECONDS"), ["0.3", "0.3"])
+    page.browser.until(lambda: page.texts("#view .plot canvas"), "the curves")
+    label = "return document.querySelector('#view .plot').ariaLabel"
+    page.settles(lambda: page.run(label), f"reports of {one}, {other}")
     page.click(other, "#view thead a")
-    page.browser.until(lambda: page.address() == {"tag": f"{tag}b", "run": other}, "the run in its own tag")
+    page.settles(page.address, {"tag": f"{tag}b", "run": other})
     assert page.said() == []
 
 
 def test_changes_stand_side_by_side_each_against_its_parent(page: Page, lab: RunningLab, tag: str) -> None:
     lines = "-WIDTH = 1\n+WIDTH = 2\n"
+    lines_of = {"+WIDTH = 2", "+DEPTH = 9"}
     parent = measured(lab, tag, 3.0, diff=f"{BASE_PATCH}{lines} DEPTH = 1\n")
     child = measured(lab, tag, 2.5, diff=f"{BASE_PATCH}{lines}-DEPTH = 1\n+DEPTH = 9\n", parent_id=parent)
 
     page.show(tag=tag, view="compare", ids=f"{parent},{child}")
 
-    page.browser.until(lambda: len(page.texts("#view .patch")) == 2, "both changes")
-    first, second = page.texts("#view .patch")
-    assert "+WIDTH = 2" in first
-    assert "+DEPTH = 9" in second
-    assert "+WIDTH = 2" not in second
-    assert f"against {parent}" in page.texts("#view .note")
+    changes = [{"+WIDTH = 2"}, {"+DEPTH = 9"}]
+    page.settles(
+        lambda: [set(change.splitlines()) & lines_of for change in page.texts("#view .patch")], changes
+    )
+    page.until(f"against {parent}", "#view .note")
 
 
 def test_a_run_that_ends_changes_its_column_without_a_reload(page: Page, lab: RunningLab, tag: str) -> None:
     one, other = measured(lab, tag, 3.0), registered(lab, tag)
     page.show(tag=tag, view="compare", ids=f"{one},{other}")
-    page.browser.until(lambda: table(page).get("≠ verdict") == ["first", "registered"], "it is open")
+    page.settles(lambda: table(page).get("≠ verdict"), ["first", "registered"])
 
     lab.post("experiment/complete", experiment_id=other, val_bpb=2.0)
 
-    page.browser.until(lambda: table(page).get("≠ verdict") == ["first", "keep"], "its verdict")
+    page.settles(lambda: table(page).get("≠ verdict"), ["first", "keep"])
     assert page.said() == []
 
 
@@ -92,7 +89,7 @@ def test_a_run_that_is_not_there_is_named_and_the_others_are_compared(
     page.show(tag=tag, view="compare", ids=f"{one},{tag}-99,{other}")
 
     page.until(f"there is no experiment '{tag}-99'", "#view .problem")
-    assert table(page)["≠ val_bpb"] == ["3.000000", "2.500000"]
+    page.settles(lambda: table(page).get("≠ val_bpb"), ["3.000000", "2.500000"])
 
 
 def test_without_two_runs_it_says_where_to_choose_them(page: Page, lab: RunningLab, tag: str) -> None:
@@ -101,7 +98,7 @@ def test_without_two_runs_it_says_where_to_choose_them(page: Page, lab: RunningL
 
     page.click("the table of runs")
 
-    page.browser.until(lambda: page.address()["view"] == "runs", "the runs")
+    page.settles(lambda: page.address().get("view"), "runs")
 
 
 def test_texts_of_agents_are_text_and_five_runs_fit_a_phone(page: Page, lab: RunningLab, tag: str) -> None:
@@ -110,17 +107,10 @@ def test_texts_of_agents_are_text_and_five_runs_fit_a_phone(page: Page, lab: Run
         measured(lab, tag, 9.0 - nth, hypothesis=HOSTILE, diff_summary=HOSTILE, diff=f"{change}+{nth}\n")
         for nth in range(5)
     ]
-    page.browser.tell(
-        "Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True
-    )
-    try:
+    with page.on_a_phone():
         page.show(tag=tag, view="compare", ids=",".join(names))
         page.browser.until(lambda: len(page.texts("#view .patch")) == 5, "the changes")
-        fits = page.fits()
-    finally:
-        page.browser.tell("Emulation.clearDeviceMetricsOverride")
-
-    assert fits
+        assert page.fits()
     assert page.run("return document.querySelectorAll('img[src=x], body script, #view b b').length") == 0
-    assert page.run("return window.owned") is None
+    assert page.run("return window.owned ?? null") is None
     assert page.said() == []

@@ -15,7 +15,7 @@ MOST_CONNECTIONS = 6
 
 def test_pages_that_were_left_keep_no_connection(page: Page, lab: RunningLab, tag: str) -> None:
     for _ in range(MOST_CONNECTIONS + 2):
-        page.show(tag=tag, view="program")
+        page.show(tag=tag, view="program", anew=True)
         page.until("No version yet.")
 
     page.browser.back()

@@ -10,7 +10,7 @@ import pytest
 from tests.browser import Browser
 from tests.journeys.running import RunningLab, running_lab
 from tests.page.pages import Page
-from tests.page.swarms import Swarm, figure, on_a_desk, on_a_phone, table
+from tests.page.swarms import Swarm, figure, table
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -35,15 +35,17 @@ def test_versions_are_listed_with_what_each_changed(page: Page, swarm: Swarm) ->
 
     page.show(tag=swarm.tag, view="program")
 
-    page.browser.until(lambda: [row[0] for row in table(page, "versions")] == ["2", "1"], "two versions")
-    assert [row[3] for row in table(page, "versions")] == ["the plan has changed", "the first plan"]
-    assert figure(page, "Version")[1:] == ["2", "the plan has changed"]
+    reasons = [["2", "the plan has changed"], ["1", "the first plan"]]
+    page.settles(lambda: [[row[0], row[3]] for row in table(page, "versions")], reasons)
+    page.settles(lambda: figure(page, "Version")[1:], ["2", "the plan has changed"])
     page.browser.until(lambda: any("after 1 result" in line for line in added(page)), "the change")
     page.click("1", "table[aria-label='versions'] a")
     page.browser.until(lambda: any("after 0 results" in line for line in added(page)), "the other change")
     assert page.address()["number"] == "1"
     page.click("Text")
     page.browser.until(lambda: page.texts(".patch")[0].startswith("## Current direction"), "the text")
+    assert page.texts("#view button.action") == [], "a visitor sees no controls"
+    page.until("NIGHTJAR_PIPELINE_ENABLED=true", "#view code")
     assert page.said() == []
 
 
@@ -55,8 +57,9 @@ def test_an_operator_writes_a_version_and_it_appears(page: Page, swarm: Swarm) -
     page.click("Write a version")
     page.confirm("Write a version")
 
-    page.browser.until(lambda: [row[0] for row in table(page, "versions")] == ["1"], "the version")
-    assert [row[3] for row in table(page, "versions")] == ["an operator asked for it"]
+    page.settles(
+        lambda: [[row[0], row[3]] for row in table(page, "versions")], [["1", "an operator asked for it"]]
+    )
 
 
 def test_the_journal_shows_its_checkpoints_as_tables(page: Page, swarm: Swarm) -> None:
@@ -69,14 +72,7 @@ def test_the_journal_shows_its_checkpoints_as_tables(page: Page, swarm: Swarm) -
 
     page.until("Checkpoint 1", ".journal summary")
     page.until("LR matters", ".journal td")
-    assert page.texts(".journal details[open] h3")[0] == "Belief movements"
-
-
-def test_a_visitor_sees_no_controls_and_how_drafts_are_turned_on(page: Page, swarm: Swarm) -> None:
-    page.show(tag=swarm.tag, view="program")
-
-    page.until("NIGHTJAR_PIPELINE_ENABLED=true", "#view code")
-    assert page.texts("#view button.action") == []
+    page.until("Belief movements", ".journal details[open] h3")
 
 
 def test_a_tag_of_agents_without_a_version_names_the_next_command(page: Page, tag: str) -> None:
@@ -88,16 +84,13 @@ def test_a_tag_of_agents_without_a_version_names_the_next_command(page: Page, ta
 
 def test_texts_of_a_version_are_texts_and_fit_a_phone(page: Page, swarm: Swarm) -> None:
     written(swarm, "<script>alert(1)</script>" + "x" * 170)
-    on_a_phone(page)
-    try:
+    with page.on_a_phone():
         page.show(tag=swarm.tag, view="program")
 
         page.until("<script>alert(1)</script>", ".figures .more")
         page.browser.until(lambda: added(page), "the change")
         assert page.run("return document.querySelectorAll('#view script').length") == 0
         assert page.fits()
-    finally:
-        on_a_desk(page)
     assert page.said() == []
 
 

@@ -61,8 +61,9 @@ def figures(page: Page) -> dict[str, str]:
 def points(page: Page) -> int:
     """Points of the run's own curve, by the chart itself."""
     found: int = page.run(
+        "const element = document.querySelector('#view .plot');"
         "return import('/static/echarts/echarts.esm.min.js').then(({ getInstanceByDom }) =>"
-        " getInstanceByDom(document.querySelector('#view .plot'))?.getOption()?.series.at(-1)?.data.length ?? 0)"
+        " (element && getInstanceByDom(element)?.getOption()?.series.at(-1)?.data.length) ?? 0)"
     )
     return found
 
@@ -78,9 +79,10 @@ def test_the_verdict_stands_first_with_value_gain_and_why(page: Page, lab: Runni
     page.show(tag=tag, run=name)
 
     page.until(f"Better than {first}.", "#view .headline")
-    found = figures(page)
-    assert (found["Verdict"], found["val_bpb"], found["Gain"]) == ("keep", "2.500000", "+0.500000")
-    assert "LR 0.1 -> 0.2" in page.texts("#view h2")[0]
+    wanted = {"Verdict": "keep", "val_bpb": "2.500000", "Gain": "+0.500000"}
+    page.settles(lambda: {name: figures(page).get(name, "") for name in wanted}, wanted)
+    page.until("LR 0.1 -> 0.2", "#view h2")
+    page.until("nightjar take", "#view .next")
     sizes = page.run(
         "return [...document.querySelectorAll('#view *')].map((e) => parseFloat(getComputedStyle(e).fontSize))"
     )
@@ -88,11 +90,10 @@ def test_the_verdict_stands_first_with_value_gain_and_why(page: Page, lab: Runni
         "return parseFloat(getComputedStyle(document.querySelector('#view dd .badge')).fontSize)"
     )
     assert largest == max(sizes)
-    assert "nightjar take" in page.texts("#view .next")[0]
     assert page.said() == []
 
 
-def test_the_change_is_that_against_the_parent_and_a_toggle_shows_the_base(
+def test_the_change_is_that_against_the_parent_or_the_base_and_parents_and_children_are_links(
     page: Page, lab: RunningLab, tag: str
 ) -> None:
     lines = "-WIDTH = 1\n+WIDTH = 2\n"
@@ -103,28 +104,23 @@ def test_the_change_is_that_against_the_parent_and_a_toggle_shows_the_base(
     page.show(tag=tag, run=name)
 
     page.until("+DEPTH = 9", "#view .patch")
-    assert "+WIDTH = 2" not in page.texts("#view .patch")[0]
+    page.browser.until(
+        lambda: "+WIDTH = 2" not in page.texts("#view .patch")[0], "the parent's change is not in it"
+    )
     page.click("against the base")
     page.until("+WIDTH = 2", "#view .patch")
     assert page.address()["against"] == "base"
-    assert page.texts("#view .choice button[aria-pressed=true]") == ["against the base"]
+    page.settles(lambda: page.texts("#view .choice button[aria-pressed=true]"), ["against the base"])
     page.click(f"against {parent}")
     page.browser.until(lambda: "+WIDTH = 2" not in page.texts("#view .patch")[0], "the parent's again")
-    assert page.said() == []
-
-
-def test_parents_and_children_are_links(page: Page, lab: RunningLab, tag: str) -> None:
-    parent = measured(lab, tag, 3.0)
-    child = measured(lab, tag, 2.5, parent_id=parent)
-    page.show(tag=tag, run=child)
-    page.until("made from", "#view .facts")
 
     page.click(parent, "#view .facts a")
 
     page.browser.until(lambda: "built on it" in facts(page), "the parent names its child")
     assert page.address() == {"tag": tag, "run": parent}
-    page.click(child, "#view .facts a")
-    page.browser.until(lambda: page.address()["run"] == child, "the child again")
+    page.click(name, "#view .facts a")
+    page.settles(lambda: page.address()["run"], name)
+    assert page.said() == []
 
 
 def test_log_and_curve_grow_while_they_are_looked_at(page: Page, lab: RunningLab, tag: str) -> None:
@@ -145,7 +141,7 @@ def test_log_and_curve_grow_while_they_are_looked_at(page: Page, lab: RunningLab
     at_end = page.run("const e = window.node; return e.scrollTop + e.clientHeight >= e.scrollHeight - 8")
     page.run("window.node.scrollTop = 40")
     seen = steps()
-    page.browser.until(lambda: steps() > seen, "it grows again")
+    page.browser.until(lambda: steps() > seen, "it grows again")  # the place is asked for after that
     stays = page.run("return window.node.scrollTop === 40")
     same = page.run("return window.node.isConnected && window.node.firstChild === window.text")
     selected = page.run("return String(getSelection())")
@@ -156,8 +152,8 @@ def test_log_and_curve_grow_while_they_are_looked_at(page: Page, lab: RunningLab
     assert stays, "a reader elsewhere stays, too"
     assert same, "the log is not made anew while somebody reads it"
     assert selected == "step 1"
-    assert "training" in page.texts("#view .phases")[0]
-    assert "Last report" not in figures(page)
+    page.until("training", "#view .phases")
+    page.browser.until(lambda: "Last report" not in figures(page), "no report is awaited")
     assert page.said() == []
 
 
@@ -174,11 +170,9 @@ def test_the_curve_has_a_line_of_its_own_one_of_its_parent_and_one_of_the_best(
     page.show(tag=tag, run=name)
 
     legend = [f"{parent}, its parent", f"{best}, the best", name]
-    page.browser.until(
-        lambda: page.run("return document.querySelector('#view .plot canvas') !== null"), "the plot"
-    )
+    page.browser.until(lambda: page.texts("#view .plot canvas"), "the plot")
     shown = "return document.querySelector('#view .plot').getAttribute('aria-label')"
-    page.browser.until(lambda: page.run(shown) == f"reports of {', '.join(legend)}", "the lines")
+    page.settles(lambda: page.run(shown), f"reports of {', '.join(legend)}")
     assert page.said() == []
 
 
@@ -193,8 +187,8 @@ def test_a_search_in_the_log_counts_and_steps_through_its_hits(page: Page, lab: 
     page.browser.write("input[aria-label='find in the log']", "EVEN" + ENTER)
 
     page.until("2 of 20 hits")
-    assert page.run("return CSS.highlights.get('hits').size") == 20
-    assert page.run("return [...CSS.highlights.get('hit')].map(String)") == ["even"]
+    page.settles(lambda: page.run("return CSS.highlights.get('hits').size"), 20)
+    page.settles(lambda: page.run("return [...CSS.highlights.get('hit')].map(String)"), ["even"])
     page.browser.write("input[aria-label='find in the log']", " nowhere")
     page.until("not found")
     assert page.said() == []
@@ -209,9 +203,9 @@ def test_an_operator_stops_a_run(page: Page, lab: RunningLab, tag: str) -> None:
     question = page.confirm("Stop")
 
     assert "gets no value" in question
-    page.browser.until(lambda: figures(page).get("Verdict") == "stopped", "the verdict")
+    page.settles(lambda: figures(page).get("Verdict"), "stopped")
     assert lab.status(name) == "stopped"
-    assert page.texts("#view .acts button") == []
+    page.until_gone("#view .acts button")
     assert page.said() == []
 
 
@@ -227,10 +221,10 @@ def test_an_operator_runs_a_run_again_and_sees_its_value(page: Page, lab: Runnin
     assert "another seed" in question
     page.until(f"{name}.2", "#view .again")
     page.until("measured", "#view .again")
-    assert "2.000000" in page.texts("#view .again")[0]
+    page.until("2.000000", "#view .again")
     page.click(f"{name}.2", "#view .again a")
     page.until(f"A further run of {name}", "#view .headline")
-    assert page.texts("#view .acts button") == [], "a retest is not repeated"
+    page.until_gone("#view .acts button")  # a retest is not repeated
     assert page.said() == []
 
 
@@ -242,7 +236,7 @@ def test_an_operator_retracts_a_result_and_has_to_say_why(page: Page, lab: Runni
     page.until("cannot be undone", "#asking")
 
     page.click("Retract", "#asking button")
-    page.browser.until(lambda: page.texts("#asking .problem") != [""], "an empty reason is refused")
+    page.browser.until(lambda: any(page.texts("#asking .problem")), "an empty reason is refused")
     page.browser.write("#asking input", "leaked data")
     page.click("Retract", "#asking button")
 
@@ -254,9 +248,12 @@ def test_the_keyboard_reaches_an_action_and_escape_leaves_it(page: Page, lab: Ru
     name = registered(lab, tag)
     page.sign_in()
     page.show(tag=tag, run=name)
-    page.browser.until(lambda: page.texts("#view .acts button") == ["Stop"], "the action")
+    page.settles(lambda: page.texts("#view .acts button"), ["Stop"])
 
-    page.run("document.querySelector('#view .acts button').focus()")
+    focused = (
+        "document.querySelector('#view .acts button')?.focus();return document.activeElement.textContent"
+    )
+    page.settles(lambda: page.run(focused), "Stop")
     page.browser.press(ENTER)
     page.browser.until(lambda: page.texts("#asking[open]"), "the question")
     assert page.run("return document.querySelector('#asking').contains(document.activeElement)")
@@ -292,12 +289,14 @@ def test_texts_of_agents_are_text_and_break_no_layout(page: Page, lab: RunningLa
     page.show(tag=tag, run=name)
 
     page.until("<script>", "#view .patch")
-    assert page.run("return document.querySelector('#view .error pre, #view .error').textContent").startswith(
-        HOSTILE
+    error = (
+        "return document.querySelector('#view .error pre, #view .error')?.textContent.slice(0, arguments[0])"
     )
-    assert page.run("return document.querySelector('#view .hypothesis').textContent") == HOSTILE
+    page.settles(lambda: page.run(error, len(HOSTILE)), HOSTILE)
+    hypothesis = "return document.querySelector('#view .hypothesis')?.textContent"
+    page.settles(lambda: page.run(hypothesis), HOSTILE)
     assert page.run("return document.querySelectorAll('img[src=x], body script, #view b b').length") == 0
-    assert page.run("return window.owned") is None
+    assert page.run("return window.owned ?? null") is None
     assert page.fits()
     assert page.said() == []
 
@@ -311,7 +310,7 @@ def test_a_run_that_only_its_agent_measured_says_so_and_has_no_gain(
     page.show(tag=tag, run=name)
 
     page.until("only its agent has measured it", "#view .facts")
-    assert figures(page)["Gain"] == "—"
+    page.settles(lambda: figures(page).get("Gain"), "—")
     assert page.said() == []
 
 
@@ -331,9 +330,9 @@ def test_a_run_of_a_swarm_shows_its_constants_and_the_difference_to_its_baseline
     page.show(tag=worker, run=handed_out["run_id"])
 
     page.until("0.750000, its worker's baseline 1.000000", "#view .facts")
-    assert figures(page)["delta_bpb"] == "-0.250000"
+    page.settles(lambda: figures(page).get("delta_bpb"), "-0.250000")
     for name, value in handed_out["config_delta"].items():
-        assert f"{name}\n{value}" in facts(page)
+        page.until(f"{name}\n{value}", "#view .facts")
     page.until("Its worker has the code. It sets constants.", "#view .held")
     assert page.said() == []
 
@@ -349,17 +348,9 @@ def test_a_run_that_reports_nothing_shows_the_lines_that_it_lacks(
     page.show(tag=tag, run=name)
 
     page.until("from nightjar_report import report", "#view .no-signal")
-
-
-def test_an_attempt_is_named_only_above_the_first(page: Page, lab: RunningLab, tag: str) -> None:
-    name = lab.submit(tag, config_delta={"VALUE": 3.0})
-    lab.until_status(name, "keep")
-
-    page.show(tag=tag, run=name)
-
     page.until("commit", "#view .facts")
-    assert "attempt" not in facts(page)
-    assert "attempt" not in page.texts("#view .phases")[0]
+    page.browser.until(lambda: "attempt" not in facts(page), "an attempt is named only above the first")
+    page.browser.until(lambda: "attempt" not in page.texts("#view .phases")[0], "not in its times either")
 
 
 def test_a_run_that_is_not_there_is_named_with_a_way_back(page: Page, lab: RunningLab, tag: str) -> None:
@@ -368,7 +359,7 @@ def test_a_run_that_is_not_there_is_named_with_a_way_back(page: Page, lab: Runni
     page.until(f"there is no experiment '{tag}-99'", "#unknown h2")
     page.click("All runs of this tag")
 
-    page.browser.until(lambda: page.address()["view"] == "runs", "the runs")
+    page.settles(lambda: page.address().get("view"), "runs")
 
 
 def test_an_address_without_its_tag_finds_the_run(page: Page, lab: RunningLab, tag: str) -> None:
@@ -377,20 +368,13 @@ def test_an_address_without_its_tag_finds_the_run(page: Page, lab: RunningLab, t
 
     page.show(run=name)
 
-    page.browser.until(lambda: page.address().get("tag") == tag, "its tag stands in the address")
+    page.settles(lambda: page.address().get("tag"), tag)
     page.until("first: nothing".capitalize(), "#view .headline")
 
 
 def test_a_run_fits_a_phone(page: Page, lab: RunningLab, tag: str) -> None:
     name = measured(lab, tag, 3.0, hypothesis="a wider model " * 20, diff=f"{BASE_PATCH}-a\n+{'b' * 300}\n")
-    page.browser.tell(
-        "Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True
-    )
-    try:
+    with page.on_a_phone():
         page.show(tag=tag, run=name)
         page.until("+bbb", "#view .patch")
-        fits = page.fits()
-    finally:
-        page.browser.tell("Emulation.clearDeviceMetricsOverride")
-
-    assert fits
+        assert page.fits()

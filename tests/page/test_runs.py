@@ -26,38 +26,40 @@ def measured(lab: RunningLab, tag: str, *values: float, **more: str) -> list[str
     return found
 
 
+def numbers(page: Page) -> list[str]:
+    """The numbers of the runs in sight."""
+    return [row[0] for row in page.rows()]
+
+
 def test_every_run_has_a_row_with_what_changed_and_its_gain(page: Page, lab: RunningLab, tag: str) -> None:
     measured(lab, tag, 3.0, 2.5, 4.0, agent="ada")
 
     page.show(tag=tag, view="runs")
 
-    page.browser.until(lambda: len(page.rows()) == 3, "every run has a row")
-    assert [row[:5] for row in page.rows()] == [
+    rows = [
         ["3", "discard", "4.000000", "−1.500000", "LR 0.1 -> 4.0"],
         ["2", "keep", "2.500000", "+0.500000", "LR 0.1 -> 2.5"],
         ["1", "first", "3.000000", "", "LR 0.1 -> 3.0"],
     ]
+    page.settles(lambda: [row[:5] for row in page.rows()], rows)
+
+    measured(lab, tag, 2.0, agent="ada")
+
+    rows.insert(0, ["4", "keep", "2.000000", "+0.500000", "LR 0.1 -> 2.0"])
+    page.settles(lambda: [row[:5] for row in page.rows()], rows)
     assert page.said() == []
-
-
-def test_a_new_run_appears_without_a_reload(page: Page, lab: RunningLab, tag: str) -> None:
-    page.show(tag=tag, view="runs")
-    page.until("No run yet.")
-
-    measured(lab, tag, 3.0)
-
-    page.browser.until(lambda: [row[1] for row in page.rows()] == ["first"], "the row")
 
 
 def test_a_filter_stands_in_the_address_and_shares_by_it(page: Page, lab: RunningLab, tag: str) -> None:
     measured(lab, tag, 3.0, 2.5, 4.0)
     page.show(tag=tag, view="runs", q="status:keep", sort="value")
-    page.browser.until(lambda: [row[0] for row in page.rows()] == ["2", "1"], "keeps, by value")
+    page.settles(lambda: numbers(page), ["2", "1"])
 
     page.browser.write("input[type=search]", " idea 3")
 
-    page.browser.until(lambda: [row[0] for row in page.rows()] == ["1"], "the filtered row")
-    assert page.address() == {"tag": tag, "view": "runs", "q": "status:keep idea 3", "sort": "value"}
+    page.settles(lambda: numbers(page), ["1"])
+    wanted = {"tag": tag, "view": "runs", "q": "status:keep idea 3", "sort": "value"}
+    page.settles(page.address, wanted)
 
 
 def test_a_click_on_a_title_sorts_and_another_turns_the_order(page: Page, lab: RunningLab, tag: str) -> None:
@@ -65,10 +67,10 @@ def test_a_click_on_a_title_sorts_and_another_turns_the_order(page: Page, lab: R
     page.show(tag=tag, view="runs")
 
     page.click("val_bpb", "th button")
-    page.browser.until(lambda: [row[0] for row in page.rows()] == ["3", "1", "2"], "largest first")
+    page.settles(lambda: numbers(page), ["3", "1", "2"])
     page.click("val_bpb ↓", "th button")
 
-    page.browser.until(lambda: [row[0] for row in page.rows()] == ["2", "1", "3"], "smallest first")
+    page.settles(lambda: numbers(page), ["2", "1", "3"])
 
 
 def test_chosen_runs_are_compared(page: Page, lab: RunningLab, tag: str) -> None:
@@ -76,11 +78,15 @@ def test_chosen_runs_are_compared(page: Page, lab: RunningLab, tag: str) -> None
     page.show(tag=tag, view="runs")
     page.browser.until(lambda: len(page.rows()) == 3, "the rows")
 
-    for name in names[:2]:
-        page.browser.click(f"input[aria-label='choose {name}']")
+    def chosen() -> list[str]:
+        return page.address().get("ids", "").split(",")
+
+    for nth, name in enumerate(names[:2]):
+        page.press(f"input[aria-label='choose {name}']")
+        page.settles(chosen, names[: nth + 1])
     page.click("Compare 2")
 
-    page.browser.until(lambda: page.address()["view"] == "compare", "the comparison")
+    page.settles(lambda: page.address().get("view"), "compare")
     assert page.address()["ids"].split(",") == names[:2]
 
 
@@ -91,10 +97,8 @@ def test_a_near_miss_and_a_claim_are_named(page: Page, lab: RunningLab, tag: str
 
     page.show(tag=tag, view="runs")
 
-    page.browser.until(lambda: len(page.rows()) == 3, "the rows")
-    claim, near, _ = page.rows()
-    assert (claim[1], claim[3]) == ("discard ?", "")
-    assert near[1] == "near miss"
+    page.settles(lambda: [row[1] for row in page.rows()], ["discard ?", "near miss", "first"])
+    assert page.rows()[0][3] == "", "a claim has no gain"
 
 
 def test_an_agent_s_text_is_text_and_runs_nothing(page: Page, lab: RunningLab, tag: str) -> None:
@@ -112,19 +116,12 @@ def test_an_agent_s_text_is_text_and_runs_nothing(page: Page, lab: RunningLab, t
 
 def test_a_phone_shows_status_value_and_gain_whole(page: Page, lab: RunningLab, tag: str) -> None:
     measured(lab, tag, 3.0, 2.5, hypothesis="a wider model " * 20)
-    page.browser.tell(
-        "Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True
-    )
-    try:
+    with page.on_a_phone():
         page.show(tag=tag, view="runs")
-        page.browser.until(lambda: len(page.rows()) == 2, "the rows")
-        cut = page.run(
+        page.settles(lambda: numbers(page), ["2", "1"])
+        cut = (
             "return [...document.querySelectorAll('#view td:not(.column-changed)')]"
             ".filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.innerText)"
         )
-        fits = page.fits()
-    finally:
-        page.browser.tell("Emulation.clearDeviceMetricsOverride")
-
-    assert cut == []
-    assert fits
+        page.settles(lambda: page.run(cut), [])
+        assert page.fits()

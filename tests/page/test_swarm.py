@@ -6,7 +6,7 @@ import pytest
 
 from tests.journeys.running import RunningLab
 from tests.page.pages import Page
-from tests.page.swarms import Swarm, figure, on_a_desk, on_a_phone, table
+from tests.page.swarms import Swarm, figure, table
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -22,11 +22,8 @@ def test_a_swarm_is_shown_by_its_figures_and_leaders(page: Page, swarm: Swarm) -
 
     page.show(tag=swarm.tag, view="swarm")
 
-    page.browser.until(lambda: len(table(page, "leaderboard")) == 2, "two leaders")
-    first, second = table(page, "leaderboard")
-    assert (first[1], second[1]) == (f"{swarm.tag}-bob", f"{swarm.tag}-ann")
-    assert (first[2][:4], second[2][:4]) == ("+0.2", "+0.1"), "a gain is above zero"
-    assert first[3:5] == ["2", "H100"]
+    leaders = [[f"{swarm.tag}-bob", "+0.2", "2", "H100"], [f"{swarm.tag}-ann", "+0.1", "2", "H100"]]
+    page.settles(lambda: [[row[1], row[2][:4], *row[3:5]] for row in table(page, "leaderboard")], leaders)
     page.browser.until(
         lambda: (
             [table(page, "leaderboard")[0][2], f"by {swarm.tag}-bob"]
@@ -34,12 +31,9 @@ def test_a_swarm_is_shown_by_its_figures_and_leaders(page: Page, swarm: Swarm) -
         ),
         "its gain in the figures, with the digits that the noise allows",
     )
-    assert figure(page, "Experiments")[1] == "4"
-    assert figure(page, "Workers")[1] == "2"
-    assert figure(page, "Stopped early")[1] == "0.0 %"
-    assert figure(page, "GPU time saved")[1] == "0 s"
-    claims = {row[0] for row in table(page, "populations")}
-    assert claims == {"LR matters", "OPTIMIZER matters"}
+    values = {"Experiments": "4", "Workers": "2", "Stopped early": "0.0 %", "GPU time saved": "0 s"}
+    page.settles(lambda: {name: "".join(figure(page, name)[1:2]) for name in values}, values)
+    page.settles(lambda: {row[0] for row in table(page, "populations")}, {"LR matters", "OPTIMIZER matters"})
     assert page.said() == []
 
 
@@ -50,14 +44,14 @@ def test_active_runs_appear_and_go_without_a_reload(page: Page, swarm: Swarm) ->
 
     run_id = swarm.begin(worker_id, 0.4)
 
-    page.browser.until(lambda: [row[0] for row in table(page, "active runs")] == [run_id], "the run")
-    page.browser.until(
-        lambda: page.run("return document.querySelector('progress')?.value") == 0.4, "its progress"
+    page.settles(
+        lambda: [
+            [row[0], row[1], row[3][:4], row[4][-7:], row[5][:5], row[6]]
+            for row in table(page, "active runs")
+        ],
+        [[run_id, "active", "0.97", "matters", "LR = ", worker_id]],
     )
-    [row] = table(page, "active runs")
-    assert (row[1], row[3][:4], row[-1]) == ("active", "0.97", worker_id)
-    assert row[4].endswith("matters")
-    page.browser.until(lambda: "LR = " in table(page, "active runs")[0][5], "its config")
+    page.settles(lambda: page.run("return document.querySelector('progress')?.value"), 0.4)
     swarm.end(worker_id, run_id, 0.95)
     page.until("No run goes on.")
 
@@ -65,29 +59,24 @@ def test_active_runs_appear_and_go_without_a_reload(page: Page, swarm: Swarm) ->
 def test_a_worker_s_panel_previews_what_sync_answers_it(page: Page, swarm: Swarm, lab: RunningLab) -> None:
     worker_id = swarm.join(f"{swarm.tag}-ann", contact="ann@example.org")
     swarm.run(worker_id, 0.9)
+    lab.until_followed()
     page.show(tag=swarm.tag, view="swarm")
 
     page.click(worker_id, "#view td a")
 
     page.until("Strategy", "#worker")
-    answer = lab.http.get(f"/sync/{worker_id}").json()
+    page.settles(lambda: [row[0] for row in table(page, "dimensions")], ["LR", "OPTIMIZER"])
+    page.settles(lambda: [row[0][:4] for row in table(page, "best configs")], ["+0.1"])
     shown = page.texts("#worker dd")
+    answer = lab.http.get(f"/sync/{worker_id}").json()
     assert answer["hypothesis_statement"] in shown
     assert answer["population_id"] in shown
-    assert [row[0] for row in table(page, "dimensions")] == ["LR", "OPTIMIZER"]
-    assert [row[0][:4] for row in table(page, "best configs")] == ["+0.1"]
     assert "ann@example.org" not in page.texts("#worker")[0], "a visitor learns nobody's address"
     assert page.address()["worker"] == worker_id
     page.click("Close", "#worker a")
     page.browser.until(lambda: page.texts("#worker") in ([], [""]), "the panel is closed")
-
-
-def test_an_operator_sees_how_to_reach_a_worker_s_owner(page: Page, swarm: Swarm) -> None:
-    worker_id = swarm.join(f"{swarm.tag}-ann", contact="ann@example.org")
     page.sign_in()
-
     page.show(tag=swarm.tag, view="swarm", worker=worker_id)
-
     page.until("ann@example.org", "#worker")
 
 
@@ -101,14 +90,11 @@ def test_a_tag_that_is_no_swarm_says_how_to_make_it_one(page: Page, tag: str) ->
 def test_a_worker_s_texts_are_texts_and_a_phone_shows_them(page: Page, swarm: Swarm) -> None:
     worker_id = swarm.join(f"{swarm.tag}-ann", gpu_type="<img src=x onerror=alert(1)>" + "x" * 60)
     swarm.run(worker_id, 0.9)
-    on_a_phone(page)
-    try:
+    with page.on_a_phone():
         page.show(tag=swarm.tag, view="swarm", worker=worker_id)
 
         page.until("Strategy", "#worker")
         page.browser.until(lambda: table(page, "leaderboard"), "the leader")
         assert page.run("return document.querySelectorAll('#view img, #view script').length") == 0
         assert page.fits()
-    finally:
-        on_a_desk(page)
     assert page.said() == []

@@ -62,7 +62,7 @@ class Page {
     this.heard = 0;
     this.view = null;
     this.sources = [new Fresh(health(this), ended), new Fresh(this.listOfTags(), ended)];
-    addEventListener("hashchange", () => this.move(), { signal: ended });
+    addEventListener("hashchange", () => this.arrive(), { signal: ended });
     this.move();
     for (const source of this.sources) source.now();
   }
@@ -115,6 +115,12 @@ class Page {
   get subject() {
     const { view, tag, run } = this.address;
     return [view, tag, view === "run" ? run : null].join("\n");
+  }
+
+  // A tag that is not known may be newer than the list.
+  arrive() {
+    this.move();
+    if (this.tags !== null && this.tag === null && !LAB_VIEWS.includes(this.address.view)) this.sources[1].now();
   }
 
   move() {
