@@ -109,6 +109,11 @@ class Tags(Store):
         found: list[str] = await self._lab.command("ZRANGE", self._lab.keys("tags"), 0, -1)
         return found
 
+    async def paused(self) -> list[str]:
+        """The names of paused tags, longest paused first."""
+        found: list[str] = await self._lab.command("ZRANGE", self._lab.keys("paused"), 0, -1)
+        return found
+
     async def count(self) -> int:
         """Number of tags."""
         return int(await self._lab.command("ZCARD", self._lab.keys("tags")))

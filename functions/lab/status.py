@@ -50,6 +50,8 @@ class LabStatus(Response):
     queue: int
     tags: int
     paused_tags: list[str]
+    swarm_workers: int
+    """Workers of all swarms that were heard of in the last ten minutes."""
     events: dict[str, Any]
     """Length of the stream; per binding the numbers of undelivered and unacknowledged events, age of the oldest."""
     hints: list[str]
@@ -73,6 +75,7 @@ async def status(request: ReadStatus, overviews: Overviews, settings: Settings) 
         queue=lab.queued,
         tags=lab.tags,
         paused_tags=list(lab.paused_tags),
+        swarm_workers=lab.swarm_workers,
         events=dict(lab.events),
         hints=list(hints(lab, kinds, settings.stale_s)),
     )

@@ -405,3 +405,18 @@ async def test_whatever_races_with_a_pause_nothing_is_lost_or_run(
     assert await dispatched(client) == []
     await unpause(client)
     await in_order(client)
+
+
+async def test_all_tags_are_paused_and_resumed_at_once(client: httpx.AsyncClient) -> None:
+    await told(client, "/api/tag/pause", tag="mar11", reason="its data moves")
+
+    paused = await told(client, "/api/tag/pause-all", reason="the machines move")
+    status = (await client.get("/api/lab/status")).json()
+    again = await told(client, "/api/tag/pause", tag="mar11")
+    resumed = await told(client, "/api/tag/unpause-all")
+
+    assert paused == {"paused": ["other"], "total": 2}
+    assert status["paused_tags"] == ["mar11", "other"]
+    assert again["reason"] == "its data moves"
+    assert resumed == {"resumed": ["mar11", "other"]}
+    assert (await client.get("/api/lab/status")).json()["paused_tags"] == []

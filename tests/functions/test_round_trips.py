@@ -209,6 +209,8 @@ CEILINGS: dict[str, Most] = {
     "tag::pause": Most(1, 1),
     "tag::unpause": Most(1, 1),
     "tag::budget": Most(2, 1),
+    "tag::pause_all": Most(20, 20, items=True),
+    "tag::unpause_all": Most(20, 20, items=True),
     "lab::archive": Most(4, items=True),
     "lab::audit": Most(100, items=True),
     "cron::pause": Most(1, 1),
@@ -422,6 +424,8 @@ async def operators(a: Counter) -> None:
     await a.paid("experiment::retract", experiment_id=f"{SURE}-1", reason="wrong data")
     await a.paid("tag::pause", tag=PLAIN)
     await a.paid("tag::unpause", tag=PLAIN)
+    await a.paid("tag::pause_all")
+    await a.paid("tag::unpause_all")
     await a.paid("tag::budget", tag=PLAIN, runs=1000)
     await a.paid("lab::archive")
     await a.paid("lab::audit")

@@ -1,6 +1,7 @@
 // One line on the state of the lab: what works, or what needs a person.
 
-import { PROGRAM, counted } from "./dom.js";
+import { PROGRAM, counted, sync } from "./dom.js";
+import { action } from "./actions.js";
 import { get } from "./lab.js";
 
 const LAG_WORTH_A_LOOK = 1000;
@@ -12,12 +13,13 @@ export function health(page) {
     every: 5000,
     rest: 2000,
     async read() {
-      const [status, ready, swarm] = await Promise.all([get("/api/lab/status"), get("/readyz"), get("/health")]);
-      return { status, redis: ready.redis, swarm };
+      const [status, ready] = await Promise.all([get("/api/lab/status"), get("/readyz")]);
+      return { status, redis: ready.redis };
     },
-    show({ status, redis, swarm }) {
+    show({ status, redis }) {
       const wrong = problems(status, redis);
-      tell(wrong.length ? wrong.join("; ") : busy(status, swarm), wrong.length > 0);
+      tell(wrong.length ? wrong.join("; ") : busy(status), wrong.length > 0);
+      drawPausing(status, page);
       line.title = [...wrong, ...status.hints, facts(status, redis)].join("\n");
     },
     failed: (problem) => tell([problem.message, problem.hint].filter(Boolean).join(": "), true),
@@ -42,12 +44,23 @@ function problems({ counts, events, queue, gpu_pool: pool }, redis) {
   ].filter(Boolean);
 }
 
-function busy({ gpu_pool: pool, queue, agents }, { active_workers: workers }) {
+// Pause those tags that run, resume those that are paused, all at once.
+function drawPausing({ tags, paused_tags: paused }, page) {
+  const done = () => page.sources[0].now();
+  const all = [
+    tags > paused.length ? { name: "Pause all", title: "Pause all tags?", text: `No further run of ${counted(tags - paused.length, "tag")} starts. Running ones finish.`, path: "/api/tag/pause-all" } : null,
+    paused.length ? { name: "Resume all", title: "Resume all tags?", text: `The waiting runs of ${counted(paused.length, "paused tag")} get their places in the queue back.`, path: "/api/tag/unpause-all" } : null,
+  ].filter((one) => one !== null && page.isOperator);
+  sync(document.getElementById("all"), all, ({ name }) => name, (one) => action(page, { ...one, body: () => ({}), done }));
+}
+
+function busy({ gpu_pool: pool, queue, agents, paused_tags: paused, swarm_workers: workers }) {
   return [
     pool.total - pool.offline ? `${pool.training} of ${counted(pool.total - pool.offline, "slot")} busy` : null,
     workers ? counted(workers, "swarm worker") : null,
     agents.length ? counted(agents.length, "agent") : null,
     queue ? `${queue} waiting` : null,
+    paused.length ? `${counted(paused.length, "tag")} paused` : null,
   ].filter(Boolean).join(" · ") || "ready";
 }
 

@@ -9,7 +9,6 @@ import { figure } from "../parts.js";
 
 const HOURS = 6;
 const MOST_CHARTS = 24; // further slots are shown without their history
-const MOST_SWARMS = 8; // whose workers are counted
 const HISTORY_MS = 60000;
 const MARKS = { training: "running", offline: "crash", unhealthy: "crash" };
 
@@ -40,10 +39,10 @@ export const gpus = {
       every: 5000,
       touches: ({ type }) => type.startsWith("gpu."),
       async read() {
-        const swarms = (page.tags ?? []).filter(({ name, branch }) => branch === `swarm/${name}`).slice(0, MOST_SWARMS).map(({ name }) => name);
-        const [pool, ...found] = await Promise.all([get("/api/pool/list"), ...swarms.map((tag) => get(`/health?${new URLSearchParams({ tag })}`))]);
+        const [pool, { swarm_workers: workers }] = await Promise.all([get("/api/pool/list"), get("/api/lab/status")]);
+        const tag = page.tags?.find(({ name, branch }) => branch === `swarm/${name}`)?.name;
         pool.workers.sort((one, other) => one.gpu_id.localeCompare(other.gpu_id, "en", { numeric: true }));
-        return { pool, swarm: { tag: swarms[0], workers: found.reduce((sum, { active_workers: workers }) => sum + workers, 0) }, read: await histories(pool.workers) };
+        return { pool, swarm: { tag, workers }, read: await histories(pool.workers) };
       },
       show({ pool, swarm, read }) {
         sync(figures, cells(pool, swarm), ({ name }) => name, figure);
