@@ -9,10 +9,11 @@ const AHEAD = 12; // rows beyond the edge
 const CONTROLS = "a, button, input";
 
 export class Table {
-  // `key(row)` names a row, `open(row)` is called for a click or Enter, `sorted(id)` for a click on a title.
+  // `key(row)` names a row, `sorted(id)` is called for a click on a title, `open(row)` for a click on a row: a link in the
+  // row leads to the same place, for the keyboard. `opens(row)` says whether a row opens anything.
   // `rowClass(row)` and `selected`, a Set of keys with `toggled(key)`, are optional.
-  constructor(place, { label, key, open = null, sorted = null, rowClass = null, selected = null, toggled = null, empty = "" }) {
-    Object.assign(this, { key, open, sorted, rowClass, selected, toggled });
+  constructor(place, { label, key, open = null, opens = () => open !== null, sorted = null, rowClass = null, selected = null, toggled = null, empty = "" }) {
+    Object.assign(this, { key, open, opens, sorted, rowClass, selected, toggled });
     this.columns = [];
     this.rows = [];
     this.order = { id: null, down: true };
@@ -98,8 +99,9 @@ export class Table {
   row(row, key) {
     const box = this.selected === null ? [] : [h("td", { class: "box" }, h("input", {
       type: "checkbox", checked: this.selected.has(key), "aria-label": `choose ${key}`, change: () => this.toggled(key) }))];
-    const opened = ({ target }) => target.closest("a, button, input") ?? (getSelection().isCollapsed && this.open?.(row));
-    return h("tr", { "data-key": key, class: this.rowClass?.(row), click: this.open ? opened : null },
+    const opened = ({ target }) => target.closest("a, button, input") ?? (getSelection().isCollapsed && this.open(row));
+    const isOpening = this.opens(row);
+    return h("tr", { "data-key": key, class: [isOpening ? "opens" : null, this.rowClass?.(row)].filter(Boolean).join(" ") || null, click: isOpening ? opened : null },
       ...box, ...this.columns.map((column) => h("td", { class: classOf(column) }, column.cell(row))));
   }
 

@@ -16,7 +16,8 @@ export const agents = {
     const table = new Table(place, {
       label: `agents of ${page.address.tag}`,
       key: ({ agent }) => agent ?? "",
-      open: ({ agent }) => agent !== null && page.go({ view: "runs", agent }),
+      open: ({ agent }) => page.go({ view: "runs", agent }),
+      opens: ({ agent }) => agent !== null,
       sorted(id) {
         order = nextOrder(order, id);
         list();

@@ -78,6 +78,10 @@ export const program = {
     function drawDraft(pipeline, spec, done) {
       const { enabled, spec_state: state, thresholds } = pipeline;
       const isOpen = state === "drafting" || state === "ready";
+      const shown = JSON.stringify([pipeline, spec]);
+      if (draft.dataset.state === shown) return;
+      draft.dataset.state = shown;
+      const wasOpen = draft.querySelector("details")?.open ?? false;
       draft.replaceChildren(...[
         enabled ? null : h("p", {}, "Drafts are off. The next program is written when its results are in. To draft it ahead: ", h("code", {}, `NIGHTJAR_PIPELINE_ENABLED=true ${PROGRAM} up`)),
         facts([
@@ -86,7 +90,7 @@ export const program = {
           ["Batches", String(pipeline.batch_id)], ["Ticks of this batch", String(pipeline.ticks_this_batch)],
           ["Confirmed", String(pipeline.confirmed_count)], ["Flushed", String(pipeline.flush_count)], ["Last flushed", pipeline.last_flush_token], ["Id", pipeline.spec_id],
         ]),
-        spec ? h("details", {}, h("summary", {}, "The drafted program"), h("pre", { class: "log", tabindex: "0" }, spec)) : null,
+        spec ? h("details", { open: wasOpen }, h("summary", {}, "The drafted program"), h("pre", { class: "log", tabindex: "0" }, spec)) : null,
         isOpen ? action(page, { name: "Flush the draft", title: "Flush the draft?", text: "The draft is dropped, and trust in drafts falls by 0.20.", verb: "Flush", path: "/pipeline/flush", inputs: [{ name: "reason", label: "Why" }], body: (given) => ({ tag, ...given }), done }) : null,
       ].filter(Boolean));
     }

@@ -24,7 +24,7 @@ export const swarm = {
     const tables = {
       runs: new Table(running, { label: "active runs", key: ({ id }) => id, open: ({ id }) => toRun(id) }),
       leaders: new Table(leading, { label: "leaderboard", key: ({ worker_id: id }) => id, open: ({ worker_id: id }) => toWorker(id) }),
-      populations: new Table(divided, { label: "populations", key: ({ population_id: id }) => id, open: ({ hypothesis_id: id }) => id && page.go({ view: "beliefs", hypothesis: id, worker: null }) }),
+      populations: new Table(divided, { label: "populations", key: ({ population_id: id }) => id, opens: ({ hypothesis_id: id }) => Boolean(id), open: ({ hypothesis_id: id }) => page.go({ view: "beliefs", hypothesis: id, worker: null }) }),
     };
     for (const table of Object.values(tables)) table.show({ columns: [], rows: [], empty: "Reading." });
     let found = null;
