@@ -81,6 +81,7 @@ export function chart(element, option, { label = "", on = {} } = {}) {
     draw,
     say: (text) => element.setAttribute("aria-label", text),
     dispatch: (action) => instance?.dispatchAction(action),
+    clear: () => instance?.clear(), // before it shows something of another kind
     end() {
       ended = true;
       clearTimeout(timer);

@@ -36,9 +36,9 @@ export function sync(parent, items, keyOf, make) {
   for (const gone of before.values()) gone.remove();
 }
 
-// A count with its noun: "1 run", "2 runs".
-export function counted(count, what) {
-  return `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;
+// A count with its noun: "1 run", "2 runs"; `many` is the plural of a noun that takes more than an s.
+export function counted(count, what, many = `${what}s`) {
+  return `${count.toLocaleString("en")} ${count === 1 ? what : many}`;
 }
 
 // The mark and the word of a run's state. `verdict` is one of the five that have a colour and a shape.

@@ -1,9 +1,23 @@
 // Parts that several views are made of.
 
-import { age, h } from "./dom.js";
+import { VERDICTS } from "./charts.js";
+import { age, badge, h } from "./dom.js";
 
 export function panel(title, ...content) {
   return h("section", { class: "panel" }, h("header", {}, h("h2", {}, title)), ...content);
+}
+
+// Brings the options of a select to these values. `any` is the text of a first one that chooses none.
+export function offer(select, values, chosen, any = null) {
+  const state = JSON.stringify([values, chosen]);
+  if (select.dataset.state === state) return;
+  select.dataset.state = state;
+  select.replaceChildren(...(any === null ? [] : [h("option", { value: "" }, any)]), ...values.map((value) => h("option", { value, selected: value === chosen }, value)));
+}
+
+// The marks of the five verdicts, and what else a plot shows.
+export function legend(more) {
+  return h("p", { class: "legend" }, Object.keys(VERDICTS).map((verdict) => badge(verdict)), h("span", { class: "dim" }, more));
 }
 
 // One of a view's numbers, with its name over it and `more` under it.

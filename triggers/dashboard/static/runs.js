@@ -159,6 +159,29 @@ export const TRUST = {
   demoted: "demoted: further runs did not confirm it",
 };
 
+// Parts of the address that filter the runs, beside the words of `q`.
+export const FILTERS = ["status", "category", "branch", "agent"];
+
+export function isFiltered(address) {
+  return ["q", ...FILTERS].some((name) => address[name]);
+}
+
+// Which rows the filter lets through: every word must be somewhere in the row, `name:word` in that column.
+export function matching({ q = "", status: state, category, branch, agent }) {
+  const words = q.toLowerCase().split(/\s+/).filter(Boolean);
+  return (row) => {
+    if (state && row.status !== state && row.trust !== state) return false;
+    if (category && row.category !== category) return false;
+    if (branch && row.branch !== branch) return false;
+    if (agent && (row.agent ?? row.worker) !== agent) return false;
+    return words.every((word) => {
+      const [, name, wanted] = /^([a-z]+):(.+)$/.exec(word) ?? [];
+      const within = name && name in row ? String(row[name] ?? "") : `${row.id} ${row.status} ${row.trust ?? ""} ${row.description} ${row.hypothesis} ${row.agent ?? ""} ${row.worker ?? ""} ${row.gpu ?? ""} ${row.category}`;
+      return within.toLowerCase().includes(name && name in row ? wanted : word);
+    });
+  };
+}
+
 // The word of a run's badge.
 export function wordOf({ status, trust, baseline, near_miss: isNear }) {
   if (baseline && status === "keep") return "baseline";

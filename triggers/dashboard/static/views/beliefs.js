@@ -1,9 +1,9 @@
 // What a swarm believes: its hypotheses, how each belief moved, and which constants matter.
 
-import { PROGRAM, badge, counted, cut, digitsOf, h, local, number, signed, stampOf, sync } from "../dom.js";
+import { PROGRAM, badge, counted, cut, h, local, number, signed, stampOf, sync } from "../dom.js";
 import { facts, figure, nextSteps, panel } from "../parts.js";
 import { axis, chart } from "../charts.js";
-import { Fresh } from "../fresh.js";
+import { constants } from "../constants.js";
 import { Table } from "../table.js";
 import { action } from "../actions.js";
 import { call, get } from "../lab.js";
@@ -11,9 +11,6 @@ import { call, get } from "../lab.js";
 // The status of a hypothesis, with the verdict whose colour and mark it has.
 const STATUSES = { supported: "keep", active: "running", refuted: "crash", irrelevant: "discard" };
 const MOST_DRAWN = 60; // hypotheses of the graph: the newest
-const MOST_RUNS = 1000; // of the parallel coordinates: the newest
-const MOST_AXES = 12;
-const WORST_SHARE = 0.05; // of the runs: they stand at the end of the axis
 
 export const beliefs = {
   title: "Beliefs",
@@ -26,16 +23,13 @@ export const beliefs = {
     const history = h("div", { class: "plot low" });
     const graph = h("div", { class: "plot" });
     const importance = h("div", { class: "plot" });
-    const parallel = h("div", { class: "plot" });
-    const sample = h("p", { class: "dim note" });
     const about = h("div", {});
     const [claims, course, evidence, dimensions] = [panel("Hypotheses", mix), panel("Belief over its evidence", history), panel("Evidence"), panel("Dimensions")];
     dimensions.classList.add("whole");
-    const across = panel("Constants and results", parallel);
-    across.firstChild.append(sample);
+    const across = constants(page);
     course.firstChild.append(h("p", { class: "dim note" }, "full mark: a run won; band: 90 % interval"));
     const parts = [figures, h("div", { class: "columns roomy" }, claims, course), h("div", { class: "columns roomy" }, panel("Allocation and protocol", about), evidence),
-      h("div", { class: "columns roomy" }, panel("Theory graph", graph, h("details", {}, h("summary", {}, "In words"), words)), panel("Importance", importance)), across, dimensions];
+      h("div", { class: "columns roomy" }, panel("Theory graph", graph, h("details", {}, h("summary", {}, "In words"), words)), panel("Importance", importance)), across.element, dimensions];
     place.append(...parts);
     const tables = {
       claims: new Table(claims, { label: "hypotheses", key: (one) => one.hypothesis_id, open: (one) => choose(one.hypothesis_id), rowClass: (one) => (one.chosen ? "chosen" : null) }),
@@ -44,15 +38,12 @@ export const beliefs = {
     };
     for (const table of Object.values(tables)) table.show({ columns: [], rows: [], empty: "Reading." });
     let found = null;
-    let runs = null;
     const charts = [
       chart(history, (colours) => historyOption(found?.moved, colours), { on: { click: ({ data }) => data?.run && page.go({ view: "run", run: data.run, hypothesis: null }) } }),
       chart(graph, (colours) => graphOption(found?.graph, found?.chosen, colours), { on: { click: ({ dataType, data }) => dataType === "node" && choose(data.id) } }),
       chart(importance, (colours) => importanceOption(found?.dimensions ?? [], colours)),
-      chart(parallel, (colours) => parallelOption(found && runs, found?.dimensions, colours)),
     ];
-    const ended = new AbortController();
-    const varied = new Fresh({ rest: 15000, read: () => call("/api/report/runs", { tag, limit: MOST_RUNS, constants: true }), show: (answer) => ((runs = answer), draw()) }, ended.signal);
+    const stop = page.runs.listen(() => draw()); // its noise says how many digits a gain has
 
     function choose(id) {
       page.go({ hypothesis: id });
@@ -61,7 +52,7 @@ export const beliefs = {
     function draw() {
       if (found === null) return;
       const { chosen, populations, moved, hypotheses } = found;
-      const digits = digitsOf(runs?.sigma);
+      const { digits } = page.runs;
       const better = (delta) => (delta === null || delta === undefined ? "" : signed(-delta, { digits }).textContent);
       const withError = (mean, error) => (mean === null ? "" : `${better(mean)} ± ${number(error, digits)}`);
       const population = populations.find(({ hypothesis_id: id }) => id === chosen?.hypothesis_id);
@@ -99,12 +90,11 @@ export const beliefs = {
       ]) : h("p", { class: "nothing" }, "No hypothesis yet."));
       words.textContent = found.summary;
       tables.dimensions.show({ rows: found.dimensions, columns: dimensionColumns(page, tag, () => page.view.source.now()) });
-      sample.textContent = runs === null ? "Reading." : runs.total > runs.runs.id.length ? `the newest ${counted(runs.runs.id.length, "run")} of ${runs.total.toLocaleString("en")}` : counted(runs.total, "run");
+      across.draw(found.dimensions);
       for (const each of charts) each.draw();
       charts[0].say(chosen ? `belief in ${chosen.statement} over its evidence, now ${number(chosen.posterior_mean, 2)}` : "");
-      charts[1].say(`graph of ${counted(hypotheses.length, "hypothesis").replace("hypothesiss", "hypotheses")}`);
+      charts[1].say(`graph of ${counted(hypotheses.length, "hypothesis", "hypotheses")}`);
       charts[2].say("importance of each dimension");
-      charts[3].say("parallel coordinates of the runs' constants; drag along an axis to choose runs");
     }
 
     function statementOf(id) {
@@ -120,15 +110,11 @@ export const beliefs = {
       });
     }
 
-    varied.now();
     return {
       rest: 3000,
       every: 60000,
-      touches(event) {
-        if (event.tag !== tag) return false;
-        if (/^experiment\.(finished|retested)/.test(event.type)) varied.soon();
-        return /^(experiment\.(finished|retested)|hypothesis|dimension|worker)/.test(event.type);
-      },
+      hear: across.hear,
+      touches: (event) => event.tag === tag && /^(experiment\.(finished|retested)|hypothesis|dimension|worker)/.test(event.type),
       async read() {
         const [{ hypotheses }, { populations }, { dimensions: all }, summary] = await Promise.all(
           [call("/api/hypothesis/list", { tag, archived: true }), get(`/populations${query}`), call("/api/dimension/list", { tag }), get(`/theory_graph/human${query}`)]);
@@ -146,8 +132,8 @@ export const beliefs = {
       },
       moved: () => page.view.source.now(),
       end() {
-        ended.abort();
-        for (const each of [...charts, ...Object.values(tables)]) each.end();
+        stop();
+        for (const each of [across, ...charts, ...Object.values(tables)]) each.end();
       },
     };
   },
@@ -255,41 +241,5 @@ function importanceOption(dimensions, colours) {
     xAxis: axis(colours, { min: 0 }),
     yAxis: axis(colours, { type: "category", data: shown.map(({ name }) => name), axisLabel: { color: colours.text, width: 130, overflow: "truncate" } }),
     series: [bars("alone", ({ importance }) => importance, colours.dim), bars("only with others", ({ interaction }) => interaction, colours.line)],
-  };
-}
-
-// The newest runs over the dimensions, or over whatever constants they set; better results are higher.
-function parallelOption(answer, dimensions, colours) {
-  if (answer === null) return { series: [] };
-  const { constants, value, id } = answer.runs;
-  const rows = id.map((name, nth) => ({ name, set: constants[nth], result: value[nth] })).filter(({ set, result }) => set !== null && result !== null);
-  const known = new Map(dimensions.map((one) => [one.name, one]));
-  const valuesOf = (name) => [...new Set(rows.map(({ set }) => set[name]).filter((one) => one !== undefined))];
-  const importance = (name) => known.get(name)?.importance ?? 0;
-  const all = known.size > 0 ? [...known.keys()] : [...new Set(rows.flatMap(({ set }) => Object.keys(set)))];
-  const names = all.filter((name) => valuesOf(name).length > 1).sort((one, other) => importance(other) - importance(one)).slice(0, MOST_AXES);
-  const sign = answer.direction === "maximize" ? 1 : -1;
-  const results = rows.map(({ result }) => result).sort((one, other) => sign * (one - other));
-  const worst = results[Math.floor(WORST_SHARE * results.length)] ?? 0;
-  const best = results.at(-1) ?? 0;
-  const isDelta = answer.metric === "delta_bpb";
-  const shownResult = (result) => (isDelta ? sign * result : result);
-  const ends = [shownResult(worst), shownResult(best)].sort((one, other) => one - other);
-  const style = { nameTextStyle: { color: colours.text }, axisLine: { lineStyle: { color: colours.dim } }, axisLabel: { color: colours.dim }, nameTruncate: { maxWidth: 110 } };
-  const axes = names.map((name, dim) => {
-    const values = valuesOf(name);
-    const isNumber = values.every((one) => typeof one === "number") && !known.get(name)?.categories;
-    const id = name; // so that what a reader has brushed outlives the next drawing
-    if (!isNumber) return { id, dim, name, type: "category", data: (known.get(name)?.categories ?? values).map(String), ...style };
-    return { id, dim, name, type: known.get(name)?.dtype === "float_log" ? "log" : "value", scale: true, ...style };
-  });
-  const last = { id: "its result", dim: names.length, name: isDelta ? "gain" : answer.metric, min: ends[0], max: ends[1], inverse: !isDelta && sign < 0, ...style, axisLabel: { color: colours.dim, formatter: (found) => number(found, digitsOf(answer.sigma)) } };
-  const data = rows.map(({ set, result, name }) => ({ name, value: [...names.map((one, nth) => (set[one] === undefined ? "-" : axes[nth].type === "category" ? String(set[one]) : set[one])), Math.max(ends[0], Math.min(ends[1], shownResult(result)))] }));
-  return {
-    parallel: { left: 60, right: 70, top: 40, bottom: 24, parallelAxisDefault: { realtime: true } },
-    parallelAxis: [last, ...axes], // first, so that it stays there when another constant varies
-    visualMap: { show: false, dimension: names.length, min: ends[0], max: ends[1], inRange: { color: last.inverse ? [colours.accent, colours.line] : [colours.line, colours.accent] } },
-    tooltip: { formatter: ({ name }) => name },
-    series: [{ type: "parallel", data, lineStyle: { width: 1, opacity: 0.6 }, inactiveOpacity: 0.04 }],
   };
 }

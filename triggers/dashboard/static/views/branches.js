@@ -4,7 +4,7 @@ import { age, badge, counted, cut, h, number, sync } from "../dom.js";
 import { VERDICTS, axis, chart } from "../charts.js";
 import { call } from "../lab.js";
 import { Table, nextOrder, ordered } from "../table.js";
-import { figure } from "../parts.js";
+import { figure, legend } from "../parts.js";
 import { told } from "./overview.js";
 
 const MOST_RUNS = 5000; // newest runs that are drawn
@@ -19,7 +19,8 @@ export const branches = {
     const figures = h("dl", { class: "figures" });
     const note = h("p", { class: "dim note", role: "status" });
     const plot = h("div", { class: "plot graph" });
-    place.append(figures, h("section", { class: "panel" }, h("header", {}, h("h2", {}, "Experiments"), note), plot, legend()));
+    place.append(figures, h("section", { class: "panel" }, h("header", {}, h("h2", {}, "Experiments"), note), plot,
+      legend("bold: from keep to keep; ring: base of a trace; square: merge; \u2248 near miss")));
     let traces = [];
     let order = { id: null, down: true };
     let graph = graphOf([], []);
@@ -164,9 +165,4 @@ function option({ rows, at, lanes, lines, path, bases }, runs, colours) {
 function laneName(branch, count, tag) {
   if (branch === undefined) return "";
   return branch === "" ? (count > 1 ? "no trace" : "one chain") : branch.slice(tag.length + 1);
-}
-
-function legend() {
-  return h("p", { class: "legend" }, Object.keys(VERDICTS).map((verdict) => badge(verdict)),
-    h("span", { class: "dim" }, "bold: from keep to keep; ring: base of a trace; square: merge; \u2248 near miss"));
 }

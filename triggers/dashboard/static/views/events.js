@@ -4,6 +4,7 @@ import { counted, cut, digitsOf, h, moment, number, signed, sync } from "../dom.
 import { action } from "../actions.js";
 import { call, get } from "../lab.js";
 import { Table } from "../table.js";
+import { offer } from "../parts.js";
 import { verdictOf } from "../runs.js";
 
 const ROW_PX = 26;
@@ -26,7 +27,8 @@ export const events = {
     const table = new Table(place, {
       label: "events",
       key: ({ id }) => id,
-      open: (event) => isRun(event) && page.go({ tag: event.tag, view: "run", run: event.subject }),
+      open: (event) => page.go({ tag: event.tag, view: "run", run: event.subject }),
+      opens: isRun,
     });
     const handlers = h("details", { class: "handlers" }, h("summary", {}), h("ul", {}));
     place.append(handlers);
@@ -52,7 +54,7 @@ export const events = {
       const waiting = held === null ? 0 : all.findIndex(({ nth }) => nth === held[0]?.nth);
       pause.textContent = held === null ? "Pause" : `Resume (${waiting < 0 ? all.length : waiting})`;
       pause.setAttribute("aria-pressed", String(held !== null));
-      offer(byTag, [...new Set([...(page.tags ?? []).map(({ name }) => name), ...all.map(({ tag }) => tag)])].filter(Boolean).sort(), address.of ?? "");
+      offer(byTag, [...new Set([...(page.tags ?? []).map(({ name }) => name), ...all.map(({ tag }) => tag)])].filter(Boolean).sort(), address.of ?? "", "any tag");
       byType.value = address.type ?? "";
       const wanted = matching(address);
       const rows = (held ?? all).filter(wanted).map((event) => ({ ...event, run: results.get(event.subject) ?? null }));
@@ -170,11 +172,4 @@ function lags(element, bindings) {
   element.firstElementChild.textContent = `${counted(rows.length, "handler")}, ${behind.length ? `${behind.length} with events to handle` : "none behind"}`;
   sync(element.lastElementChild, rows.sort((one, other) => other.waiting - one.waiting), ({ name }) => name, ({ name, waiting, handled, oldest }) =>
     h("li", {}, cut(name), h("span", { class: "dim" }, `${waiting} waiting, ${handled} being handled${oldest === null ? "" : `, oldest ${Math.round(oldest)} s`}`)));
-}
-
-function offer(select, values, chosen) {
-  const state = JSON.stringify([values, chosen]);
-  if (select.dataset.state === state) return;
-  select.dataset.state = state;
-  select.replaceChildren(h("option", { value: "" }, "any tag"), ...values.map((value) => h("option", { value, selected: value === chosen }, value)));
 }

@@ -1,11 +1,14 @@
 // A tag at a glance: its best, gain and pace, and every run in one plot.
 
 import { counted, h, local, number, stampOf, sync } from "../dom.js";
-import { figure } from "../parts.js";
+import { figure, legend, panel } from "../parts.js";
 import { VERDICTS, apart, axis, chart } from "../charts.js";
+import { constants } from "../constants.js";
 import { action } from "../actions.js";
 import { call, get } from "../lab.js";
 import { policyAction } from "../policy.js";
+import { FILTERS, isFiltered, matching } from "../runs.js";
+import { timeline } from "../timeline.js";
 
 const STRIP = ["crash", "running"]; // these have no value: they stand on a strip under the plot
 
@@ -17,11 +20,17 @@ export const overview = {
     const plot = h("div", { class: "plot" });
     const headline = h("p", { class: "headline" });
     const acts = h("div", { class: "acts" });
-    const axes = h("div", { class: "axes" }, choice("x", ["number", "time"]), choice("y", ["linear", "log"]), choice("show", ["best", "all"]),
+    const axes = h("div", { class: "axes" }, choice("plot", ["value", "timeline"]), choice("x", ["number", "time"]), choice("y", ["linear", "log"]), choice("show", ["best", "all"]),
       h("a", { href: `/api/report/progress.png?${new URLSearchParams({ tag: page.address.tag })}` }, "PNG"));
-    place.append(figures, headline, h("section", { class: "panel" }, h("header", {}, h("h2", {}, "Runs"), note, axes), plot, legend()), acts);
+    const filter = h("p", { class: "dim", id: "filter", hidden: true });
+    const runs = panel("Runs", filter, plot, legend("line: the best; band: two sigma of noise"));
+    runs.firstChild.append(note, axes);
+    const varied = constants(page);
+    place.append(figures, headline, runs, varied.element, acts);
 
-    const drawn = chart(plot, (colours, zoomed) => option(page.runs, page.address, colours, zoomed), {
+    const drawn = chart(plot, (colours, zoomed) => (page.address.plot === "timeline"
+      ? timeline(drawing(page.runs, page.address).rows, (id) => told(page.runs.byId.get(id), page.runs.digits), colours)
+      : option(page.runs, page.address, colours, zoomed)), {
       on: { click: ({ data }) => data?.id && page.go({ view: "run", run: data.id }), datazoom: () => drawn.draw() },
     });
     const stop = page.runs.listen(() => {
@@ -29,6 +38,7 @@ export const overview = {
       drawn.say(`${page.address.tag}: ${counted(page.runs.total, "run")}`);
       drawn.draw();
     });
+    let kind = page.address.plot;
     mark();
 
     function choice(name, values) {
@@ -41,7 +51,13 @@ export const overview = {
         const chosen = page.address[group.dataset.name] ?? buttons[0].value;
         for (const button of buttons) button.setAttribute("aria-pressed", String(button.value === chosen));
       }
+      for (const name of ["x", "y", "show"]) axes.querySelector(`[data-name=${name}]`).hidden = page.address.plot === "timeline";
       note.textContent = noteOn(page.runs, page.address);
+      const { address } = page;
+      const chosen = ["q", ...FILTERS].filter((name) => address[name]);
+      filter.hidden = chosen.length === 0;
+      filter.replaceChildren(`Filter: ${chosen.map((name) => (name === "q" ? address.q : `${name} ${address[name]}`)).join(", ")}. `,
+        h("a", { href: page.link({ view: "runs" }) }, "Table"), " \u00b7 ", h("a", { href: page.link(Object.fromEntries(chosen.map((name) => [name, null]))) }, "All runs"));
     }
 
     return {
@@ -61,12 +77,17 @@ export const overview = {
         const buttons = [pausing(page, night.tag, isPaused, () => page.view.source.now()), policyAction(page, night.tag)].filter(Boolean);
         acts.replaceChildren(...buttons);
       },
+      hear: varied.hear,
       moved() {
         mark();
+        if (kind !== page.address.plot) drawn.clear();
+        kind = page.address.plot;
         drawn.draw();
+        varied.draw();
       },
       end() {
         stop();
+        varied.end();
         drawn.end();
       },
     };
@@ -86,7 +107,7 @@ function cells(night, summary, page) {
       more: `${counted(night.ideas, "idea")}, ${counted(night.kept, "keep")}` },
     { name: "Last keep", at: night.last_keep_at, value: "none yet", more: night.demoted ? `${counted(night.demoted, "lucky win")} caught` : "" },
     { name: "Noise", value: noise === null ? "—" : number(noise.sigma, digits), more: luck === null ? "" : `at least ${Math.round(luck * 100)} % of the keeps are luck` },
-    { name: "Now", value: counted(stats.running, "run"), more: [stats.queued ? `${stats.queued} waiting` : null, stats.crashed ? counted(stats.crashed, "crash") .replace("crashs", "crashes") : null].filter(Boolean).join(", ") },
+    { name: "Now", value: counted(stats.running, "run"), more: [stats.queued ? `${stats.queued} waiting` : null, stats.crashed ? counted(stats.crashed, "crash", "crashes") : null].filter(Boolean).join(", ") },
   ];
 }
 
@@ -96,31 +117,30 @@ function pausing(page, tag, paused, done) {
     : action(page, { name: "Pause", title: `Pause ${tag}?`, text: "No further run of this tag starts. Running ones finish.", path: "/api/tag/pause", body: () => ({ tag }), done });
 }
 
-function legend() {
-  return h("p", { class: "legend" }, Object.keys(VERDICTS).map((verdict) => h("span", { class: `badge ${verdict}` }, verdict)), h("span", { class: "dim" }, "line: the best; band: two sigma of noise"));
-}
-
-function noteOn(runs, { show }) {
+function noteOn(runs, address) {
   if (runs.problem !== null) return [runs.problem.message, runs.problem.hint].filter(Boolean).join(": ");
   if (runs.rows.length === 0) return runs.complete ? "no run yet" : "reading";
-  const read = runs.complete ? counted(runs.total, "run") : `${runs.rows.length.toLocaleString("en")} of ${counted(runs.total, "run")} read`;
-  const { beyond } = drawing(runs);
-  return beyond && show !== "all" ? `${read}, ${beyond.toLocaleString("en")} beyond the axis` : read;
+  const { beyond, rows } = drawing(runs, address);
+  const some = runs.complete ? rows.length : runs.rows.length;
+  const read = some === runs.total ? counted(runs.total, "run") : `${some.toLocaleString("en")} of ${counted(runs.total, "run")}${runs.complete ? "" : " read"}`;
+  return beyond && address.show !== "all" && address.plot !== "timeline" ? `${read}, ${beyond.toLocaleString("en")} beyond the axis` : read;
 }
 
 const drawings = new WeakMap();
 
-// What the plot needs of the runs, made once for each state of them.
-function drawing(runs) {
+// What the plot needs of the runs that the address filters, made once for each state of them. The best is that of all.
+function drawing(runs, address) {
+  const filter = JSON.stringify(["q", ...FILTERS].map((name) => address[name]));
   const known = drawings.get(runs);
-  if (known?.version === runs.version) return known;
+  if (known?.version === runs.version && known.filter === filter) return known;
+  const rows = isFiltered(address) ? runs.rows.filter(matching(address)) : runs.rows;
   const of = { keep: [], discard: [], demoted: [], crash: [], running: [] };
-  for (const row of runs.rows) if (row.value !== null || STRIP.includes(row.verdict)) of[row.verdict].push(row);
+  for (const row of rows) if (row.value !== null || STRIP.includes(row.verdict)) of[row.verdict].push(row);
   const values = [...of.keep, ...of.discard, ...of.demoted].map(({ value }) => value).sort((one, other) => one - other);
-  const line = bestLine(of.keep, runs.isMinimized);
+  const line = bestLine(runs.rows.filter(({ verdict, value }) => verdict === "keep" && value !== null), runs.isMinimized);
   const usual = usualRange(values, line, runs.isMinimized);
   const beyond = values.filter((value) => value < usual[0] || value > usual[1]).length;
-  const found = { version: runs.version, of, line, usual, whole: padded(values[0], values.at(-1)), beyond };
+  const found = { version: runs.version, filter, rows, of, line, usual, whole: padded(values[0], values.at(-1)), beyond };
   drawings.set(runs, found);
   return found;
 }
@@ -150,10 +170,11 @@ function bestLine(keeps, isMinimized) {
   return found;
 }
 
-function option(runs, { x, y, show }, colours, zoomed) {
+function option(runs, address, colours, zoomed) {
+  const { x, y, show } = address;
   const place = x === "time" ? (row) => (row.finished_at ?? row.registered_at) * 1000 : (row) => row.number;
   const { rows, sigma, digits } = runs;
-  const { of, line, usual, whole } = drawing(runs);
+  const { of, line, usual, whole } = drawing(runs, address);
   const range = show === "all" ? whole : usual;
   const [first, last] = rows.length ? [place(rows.at(-1)), place(rows[0])] : [0, 1];
   const sight = zoomed.map((share) => first + share * (last - first));

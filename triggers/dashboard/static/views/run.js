@@ -1,5 +1,6 @@
 // One run: its verdict and why, its change, its curve beside others, its log, its time, and what to do with it.
 
+import { panel } from "../parts.js";
 import { action } from "../actions.js";
 import { curves } from "../curves.js";
 import { constants, facts, inSigmas, isOfSwarm, metrics, next, readRun, runLink, shown, why } from "../describe.js";
@@ -162,10 +163,6 @@ export const run = {
     };
   },
 };
-
-function panel(name, ...children) {
-  return h("section", { class: "panel" }, h("h3", {}, name), ...children);
-}
 
 function list(element, values, page) {
   sync(element, values, ([name]) => name, ([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, shown(value, page))));

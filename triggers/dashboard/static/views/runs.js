@@ -1,23 +1,26 @@
 // Every run of a tag in a table: filter, sort, choose columns, select some to compare.
 
-import { badge, counted, cut, h, local, number, signed, span, stampOf } from "../dom.js";
-import { TRUST, wordOf } from "../runs.js";
+import { badge, counted, cut, h, local, number, signed, span, stampOf, sync } from "../dom.js";
+import { offer } from "../parts.js";
+import { FILTERS, TRUST, matching, wordOf } from "../runs.js";
 import { Table, nextOrder, ordered } from "../table.js";
 
 const MOST_COMPARED = 5;
-const SHOWN = ["number", "status", "value", "gain", "changed", "took", "finished", "agent"];
+const ALWAYS = "number"; // its link opens the run by keyboard
+const SHOWN = [ALWAYS, "status", "value", "gain", "changed", "took", "finished", "agent"];
 
 export const runs = {
   title: "Runs",
   open(place, page) {
     const selected = new Set((page.address.ids ?? "").split(",").filter(Boolean));
     const search = h("input", { type: "search", placeholder: "Filter: words, agent:ada, status:keep", "aria-label": "filter", value: page.address.q ?? "", input: () => page.go({ q: search.value }, { replace: true }) });
-    const picks = Object.fromEntries(["status", "category", "branch", "agent"].map((name) => [name, h("select", { "aria-label": name, change: ({ target }) => page.go({ [name]: target.value }) })]));
+    const picks = Object.fromEntries(FILTERS.map((name) => [name, h("select", { "aria-label": name, change: ({ target }) => page.go({ [name]: target.value }) })]));
     const note = h("p", { class: "dim note", role: "status" });
     const chooser = h("details", { class: "chooser" }, h("summary", {}, "Columns"), h("div", {}));
     const compare = h("a", { class: "button", hidden: true });
+    const plot = h("a", { class: "button" }, "Plot");
     const csv = h("button", { type: "button", click: () => download(`${page.address.tag}.csv`, asCsv(found, columns(page))) }, "CSV");
-    const bar = h("div", { class: "bar" }, search, ...Object.values(picks), chooser, csv, compare, note);
+    const bar = h("div", { class: "bar" }, search, ...Object.values(picks), chooser, csv, plot, compare, note);
     place.append(bar);
     const table = new Table(place, {
       label: `runs of ${page.address.tag}`,
@@ -38,10 +41,11 @@ export const runs = {
       const order = orderOf(address);
       const shown = columns(page);
       found = ordered(all.rows.filter(matching(address)), shown.find(({ id }) => id === order.id) ?? allColumns(page).find(({ id }) => id === order.id), order.down);
-      for (const [name, select] of Object.entries(picks)) offer(select, name, all.rows, address[name] ?? "");
+      for (const [name, select] of Object.entries(picks)) offered(select, name, all.rows, address[name] ?? "");
       choose(chooser.lastElementChild, page);
       const reading = all.complete ? "" : `, ${all.rows.length.toLocaleString("en")} of ${all.total.toLocaleString("en")} read`;
       note.textContent = all.problem?.message ?? `${counted(found.length, "run")}${reading}`;
+      plot.href = page.to({ view: null, ...Object.fromEntries(["q", ...FILTERS].map((name) => [name, address[name] ?? null])) });
       compare.hidden = selected.size < 2;
       compare.textContent = selected.size > MOST_COMPARED ? `Compare at most ${MOST_COMPARED}` : `Compare ${selected.size}`;
       compare.href = page.to({ view: "compare", ids: [...selected].slice(0, MOST_COMPARED).join(",") });
@@ -81,7 +85,7 @@ function allColumns({ runs: { digits, sigma, metric }, to }) {
 
 function columns(page) {
   const chosen = page.address.columns?.split(",") ?? SHOWN;
-  return allColumns({ runs: page.runs, to: (where) => page.to(where) }).filter(({ id }) => chosen.includes(id));
+  return allColumns({ runs: page.runs, to: (where) => page.to(where) }).filter(({ id }) => id === ALWAYS || chosen.includes(id));
 }
 
 function status(row) {
@@ -97,41 +101,23 @@ function finished(row) {
   return h("time", { datetime: stamp, title: local(stamp) }, "");
 }
 
-// Which rows the filter lets through: every word must be somewhere in the row, `name:word` in that column.
-function matching({ q = "", status: state, category, branch, agent }) {
-  const words = q.toLowerCase().split(/\s+/).filter(Boolean);
-  return (row) => {
-    if (state && row.status !== state && row.trust !== state) return false;
-    if (category && row.category !== category) return false;
-    if (branch && row.branch !== branch) return false;
-    if (agent && (row.agent ?? row.worker) !== agent) return false;
-    return words.every((word) => {
-      const [, name, wanted] = /^([a-z]+):(.+)$/.exec(word) ?? [];
-      const within = name && name in row ? String(row[name] ?? "") : `${row.id} ${row.status} ${row.trust ?? ""} ${row.description} ${row.hypothesis} ${row.agent ?? ""} ${row.worker ?? ""} ${row.gpu ?? ""} ${row.category}`;
-      return within.toLowerCase().includes(name && name in row ? wanted : word);
-    });
-  };
-}
+const valueOf = (row, name) => (name === "agent" ? row.agent ?? row.worker : row[name]);
 
-function offer(select, name, rows, chosen) {
-  const of = name === "agent" ? (row) => row.agent ?? row.worker : (row) => row[name];
-  const values = [...new Set(rows.map(of).filter(Boolean))].sort().slice(0, 200);
+function offered(select, name, rows, chosen) {
+  const values = [...new Set(rows.map((row) => valueOf(row, name)).filter(Boolean))].sort().slice(0, 200);
   if (chosen && !values.includes(chosen)) values.push(chosen);
-  const state = JSON.stringify([values, chosen]);
   select.hidden = values.length < 2 && !chosen;
-  if (select.dataset.state === state) return;
-  select.dataset.state = state;
-  select.replaceChildren(h("option", { value: "" }, `any ${name}`), ...values.map((value) => h("option", { value, selected: value === chosen }, value)));
+  offer(select, values, chosen, `any ${name}`);
 }
 
 function choose(list, page) {
-  const chosen = columns(page).map(({ id }) => id);
-  if (list.dataset.state === chosen.join()) return;
-  list.dataset.state = chosen.join();
-  list.replaceChildren(...allColumns({ runs: page.runs, to: () => "" }).map(({ id, title }) => h("label", {}, h("input", {
-    type: "checkbox", checked: chosen.includes(id),
-    change: ({ target }) => page.go({ columns: (target.checked ? [...chosen, id] : chosen.filter((one) => one !== id)).join(",") }, { replace: true }),
-  }), title)));
+  const now = () => columns(page).map(({ id }) => id);
+  sync(list, allColumns({ runs: page.runs, to: () => "" }).filter(({ id }) => id !== ALWAYS).map(({ id, title }) => ({ id, title })), ({ id }) => id, ({ id, title }) => h("label", {}, h("input", {
+    type: "checkbox", name: id,
+    change: ({ target }) => page.go({ columns: (target.checked ? [...now(), id] : now().filter((one) => one !== id)).join(",") }, { replace: true }),
+  }), title));
+  const chosen = now();
+  for (const box of list.querySelectorAll("input")) box.checked = chosen.includes(box.name);
 }
 
 function orderOf({ sort = "" }) {
