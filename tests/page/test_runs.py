@@ -55,10 +55,10 @@ def test_a_filter_stands_in_the_address_and_shares_by_it(page: Page, lab: Runnin
     page.show(tag=tag, view="runs", q="status:keep", sort="value")
     page.settles(lambda: numbers(page), ["2", "1"])
 
-    page.browser.write("input[type=search]", " idea 3")
+    page.browser.write("input[type=search]", " idea 3.0")
 
     page.settles(lambda: numbers(page), ["1"])
-    wanted = {"tag": tag, "view": "runs", "q": "status:keep idea 3", "sort": "value"}
+    wanted = {"tag": tag, "view": "runs", "q": "status:keep idea 3.0", "sort": "value"}
     page.settles(page.address, wanted)
 
 

@@ -179,7 +179,7 @@ function distribution(found, colours) {
 function parallel(found, colours) {
   const { runs, isLower, ends, metric, digits } = found;
   const names = found.names.slice(0, MOST_AXES);
-  const style = { nameTextStyle: { color: colours.text }, axisLine: { lineStyle: { color: colours.dim } }, axisLabel: { color: colours.dim }, nameTruncate: { maxWidth: 110 } };
+  const style = { nameTextStyle: { color: colours.text }, axisLine: { lineStyle: { color: colours.dim } }, axisLabel: { color: colours.dim }, nameTruncate: { maxWidth: Math.max(36, Math.min(110, 640 / (names.length + 1))) } };
   const axes = names.map((name, dim) => ({ id: name, dim, name, ...found.scale(name), ...style })); // by its id, what a reader has brushed outlives the next drawing
   const last = { id: "its result", dim: names.length, name: metric, min: ends[0], max: ends[1], inverse: isLower, ...style, axisLabel: { color: colours.dim, formatter: (value) => number(value, digits) } };
   return {

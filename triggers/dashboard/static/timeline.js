@@ -1,4 +1,4 @@
-// When each run ran, as a bar on the lane of its GPU, its worker or its agent.
+// When each run ran, as a bar on the lane of its worker, its GPU or its agent.
 
 import { axis } from "./charts.js";
 import { labNow } from "./dom.js";
@@ -8,18 +8,20 @@ const BAR = 0.6; // of a lane's height
 
 export function timeline(rows, told, colours) {
   const shown = rows.slice(0, MOST_BARS).filter(({ verdict, finished_at: end }) => end !== null || verdict === "running");
-  const laneOf = (row) => row.gpu ?? row.worker ?? row.agent ?? "";
+  const laneOf = (row) => row.worker ?? row.gpu ?? row.agent ?? "";
   const lanes = [...new Set(shown.map(laneOf))].sort((one, other) => other.localeCompare(one, "en", { numeric: true }));
   const data = shown.map((row) => {
     const end = row.finished_at === null ? labNow() : row.finished_at * 1000;
     const begin = row.duration_s === null ? (row.finished_at === null ? row.registered_at * 1000 : end) : end - row.duration_s * 1000;
     return { id: row.id, value: [lanes.indexOf(laneOf(row)), begin, end], itemStyle: { color: colours[row.verdict] } };
   });
+  const [first, last] = data.reduce(([low, high], { value: [, begin, end] }) => [Math.min(low, begin), Math.max(high, end)], data.length ? [Infinity, 0] : [0, 1]);
+  const zoom = { xAxisIndex: 0, filterMode: "none" };
   return {
     grid: { left: 8, right: 18, top: 12, bottom: 64, containLabel: true },
-    xAxis: axis(colours, { type: "time", min: "dataMin", max: "dataMax" }),
+    xAxis: axis(colours, { type: "time", min: first, max: last > first ? last : first + 1 }),
     yAxis: axis(colours, { type: "category", data: lanes, axisLabel: { color: colours.text, width: 110, overflow: "truncate" } }),
-    dataZoom: [{ type: "inside", filterMode: "weakFilter" }, { type: "slider", filterMode: "weakFilter", height: 16, bottom: 14, showDataShadow: false, brushSelect: false, borderColor: colours.line, textStyle: { color: colours.dim } }],
+    dataZoom: [{ type: "inside", ...zoom }, { type: "slider", ...zoom, height: 16, bottom: 14, showDataShadow: false, brushSelect: false, borderColor: colours.line, textStyle: { color: colours.dim } }],
     tooltip: { trigger: "item", formatter: ({ data: bar }) => told(bar.id) },
     series: [{ name: "timeline", type: "custom", data, encode: { x: [1, 2], y: 0 }, renderItem: bar }],
   };
