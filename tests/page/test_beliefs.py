@@ -154,7 +154,7 @@ def test_a_range_that_was_brushed_outlives_a_new_run(page: Page, swarm: Swarm) -
 
     swarm.run(worker_id, 0.93)
 
-    page.until("4 runs", "#view .note")
+    page.browser.until(lambda: [len(one["data"]) for one in drawn(page, PARALLEL)] == [4], "the new run")
     kept = script.replace("arguments[0]", "false")
     page.settles(lambda: page.run(kept), [[0.05, 0.2]])
 

@@ -125,3 +125,20 @@ def test_a_phone_shows_status_value_and_gain_whole(page: Page, lab: RunningLab, 
         )
         page.settles(lambda: page.run(cut), [])
         assert page.fits()
+
+
+def test_the_choice_of_columns_keeps_the_focus(page: Page, lab: RunningLab, tag: str) -> None:
+    measured(lab, tag, 3.0)
+    page.show(tag=tag, view="runs")
+    page.settles(lambda: numbers(page), ["1"])
+    page.press(".chooser summary")
+    page.run("document.querySelector('.chooser input[name=gpu]').focus()")
+
+    page.browser.press(" ")
+
+    page.until("GPU", "#view th")
+    assert page.run("return document.activeElement.name") == "gpu"
+    page.browser.press(" ")
+    page.browser.until(lambda: "GPU" not in page.texts("#view th"), "the column is gone")
+    assert page.run("return document.activeElement.name") == "gpu"
+    assert page.texts(".chooser input[name=number]") == [], "the way to a run by keyboard stays"
