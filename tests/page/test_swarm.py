@@ -11,6 +11,14 @@ from tests.page.swarms import Swarm, figure, table
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
+EXTENDING = {
+    "stopping.rule": "stochastic",
+    "stopping.warmup_runs": 0,
+    "stopping.min_peers": 1,
+    "stopping.extend_at": 0.8,
+}
+
+
 @pytest.fixture
 def swarm(lab: RunningLab, tag: str) -> Swarm:
     return Swarm(lab, f"{tag}s")
@@ -54,6 +62,27 @@ def test_active_runs_appear_and_go_without_a_reload(page: Page, swarm: Swarm) ->
     page.settles(lambda: page.run("return document.querySelector('progress')?.value"), 0.4)
     swarm.end(worker_id, run_id, 0.95)
     page.until("No run goes on.")
+
+
+def test_an_active_run_is_extended_or_stopped(page: Page, swarm: Swarm, lab: RunningLab) -> None:
+    lab.post("search/set-policy", tag=swarm.tag, policy=EXTENDING)
+    ann, bob = (swarm.join(f"{swarm.tag}-{name}") for name in ("ann", "bob"))
+    worse, better = swarm.begin(ann), swarm.begin(bob)
+    for name, progress, value in ((worse, 0.8, 1.0), (better, 0.8, 0.8), (better, 1.06, 0.75)):
+        lab.http.post(
+            "/tick", json={"id": name, "p": progress, "m": value, "d": value - 1}
+        ).raise_for_status()
+    page.show(tag=swarm.tag, view="swarm")
+
+    def states() -> dict[str, str]:
+        return {row[0]: row[1] for row in table(page, "active runs")}
+
+    page.settles(states, {worse: "active", better: "extended"})
+
+    lab.post("experiment/stop", experiment_id=worse, reason="seen enough")
+
+    page.settles(states, {worse: "stopped", better: "extended"})
+    assert page.said() == []
 
 
 def test_a_worker_s_panel_previews_what_sync_answers_it(page: Page, swarm: Swarm, lab: RunningLab) -> None:

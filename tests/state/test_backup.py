@@ -52,6 +52,7 @@ from tests.labs import (
 
 LIFE = PRESENCE | {"identity", "fence", "gpu_pool", "restoring"}
 """What a restore changes on purpose, beside what was with a worker."""
+GPU = "host:gpu0"
 
 
 @pytest.fixture
@@ -114,6 +115,23 @@ async def test_a_lab_restored_under_another_name_is_equal(
         await Experiments(lab).patch(await Experiments(lab).get("mar11-1")) for lab in (process.lab, other)
     ]
     assert patches[0] == patches[1] == b"+ wider\n" * 1000
+
+
+async def test_a_restored_lab_knows_the_loads_of_its_gpus(
+    client: httpx.AsyncClient, process: Process, other: Lab, file: Path
+) -> None:
+    await open_tag(client)
+    await add_gpu(client, GPU)
+    load = {"utilization_percent": 97.4, "temperature_c": 61}
+    await told(client, "/api/pool/heartbeat", gpu_id=GPU, health=load)
+
+    await back_up(process.lab, file)
+    await restore(other, file)
+
+    key, restored = (lab.keys.gpu_history(GPU) for lab in (process.lab, other))
+    samples = await process.lab.command("LRANGE", key, 0, -1)
+    assert len(samples) == 1
+    assert await other.command("LRANGE", restored, 0, -1) == samples
 
 
 async def test_a_restored_lab_knows_tokens_that_were_revoked_since(

@@ -8,6 +8,7 @@ import { offer, panel } from "./parts.js";
 
 const MOST_RUNS = 1000; // the newest
 const MOST_AXES = 12;
+const AXIS_PX = 80; // a narrow screen shows the most important constants
 const WORST_SHARE = 0.05; // of the runs: they stand at the end of the axis
 const REST_MS = 5000;
 const WIDE = 100; // a constant that spans more has a logarithmic axis
@@ -54,7 +55,7 @@ export function constants(page) {
     offer(first, found.names, one);
     offer(second, found.names, other);
     [first.hidden, second.hidden] = [count < 1, count < 2];
-    Object.assign(found, { option, one, other });
+    Object.assign(found, { option, one, other, width: plot.clientWidth });
     note.textContent = `${about}; ${answer.total > found.runs.length ? `the newest ${counted(found.runs.length, "run")} of ${answer.total.toLocaleString("en")}` : counted(answer.total, "run")}`;
     drawn.say(`${kind} of ${[one, other].slice(0, count).join(", ") || "the runs"}: ${about}`);
     drawn.draw();
@@ -178,8 +179,8 @@ function distribution(found, colours) {
 // Each run is a line over the constants; better results are higher.
 function parallel(found, colours) {
   const { runs, isLower, ends, metric, digits } = found;
-  const names = found.names.slice(0, MOST_AXES);
-  const style = { nameTextStyle: { color: colours.text }, axisLine: { lineStyle: { color: colours.dim } }, axisLabel: { color: colours.dim }, nameTruncate: { maxWidth: Math.max(36, Math.min(110, 640 / (names.length + 1))) } };
+  const names = found.names.slice(0, Math.max(2, Math.min(MOST_AXES, Math.floor(found.width / AXIS_PX) - 1)));
+  const style = { nameTextStyle: { color: colours.text }, axisLine: { lineStyle: { color: colours.dim } }, axisLabel: { color: colours.dim }, nameTruncate: { maxWidth: AXIS_PX - 8 } };
   const axes = names.map((name, dim) => ({ id: name, dim, name, ...found.scale(name), ...style })); // by its id, what a reader has brushed outlives the next drawing
   const last = { id: "its result", dim: names.length, name: metric, min: ends[0], max: ends[1], inverse: isLower, ...style, axisLabel: { color: colours.dim, formatter: (value) => number(value, digits) } };
   return {
