@@ -82,10 +82,10 @@ class Swarms(Store):
                 *issuing(keys, name, enrolling),
             )
             now = found[1]
-            if is_limited:
-                empty_at = max(float(joining or 0), now) + 1 / JOINS_PER_S
-                if (wait_s := empty_at - now - JOINS_BURST / JOINS_PER_S) > 1e-6:
-                    raise _too_many_joins(round(wait_s, 3))
+            empty_at = max(float(joining or 0), now) + 1 / JOINS_PER_S
+            wait_s = empty_at - now - JOINS_BURST / JOINS_PER_S
+            if is_limited and wait_s > 1e-6:
+                raise _too_many_joins(round(wait_s, 3))
             issued = issue(change, fields, *found, is_new=True)
             if is_limited:
                 change.set(keys("joining"), empty_at, lasts_s=empty_at - now + 0.001)

@@ -75,10 +75,10 @@ async def _refill(tag: str, swarms: Swarms) -> int | None:
         is_done = len(changes) == len(facts.waiting) and all(len(c.added) < AT_ONCE for c in changes.values())
         return waiting, is_done
 
-    is_done = False
-    while not is_done:
+    while True:
         waiting, is_done = await swarms.change(decide)
-    return waiting
+        if is_done:
+            return waiting
 
 
 def _as_many_as_fit(changes: Iterator[tuple[str, Replenishing]]) -> dict[str, Replenishing]:
