@@ -79,9 +79,9 @@ def test_an_active_run_is_extended_or_stopped(page: Page, swarm: Swarm, lab: Run
 
     page.settles(states, {worse: "active", better: "extended"})
 
-    lab.post("experiment/stop", experiment_id=worse, reason="seen enough")
+    lab.post("tag/pause", tag=swarm.tag, stop_running=True)
 
-    page.settles(states, {worse: "stopped", better: "extended"})
+    page.settles(states, {worse: "stopped", better: "stopped"})
     assert page.said() == []
 
 
