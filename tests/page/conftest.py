@@ -46,7 +46,7 @@ def page(tab: Browser, lab: RunningLab, request: pytest.FixtureRequest) -> Itera
     found, failed = Page(tab, lab), request.session.testsfailed
     yield found
     if request.session.testsfailed > failed:
-        tab.forget()  # what a test left that failed is not known
+        tab.forget()  # a failed test may leave anything
     else:
         found.leave()
 
