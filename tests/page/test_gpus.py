@@ -67,5 +67,6 @@ def test_a_lab_without_a_slot_names_the_command_unless_a_swarm_works(
         bare.http.post("/register", json=joined)
 
         page.until("1 swarm worker trains", "#slots")
+        page.until("1 swarm worker", "#health")
         page.browser.until(lambda: "No worker yet" not in page.texts("#slots")[0], "no command is named")
         assert page.said() == []
