@@ -342,15 +342,11 @@ class Change:
             [self._at(key), fields, most - sum(self._added.get((key, field), 0) for field in fields)]
             for key, fields, most in self._rooms
         ]
-        guards = {"guards": self._plan["guards"], "rooms": rooms}
-        writes = {part: value for part, value in self._plan.items() if part not in guards}
-        expected, plan = (
-            json.dumps(part, ensure_ascii=False, separators=(",", ":")) for part in (guards, writes)
-        )
+        plan = self._plan | {"rooms": rooms}
         first, *numbers = await self.lab.move(
             "commit",
             keys={"on": list(self._keys)},
-            args={"expected": expected, "plan": plan, "blobs": self._blobs},
+            args={"guards": _compact(plan.pop("guards")), "plan": _compact(plan), "blobs": self._blobs},
         )
         if first == "stale":
             return False
@@ -441,6 +437,10 @@ class Change:
             return text
         self._blobs.append(text if isinstance(text, bytes) else text.encode())
         return [-len(self._blobs)]
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 async def changed(lab: Lab, decide: Decide[T]) -> T:

@@ -1,12 +1,11 @@
 -- Commit a change of `state/change.py`: check its guards, number what it makes, write it, and tell of it.
 -- parts: events
 -- keys: on*
--- args: expected plan blobs*
--- `expected`: the guards. They are not stored, so they do not count as stored bytes.
+-- args: guards plan blobs*
 -- A word of the plan is text, or a list of texts and numbers that are joined: n > 0 is the nth number handed out, 0 this
 -- moment, {s} the moment in s seconds, and n < 0 a blob. A key is its place in `on`, or such a list.
 -- returns: {this moment, each number handed out}, or {stale, the first guard that does not hold}
-local expected, plan, numbers, t = cjson.decode(A.expected), cjson.decode(A.plan), {}, now()
+local plan, numbers, t = cjson.decode(A.plan), {}, now()
 local moment = clock(t)
 
 local function text(word)
@@ -40,11 +39,11 @@ local function holds(command, key, words, expected)
   return found == expected
 end
 
-for nth, guard in ipairs(expected.guards) do
+for nth, guard in ipairs(cjson.decode(A.guards)) do
   if not holds(unpack(guard)) then return {'stale', nth} end
 end
 if plan.before and tonumber(moment) > tonumber(plan.before) then return {'stale', 0} end
-for nth, room in ipairs(expected.rooms) do
+for nth, room in ipairs(plan.rooms) do
   local sum = 0
   for _, found in ipairs(redis.call('HMGET', K.on[room[1]], unpack(room[2]))) do sum = sum + tonumber(found or 0) end
   if sum > room[3] then return {'stale', -nth} end
@@ -52,8 +51,8 @@ end
 for nth, number in ipairs(plan.numbers) do
   numbers[nth] = string.format('%d', redis.call('HINCRBY', K.on[number[1]], number[2], 1))
 end
-uncounted = given_bytes() - #A.expected
 for _, write in ipairs(plan.writes) do call(unpack(write)) end
+uncounted = given_bytes() - #A.guards
 for _, event in ipairs(plan.events) do
   emit(event[1], event[2], text(event[3]), text(event[4]), event[5] or nil)
 end
