@@ -417,7 +417,7 @@ class Pool(Store):
             # A clock that was set back must not prolong the grace by hours.
             grace = now + grace_s if has_gap else min(float(last["grace_until"] or 0), now + grace_s)
             change.before(now + longest_gap_s)
-            change.hset(sweep, {"at": NOW, "grace_until": grace})
+            change.hset(sweep, {"at": NOW, "grace_until": f"{grace:.6f}"})
             return now < grace
 
         return await self._lab.change(decide)
