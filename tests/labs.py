@@ -6,13 +6,15 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from typing import Any
 
 import httpx
+import pytest
 
 from functions.process.lifecycle import Process
+from state.change import Change
 from state.client import Lab
 from state.client_settings import host_name
 from state.experiments import Experiments
@@ -29,6 +31,18 @@ PRESENCE = frozenset(
 )
 """Last-seen stamps, allowances and keys of processes are presence, not state."""
 _commits = itertools.count(0xABC0000)
+
+
+def before_next_commit(monkeypatch: pytest.MonkeyPatch, meddle: Callable[[], Awaitable[object]]) -> None:
+    """Have somebody else do this when the next change has read and decided, and is about to be committed."""
+    commit = Change.commit
+
+    async def late(change: Change) -> bool:
+        monkeypatch.setattr(Change, "commit", commit)
+        await meddle()
+        return await commit(change)
+
+    monkeypatch.setattr(Change, "commit", late)
 
 
 async def curl(

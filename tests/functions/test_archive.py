@@ -17,7 +17,6 @@ import pytest
 from functions.process.lifecycle import Process, opened
 from state.archive import Archive, PatchArchiving
 from state.backup import back_up, restore
-from state.change import Change
 from state.client import Lab
 from state.digests import patch_id
 from state.errors import Unavailable
@@ -25,7 +24,7 @@ from state.experiments import Experiments
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.journeys.running import reserved_port
-from tests.labs import add_gpu, asked, begun, curl, events_of, idea, open_tag, told, tried
+from tests.labs import add_gpu, asked, before_next_commit, begun, curl, events_of, idea, open_tag, told, tried
 
 AT_ONCE = {"baseline_first": False, "patches.archive_after_days": 0}
 WORSE, BETTER, WAITS = "+ worse\n", "+ better\n", "+ waits\n"
@@ -156,16 +155,11 @@ async def test_a_patch_that_is_used_just_before_it_is_removed_stays(
     client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await a_night(client)
-    patches, commit = PatchArchiving(process.lab), Change.commit
+    patches = PatchArchiving(process.lab)
     used = await patches.used("mar11", ["mar11"])
     [digest] = ids(WORSE)
 
-    async def late(change: Change) -> bool:
-        monkeypatch.undo()
-        await told(client, "/api/experiment/submit", **idea(diff=WORSE))
-        return await commit(change)
-
-    monkeypatch.setattr(Change, "commit", late)
+    before_next_commit(monkeypatch, lambda: told(client, "/api/experiment/submit", **idea(diff=WORSE)))
 
     assert not await patches.remove("mar11", [digest], used.uses)
     assert digest in await at_hand(process.lab)

@@ -10,8 +10,21 @@ from typing import Any
 import pytest
 
 from state.records import Experiment
+from state.tags import Tags
 from tests.functions.conftest import TagUnderTest
-from tests.labs import add_gpu, curl, dump, expire, idea, open_tag, problem, registered, running
+from tests.labs import (
+    add_gpu,
+    before_next_commit,
+    curl,
+    dump,
+    events_of,
+    expire,
+    idea,
+    open_tag,
+    problem,
+    registered,
+    running,
+)
 
 BASE_S = 300.0
 SUBMIT = "/api/experiment/submit"
@@ -122,6 +135,17 @@ async def test_a_refused_submit_can_be_repeated_with_its_key_when_there_is_room(
     assert [a.status_code for a in answers] == [200, 200]
     assert answers[0].json()["experiment_id"] == answers[1].json()["experiment_id"]
     assert await books(tag) == [BASE_S, 1, 0, 0]
+
+
+async def test_a_limit_knows_the_run_that_was_set_aside_just_before(
+    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_next_commit(monkeypatch, lambda: submit(tag))
+
+    await Tags(tag.lab).set_budget("mar11", {"runs": 1})
+
+    [warning] = await events_of(tag.process, "tag.budget_warning")
+    assert (warning["resource"], warning["limit"], warning["reserved"]) == ("runs", 1, 1)
 
 
 async def test_a_longer_run_reserves_more(tag: TagUnderTest) -> None:

@@ -172,6 +172,7 @@ async def test_a_worker_that_joins_again_stays_the_same_with_another_baseline_an
 
 async def test_workers_that_join_two_processes_at_once_have_a_number_each(swarm: Swarm) -> None:
     async with swarm.process.lab.apart() as apart:
+        await apart.now()  # it is connected
         doors = [Swarms(swarm.process.lab), Swarms(apart)]
         said = {"tag": "swarm", "gpu_type": "H100", "baseline_bpb": 1.0, "contact": None}
         joining = [doors[n % 2].join({**said, "worker_id": f"new{n}"}, "me", None) for n in range(8)]

@@ -17,6 +17,7 @@ from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
 from state.presence import Presence
 from state.settings import Settings
+from tests.labs import before_next_commit
 
 
 @pytest.fixture
@@ -49,15 +50,18 @@ async def test_a_lab_of_another_version_is_refused_in_one_line_and_not_written(
     assert sorted([name async for name in lab.scan()]) == before
 
 
-async def test_processes_that_make_a_lab_at_once_make_one(redis_server: EmbeddedRedis) -> None:
-    labs = [Lab("made", redis_server.url) for _ in range(3)]
+async def test_two_processes_that_make_a_lab_at_once_make_one(
+    lab: Lab, redis_server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await lab.command("DEL", lab.keys("layout"), lab.keys("identity"))
+    first, second = (Lab(lab.name, redis_server.url) for _ in range(2))
+    before_next_commit(monkeypatch, first.check)
 
-    await asyncio.gather(*(lab.check() for lab in labs))
+    await second.check()
 
-    assert {lab.identity for lab in labs} == {await labs[0].command("GET", labs[0].keys("identity"))}
-    await labs[0].command("DEL", labs[0].keys("identity"), labs[0].keys("layout"))
-    for lab in labs:
-        await lab.close()
+    assert first.identity == second.identity
+    await first.close()
+    await second.close()
 
 
 async def test_a_process_knows_when_its_lab_was_made_anew(lab: Lab) -> None:
