@@ -11,8 +11,16 @@ import pytest
 from functions.process.lifecycle import Process
 from state.errors import Invalid, NotFound
 from state.policies import Policies
-from state.policy import Policy
+from state.policy import Policy, read_policy
 from tests.labs import open_tag
+
+
+def test_a_stored_policy_of_an_older_version_is_read_without_the_names_that_are_gone() -> None:
+    stored = (
+        '{"crash_limit": 4, "gone": 1, "belief": {"evidence": "baseline", "test_decision": "significant"}}'
+    )
+
+    assert read_policy(stored) == Policy().changed({"crash_limit": 4, "belief.evidence": "baseline"})
 
 
 def test_several_unknown_names_are_told_the_known_ones_once() -> None:
