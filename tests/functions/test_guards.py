@@ -31,8 +31,8 @@ dimension::define tags:<tag>
 dimension::follow_trials best:<tag> finished:<tag> keeps:<tag> policy:<tag> proposed_dimensions:<tag> \
     status:<tag>:<status> tags:<tag>
 dimension::freeze tags:<tag>
-dimension::measure best:<tag> finished:<tag> keeps:<tag> policy:<tag> populations:<tag> status:<tag>:<status> \
-    swarm_seen:<tag> tags:<tag>
+dimension::measure best:<tag> finished:<tag> keeps:<tag> policy:<tag> populations:<tag> \
+    status:<tag>:<status> swarm_seen:<tag> tags:<tag>
 dimension::propose best:<tag> finished:<tag> keeps:<tag> policy:<tag> proposed_dimensions:<tag> \
     status:<tag>:<status> tags:<tag>
 dimension::unfreeze tags:<tag>
@@ -44,12 +44,17 @@ hypothesis::propose archived_hypotheses:<tag> dimensions:<tag> hypotheses:<tag> 
     populations:<tag> swarm_seen:<tag> tags:<tag>
 hypothesis::reopen archived_hypotheses:<tag> dimensions:<tag> hypotheses:<tag> keeps:<tag> policy:<tag> \
     populations:<tag> swarm_seen:<tag> tags:<tag>
+journal::checkpoint archived_hypotheses:<tag> assigned:<tag> hypotheses:<tag> last_checkpoint:<tag> \
+    populations:<tag> tags:<tag>
 pipeline::flush beliefs:<tag> programs:<tag> tags:<tag>
 program::write programs:<tag>
 search::adapt best:<tag> policy:<tag> tags:<tag>
 search::set_strategy best:<tag> policy:<tag> tags:<tag>
-search::suggest_direction best:<tag> categories:<tag> category:<tag>:<category> crashes:<tag> experiments:<id> \
-    finished:<tag> lineage:<tag> near_misses:<tag> policy:<tag> selections:<id> tags:<tag> traces:<tag>
+search::suggest_direction best:<tag> categories:<tag> category:<tag>:<category> crashes:<tag> \
+    experiments:<id> finished:<tag> lineage:<tag> near_misses:<tag> policy:<tag> selections:<id> tags:<tag> \
+    traces:<tag>
+swarm::refill best:<tag> finished:<tag> keeps:<tag> policy:<tag> populations:<tag> \
+    proposals:<tag>:<population> status:<tag>:<status> swarm_seen:<tag> tags:<tag>
 swarm::register tags:<tag>
 """.splitlines()
     )
