@@ -16,9 +16,11 @@ was read by `.loose()` may change. Nothing is written before the commit, which i
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from random import random
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from state.errors import NightjarError, Unavailable
@@ -449,7 +451,9 @@ async def changed(lab: Lab, decide: Decide[T]) -> T:
     Raises:
         Unavailable: others were faster each time, or as `Lab.command`. What `decide` raises: nothing was written.
     """
-    for _ in range(TRIES):
+    for nth in range(TRIES):
+        if nth > 2:  # several processes meet: each waits for another moment
+            await asyncio.sleep(random() * 0.001 * 2 ** min(nth, 7))
         change = Change(lab)
         try:
             answer = await decide(change)
