@@ -8,6 +8,7 @@ import pytest
 
 from tests.journeys.running import RunningLab
 from tests.page.pages import Page
+from tests.page.swarms import figure
 from tests.page.test_runs import measured
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -63,6 +64,18 @@ def test_the_results_come_first(page: Page, lab: RunningLab, tag: str) -> None:
         ".map((figure) => parseFloat(getComputedStyle(figure).fontSize))"
     )
     assert sizes[0] > max(sizes[1:]), "the best is the largest number"
+
+
+def test_figures_have_the_digits_that_the_noise_allows(page: Page, lab: RunningLab, tag: str) -> None:
+    measured(lab, tag, 3.0, 2.5)
+    for value in (2.53, 2.47):
+        retest = lab.post("experiment/retest", experiment_id=f"{tag}-2", train=False)["retest_id"]
+        lab.post("experiment/complete", experiment_id=retest, val_bpb=value)
+
+    page.show(tag=tag)
+
+    page.settles(lambda: figure(page, "Noise")[1:2], ["0.030"])
+    page.settles(lambda: figure(page, "Best val_bpb")[1:2], ["2.500"])
 
 
 def test_the_plot_shows_every_run_by_its_verdict_and_grows(page: Page, lab: RunningLab, tag: str) -> None:

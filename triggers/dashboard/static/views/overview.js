@@ -1,6 +1,6 @@
 // A tag at a glance: its best, gain and pace, and every run in one plot.
 
-import { counted, h, local, number, stampOf, sync } from "../dom.js";
+import { counted, digitsOf, h, local, number, stampOf, sync } from "../dom.js";
 import { figure, legend, panel } from "../parts.js";
 import { VERDICTS, apart, axis, chart } from "../charts.js";
 import { constants } from "../constants.js";
@@ -95,8 +95,8 @@ export const overview = {
 };
 
 function cells(night, summary, page) {
-  const { digits } = page.runs;
   const { stats, noise, false_keeps_at_least: luck } = summary;
+  const digits = digitsOf(noise?.sigma);
   const runs = night.further_runs ? `mean of ${counted(night.further_runs + 1, "run")}` : "one run";
   return [
     { name: `Best ${night.metric}`, value: night.best === null ? "none yet" : number(night.best, digits), more: night.best === null ? "" : runs,
