@@ -26,7 +26,7 @@ export const overview = {
     const runs = panel("Runs", filter, plot, legend("line: the best; band: two sigma of noise"));
     runs.firstChild.append(note, axes);
     const varied = constants(page);
-    place.append(figures, headline, runs, varied.element, acts);
+    place.append(figures, headline, runs, acts, varied.element);
 
     const drawn = chart(plot, (colours, zoomed) => (page.address.plot === "timeline"
       ? timeline(drawing(page.runs, page.address).rows, (id) => told(page.runs.byId.get(id), page.runs.digits), colours)
