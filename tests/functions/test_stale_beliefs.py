@@ -11,7 +11,6 @@ import pytest
 
 from functions.process.lifecycle import Process, opened
 from functions.rules.swarm.canaries.stalling import CYCLE, LEAST_RESULTS
-from state.change import Change
 from state.experiments import Experiments
 from state.experiments.ending import EVIDENCE_KEPT
 from state.settings import Settings
@@ -20,7 +19,7 @@ from tests.conftest import http_client
 from tests.functions.test_canaries import FOLLOW, LISTED, PROPOSE, WARMUP, listed, searched
 from tests.functions.test_measuring import ENOUGH
 from tests.functions.test_swarm import DIMENSIONS, Swarm
-from tests.labs import events_of, told
+from tests.labs import before_next_commit, events_of, told
 
 DEFINE, FREEZE, LEARN = "/api/dimension/define", "/api/dimension/freeze", "/api/hypothesis/learn"
 DEPTH = {"name": "DEPTH2", "dtype": "int", "min": 4, "max": 24}
@@ -32,18 +31,7 @@ Meanwhile = Callable[[Callable[[], Awaitable[Any]]], None]
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
     """Let something happen once, between the reads of the next change and its commit."""
-
-    def let(happen: Callable[[], Awaitable[Any]]) -> None:
-        commit = Change.commit
-
-        async def late(change: Change) -> bool:
-            monkeypatch.setattr(Change, "commit", commit)
-            await happen()
-            return await commit(change)
-
-        monkeypatch.setattr(Change, "commit", late)
-
-    return let
+    return lambda happen: before_next_commit(monkeypatch, happen)
 
 
 @pytest.fixture

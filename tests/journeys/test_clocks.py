@@ -80,6 +80,16 @@ async def until_fired(process: Process, names: list[str], more: int = 3) -> None
         await until(enough, f"{more} more firings of {name}")
 
 
+async def until_up(process: Process, clocks: list[subprocess.Popen[bytes]]) -> None:
+    """Wait until each of these has begun to work: before, a signal ends it as it ends any process."""
+
+    async def announced() -> bool:
+        names = await process.lab.command("ZRANGE", process.lab.keys("processes"), 0, -1)
+        return {str(clock.pid) for clock in clocks} <= {name.rpartition(":")[2] for name in names}
+
+    await until(announced, "the clocks are up")
+
+
 async def freeze(*clocks: subprocess.Popen[bytes]) -> None:
     """SIGSTOP, and wait until it took effect."""
     for clock in clocks:
@@ -156,6 +166,7 @@ async def test_of_the_firings_that_all_clocks_missed_the_latest_is_made_up_once(
     else:
         clocks = [start("tests.journeys.probe_clock") for _ in range(3)]
     await until_fired(process, [NAME], more=2)
+    await until_up(process, clocks)
     for clock in clocks:
         clock.terminate()
         assert clock.wait(PATIENCE_S) == 0
