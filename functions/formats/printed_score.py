@@ -37,8 +37,9 @@ class Printed:
 class PrintedScore:
     """Finds the score in a script's output, however it is cut into pieces.
 
-    A line is read where the metric's name stands on it with one number of its own, whatever decorates them: a
-    progress bar, the prefix of a log, quotes, a table. The last such line counts.
+    A line is read where the metric's name stands on it with one number of its own, whatever decorates them: the
+    prefix of a log, quotes, a table. The last such line counts. A progress bar counts where no other line names the
+    metric: a bar that is still open is drawn once more when the script ends.
     """
 
     def __init__(self, metric: str) -> None:
@@ -89,6 +90,7 @@ class PrintedScore:
 
     def _read(self, text: bytes) -> None:
         """Read whole lines; most have no name on them, and are passed over at the speed of a search."""
+        text = _BAR_END.sub(rb"\g<0>\n", text)
         lower = text.lower()
         has_names = any(needle in lower for needle in self._needles)
         is_of_blocks = (
@@ -175,6 +177,7 @@ class _Seen:
     """Names of which no number was found."""
     near: list[str] = field(default_factory=list)
     qualified: dict[str, float] = field(default_factory=dict)
+    in_bars: dict[str, float] = field(default_factory=dict)
 
 
 class _Lines:
@@ -188,13 +191,20 @@ class _Lines:
         self._said: dict[str, float] = {}
         self._qualified: dict[str, float] = {}
         """Values of the metric behind a word such as `test`, by that word."""
+        self._in_bars: dict[str, float] = {}
+        """The last number of each name in a progress bar."""
         self._near: deque[str] = deque(maxlen=MOST_NEAR)
 
     def said(self) -> dict[str, float]:
-        """The last number of each name. A qualified one counts where it is the only kind that was printed."""
-        said = dict(self._said)
-        if self._metric not in said and len(self._qualified) == 1:
-            said[self._metric] = next(iter(self._qualified.values()))
+        """The last number of each name, a bar's where no other line has one.
+
+        A qualified number counts where it is the only kind that was printed.
+        """
+        said = self._in_bars | self._said
+        if self._metric not in self._said and self._qualified:
+            said.pop(self._metric, None)
+            if len(self._qualified) == 1:
+                said[self._metric] = next(iter(self._qualified.values()))
         return said
 
     def near(self) -> tuple[str, ...]:
@@ -215,10 +225,14 @@ class _Lines:
         for qualifier, value in seen.qualified.items():
             if qualifier in self._qualified or len(self._qualified) < 2:  # two are as much in doubt as more
                 self._qualified[qualifier] = value
+        self._in_bars |= seen.in_bars
 
     def _read_line(self, raw: bytes, seen: _Seen) -> None:
         lower = raw.lower()
         named = [name for name in seen.missing if self._names[name].needle in lower]
+        if named and _BAR.search(raw):
+            self._read_bar(raw, named, seen)
+            return
         text = readable(raw) if named else ""
         for name in named:
             readings = self._names[name].readings(text)
@@ -235,6 +249,15 @@ class _Lines:
             in_row = self.columns.value(raw)
             if in_row is not None:
                 self._found(self._metric, in_row, seen)
+
+    def _read_bar(self, raw: bytes, named: Sequence[str], seen: _Seen) -> None:
+        text = ""
+        for name in named:
+            if name not in seen.in_bars:
+                text = text or readable(raw)
+                own = {value for qualifier, value in self._names[name].readings(text) if qualifier is None}
+                if len(own) == 1:
+                    seen.in_bars[name] = own.pop()
 
     def _found(self, name: str, value: float, seen: _Seen) -> None:
         self._said[name] = value
@@ -282,6 +305,11 @@ _LINE_END = re.compile(
     rb"[\r\n\b\x0b\x0c]"
     rb"|\x1b\[[0-9;]{0,20}[A-HJKf]"  # a terminal writes what follows elsewhere
 )
+_BAR_CLOCK = rb"\[(?:[0-9]{1,4}:)?[0-9]{2}:[0-9]{2}(?:<|, )"
+_BAR_END = re.compile(_BAR_CLOCK + rb"(?:[^\[\]\r\n]|\[[^\[\]\r\n]{0,200}\]){0,1000}\](?=[^\r\n])")
+"""The end of tqdm's bar, `[00:01<00:02, 9.5it/s, loss=0.5]`, where more text stands behind it."""
+_BAR = re.compile(rb"[0-9]%\|(?:\x1b\[[0-9;]{0,20}m|[^|a-zA-Z.,:=\x1b]){0,999}\||" + _BAR_CLOCK)
+"""A progress bar, `60%|###  | 3/5 [00:01<00:02]`, or one without its share of a whole."""
 _MARKER = re.compile(rb"[ \t]*---[ \t]*")
 _GOES_ON = re.compile(
     rb"\b(?:epoch|iter(?:ation)?|round|step)\b\W{0,9}[0-9]|^Traceback \(most recent", re.IGNORECASE

@@ -143,8 +143,6 @@ READ = [
     " 80%|## | 4/5 [00:01<00:01]val_bpb: 0.91",
     "........val_bpb: 0.91",
     "5/5val_bpb: 0.91",
-    "100%|██████| 10/10 [00:01<00:00, 9.5it/s, val_bpb=0.91]",
-    "Epoch 0: 100%|██| 10/10 [00:01<00:00, 9it/s, v_num=0, val_bpb=0.91]",
     "1/5 [=>...] - ETA: 0s - val_bpb: 1.5\b\b\b\b\b5/5 [=====] - 2s 3ms/step - loss: 0.5 - val_bpb: 0.9100",
     "782/782 - loss: 0.5 - val_bpb: 0.9100 - 2s/epoch - 3ms/step",
     "val_bpb: 1.5\x1b[1A\x1b[2Kval_bpb: 0.91",
@@ -214,6 +212,66 @@ READ = [
 @pytest.mark.parametrize("around", ["{}", "val_bpb: 1.5\nloss 3\n{}\n", "\r 3/5\r{}\rdone\n"])
 def test_a_metric_with_one_number_is_read_whatever_decorates_it(line: str, around: str) -> None:
     assert score(around.format(line) if "{" not in line else around.replace("{}", line)) == 0.91
+
+
+BARS = [
+    "100%|██████| 10/10 [00:01<00:00, 9.5it/s, val_bpb={}]",
+    "Epoch 0: 100%|██| 10/10 [00:01<00:00, 9it/s, v_num=0, val_bpb={}]",
+    "  0%|          | 0/10 [00:00<?, ?it/s, val_bpb={}]",
+    "  3%|3         | 3/100 [1:00:01<1:00:00, 9.5s/it, val_bpb={}, lr=[0.1, 0.2]]",
+    "20it [00:01, 19.5it/s, val_bpb={}]",
+    "val_bpb={}:  60%|###   | 3/5",
+    " 60%|\x1b[32m██████    \x1b[0m| 3/5 [00:01<00:01, val_bpb={}]",
+    "100%|██████████|, val_bpb={}",
+    "100%|| 3/5 val_bpb={}",
+]
+
+
+@pytest.mark.parametrize("bar", BARS)
+def test_a_bar_is_the_score_only_where_nothing_else_names_the_metric(bar: str) -> None:
+    early, late = f"\r{bar.format(0.97)}", f"\r{bar.format(0.95)}"
+
+    assert score(f"{early}{late}") == 0.95
+    assert score(f"{early}\nval_bpb: 0.91\n{late}\n") == 0.91
+    assert score(f"{early}\nINFO val_bpb=0.91 step=3\n{late}\n") == 0.91
+    assert score(f"{early}\n---\nval_bpb: 0.91\n{late}\n") == 0.91
+    assert score(f"{early}\n---\nval_bpb: 0.91\n---\n{late}\n") == 0.91
+    assert score(f"{early}\nstep,val_bpb\n1,0.91\n{late}\n") == 0.91
+    assert score(f"{early}\nTest val bpb: 0.91\nval_bpb: 0.5 0.6\n{late}\n") == 0.95
+
+
+@pytest.mark.parametrize("bar", [bar for bar in BARS if bar.endswith("]")])
+@pytest.mark.parametrize("value", ["0.95", "0.950", "nan"])
+def test_text_behind_an_open_bar_is_a_line_of_its_own(bar: str, value: str) -> None:
+    drawn = f"\r{bar.format(value)}"
+
+    assert score(f"{drawn}val_bpb: 0.91") == 0.91
+    assert score(f"{drawn} final val_bpb: 0.91\n{drawn}\n") == 0.91
+    block = printed_in(f"{drawn}---\nval_bpb: 0.91\nepoch_s: 3\n{drawn}\nINFO val_bpb=0.8", "val_bpb")
+    assert block.metrics == {"val_bpb": 0.91, "epoch_s": 3.0}
+    assert printed_in(f"{drawn}val_bpb: 0.91\n", "val_bpb").plain == 0.91
+
+
+def test_words_in_a_line_before_a_bar_leave_its_number_in_doubt() -> None:
+    bar = " 60%|###   | 3/5 [00:01<00:01, accuracy=0.99]"
+
+    assert score(f"\r{bar}\nTest accuracy: 0.91\n\r{bar}\n", "accuracy") == 0.91
+    assert score(f"Train accuracy: 0.99\nTest accuracy: 0.91\n\r{bar}\n", "accuracy") is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[13:00:00,123] val_bpb: 0.91",
+        "[13:00:00, INFO] val_bpb: 0.91",
+        "step 00953 (100.0%) | loss: 2.9 | val_bpb: 0.91",
+        "| acc 91% | val_bpb 0.91 |",
+        "eta [00:01:02] val_bpb: 0.91",
+        "90%|val_bpb: 0.91|",
+    ],
+)
+def test_a_share_or_a_time_on_a_line_makes_it_no_bar(line: str) -> None:
+    assert score(f"val_bpb: 0.95\n{line}\n") == 0.91
 
 
 IN_DOUBT = [
@@ -386,6 +444,7 @@ PIECES = st.sampled_from(
             "\n",
             "\r",
         ),
+        *(" 60%|## |", "[00:01<00:02, ", "]", "["),
         *(" ", ",", "|", "\b", "\x1b[2K", "\x1b[", "\xff", "step,val_bpb", "1,0.4", "nan", "target "),
     ]
 )
@@ -475,6 +534,11 @@ HOSTILE = [
     ("best " * 80 + "val_bpb: 3\n") * 2_000,
     "step,val_bpb\n" + "1,2\n" * 200_000,
     "step,val_bpb\n" * 50_000,
+    "val_bpb [00:01<" * 200_000,
+    "val_bpb [00:01<[" * 200_000,
+    "val_bpb 1%|" * 200_000,
+    "1%|" + "#" * 3_000_000 + "val_bpb",
+    "\r 60%|## | 3/5 [00:01<00:02, val_bpb=0.9]" * 20_000,
 ]
 
 
