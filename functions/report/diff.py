@@ -37,6 +37,9 @@ class Difference(Response):
     Null: a patch is missing, or `diff_cut` says why."""
     diff_cut: str | None
     """Why `diff` is missing although both patches are there, or where it ends early; null: it is whole."""
+    constants: str | None
+    """In words, the constants that each side set over its code. Null: neither set any, both are the same in code and
+    constants, or `diff` shows them."""
 
 
 @function("report::diff", role="viewer", costly=True)
@@ -61,6 +64,7 @@ async def diff(request: CompareExperiments, experiments: Experiments, children: 
         patch_b=text_of(other.patch),
         diff=made.diff,
         diff_cut=made.cut,
+        constants=None if beside is not None else _constants(a, b, is_same_code=made.diff == ""),
     )
 
 
@@ -69,6 +73,15 @@ def _of_swarm(a: Experiment, b: Experiment) -> str | None:
     if a.worker_id is None or b.worker_id is None:
         return None
     return between_configs(a.config_delta or {}, b.config_delta or {}, a.experiment_id, b.experiment_id)
+
+
+def _constants(a: Experiment, b: Experiment, *, is_same_code: bool) -> str | None:
+    """The constants that two runs set; None where that says nothing new."""
+    sets = [", ".join(_lines(e.config_delta or {})) for e in (a, b)]
+    if not any(sets) or (is_same_code and sets[0] == sets[1]):
+        return None
+    words = [f"{e.experiment_id} sets {own or 'no constants'}" for e, own in zip((a, b), sets, strict=True)]
+    return f"{'; '.join(words)}. A constant that is set holds, whatever the code says."
 
 
 def _side(e: Experiment) -> dict[str, Any]:
@@ -109,3 +122,7 @@ def between_configs(a: Mapping[str, object], b: Mapping[str, object], name_a: st
 
 def _line(config: Mapping[str, object], name: str) -> list[str]:
     return [f"{name} = {config[name]!r}"] if name in config else []
+
+
+def _lines(config: Mapping[str, object]) -> list[str]:
+    return [line for name in sorted(config) for line in _line(config, name)]

@@ -20,7 +20,7 @@ from functions.report import _git_diff
 from functions.report._git_diff import Between, between
 from functions.report.diff import between_configs
 from state.errors import Unavailable
-from tests.labs import curl, open_tag, told, tried
+from tests.labs import curl, open_tag, registered, told, tried
 
 PATCH = "diff --git a/train.py b/train.py\nindex 111..222 100644\n@@ -{at},3 +{at},4 @@ def f():\n x\n+LR = {lr}\n"
 HELD_MOST_S = 0.25
@@ -63,6 +63,39 @@ async def test_two_long_shuffled_patches_do_not_hold_the_event_loop(client: http
     assert answer["diff"].startswith("--- mar11-1\n+++ mar11-2\n")
     assert answer["diff_cut"] is None
     assert [answer["patch_a"], answer["patch_b"]] == both
+
+
+LOW = {"LR": 0.01}
+WIDER = {"WIDTH": 64, "LR": 0.02}
+HOLDS = "A constant that is set holds, whatever the code says."
+
+
+@pytest.mark.parametrize(
+    ("codes", "configs", "words"),
+    [
+        (("", ""), (LOW, WIDER), "mar11-1 sets LR = 0.01; mar11-2 sets LR = 0.02, WIDTH = 64. "),
+        (("", ""), (None, LOW), "mar11-1 sets no constants; mar11-2 sets LR = 0.01. "),
+        (("", ""), ({"N": 1}, {"N": 1.0}), "mar11-1 sets N = 1; mar11-2 sets N = 1.0. "),
+        (("+LR = 1e-4\n", ""), ({}, LOW), "mar11-1 sets no constants; mar11-2 sets LR = 0.01. "),
+        (("+LR = 1e-4\n", ""), (LOW, LOW), "mar11-1 sets LR = 0.01; mar11-2 sets LR = 0.01. "),
+        (("", ""), (LOW, LOW), None),
+        (("+LR = 1e-4\n", ""), (None, None), None),
+    ],
+)
+async def test_constants_that_runs_set_over_their_code_are_told_in_words(
+    client: httpx.AsyncClient,
+    codes: tuple[str, str],
+    configs: tuple[dict[str, object] | None, dict[str, object] | None],
+    words: str | None,
+) -> None:
+    await open_tag(client)
+    for code, config in zip(codes, configs, strict=True):
+        await registered(client, diff=code, config_delta=config)
+
+    answer = await told(client, "/api/report/diff", experiment_a="mar11-1", experiment_b="mar11-2")
+
+    assert answer["constants"] == (words and f"{words}{HOLDS}")
+    assert (answer["diff"] == "") == (codes[0] == codes[1])
 
 
 async def test_only_what_differs_is_shown() -> None:

@@ -286,12 +286,18 @@ def test_diff_says_where_nothing_was_changed(lab: RunningLab) -> None:
     lab.until_status("unchanged-1", "keep")
     patch = git(lab.repo, "diff", "--binary", lab.base, lab.base)
     name = lab.submit("unchanged", config_delta={"VALUE": 0.5}, diff=patch)
+    other = lab.submit("unchanged", config_delta={"VALUE": 0.25}, diff=patch)
 
     baseline = nightjar(lab.data, "diff", "unchanged-1")
     same = nightjar(lab.data, "diff", name, name)
     constant = nightjar(lab.data, "diff", name)
+    constants = nightjar(lab.data, "diff", name, other)
 
-    assert [done.stdout for done in (baseline, same, constant)] == ["", "", ""]
+    assert [done.stdout for done in (baseline, same, constant, constants)] == ["", "", "", ""]
     assert baseline.stderr == "unchanged-1 changes nothing of the code that it began with\n"
     assert same.stderr == f"{name} changes nothing on top of {name}\n"
-    assert constant.stderr.endswith(" that it began with, but is run with VALUE = 0.5\n")
+    assert constant.stderr.endswith(f" that it began with\n{name} sets VALUE = 0.5\n")
+    assert constants.stderr == (
+        f"{other} has the code of {name}\n"
+        f"{name} sets VALUE = 0.5; {other} sets VALUE = 0.25. A constant that is set holds, whatever the code says.\n"
+    )

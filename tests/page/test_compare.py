@@ -55,6 +55,18 @@ def test_constants_and_curves_of_runs_of_two_tags(page: Page, lab: RunningLab, t
     assert page.said() == []
 
 
+def test_a_change_of_constants_alone_is_told_in_words(page: Page, lab: RunningLab, tag: str) -> None:
+    parent = lab.submit(tag, config_delta={"VALUE": 3.0}, diff="")
+    child = lab.submit(tag, config_delta={"VALUE": 2.0}, diff="", parent_id=parent)
+
+    page.show(tag=tag, view="compare", ids=f"{parent},{child}")
+
+    page.until(
+        f"The code is the same. {parent} sets VALUE = 3.0; {child} sets VALUE = 2.0.", "#view .nothing"
+    )
+    assert page.said() == []
+
+
 def test_changes_stand_side_by_side_each_against_its_parent(page: Page, lab: RunningLab, tag: str) -> None:
     lines = "-WIDTH = 1\n+WIDTH = 2\n"
     lines_of = {"+WIDTH = 2", "+DEPTH = 9"}

@@ -20,22 +20,25 @@ from triggers.cli.runs import Run, is_of_swarm, path_of
 def command(http: LabHttp, experiment: str, other: str | None) -> None:
     """Print the patch of EXPERIMENT against its tag's base commit, or what OTHER changes on top of EXPERIMENT.
 
-    A swarm's run has no patch: its constants are printed, or those in which OTHER differs.
+    Constants that were set over the code are named on standard error. A swarm's run has no patch: its constants are
+    printed, or those in which OTHER differs.
     """
     if other is None:
         one = http.ask("GET", path_of(experiment))
         config = _config(one["experiment"])
-        text = config if is_of_swarm(one["experiment"]) else one["diff"]
-        but = f", but is run with {', '.join(config.splitlines())}" if config else ""
-        missing = f"no patch is known of {experiment}"
+        is_config = is_of_swarm(one["experiment"])
+        text, missing = config if is_config else one["diff"], f"no patch is known of {experiment}"
+        constants = "" if is_config or not config else f"{experiment} sets {', '.join(config.splitlines())}"
+        same = f"{experiment} changes nothing of the code that it began with"
     else:
         found = http.ask("POST", "/api/report/diff", {"experiment_a": experiment, "experiment_b": other})
-        text, missing, but = found["diff"], found["diff_cut"] or "one of them has no patch", ""
+        text, missing = found["diff"], found["diff_cut"] or "one of them has no patch"
+        constants = found["constants"] or ""
+        same = f"{other} {'has the code of' if constants else 'changes nothing on top of'} {experiment}"
     if text is None:
         raise NotFound(missing, hint=f"./nightjar show {experiment} tells its commit")
-    if not text:
-        beside = f"on top of {experiment}" if other else "of the code that it began with"
-        click.echo(f"{other or experiment} changes nothing {beside}{but}", err=True)
+    for line in filter(None, ("" if text else same, constants)):
+        click.echo(line, err=True)
     if not sys.stdout.isatty():
         sys.stdout.buffer.write(text.encode())  # as it is: it may be applied
         return

@@ -13,15 +13,16 @@ export async function changeOf({ e, diff }, against) {
   try {
     const found = await call("/api/report/diff", { experiment_a: against, experiment_b: e.id });
     const isOfParent = found.diff === null && found.patch_b !== null;
-    return { diff: found.diff, note: found.diff_cut ?? (isOfParent ? `No patch of ${against} is known: the base shows the whole change.` : noteOn(found.diff, e)) };
+    const note = found.diff_cut ?? (isOfParent ? `No patch of ${against} is known: the base shows the whole change.` : noteOn(found.diff, e, found.constants));
+    return { diff: found.diff, note: [note, found.constants].filter(Boolean).join(" ") };
   } catch (problem) {
     return { diff: null, note: [problem.message, problem.hint].filter(Boolean).join(": ") };
   }
 }
 
-function noteOn(diff, e) {
+function noteOn(diff, e, constants = null) {
   if (diff) return "";
-  const sets = Object.keys(e.config_delta ?? {}).length > 0 ? "It sets constants." : "";
+  const sets = constants === null && Object.keys(e.config_delta ?? {}).length > 0 ? "It sets constants." : "";
   return `${diff === "" ? "The code is the same." : isOfSwarm(e) ? "Its worker has the code." : `Only its commit is known: ${e.commit_sha}.`} ${sets}`;
 }
 
