@@ -148,7 +148,8 @@ def trained_source(
 def with_checks(source: str, names: Iterable[str], judge: str) -> str:
     """The source, which ends its run where a later statement gives one of these constants another value.
 
-    Lines keep their numbers. `judge` is the path of `nightjar_constants.py`.
+    A number or a text that the script binds once is looked at once more when the script ends: another module may have
+    set it. Lines keep their numbers. `judge` is the path of `nightjar_constants.py`.
     """
     literals = _literals(tree := parsed(source))
     wanted = {name: literals[name] for name in names}
@@ -158,7 +159,25 @@ def with_checks(source: str, names: Iterable[str], judge: str) -> str:
         begin, end = _span(found.statement, starts)
         before, after = _check(found.names, found.statement.lineno, judge)
         inserted += [(begin, begin, f"{before}; "), (end, end, f"; {after}")]
+    bound = Counter(bound_names(tree))
+    fixed = {
+        name: found[0] for name, found in wanted.items() if bound[name] == 1 and _cannot_change(found[0][1])
+    }
+    if fixed:
+        _, end = _span(
+            max((statement for statement, _ in fixed.values()), key=lambda last: last.lineno), starts
+        )
+        values = ", ".join(f"{name!a}: {value!a}" for name, (_, value) in fixed.items())
+        watch = f'__import__("runpy").run_path({judge!a})["watch"](globals(), {{{values}}})'
+        inserted.append((end, end, f"; {watch}"))
     return _rewritten(source, inserted)
+
+
+def _cannot_change(value: object) -> bool:
+    """Whether a value stays what it is; a list or a dict may be changed in place by its own script."""
+    if isinstance(value, tuple):
+        return all(map(_cannot_change, value))
+    return value is None or isinstance(value, int | float | str | bytes)
 
 
 def _check(names: Iterable[str], line: int, judge: str) -> tuple[str, str]:

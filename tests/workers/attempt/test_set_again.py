@@ -236,7 +236,32 @@ def test_checks_move_no_line(newline: str, begin: str) -> None:
     assert lines[0][ast.If] == lines[1][ast.If]
 
 
-def test_a_script_that_sets_each_constant_once_is_left_as_it_is() -> None:
-    script = "import os\nLR = 1\nWIDTH = 2\nWIDTH *= 2\ndef f():\n    LR = 3\n    return LR\nprint(f())\n"
+@pytest.mark.parametrize("ending", ["", "import sys\nsys.exit(0)\n"])
+@pytest.mark.parametrize(
+    "write", ["LR = 1e-3", "LR *= 0.5", "__dict__.update(LR=1e-3)", "__dict__.pop('LR')"]
+)
+def test_a_run_ends_in_an_error_if_another_module_sets_its_constant(
+    tmp_path: Path, write: str, ending: str
+) -> None:
+    (tmp_path / "other.py").write_text(f"import __main__\ndef go():\n    __main__.{write}\n")
 
-    assert with_checks(script, ["LR", "WIDTH"], "/judge.py") == script
+    done = run(tmp_path, f"LR = 3e-4  # rate\nWIDTH = 2\nimport other\nother.go()\nprint('done')\n{ending}")
+
+    assert (done.returncode, done.stdout) == (1, "done\n")
+    assert done.stderr.startswith("\nnightjar.ConstantError: LR was set to 0.02, and is ")
+    assert "at the end: another module sets it." in done.stderr
+
+
+@pytest.mark.parametrize("script", ["LR = 3e-4; first = LR", "if True: pass\nLR: float = 3e-4"])
+def test_a_run_goes_on_if_no_module_sets_its_constant(tmp_path: Path, script: str) -> None:
+    (tmp_path / "other.py").write_text("from __main__ import LR\nLR *= 2\nprint(LR)\n")
+
+    done = run(tmp_path, f"{script}\nimport other\nprint('done', LR)\n")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0.04\ndone 0.02\n", "")
+
+
+def test_a_constant_that_its_script_may_change_is_not_looked_at_again() -> None:
+    script = "import os\nLRS = [1, 2]\nWIDTH = 2\nWIDTH *= 2\ndef f():\n    LRS[0] = 3\nprint(f())\n"
+
+    assert with_checks(script, ["LRS", "WIDTH"], "/judge.py") == script
