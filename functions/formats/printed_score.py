@@ -240,7 +240,11 @@ class _Lines:
             if len(own) == 1:
                 self._found(name, own.pop(), seen)
             elif name == self._metric:
-                if len(seen.near) < MOST_NEAR and re.search("[0-9]", text):
+                if (
+                    len(seen.near) < MOST_NEAR
+                    and re.search("[0-9]", text)
+                    and self._names[name].stands_in(text)
+                ):
                     seen.near.append(_quoted(text))
                 for qualifier, value in readings:
                     if qualifier is not None and not own:
@@ -282,8 +286,9 @@ def nearest(printed: Printed, metric: str, log: str) -> str:
     names: dict[str, str] = {}
     for line in newest_lines(log, _MOST_LINES).splitlines():
         for found in _NAMED.finditer(line):
-            if found["name"].lower() not in MEASURES:
-                names[found["name"].lower()] = found[0]
+            name, text = (_LEVEL.sub("", found[part]) for part in ("name", 0))
+            if name.lower() not in MEASURES:
+                names[name.lower()] = text
     likely = [text for name, text in names.items() if is_known(name)] or list(names.values())
     if not likely:
         return ""
@@ -297,10 +302,12 @@ def nearest(printed: Printed, metric: str, log: str) -> str:
 _MOST_LINES = 200
 _NAMED = re.compile(
     r"(?<![\w./@-])(?P<name>[a-z][a-z0-9_./@-]{0,40}(?: [a-z0-9_./@-]{1,40}){0,2})[\"']?\s{0,9}"
-    rf"[:=]\s{{0,9}}{NUMBER}(?![\w:/-])",
+    rf"[:=]\s{{0,9}}{NUMBER}%?(?![\w:/-])",
     re.ASCII | re.IGNORECASE,
 )
 """Any name with a number."""
+_LEVEL = re.compile(r"\A(?:(?:CRITICAL|DEBUG|ERROR|FATAL|INFO|NOTICE|TRACE|WARN|WARNING) )+(?=[A-Za-z])")
+"""Words of a logger before a name."""
 _LINE_END = re.compile(
     rb"[\r\n\b\x0b\x0c]"
     rb"|\x1b\[[0-9;]{0,20}[A-HJKf]"  # a terminal writes what follows elsewhere

@@ -114,6 +114,13 @@ class Name:
             found.append((self._qualifier(before, value["aside"] or ""), number))
         return found
 
+    def stands_in(self, text: str) -> bool:
+        """Whether a line may mean the name, and not a longer one such as `name_best` or `final/name`."""
+        return any(
+            not _GOES_ON.match(text, place.end()) and text[place.start() - 1 : place.start()] not in _JOINS
+            for place in self._pattern.finditer(text)
+        )
+
     def _places(self, text: str) -> Iterator[re.Match[str]]:
         """Where the name stands whole, not as part of a longer one or of a path."""
         for place in self._pattern.finditer(text):
@@ -143,6 +150,7 @@ _CUT_OFF = re.compile(
     r"(?:(?<![0-9.])[A-Za-z_]|[A-Za-z_][0-9.]*|(?<!\.)\.|[@/$\\]|(?<![\s-])-|--|(?:^|\s)-)\Z"
 )
 """Before a name: it is the end of a longer name, of a path, or an option of a command line."""
+_JOINS = frozenset("_./@")
 _GOES_ON = re.compile(r"[A-Za-z0-9_]|[./@-][A-Za-z0-9_]|\[[0-9]")
 
 

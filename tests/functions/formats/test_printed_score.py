@@ -396,11 +396,30 @@ def test_a_logged_nan_is_handed_on_like_a_printed_one() -> None:
             "; it printed `Test accuracy=0.91`: open a tag with that metric",
         ),
         ("depth: 8\nwidth: 3", "; it printed `width: 3`: open a tag with that metric"),
+        (
+            "2024-01-01 INFO Accuracy = 99.70%",
+            "; it printed `Accuracy = 99.70%`: open a tag with that metric",
+        ),
+        ("error rate: 0.5", "; it printed `error rate: 0.5`: open a tag with that metric"),
+        ("INFO WARNING best acc: 0.5", "; it printed `best acc: 0.5`: open a tag with that metric"),
+        ("info: 3", "; it printed `info: 3`: open a tag with that metric"),
+        ("val_bpb_ema: 0.9", "; it printed `val_bpb_ema: 0.9`: open a tag with that metric"),
+        ("my_val_bpb = 0.9", "; it printed `my_val_bpb = 0.9`: open a tag with that metric"),
+        ("final/val_bpb: 0.91", "; it printed `final/val_bpb: 0.91`: open a tag with that metric"),
         ("no number", ""),
     ],
 )
 def test_the_reason_names_what_was_printed_in_the_place_of_the_metric(log: str, words: str) -> None:
     assert nearest(printed_in(log, "val_bpb"), "val_bpb", log) == words
+
+
+def test_a_longer_name_is_no_doubt_about_the_number() -> None:
+    log = "Accuracy = 0.5\n"
+
+    assert nearest(printed_in(log, "acc"), "acc", log) == (
+        "; it printed `Accuracy = 0.5`: open a tag with that metric"
+    )
+    assert "doubt" in nearest(printed_in(f"acc: 1 of 3\n{log}", "acc"), "acc", log)
 
 
 # -- evaluators
