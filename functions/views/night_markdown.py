@@ -80,6 +80,7 @@ def _chain(night: NightView) -> Iterator[str]:
         value = "" if step.val_bpb is None else figure(step.val_bpb)
         gain = "" if step.gain is None else f"{step.gain:+.6f}"
         sure = "baseline" if step.baseline else step.trust or ""
+        sure = ", ".join(filter(None, (sure, "hung" if step.hung else "")))
         above = step.above or ("its baseline" if night.by_delta else "base commit")
         yield f"| {step.experiment_id} | {above} | {value} | {gain} | {sure} | {code(step.description)} |"
     yield f"\nA gain above zero is better, {OF_SWARM if night.by_delta else OF_AGENTS}\n"

@@ -36,6 +36,8 @@ class StepView(BaseModel):
     baseline: bool
     trust: str | None
     """Evidence for the keep, such as first or confirmed."""
+    hung: bool
+    """It hung after it had printed its result, and its worker ended it."""
     agent: str | None
     description: str
     change: str | None
@@ -258,6 +260,7 @@ def _step(step: ChainStep, gain: Gain | None, change: str | None) -> StepView:
         gain=gain.by if gain else None,
         baseline=keep.baseline,
         trust=keep.trust,
+        hung=keep.hung,
         agent=keep.agent,
         description=short(keep.description, 120),
         change=change,

@@ -175,6 +175,7 @@ class KeepRecord(Result):
     agent: str | None = None
     diff_id: str | None = None
     baseline: bool = False
+    hung: bool = False
     compared_with: str | None = None
     selection: SelectionRecord | None = None
 

@@ -88,7 +88,10 @@ async def test_a_run_that_hung_after_its_result_is_kept_like_any_other_and_says_
     assert (verdict["status"], verdict["over_budget"]) == ("keep", False)
     shown = await tag.experiment("mar11-2")
     assert (shown["val_bpb"], shown["hung"], shown["wall_seconds"]) == (0.9, True, 300.0)
-    assert "provisional (hung)" in line(await tag.experiments.shown("mar11-2"))
+    assert "provisional, hung " in line(await tag.experiments.shown("mar11-2"))
+    night = await tag.told("/api/report/night", tag="mar11")
+    assert "| provisional, hung |" in night["markdown"]
+    assert [step["hung"] for step in night["chain"]] == [False, True]
     waited = await tag.asked("/api/experiment/mar11-2/wait")
     assert waited["hung"]
     assert waited["next"].endswith(HUNG)

@@ -23,7 +23,7 @@ from tests.commands import command_line
 from triggers.cli import demo
 from triggers.cli.__main__ import COMMANDS, main, nightjar
 from triggers.cli.output import OWN_COMMANDS, as_commands, explain, json_text, printable, show
-from triggers.cli.runs import newest_remedies, print_runs
+from triggers.cli.runs import newest_remedies, outcome, print_runs
 from triggers.cli.tables import Column, print_table
 
 HOSTILE = "a\x1b[2J\x07\x7f\x9b31m\u202eb\u2066c\u200fd\ufeff\U000e0041"
@@ -95,9 +95,23 @@ RUN = {
     "delta": None,
     "agent": "a",
     "trust": None,
+    "hung": False,
     "category": "other",
     "description": "d",
 }
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"status": "discard"}, "discard, hung"),
+        ({"status": "keep", "trust": "confirmed"}, "keep, confirmed, hung"),
+        ({"status": "keep", "trust": "first"}, "first, hung"),
+        ({"status": "keep", "baseline": True}, "baseline, hung"),
+    ],
+)
+def test_an_outcome_says_that_the_run_hung_after_its_result(changes: dict[str, object], words: str) -> None:
+    assert outcome(RUN | {"hung": True} | changes) == words
 
 
 def test_a_long_description_cuts_no_id_or_value(capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,7 +68,11 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def outcome(run: Run) -> str:
-    """The status, and the trust of a keep. A first run beat nothing: it is not called a keep."""
+    """The status, the trust of a keep, and whether it hung. A first run beat nothing: it is not called a keep."""
+    return f"{_judged(run)}, hung" if run["hung"] else _judged(run)
+
+
+def _judged(run: Run) -> str:
     if run["baseline"]:
         return "baseline" if run["status"] == "keep" else f"baseline: {run['status']}"
     if run["trust"] == "first":

@@ -50,6 +50,11 @@ def _facts(run: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[str, st
         within = f", 95 % within {interval[0]:.6f} and {interval[1]:.6f}" if interval else ""
         runs = "run" if claim["claimed_n"] == 1 else "runs"
         yield "claimed", f"{claim['claimed_bpb']:.6f}, the mean of {claim['claimed_n']} more {runs}{within}"
+    if run["hung"]:
+        yield (
+            "hung",
+            "after it had printed its result, so its worker ended it: have it end its threads and children",
+        )
     if run["reason"]:
         yield "because", run["reason"]
     yield "hypothesis", run["hypothesis"]

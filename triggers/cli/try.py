@@ -10,6 +10,7 @@ import click
 
 from functions.contract import CATEGORIES
 from functions.formats.metrics_block import deciding_line, remedies_in
+from functions.views.hints import HUNG
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.one_idea import OneIdea, TryRequest, TryVerdict
 from triggers.cli.options import with_lab
@@ -50,7 +51,7 @@ def command(http: LabHttp, hypothesis: str, category: str, tag: str | None) -> i
 
 
 def lines(http: LabHttp, verdict: TryVerdict) -> Iterator[str]:
-    """The verdict in six lines at most."""
+    """The verdict in seven lines at most."""
     found = verdict.outcome
     shown = http.ask("GET", path_of(found["experiment_id"]))
     run = shown["experiment"]
@@ -65,6 +66,8 @@ def lines(http: LabHttp, verdict: TryVerdict) -> Iterator[str]:
         yield from (f"-> {remedy}"[:LONGEST] for remedy in remedies_in(found["error"])[:1])
     elif found["reason"]:
         yield found["reason"][:LONGEST]
+    if found["hung"]:
+        yield HUNG
     if found["trust"] == "provisional":
         yield "It runs once more on another seed, and may be demoted."
     yield verdict.place
