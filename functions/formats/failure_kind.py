@@ -131,7 +131,7 @@ _KINDS: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
     (
         "infra",
         re.compile(
-            r"no (?:CUDA|ROCm|HIP)-capable device|(?:CUDA|HIP) driver version is insufficient"
+            r"no (?:CUDA|ROCm|HIP)-capable device|Found no NVIDIA driver|(?:CUDA|HIP) driver version is insufficient"
             r"|Driver/library version mismatch|uncorrectable (?:ECC|NVLink)"
             r"|(?:CUDA|HIP)-capable device\(s\) (?:is/)?are busy|all (?:CUDA|HIP)-capable devices are busy"
             r"|GPU is lost|fallen off the bus|No (?:CUDA GPUs|HIP GPUs|XPU devices) are available"

@@ -122,6 +122,7 @@ def test_the_exit_status_decides_where_native_code_ends_the_run(end: str, return
         ("CUDA error: no CUDA-capable device is detected", 1),
         (f"{FRAMES}RuntimeError: No CUDA GPUs are available\n", 1),
         (f"{FRAMES}RuntimeError: No HIP GPUs are available\n", 1),
+        (f"{FRAMES}RuntimeError: Found no NVIDIA driver on your system. Please check that you have one\n", 1),
         (
             f"{FRAMES}RuntimeError: CUDA error: uncorrectable ECC error encountered\nCUDA kernel errors might be\n",
             1,
