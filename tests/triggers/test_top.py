@@ -136,4 +136,4 @@ def test_a_value_has_two_digits_of_its_noise(sigma: float | None, digits: int) -
     ],
 )
 def test_a_first_run_is_not_called_a_keep(run: dict[str, Any], said: str) -> None:
-    assert outcome({"claimed": False, **run}) == said
+    assert outcome({"claimed": False, "hung": False, **run}) == said
