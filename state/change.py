@@ -10,8 +10,8 @@
 
     answer = await lab.change(decide)
 
-What is read is guarded: the commit refuses where it has another value by then, and `decide` is called again. What
-was read by `.loose()` may change. Nothing is written before the commit, which is one script (`lua/commit.lua`).
+Reads are guarded. If a value has changed by the commit, the commit refuses and `decide` is called again. A `.loose()`
+read may change. Nothing is written before the commit, which is one script (`lua/commit.lua`).
 """
 
 from __future__ import annotations
@@ -358,7 +358,7 @@ class Change:
         return True
 
     async def held(self) -> bool:
-        """Whether everything that was read was so at one moment; for a refusal, which writes nothing."""
+        """Whether all guarded reads held at one moment. Nothing is written: this is for refusals."""
         self._write_nothing()
         return await self.commit()
 

@@ -1,8 +1,8 @@
 """One connection to Redis that all calls of a process share.
 
-Commands of one turn of the event loop go out in one write, and replies return in the same order. redis-py opens
-and secures the connection, and hiredis reads it. redis-py's asyncio client takes a connection for each call, which
-costs more CPU than the rest of a request.
+Commands of one turn of the event loop go out in one write. Replies return in the same order. redis-py opens and
+secures the connection, hiredis reads it. redis-py's asyncio client would take a connection for each call. That costs
+more CPU than the rest of a request.
 
 No command is sent twice: a lost connection fails all waiting calls, and the next call opens a new one.
 """
@@ -95,7 +95,7 @@ class _Question:
 
 
 class _Line(asyncio.Protocol):
-    """One connection while it lasts. What comes in goes through hiredis to whoever asked, without a task between."""
+    """One connection while it lasts. hiredis reads what comes in, and the callers get it without a task between."""
 
     def __init__(self, connection: AbstractConnection, timeout_s: float) -> None:
         self.lost: RedisError | None = None

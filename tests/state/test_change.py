@@ -1,4 +1,4 @@
-"""A change commits everything that it decided, or nothing where anything that it read is another by then."""
+"""A change commits all that it decided. It commits nothing if a value that it read has changed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def string(lab: Lab) -> str:
 
 
 async def raced(lab: Lab, read: Read[Any], meddle: Meddle) -> tuple[int, Any]:
-    """How often a change was decided whose reads somebody meddled with once, and what it read last."""
+    """Meddle once with what a change has read. Answers how often it was decided, and what it read last."""
     seen: list[Any] = []
 
     async def decide(change: Change) -> None:
