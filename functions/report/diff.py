@@ -76,7 +76,7 @@ def _of_swarm(a: Experiment, b: Experiment) -> str | None:
 
 
 def _constants(a: Experiment, b: Experiment, *, is_same_code: bool) -> str | None:
-    """The constants that two runs set; None where that says nothing new."""
+    """The constants that two runs set, in words. None if there is nothing to say."""
     sets = [", ".join(_lines(e.config_delta or {})) for e in (a, b)]
     if not any(sets) or (is_same_code and sets[0] == sets[1]):
         return None

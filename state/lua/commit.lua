@@ -2,8 +2,9 @@
 -- parts: events
 -- keys: on*
 -- args: guards plan blobs*
--- A word of the plan is text, or a list of parts that are joined. A part is text, a number, or {s}: the moment in s seconds.
--- n > 0 is the nth number handed out, 0 this moment, n < 0 a blob. A key is its place in `on`, or such a list.
+-- A word of the plan is text, or a list of parts that are joined. A part is text, a number, or {s}.
+-- A number above 0 is the nth one that is handed out. 0 is this moment, {s} is s seconds later. Below 0 it is a blob.
+-- A key is its place in `on`, or such a list.
 -- returns: {this moment, each number handed out}, or {stale, the first guard that does not hold}
 local plan, numbers, t = cjson.decode(A.plan), {}, now()
 local moment = clock(t)

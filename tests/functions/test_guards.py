@@ -9,15 +9,10 @@ from typing import Any
 
 import pytest
 
-from functions.process.lifecycle import opened
 from state.change import Asked, Change, Read
 from state.client import Lab
-from state.embedded import EmbeddedRedis
 from state.keys import FAMILIES
-from state.presence import Presence
-from state.settings import Settings
-from tests.functions.test_round_trips import Counter, silent, the_day
-from tests.trips import counted
+from tests.functions.test_round_trips import Counter, lived
 
 LOOSE = {
     (function, shape)
@@ -143,14 +138,7 @@ async def test_each_guard_of_each_function_refuses_what_somebody_meddled_with(
 
     monkeypatch.setattr(Change, "commit", broken)
     monkeypatch.setattr(Change, "_found", noted)
-    monkeypatch.setattr(Presence, "announce", silent)
-    with EmbeddedRedis.start(Settings.model_validate({"data": tmp_path / "redis"})) as server:
-        async with counted(server.url) as trips:
-            door = Settings.model_validate(
-                {"redis_url": trips.url, "data": tmp_path / "data", "webhook_private": True}
-            )
-            async with opened("web", door) as process:
-                await the_day(Watched(process, trips))
+    await lived(tmp_path, monkeypatch, Watched)
 
     assert len(refused) > 40
     assert loose == LOOSE

@@ -549,16 +549,14 @@ announce = Presence.announce
 
 
 async def silent(presence: Presence, name: str, facts: Mapping[str, Any]) -> None:
-    """What says that the process is alive is no call's."""
+    """Signs of life of the process are not counted."""
     if facts["kind"] != "agent":
         await asyncio.Event().wait()
     await announce(presence, name, facts)
 
 
-@pytest.fixture
-async def day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int, int]]:
-    """Reads and moves of every call of the day, on a Redis of its own: lab::audit looks through all keys."""
-
+async def lived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Counter]) -> Counter:
+    """The day, called on a Redis of its own: lab::audit looks through all keys."""
     monkeypatch.setattr(Presence, "announce", silent)
     with EmbeddedRedis.start(Settings.model_validate({"data": tmp_path / "redis"})) as server:
         async with counted(server.url) as trips:
@@ -566,9 +564,15 @@ async def day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tupl
                 {"redis_url": trips.url, "data": tmp_path / "data", "webhook_private": True}
             )
             async with opened("web", door) as process:
-                counter = Counter(process, trips)
+                counter = kind(process, trips)
                 await the_day(counter)
-    return counter.found
+    return counter
+
+
+@pytest.fixture
+async def day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int, int]]:
+    """Reads and moves of every call of the day."""
+    return (await lived(tmp_path, monkeypatch, Counter)).found
 
 
 async def test_no_call_takes_more_round_trips_than_its_ceiling_and_no_ceiling_is_higher_than_needed(
