@@ -283,10 +283,6 @@ class Change:
         """Append to a list."""
         self._write("list", "RPUSH", key, values)
 
-    def lrem(self, key: Key, value: str) -> None:
-        """Take the first such value out of a list."""
-        self._write("list", "LREM", key, (1, value))
-
     def ltrim(self, key: Key, most: int) -> None:
         """Keep the newest values of a list."""
         self._write("list", "LTRIM", key, (-most, -1))
