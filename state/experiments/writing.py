@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from state.change import NOW, Change, Read, hmget
 from state.decisions import Growth, LeftNoise
 from state.keys import Keys
+from state.leases import Renewal
 from state.noise import runs_at
 from state.records import Best, Experiment, Status, flatten
 
@@ -79,6 +81,13 @@ def leave_noise(
         df = max(0, int(sums["df"] or 0) + left.df)
         squares = max(0.0, float(sums["squares"] or 0) + left.squares)
         change.hset(noise, {"df": df, "squares": squares if df else 0})
+
+
+def renew(change: Change, gpu_id: str, end: Renewal) -> None:
+    """Renew the lease of a GPU, whose fields the caller sets. The commit comes before the deadline."""
+    if end.deadline < math.inf:
+        change.before(end.deadline)
+    change.zadd(change.lab.keys("leases"), {gpu_id: end.expires_at})
 
 
 def told(e: Experiment, facts: Mapping[str, object]) -> dict[str, object]:
