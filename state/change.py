@@ -115,8 +115,14 @@ def hmget(key: str, *names: str) -> Read[dict[str, str | None]]:
     )
 
 
-def hgetall(key: str) -> Read[dict[str, str]]:
-    """A whole hash; empty where there is none."""
+def hgetall(key: str, *guarded: str) -> Read[dict[str, str]]:
+    """A whole hash; empty where there is none. With `guarded` names, only these fields have to stay the same."""
+    if guarded:
+        return Read(
+            ("HGETALL", key),
+            dict,
+            lambda reply: [_of_fields({name: reply.get(name) for name in guarded})],
+        )
     return Read(
         ("HGETALL", key),
         dict,
@@ -270,10 +276,22 @@ class Change:
         self._added[key, field] = self._added.get((key, field), 0) + by
         self._write("hash", "HINCRBY", key, (field, by))
 
-    def zadd(self, key: Key, scores: Mapping[str, float | Placeholder], *, known: bool = False) -> None:
-        """Give members of a sorted set their scores; with `known` only those that are in it."""
+    def zadd(
+        self,
+        key: Key,
+        scores: Mapping[str, float | Placeholder],
+        *,
+        known: bool = False,
+        higher: bool = False,
+    ) -> None:
+        """Give members of a sorted set their scores; with `known` only those in it, with `higher` only more."""
         words = [word for member, score in scores.items() for word in (score, member)]
-        self._write("zset", "ZADD", key, words, together=2, option="XX" if known else None)
+        options = [option for option, is_set in (("XX", known), ("GT", higher)) if is_set]
+        self._write("zset", "ZADD", key, words, together=2, options=options)
+
+    def zincrby(self, key: Key, member: str, by: float) -> None:
+        """Raise a member's score; one that is not in the set begins at 0."""
+        self._write("zset", "ZINCRBY", key, (by, member))
 
     def zrem(self, key: Key, *members: str) -> None:
         """Take members out of a sorted set."""
@@ -325,10 +343,12 @@ class Change:
         subject: str | Joined,
         data: Mapping[str, Any],
         trace: str | None = None,
+        *,
+        published: bool = True,
     ) -> None:
-        """Append an event; `trace` is its traceparent where it is not the call's."""
+        """Append an event; `trace` is its traceparent where it is not the call's. Its subscribers are told."""
         words = [self._word(subject), self._word(json.dumps(data, allow_nan=False))]
-        self._plan["events"].append([event, tag or "", *words, trace or False])
+        self._plan["events"].append([event, tag or "", *words, trace or False, published])
 
     async def commit(self) -> bool:
         """Write everything; False where a guard does not hold any more, and nothing was written."""
@@ -387,19 +407,21 @@ class Change:
         words: Sequence[Word],
         *,
         together: int = 1,
-        option: str | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         """Write down a command, in several where it is long: `together` words belong to each other."""
         self._known(key, kind)
         place = self._at(key) if isinstance(key, str) else self._word(key)
         most = MOST_WORDS - MOST_WORDS % together
-        found = [self._word(word) for word in words]
-        if kind is not None and not found:
+        found = [*options, *map(self._word, words)]
+        if kind is not None and not words:
             return
-        first = [] if option is None else [option]
+        if len(found) <= most:
+            self._plan["writes"].append([command, place, found])
+            return
         self._plan["writes"] += [
-            [command, place, first + found[start : start + most]]
-            for start in range(0, max(1, len(found)), most)
+            [command, place, [*options, *found[start : start + most]]]
+            for start in range(len(options), len(found), most)
         ]
 
     @staticmethod
@@ -420,6 +442,8 @@ class Change:
         Raises:
             ValueError: NaN or infinity.
         """
+        if type(word) is str and len(word) <= BLOB_BYTES:
+            return word
         match word:
             case Number():
                 return [word.nth]
@@ -437,8 +461,7 @@ class Change:
         return [-len(self._blobs)]
 
 
-def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 async def changed(lab: Lab, decide: Decide[T]) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from state.records import OPEN
@@ -167,6 +168,7 @@ for _family in FAMILIES:
     _KINDS.setdefault((_name, bool(_more)), set()).add(_family.kind)
 
 
+@lru_cache(4096)
 def kind_of(key: str) -> str:
     """The type of a key in Redis.
 

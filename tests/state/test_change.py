@@ -79,6 +79,8 @@ async def test_each_kind_of_guard_refuses_what_has_changed_since(
         (hmget(hash_, "b"), ("HDEL", hash_, "b"), {"b": None}),
         (hgetall(hash_), ("HSET", hash_, "c", "3"), {"c": "3"}),
         (hgetall(hash_), ("HSET", hash_, "c", "4"), {"c": "4"}),
+        (hgetall(hash_, "none", "c"), ("HSET", hash_, "c", "5"), {"c": "5"}),
+        (hgetall(hash_, "none"), ("HSET", hash_, "none", ""), {"c": "5", "none": ""}),
         (hgetall(hash_), ("DEL", hash_), {}),
         (get(string), ("SET", string, ""), ""),
         (get(string), ("SET", string, "x"), "x"),
@@ -113,6 +115,7 @@ async def test_what_was_read_loosely_and_what_nobody_changed_is_no_reason_to_dec
     await lab.command("HSET", hash_, "a", "1")
     await lab.command("ZADD", zset, "0.001", "m")
     assert (await raced(lab, hmget(hash_, "a"), other_field))[0] == 1
+    assert (await raced(lab, hgetall(hash_, "a", "none"), other_field))[0] == 1
     assert (await raced(lab, hmget(hash_, "a"), same_value))[0] == 1
     assert (await raced(lab, zscore(zset, "m"), same_value))[0] == 1
     assert (await raced(lab, hmget(hash_, "b").loose(), other_field))[0] == 1
@@ -256,6 +259,22 @@ async def test_a_number_is_handed_out_by_the_commit_and_stands_wherever_it_is_na
     assert [fields["subject"] for _, fields in events] == ["t-1", "t-2", "t-3"]
 
 
+async def test_an_event_that_is_not_published_is_in_the_stream_alone(lab: Lab) -> None:
+    async def decide(change: Change) -> None:
+        change.emit("run.ticked", "t", "t-1", {"n": 1}, published=False)
+        change.emit("tag.paused", "t", "t", {})
+
+    heard = lab.pubsub()
+    await heard.psubscribe(lab.channel("*"))
+    await lab.change(decide)
+
+    events = await lab.command("XRANGE", lab.keys("events"), "-", "+")
+    assert [fields["type"] for _, fields in events] == ["run.ticked", "tag.paused"]
+    told = heard.listen()  # type: ignore[no-untyped-call]  # redis-py declares no type
+    subscribed, first = await anext(told), await anext(told)
+    assert (subscribed["type"], first["channel"]) == ("psubscribe", lab.channel("tag.paused"))
+
+
 async def test_a_text_that_looks_like_a_placeholder_or_is_long_stays_what_it_is(lab: Lab, hash_: str) -> None:
     texts = {
         "list": "[0]",
@@ -338,6 +357,9 @@ async def test_a_member_that_has_to_be_known_and_an_end_that_is_set_once(
 ) -> None:
     async def decide(change: Change) -> None:
         change.zadd(zset, {"known": 2, "new": 2}, known=True)
+        change.zadd(zset, {"known": NOW, "new": 3}, known=True, higher=True)
+        change.zadd(zset, {"known": 2}, higher=True)
+        change.zincrby(zset, "other", 0.5)
         change.incrby(string, 3)
         change.expire(string, 60, first=True)
 
@@ -346,7 +368,9 @@ async def test_a_member_that_has_to_be_known_and_an_end_that_is_set_once(
     await lab.command("PEXPIRE", string, 1_000_000)
     await lab.change(decide)
 
-    assert await lab.command("ZRANGE", zset, 0, -1, "WITHSCORES") == ["known", "2"]
+    other, half, known, time = await lab.command("ZRANGE", zset, 0, -1, "WITHSCORES")
+    assert (other, half, known) == ("other", "1", "known")
+    assert 0 <= await lab.now() - float(time) < 60
     assert await lab.command("GET", string) == "6"
     assert await lab.command("PTTL", string) > 60_000
 
