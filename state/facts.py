@@ -101,7 +101,6 @@ class RankFacts:
     now: float
     """Redis' clock."""
     experiment: Experiment
-    tag: Tag
     policy: Policy
     rank_class: str
     """Among whose runs it is ranked."""

@@ -17,9 +17,9 @@ from functions.rules.pool.broken_lease import broken, given_up
 from functions.rules.stopping.judging import checkpoint, drawn, judge, rank_of
 from functions.rules.stopping.stoppers import looks_at
 from functions.rules.stopping.ticks import bucket_of, is_within_budget
+from state.change import Change
 from state.decisions import BrokenLease
 from state.experiments import Experiments
-from state.facts import RankFacts
 from state.ids import ExperimentId
 from state.policy import Policy, TickSource
 from state.records import Experiment, Footprint, Gpu
@@ -166,27 +166,24 @@ async def ranked(
     """
     if e.retest_of is not None:
         return "continue"
-    facts = await experiments.rank_facts(e.experiment_id, e.gpu_id, source)
-    policy = facts.policy
-    if not looks_at(policy.stopping.rule, bucket):
-        return "continue"
-    told: str | None = facts.experiment.told_at(bucket)
-    if told is None:
-        told = await _told_first(facts, e, tick, bucket, experiments)
-    match told:
-        case "stop" | "lost":
-            return told
-        case "extend":
-            granted_s = facts.experiment.extended_s or policy.budgets.extend_s
+
+    async def decide(change: Change) -> Order | Extension:
+        facts = await experiments.rank_facts(e.experiment_id, e.gpu_id, source, change)
+        policy, now = facts.policy, facts.experiment
+        if not looks_at(policy.stopping.rule, bucket):
+            return "continue"
+        told: str | None = now.told_at(bucket)
+        if told is None:
+            if (now.status, now.attempt, now.fence) != ("running", e.attempt, e.fence):
+                return "lost"
+            peers, tag = await experiments.peers(e, facts.rank_class, bucket, tick[0], change)
+            at = checkpoint(facts, bucket, peers, tag)
+            answer = judge(at, drawn(e.experiment_id, bucket), policy.stopping)
+            told = answer.told
+            experiments.rank(change, now, rank_of(facts, bucket, tick, tick[0], at, answer))
+        if told == "extend":
+            granted_s = now.extended_s or policy.budgets.extend_s
             return Extension(granted_s, (e.budget_s or policy.budgets.base_s) + granted_s)
-    return "continue"
+        return "stop" if told == "stop" else "continue"
 
-
-async def _told_first(
-    facts: RankFacts, e: Experiment, tick: tuple[float, float], bucket: float, experiments: Experiments
-) -> str:
-    policy = facts.policy
-    peers = await experiments.peers(e, facts.rank_class, bucket, tick[0])
-    at = checkpoint(facts, bucket, peers)
-    answer = judge(at, drawn(e.experiment_id, bucket), policy.stopping)
-    return await experiments.tell(e, rank_of(facts, bucket, tick, tick[0], at, answer))
+    return await experiments.change(decide)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from state.budgets import WARN_AT
 from state.change import NOW, Change, Word, exists, hmget
+from state.experiments.ranking import TICKS_KEPT
 from state.experiments.reading import ExperimentReader, experiment_in
 from state.experiments.writing import relist
 from state.ids import named_by
@@ -13,7 +14,6 @@ from state.patches import packed
 from state.policy import TickSource
 from state.records import Experiment, Footprint
 
-TICKS_KEPT = 500
 BUDGET_USED_UP = "its tag's budget of GPU seconds is used up"
 """Why a run is stopped that reaches it."""
 LOG_BYTES = 16 * 1024

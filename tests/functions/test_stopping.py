@@ -29,7 +29,6 @@ from functions.rules.stopping.judging import REASON
 from functions.views.hints import NO_SIGNAL
 from state.backup import back_up, restore
 from state.client import Lab as RedisLab
-from state.decisions import Rank
 from state.experiments import Experiments
 from state.experiments.ranking import all_ranks_at, ranks_at
 from state.policy import LONGEST_EXTENSION_S
@@ -266,15 +265,17 @@ async def test_a_repeated_tick_is_told_the_first_answer_whatever_the_others_have
     experiments = Experiments(process.lab)
     e = await experiments.get(submitted["experiment_id"])
     await experiments.start(e, attempt=e.attempt, fence=e.fence, runner="host:1:1", lease_s=60)
-    worst = Rank("H100", 0.2, 5.0, 5.0, 0.2, "stop", reason=REASON)
+    pool = ranks_at(process.lab.keys, "mar11", "H100", 0.4)
+    await process.lab.command("ZADD", pool, *[word for n in range(9) for word in (f"{n}.0", f"other-{n}")])
 
-    first = await experiments.tell(e, Rank("H100", 0.2, 1.0, 1.0, 0.2, "continue"))
-    again = await experiments.tell(e, worst)
-    of_another_lease = await experiments.tell(e.model_copy(update={"fence": 99}), worst)
+    at_once = await asyncio.gather(*(ranked(e, (1.0, 0.2), 0.2, experiments) for _ in range(5)))
+    of_another_lease = await ranked(e.model_copy(update={"fence": 99}), (50.0, 0.4), 0.4, experiments)
+    first = await ranked(e, (0.0, 0.4), 0.4, experiments)
+    again = await ranked(e, (50.0, 0.4), 0.4, experiments)
 
-    assert (first, again, of_another_lease) == ("continue", "continue", "lost")
+    assert (*at_once, of_another_lease, first, again) == (*["continue"] * 5, "lost", *["continue"] * 2)
     assert await lab.pool(0.2) == {"mar11-1": 1.0}
-    assert len(await events_of(process, "run.ticked")) == 1
+    assert len(await events_of(process, "run.ticked")) == 2
     assert not (await experiments.get(e.experiment_id)).stopping
 
 
@@ -389,7 +390,7 @@ async def test_a_rank_among_a_hundred_thousand_runs_takes_the_commands_that_it_t
         "zadd": 2,
         "xadd": 1,
     }
-    peers = await experiments.peers(e, "H100", 0.4, 0.75)
+    peers, _ = await experiments.peers(e, "H100", 0.4, 0.75)
     assert (peers.lower, peers.equal, peers.runs) == (75_000, 1, 100_000)
 
 
