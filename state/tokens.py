@@ -18,7 +18,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from state.change import NOW, Change, clock, exists, get, hgetall, hmget, loosely
+from state.change import NOW, Change, clock, exists, get, hgetall, hmget, loosely, size
 from state.client import Lab
 from state.errors import Conflict, Forbidden, NotFound, TooManyRequests, Unauthenticated
 from state.ids import KEY_ID, TOKEN_FORM
@@ -259,15 +259,20 @@ class Tokens:
         """A session of 12 hours for a browser that has shown a token, or a code; it may end the token's oldest."""
         session = BrowserSession(new_secret(), new_secret())
         kept = asdict(replace(proof, session=None)) | {"page": digest_of_secret(session.page)}
-        await self._lab.move(
-            "open_session",
-            keys={
-                "session": self._keys("sessions", digest_of_secret(session.name)),
-                "sessions": self._keys("token_sessions", proof.token_id),
-            },
-            args={"kept": json.dumps(kept), "lasts_s": SESSION_S, "most": SESSIONS_MOST},
-        )
-        return session
+        opened = self._keys("sessions", digest_of_secret(session.name))
+        of_token = self._keys("token_sessions", proof.token_id)
+
+        async def decide(change: Change) -> BrowserSession:
+            count, names = await change.read(size(of_token), loosely("LRANGE", of_token, 0, -1))
+            lasting = await change.read(*(exists(name).loose() for name in names)) if count else ()
+            known = [*(name for name, is_open in zip(names, lasting, strict=True) if is_open), opened]
+            change.delete(of_token, *known[:-SESSIONS_MOST])
+            change.set(opened, json.dumps(kept), lasts_s=SESSION_S)
+            change.rpush(of_token, *known[-SESSIONS_MOST:])
+            change.expire(of_token, SESSION_S)
+            return session
+
+        return await self._lab.change(decide, in_turn=of_token)
 
     async def session(
         self, name: str, page: str | None = None, *, writes: bool = False
