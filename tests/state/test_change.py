@@ -270,7 +270,7 @@ async def test_an_event_that_is_not_published_is_in_the_stream_alone(lab: Lab) -
 
     events = await lab.command("XRANGE", lab.keys("events"), "-", "+")
     assert [fields["type"] for _, fields in events] == ["run.ticked", "tag.paused"]
-    told = heard.listen()  # type: ignore[no-untyped-call]  # redis-py declares no type
+    told = heard.listen()
     subscribed, first = await anext(told), await anext(told)
     assert (subscribed["type"], first["channel"]) == ("psubscribe", lab.channel("tag.paused"))
 
