@@ -155,6 +155,12 @@ def exists(key: str) -> Read[bool]:
     return Read(("EXISTS", key), bool, lambda reply: [["EXISTS", [], int(reply)]])
 
 
+def entry(key: str, entry_id: str) -> Read[bool]:
+    """Whether a stream has this entry."""
+    words = (entry_id, entry_id)
+    return Read(("XRANGE", key, *words), bool, lambda reply: [["XRANGE", words, len(reply)]])
+
+
 def clock() -> Read[float]:
     """Redis' clock as it was read, to compare times with. What is stored is NOW, unless the answer needs it."""
     return Read(("TIME",), lambda reply: round(float(reply[0]) + float(reply[1]) / 1e6, 6), None)
@@ -327,6 +333,14 @@ class Change:
         """Drop keys."""
         for key in keys:
             self._write(None, "DEL", key, ())
+
+    def xadd(self, key: Key, fields: Mapping[str, Word]) -> None:
+        """Append an entry to a stream. An event is appended by `emit`."""
+        self._write("stream", "XADD", key, ("*", *(word for pair in fields.items() for word in pair)))
+
+    def xdel(self, key: Key, *ids: str) -> None:
+        """Take entries out of a stream."""
+        self._write("stream", "XDEL", key, ids)
 
     def xgroup_create(self, key: str, group: str, since: Literal["0", "$"]) -> None:
         """Begin a consumer group of a stream, with all entries or with new ones alone."""

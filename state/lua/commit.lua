@@ -37,6 +37,7 @@ local function holds(command, key, words, expected)
     end
     return true
   end
+  if command == 'XRANGE' then return #found == expected end
   if command == 'ZSCORE' then return tonumber(found or nil) == tonumber(expected or nil) end
   return found == expected
 end

@@ -22,6 +22,7 @@ from state.change import (
     Joined,
     Read,
     clock,
+    entry,
     exists,
     get,
     hgetall,
@@ -73,7 +74,7 @@ async def raced(lab: Lab, read: Read[Any], meddle: Meddle) -> tuple[int, Any]:
 async def test_each_kind_of_guard_refuses_what_has_changed_since(
     lab: Lab, hash_: str, zset: str, string: str
 ) -> None:
-    journal = lab.keys("journal", "t")
+    journal, events = lab.keys("journal", "t"), lab.keys("dead_letters")
     cases: list[tuple[Read[Any], tuple[str, ...], Any]] = [
         (hmget(hash_, "a", "b"), ("HSET", hash_, "b", "2"), {"a": None, "b": "2"}),
         (hmget(hash_, "b"), ("HDEL", hash_, "b"), {"b": None}),
@@ -93,6 +94,8 @@ async def test_each_kind_of_guard_refuses_what_has_changed_since(
         (size(zset), ("ZADD", zset, "1", "other"), 1),
         (size(journal), ("RPUSH", journal, "text"), 1),
         (exists(journal), ("DEL", journal), False),
+        (entry(events, "1-1"), ("XADD", events, "1-1", "a", "1"), True),
+        (entry(events, "1-1"), ("XDEL", events, "1-1"), False),
     ]
     for read, command, then in cases:
 
