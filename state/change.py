@@ -334,9 +334,11 @@ class Change:
         for key in keys:
             self._write(None, "DEL", key, ())
 
-    def xadd(self, key: Key, fields: Mapping[str, Word]) -> None:
-        """Append an entry to a stream. An event is appended by `emit`."""
-        self._write("stream", "XADD", key, ("*", *(word for pair in fields.items() for word in pair)))
+    def xadd(self, key: Key, fields: Mapping[str, Word], *, most: int | None = None) -> None:
+        """Append an entry to a stream, which keeps about so many. An event is appended by `emit`."""
+        trimmed = () if most is None else ("MAXLEN", "~", most)
+        words = (word for pair in fields.items() for word in pair)
+        self._write("stream", "XADD", key, (*trimmed, "*", *words))
 
     def xdel(self, key: Key, *ids: str) -> None:
         """Take entries out of a stream."""
