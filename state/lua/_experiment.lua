@@ -59,7 +59,7 @@ local function count()
     if not A.is_baseline then redis.call('HINCRBY', K.categories, A.category .. ':total', 1) end
     if A.status == 'keep' and not A.is_baseline then redis.call('HINCRBY', K.categories, A.category .. ':kept', 1) end
   end
-  if A.training_seconds then redis.call('HINCRBYFLOAT', K.tag, 'training_seconds', A.training_seconds) end
+  if A.training_seconds then redis.call('HINCRBY', K.tag, 'training_ms', string.format('%d', ms(A.training_seconds))) end
   if #A.key_fields > 0 then
     redis.call('HSET', K.tag, unpack(A.key_fields))
     redis.call('HINCRBY', K.tag, 'key_version', 1)
