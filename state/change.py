@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import random
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
@@ -111,12 +111,16 @@ def hmget(key: str, *names: str) -> Read[dict[str, str | None]]:
     return Read(
         ("HMGET", key, *names),
         lambda reply: dict(zip(names, reply, strict=True)),
-        lambda reply: [_of_fields(dict(zip(names, reply, strict=True)))],
+        lambda reply: [["HMGET", names, _falsy(reply)]],
     )
 
 
-def hgetall(key: str) -> Read[dict[str, str]]:
-    """A whole hash; empty where there is none."""
+def hgetall(key: str, *names: str) -> Read[dict[str, str]]:
+    """A whole hash; empty where there is none. Where fields are named, these alone are guarded."""
+    if names:
+        return Read(
+            ("HGETALL", key), _as_it_is, lambda reply: [["HMGET", names, _falsy(map(reply.get, names))]]
+        )
     return Read(
         ("HGETALL", key),
         dict,
@@ -164,8 +168,17 @@ Asked = Read[Any] | Sequence[Arg]
 _SIZES = {"string": "STRLEN", "hash": "HLEN", "zset": "ZCARD", "list": "LLEN", "stream": "XLEN"}
 
 
+def _as_it_is(reply: T) -> T:
+    return reply
+
+
 def _of_fields(fields: Mapping[str, str | None]) -> list[Any]:
-    return ["HMGET", list(fields), [_or_false(value) for value in fields.values()]]
+    return ["HMGET", list(fields), _falsy(fields.values())]
+
+
+def _falsy(values: Iterable[str | None]) -> list[str | Literal[False]]:
+    """Replies as Lua has them."""
+    return [False if value is None else value for value in values]
 
 
 def _or_false(value: str | None) -> str | Literal[False]:
@@ -185,6 +198,8 @@ class Change:
     """Reads whose replies are guarded."""
     _keys: dict[str, int] = field(default_factory=dict)
     """Places of the keys in the commit, from 1."""
+    _checked: set[tuple[str, str | None]] = field(default_factory=set)
+    """Keys of which the type is known."""
     _blobs: list[bytes] = field(default_factory=list)
     _added: dict[tuple[str, str], int] = field(default_factory=dict)
     """What counters rise by, by key and field."""
@@ -219,23 +234,28 @@ class Change:
         if self._plan["writes"] or self._plan["events"] or self._numbers:
             raise RuntimeError("a change reads before it writes")
         if asked and isinstance(named := asked[0], Mapping):
-            wanted = {name: each for name, each in named.items() if each is not None}
-            return dict.fromkeys(named) | dict(
-                zip(wanted, await self._found([*wanted.values()]), strict=True)
-            )
+            wanted = dict(named)
+            for name, each in named.items():
+                if each is None:
+                    del wanted[name]
+            found = await self._found([*wanted.values()])
+            return dict.fromkeys(named) | dict(zip(wanted, found, strict=True))
         return tuple(await self._found(cast("Sequence[Asked]", asked)))
 
     async def _found(self, asked: Sequence[Asked]) -> list[Any]:
         replies = await self.lab.pipeline([one.command if isinstance(one, Read) else one for one in asked])
-        for one, reply in zip(asked, replies, strict=True):
-            if isinstance(one, Read) and one.guards is not None:
+        for place, one in enumerate(asked):
+            if not isinstance(one, Read):
+                continue
+            reply = replies[place]
+            replies[place] = one.present(reply)
+            if one.guards is not None:
                 self._guarded += 1
-                key = self._at(str(one.command[1]))
-                self._plan["guards"] += [[command, key, *rest] for command, *rest in one.guards(reply)]
-        return [
-            one.present(reply) if isinstance(one, Read) else reply
-            for one, reply in zip(asked, replies, strict=True)
-        ]
+                key = str(one.command[1])
+                at = self._keys.setdefault(key, len(self._keys) + 1)
+                for command, *rest in one.guards(reply):
+                    self._plan["guards"].append([command, at, *rest])
+        return replies
 
     def room(self, key: str, fields: Sequence[str], most: int) -> None:
         """After the change the sum of these counters is at most `most`; else it is decided again."""
@@ -254,7 +274,10 @@ class Change:
 
     def hset(self, key: Key, fields: Mapping[str, Word]) -> None:
         """Set fields of a hash."""
-        self._write("hash", "HSET", key, [word for pair in fields.items() for word in pair], together=2)
+        words: list[Word] = []
+        for pair in fields.items():
+            words += pair
+        self._write("hash", "HSET", key, words, together=2)
 
     def hdel(self, key: Key, *names: str) -> None:
         """Take fields out of a hash."""
@@ -270,10 +293,21 @@ class Change:
         self._added[key, field] = self._added.get((key, field), 0) + by
         self._write("hash", "HINCRBY", key, (field, by))
 
-    def zadd(self, key: Key, scores: Mapping[str, float | Placeholder], *, known: bool = False) -> None:
-        """Give members of a sorted set their scores; with `known` only those that are in it."""
-        words = [word for member, score in scores.items() for word in (score, member)]
-        self._write("zset", "ZADD", key, words, together=2, option="XX" if known else None)
+    def zadd(
+        self,
+        key: Key,
+        scores: Mapping[str, float | Placeholder],
+        *,
+        known: bool = False,
+        lowest: bool = False,
+    ) -> None:
+        """Give members of a sorted set their scores: with `known` only those that are in it, with `lowest` only lower
+        scores than they have."""
+        words: list[Word] = []
+        for member, score in scores.items():
+            words += (score, member)
+        option = "XX" if known else "LT" if lowest else None
+        self._write("zset", "ZADD", key, words, together=2, option=option)
 
     def zrem(self, key: Key, *members: str) -> None:
         """Take members out of a sorted set."""
@@ -341,10 +375,11 @@ class Change:
             for key, fields, most in self._rooms
         ]
         plan = self._plan | {"rooms": rooms}
+        guards = _compact(plan.pop("guards"))
         first, *numbers = await self.lab.move(
             "commit",
-            keys={"on": list(self._keys)},
-            args={"guards": _compact(plan.pop("guards")), "plan": _compact(plan), "blobs": self._blobs},
+            keys={"on": [*self._keys]},
+            args={"guards": guards, "plan": _compact(plan), "blobs": self._blobs},
         )
         if first == "stale":
             return False
@@ -390,17 +425,28 @@ class Change:
         option: str | None = None,
     ) -> None:
         """Write down a command, in several where it is long: `together` words belong to each other."""
-        self._known(key, kind)
-        place = self._at(key) if isinstance(key, str) else self._word(key)
-        most = MOST_WORDS - MOST_WORDS % together
-        found = [self._word(word) for word in words]
-        if kind is not None and not found:
+        if kind is not None and not words:
             return
-        first = [] if option is None else [option]
-        self._plan["writes"] += [
-            [command, place, first + found[start : start + most]]
-            for start in range(0, max(1, len(found)), most)
-        ]
+        place: Any
+        if type(key) is str:
+            if (key, kind) not in self._checked:
+                self._known(key, kind)
+                self._checked.add((key, kind))
+            place = self._keys.setdefault(key, len(self._keys) + 1)
+        else:
+            self._known(key, kind)
+            place = self._word(key)
+        found: list[Any] = [] if option is None else [option]
+        for word in words:  # no call for each: a change has hundreds
+            plain = (type(word) is str and len(word) <= BLOB_BYTES) or type(word) is int
+            found.append(str(word) if plain else self._word(word))
+        if len(found) <= MOST_WORDS:
+            self._plan["writes"].append([command, place, found])
+            return
+        first = found[: len(found) - len(words)]
+        most = MOST_WORDS - MOST_WORDS % together
+        for start in range(len(first), len(found), most):
+            self._plan["writes"].append([command, place, first + found[start : start + most]])
 
     @staticmethod
     def _known(key: Key, kind: str | None) -> None:
@@ -437,8 +483,23 @@ class Change:
         return [-len(self._blobs)]
 
 
-def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+async def tried(lab: Lab, decide: Decide[T]) -> tuple[T] | None:
+    """Decide and commit once; None where what was read has changed since.
+
+    Raises:
+        Unavailable: as `Lab.command`. What `decide` raises, where what it read held at one moment.
+    """
+    change = Change(lab)
+    try:
+        answer = await decide(change)
+    except NightjarError:
+        if await change.held():
+            raise
+        return None
+    return (answer,) if await change.commit() else None
 
 
 async def changed(lab: Lab, decide: Decide[T]) -> T:
@@ -450,15 +511,8 @@ async def changed(lab: Lab, decide: Decide[T]) -> T:
     for nth in range(TRIES):
         if nth > 2:  # several processes meet: each waits for another moment
             await asyncio.sleep(random() * 0.001 * 2 ** min(nth, 7))
-        change = Change(lab)
-        try:
-            answer = await decide(change)
-        except NightjarError:
-            if await change.held():
-                raise
-            continue
-        if await change.commit():
-            return answer
+        if (answer := await tried(lab, decide)) is not None:
+            return answer[0]
     raise Unavailable(
         f"what this changes was changed by others {TRIES} times", hint="try again", retry_after=1.0
     )
