@@ -83,6 +83,9 @@ def is_spent(status: Status, training_seconds: float | None) -> bool:
 
 def lasted(attempt: Mapping[str, str]) -> int:
     """Milliseconds from an attempt's start to its end; 0 where it never began, or has not ended."""
-    if "started_at" not in attempt or "ended_at" not in attempt:
-        return 0
-    return max(milliseconds(float(attempt["ended_at"]) - float(attempt["started_at"])), 0)
+    return between(attempt.get("started_at"), attempt["ended_at"]) if "ended_at" in attempt else 0
+
+
+def between(started: str | None, ended: str | float) -> int:
+    """Milliseconds from a start to an end, as they are stored; 0 where it never began."""
+    return max(milliseconds(float(ended) - float(started)), 0) if started else 0

@@ -101,9 +101,16 @@ class Read(Generic[T]):
     guards: Callable[[Any], list[list[Any]]] | None
     """Guards as the commit takes them, the key left out; None: it may change."""
 
+    is_held: bool = True
+    """Else it is guarded once `Change.hold` says so."""
+
     def loose(self) -> Read[T]:
         """The same, free to change until the commit: for texts, counters and policy values."""
         return replace(self, guards=None)
+
+    def maybe(self) -> Read[T]:
+        """The same, free to change until the commit unless `Change.hold` names its key."""
+        return replace(self, is_held=False)
 
 
 def hmget(key: str, *names: str) -> Read[dict[str, str | None]]:
@@ -115,11 +122,13 @@ def hmget(key: str, *names: str) -> Read[dict[str, str | None]]:
     )
 
 
-def hgetall(key: str, *names: str) -> Read[dict[str, str]]:
-    """A whole hash; empty where there is none. Where fields are named, these alone are guarded."""
-    if names:
+def hgetall(key: str, *guarded: str) -> Read[dict[str, str]]:
+    """A whole hash; empty where there is none. With `guarded` names, only these fields have to stay the same."""
+    if guarded:
         return Read(
-            ("HGETALL", key), _as_it_is, lambda reply: [["HMGET", names, _falsy(map(reply.get, names))]]
+            ("HGETALL", key),
+            _as_it_is,
+            lambda reply: [["HMGET", guarded, _falsy(map(reply.get, guarded))]],
         )
     return Read(
         ("HGETALL", key),
@@ -196,6 +205,8 @@ class Change:
     )
     _guarded: int = 0
     """Reads whose replies are guarded."""
+    _maybe: dict[str, list[list[Any]]] = field(default_factory=dict)
+    """Guards of reads that are not held yet, by key."""
     _keys: dict[str, int] = field(default_factory=dict)
     """Places of the keys in the commit, from 1."""
     _checked: set[tuple[str, str | None]] = field(default_factory=set)
@@ -238,7 +249,7 @@ class Change:
             for name, each in named.items():
                 if each is None:
                     del wanted[name]
-            found = await self._found([*wanted.values()])
+            found = await self._found(cast("Sequence[Asked]", [*wanted.values()]))
             return dict.fromkeys(named) | dict(zip(wanted, found, strict=True))
         return tuple(await self._found(cast("Sequence[Asked]", asked)))
 
@@ -249,13 +260,22 @@ class Change:
                 continue
             reply = replies[place]
             replies[place] = one.present(reply)
-            if one.guards is not None:
-                self._guarded += 1
-                key = str(one.command[1])
-                at = self._keys.setdefault(key, len(self._keys) + 1)
-                for command, *rest in one.guards(reply):
-                    self._plan["guards"].append([command, at, *rest])
+            if one.guards is not None and not one.is_held:
+                self._maybe.setdefault(str(one.command[1]), []).extend(one.guards(reply))
+            elif one.guards is not None:
+                self._guard(str(one.command[1]), one.guards(reply))
         return replies
+
+    def hold(self, key: str) -> None:
+        """Guard what was read of this key by `maybe`."""
+        if (guards := self._maybe.pop(key, None)) is not None:
+            self._guard(key, guards)
+
+    def _guard(self, key: str, guards: Iterable[list[Any]]) -> None:
+        self._guarded += 1
+        at = self._keys.setdefault(key, len(self._keys) + 1)
+        for command, *rest in guards:
+            self._plan["guards"].append([command, at, *rest])
 
     def room(self, key: str, fields: Sequence[str], most: int) -> None:
         """After the change the sum of these counters is at most `most`; else it is decided again."""
@@ -359,10 +379,12 @@ class Change:
         subject: str | Joined,
         data: Mapping[str, Any],
         trace: str | None = None,
+        *,
+        published: bool = True,
     ) -> None:
-        """Append an event; `trace` is its traceparent where it is not the call's."""
+        """Append an event; `trace` is its traceparent where it is not the call's. Its subscribers are told."""
         words = [self._word(subject), self._word(json.dumps(data, allow_nan=False))]
-        self._plan["events"].append([event, tag or "", *words, trace or False])
+        self._plan["events"].append([event, tag or "", *words, trace or False, published])
 
     async def commit(self) -> bool:
         """Write everything; False where a guard does not hold any more, and nothing was written."""

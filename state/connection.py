@@ -68,7 +68,7 @@ class Connection:
                     await self.load_scripts()
                     return await self.pipeline(commands, again=False)
                 raise unavailable(reply) from reply
-            if (present := callbacks.get(words[0])) is not None:  # type: ignore[call-overload]  # a name is a text
+            if (present := callbacks.get(words[0])) is not None:  # type: ignore[arg-type]  # a name is a text
                 replies[place] = present(reply)
         return replies
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from state.change import NOW, Change, Word, clock, hgetall, hmget
 from state.client import Lab, time_of
 from state.decided import Decided
 from state.experiments.reading import experiment_in
+from state.gpu_flags import LEASED, keep_gpu
 from state.ids import named_by
 from state.indexes import members, records
 from state.leases import Flagged, GpuLease, GpuRequest, Holding, Line, Roster
@@ -22,8 +23,6 @@ from state.store import Store
 
 ALL = -1
 OWNED = ("owner", "of_agent")
-LEASED = ("holder", "leased_at", "lease_expires_at", "deadline", "runner")
-"""Fields of a GPU that end with its lease."""
 DESCRIBED = {
     "gpu_id",
     "gpu_index",
@@ -238,7 +237,7 @@ class Pool(Store):
                 after.pop(name, None)
             if known is None or known.status == "offline":
                 change.emit("gpu.registered", None, gpu.gpu_id, {"gpu_id": gpu.gpu_id})
-            self._keep(change, gpu.gpu_id, before, after, "registered")
+            keep_gpu(change, gpu.gpu_id, before, after, "registered")
             return None
 
         if refused := await self._lab.change(decide):
@@ -368,7 +367,7 @@ class Pool(Store):
             elif known.runner is not None:
                 after["unproven"] = "true"  # a worker ran on it: its keeper has to look
             change.zrem(keys("leases"), gpu_id)
-            self._keep(change, gpu_id, before, after, "released")
+            keep_gpu(change, gpu_id, before, after, "released")
             return "ok"
 
         return await self._lab.change(decide)
@@ -403,7 +402,7 @@ class Pool(Store):
             after: dict[str, Word] = {**before, **flatten(set_ or {})}
             for name in clear:
                 after.pop(name, None)
-            return Flagged(self._keep(change, gpu_id, before, after, reason), known.holder)
+            return Flagged(keep_gpu(change, gpu_id, before, after, reason), known.holder)
 
         return await self._lab.change(decide)
 
@@ -461,26 +460,6 @@ class Pool(Store):
 
         return await self._lab.change(decide)
 
-    def _keep(
-        self, change: Change, gpu_id: str, before: Mapping[str, str], after: dict[str, Word], reason: str
-    ) -> GpuStatus:
-        """Keep a GPU with its status, which follows from its flags, and the index of idle GPUs equal to it."""
-        status, index = _status_of(after), self._keys("idle_gpus")
-        is_other = status != before.get("status")
-        if is_other:
-            after["status"] = status
-            after.pop("idle_since", None)
-            after |= {"idle_since": NOW} if status == "idle" else {}
-        change.replace(self._keys.gpu(gpu_id), before, after)
-        if is_other and status == "idle":
-            change.zadd(index, {gpu_id: NOW})
-        elif is_other:
-            change.zrem(index, gpu_id)
-        if is_other and status != "training":
-            why = after.get("sick") or after.get("tripped") if status == "unhealthy" else reason
-            change.emit(f"gpu.{status}", None, gpu_id, {"gpu_id": gpu_id, "reason": why})
-        return status
-
     async def _owned(self, change: Change, gpu: Gpu) -> int:
         """How many GPUs the owner of this one has registered."""
         if gpu.owner is None:
@@ -498,17 +477,6 @@ class Pool(Store):
 
 def _counted(gpu: Gpu) -> str:
     return "agent_gpus" if gpu.of_agent else "worker_gpus"
-
-
-def _status_of(flags: Collection[str]) -> GpuStatus:
-    """The status of a GPU with these fields, the strongest flag first."""
-    if "offline" in flags:
-        return "offline"
-    if "holder" in flags:
-        return "training"
-    if "sick" in flags or "tripped" in flags:
-        return "unhealthy"
-    return "draining" if not {"drained", "unproven", "leaving"}.isdisjoint(flags) else "idle"
 
 
 def listed_gpus(lab: Lab, index: str) -> Sequence[Arg]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from state.experiments.handing_out import HandingOut
-from state.experiments.ranking import Ranking
 from state.experiments.reading import PAGE_BYTES, Page, Window
 from state.experiments.retesting import Retesting
 from state.experiments.retracting import Retracting
@@ -13,5 +12,5 @@ from state.experiments.showing import NearBand, Showing
 __all__ = ["PAGE_BYTES", "Experiments", "NearBand", "Page", "Window"]
 
 
-class Experiments(HandingOut, Running, Ranking, Retesting, Retracting, Showing):
+class Experiments(HandingOut, Running, Retesting, Retracting, Showing):
     """All experiments of the lab."""

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, fields, replace
 from typing import Any, Literal
 
+from state.change import NOW, Change, Joined
 from state.client import time_of
 from state.decisions import Rank, Told
 from state.experiments.reading import ExperimentReader, experiment_in
@@ -23,10 +24,18 @@ from state.keys import Keys
 from state.moves import Arg
 from state.noise import class_id
 from state.policy import BUCKETS, TickSource, read_policy
-from state.records import Experiment
+from state.records import Experiment, flatten
 from state.tags import tag_in
 
+TICKS_KEPT = 500
+REPORTED = (
+    *("status", "attempt", "fence", "stopping", "told", "ranked", "places", "rank_class"),
+    *("last_progress", "base_progress", "extended_s", "used_extension"),
+)
+"""Fields of a run that its reports change, or that decide about them."""
 SUMS = tuple(sum_.name for sum_ in fields(Trend))
+UNITS = [1 if name == "runs" else 10**9 for name in SUMS]
+"""One, in each of the sums: only integers add up without losing bits."""
 
 
 class Ranking(ExperimentReader):
@@ -74,7 +83,7 @@ class Ranking(ExperimentReader):
         return replace(
             counted(counts, value),
             stopped=sum(int(n or 0) for n in stopped),
-            trend=Trend(*(float(amount or 0) for amount in found)),
+            trend=Trend(*(int(amount or 0) / unit for amount, unit in zip(found, UNITS, strict=True))),
         )
 
     async def tell(self, e: Experiment, rank: Rank) -> Told | Literal["lost"]:
@@ -87,12 +96,68 @@ class Ranking(ExperimentReader):
         )
         return answer
 
+    def rank(self, change: Change, e: Experiment, rank: Rank) -> None:
+        """Enter a run's value at a bucket among its peers, with what it is told there for the first time."""
+        keys, bucket, run = self._keys, repr(rank.bucket), self._keys.experiment(e.experiment_id)
+        ranked = [rank.facts["rank"], rank.facts["chance"]]
+        fields: dict[str, Any] = {
+            "told": {**(e.told or {}), f"{e.attempt}:{bucket}": rank.told},
+            "ranked": {**(e.ranked or {}), bucket: ranked},
+        }
+        if rank.place is not None:
+            before = e.places if e.rank_class == rank.rank_class else None
+            fields |= {"places": {**(before or {}), bucket: rank.place}, "rank_class": rank.rank_class}
+        if rank.told == "stop":
+            fields |= {"stopping": True, "stop_reason": rank.reason}
+            change.hincrby(trends_at(keys, e.tag, rank.rank_class), f"{bucket}:stopped")
+        elif rank.told == "extend":
+            fields["extended_s"] = rank.extra_s
+            fields |= {"base_metric": rank.metric, "base_progress": rank.progress}
+        change.hset(run, flatten(fields))
+        for pool in (
+            ranks_at(keys, e.tag, rank.rank_class, rank.bucket),
+            all_ranks_at(keys, e.tag, rank.bucket),
+        ):
+            change.zadd(pool, {e.experiment_id: rank.value})
+        change.hset(keys("rank_classes", e.tag), {class_id(rank.rank_class): rank.rank_class})
+        change.hincrby(keys.tag(e.tag), "ticks")
+        told = _said(e, rank)
+        change.emit("run.ticked", e.tag, e.experiment_id, told, e.traceparent, published=False)
+        if rank.told == "stop":
+            change.emit("run.stopping", e.tag, e.experiment_id, told, e.traceparent)
 
-def ranking(
-    keys: Keys, e: Experiment, rank: Rank
-) -> tuple[dict[str, str | list[str]], dict[str, Arg | None]]:
-    """Arguments of the part `_rank.lua`, besides the run's own names."""
-    said = {
+    def keep_tick(
+        self, change: Change, e: Experiment, tick: tuple[float, float], source: TickSource, *, is_base: bool
+    ) -> None:
+        """Keep a (metric, progress) that a run reports; `is_base`: within its own budget, before any extension.
+
+        A run counts as extended from its first report beyond its budget, once however often it is begun.
+        """
+        run, (metric, progress) = self._keys.experiment(e.experiment_id), tick
+        if is_base:
+            self.keep_base(change, e, tick)
+        elif e.extended_s is not None and not e.used_extension:
+            change.hset(run, {"used_extension": "true"})
+            change.hincrby(self._keys.tag(e.tag), "extended")
+            told = {"metric": metric, "progress": progress, "extra_s": e.extended_s}
+            told_of = {"experiment_id": e.experiment_id, **told}
+            change.emit("run.extended", e.tag, e.experiment_id, told_of, e.traceparent)
+        change.hset(run, {"last_metric": metric, "last_progress": progress, "tick_source": source})
+        reports = self._keys("reports", e.experiment_id)
+        change.rpush(reports, Joined(f"[{progress!r},{metric!r},", NOW, "]"))
+        change.ltrim(reports, TICKS_KEPT)
+
+    def keep_base(self, change: Change, e: Experiment, tick: tuple[float, float]) -> None:
+        """Of a run that was given more time, keep the report nearest to the end of its own budget."""
+        metric, progress = tick
+        if e.base_progress is not None and abs(progress - 1) < abs(e.base_progress - 1):
+            run = self._keys.experiment(e.experiment_id)
+            change.hset(run, {"base_metric": metric, "base_progress": progress})
+
+
+def _said(e: Experiment, rank: Rank) -> dict[str, Any]:
+    """Data of the events of a run at a bucket."""
+    return {
         "experiment_id": e.experiment_id,
         "bucket": rank.bucket,
         "metric": rank.metric,
@@ -102,6 +167,12 @@ def ranking(
         **({} if rank.extra_s is None else {"extra_s": rank.extra_s}),
         **({} if rank.tick_source == "report" else {"tick_source": rank.tick_source}),
     }
+
+
+def ranking(
+    keys: Keys, e: Experiment, rank: Rank
+) -> tuple[dict[str, str | list[str]], dict[str, Arg | None]]:
+    """Arguments of the part `_rank.lua`, besides the run's own names."""
     return {
         "ranks": [
             ranks_at(keys, e.tag, rank.rank_class, rank.bucket),
@@ -121,7 +192,7 @@ def ranking(
         "told": rank.told,
         "reason": rank.reason,
         "extra_s": rank.extra_s,
-        "tick_data": json.dumps(said, allow_nan=False),
+        "tick_data": json.dumps(_said(e, rank), allow_nan=False),
         "experiment_traceparent": e.traceparent,
     }
 
@@ -145,14 +216,11 @@ def counted(counts: Sequence[Any], value: float) -> Peers:
     return Peers(lower - (float(before) < value), equal - (float(before) == value), runs - 1)
 
 
-def amounts(trends: Mapping[str, Trend], sign: int = 1) -> list[str]:
-    """Increments of the trends' sums, as pairs of a field and an amount; `sign` -1 undoes them."""
-    return [
-        word
-        for bucket, trend in trends.items()
-        for name, amount in zip(SUMS, astuple(trend), strict=True)
-        for word in (f"{bucket}:{name}", repr(sign * amount))
-    ]
+def add_trends(change: Change, key: str, trends: Mapping[str, Trend], sign: int = 1) -> None:
+    """Add to the sums of trends; `sign` -1 undoes it."""
+    for bucket, trend in trends.items():
+        for name, unit, amount in zip(SUMS, UNITS, astuple(trend), strict=True):
+            change.hincrby(key, f"{bucket}:{name}", sign * round(amount * unit))
 
 
 def rank_class(gpu_class: str, source: TickSource) -> str:

@@ -73,13 +73,6 @@ local function outlast(experiment, run_ms)
   return true
 end
 
--- An experiment is over: what was set aside for it is free again, what was used is spent.
-local function close_books(experiment, spent_ms, spent_runs)
-  local held = redis.call('HGET', experiment, 'reserved_gpu_seconds')
-  redis.call('HDEL', experiment, 'reserved_gpu_seconds')
-  book(-ms(held or '0'), held and -1 or 0, spent_ms, spent_runs)
-end
-
 -- Milliseconds from an attempt's start to its end, both as text of Redis' clock; 0 where it never began.
 local function lasted(started, ended)
   return started and math.max(ms(tonumber(ended) - tonumber(started)), 0) or 0

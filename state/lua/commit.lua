@@ -6,7 +6,7 @@
 -- A number above 0 is the nth one that is handed out. 0 is this moment, {s} is s seconds later. Below 0 it is a blob.
 -- A key is its place in `on`, or such a list.
 -- returns: {this moment, each number handed out}, or {stale, the first guard that does not hold}
-local plan, numbers, t = cjson.decode(A.plan), {}, now()
+local plan, numbers, t, on = cjson.decode(A.plan), {}, now(), K.on
 local moment = clock(t)
 
 local function text(word)
@@ -20,12 +20,13 @@ local function text(word)
 end
 
 local function call(command, key, words)
-  local given = {}
-  for i, word in ipairs(words) do given[i] = text(word) end
-  key = type(key) == 'number' and K.on[key] or text(key)
-  local name, verb = string.match(command, '^(%S+) ?(.*)$')
-  if verb ~= '' then return redis.call(name, verb, key, unpack(given)) end
-  return redis.call(name, key, unpack(given))
+  for i, word in ipairs(words) do
+    if type(word) ~= 'string' then words[i] = text(word) end
+  end
+  key = type(key) == 'number' and on[key] or text(key)
+  if not string.find(command, ' ', 1, true) then return redis.call(command, key, unpack(words)) end
+  local name, verb = string.match(command, '^(%S+) (.*)$')
+  return redis.call(name, verb, key, unpack(words))
 end
 
 local function holds(command, key, words, expected)
@@ -46,15 +47,16 @@ end
 if plan.before and tonumber(moment) > tonumber(plan.before) then return {'stale', 0} end
 for nth, room in ipairs(plan.rooms) do
   local sum = 0
-  for _, found in ipairs(redis.call('HMGET', K.on[room[1]], unpack(room[2]))) do sum = sum + tonumber(found or 0) end
+  for _, found in ipairs(redis.call('HMGET', on[room[1]], unpack(room[2]))) do sum = sum + tonumber(found or 0) end
   if sum > room[3] then return {'stale', -nth} end
 end
 for nth, number in ipairs(plan.numbers) do
-  numbers[nth] = string.format('%d', redis.call('HINCRBY', K.on[number[1]], number[2], 1))
+  numbers[nth] = string.format('%d', redis.call('HINCRBY', on[number[1]], number[2], 1))
 end
 for _, write in ipairs(plan.writes) do call(unpack(write)) end
 uncounted = given_bytes() - #A.guards
 for _, event in ipairs(plan.events) do
-  emit(event[1], event[2], text(event[3]), text(event[4]), event[5] or nil)
+  local tell = event[6] and emit or append
+  tell(event[1], event[2], text(event[3]), text(event[4]), event[5] or nil)
 end
 return {moment, unpack(numbers)}

@@ -119,6 +119,12 @@ class Tag(Record):
         """Runs that ended with a value, or were stopped: what a swarm counts as its experiments."""
         return self.baselines + self.kept + self.discarded + self.stopped + self.repeated
 
+    def holds_back(self, experiment_id: str) -> bool:
+        """Whether an experiment waits aside: the tag is paused, or its baseline has not ended, and it is neither that
+        nor a retest of it."""
+        of_baseline = f"{experiment_id}.".startswith(f"{self.baseline_id}.")
+        return self.paused_at is not None or (self.awaits_baseline and not of_baseline)
+
     @property
     def claims_class(self) -> str | None:
         """The class of GPU that a claim is run on; None: any."""
