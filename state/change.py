@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import random
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
@@ -101,9 +101,16 @@ class Read(Generic[T]):
     guards: Callable[[Any], list[list[Any]]] | None
     """Guards as the commit takes them, the key left out; None: it may change."""
 
+    is_held: bool = True
+    """Else it is guarded once `Change.hold` says so."""
+
     def loose(self) -> Read[T]:
         """The same, free to change until the commit: for texts, counters and policy values."""
         return replace(self, guards=None)
+
+    def maybe(self) -> Read[T]:
+        """The same, free to change until the commit unless `Change.hold` names its key."""
+        return replace(self, is_held=False)
 
 
 def hmget(key: str, *names: str) -> Read[dict[str, str | None]]:
@@ -111,7 +118,7 @@ def hmget(key: str, *names: str) -> Read[dict[str, str | None]]:
     return Read(
         ("HMGET", key, *names),
         lambda reply: dict(zip(names, reply, strict=True)),
-        lambda reply: [_of_fields(dict(zip(names, reply, strict=True)))],
+        lambda reply: [["HMGET", names, _falsy(reply)]],
     )
 
 
@@ -120,8 +127,8 @@ def hgetall(key: str, *guarded: str) -> Read[dict[str, str]]:
     if guarded:
         return Read(
             ("HGETALL", key),
-            dict,
-            lambda reply: [_of_fields({name: reply.get(name) for name in guarded})],
+            _as_it_is,
+            lambda reply: [["HMGET", guarded, _falsy(map(reply.get, guarded))]],
         )
     return Read(
         ("HGETALL", key),
@@ -176,8 +183,17 @@ Asked = Read[Any] | Sequence[Arg]
 _SIZES = {"string": "STRLEN", "hash": "HLEN", "zset": "ZCARD", "list": "LLEN", "stream": "XLEN"}
 
 
+def _as_it_is(reply: T) -> T:
+    return reply
+
+
 def _of_fields(fields: Mapping[str, str | None]) -> list[Any]:
-    return ["HMGET", list(fields), [_or_false(value) for value in fields.values()]]
+    return ["HMGET", list(fields), _falsy(fields.values())]
+
+
+def _falsy(values: Iterable[str | None]) -> list[str | Literal[False]]:
+    """Replies as Lua has them."""
+    return [False if value is None else value for value in values]
 
 
 def _or_false(value: str | None) -> str | Literal[False]:
@@ -195,8 +211,12 @@ class Change:
     )
     _guarded: int = 0
     """Reads whose replies are guarded."""
+    _maybe: dict[str, list[list[Any]]] = field(default_factory=dict)
+    """Guards of reads that are not held yet, by key."""
     _keys: dict[str, int] = field(default_factory=dict)
     """Places of the keys in the commit, from 1."""
+    _checked: set[tuple[str, str | None]] = field(default_factory=set)
+    """Keys of which the type is known."""
     _blobs: list[bytes] = field(default_factory=list)
     _added: dict[tuple[str, str], int] = field(default_factory=dict)
     """What counters rise by, by key and field."""
@@ -231,23 +251,37 @@ class Change:
         if self._plan["writes"] or self._plan["events"] or self._numbers:
             raise RuntimeError("a change reads before it writes")
         if asked and isinstance(named := asked[0], Mapping):
-            wanted = {name: each for name, each in named.items() if each is not None}
-            return dict.fromkeys(named) | dict(
-                zip(wanted, await self._found([*wanted.values()]), strict=True)
-            )
+            wanted = dict(named)
+            for name, each in named.items():
+                if each is None:
+                    del wanted[name]
+            found = await self._found(cast("Sequence[Asked]", [*wanted.values()]))
+            return dict.fromkeys(named) | dict(zip(wanted, found, strict=True))
         return tuple(await self._found(cast("Sequence[Asked]", asked)))
 
     async def _found(self, asked: Sequence[Asked]) -> list[Any]:
         replies = await self.lab.pipeline([one.command if isinstance(one, Read) else one for one in asked])
-        for one, reply in zip(asked, replies, strict=True):
-            if isinstance(one, Read) and one.guards is not None:
-                self._guarded += 1
-                key = self._at(str(one.command[1]))
-                self._plan["guards"] += [[command, key, *rest] for command, *rest in one.guards(reply)]
-        return [
-            one.present(reply) if isinstance(one, Read) else reply
-            for one, reply in zip(asked, replies, strict=True)
-        ]
+        for place, one in enumerate(asked):
+            if not isinstance(one, Read):
+                continue
+            reply = replies[place]
+            replies[place] = one.present(reply)
+            if one.guards is not None and not one.is_held:
+                self._maybe.setdefault(str(one.command[1]), []).extend(one.guards(reply))
+            elif one.guards is not None:
+                self._guard(str(one.command[1]), one.guards(reply))
+        return replies
+
+    def hold(self, key: str) -> None:
+        """Guard what was read of this key by `maybe`."""
+        if (guards := self._maybe.pop(key, None)) is not None:
+            self._guard(key, guards)
+
+    def _guard(self, key: str, guards: Iterable[list[Any]]) -> None:
+        self._guarded += 1
+        at = self._keys.setdefault(key, len(self._keys) + 1)
+        for command, *rest in guards:
+            self._plan["guards"].append([command, at, *rest])
 
     def room(self, key: str, fields: Sequence[str], most: int) -> None:
         """After the change the sum of these counters is at most `most`; else it is decided again."""
@@ -266,7 +300,10 @@ class Change:
 
     def hset(self, key: Key, fields: Mapping[str, Word]) -> None:
         """Set fields of a hash."""
-        self._write("hash", "HSET", key, [word for pair in fields.items() for word in pair], together=2)
+        words: list[Word] = []
+        for pair in fields.items():
+            words += pair
+        self._write("hash", "HSET", key, words, together=2)
 
     def hdel(self, key: Key, *names: str) -> None:
         """Take fields out of a hash."""
@@ -289,10 +326,14 @@ class Change:
         *,
         known: bool = False,
         higher: bool = False,
+        lowest: bool = False,
     ) -> None:
-        """Give members of a sorted set their scores; with `known` only those in it, with `higher` only more."""
-        words = [word for member, score in scores.items() for word in (score, member)]
-        options = [option for option, is_set in (("XX", known), ("GT", higher)) if is_set]
+        """Give members of a sorted set their scores. With `known` only those that are in it, with `higher` only
+        higher scores than they have, with `lowest` only lower ones."""
+        words: list[Word] = []
+        for member, score in scores.items():
+            words += (score, member)
+        options = [option for option, is_set in (("XX", known), ("GT", higher), ("LT", lowest)) if is_set]
         self._write("zset", "ZADD", key, words, together=2, options=options)
 
     def zincrby(self, key: Key, member: str, by: float) -> None:
@@ -377,10 +418,11 @@ class Change:
             for key, fields, most in self._rooms
         ]
         plan = self._plan | {"rooms": rooms}
+        guards = _compact(plan.pop("guards"))
         first, *numbers = await self.lab.move(
             "commit",
-            keys={"on": list(self._keys)},
-            args={"guards": _compact(plan.pop("guards")), "plan": _compact(plan), "blobs": self._blobs},
+            keys={"on": [*self._keys]},
+            args={"guards": guards, "plan": _compact(plan), "blobs": self._blobs},
         )
         if first == "stale":
             return False
@@ -426,19 +468,28 @@ class Change:
         options: Sequence[str] = (),
     ) -> None:
         """Write down a command, in several where it is long: `together` words belong to each other."""
-        self._known(key, kind)
-        place = self._at(key) if isinstance(key, str) else self._word(key)
-        most = MOST_WORDS - MOST_WORDS % together
-        found = [*options, *map(self._word, words)]
         if kind is not None and not words:
             return
-        if len(found) <= most:
+        place: Any
+        if type(key) is str:
+            if (key, kind) not in self._checked:
+                self._known(key, kind)
+                self._checked.add((key, kind))
+            place = self._keys.setdefault(key, len(self._keys) + 1)
+        else:
+            self._known(key, kind)
+            place = self._word(key)
+        found: list[Any] = [*options]
+        for word in words:  # no call for each: a change has hundreds
+            plain = (type(word) is str and len(word) <= BLOB_BYTES) or type(word) is int
+            found.append(str(word) if plain else self._word(word))
+        if len(found) <= MOST_WORDS:
             self._plan["writes"].append([command, place, found])
             return
-        self._plan["writes"] += [
-            [command, place, [*options, *found[start : start + most]]]
-            for start in range(len(options), len(found), most)
-        ]
+        first = found[: len(found) - len(words)]
+        most = MOST_WORDS - MOST_WORDS % together
+        for start in range(len(first), len(found), most):
+            self._plan["writes"].append([command, place, first + found[start : start + most]])
 
     @staticmethod
     def _known(key: Key, kind: str | None) -> None:
@@ -480,6 +531,22 @@ class Change:
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
+async def tried(lab: Lab, decide: Decide[T]) -> tuple[T] | None:
+    """Decide and commit once; None where what was read has changed since.
+
+    Raises:
+        Unavailable: as `Lab.command`. What `decide` raises, where what it read held at one moment.
+    """
+    change = Change(lab)
+    try:
+        answer = await decide(change)
+    except NightjarError:
+        if await change.held():
+            raise
+        return None
+    return (answer,) if await change.commit() else None
+
+
 async def changed(lab: Lab, decide: Decide[T]) -> T:
     """Decide and commit, again where what was read has changed since. A lost reply is never followed by a second try.
 
@@ -489,15 +556,8 @@ async def changed(lab: Lab, decide: Decide[T]) -> T:
     for nth in range(TRIES):
         if nth > 2:  # several processes meet: each waits for another moment
             await asyncio.sleep(random() * 0.001 * 2 ** min(nth, 7))
-        change = Change(lab)
-        try:
-            answer = await decide(change)
-        except NightjarError:
-            if await change.held():
-                raise
-            continue
-        if await change.commit():
-            return answer
+        if (answer := await tried(lab, decide)) is not None:
+            return answer[0]
     raise Unavailable(
         f"what this changes was changed by others {TRIES} times", hint="try again", retry_after=1.0
     )

@@ -58,13 +58,19 @@ class Connection:
             if not known:
                 await self.command("SCRIPT", "LOAD", script.text)
 
-    async def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
-        """Several reads in one round trip."""
+    async def pipeline(self, commands: Sequence[Sequence[Arg]], *, again: bool = True) -> list[Any]:
+        """Several reads in one round trip; `again` where Redis has forgotten a script."""
         replies = await self._replies(commands) if commands else []
-        if any(isinstance(reply, NoScriptError) for reply in replies):
-            await self.load_scripts()
-            replies = await self._replies(commands)
-        return [self._presented(words[0], reply) for words, reply in zip(commands, replies, strict=True)]
+        callbacks = self._redis.response_callbacks
+        for place, words in enumerate(commands):  # no call for each: a request has twenty
+            if isinstance(reply := replies[place], ResponseError):
+                if again and isinstance(reply, NoScriptError):
+                    await self.load_scripts()
+                    return await self.pipeline(commands, again=False)
+                raise unavailable(reply) from reply
+            if (present := callbacks.get(words[0])) is not None:  # type: ignore[arg-type]  # a name is a text
+                replies[place] = present(reply)
+        return replies
 
     async def if_told(self, *words: Arg) -> Any:
         """The answer of a command that a managed Redis may not know, or forbid; None where it does."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from state.entries import Rounds
@@ -60,6 +60,10 @@ class RunFacts:
     """Under the tag's main comparability key."""
     epoch: int
     """Of the tag's traces."""
+    attempts: Mapping[str, str] = field(default_factory=dict)
+    """Its attempts, as they are stored."""
+    warned: frozenset[str] = frozenset()
+    """Resources of the tag's budget whose warning was given."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,8 @@ class Comparison:
     """The nearest keep at or above the base that it was selected with: on this a new trace begins."""
     references: tuple[str, str] = ("", "")
     """Times of its `time_classes`, as they are stored; empty: there is none."""
+    around: Mapping[str, Any] = field(default_factory=dict)
+    """What else its end changes, as it was read; see `EndingStore.finish`."""
 
     @property
     def reference_time(self) -> ReferenceTime | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from state.client import Lab, time_of
 from state.decided import Decided
 from state.experiments.reading import experiment_in
 from state.experiments.writing import renew
+from state.gpu_flags import LEASED, keep_gpu
 from state.ids import named_by
 from state.indexes import members, records
 from state.leases import Flagged, GpuLease, GpuRequest, Holding, Line, Roster, renewal
@@ -24,8 +25,6 @@ from state.store import Store
 
 ALL = -1
 OWNED = ("owner", "of_agent")
-LEASED = ("holder", "leased_at", "lease_expires_at", "deadline", "runner")
-"""Fields of a GPU that end with its lease."""
 DESCRIBED = {
     "gpu_id",
     "gpu_index",
@@ -246,7 +245,7 @@ class Pool(Store):
                 after.pop(name, None)
             if known is None or known.status == "offline":
                 change.emit("gpu.registered", None, gpu.gpu_id, {"gpu_id": gpu.gpu_id})
-            self._keep(change, gpu.gpu_id, before, after, "registered")
+            keep_gpu(change, gpu.gpu_id, before, after, "registered")
             return None
 
         if refused := await self._lab.change(decide):
@@ -284,7 +283,7 @@ class Pool(Store):
                 after |= end.fields
                 renew(change, gpu.gpu_id, end)
             change.zadd(self._keys("open"), {renewed.experiment_id: NOW + renewed.patience_s}, known=True)
-        return self._keep(change, gpu.gpu_id, held.stored, after, "heard of again")
+        return keep_gpu(change, gpu.gpu_id, held.stored, after, "heard of again")
 
     async def lend(
         self,
@@ -366,7 +365,7 @@ class Pool(Store):
             elif known.runner is not None:
                 after["unproven"] = "true"  # a worker ran on it: its keeper has to look
             change.zrem(keys("leases"), gpu_id)
-            self._keep(change, gpu_id, before, after, "released")
+            keep_gpu(change, gpu_id, before, after, "released")
             return "ok"
 
         return await self._lab.change(decide)
@@ -401,7 +400,7 @@ class Pool(Store):
             after: dict[str, Word] = {**before, **flatten(set_ or {})}
             for name in clear:
                 after.pop(name, None)
-            return Flagged(self._keep(change, gpu_id, before, after, reason), known.holder)
+            return Flagged(keep_gpu(change, gpu_id, before, after, reason), known.holder)
 
         return await self._lab.change(decide)
 
@@ -459,26 +458,6 @@ class Pool(Store):
 
         return await self._lab.change(decide)
 
-    def _keep(
-        self, change: Change, gpu_id: str, before: Mapping[str, str], after: dict[str, Word], reason: str
-    ) -> GpuStatus:
-        """Keep a GPU with its status, which follows from its flags, and the index of idle GPUs equal to it."""
-        status, index = _status_of(after), self._keys("idle_gpus")
-        is_other = status != before.get("status")
-        if is_other:
-            after["status"] = status
-            after.pop("idle_since", None)
-            after |= {"idle_since": NOW} if status == "idle" else {}
-        change.replace(self._keys.gpu(gpu_id), before, after)
-        if is_other and status == "idle":
-            change.zadd(index, {gpu_id: NOW})
-        elif is_other:
-            change.zrem(index, gpu_id)
-        if is_other and status != "training":
-            why = after.get("sick") or after.get("tripped") if status == "unhealthy" else reason
-            change.emit(f"gpu.{status}", None, gpu_id, {"gpu_id": gpu_id, "reason": why})
-        return status
-
     async def _owned(self, change: Change, gpu: Gpu) -> int:
         """How many GPUs the owner of this one has registered."""
         if gpu.owner is None:
@@ -496,17 +475,6 @@ class Pool(Store):
 
 def _counted(gpu: Gpu) -> str:
     return "agent_gpus" if gpu.of_agent else "worker_gpus"
-
-
-def _status_of(flags: Collection[str]) -> GpuStatus:
-    """The status of a GPU with these fields, the strongest flag first."""
-    if "offline" in flags:
-        return "offline"
-    if "holder" in flags:
-        return "training"
-    if "sick" in flags or "tripped" in flags:
-        return "unhealthy"
-    return "draining" if not {"drained", "unproven", "leaving"}.isdisjoint(flags) else "idle"
 
 
 def listed_gpus(lab: Lab, index: str) -> Sequence[Arg]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Iterator
 from typing import Any
 
 from functions.contract import CATEGORIES
 from state.client import NOTHING, Lab
-from state.decisions import BestAfter, Ending, TagCrashes
+from state.decisions import Ending
 from state.entries import Entry
 from state.experiments import Experiments
 from state.moves import Arg, GivenArgs, GivenKeys
@@ -56,7 +57,7 @@ async def crowd(lab: Lab, count: int, *, wordy: int = 0) -> None:
     The texts of the newest `wordy` ones are as long as they may be.
     """
     collected = Collected(lab)
-    experiments = Experiments(collected)
+    experiments, entering = Experiments(lab), Experiments(collected)
     policy, version = await Policies(lab).get(TAG)
     finishes = (_finish(nth, count, policy.stale_after_s, version) for nth in range(1, count + 1))
     try:
@@ -66,9 +67,9 @@ async def crowd(lab: Lab, count: int, *, wordy: int = 0) -> None:
                 if finish.experiment.number > count - wordy:
                     told |= dict.fromkeys(("hypothesis", "description", "diff_summary"), LONGEST)
                 idea = Idea.model_validate(told)
-                await experiments.register(Entry(idea), None, None)
-                await experiments.end(finish)
+                await entering.register(Entry(idea), None, None)
             await collected.flush()
+            await asyncio.gather(*map(experiments.end, batch))
     finally:
         await collected.close()
 
@@ -99,20 +100,19 @@ def _finish(nth: int, count: int, patience_s: float, policy_version: int) -> End
     if nth % every == 1 and nth // every < KEEPS:
         value = BEST + (KEEPS - 1 - nth // every) * 1e-3
         new = Best(experiment_id=e.experiment_id, val_bpb=value, commit_sha=e.commit_sha, updated_at=0.0)
-        best = BestAfter(nth // every, new)
         return Ending(
             e,
             "keep",
             _measured(value),
             score=value,
-            best=best,
-            crashes=TagCrashes(0),
+            best=new,
+            crashes=0,
             training_seconds=300.0,
         )
     if nth % 20 in (7, 13):
         status, kind = ("crash", "oom") if nth % 20 == 7 else ("timeout", "timeout")
         fields = {"error": "out of memory", "error_kind": kind}
-        return Ending(e, "crash" if status == "crash" else "timeout", fields, crashes=TagCrashes(1, 0))
+        return Ending(e, "crash" if status == "crash" else "timeout", fields, crashes=1)
     # A tenth of all lies within the margin of the best.
     value = BEST + (0.001 if nth % 10 == 0 else 0.05) + nth * 1e-9
     return Ending(
@@ -121,7 +121,7 @@ def _finish(nth: int, count: int, patience_s: float, policy_version: int) -> End
         _measured(value),
         score=value,
         near_miss_score=value,
-        crashes=TagCrashes(0),
+        crashes=0,
         training_seconds=300.0,
     )
 

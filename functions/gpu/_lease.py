@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,15 +13,14 @@ from functions.contract import Call, Command
 from functions.gpu._stores import Stores
 from functions.lanes import Extension, Order, Source
 from functions.rules.access import check_own_gpu
-from functions.rules.pool.broken_lease import broken, given_up
+from functions.rules.pool.broken_lease import given_up, handed_back
 from functions.rules.stopping.judging import checkpoint, drawn, judge, rank_of
 from functions.rules.stopping.stoppers import looks_at
 from functions.rules.stopping.ticks import bucket_of, is_within_budget
 from state.change import Change
-from state.decisions import BrokenLease
 from state.experiments import Experiments
 from state.ids import ExperimentId
-from state.policy import Policy, TickSource
+from state.policy import TickSource
 from state.records import Experiment, Footprint, Gpu
 
 
@@ -114,25 +113,17 @@ class AttemptLease:
 
     async def hand_back(self, reason: str) -> None:
         """See functions.lanes.Lease."""
-        await self._break(
-            lambda gpu, e, policy: broken(
-                gpu, e, "dead", reason=reason, max_attempts=policy.max_attempts, sick=reason
+        if self.experiment.status == "leased":
+            await self.stores.experiments.break_lease(
+                self.gpu_id, lambda held: handed_back(held, self.fence, reason, sick=reason)
             )
-        )
 
     async def give_up(self, reason: str) -> None:
         """End the experiment before its attempt begins: no worker can train it."""
-        await self._break(lambda gpu, e, policy: given_up(gpu, e, reason))
-
-    async def _break(self, decide: Callable[[Gpu, Experiment, Policy], BrokenLease]) -> None:
-        while self.experiment.status == "leased":
-            held = await self.stores.pool.holding(self.gpu_id)
-            e, policy = held.experiment, held.policy
-            if e is None or policy is None or held.gpu.fence != self.fence or e.status != "leased":
-                return
-            end = decide(held.gpu, e, policy)
-            if await self.stores.experiments.break_lease(end, stale_s=self.lease_s) is not None:
-                return
+        if self.experiment.status == "leased":
+            await self.stores.experiments.break_lease(
+                self.gpu_id, lambda held: given_up(held, self.fence, reason)
+            )
 
     async def end(self, *, proven: bool) -> None:
         """See functions.lanes.Lease."""

@@ -75,7 +75,7 @@ async def dispatch(request: Dispatch, stores: Stores, settings: Settings) -> Dis
         gpu = await stores.pool.find(e.gpu_id) if e.gpu_id is not None else None
         if gpu is not None and gpu.transport != "http":
             decided = await stores.assignments.decided(e.experiment_id)
-            await _hand_over(e, decided, stores, settings, again=True)
+            await _hand_over(e, decided, stores, again=True)
     return Dispatched(leased=leased, enqueued_again=list(late))
 
 
@@ -113,32 +113,23 @@ async def _lend(e: Experiment, gpu_id: str, stores: Stores, settings: Settings, 
         return False
     if lease.decided is not None and not is_asked:
         leased = e.model_copy(update={"gpu_id": lease.gpu_id, "fence": lease.fence})
-        await _hand_over(leased, lease.decided, stores, settings)
+        await _hand_over(leased, lease.decided, stores)
     return True
 
 
-async def _hand_over(
-    e: Experiment, decided: Decided, stores: Stores, settings: Settings, *, again: bool = False
-) -> None:
+async def _hand_over(e: Experiment, decided: Decided, stores: Stores, *, again: bool = False) -> None:
     """Put a leased attempt with its signed assignment on its GPU's queue, unless it is there."""
     name, gpu_id, fence = e.experiment_id, e.gpu_id or "", e.fence
     assigned = stores.assignments.of(decided, e, gpu_id, fence)
     if assigned is None:
         log.error("%s was never registered, and is not trained: who else can write to this Redis?", name)
-        await _end(gpu_id, fence, "no process of the lab has registered it", stores, settings)
+        await _end(gpu_id, fence, "no process of the lab has registered it", stores)
         return
     payload = {"experiment_id": name, "attempt": e.attempt, "fence": fence}
     signed = await stores.assignments.signed(assigned, again=again)
     await stores.train_queue.enqueue(gpu_id, {**payload, "assignment": signed}, assigned.timeout_s)
 
 
-async def _end(gpu_id: str, fence: int, reason: str, stores: Stores, settings: Settings) -> None:
+async def _end(gpu_id: str, fence: int, reason: str, stores: Stores) -> None:
     """End a leased experiment that no worker has begun."""
-    while True:
-        held = await stores.pool.holding(gpu_id)
-        e = held.experiment
-        if e is None or held.gpu.fence != fence or e.status != "leased":
-            return
-        end = given_up(held.gpu, e, reason)
-        if await stores.experiments.break_lease(end, stale_s=settings.stale_s) is not None:
-            return
+    await stores.experiments.break_lease(gpu_id, lambda held: given_up(held, fence, reason))

@@ -18,7 +18,6 @@ from state.ids import GpuId
 from state.leases import Holding
 from state.policy import TickSource
 from state.records import Experiment, Gpu
-from state.settings import Settings
 from state.wakeups import woken_within
 
 log = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ class NextRun(Response):
 
 
 @function("pool::next", role="worker", writes=True, keeps_answer=False, held_for="timeout")
-async def next(request: Next, call: Call, stores: Stores, settings: Settings) -> NextRun:
+async def next(request: Next, call: Call, stores: Stores) -> NextRun:
     """The run that a GPU was lent for, for its worker; the same one until gpu::begin begins it.
 
     The lab lends GPUs by itself, as soon as they are idle and registered with the transport http.
@@ -81,7 +80,7 @@ async def next(request: Next, call: Call, stores: Stores, settings: Settings) ->
             held = await stores.pool.holding(request.gpu_id)
             check_own_gpu(call.caller, held.gpu, request.gpu_id)
             _check_transport(held.gpu)
-            if (work := await _work(held, stores, settings)) is not None:
+            if (work := await _work(held, stores)) is not None:
                 return NextRun(work=work)
             if (left := deadline - clock()) <= 0:
                 return NextRun(work=None)
@@ -96,7 +95,7 @@ def _check_transport(gpu: Gpu) -> None:
         )
 
 
-async def _work(held: Holding, stores: Stores, settings: Settings) -> Work | None:
+async def _work(held: Holding, stores: Stores) -> Work | None:
     """The leased attempt of the GPU, if it has not begun. An attempt that no worker can train is ended."""
     gpu, e = held.gpu, held.experiment
     if e is None or e.status != "leased" or e.fence != gpu.fence:
@@ -105,14 +104,14 @@ async def _work(held: Holding, stores: Stores, settings: Settings) -> Work | Non
         await stores.assignments.decided(e.experiment_id), e, gpu.gpu_id, gpu.fence
     )
     if assigned is None:
-        await _give_up(gpu, e, "no process of the lab has registered it", stores, settings)
+        await _give_up(gpu, e, "no process of the lab has registered it", stores)
         return None
     try:
         [patch] = await stores.experiments.patches_named([assigned.diff_id])
     except (Damaged, Unavailable) as problem:
         if problem.retry_after is not None:
             raise
-        await _give_up(gpu, e, problem.detail, stores, settings)
+        await _give_up(gpu, e, problem.detail, stores)
         return None
     return Work(
         **assigned.model_dump(include=set(Work.model_fields)),
@@ -122,6 +121,6 @@ async def _work(held: Holding, stores: Stores, settings: Settings) -> Work | Non
     )
 
 
-async def _give_up(gpu: Gpu, e: Experiment, reason: str, stores: Stores, settings: Settings) -> None:
+async def _give_up(gpu: Gpu, e: Experiment, reason: str, stores: Stores) -> None:
     log.error("%s cannot be trained: %s", e.experiment_id, reason)
-    await stores.experiments.break_lease(given_up(gpu, e, reason), stale_s=settings.stale_s)
+    await stores.experiments.break_lease(gpu.gpu_id, lambda held: given_up(held, gpu.fence, reason))

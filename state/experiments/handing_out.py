@@ -1,7 +1,7 @@
 """Experiments of a swarm: hand one out to a worker, record its ticks, stop it for its rank.
 
 Such a run has no lease and no attempt. It belongs to its worker until it ends, or until the worker was silent for too
-long. `state/lua/_handed_out.lua` has the effects of its end on the swarm.
+long. `EndingStore` has the effects of its end on the swarm.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from state.budgets import WARN_AT
 from state.change import NOW, Change, hmget
 from state.decisions import Ending, HandOut, Rank
 from state.entries import Entry, Run
-from state.experiments.ending import EndingStore
+from state.experiments.ending import EndingStore, is_as_read
 from state.experiments.queueing import run_fields
-from state.experiments.ranking import TICKS_KEPT, Ranking, pools_at, rank_class, ranking
+from state.experiments.ranking import REPORTED, Ranking, pools_at, rank_class
 from state.experiments.registering import Registering
 from state.indexes import members, records
 from state.policy import TickSource
@@ -181,21 +181,23 @@ class HandingOut(Registering, EndingStore, Ranking):
 
     async def stop_ranked(self, ending: Ending, rank: Rank) -> bool:
         """Rank a run of a swarm and stop it, in one move. False if it had another verdict before."""
-        e = ending.experiment
-        ending_keys, ending_args = self._ending(ending)
-        rank_keys, rank_args = ranking(self._keys, e, rank)
-        answer = await self._lab.move(
-            "stop_ranked_run",
-            keys={**ending_keys, **rank_keys, **self._of_ticks(e)},
-            args={
-                **ending_args,
-                **rank_args,
-                "tick_source": rank.tick_source,
-                "is_base": 1,
-                "most": TICKS_KEPT,
-            },
-        )
-        return bool(answer == "ok")
+        name = ending.experiment.experiment_id
+
+        async def decide(change: Change) -> bool:
+            await change.read(hmget(self._keys.experiment(name), *REPORTED))
+            run = await self.run_facts(change, name)
+            e = run.experiment
+
+            def ranked() -> None:
+                self.keep_tick(change, e, (rank.metric, rank.progress), rank.tick_source, is_base=True)
+                self.rank(change, e, rank)
+
+            if not is_as_read(ending, run) or e.told_at(rank.bucket) is not None:
+                return change.idle(False)
+            await self.finish(change, run, ending, first=ranked)
+            return True
+
+        return await self._lab.change(decide)
 
     async def keep_late_value(self, e: Experiment, value: float) -> None:
         """Keep what the worker of a stopped run measured; its first word counts."""

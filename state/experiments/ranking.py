@@ -9,7 +9,6 @@ Trends hold sums over the finished runs, so their size is constant.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, fields, replace
 from typing import Any
@@ -21,7 +20,6 @@ from state.experiments.reading import ExperimentReader, experiment_in
 from state.facts import Peers, RankFacts, Trend
 from state.ids import named_by
 from state.keys import Keys
-from state.moves import Arg
 from state.noise import class_id
 from state.policy import BUCKETS, TickSource, read_policy
 from state.records import Experiment, Tag, flatten
@@ -34,6 +32,8 @@ REPORTED = (
 )
 """Fields of a run that its reports change, or that decide about them."""
 SUMS = tuple(sum_.name for sum_ in fields(Trend))
+UNITS = [1 if name == "runs" else 10**9 for name in SUMS]
+"""One, in each of the sums: only integers add up without losing bits."""
 
 
 class Ranking(ExperimentReader):
@@ -90,7 +90,7 @@ class Ranking(ExperimentReader):
         peers = replace(
             counted(counts, value),
             stopped=sum(int(n or 0) for n in known[len(sums) :]),
-            trend=Trend(*(float(amount or 0) for amount in known[: len(sums)])),
+            trend=Trend(*(int(amount or 0) / unit for amount, unit in zip(known, UNITS, strict=False))),
         )
         return peers, tag_in(tag, e.tag)
 
@@ -167,34 +167,6 @@ def _said(e: Experiment, rank: Rank) -> dict[str, Any]:
     }
 
 
-def ranking(
-    keys: Keys, e: Experiment, rank: Rank
-) -> tuple[dict[str, str | list[str]], dict[str, Arg | None]]:
-    """Arguments of the part `_rank.lua`, besides the run's own names."""
-    return {
-        "ranks": [
-            ranks_at(keys, e.tag, rank.rank_class, rank.bucket),
-            all_ranks_at(keys, e.tag, rank.bucket),
-        ],
-        "trends": trends_at(keys, e.tag, rank.rank_class),
-    }, {
-        "bucket": rank.bucket,
-        "class_id": class_id(rank.rank_class),
-        "rank_class": rank.rank_class,
-        "value": rank.value,
-        "metric": rank.metric,
-        "progress": rank.progress,
-        "rank": rank.facts.get("rank"),
-        "chance": rank.facts.get("chance"),
-        "place": rank.place,
-        "told": rank.told,
-        "reason": rank.reason,
-        "extra_s": rank.extra_s,
-        "tick_data": json.dumps(_said(e, rank), allow_nan=False),
-        "experiment_traceparent": e.traceparent,
-    }
-
-
 def counting(pool: str, own_id: str, value: float) -> list[tuple[str, ...]]:
     """Commands that count how a run's value compares with those of a pool; O(log n) each. `counted` reads them."""
     own = repr(value)
@@ -214,14 +186,11 @@ def counted(counts: Sequence[Any], value: float) -> Peers:
     return Peers(lower - (float(before) < value), equal - (float(before) == value), runs - 1)
 
 
-def amounts(trends: Mapping[str, Trend], sign: int = 1) -> list[str]:
-    """Increments of the trends' sums, as pairs of a field and an amount; `sign` -1 undoes them."""
-    return [
-        word
-        for bucket, trend in trends.items()
-        for name, amount in zip(SUMS, astuple(trend), strict=True)
-        for word in (f"{bucket}:{name}", repr(sign * amount))
-    ]
+def add_trends(change: Change, key: str, trends: Mapping[str, Trend], sign: int = 1) -> None:
+    """Add to the sums of trends; `sign` -1 undoes it."""
+    for bucket, trend in trends.items():
+        for name, unit, amount in zip(SUMS, UNITS, astuple(trend), strict=True):
+            change.hincrby(key, f"{bucket}:{name}", sign * round(amount * unit))
 
 
 def rank_class(gpu_class: str, source: TickSource) -> str:

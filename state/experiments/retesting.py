@@ -263,7 +263,7 @@ class Retesting(ExperimentReader):
                 data = told(e, ruling.facts)
                 change.emit(f"experiment.{ruling.verdict}", e.tag, e.experiment_id, data, e.traceparent)
             is_new = ruling.after.experiment_id != ruling.best.experiment_id
-            put_best(change, keys, e, ruling.after, is_new=is_new)
+            put_best(change, keys, e, ruling.after, e.best_key, is_new=is_new)
             return True
 
         return await self._lab.change(decide)

@@ -10,7 +10,7 @@ from state.change import Change, hmget, loosely, size, zscore
 from state.codes import code_of, noise_entry
 from state.decisions import Retraction, Risen
 from state.experiments.ending import COUNTERS
-from state.experiments.ranking import amounts, ends_at, pools_at, trends_at
+from state.experiments.ranking import add_trends, ends_at, pools_at, trends_at
 from state.experiments.reading import ExperimentReader, experiment_in
 from state.experiments.writing import are_as_read, grow, leave_noise, put_best, relist, versions_of
 from state.facts import RetractionFacts, Spread, Trend
@@ -118,7 +118,7 @@ class Retracting(ExperimentReader):
             ):
                 return False
             leader = await self._next_run(change, e) if e.worker_id else None
-            trends = await self._trends(change, e, retraction.learnt)
+            has_end = await self._has_end(change, e, retraction.learnt)
 
             change.hset(record, {"status": "retracted", **flatten(retraction.fields)})
             counter = "claimed" if e.is_claim else "baselines" if is_baseline else COUNTERS[e.status]
@@ -151,9 +151,9 @@ class Retracting(ExperimentReader):
             relist(change, keys, e, e.status, "retracted")
             if left is not None:
                 leave_noise(change, noise, code, left, retraction.leaving, spread)
-            if trends:
+            if has_end:
                 change.zrem(ends_at(keys, e.tag, e.rank_class or ""), e.experiment_id)
-                change.hset(trends_at(keys, e.tag, e.rank_class or ""), trends)
+                add_trends(change, trends_at(keys, e.tag, e.rank_class or ""), retraction.learnt, -1)
             for name, text in references.items():  # the next run that is measured says how long runs take
                 if text and json.loads(text).get("experiment_id") == e.experiment_id:
                     change.hdel(times, name)
@@ -177,7 +177,7 @@ class Retracting(ExperimentReader):
                 change.delete(keys.best(e.tag, e.best_key))
             else:
                 is_new = best is None or after.experiment_id != best.experiment_id
-                put_best(change, keys, e, after, is_new=is_new)
+                put_best(change, keys, e, after, e.best_key, is_new=is_new)
             return True
 
         return await self._lab.change(decide)
@@ -210,15 +210,9 @@ class Retracting(ExperimentReader):
         (value,) = await change.read(zscore(runs, others[0]))
         return [] if value is None else [value]
 
-    async def _trends(self, change: Change, e: Experiment, learnt: Mapping[str, Trend]) -> dict[str, float]:
-        """The sums of the trends without what its end had added; empty where it has no end among them."""
-        where = e.rank_class or ""
-        flat = amounts(learnt)
-        less = dict(zip(flat[::2], flat[1::2], strict=True))
-        if not less:
-            return {}
-        end, sums = await change.read(
-            zscore(ends_at(self._keys, e.tag, where), e.experiment_id),
-            hmget(trends_at(self._keys, e.tag, where), *less),
-        )
-        return {} if end is None else {n: float(sums[n] or 0) - float(less[n]) for n in less}
+    async def _has_end(self, change: Change, e: Experiment, learnt: Mapping[str, Trend]) -> bool:
+        """Whether its end is among those that the trends have learnt from."""
+        if not learnt:
+            return False
+        (end,) = await change.read(zscore(ends_at(self._keys, e.tag, e.rank_class or ""), e.experiment_id))
+        return end is not None

@@ -184,14 +184,6 @@ class Running(ExperimentReader):
 
         await self._lab.change(decide)
 
-    async def ask_to_stop(self, e: Experiment, reason: str) -> bool:
-        """Tell the worker of a leased or running attempt to stop; False where the status moved on."""
-        record = self._keys.experiment(e.experiment_id)
-
-        async def decide(change: Change) -> bool:
-            (now,) = await change.read(hmget(record, "status"))
-            if now["status"] == e.status:
-                change.hset(record, {"stopping": "true", "stop_reason": reason})
-            return now["status"] == e.status
-
-        return await self._lab.change(decide)
+    def ask_to_stop(self, change: Change, e: Experiment, reason: str) -> None:
+        """Tell the worker of a leased or running attempt to stop."""
+        change.hset(self._keys.experiment(e.experiment_id), {"stopping": "true", "stop_reason": reason})

@@ -29,13 +29,15 @@ def best_event(best: Best, other_key: str | None) -> dict[str, object]:
     }
 
 
-def put_best(change: Change, keys: Keys, e: Experiment, after: Best, *, is_new: bool) -> None:
-    """Make this the best under the key of `e`; where it `is_new`, tell of it."""
-    best = keys.best(e.tag, e.best_key)
+def put_best(
+    change: Change, keys: Keys, e: Experiment, after: Best, other_key: str | None, *, is_new: bool
+) -> None:
+    """Make this the best under a comparability key, as `e` has it; where it `is_new`, tell of it."""
+    best = keys.best(e.tag, other_key)
     change.hset(best, best_fields(after) | ({"updated_at": NOW} if is_new else {}))
     change.hincrby(best, "version")
     if is_new:
-        data = best_event(after, e.best_key)
+        data = best_event(after, other_key)
         change.emit("best.changed", e.tag, after.experiment_id, data, e.traceparent)
 
 

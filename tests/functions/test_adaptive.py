@@ -176,7 +176,7 @@ async def test_a_report_that_comes_between_a_verdict_and_its_move_is_in_no_sum(
     move, late = Lab.move, [0.2]
 
     async def moved(lab: Lab, name: str, **more: Any) -> Any:
-        while name == "end_experiment" and late:
+        while name == "commit" and late:
             await swarm.tick(run_id, late.pop(), 1.8)
         return await move(lab, name, **more)
 

@@ -180,7 +180,7 @@ CEILINGS: dict[str, Most] = {
     "swarm::populations": Most(1),
     "swarm::health": Most(2),
     "swarm::workers": Most(2),
-    "run::stop": Most(1, 1),
+    "run::stop": Most(2, 1),
     "swarm::sweep": Most(1),
     "hypothesis::draft": Most(2),
     "hypothesis::tell": Most(1),

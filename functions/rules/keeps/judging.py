@@ -41,16 +41,7 @@ from functions.rules.keeps.verdict import (
 from functions.rules.pool.breaker import Breaker, is_probe
 from functions.rules.stopping.trends import learnt
 from state.codes import code_of, noise_entry
-from state.decisions import (
-    BestAfter,
-    Ending,
-    GpuCrashes,
-    KeyAfter,
-    NoiseEntry,
-    ReferenceAfter,
-    Repeat,
-    TagCrashes,
-)
+from state.decisions import Ending, GpuCrashes, Repeat
 from state.facts import Comparison, RunFacts
 from state.policy import Policy
 from state.records import RETESTED, Best, Experiment, Gpu, Status, Tag, TimeSpent, Trust
@@ -233,6 +224,7 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
     weighed = _weigh(report.value, run, under, beside)
     # a baseline is judged by itself: its repeats may end before it does, and others may have reported its code
     value = report.value if e.baseline else weighed.value
+    points = score(value, tag.direction)
     standing = best.standing() if best and not e.baseline else []
     repeats_best = under.code in {link.code for link in standing}
     margin = near_margin(policy.near_miss_margin, weighed.noise)
@@ -241,9 +233,7 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
         verdict = replace(verdict, improved=False, near_miss=False)
     is_worse = best is None and not verdict.improved  # than a swarm's baseline
     trust = None if repeats_best or is_worse else _trust(value, run, best, weighed.noise)
-    runs_again = trust == "provisional" and not (
-        best is not None and is_hopeless(score(value, tag.direction), best.seeds.bar)
-    )
+    runs_again = trust == "provisional" and not (best is not None and is_hopeless(points, best.seeds.bar))
     base = branch_base(run, under.key, beside)
     beats_base = None if base is None else base.is_beaten(value, under.code, tag)
     if repeats_best or (base is not None and base.experiment is None and _is_base_code(e, tag)):
@@ -288,18 +278,16 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
         | ({"end_place": told.place, "places": e.places} if told else {}),
         answer=answer.model_dump(),
         report=_reported("complete", report.digest),
-        best=BestAfter(best.version if best else 0, after, under.other_key),
-        score=score(value, tag.direction),
-        near_miss_score=score(value, tag.direction) if is_near else None,
-        crashes=_forgiven(run),
+        best=after,
+        other_key=under.other_key,
+        score=points,
+        near_miss_score=points if is_near else None,
+        crashes=0,
+        lifts_abort=lifts_abort(run),
         gpu=GpuCrashes(0),
-        key=KeyAfter(
-            tag.key_version,
-            _lab_learned(run, under) | (_learned(run, under.key, value, answer) if under.agrees else {}),
-        ),
+        learned=_lab_learned(run, under) | (_learned(run, under.key, value, answer) if under.agrees else {}),
         training_seconds=report.training_seconds,
         reference=_reference(report, run, beside),
-        noise_key=beside.noise_key,
         repeat=weighed.repeat,
         learnt=told,
         growth=growth,
@@ -316,17 +304,13 @@ def _overrun(report: ResultReport, run: RunFacts, beside: Comparison) -> str | N
     return overrun(e, time, reference, run.policy.budgets.overrun)
 
 
-def _reference(report: ResultReport, run: RunFacts, beside: Comparison) -> ReferenceAfter | None:
-    """Reference time for later runs of its kind."""
+def _reference(report: ResultReport, run: RunFacts, beside: Comparison) -> tuple[str, str] | None:
+    """Reference time for later runs of its kind, with its class."""
     e = run.experiment
-    if not is_timed(e):
+    if not is_timed(e) or (after := reference_after(e, report.time, beside.reference_time)) is None:
         return None
-    after = reference_after(e, report.time, beside.reference_time)
-    if after is None:
-        return ReferenceAfter(e.time_classes, beside.references)
     of_baseline, of_first = e.time_classes
-    time_class = of_baseline if after.baseline else of_first
-    return ReferenceAfter(e.time_classes, beside.references, (time_class, after.model_dump_json()))
+    return of_baseline if after.baseline else of_first, after.model_dump_json()
 
 
 def _over_budget(
@@ -343,11 +327,10 @@ def _over_budget(
         {**_measured(report, under.key, run), **answer.kept(), **committed},
         answer=answer.model_dump(),
         report=_reported("complete", report.digest),
-        crashes=_forgiven(run),
+        crashes=0,
+        lifts_abort=lifts_abort(run),
         gpu=GpuCrashes(0),
-        key=KeyAfter(run.tag.key_version),
         training_seconds=report.training_seconds,
-        reference=ReferenceAfter(e.time_classes, beside.references),
         growth=growth,
     )
 
@@ -391,7 +374,7 @@ def judge_failure(failure: FailureReport, run: RunFacts, beside: Comparison, bre
         fields | committed,
         answer=answer.model_dump(),
         report=_reported("crash", failure.digest),
-        crashes=TagCrashes(in_a_row, run.crashes_in_a_row) if counts else None,
+        crashes=in_a_row if counts else None,
         gpu=None if failure.kind in _OF_THE_CODE else _gpu_crashes(run, beside.gpu, breaker),
         training_seconds=failure.training_seconds,
         growth=growth,
@@ -404,9 +387,7 @@ def _gpu_crashes(run: RunFacts, gpu: Gpu | None, breaker: Breaker) -> GpuCrashes
         return None
     after = breaker.after_crash(gpu, is_probe=is_probe(run.first))
     trip = after.trip
-    return GpuCrashes(
-        after.in_a_row, gpu.consecutive_crashes, trip.reason if trip else None, trip.out_s if trip else None
-    )
+    return GpuCrashes(after.in_a_row, *((trip.reason, trip.out_s) if trip else ()))
 
 
 @dataclass(frozen=True)
@@ -473,9 +454,9 @@ def _invalid(report: ResultReport, run: RunFacts, under: RunConditions) -> Endin
         {**_measured(report, under.key, run), **answer.kept()},
         answer=answer.model_dump(),
         report=_reported("complete", report.digest),
-        crashes=_forgiven(run),
+        crashes=0,
+        lifts_abort=lifts_abort(run),
         gpu=GpuCrashes(0),
-        key=KeyAfter(run.tag.key_version),
         training_seconds=report.training_seconds,
     )
 
@@ -513,7 +494,6 @@ def _measured_again(report: ResultReport, run: RunFacts, under: RunConditions, b
         gpu=GpuCrashes(0),
         training_seconds=report.training_seconds,
         reference=None if why else _reference(report, run, beside),
-        noise_key=beside.noise_key,
         repeat=weighed.repeat if weighed else None,
     )
 
@@ -522,14 +502,13 @@ def _weigh(value: float, run: RunFacts, under: RunConditions, beside: Comparison
     """What the value adds to the noise of its tag and GPU class, and its probability to beat the best."""
     own, bests, workers = (parsed(text) for text in beside.noise.runs)
     known = Sums(beside.noise.df, beside.noise.squares)
-    entries = list[NoiseEntry]()
+    entries = dict[str, str]()
     if (worker_id := run.experiment.worker_id) is None:
         runs, learned = run_again(own, value, known.without(own))
     else:
         runs, its, learned = run_of_worker(own, workers, value, known.without(workers))
-        name = noise_entry(under.code, worker_id)
-        entries = [NoiseEntry(name, beside.noise.runs[2], written(its))]
-    entries.append(NoiseEntry(under.code, beside.noise.runs[0], written(runs)))
+        entries[noise_entry(under.code, worker_id)] = written(its)
+    entries[under.code] = written(runs)
     repeat = Repeat(under.code, entries, learned.df, learned.squares)
     noise = known.with_(learned).noise
     if beside.best is None or noise is None:
@@ -611,10 +590,9 @@ def _reported(op: str, digest: str) -> dict[str, str]:
     return {"op": op, "digest": digest}
 
 
-def _forgiven(run: RunFacts) -> TagCrashes:
-    """Resets the tag's crashes in a row, so that it accepts new experiments again."""
-    blocks = run.policy.on_abort == "block"
-    return TagCrashes(0, abort_at=run.policy.crash_limit if blocks else None)
+def lifts_abort(run: RunFacts) -> bool:
+    """Whether a result ends a row of crashes that had the tag refuse what is new."""
+    return run.policy.on_abort == "block" and should_abort(run.crashes_in_a_row, run.policy.crash_limit)
 
 
 def _is_base_code(e: Experiment, tag: Tag) -> bool:
