@@ -62,8 +62,6 @@ class RunFacts:
     """Of the tag's traces."""
     attempts: Mapping[str, str] = field(default_factory=dict)
     """Its attempts, as they are stored."""
-    warned: frozenset[str] = frozenset()
-    """Resources of the tag's budget whose warning was given."""
 
 
 @dataclass(frozen=True)
