@@ -144,23 +144,19 @@ def regrown(trace: Trace, epoch: int, e: Experiment, kept: bool, base: Experimen
 
     `base` replaces a demoted base: the best other keep of the branch.
     """
-    fields: dict[str, Any] = {}
-    if kept and trace.trace_id == e.trace_id:
-        fields = raised(trace.kept, e)
-    elif trace.trace_id == e.trace_id:
-        fields["kept"] = trace.kept - 1
+    fields = raised(e) if kept and trace.trace_id == e.trace_id else {}
     if trace.base == e.experiment_id and not kept:
         fields |= _base(base)
     return Growth(trace=trace, epoch=epoch, fields=fields)
 
 
-def raised(kept: int, e: Experiment) -> dict[str, Any]:
-    """Fields of a trace with `kept` keeps after its node `e`, a discard, became the best of the tag.
+def raised(e: Experiment) -> dict[str, Any]:
+    """Fields of a trace after its node `e`, a discard, became the best of the tag.
 
     The branch builds on it, unless it is a leaf beside the branch or not comparable.
     """
     builds_on = e.committed and not e.forked and e.best_key is None
-    return {"kept": kept + 1, **(_base(e) if builds_on else {})}
+    return _base(e) if builds_on else {}
 
 
 def claim_measured(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel
 
+from functions.fold import change
 from functions.rules.baselines import is_base_code
 from functions.rules.branches.forest import raised, regrown, rescored
 from functions.rules.keeps.best_chain import restored
@@ -16,7 +17,7 @@ from functions.rules.keeps.noise import Repeats, Sums, change_of, parsed, run_ag
 from functions.rules.keeps.verdict import score
 from functions.rules.stopping.trends import told_by
 from state.codes import code_of, noise_entry
-from state.decisions import Correction, Growth, LeftNoise, NoiseEntry, Retraction, Risen
+from state.decisions import Growth, LeftNoise, NoiseEntry, Retraction, Risen
 from state.errors import Conflict
 from state.facts import RetractionFacts
 from state.records import OPEN, RETESTED, Best, Experiment, Link, Trace
@@ -125,7 +126,8 @@ def retraction_of(facts: RetractionFacts, reason: str, digest: str) -> Retractio
         after=after,
         leaving=leaving,
         left=_left_noise(facts, leaving),
-        corrected=[_correction(each, facts) for each in judged_anew],
+        shift=change(_changes(facts, now, risen), tag.direction),
+        corrected=judged_anew,
         risen=risen,
         learnt={} if e.end_place is None else told_by(e.places or {}, e.end_place),
     )
@@ -143,7 +145,9 @@ def with_growths(
     `nodes` are those of each trace that scored it. `bases` are the best other keeps of traces that are based on it.
     """
     e, risen = retraction.facts.experiment, retraction.risen
-    anew: dict[str, float | None] = {c.experiment_id: c.score for c in retraction.corrected}
+    anew: dict[str, float | None] = {
+        c.experiment_id: _score(c, retraction.facts) for c in retraction.corrected
+    }
     anew[e.experiment_id] = None
     before = [
         _score(run, retraction.facts) for run in (e, *retraction.facts.runs) if run.experiment_id in anew
@@ -154,8 +158,7 @@ def with_growths(
         if e.status == "keep" or trace.base == e.experiment_id:
             growth = regrown(trace, epoch, e, kept=False, base=bases.get(trace.trace_id))
         if risen is not None and risen.was_discard and trace.trace_id == risen.experiment.trace_id:
-            kept = growth.fields.get("kept", trace.kept)
-            growth = replace(growth, fields={**growth.fields, **raised(kept, risen.experiment)})
+            growth = replace(growth, fields={**growth.fields, **raised(risen.experiment)})
         if trace.trace_id in nodes:
             direction = retraction.facts.tag.direction
             scores = rescored(trace, nodes[trace.trace_id], direction, before, anew)
@@ -205,14 +208,14 @@ def _judged_anew(facts: RetractionFacts, leaving: Sequence[str]) -> list[Experim
     return found
 
 
-def _correction(now: Experiment, facts: RetractionFacts) -> Correction:
-    fields = {
-        "judged_val_bpb": "" if now.judged_val_bpb is None else now.judged_val_bpb,
-        "repeats_best": now.repeats_best,
-        "reason": now.reason or "",
-    }
-    is_near = now.best_key is None and not now.repeats_best
-    return Correction(now.experiment_id, fields, _score(now, facts), is_near)
+def _changes(
+    facts: RetractionFacts, corrected: Mapping[str, Experiment], risen: Risen | None
+) -> Iterator[tuple[Experiment, Experiment]]:
+    """Each record that changes, before and after."""
+    yield facts.experiment, facts.experiment.model_copy(update={"status": "retracted"})
+    yield from ((run, corrected[run.experiment_id]) for run in facts.runs if run.experiment_id in corrected)
+    if risen is not None:
+        yield risen.experiment, risen.experiment.model_copy(update={"status": "keep", **risen.fields})
 
 
 def _baseline_now(
@@ -307,7 +310,7 @@ def _risen(facts: RetractionFacts, beaten: Sequence[Experiment]) -> Risen | None
         "base_commit_sha": first.commit_sha,
         "trust": "first",
     }
-    return Risen(first, fields, _score(first, facts))
+    return Risen(first, fields)
 
 
 def _best_after(
