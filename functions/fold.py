@@ -7,8 +7,12 @@ that ends, is taken back or is judged again changes it by `step`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
+from functions.rules.keeps.keeping import plausible_margin
+from functions.rules.keeps.noise import Repeats, Sums, run_again, run_of_worker
 from functions.rules.keeps.verdict import score
+from state.codes import noise_entry
 from state.derived import Derived, Field
 from state.records import OPEN, RETESTED, Direction, Experiment, Status
 
@@ -23,6 +27,8 @@ COUNTERS: Mapping[Status, str] = {
     "retracted": "retracted",
 }
 """The tag's counter of each final status."""
+CONTRADICTED = "its further runs contradict the first: it is judged by their mean"
+"""Reason of a value that is not the first run's."""
 JUDGED: frozenset[Status] = frozenset({"keep", "discard", "crash", "timeout"})
 """Statuses that enter the finish order and the tag's total."""
 
@@ -51,6 +57,39 @@ def change(records: Iterable[tuple[Experiment, Experiment]], direction: Directio
     for before, now in records:
         step(state, now, direction, before)
     return state
+
+
+def largest_gain(before: float | None, keeps: int, e: Experiment) -> float | None:
+    """The largest gain of a tag's keeps with one more, after `keeps` others.
+
+    Gains of keeps that are provisional or contradicted do not count, nor implausible ones that were not confirmed.
+    """
+    gain, plausible = e.delta or 0.0, plausible_margin(before, keeps)
+    is_sure = e.trust == "confirmed" or plausible is None or gain <= plausible
+    counts = leads(e) and e.best_key is None and e.trust != "provisional" and e.reason != CONTRADICTED
+    return gain if counts and is_sure and gain > (before or 0.0) else before
+
+
+@dataclass
+class ClassNoise:
+    """Noise of one class of GPU."""
+
+    sums: Sums
+    """Of all code."""
+    runs: dict[str, Repeats] = field(default_factory=dict)
+    """Of each code, and in a swarm of each worker and code; see `state.codes.noise_entry`."""
+
+
+def measure(noise: ClassNoise, code: str, worker_id: str | None, value: float) -> Sums:
+    """Take one more run of a code in; answers the change of the sums. Runs come in the order in which they end."""
+    own, name = noise.runs.get(code), noise_entry(code, worker_id)
+    if worker_id is None:
+        noise.runs[code], learned = run_again(own, value, noise.sums.without(own))
+    else:
+        its = noise.runs.get(name)
+        noise.runs[code], noise.runs[name], learned = run_of_worker(own, its, value, noise.sums.without(its))
+    noise.sums = noise.sums.with_(learned)
+    return learned
 
 
 def _share(e: Experiment, direction: Direction) -> Derived:
@@ -95,8 +134,13 @@ def _place(e: Experiment, direction: Direction, scores: dict[Field, float | None
         return
     value, of_key = score(e.judged, direction), f"{e.tag}:{e.best_key}" if e.best_key else e.tag
     scores[f"{'keeps' if leads(e) else 'beaten'}:{of_key}", e.experiment_id] = value
-    if e.status == "discard" and e.best_key is None and not e.repeats_best:
+    if is_near(e):
         scores[f"near_misses:{e.tag}", e.experiment_id] = value
+
+
+def is_near(e: Experiment) -> bool:
+    """Whether a judged experiment is listed with its distance from the best; the best is no near miss of itself."""
+    return e.status == "discard" and e.best_key is None and not e.repeats_best
 
 
 def leads(e: Experiment) -> bool:

@@ -190,7 +190,7 @@ class RetractionFacts:
     noise: Spread
     """Of its tag and class of GPU, with the runs of its code and those of each of `noise_workers`."""
     noise_workers: tuple[str, ...]
-    """In a swarm: the workers of the runs that leave."""
+    """In a swarm: the workers of these runs."""
     rank_classes: tuple[str, ...] = ()
     """Classes of GPU whose runs are ranked; its attempts may have been on several."""
 

@@ -69,9 +69,7 @@ class Retracting(ExperimentReader):
             for name in ("keeps", "beaten", "runs")
         )
         keeps, beaten, runs = several
-        workers = sorted(
-            {r.worker_id for r in runs if r.worker_id and e.experiment_id in (r.experiment_id, r.retest_of)}
-        )
+        workers = sorted({r.worker_id for r in runs if r.worker_id})
         theirs = await self._lab.pipeline([("HGET", noise, noise_entry(code, name)) for name in workers])
         return RetractionFacts(
             experiment=experiment_in(found["experiment"], e.experiment_id),

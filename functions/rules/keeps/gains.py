@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from functions.fold import CONTRADICTED
 from functions.rules.keeps.noise import claim
 from functions.rules.keeps.retests import AnyRun, fresh_runs
-from functions.rules.keeps.retracting import CONTRADICTED
 from functions.rules.keeps.verdict import score
 from state.facts import Runs
 from state.records import ComparedRun, Direction, ExperimentRecord, KeepRecord, OneRun

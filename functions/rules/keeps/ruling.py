@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from functions.fold import CONTRADICTED, largest_gain
 from functions.rules.keeps.best_chain import falls, restored, revalued, rises, stands, without_rivals
 from functions.rules.keeps.judging import mean_of
 from functions.rules.keeps.keeping import SeedScores
@@ -26,7 +27,7 @@ from functions.rules.keeps.retests import (
     fresh_runs,
     next_seed,
 )
-from functions.rules.keeps.retracting import CONTRADICTED, largest_gain_now, link_of, lost_to
+from functions.rules.keeps.retracting import largest_gain_now, link_of, lost_to
 from functions.rules.keeps.seeds import learned, own_noise, shift_of
 from functions.rules.keeps.verdict import is_near, score
 from functions.rules.time_limits import limits_again
@@ -137,10 +138,9 @@ class Race:
             ruling = Ruling(e, "keep", fields, self.facts.best, after, "revalued", told)
         else:
             ruling = Ruling(e, "keep", fields, self.facts.best, after, None, {})
-        gain = e.delta or 0.0
-        is_largest = value == e.judged and e.best_key is None and gain > (self.facts.tag.largest_gain or 0.0)
-        tag_fields = {"largest_gain": gain} if is_largest else {}
-        return replace(ruling, tag_fields=tag_fields)
+        before, sure = self.facts.tag.largest_gain, e.model_copy(update={**fields, "trust": "confirmed"})
+        gain = largest_gain(before, self.facts.tag.kept, sure)
+        return replace(ruling, tag_fields={"largest_gain": gain} if gain != before else {})
 
     def _promoted(self, e: Experiment, after: Best) -> Ruling:
         best, direction = self.facts.best, self.facts.tag.direction
