@@ -6,14 +6,15 @@ that ends, is taken back or is judged again changes it by `step`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from functions.rules.keeps.keeping import plausible_margin
 from functions.rules.keeps.noise import Repeats, Sums, run_again, run_of_worker
 from functions.rules.keeps.verdict import score
-from state.codes import noise_entry
+from state.codes import code_of, noise_entry
 from state.derived import Derived, Field
+from state.noise import class_id
 from state.records import OPEN, RETESTED, Direction, Experiment, Status
 
 COUNTERS: Mapping[Status, str] = {
@@ -90,6 +91,29 @@ def measure(noise: ClassNoise, code: str, worker_id: str | None, value: float) -
         noise.runs[code], noise.runs[name], learned = run_of_worker(own, its, value, noise.sums.without(its))
     noise.sums = noise.sums.with_(learned)
     return learned
+
+
+def noise(records: Collection[Experiment]) -> dict[str, ClassNoise]:
+    """Noise of each class of GPU, by its key, from a tag's experiments with their retests."""
+    found = {_noise_key(e): ClassNoise(Sums()) for e in records}
+    firsts = {e.experiment_id: e for e in records if e.retest_of is None}
+    for run in sorted(records, key=lambda e: e.finished_at or 0.0):
+        first = firsts[run.retest_of or run.experiment_id]
+        if run.own_value is not None and _is_measured(run, first):
+            measure(found[_noise_key(run)], code_of(first, first.best_key), run.worker_id, run.own_value)
+    return found
+
+
+def _is_measured(run: Experiment, first: Experiment) -> bool:
+    """Whether a run counts among those of its code. A run that measured a claim is the claim's own value."""
+    if run is first:
+        return run.status in ("keep", "discard") and not run.is_claim
+    was_claim = first.is_claim or (first.measured_by and (run.finished_at or 0) < (first.finished_at or 0))
+    return run.is_evidence and first.status != "retracted" and not was_claim
+
+
+def _noise_key(e: Experiment) -> str:
+    return f"noise:{e.tag}:{class_id(e.gpu_class)}"
 
 
 def _share(e: Experiment, direction: Direction) -> Derived:

@@ -89,12 +89,19 @@ class Snapshots:
                 found.scores |= {(key, m): float(score) for m, score in zip(row[::2], row[1::2], strict=True)}
         named = [f"{name}:{tag}" for name in ("tags", "categories", "configs")]
         named += [f"swarm_workers:{w}" for w in workers]
-        hashes = sorted({*named, *(key for key, _ in also.counts if not key.startswith("trace:"))})
-        for begin in range(0, len(hashes), PAGE):
-            page = hashes[begin : begin + PAGE]
-            for key, stored in zip(page, await self._lab.hashes([keys(k) for k in page]), strict=True):
-                derived = stored.keys() & COUNTED.get(key.partition(":")[0], stored.keys())
-                found.counts.update({(key, name): int(stored[name]) for name in derived})
+        named += [key for key, _ in also.counts if not key.startswith("trace:")]
+        for key, stored in (await self.hashes(named)).items():
+            derived = stored.keys() & COUNTED.get(key.partition(":")[0], stored.keys())
+            found.counts.update({(key, name): int(stored[name]) for name in derived})
+        return found
+
+    async def hashes(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Hashes by their keys without the lab."""
+        found, wanted = dict[str, dict[str, str]](), sorted({*names})
+        for begin in range(0, len(wanted), PAGE):
+            page = wanted[begin : begin + PAGE]
+            stored = await self._lab.hashes([self._lab.keys(name) for name in page])
+            found |= dict(zip(page, stored, strict=True))
         return found
 
     async def ranks(self, tag: str) -> dict[float, frozenset[str]]:

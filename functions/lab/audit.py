@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ParamSpec
 
 from functions.contract import Command, Response, function
-from functions.fold import rebuild
+from functions.fold import noise, rebuild
 from functions.lab._stores import Stores
 from functions.rules.audit.forest import forest_violations
 from functions.rules.audit.lab import (
@@ -92,12 +92,15 @@ async def _snapshot(name: str, finished_events: Mapping[str, int] | None, stores
     found, tag = await snapshots.experiments(name), await stores.tags.get(name)
     retests = await snapshots.retests(found)
     rebuilt = await asyncio.to_thread(rebuild, [*found, *retests], tag.direction)
+    measured = await asyncio.to_thread(noise, [*found, *retests])
     return TagSnapshot(
         tag=tag,
         experiments=found,
         retests=retests,
         rebuilt=rebuilt,
         stored=await snapshots.derived(name, rebuilt),
+        measured=measured,
+        noise=await snapshots.hashes(measured),
         best=await stores.experiments.best(name),
         finished_events=finished_events,
         lost_patches=await snapshots.lost_patches([*found, *retests]),

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from functions.fold import leads
+from functions.fold import ClassNoise, leads
+from functions.rules.keeps.noise import parsed
 from functions.rules.keeps.verdict import score
 from functions.rules.swarm.dimensions import violations as dimension_violations
 from state.budgets import SET_ASIDE, Books, milliseconds
@@ -26,6 +27,10 @@ class TagSnapshot:
     rebuilt: Derived
     """Derived state by the experiments and their retests."""
     stored: Derived
+    measured: Mapping[str, ClassNoise]
+    """Noise by the experiments and their retests, by key."""
+    noise: Mapping[str, Mapping[str, str]]
+    """The same as it is stored."""
     best: Best | None
     retests: Sequence[Experiment] = ()
     finished_events: Mapping[str, int] | None = None
@@ -75,6 +80,7 @@ def tag_violations(s: TagSnapshot) -> Iterator[str]:
     """Every violation in one tag, as text."""
     records = {e.experiment_id: e for e in s.experiments}
     yield from _derived(s)
+    yield from _noise(s)
     yield from _best(s, records)
     yield from _lineage(s, records)
     yield from _events(s)
@@ -101,6 +107,22 @@ def _derived(s: TagSnapshot) -> Iterator[str]:
             yield f"{name}: the index {key} and the record of {stray} disagree"
     if max(said.members(f"finished:{name}").values(), default=0) > s.tag.finishes:
         yield f"{name}: finish numbers end with {s.tag.finishes}, the finish order goes on"
+
+
+def _noise(s: TagSnapshot) -> Iterator[str]:
+    """The noise has every run of each code. Which of them are outliers was decided by the noise of that time."""
+    for key, measured in s.measured.items():
+        stored = dict(s.noise[key])
+        df, _ = int(stored.pop("df", 0)), stored.pop("squares", None)
+        kept = {name: found for name, text in stored.items() if (found := parsed(text))}
+        for name in sorted(kept.keys() | measured.runs.keys()):
+            said, have = (
+                r.runs + r.is_contradicted if r else 0 for r in (kept.get(name), measured.runs.get(name))
+            )
+            if said != have:
+                yield f"{s.tag.name}: {key} has {said} runs of {name}, the records {have}"
+        if df != (have := sum(runs.df for runs in kept.values())):
+            yield f"{s.tag.name}: {key} has {df} degrees of freedom, its runs {have}"
 
 
 def _best(s: TagSnapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
