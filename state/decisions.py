@@ -230,19 +230,6 @@ class Ruling:
 
 
 @dataclass(frozen=True)
-class Risen:
-    """The result that is the best where none before it is left."""
-
-    experiment: Experiment
-    fields: Mapping[str, Any]
-
-    @property
-    def was_discard(self) -> bool:
-        """Else it was a keep of its branch already."""
-        return self.experiment.status == "discard"
-
-
-@dataclass(frozen=True)
 class LeftNoise:
     """The noise without the runs that leave."""
 
@@ -271,9 +258,8 @@ class Retraction:
     left: LeftNoise | None
     """None where its runs do not count towards the noise."""
     shift: Derived
-    corrected: Sequence[Experiment] = ()
-    """Later results of the same code, judged without the runs that leave."""
-    risen: Risen | None = None
+    changed: Sequence[tuple[Experiment, Experiment]] = ()
+    """Other records, before and after: later results of the same code, and the first keep where none is left."""
     growths: Sequence[Growth] = ()
     """Of its trace, and of those that stand on it."""
     learnt: Mapping[str, Trend] = field(default_factory=dict)

@@ -96,7 +96,7 @@ class Retracting(ExperimentReader):
         total, kept = f"{e.category}:total", f"{e.category}:kept"
 
         async def decide(change: Change) -> bool:
-            now, best_now, of_tag, spread, counts, references, *traces = await change.read(
+            mine, best_now, of_tag, spread, counts, references, *traces = await change.read(
                 hmget(record, "status", "branches"),
                 hmget(keys.best(e.tag, e.best_key), "version"),
                 hmget(tag, "finishes", "total", "crashed", "awaits_baseline"),
@@ -106,7 +106,7 @@ class Retracting(ExperimentReader):
                 *versions_of(keys, retraction.growths),
             )
             if (
-                (now["status"], int(now["branches"] or 0)) != (e.status, e.branches)
+                (mine["status"], int(mine["branches"] or 0)) != (e.status, e.branches)
                 or int(best_now["version"] or 0) != (best.version if best else 0)
                 or int(of_tag["finishes"] or 0) != facts.tag.finishes
                 or any((spread[entry.name] or "") != entry.before for entry in entries)
@@ -143,17 +143,9 @@ class Retracting(ExperimentReader):
                     change.zadd(keys("leaders", e.tag), {e.worker_id: leader[0]})
                 else:
                     change.zrem(keys("leaders", e.tag), e.worker_id)
-            for c in retraction.corrected:
-                judged = {
-                    "judged_val_bpb": c.judged_val_bpb,
-                    "repeats_best": c.repeats_best,
-                    "reason": c.reason,
-                }
-                fields = {name: "" if value is None else value for name, value in judged.items()}
-                change.hset(keys.experiment(c.experiment_id), flatten(fields))
-            if (risen := retraction.risen) is not None:
-                name = keys.experiment(risen.experiment.experiment_id)
-                change.hset(name, {"status": "keep", **flatten(risen.fields)})
+            for before, now in retraction.changed:
+                fields = {name: "" if v is None else v for name, v in now if v != getattr(before, name)}
+                change.hset(keys.experiment(now.experiment_id), flatten(fields))
             grow(change, keys, retraction.growths)
             told = dict(retraction.told)
             change.emit("experiment.retracted", e.tag, e.experiment_id, told, e.traceparent)

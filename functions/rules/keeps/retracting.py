@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from functions.rules.keeps.noise import Sums, change_of, parsed, written
 from functions.rules.keeps.verdict import score
 from functions.rules.stopping.trends import told_by
 from state.codes import code_of, noise_entry
-from state.decisions import Growth, LeftNoise, NoiseEntry, Retraction, Risen
+from state.decisions import Growth, LeftNoise, NoiseEntry, Retraction
 from state.errors import Conflict
 from state.facts import RetractionFacts
 from state.records import OPEN, RETESTED, Best, Experiment, Link, Trace
@@ -83,13 +83,14 @@ def retraction_of(facts: RetractionFacts, reason: str, digest: str) -> Retractio
     e, tag = facts.experiment, facts.tag
     leaving = [r.experiment_id for r in facts.runs if e.experiment_id in (r.experiment_id, r.retest_of)]
     judged_anew, noise = _judged_anew(facts, leaving)
-    now = {each.experiment_id: each for each in judged_anew}
+    now = {after.experiment_id: after for _, after in judged_anew}
     beaten = [now.get(b.experiment_id, b) for b in facts.beaten if b.experiment_id != e.experiment_id]
     risen = _risen(facts, beaten)
     keeps = [k for k in facts.keeps if k.experiment_id != e.experiment_id]
+    changed = [*judged_anew, *([risen] if risen else [])]
     if risen is not None:
-        keeps = [risen.experiment]
-        beaten = [b for b in beaten if b.experiment_id != risen.experiment.experiment_id]
+        keeps = [risen[1]]
+        beaten = [b for b in beaten if b is not risen[0]]
     after = _best_after(facts, keeps, beaten, now)
     main = after if e.best_key is None else facts.main_best
     rivals = after.rivals if after else []
@@ -122,9 +123,8 @@ def retraction_of(facts: RetractionFacts, reason: str, digest: str) -> Retractio
         after=after,
         leaving=leaving,
         left=_left_noise(facts, noise) if facts.noise.runs[0] and leaving else None,
-        shift=change(_changes(facts, now, risen), tag.direction),
-        corrected=judged_anew,
-        risen=risen,
+        shift=change([(e, e.model_copy(update={"status": "retracted"})), *changed], tag.direction),
+        changed=changed,
         learnt={} if e.end_place is None else told_by(e.places or {}, e.end_place),
     )
 
@@ -140,9 +140,9 @@ def with_growths(
 
     `nodes` are those of each trace that scored it. `bases` are the best other keeps of traces that are based on it.
     """
-    e, risen = retraction.facts.experiment, retraction.risen
+    e = retraction.facts.experiment
     anew: dict[str, float | None] = {
-        c.experiment_id: _score(c, retraction.facts) for c in retraction.corrected
+        now.experiment_id: _score(now, retraction.facts) for _, now in retraction.changed
     }
     anew[e.experiment_id] = None
     before = [
@@ -153,8 +153,9 @@ def with_growths(
         growth = Growth(trace, epoch, {})
         if e.status == "keep" or trace.base == e.experiment_id:
             growth = regrown(trace, epoch, e, kept=False, base=bases.get(trace.trace_id))
-        if risen is not None and risen.was_discard and trace.trace_id == risen.experiment.trace_id:
-            growth = replace(growth, fields={**growth.fields, **raised(risen.experiment)})
+        for was, now in retraction.changed:
+            if (was.status, now.status) == ("discard", "keep") and trace.trace_id == now.trace_id:
+                growth = replace(growth, fields={**growth.fields, **raised(now)})
         if trace.trace_id in nodes:
             direction = retraction.facts.tag.direction
             scores = rescored(trace, nodes[trace.trace_id], direction, before, anew)
@@ -163,7 +164,9 @@ def with_growths(
     return replace(retraction, growths=growths)
 
 
-def _judged_anew(facts: RetractionFacts, leaving: Sequence[str]) -> tuple[list[Experiment], ClassNoise]:
+def _judged_anew(
+    facts: RetractionFacts, leaving: Sequence[str]
+) -> tuple[list[tuple[Experiment, Experiment]], ClassNoise]:
     """Results of the same code that were judged by a mean with the leaving runs; here they are judged without them.
 
     Answers the noise without the leaving runs, too.
@@ -171,7 +174,7 @@ def _judged_anew(facts: RetractionFacts, leaving: Sequence[str]) -> tuple[list[E
     Raises:
         Conflict: one of them is a keep.
     """
-    e, found = facts.experiment, list[Experiment]()
+    e, found = facts.experiment, list[tuple[Experiment, Experiment]]()
     noise, code = ClassNoise(_others(facts)), code_of(e, e.best_key)
     standing = facts.best.standing() if facts.best else []
     stands = code in {x.code for x in standing if x.experiment_id != e.experiment_id}
@@ -193,26 +196,13 @@ def _judged_anew(facts: RetractionFacts, leaving: Sequence[str]) -> tuple[list[E
             )
         repeats_best = run.repeats_best and stands
         several, mean = noise.runs[code].runs > 1, noise.runs[code].mean
-        found.append(
-            run.model_copy(
-                update={
-                    "judged_val_bpb": mean if several else None,
-                    "repeats_best": repeats_best,
-                    "reason": run.reason if repeats_best or (several and not run.repeats_best) else None,
-                }
-            )
-        )
+        judged = {
+            "judged_val_bpb": mean if several else None,
+            "repeats_best": repeats_best,
+            "reason": run.reason if repeats_best or (several and not run.repeats_best) else None,
+        }
+        found.append((run, run.model_copy(update=judged)))
     return found, noise
-
-
-def _changes(
-    facts: RetractionFacts, corrected: Mapping[str, Experiment], risen: Risen | None
-) -> Iterator[tuple[Experiment, Experiment]]:
-    """Each record that changes, before and after."""
-    yield facts.experiment, facts.experiment.model_copy(update={"status": "retracted"})
-    yield from ((run, corrected[run.experiment_id]) for run in facts.runs if run.experiment_id in corrected)
-    if risen is not None:
-        yield risen.experiment, risen.experiment.model_copy(update={"status": "keep", **risen.fields})
 
 
 def _baseline_now(
@@ -268,8 +258,8 @@ def _others(facts: RetractionFacts) -> Sums:
     return others
 
 
-def _risen(facts: RetractionFacts, beaten: Sequence[Experiment]) -> Risen | None:
-    """The first other result if no best is left: it would have been the first keep."""
+def _risen(facts: RetractionFacts, beaten: Sequence[Experiment]) -> tuple[Experiment, Experiment] | None:
+    """The first other result, before and after, if no best is left: it would have been the first keep."""
     e, best = facts.experiment, facts.best
     standing = best.standing() if best else []
     stays = {link.experiment_id for link in standing} | {k.experiment_id for k in facts.keeps}
@@ -278,7 +268,8 @@ def _risen(facts: RetractionFacts, beaten: Sequence[Experiment]) -> Risen | None
     first = min(beaten, key=lambda b: b.finish_number or 0, default=None)
     if first is None:
         return None
-    fields: dict[str, Any] = {
+    fields = {
+        "status": "keep",
         "improved": True,
         "delta": 0.0,
         "near_miss": False,
@@ -286,7 +277,7 @@ def _risen(facts: RetractionFacts, beaten: Sequence[Experiment]) -> Risen | None
         "base_commit_sha": first.commit_sha,
         "trust": "first",
     }
-    return Risen(first, fields)
+    return first, first.model_copy(update=fields)
 
 
 def _best_after(
