@@ -19,7 +19,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import chain
 from random import random
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
@@ -80,6 +81,7 @@ class Now(Placeholder):
 NOW = Now()
 _AT_ONCE = [0]
 """It, as the plan has it."""
+_TEXT = frozenset({str})
 
 
 class Joined(Placeholder):
@@ -93,7 +95,7 @@ Word = str | int | float | bytes | Placeholder
 Key = str | Joined
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Read(Generic[T]):
     """One read of one key, with the guards that its reply makes."""
 
@@ -115,11 +117,11 @@ class Read(Generic[T]):
 
     def loose(self) -> Read[T]:
         """The same, free to change until the commit: for texts, counters and policy values."""
-        return replace(self, guards=None)
+        return Read(self.command, self.present, None, self.fields)
 
     def maybe(self) -> Read[T]:
         """The same, free to change until the commit unless `Change.hold` names its key."""
-        return replace(self, is_held=False)
+        return Read(self.command, self.present, self.guards, self.fields, is_held=False)
 
 
 def hmget(key: str, *names: str) -> Read[dict[str, str | None]]:
@@ -294,10 +296,7 @@ class Change:
 
     def hset(self, key: Key, fields: Mapping[str, Word]) -> None:
         """Set fields of a hash."""
-        words: list[Word] = []
-        for pair in fields.items():
-            words += pair
-        self._write("hash", "HSET", key, words, together=2)
+        self._write("hash", "HSET", key, [*chain.from_iterable(fields.items())], together=2)
 
     def hdel(self, key: Key, *names: str) -> None:
         """Take fields out of a hash."""
@@ -311,7 +310,7 @@ class Change:
     def hincrby(self, key: str, field: str, by: int = 1) -> None:
         """Raise a counter; whole numbers alone, which add up exactly."""
         self._added[key, field] = self._added.get((key, field), 0) + by
-        self._write("hash", "HINCRBY", key, (field, by))
+        self._write("hash", "HINCRBY", key, (field, str(by)))
 
     def zadd(
         self,
@@ -398,7 +397,7 @@ class Change:
         published: bool = True,
     ) -> None:
         """Append an event; `trace` is its traceparent where it is not the call's. Its subscribers are told."""
-        words = [self._word(subject), self._word(json.dumps(data, allow_nan=False))]
+        words = [subject if isinstance(subject, str) else self._word(subject), _told(data)]
         self._plan["events"].append([event, tag or "", *words, trace or False, published])
 
     async def commit(self) -> bool:
@@ -413,10 +412,14 @@ class Change:
         ]
         plan = self._plan | {"rooms": rooms}
         guards = _compact(plan.pop("guards"))
+        text = _compact(plan)
+        if len(text) > BLOB_BYTES:
+            self._take_blobs_out()
+            text = _compact(plan)
         first, *numbers = await self.lab.move(
             "commit",
             keys={"on": [*self._keys]},
-            args={"guards": guards, "plan": _compact(plan), "blobs": self._blobs},
+            args={"guards": guards, "plan": text, "blobs": self._blobs},
         )
         if first == "stale":
             return False
@@ -473,9 +476,12 @@ class Change:
             self._known(key, kind)
             place = self._word(key)
         found: list[Any] = [*options]
-        for word in words:  # no call for each: a change has hundreds
-            plain = (type(word) is str and len(word) <= BLOB_BYTES) or type(word) is int
-            found.append(str(word) if plain else _AT_ONCE if word is NOW else self._word(word))
+        if _TEXT.issuperset(map(type, words)):  # no step for each: a change has hundreds
+            found += words
+        else:
+            found += [
+                word if type(word) is str else _AT_ONCE if word is NOW else self._word(word) for word in words
+            ]
         if len(found) <= MOST_WORDS:
             self._plan["writes"].append([command, place, found])
             return
@@ -502,25 +508,32 @@ class Change:
         Raises:
             ValueError: NaN or infinity.
         """
-        if type(word) is str and len(word) <= BLOB_BYTES:
-            return word
-        match word:
-            case Number():
-                return [word.nth]
-            case Now():
-                return [[word.later_s]] if word.later_s else [0]
-            case Joined():
-                parts = [self._word(part) for part in word.parts]
-                return [piece for part in parts for piece in ([part] if isinstance(part, str) else part)]
-            case Placeholder():
-                raise TypeError(f"{word!r} is no known placeholder")
+        if isinstance(word, Placeholder):
+            match word:
+                case Number():
+                    return [word.nth]
+                case Now():
+                    return [[word.later_s]] if word.later_s else [0]
+                case Joined():
+                    parts = [self._word(part) for part in word.parts]
+                    return [piece for part in parts for piece in ([part] if isinstance(part, str) else part)]
+            raise TypeError(f"{word!r} is no known placeholder")
         text = wire(word)
-        if isinstance(text, str) and len(text) <= BLOB_BYTES:
+        if isinstance(text, str):
             return text
-        self._blobs.append(text if isinstance(text, bytes) else text.encode())
+        self._blobs.append(text)
         return [-len(self._blobs)]
 
+    def _take_blobs_out(self) -> None:
+        """Long texts travel by themselves."""
+        for words in (*(words for _, _, words in self._plan["writes"]), *self._plan["events"]):
+            for place, word in enumerate(words):
+                if isinstance(word, str) and len(word) > BLOB_BYTES:
+                    self._blobs.append(word.encode())
+                    words[place] = [-len(self._blobs)]
 
+
+_told = json.JSONEncoder(allow_nan=False).encode
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 

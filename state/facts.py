@@ -58,10 +58,8 @@ class RunFacts:
     crashes_in_a_row: int
     best: Best | None
     """Under the tag's main comparability key."""
-    epoch: int
-    """Of the tag's traces."""
-    attempts: Mapping[str, str] = field(default_factory=dict)
-    """Its attempts, as they are stored."""
+    attempts: Mapping[str, str] | None = None
+    """Its attempts, as they are stored; read for a worker's report."""
 
 
 @dataclass(frozen=True)
@@ -85,16 +83,17 @@ class Comparison:
     """Runs of the same class of GPU that ended, by what they ended with; None: it was ranked nowhere."""
     begins_on: Experiment | None = None
     """The nearest keep at or above the base that it was selected with: on this a new trace begins."""
-    references: tuple[str, str] = ("", "")
-    """Times of its `time_classes`, as they are stored; empty: there is none."""
+    references: tuple[str, ...] = ()
+    """Times of its `time_classes`, where a worker trains it, as they are stored; empty: there is none."""
+    epoch: int = 1
+    """Of the tag's traces."""
     around: Mapping[str, Any] = field(default_factory=dict)
     """What else its end changes, as it was read; see `EndingStore.finish`."""
 
     @property
     def reference_time(self) -> ReferenceTime | None:
         """The time that it is compared with: the baseline's, else that of the first run."""
-        of_baseline, of_first = self.references
-        found = of_baseline or of_first
+        found = next(filter(None, self.references), None)
         return ReferenceTime.model_validate_json(found) if found else None
 
 

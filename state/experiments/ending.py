@@ -83,21 +83,21 @@ class EndingStore(ExperimentReader):
         Raises:
             NotFound: no such experiment.
         """
-        return self._run(await change.read(self._of_run(experiment_id)), experiment_id, attempt)
+        found = await change.read(self._of_run(experiment_id, of_attempt=attempt is not None))
+        return self._run(found, experiment_id, attempt)
 
-    def _of_run(self, experiment_id: str) -> dict[str, Asked | None]:
+    def _of_run(self, experiment_id: str, *, of_attempt: bool) -> dict[str, Asked | None]:
         keys, (first, tag) = self._keys, named_by(experiment_id)
         of_tag = keys.of(tag)
         return {
             "now": ("TIME",),
             "experiment": hgetall(keys.experiment(experiment_id), *OF_RUN),
-            "attempts": hgetall(keys.attempts(experiment_id)),
+            "attempts": hgetall(keys.attempts(experiment_id)) if of_attempt else None,
             "first": hgetall(keys.experiment(first), "status") if first != experiment_id else None,
             "tag": hgetall(of_tag.tag, *OF_TAG),
             "policy": hgetall(of_tag.policy, "version"),
             "crashes": hmget(of_tag.crashes, "consecutive").maybe(),
             "best": hgetall(of_tag.best, "version"),
-            "forest": hmget(of_tag.forest, "epoch"),
         }
 
     def _run(self, found: Mapping[str, Any], experiment_id: str, attempt: int | None = None) -> RunFacts:
@@ -106,7 +106,7 @@ class EndingStore(ExperimentReader):
         return RunFacts(
             now=time_of(found["now"]),
             experiment=e,
-            gpu_id=attempts.get(f"{attempt}:gpu_id") or e.gpu_id,
+            gpu_id=(attempts or {}).get(f"{attempt}:gpu_id") or e.gpu_id,
             first=Experiment.found(found["first"]),
             answer=json.loads(stored["answer"]) if stored.get("answer") else None,
             tag=Tag.parse(found["tag"]),
@@ -114,7 +114,6 @@ class EndingStore(ExperimentReader):
             policy_version=int(policy["version"]),
             crashes_in_a_row=int(found["crashes"]["consecutive"] or 0),
             best=Best.found(found["best"]),
-            epoch=int(found["forest"]["epoch"] or 1),
             attempts=attempts,
         )
 
@@ -140,6 +139,7 @@ class EndingStore(ExperimentReader):
         names = [choice.trace_id, *choice.sources] if choice else []
         own = noise_entry(code, e.worker_id)
         counts = self._counts_of_ends(e, value)
+        classes, is_timed = e.time_classes, e.attempt > 0 or e.worker_id is not None
         found = await change.read(
             {
                 "runs": hmget(noise, code, own),
@@ -148,7 +148,8 @@ class EndingStore(ExperimentReader):
                 "best": hgetall(keys.best(e.tag, other_key), "version") if other_key else None,
                 "base": base_above(self._lab, keys.experiment(base_id)) if base_id else None,
                 "kept": hmget(keys.experiment(base_id), "status") if base_id else None,
-                "reference": hmget(keys.of(e.tag).reference_times, *e.time_classes),
+                "forest": hmget(keys.of(e.tag).forest, "epoch") if choice else None,
+                "reference": hmget(keys.of(e.tag).reference_times, *classes) if is_timed else None,
                 **{name: hgetall(keys.trace(name), "version", "status") for name in names},
                 **counts,
                 **self._around(e),
@@ -179,10 +180,8 @@ class EndingStore(ExperimentReader):
             base=stands_on,
             ends=counted([found[name] for name in counts], value) if counts and value is not None else None,
             begins_on=begins_on,
-            references=(
-                found["reference"][e.time_classes[0]] or "",
-                found["reference"][e.time_classes[1]] or "",
-            ),
+            references=tuple(found["reference"][name] or "" for name in classes) if is_timed else (),
+            epoch=int(found["forest"]["epoch"] or 1) if choice else 1,
             around=found,
         )
 
@@ -222,6 +221,7 @@ class EndingStore(ExperimentReader):
         """
         e, keys, growth = ending.experiment, self._keys, ending.growth
         around = beside.around if beside else await change.read(self._around(e))
+        is_timed = e.attempt > 0 and not e.is_claim
         counts = ending.status in JUDGED and e.retest_of is None and not ending.is_claim
         leads = not ending.fields.get("outdated") and ending.fields.get("error_kind") != "infra"
         begins_on = growth.begins_on if growth else None
@@ -229,6 +229,9 @@ class EndingStore(ExperimentReader):
         is_alone = after not in (None, "committed") and around["its trace"]["status"] == "pending"
         found = await change.read(
             {
+                "attempts": hgetall(keys.attempts(e.experiment_id))
+                if is_timed and run.attempts is None
+                else None,
                 "rounds": self._rounds_of(e),
                 "newest": hmget(keys.of(e.tag).forest, "newest") if counts and not leads else None,
                 "begins_on": hmget(keys.experiment(begins_on), "status") if begins_on else None,
@@ -240,7 +243,9 @@ class EndingStore(ExperimentReader):
             change.hold(keys.of(e.tag).crashes)
         if ending.repeat is not None and beside is not None and (ending.repeat.df or ending.repeat.squares):
             change.hold(beside.noise_key)
-        booked = Books() if e.is_claim else _spent(run, e, ending, used_until)
+        ended_at = run.now if used_until is None else used_until
+        started = (found["attempts"] or run.attempts or {}).get(f"{e.attempt}:started_at")
+        booked = Books() if e.is_claim else _spent(e, ending, started, ended_at)
         warnings = await due(change, run.tag, booked)
 
         if first is not None:
@@ -257,9 +262,8 @@ class EndingStore(ExperimentReader):
         write_books(change, e.tag, booked)
         for warning in warnings:
             warn(change, e.tag, *warning)
-        if e.attempt > 0 and not e.is_claim:
-            ended = f"{run.now if used_until is None else used_until:.6f}"
-            told = {"status": ending.status, "ended_at": ended, "reason": ending.reason}
+        if is_timed:
+            told = {"status": ending.status, "ended_at": f"{ended_at:.6f}", "reason": ending.reason}
             attempt = {f"{e.attempt}:{name}": text for name, text in told.items() if text is not None}
             change.hset(keys.attempts(e.experiment_id), attempt)
         self._add_to_sums(change, ending, beside)
@@ -477,7 +481,7 @@ class EndingStore(ExperimentReader):
             gpu, run = Gpu.parse(stored), None
             held = Holding(time, gpu, None, None)
             if gpu.holder is not None:
-                run = await self.run_facts(change, gpu.holder)
+                run = await self.run_facts(change, gpu.holder, gpu.attempt)
                 held = Holding(time, gpu, run.experiment, run.policy, run.tag.stop_fence)
             lease = decide(held)
             if lease is None:
@@ -521,7 +525,8 @@ class EndingStore(ExperimentReader):
         attempt = e.attempt + is_next
         held, whole = milliseconds(e.reserved_gpu_seconds or 0.0), milliseconds(e.budget_s or 0.0)
         outlasted = max(held - whole, 0) if is_next and e.reserved_gpu_seconds and e.budget_s else 0
-        spent = between(run.attempts.get(f"{e.attempt}:started_at"), used_until) if is_next else 0
+        started = (run.attempts or {}).get(f"{e.attempt}:started_at")
+        spent = between(started, used_until) if is_next else 0
         booked = Books(reserved_ms=-outlasted, spent_ms=spent)
         warnings = await due(change, run.tag, booked)
         first()
@@ -587,7 +592,7 @@ def _has_another_base(trace: Trace, e: Experiment, choice: SelectionRecord, foun
     return goes_on and choice.kind != "merge" and trace.base != choice.base_experiment_id
 
 
-def _spent(run: RunFacts, e: Experiment, ending: Ending, used_until: float | None) -> Books:
+def _spent(e: Experiment, ending: Ending, started: str | None, ended: float) -> Books:
     """What its end changes of its tag's books: what was set aside for it is free again, what was used is spent.
 
     What Nightjar trained is spent by Redis' clock, what an agent trained itself by its own report.
@@ -596,9 +601,8 @@ def _spent(run: RunFacts, e: Experiment, ending: Ending, used_until: float | Non
         ran = is_spent(ending.status, ending.training_seconds)
         spent_ms = milliseconds(ending.training_seconds or 0.0) if ran else 0
     else:
-        started = run.attempts.get(f"{e.attempt}:started_at")
         ran = started is not None or e.attempt > 1
-        spent_ms = between(started, run.now if used_until is None else used_until)
+        spent_ms = between(started, ended)
     held = e.reserved_gpu_seconds
     return Books(
         reserved_ms=-milliseconds(held or 0.0),

@@ -78,7 +78,7 @@ def grown(
     kept and its trace goes on. A node of an earlier epoch does not count for the trace's health. A discard without
     a value is a claim: it gets its score from `claim_measured`.
     """
-    e, trace, epoch, rules = run.experiment, beside.trace, run.epoch, run.policy.traces
+    e, trace, epoch, rules = run.experiment, beside.trace, beside.epoch, run.policy.traces
     choice = e.selection
     if choice is None or trace is None or not is_node(e, status):
         return None, {}

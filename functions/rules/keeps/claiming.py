@@ -186,5 +186,5 @@ def judge_claim(
         lifts_abort=False,
         gpu=None,
         training_seconds=None,
-        growth=claim_measured(beside, run.epoch, claim, judged.status, judged.score, builds_on),
+        growth=claim_measured(beside, beside.epoch, claim, judged.status, judged.score, builds_on),
     )
