@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from math import isfinite
 from random import random
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
@@ -263,21 +264,21 @@ class Change:
                 replies[place] = dict(zip(fields, reply, strict=True))
                 guards = one.guards and [["HMGET", fields, reply]]
             if guards and one.is_held:
-                self._guard(str(one.command[1]), guards)
+                self._guarded += 1
+                key = str(one.command[1])
+                at = self._keys.setdefault(key, len(self._keys) + 1)
+                for command, words, expected in guards:
+                    self._plan["guards"].append([command, at, words, expected])
             elif guards:
                 self._maybe.setdefault(str(one.command[1]), []).extend(guards)
         return replies
 
     def hold(self, key: str) -> None:
         """Guard what was read of this key by `maybe`."""
-        if (guards := self._maybe.pop(key, None)) is not None:
-            self._guard(key, guards)
-
-    def _guard(self, key: str, guards: Iterable[list[Any]]) -> None:
-        self._guarded += 1
-        at = self._keys.setdefault(key, len(self._keys) + 1)
-        for command, words, expected in guards:
-            self._plan["guards"].append([command, at, words, expected])
+        if guards := self._maybe.pop(key, []):
+            self._guarded += 1
+            at = self._at(key)
+            self._plan["guards"] += [[command, at, words, expected] for command, words, expected in guards]
 
     def room(self, key: str, fields: Sequence[str], most: int) -> None:
         """After the change the sum of these counters is at most `most`; else it is decided again."""
@@ -479,9 +480,14 @@ class Change:
         if _TEXT.issuperset(map(type, words)):  # no step for each: a change has hundreds
             found += words
         else:
-            found += [
-                word if type(word) is str else _AT_ONCE if word is NOW else self._word(word) for word in words
-            ]
+            for word in words:
+                plain = type(word)
+                if plain is str:
+                    found.append(word)
+                elif plain is int or (plain is float and isfinite(word)):  # type: ignore[arg-type]  # it is a number
+                    found.append(repr(word))
+                else:
+                    found.append(_AT_ONCE if word is NOW else self._word(word))
         if len(found) <= MOST_WORDS:
             self._plan["writes"].append([command, place, found])
             return

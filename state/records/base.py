@@ -55,17 +55,20 @@ def flatten(values: Mapping[str, Any]) -> dict[str, str]:
         ValueError: NaN or infinity.
     """
     flat = {}
-    for name, value in values.items():  # no call for a plain text: a record has dozens
-        if value is not None:
-            flat[name] = value if type(value) is str else _text(value)
+    for name, value in values.items():  # no call for a text or a number: a record has dozens
+        kind = type(value)
+        if kind is str:
+            flat[name] = value
+        elif kind is int or (kind is float and isfinite(value)):
+            flat[name] = repr(value)
+        elif value is not None:
+            flat[name] = _text(value)
     return flat
 
 
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    if type(value) is int or (type(value) is float and isfinite(value)):
-        return repr(value)  # as JSON has it, without an encoder for each
     if value is True or value is False:
         return "true" if value else "false"
     return _JSON.encode(value)
