@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from functions.contract import Call, Http, Request, Response, function
 from functions.formats.metrics_block import deciding_line
@@ -18,7 +18,7 @@ from functions.views.hints import HUNG, Queue, abort_step, alive, next_step, no_
 from state.experiments import Experiments
 from state.facts import WaitFacts
 from state.ids import ExperimentId
-from state.records import OPEN, Experiment, Score, Trust
+from state.records import OPEN, Experiment, RunVerdict, Score
 from state.settings import Settings
 from state.wakeups import Wakeups, woken_within
 
@@ -34,43 +34,26 @@ class Wait(Request):
     until: Literal["change", "finished"] = Field("change", description="any change, or the final status")
 
 
-class ExperimentOutcome(Response):
+class OutcomeState(BaseModel):
+    experiment_id: str
+    status: str
+    finished: bool
+    changed: bool
+    val_bpb: float | None
+
+
+class ExperimentOutcome(Response, RunVerdict, OutcomeState):
     FOR_AGENTS = (
         *("experiment_id", "status", "finished", "val_bpb", "improved", "delta", "best_val_bpb"),
         *("action", "base_commit_sha", "near_miss", "branch_improved", "trust", "reported", "reason"),
         *("error", "error_kind", "should_abort", "progress", "no_signal", "queue", "next"),
     )
 
-    experiment_id: str
-    status: str
-    finished: bool
-    changed: bool
-    val_bpb: float | None
-    improved: bool | None
-    delta: float | None
     best_val_bpb: float | None
     action: str | None
     """What to do with the commit: keep_commit, or git_reset to `base_commit_sha`; null until it is judged."""
-    base_commit_sha: str | None
-    near_miss: bool | None
-    branch_improved: bool | None
-    """Whether it beats its branch's base, where the tag has several traces."""
-    p_better: float | None
-    """Probability that its true value beats the best's of its time; None while no code ran twice."""
-    trust: Trust | None
-    """Evidence for a keep: first, provisional, unconfirmed, confirmed or demoted; null: its rule asks for none."""
-    judged_val_bpb: float | None
-    """The mean of all runs of its code, by which it was judged; None for the first of them."""
-    compared_with: str | None
-    """The best that it was compared with."""
-    repeats_best: bool
-    """It has the code of that best, so it is no progress."""
-    over_budget: bool
-    """It trained for longer than its budget: it is never kept, and compared with nothing."""
     hung: bool
     """It hung after it had printed its result: its worker ended it, and its score counts."""
-    reason: str | None
-    """Why it was not simply compared with the tag's best."""
     score: Score | None
     """Source of `val_bpb`: printed by the code that was scored, or measured by the tag's trusted evaluator."""
     reported: float | None

@@ -23,6 +23,7 @@ from state.records.experiments import (
     ReferenceTime,
     Result,
     RunRow,
+    RunVerdict,
     Score,
     Seeds,
     Sketch,

@@ -79,13 +79,45 @@ class Mention(Record):
     diff_summary: str
 
 
-class Measured(Record):
+class Weight(Record):
+    """How much a value counts."""
+
+    judged_val_bpb: float | None = None
+    """The mean of all runs of its code, by which it was judged; None for the first of them."""
+    over_budget: bool = False
+    """It trained for longer than its budget, compared with the baseline: its value counts for nothing. `reason` has
+    the figures."""
+    trust: Trust | None = None
+    """Evidence for a keep: first, provisional, unconfirmed, confirmed or demoted; null: its rule asks for none."""
+
+
+class RunVerdict(Weight):
+    """The verdict on a run: what is stored with its experiment is what is answered."""
+
+    improved: bool | None = None
+    delta: float | None = None
+    """Its gain over the best of its time; positive is better."""
+    near_miss: bool | None = None
+    base_commit_sha: str | None = None
+    """What to go back to."""
+    p_better: float | None = None
+    """Probability that its true value beats the best's of its time; None: the noise or the best is not known."""
+    branch_improved: bool | None = None
+    """Whether it beats its branch's base, where the tag has several traces. If so, it is kept on the branch. None:
+    the two cannot be compared. It is then kept as the best of its own kind, and the branch stays on its base."""
+    compared_with: str | None = None
+    """The best that it was compared with."""
+    repeats_best: bool = False
+    """It has the code of that best, so it is no progress."""
+    reason: str | None = None
+    """Why it was not simply compared with the tag's best: its code was measured before, or under other conditions."""
+
+
+class Measured(Weight):
     """A value, and what it counts as."""
 
     val_bpb: float | None = None
     """The tag's metric, whatever its name, as measured."""
-    judged_val_bpb: float | None = None
-    """Mean of all runs of its code, which it was judged by; None: it was the first run."""
     delta_bpb: float | None = None
     """Value of a swarm's run minus its worker's baseline. A tag that compares deltas judges by it."""
     score: Score | None = None
@@ -93,10 +125,6 @@ class Measured(Record):
     reported: float | None = None
     """Value printed by train.py if `val_bpb` is trusted. For a claim that the lab has run: the agent's number."""
 
-    over_budget: bool = False
-    """Trained longer than its budget, compared with the baseline: its value counts for nothing."""
-    trust: Trust | None = None
-    """Evidence for its keep."""
     claimed: bool = False
     """Measured by its agent, in a tag that the lab measures."""
     measured_by: str | None = None
@@ -285,7 +313,7 @@ class Idea(Record):
         return self.diff_id in _UNPATCHED
 
 
-class ExperimentRecord(Idea, Sketch):
+class ExperimentRecord(RunVerdict, Idea, Sketch):
     """One try: its idea, its attempts, its outcome."""
 
     baseline: bool = False
@@ -306,8 +334,6 @@ class ExperimentRecord(Idea, Sketch):
     """Its parent was no longer its trace's tip at registration: a leaf beside the branch."""
     outdated: bool = False
     """Selected in an earlier epoch than it was registered: never a parent."""
-    branch_improved: bool | None = None
-    """Whether it beats its branch's base."""
     best_key: str | None = None
     """Comparability key of its judgement; None: the tag's main one."""
 
@@ -391,16 +417,6 @@ class ExperimentRecord(Idea, Sketch):
     gpu_class: str | None = None
     evaluator_hash: str | None = None
     budget_seconds: float | None = None
-    improved: bool | None = None
-    delta: float | None = None
-    p_better: float | None = None
-    """Probability that its true value beats the best's of its time; None: the noise was not known yet."""
-    compared_with: str | None = None
-    """The best that it was compared with."""
-    repeats_best: bool = False
-    """Whether it has the code of that best."""
-    near_miss: bool | None = None
-    base_commit_sha: str | None = None
     retracted_from: Literal["keep", "discard"] | None = None
     """Status before its result was taken back."""
     retracted_because: str | None = None

@@ -43,7 +43,7 @@ from state.codes import code_of, noise_entry
 from state.decisions import Ending, GpuCrashes, Repeat
 from state.facts import Comparison, RunFacts
 from state.policy import Policy
-from state.records import RETESTED, Best, Experiment, Gpu, Status, Tag, TimeSpent, Trust
+from state.records import RETESTED, Best, Experiment, Gpu, RunVerdict, Status, Tag, TimeSpent, Trust
 
 
 @dataclass(frozen=True)
@@ -103,14 +103,6 @@ MEASURES = frozenset(
 """Measurements beside the metric that an experiment keeps."""
 _OF_THE_CODE = frozenset({"patch", "constant", "evaluator", "leak"})
 """Kinds of failure that do not count against the GPU."""
-_KEPT = (
-    *("improved", "delta", "p_better", "near_miss", "base_commit_sha", "trust", "branch_improved"),
-    *("judged_val_bpb", "compared_with", "repeats_best", "over_budget", "reason"),
-)
-"""Fields of the verdict that an experiment keeps (`state.records.ExperimentRecord`).
-
-`experiment::wait` answers them, too. Retests change some of them (`ruling.py`).
-"""
 
 
 class QueuedRetest(BaseModel):
@@ -118,47 +110,34 @@ class QueuedRetest(BaseModel):
     seed: int
 
 
-class CompleteAnswer(BaseModel):
-    """The answer to a report of a result."""
+class AnsweredRun(BaseModel):
+    """The run that an answer is about."""
 
     experiment_id: str
     status: Status
     val_bpb: float
+
+
+class CompleteAnswer(RunVerdict, AnsweredRun):
+    """The answer to a report of a result."""
+
     improved: bool
     delta: float
+    near_miss: bool
     best_val_bpb: float | None
     action: Literal["keep_commit", "git_reset"]
     """What to do with the commit: keep_commit, or git_reset to `base_commit_sha`."""
-    base_commit_sha: str | None
-    near_miss: bool
-    p_better: float | None = None
-    """Probability that its true value beats the best's; None while no code ran twice, or without a best."""
-    trust: Trust | None = None
-    """Evidence for a keep: first, provisional, unconfirmed, confirmed or demoted; null: its rule asks for none."""
     retest: QueuedRetest | None = None
     """The second run, which confirms or demotes a provisional keep."""
-    branch_improved: bool | None = None
-    """Whether it beats its branch's base, where the tag has several traces. If so, it is kept on the branch. None:
-    the two cannot be compared. It is then kept as the best of its own kind, and the branch stays on its base."""
-    judged_val_bpb: float | None = None
-    """The mean of all runs of its code, by which it was judged; None for the first of them."""
-    compared_with: str | None = None
-    """The best that it was compared with."""
-    repeats_best: bool = False
-    """It has the code of that best, so it is no progress."""
-    over_budget: bool = False
-    """It trained for longer than its budget: it is never kept. `reason` has the figures."""
     hint: str | None = None
     """The remedy."""
-    reason: str | None = None
-    """Why it was not simply compared with the tag's best: its code was measured before, or under other conditions."""
     claimed: bool = False
     """Its agent measured it, in a tag that the lab measures. `retest` names the lab's run of its code, by which it
     is judged. No retest: even if the claim were true, it would not be kept."""
 
     def kept(self) -> dict[str, Any]:
-        """The fields that the experiment keeps."""
-        return {name: getattr(self, name) for name in _KEPT}
+        """The fields that the experiment keeps. Retests change some of them (`ruling.py`)."""
+        return {name: getattr(self, name) for name in RunVerdict.model_fields}
 
 
 class CrashAnswer(BaseModel):
