@@ -150,7 +150,7 @@ async def lived(tag: TagUnderTest, acts: int, **how: Any) -> History:
     """A tag with several branches and GPUs, in which this much was done."""
     history = History(tag, **how)
     traces = {"mode": "multi", "target_traces": 3, "max_parallel": 20, "max_inflight_per_trace": 3}
-    policy = {"baseline_first": False, "keep_rule": history.keep_rule, "traces": traces}
+    policy = {"baseline_first": history.trains, "keep_rule": history.keep_rule, "traces": traces}
     metric = {"name": "loss", "direction": history.direction}
     await open_tag(tag.client, base_commit=CODES[0], metric=metric, policy=policy)
     for gpu, gpu_class in GPU_CLASSES.items():
