@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import httpx
 import pytest
 from click.testing import CliRunner, Result
 
+from functions.process.lifecycle import Process
 from state.errors import Invalid
+from tests.labs import open_tag, tried
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.recorded import NOT_COUNTED, OTHER_KEY, Recorded, from_lab
 from triggers.cli.replay import command
 
 EXCERPTS = Path(__file__).parents[1] / "data" / "logs"
@@ -250,3 +256,33 @@ def test_public_logs_are_replayed_and_their_noisy_keeps_flagged() -> None:
         assert its["within_noise"] == sum(j["within_noise"] for j in kept), name
     longest = next(its for name, its in found.items() if "H100" in name)
     assert (longest["runs"], longest["keeps"], longest["within_noise"]) == (125, 22, 19)
+
+
+async def recorded(client: httpx.AsyncClient, tag: str) -> Recorded:
+    """The runs of a tag, as the command line reads them."""
+    loop = asyncio.get_running_loop()
+
+    class Asking:
+        def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+            asked = asyncio.run_coroutine_threadsafe(client.request(method, path, json=body), loop)
+            return dict(asked.result().raise_for_status().json())
+
+    return await asyncio.to_thread(from_lab, cast(LabHttp, Asking()), tag)
+
+
+async def test_of_a_tag_only_runs_that_the_lab_compared_with_its_best_are_judged(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    for value, gpu_class in ((1.0, "H100"), (0.5, "A100"), (0.9, "H100"), (1.1, "H100")):
+        await tried(client, value, result={"gpu_class": gpu_class})
+    late = process.lab.keys.experiment("mar11-4")
+    await process.lab.command("HSET", late, "over_budget", "true")
+
+    found = await recorded(client, "mar11")
+
+    assert [(run.name, run.kept) for run in found.runs] == [("mar11-1", True), ("mar11-3", True)]
+    assert [(name, why) for name, why, _ in found.skipped] == [
+        ("mar11-2", OTHER_KEY),
+        ("mar11-4", NOT_COUNTED),
+    ]

@@ -12,7 +12,6 @@ from functions.formats.results_log import LogRow, Remark, read_log
 from functions.rules.directions import direction_of
 from functions.rules.keeps.noise import Noise
 from functions.rules.keeps.replaying import RecordedRun, by_running_best, noise_of
-from functions.rules.keeps.verdict import Key, compare
 from state.errors import Invalid, NotFound, Unavailable
 from state.records import RETESTED, Direction
 from state.seeds import unseeded
@@ -20,6 +19,7 @@ from triggers.cli.lab_http import LabHttp
 
 PAGE = 1000
 NO_VALUE = "it has no value"
+NOT_COUNTED = "it was over its budget, or is a claim: its value does not count"
 OTHER_KEY = "its GPU class, evaluator or budget differs from the tag's first run"
 View = dict[str, Any]
 
@@ -113,19 +113,18 @@ def from_lab(http: LabHttp, tag: str) -> Recorded:
     if not shown["total_experiments"]:
         raise NotFound(f"the tag {tag!r} has no experiment yet", hint="./nightjar status shows what goes on")
     experiments = sorted(_history(http, tag), key=lambda e: (e["finished_at"] or "", e["number"]))
-    main = Key()
     for e in experiments:
         name, text = e["experiment_id"], e["description"]
         if e["status"] not in ("keep", "discard"):
             recorded.skipped.append((name, f"its status is {e['status']!r}", text))
             continue
-        whole, agrees = compare(main, Key(e["gpu_class"], e["evaluator_hash"], e["budget_seconds"]))
         if e["val_bpb"] is None:
             recorded.skipped.append((name, NO_VALUE, text))
-        elif not agrees:
+        elif e["over_budget"] or (e["claimed"] and e["measured_by"] is None):
+            recorded.skipped.append((name, NOT_COUNTED, text))
+        elif e["best_key"] is not None:
             recorded.skipped.append((name, OTHER_KEY, text))
         else:
-            main = whole
             code, kept = _code_in_lab(e), e["status"] == "keep"
             recorded.runs.append(RecordedRun(name, text, e["val_bpb"], kept, code, e["p_better"]))
             recorded.runs += [
