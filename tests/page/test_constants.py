@@ -74,6 +74,7 @@ def test_the_timeline_has_a_bar_for_each_run(page: Page, lab: RunningLab, tag: s
 
     page.settles(lambda: sorted(bar["id"] for bar in points(page, "#view .plot", "custom")), names)
     assert page.address() == {"tag": tag, "plot": "timeline"}
+    assert "line: the best" not in page.texts("#view .legend")[0]
     page.click("value", ".axes button")
     page.browser.until(
         lambda: page.texts("#view .plot") and not points(page, "#view .plot", "custom"), "values"

@@ -57,7 +57,7 @@ def test_the_results_come_first(page: Page, lab: RunningLab, tag: str) -> None:
 
     page.until("+0.500000", ".figures")
     page.until("3.000000 to 2.500000", ".figures")
-    page.until("3 -> 2.5 (one run)", ".headline")
+    page.settles(lambda: figure(page, "GPU hours")[1:2], ["0.00"])
     assert page.texts(".acts button") == [], "a visitor sees no controls"
     sizes = page.run(
         "return [...document.querySelectorAll('.figures dd:not(.more)')]"
@@ -75,6 +75,7 @@ def test_figures_have_the_digits_that_the_noise_allows(page: Page, lab: RunningL
     page.show(tag=tag)
 
     page.settles(lambda: figure(page, "Noise")[1:2], ["0.030"])
+    page.settles(lambda: len(series(page).get("retest", [])), 2)
     page.settles(lambda: figure(page, "Best val_bpb")[1:2], ["2.500"])
 
 
@@ -184,7 +185,7 @@ def test_nothing_jumps_while_a_run_comes_in(page: Page, lab: RunningLab, tag: st
     page.until("3.000000", ".figures")
     page.browser.until(lambda: series(page).get("keep"), "the plot")
     tops = (
-        "return ['.figures', '.headline', '.plot', '.legend']"
+        "return ['.figures', '.plot', '.legend']"
         ".map((css) => Math.round(document.querySelector(css).getBoundingClientRect().top))"
     )
     before = page.run(tops)

@@ -113,6 +113,12 @@ export function apart(points, [left, right], [low, high]) {
   });
 }
 
+// What zooms the x axis: the wheel, and a bar under the plot.
+export function zooming({ line, dim }, more = {}) {
+  const both = { filterMode: "none", ...more };
+  return [{ type: "inside", ...both }, { type: "slider", ...both, height: 16, bottom: 14, showDataShadow: false, brushSelect: false, borderColor: line, textStyle: { color: dim } }];
+}
+
 // An axis in the page's colours.
 export function axis({ dim, line }, more = {}) {
   return {

@@ -9,11 +9,16 @@ const AHEAD = 12; // rows beyond the edge
 const CONTROLS = "a, button, input";
 
 export class Table {
-  // `key(row)` names a row, `sorted(id)` is called for a click on a title, `open(row)` for a click on a row: a link in the
+  // `key(row)` names a row, `sorted(id)` is called for a click on a title: without it the table sorts its rows. `open(row)` for a click on a row: a link in the
   // row leads to the same place, for the keyboard. `opens(row)` says whether a row opens anything.
   // `rowClass(row)` and `selected`, a Set of keys with `toggled(key)`, are optional.
   constructor(place, { label, key, open = null, opens = () => open !== null, sorted = null, rowClass = null, selected = null, toggled = null, empty = "" }) {
-    Object.assign(this, { key, open, opens, sorted, rowClass, selected, toggled });
+    Object.assign(this, { key, open, opens, rowClass, selected, toggled });
+    this.sortsItself = sorted === null;
+    this.sorted = sorted ?? ((id) => {
+      this.order = nextOrder(this.order, id);
+      this.show(this.given);
+    });
     this.columns = [];
     this.rows = [];
     this.order = { id: null, down: true };
@@ -32,17 +37,19 @@ export class Table {
   }
 
   // `digits` are those of the numbers that cells show: other digits draw every row anew.
-  show({ columns, rows, order, empty, digits }) {
+  show(given) {
+    const { columns, rows, order = this.order, empty, digits } = given;
+    Object.assign(this, { given, order });
     const titles = JSON.stringify([columns.map(({ id, title }) => [id, title]), order, digits]);
     if (titles !== this.titles) {
       this.titles = titles;
-      [this.columns, this.order] = [columns, order ?? this.order];
+      this.columns = columns;
       this.drawHead();
       this.drawn.clear();
       this.body.replaceChildren();
     }
     this.columns = columns;
-    this.rows = rows;
+    this.rows = this.sortsItself ? ordered(rows, columns.find(({ id }) => id === order.id), order.down) : rows;
     if (empty !== undefined) this.empty.replaceChildren(...[empty].flat());
     this.empty.hidden = rows.length > 0;
     this.table.setAttribute("aria-rowcount", String(rows.length));
@@ -57,7 +64,7 @@ export class Table {
       const isSorted = this.order.id === column.id;
       const name = isSorted ? `${column.title} ${this.order.down ? "↓" : "↑"}` : column.title;
       return h("th", { class: classOf(column), scope: "col", title: column.about, "aria-sort": isSorted ? (this.order.down ? "descending" : "ascending") : null },
-        this.sorted && column.sort ? h("button", { type: "button", click: () => this.sorted(column.id) }, name) : name);
+        column.sort ? h("button", { type: "button", click: () => this.sorted(column.id) }, name) : name);
     });
     this.head.replaceChildren(...(boxes.length ? [h("th", { "aria-label": "choose" })] : []), ...titles);
     this.head.querySelectorAll("button")[focused]?.focus({ preventScroll: true });

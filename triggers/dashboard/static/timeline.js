@@ -1,6 +1,6 @@
 // When each run ran, as a bar on the lane of its worker, its GPU or its agent.
 
-import { axis } from "./charts.js";
+import { axis, zooming } from "./charts.js";
 import { labNow } from "./dom.js";
 
 const MOST_BARS = 5000; // the newest runs
@@ -16,12 +16,11 @@ export function timeline(rows, told, colours) {
     return { id: row.id, value: [lanes.indexOf(laneOf(row)), begin, end], itemStyle: { color: colours[row.verdict] } };
   });
   const [first, last] = data.reduce(([low, high], { value: [, begin, end] }) => [Math.min(low, begin), Math.max(high, end)], data.length ? [Infinity, 0] : [0, 1]);
-  const zoom = { xAxisIndex: 0, filterMode: "none" };
   return {
     grid: { left: 8, right: 18, top: 12, bottom: 64, containLabel: true },
     xAxis: axis(colours, { type: "time", min: first, max: last > first ? last : first + 1 }),
     yAxis: axis(colours, { type: "category", data: lanes, axisLabel: { color: colours.text, width: 110, overflow: "truncate" } }),
-    dataZoom: [{ type: "inside", ...zoom }, { type: "slider", ...zoom, height: 16, bottom: 14, showDataShadow: false, brushSelect: false, borderColor: colours.line, textStyle: { color: colours.dim } }],
+    dataZoom: zooming(colours),
     tooltip: { trigger: "item", formatter: ({ data: bar }) => told(bar.id) },
     series: [{ name: "timeline", type: "custom", data, encode: { x: [1, 2], y: 0 }, renderItem: bar }],
   };

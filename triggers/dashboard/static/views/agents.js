@@ -2,7 +2,7 @@
 
 import { PROGRAM, age, badge, counted, cut, h, number, signed, stampOf, sync } from "../dom.js";
 import { call, get } from "../lab.js";
-import { Table, nextOrder, ordered } from "../table.js";
+import { Table } from "../table.js";
 import { figure } from "../parts.js";
 
 export const agents = {
@@ -12,22 +12,16 @@ export const agents = {
     const working = h("section", { class: "panel", id: "working", hidden: true }, h("header", {}, h("h2", {}, "At work")), h("ul", { class: "listing" }));
     place.append(figures, working);
     let found = [];
-    let order = { id: null, down: true };
     const table = new Table(place, {
       label: `agents of ${page.address.tag}`,
       key: ({ agent }) => agent ?? "",
       open: ({ agent }) => page.go({ view: "runs", agent }),
       opens: ({ agent }) => agent !== null,
-      sorted(id) {
-        order = nextOrder(order, id);
-        list();
-      },
     });
     const stop = page.runs.listen(() => list()); // its noise says how many digits a gain has
 
     function list(empty) {
-      const columns = columnsOf(page);
-      table.show({ columns, rows: ordered(found, columns.find(({ id }) => id === order.id), order.down), order, empty, digits: page.runs.digits });
+      table.show({ columns: columnsOf(page), rows: found, empty, digits: page.runs.digits });
     }
 
     list("Reading.");
@@ -60,10 +54,10 @@ function cells({ agents: found, runs }) {
   return [
     { name: "Ideas", value: sum("ideas").toLocaleString("en"), more: `by ${counted(found.length, "agent")}` },
     { name: "Keeps", value: String(sum("keeps")), more: `of ${counted(runs, "finished run")}` },
-    { name: "Lucky wins", value: String(sum("demoted")), more: "demoted by further runs" },
+    { name: "Lucky wins", value: String(sum("demoted")), more: "demoted" },
     { name: "Crashes", value: String(sum("crashes")), more: "" },
-    { name: "GPU hours", value: number(sum("gpu_hours"), 1), more: "" },
-    { name: "Open claims", value: String(sum("open_claims")), more: "the lab has not run them" },
+    { name: "GPU hours", value: number(sum("gpu_hours"), 2), more: "" },
+    { name: "Open claims", value: String(sum("open_claims")), more: "not measured" },
   ];
 }
 
@@ -91,7 +85,7 @@ function columnsOf(page) {
     count("crashes", "Crashes"),
     { id: "best_gain", title: "Best gain", width: 104, number: true, sort: (row) => row.best_gain, cell: (row) => signed(row.best_gain, { digits, isKept: true }) },
     { id: "total_gain", title: "Total gain", about: "sum of the gains of its keeps", width: 104, number: true, sort: (row) => row.total_gain, cell: (row) => signed(row.total_gain, { digits, isKept: row.keeps > 0 }) },
-    { id: "gpu_hours", title: "GPU hours", width: 84, number: true, sort: (row) => row.gpu_hours, cell: (row) => number(row.gpu_hours, 1) },
+    { id: "gpu_hours", title: "GPU hours", width: 84, number: true, sort: (row) => row.gpu_hours, cell: (row) => number(row.gpu_hours, 2) },
     count("open_runs", "Open", "runs that are registered, queued or training"),
     count("open_claims", "Claims", "values that only the agent has measured"),
     { id: "last_seen", title: "Seen", about: "time since its newest run began or ended", width: 70, number: true, sort: (row) => row.last_seen, cell: (row) => (row.last_seen === null ? "" : age(stampOf(row.last_seen))) },

@@ -1,9 +1,9 @@
 // The graph of a tag's experiments: a lane for each trace, keeps joined by a bold path, merges between lanes.
 
 import { age, badge, counted, cut, h, number, sync } from "../dom.js";
-import { VERDICTS, axis, chart } from "../charts.js";
+import { VERDICTS, axis, chart, zooming } from "../charts.js";
 import { call } from "../lab.js";
-import { Table, nextOrder, ordered } from "../table.js";
+import { Table } from "../table.js";
 import { figure, legend } from "../parts.js";
 import { told } from "./overview.js";
 
@@ -22,17 +22,12 @@ export const branches = {
     place.append(figures, h("section", { class: "panel" }, h("header", {}, h("h2", {}, "Experiments"), note), plot,
       legend("bold: from keep to keep; ring: base of a trace; square: merge; \u2248 near miss")));
     let traces = [];
-    let order = { id: null, down: true };
     let graph = graphOf([], []);
     let isPlaced = false; // whether the window of the axis was set: from then on it is the reader's
     const table = new Table(place, {
       label: `traces of ${page.address.tag}`,
       key: ({ trace_id: id }) => id,
       open: ({ trace_id: branch }) => page.go({ view: "runs", branch }),
-      sorted(id) {
-        order = nextOrder(order, id);
-        list();
-      },
     });
     const drawn = chart(plot, (colours) => {
       const found = option(graph, page.runs, colours);
@@ -51,7 +46,7 @@ export const branches = {
       note.textContent = noteOn(graph, runs);
       drawn.say(`${counted(graph.rows.length, "run")} in ${counted(graph.lanes.length, "lane")}, ${counted(graph.merges, "merge")}`);
       drawn.draw();
-      const keeps = runs.rows.filter(({ verdict }) => verdict === "keep").length;
+      const keeps = runs.rows.filter(({ verdict, baseline }) => verdict === "keep" && !baseline).length;
       sync(figures, [
         { name: "Traces growing", value: String(traces.filter(({ status }) => status === "live").length || (runs.total ? 1 : 0)), more: traces.length ? `of ${counted(traces.length, "trace")}` : "one chain" },
         { name: "Kept", value: String(keeps), more: `of ${counted(runs.rows.length, "run")}` },
@@ -63,8 +58,7 @@ export const branches = {
     }
 
     function list() {
-      const columns = columnsOf(page);
-      table.show({ columns, rows: ordered(traces, columns.find(({ id }) => id === order.id), order.down), order, digits: page.runs.digits,
+      table.show({ columns: columnsOf(page), rows: traces, digits: page.runs.digits,
         empty: "This tag has one chain: each run changes the best one before it. For several traces, set the policy traces.mode to multi." });
     }
 
@@ -146,7 +140,7 @@ function option({ rows, at, lanes, lines, path, bases }, runs, colours) {
     grid: { left: 76, right: 64, top: 8, bottom: 62 },
     xAxis: axis(colours, { minInterval: 1, min: "dataMin", max: "dataMax", splitLine: { show: false } }),
     yAxis: axis(colours, { inverse: true, min: -1, max: lanes.length, interval: 1, splitLine: { show: false }, axisLabel: { color: colours.dim, width: 64, overflow: "truncate", formatter: (nth) => laneName(lanes[nth], lanes.length, tag) } }),
-    dataZoom: [{ type: "inside", filterMode: "none" }, { type: "slider", height: 16, bottom: 12, filterMode: "none", showDataShadow: false, brushSelect: false, borderColor: colours.line, textStyle: { color: colours.dim } }],
+    dataZoom: zooming(colours),
     tooltip: { trigger: "item", formatter: ({ data }) => told(runs.byId.get(data?.id), digits) },
     series: [
       line("parents", lines, { color: colours.discard, width: 1, opacity: 0.45 }),

@@ -3,7 +3,7 @@
 import { PROGRAM, age, counted, cut, h, local, stampOf } from "../dom.js";
 import { action, ask } from "../actions.js";
 import { call, get } from "../lab.js";
-import { Table, nextOrder, ordered } from "../table.js";
+import { Table } from "../table.js";
 
 const LONG_TEXT = 1000; // a string that may be longer gets a field of several lines
 
@@ -14,18 +14,13 @@ export const functions = {
     const note = h("p", { class: "dim note", role: "status" });
     const left = h("div", { class: "list" });
     const right = h("section", { class: "panel details", id: "details", hidden: true });
-    place.append(h("div", { class: "bar" }, search, note), h("div", { class: "split" }, left, right));
+    place.append(h("div", { class: "bar" }, search, h("span", { class: "dim" }, "Yours is one file: ", h("code", {}, "functions/NOUN/VERB.py")), note), h("div", { class: "split" }, left, right));
     let [known, schedules, calls, shown] = [[], [], {}, null];
-    let order = { id: null, down: true };
     const table = new Table(left, {
       label: "functions",
       key: ({ name }) => name,
       open: ({ name }) => page.go({ function: name }),
       rowClass: ({ name }) => (name === page.address.function ? "chosen" : null),
-      sorted(id) {
-        order = nextOrder(order, id);
-        draw();
-      },
     });
 
     function draw() {
@@ -35,7 +30,7 @@ export const functions = {
       const rows = known.map((declared) => rowOf(declared, schedules.find(({ function: name }) => name === declared.name), calls[declared.name], chosen))
         .filter(({ name, description, triggers, role }) => words.every((word) => `${name} ${description} ${triggers} ${role}`.toLowerCase().includes(word)));
       note.textContent = known.length ? counted(rows.length, "function") : "reading";
-      table.show({ columns, rows: ordered(rows, columns.find(({ id }) => id === order.id), order.down), order, empty: known.length ? "No function matches this filter." : "Reading." });
+      table.show({ columns, rows, empty: known.length ? "No function matches this filter." : "Reading." });
       const declared = known.find(({ name }) => name === chosen);
       right.hidden = declared === undefined;
       if (declared !== undefined && shown?.name !== chosen) shown = details(right, declared, page); // what is typed in its form stays
@@ -43,6 +38,7 @@ export const functions = {
       shown?.clock(schedules.find(({ function: name }) => name === chosen));
     }
 
+    draw();
     return {
       every: 10000,
       rest: 5000,

@@ -2,7 +2,7 @@
 
 import { counted, digitsOf, h, local, number, stampOf, sync } from "../dom.js";
 import { figure, legend, panel } from "../parts.js";
-import { VERDICTS, apart, axis, chart } from "../charts.js";
+import { VERDICTS, apart, axis, chart, zooming } from "../charts.js";
 import { constants } from "../constants.js";
 import { action } from "../actions.js";
 import { call, get } from "../lab.js";
@@ -18,15 +18,15 @@ export const overview = {
     const figures = h("dl", { class: "figures" });
     const note = h("p", { class: "dim note", role: "status" });
     const plot = h("div", { class: "plot" });
-    const headline = h("p", { class: "headline" });
     const acts = h("div", { class: "acts" });
     const axes = h("div", { class: "axes" }, choice("plot", ["value", "timeline"]), choice("x", ["number", "time"]), choice("y", ["linear", "log"]), choice("show", ["best", "all"]),
       h("a", { href: `/api/report/progress.png?${new URLSearchParams({ tag: page.address.tag })}` }, "PNG"));
     const filter = h("p", { class: "dim", id: "filter", hidden: true });
-    const runs = panel("Runs", filter, plot, legend("line: the best; band: two sigma of noise"));
+    const marks = legend("line: the best; band: two sigma of noise; dots: retests");
+    const runs = panel("Runs", filter, plot, marks);
     runs.firstChild.append(note, axes);
     const varied = constants(page);
-    place.append(figures, headline, runs, acts, varied.element);
+    place.append(figures, runs, acts, varied.element);
 
     const drawn = chart(plot, (colours, zoomed) => (page.address.plot === "timeline"
       ? timeline(drawing(page.runs, page.address).rows, (id) => told(page.runs.byId.get(id), page.runs.digits), colours)
@@ -51,7 +51,7 @@ export const overview = {
         const chosen = page.address[group.dataset.name] ?? buttons[0].value;
         for (const button of buttons) button.setAttribute("aria-pressed", String(button.value === chosen));
       }
-      for (const name of ["x", "y", "show"]) axes.querySelector(`[data-name=${name}]`).hidden = page.address.plot === "timeline";
+      for (const element of [marks.lastChild, ...["x", "y", "show"].map((name) => axes.querySelector(`[data-name=${name}]`))]) element.hidden = page.address.plot === "timeline";
       note.textContent = noteOn(page.runs, page.address);
       const { address } = page;
       const chosen = ["q", ...FILTERS].filter((name) => address[name]);
@@ -70,7 +70,6 @@ export const overview = {
         return { night, summary, isPaused: status.paused_tags.includes(tag) };
       },
       show({ night, summary, isPaused }) {
-        headline.textContent = night.headline;
         sync(figures, cells(night, summary, page), ({ name }) => name, (cell) => figure(cell));
         if (acts.dataset.state === String(isPaused)) return;
         acts.dataset.state = String(isPaused);
@@ -105,8 +104,9 @@ function cells(night, summary, page) {
       more: night.gain === null ? "" : `${number(night.first, digits)} to ${number(night.last, digits)}` },
     { name: "Runs an hour", value: night.runs_an_hour === null ? "—" : number(night.runs_an_hour, night.runs_an_hour < 10 ? 1 : 0),
       more: `${counted(night.ideas, "idea")}, ${counted(night.kept, "keep")}` },
+    { name: "GPU hours", value: number(night.gpu_hours, 2) },
     { name: "Last keep", at: night.last_keep_at, value: "none yet", more: night.demoted ? `${counted(night.demoted, "lucky win")} caught` : "" },
-    { name: "Noise", value: noise === null ? "—" : number(noise.sigma, digits), more: luck === null ? "" : `at least ${Math.round(luck * 100)} % of the keeps are luck` },
+    { name: "Noise", value: noise === null ? "—" : number(noise.sigma, digits), more: luck === null ? "" : `at least ${Math.round(luck * 100)} % lucky keeps` },
     { name: "Now", value: counted(stats.running, "run"), more: [stats.queued ? `${stats.queued} waiting` : null, stats.crashed ? counted(stats.crashed, "crash", "crashes") : null].filter(Boolean).join(", ") },
   ];
 }
@@ -193,7 +193,6 @@ function option(runs, address, colours, zoomed) {
   const across = { ...(x === "time" ? { type: "time" } : { minInterval: 1 }), min: first, max: last > first ? last : first + 1 };
   const isLog = y === "log" && range[1] > 0;
   const low = isLog && range[0] <= 0 ? {} : { min: range[0] };
-  const zoom = { xAxisIndex: [0, 1], filterMode: "none" };
   return {
     grid: [{ left: 76, right: 18, top: 12, bottom: 84 }, { left: 76, right: 18, height: 14, bottom: 42 }],
     xAxis: [axis(colours, across), axis(colours, { ...across, gridIndex: 1, show: false })],
@@ -201,11 +200,12 @@ function option(runs, address, colours, zoomed) {
       axis(colours, { type: isLog ? "log" : "value", ...low, max: range[1], axisLabel: { color: colours.dim, hideOverlap: true, showMinLabel: false, showMaxLabel: false, formatter: (value) => number(value, digits) } }),
       axis(colours, { gridIndex: 1, show: false, min: 0, max: 1 }),
     ],
-    dataZoom: [{ type: "inside", ...zoom }, { type: "slider", ...zoom, height: 16, bottom: 14, showDataShadow: false, brushSelect: false, borderColor: colours.line, textStyle: { color: colours.dim } }],
+    dataZoom: zooming(colours, { xAxisIndex: [0, 1] }),
     tooltip: { trigger: "item", formatter: ({ data }) => told(runs.byId.get(data?.id), digits) },
     series: [
       ...band,
       { name: "best", type: "line", step: "end", data: path, symbol: "none", silent: true, lineStyle: { color: colours.keep, width: 2 } },
+      { name: "retest", type: "scatter", symbolSize: 4, itemStyle: { color: colours.text }, data: apart(rows.flatMap((row) => row.retests.filter((value) => value !== null).map((value) => ({ value: [place(row), value], id: row.id }))), sight, range) },
       ...["discard", "demoted", "keep"].map((verdict) => marks(verdict, ({ value }) => value, range)),
       ...STRIP.map((verdict) => marks(verdict, () => 0.5, [0, 1], { xAxisIndex: 1, yAxisIndex: 1 })),
     ],
