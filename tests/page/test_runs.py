@@ -125,6 +125,8 @@ def test_a_phone_shows_status_value_and_gain_whole(page: Page, lab: RunningLab, 
         )
         page.settles(lambda: page.run(cut), [])
         assert page.fits()
+        sideways = "const e = document.querySelector('#view .scroll'); return e.scrollWidth - e.clientWidth"
+        assert page.run(sideways) == 0
 
 
 def test_the_choice_of_columns_keeps_the_focus(page: Page, lab: RunningLab, tag: str) -> None:

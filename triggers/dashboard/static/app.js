@@ -51,7 +51,7 @@ function admit(reader) {
   trouble.hidden = form.hidden = true;
   who.hidden = !reader.signed_in;
   visit.hidden = reader.signed_in;
-  who.querySelector("b").textContent = `${reader.name} (${reader.role})`;
+  who.querySelector("b").textContent = reader.name === reader.role ? reader.name : `${reader.name} (${reader.role})`;
   if (role !== reader.role) close = void close?.(); // another role sees other controls
   role = reader.role;
   close ??= open({ reader, changed: (live) => live || look() });

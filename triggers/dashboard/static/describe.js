@@ -87,7 +87,7 @@ export function next({ e, row, diff }) {
 }
 
 // Facts as [name, value]; what is not known is left out.
-export function facts({ e, retests, children, claim }) {
+export function facts({ e, retests, children, claim, digits }) {
   const seconds = e.wall_seconds ?? (e.started_at && e.finished_at ? (Date.parse(e.finished_at) - Date.parse(e.started_at)) / 1000 : null);
   const judged = e.judged_val_bpb ?? e.delta_bpb ?? e.val_bpb;
   return known({
@@ -102,14 +102,14 @@ export function facts({ e, retests, children, claim }) {
     attempt: e.attempt > 1 ? e.attempt : null,
     "trained by": e.attempt === 0 && !isOfSwarm(e) ? "its agent" : null,
     GPU: e.gpu_id ?? e.gpu_type,
-    "this run measured": judged === e.val_bpb ? null : e.delta_bpb === null ? number(e.val_bpb) : `${number(e.val_bpb)}, its worker's baseline ${number(e.baseline_bpb)}`,
-    score: e.reported === null ? e.score : `${e.score}; ${e.claimed ? "its agent said" : "train.py printed"} ${number(e.reported)}`,
+    "this run measured": judged === e.val_bpb ? null : e.delta_bpb === null ? number(e.val_bpb, digits) : `${number(e.val_bpb, digits)}, its worker's baseline ${number(e.baseline_bpb, digits)}`,
+    score: e.reported === null ? e.score : `${e.score}; ${e.claimed ? "its agent said" : "train.py printed"} ${number(e.reported, digits)}`,
     claimed: e.claimed && e.measured_by === null ? "only its agent has measured it" : null,
     "over budget": e.over_budget ? e.reason ?? "yes" : null,
     hung: e.hung ? "after it had printed its result: its worker ended it" : null,
     "further runs": retests.length ? `${retests.length}` : null,
     "may be claimed": claim.claimed_bpb === null ? null
-      : `${number(claim.claimed_bpb)}${claim.claimed_interval === null ? "" : `, 95 % interval ${claim.claimed_interval.map((end) => number(end)).join(" to ")}`}`,
+      : `${number(claim.claimed_bpb, digits)}${claim.claimed_interval === null ? "" : `, 95 % interval ${claim.claimed_interval.map((end) => number(end, digits)).join(" to ")}`}`,
     [isOfSwarm(e) ? "config" : "commit"]: e.commit_sha,
     "other code than its patch": e.diff_differs ? "the commit was trained" : null,
     seed: e.seed,

@@ -1,7 +1,7 @@
 // Every GPU and CPU slot: its work, its lease, its load now and in the last hours.
 
 import { runLink } from "../describe.js";
-import { PROGRAM, age, badge, counted, h, sync } from "../dom.js";
+import { PROGRAM, age, badge, counted, h, labNow, sync } from "../dom.js";
 import { action } from "../actions.js";
 import { axis, chart } from "../charts.js";
 import { call, get } from "../lab.js";
@@ -17,7 +17,8 @@ export const gpus = {
   open(place, page) {
     const figures = h("dl", { class: "figures" });
     const list = h("div", { class: "columns", id: "slots" }, h("p", { class: "nothing" }, "Reading."));
-    place.append(figures, list);
+    const more = h("p", { class: "dim", hidden: true }, "Another machine: ", h("code", {}, `${PROGRAM} worker --repo PATH`));
+    place.append(figures, list, more);
     const charts = new Map(); // by id: { element, drawn, history, readAt }
 
     async function histories(slots) {
@@ -47,6 +48,7 @@ export const gpus = {
       show({ pool, swarm, read }) {
         sync(figures, cells(pool, swarm), ({ name }) => name, figure);
         const slots = pool.workers.map((gpu) => ({ ...facts(gpu), isOperator: page.isOperator }));
+        more.hidden = slots.length === 0;
         sync(list, slots.length ? slots : [{ id: "", swarm }], ({ id }) => id, (gpu) => (gpu.id ? card(gpu, page) : none(swarm, page)));
         for (const [id, history] of read) Object.assign(plotOf(id), { history, readAt: performance.now() });
         for (const element of list.children) {
@@ -67,7 +69,7 @@ function cells(pool, { workers }) {
     { name: "Draining", value: String(pool.draining), more: "" },
     { name: "Unhealthy", value: String(pool.unhealthy), more: "" },
     { name: "Offline", value: String(pool.offline), more: "" },
-    { name: "Swarm workers", value: String(workers), more: workers ? "on machines of their owners" : "" },
+    { name: "Swarm workers", value: String(workers), more: workers ? "on other machines" : "" },
   ];
 }
 
@@ -132,7 +134,7 @@ function option(history, colours) {
     grid: { left: 34, right: 8, top: 28, bottom: 22 },
     legend: { top: 0, left: 0, itemWidth: 16, itemHeight: 8, textStyle: { color: colours.dim, fontSize: 11 } },
     graphic: empty,
-    xAxis: axis(colours, { type: "time", splitLine: { show: false } }),
+    xAxis: axis(colours, { type: "time", min: labNow() - HOURS * 3600000, max: labNow(), splitLine: { show: false } }),
     yAxis: axis(colours, { min: 0, max: 100, interval: 50 }),
     tooltip: { trigger: "axis", valueFormatter: (value) => (value === null || value === undefined ? "" : String(Math.round(value))) },
     series: [

@@ -84,7 +84,7 @@ export const program = {
       const wasOpen = draft.querySelector("details")?.open ?? false;
       draft.replaceChildren(...[
         enabled ? null : h("p", {}, "Drafts are off. The next program is written when its results are in. To draft it ahead: ", h("code", {}, `NIGHTJAR_PIPELINE_ENABLED=true ${PROGRAM} up`)),
-        facts([
+        enabled && facts([
           ["Draft", state ? badge(state, STATES[state]) : "none"], ["Confidence", state && `${number(pipeline.confidence, 2)} (${number(thresholds.confidence, 2)} needed)`],
           ["Trust", `${number(pipeline.deployment_confidence, 2)} (${number(thresholds.deployment_confidence, 2)} needed)`], ["Workers follow it", pipeline.deploy_allowed ? "yes" : "no"],
           ["Batches", String(pipeline.batch_id)], ["Ticks of this batch", String(pipeline.ticks_this_batch)],

@@ -189,7 +189,7 @@ function cells({ e, row, gain, sigmas, metric, digits, isOpen }) {
     isOpen ? { name: "Last report", value: e.last_metric === null ? "—" : number(e.last_metric, digits), more: e.last_progress === null ? "" : `${Math.round(e.last_progress * 100)} % done` }
       : { name: metric ?? "Value", value, more: e.judged_val_bpb === null ? "" : "mean of all its runs" },
     { name: "Gain", value: gain === null ? "—" : signed(gain, { digits }).textContent,
-      more: [sigmas === null ? null : `${inSigmas(sigmas)} sigmas`, e.compared_with ? `over ${e.compared_with}` : null].filter(Boolean).join(" ") },
+      more: sigmas === null ? "" : `${inSigmas(sigmas)} sigmas` },
     { name: "Took", value: isOpen ? "—" : e.wall_seconds !== null ? span(e.wall_seconds) : started ? span((Date.parse(e.finished_at) - started) / 1000) : "—", more: e.gpu_id ?? e.gpu_type ?? "" },
     { name: isOpen ? "Since" : "Ended", at, more: e.agent ?? "" },
   ];

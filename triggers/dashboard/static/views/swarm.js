@@ -7,6 +7,7 @@ import { Table } from "../table.js";
 
 const STATES = { active: "running", extended: "keep", stopped: "discard" }; // the three states of an active run, with the verdict whose mark each has
 const MOST_WORKERS = 1000;
+const JOIN = `${PROGRAM} join --url ${location.origin} --worker-id NAME --train-py train.py`;
 
 export const swarm = {
   title: "Swarm",
@@ -17,7 +18,7 @@ export const swarm = {
     const figures = h("dl", { class: "figures" });
     const worker = h("section", { class: "panel", id: "worker", hidden: true });
     const [running, leading, divided] = ["Active runs", "Leaderboard", "Populations"].map((title) => panel(title));
-    const parts = [figures, worker, running, leading, divided];
+    const parts = [figures, worker, running, leading, divided, h("p", { class: "dim" }, "Another worker joins: ", h("code", {}, JOIN))];
     place.append(...parts);
     const toRun = (id) => page.go({ view: "run", run: id, worker: null });
     const toWorker = (id) => page.go({ worker: id });
@@ -145,7 +146,7 @@ function noSwarm(tag) {
   return nextSteps(`${tag} is no swarm`,
     ["A swarm's workers vary constants of a train.py. Find those that may vary:", `${PROGRAM} dims scan train.py > dimensions.toml`],
     ["Let the swarm vary them:", `${PROGRAM} dims define --tag ${tag} dimensions.toml`],
-    ["Have workers join:", `${PROGRAM} join --url ${location.origin} --worker-id NAME --train-py train.py`]);
+    ["Have workers join:", JOIN]);
 }
 
 // The leaders with their configs as texts: what differs from the best one's comes first.
