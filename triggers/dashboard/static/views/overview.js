@@ -106,7 +106,7 @@ function cells(night, summary, page) {
       more: `${counted(night.ideas, "idea")}, ${counted(night.kept, "keep")}` },
     { name: "GPU hours", value: number(night.gpu_hours, 2) },
     { name: "Last keep", at: night.last_keep_at, value: "none yet", more: night.demoted ? `${counted(night.demoted, "lucky win")} caught` : "" },
-    { name: "Noise", value: noise === null ? "—" : number(noise.sigma, digits), more: luck === null ? "" : `at least ${Math.round(luck * 100)} % lucky keeps` },
+    { name: "Noise", value: noise === null ? "—" : number(noise.sigma, digits), more: luck === null ? "" : `luck: ≥ ${Math.round(luck * 100)} % of keeps` },
     { name: "Now", value: counted(stats.running, "run"), more: [stats.queued ? `${stats.queued} waiting` : null, stats.crashed ? counted(stats.crashed, "crash", "crashes") : null].filter(Boolean).join(", ") },
   ];
 }
