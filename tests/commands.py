@@ -40,6 +40,13 @@ def nightjar(data: Path, *words: str, stdin: str = "", **environment: str) -> Co
     return forked_nightjar(words, _environ(data, environment), data.parent, stdin)
 
 
+def printed(data: Path, *words: str, **environment: str) -> str:
+    """What a command prints, which has to succeed."""
+    done = nightjar(data, *words, **environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def forked_nightjar(
     words: Sequence[str], environment: Mapping[str, str], folder: Path, stdin: str = ""
 ) -> CompletedProcess[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.commands import forked_nightjar
 from tests.journeys.running import RunningLab, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
@@ -73,8 +74,7 @@ def environment() -> dict[str, str]:
 
 def nightjar(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run a command as a person would."""
-    command = [sys.executable, "-P", "-m", "triggers.cli", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+    return forked_nightjar([*map(str, words)], environment(), Path.cwd())
 
 
 def killed_in_the_middle(step: str, *words: str | Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.commands import printed
 from tests.journeys.running import PATIENCE_S, RunningLab, git, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -55,13 +56,6 @@ def said(agent: subprocess.Popen[str], event: str) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, output.splitlines()) if line["event"] == event]
 
 
-def shown(lab: RunningLab, *words: str) -> str:
-    """What `./nightjar call` prints of this lab."""
-    command = (sys.executable, "-P", "-m", "triggers.cli", "call", "--data", str(lab.data), *words)
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return done.stdout
-
-
 def test_four_agents_grow_four_roots_and_merge_two_near_misses(lab: RunningLab) -> None:
     traces = {"mode": "multi", "target_traces": 4, "max_parallel": 4}
     lab.setup("t", **{"budgets.base_s": 0.5, "near_miss_margin": 100.0, "traces": traces})
@@ -96,7 +90,7 @@ def test_four_agents_grow_four_roots_and_merge_two_near_misses(lab: RunningLab) 
         assert [experiments[i]["status"] for i in near] == ["discard", "discard"]
         assert set(near) <= set(merge["parent_ids"])
     assert forest["open_selections"] == 0
-    drawing = shown(lab, "trace::list", "--tag", "t", "--draw", "true").splitlines()
+    drawing = printed(lab.data, "call", "trace::list", "--tag", "t", "--draw", "true").splitlines()
     assert len(drawing) == len(nodes)
     assert all(set("●○×·") & set(line) for line in drawing)
     assert sum("joins" in line for line in drawing) == len(merges)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import nightjar, started_nightjar
+from tests.commands import nightjar
 from tests.conftest import ROOT
 from tests.journeys.running import RunningLab, running_lab
 
@@ -28,7 +28,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
 
 
 def test_scan_needs_no_lab_and_prints_a_file_that_define_takes(lab: RunningLab, tmp_path: Path) -> None:
-    scanned = started_nightjar(tmp_path / "nowhere", "dims", "scan", str(TINYLM))
+    scanned = nightjar(tmp_path / "nowhere", "dims", "scan", str(TINYLM))
     (file := tmp_path / "dimensions.toml").write_text(scanned.stdout)
 
     defined = nightjar(lab.data, "dims", "define", "--tag", "scanned", str(file))

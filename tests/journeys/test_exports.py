@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.commands import nightjar, printed
 from tests.conftest import trusting_others
 from tests.journeys.running import TRAIN, RunningLab, running_lab
 from tests.journeys.test_following import kill_web
@@ -26,9 +27,14 @@ FORMULA = '=HYPERLINK("http://x")'
 
 def export(lab: RunningLab, *words: str | Path, python: Path | None = None) -> str:
     """Run `nightjar export`; answers what it says."""
-    command = [str(python or sys.executable), "-m", "triggers.cli", "export", *map(str, words)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=CHECKOUT, env=environment(lab)
+    typed = ("export", *map(str, words))
+    command = [str(python), "-m", "triggers.cli", *typed]
+    done = (
+        subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=CHECKOUT, env=environment(lab)
+        )
+        if python
+        else nightjar(lab.data, *typed)
     )
     assert done.returncode == 0, done.stderr
     return done.stderr
@@ -112,15 +118,7 @@ def test_a_file_read_again_gives_the_same_runs_as_the_lab(lab: RunningLab, tmp_p
 
 def replayed(lab: RunningLab, what: str) -> list[tuple[Any, ...]]:
     """The runs that `nightjar replay` finds: value, record, text and its verdict."""
-    done = subprocess.run(
-        [sys.executable, "-m", "triggers.cli", "replay", what, "--sigma", "0.004", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=CHECKOUT,
-        env=environment(lab),
-    )
-    judged = json.loads(done.stdout)["judged"]
+    judged = json.loads(printed(lab.data, "replay", what, "--sigma", "0.004", "--json"))["judged"]
     assert judged
     return [(run["value"], run["kept"], run["text"], run["verdict"]) for run in judged]
 

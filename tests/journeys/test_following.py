@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import nightjar
 from tests.journeys.running import PATIENCE_S, RunningLab, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -35,9 +36,7 @@ def environment(data: Path, **more: str) -> dict[str, str]:
 
 
 def wait(lab: RunningLab, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command("wait", *words), capture_output=True, text=True, check=False, env=environment(lab.data)
-    )
+    return nightjar(lab.data, "wait", *words)
 
 
 @pytest.fixture
@@ -142,13 +141,7 @@ def test_following_a_tag_that_is_not_there_says_so_and_waits_for_it(lab: Running
 
 
 def test_following_no_lab_says_how_to_start_one(tmp_path: Path) -> None:
-    done = subprocess.run(
-        command("events"),
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(tmp_path, NIGHTJAR_PORT="1"),
-    )
+    done = nightjar(tmp_path, "events", NIGHTJAR_PORT="1")
 
     assert done.returncode == 1
     assert "-> start one with ./nightjar up" in done.stderr
@@ -156,9 +149,7 @@ def test_following_no_lab_says_how_to_start_one(tmp_path: Path) -> None:
 
 def test_the_lab_s_refusal_ends_the_following(lab: RunningLab) -> None:
     for words, code in ((["--type", "no.such"], 1), (["--only-new-best", "--type", "gpu.idle"], 2)):
-        done = subprocess.run(
-            command("events", *words), capture_output=True, text=True, check=False, env=environment(lab.data)
-        )
+        done = nightjar(lab.data, "events", *words)
 
         assert done.returncode == code, done.stderr
 

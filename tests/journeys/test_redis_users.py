@@ -21,6 +21,7 @@ from redis.exceptions import ResponseError
 
 from state.embedded import EmbeddedRedis
 from state.settings import Settings
+from tests.commands import forked_nightjar
 from tests.journeys.running import RunningLab, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -82,13 +83,9 @@ def named(folder: Path) -> Iterator[Users]:
 
 
 def nightjar(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "triggers.cli", *words],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | environment,
-    )
+    done = forked_nightjar(words, os.environ | environment, Path.cwd())
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def denials(admin: redis.Redis) -> list[tuple[str, str, str]]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.commands import nightjar
+from tests.commands import nightjar, printed
 from tests.journeys.running import RunningLab, running_lab
-from tests.journeys.test_verbs import SLOW, printed
+from tests.journeys.test_verbs import SLOW
 from tests.triggers.test_bearer import listening
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -24,8 +24,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
 
 def test_setup_shows_what_a_tag_is_measured_by_and_what_a_second_one_ignored(lab: RunningLab) -> None:
     words = ("setup", "night", "--metric", "accuracy", "--budget", "60", "--policy", "keep_rule=strict")
-    opened = printed(lab, *words)
-    again = printed(lab, "setup", "night")
+    opened = printed(lab.data, *words)
+    again = printed(lab.data, "setup", "night")
     other = nightjar(lab.data, "setup", "night", "--metric", "val_loss", "--budget", "90", "--json")
     people = nightjar(lab.data, "setup", "night", "--metric", "val_loss", "--budget", "90")
 
@@ -64,12 +64,12 @@ def test_setup_says_what_it_does_not_take(
 
 def test_a_paused_tag_is_shown_so_and_goes_on_after_unpause(lab: RunningLab) -> None:
     lab.setup("held")
-    first = printed(lab, "pause", "held", "--reason", "prices are high")
+    first = printed(lab.data, "pause", "held", "--reason", "prices are high")
     lab.submit("held")
-    second = printed(lab, "pause", "--tag", "held")
-    status = printed(lab, "status")
-    unpaused = printed(lab, "unpause", "held")
-    again = printed(lab, "unpause", "held", "--json")
+    second = printed(lab.data, "pause", "--tag", "held")
+    status = printed(lab.data, "status")
+    unpaused = printed(lab.data, "unpause", "held")
+    again = printed(lab.data, "unpause", "held", "--json")
 
     assert "held: paused (prices are high); waiting: 0 experiments" in first
     assert "./nightjar unpause held" in first
@@ -86,7 +86,7 @@ def test_a_pause_can_end_the_runs_in_progress(lab: RunningLab) -> None:
     run = lab.submit("ended", commit_sha=lab.commit({"train.py": SLOW}))
     lab.until_status(run, "running")
 
-    said = printed(lab, "pause", "ended", "--stop-running")
+    said = printed(lab.data, "pause", "ended", "--stop-running")
 
     assert f"its workers end {run}" in said
     lab.until_status(run, "stopped")
@@ -97,12 +97,12 @@ def test_webhooks_are_added_listed_tested_and_removed(lab: RunningLab) -> None:
         made = nightjar(
             lab.data, "webhook", "add", f"{url}/a/secret/path", "--type", "best.changed", "--tag", "t"
         )
-        [name] = [row["id"] for row in json.loads(printed(lab, "webhook", "list", "--json"))["webhooks"]]
-        tested = printed(lab, "webhook", "test", name)
-        listed = printed(lab, "webhook", "list")
+        [name] = [row["id"] for row in json.loads(printed(lab.data, "webhook", "list", "--json"))["webhooks"]]
+        tested = printed(lab.data, "webhook", "test", name)
+        listed = printed(lab.data, "webhook", "list")
     gone = nightjar(lab.data, "webhook", "test", name)
     mistyped = nightjar(lab.data, "webhook", "add", url, "--type", "best.chnged")
-    removed = printed(lab, "webhook", "remove", name)
+    removed = printed(lab.data, "webhook", "remove", name)
     unknown = nightjar(lab.data, "webhook", "test", name)
 
     assert made.stdout.startswith("whsec_")
@@ -117,4 +117,4 @@ def test_webhooks_are_added_listed_tested_and_removed(lab: RunningLab) -> None:
     assert "Value error" not in mistyped.stderr
     assert removed == f"{name}: removed\n"
     assert (unknown.returncode, name in unknown.stderr) == (1, True)
-    assert printed(lab, "webhook", "list").startswith("no webhook")
+    assert printed(lab.data, "webhook", "list").startswith("no webhook")

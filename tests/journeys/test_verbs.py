@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import nightjar, started_nightjar
+from tests.commands import nightjar, printed
 from tests.journeys.running import RunningLab, git, running_lab
 from triggers.cli.logs import SKIPPED, added
 
@@ -33,14 +33,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
         yield found
 
 
-def printed(lab: RunningLab, *words: str) -> str:
-    done = nightjar(lab.data, *words)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_ls_lists_the_newest_first_with_what_came_of_each(lab: RunningLab) -> None:
-    lines = [line.split() for line in printed(lab, "ls").splitlines() if line.strip().startswith("t-")][-4:]
+    lines = [line.split() for line in printed(lab.data, "ls").splitlines() if line.strip().startswith("t-")][
+        -4:
+    ]
 
     assert [words[0] for words in lines] == ["t-4", "t-3", "t-2", "t-1"]
     assert [words[1] for words in lines[:3]] == ["crash", "discard", "keep"]
@@ -72,21 +68,21 @@ def test_up_prints_a_line_for_each_run_that_starts_and_ends(lab: RunningLab) -> 
 
 
 def test_ls_takes_a_tag_and_filters(lab: RunningLab) -> None:
-    found = json.loads(printed(lab, "ls", "t", "--status", "keep", "-n", "1", "--json"))
+    found = json.loads(printed(lab.data, "ls", "t", "--status", "keep", "-n", "1", "--json"))
 
     assert [run["experiment_id"] for run in found] == ["t-2"]
-    assert "1 of 2 experiments" in printed(lab, "ls", "t", "--status", "keep", "-n", "1")
+    assert "1 of 2 experiments" in printed(lab.data, "ls", "t", "--status", "keep", "-n", "1")
 
 
 def test_best_and_show_tell_of_one_experiment(lab: RunningLab) -> None:
-    assert "t-2  0.500000" in printed(lab, "best")
-    assert json.loads(printed(lab, "best", "t", "--json"))["best"]["experiment_id"] == "t-2"
-    shown = printed(lab, "show", "t-3")
+    assert "t-2  0.500000" in printed(lab.data, "best")
+    assert json.loads(printed(lab.data, "best", "t", "--json"))["best"]["experiment_id"] == "t-2"
+    shown = printed(lab.data, "show", "t-3")
     assert "t-3  discard" in shown
     assert "0.750000, -0.250000 beside t-2" in shown
     assert "val_bpb: 0.75" in shown
-    assert "no_metrics" in printed(lab, "show", "t-4")
-    assert json.loads(printed(lab, "show", "t-3", "--json"))["experiment"]["number"] == 3
+    assert "no_metrics" in printed(lab.data, "show", "t-4")
+    assert json.loads(printed(lab.data, "show", "t-3", "--json"))["experiment"]["number"] == 3
 
 
 def test_diff_prints_a_patch_that_git_applies(
@@ -95,11 +91,11 @@ def test_diff_prints_a_patch_that_git_applies(
     clone = tmp_path_factory.mktemp("clone") / "repo"
     git(lab.repo, "worktree", "add", "--quiet", "--detach", str(clone), lab.base)
 
-    patch = printed(lab, "diff", "t-3")
+    patch = printed(lab.data, "diff", "t-3")
     subprocess.run(["git", "-C", str(clone), "apply", "-"], input=patch, text=True, check=True)
 
     assert "0.75" in (clone / "train.py").read_text()
-    between = printed(lab, "diff", "t-2", "t-3")
+    between = printed(lab.data, "diff", "t-2", "t-3")
     assert "\n-print('val_bpb: 0.5')" in between
     assert "\n+print('val_bpb: 0.75')" in between
 
@@ -107,17 +103,17 @@ def test_diff_prints_a_patch_that_git_applies(
 def test_the_report_is_written_with_its_plot(lab: RunningLab, tmp_path: Path) -> None:
     file = tmp_path / "night.md"
 
-    assert "# t: val_bpb 1 -> 0.5" in printed(lab, "report")
-    printed(lab, "report", "t", "-o", str(file))
+    assert "# t: val_bpb 1 -> 0.5" in printed(lab.data, "report")
+    printed(lab.data, "report", "t", "-o", str(file))
 
     assert "](night.png)" in file.read_text()
     assert (tmp_path / "night.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_take_makes_a_branch_at_the_agent_s_own_commit(lab: RunningLab) -> None:
-    commit = json.loads(printed(lab, "show", "t-2", "--json"))["experiment"]["commit_sha"]
+    commit = json.loads(printed(lab.data, "show", "t-2", "--json"))["experiment"]["commit_sha"]
 
-    told = printed(lab, "take", "t-2", "--repo", str(lab.repo))
+    told = printed(lab.data, "take", "t-2", "--repo", str(lab.repo))
 
     assert "git switch nightjar/t-2" in told
     assert git(lab.repo, "rev-parse", "nightjar/t-2") == git(lab.repo, "rev-parse", commit)
@@ -128,7 +124,7 @@ def test_take_makes_a_branch_at_the_agent_s_own_commit(lab: RunningLab) -> None:
 def test_take_rebuilds_the_code_where_the_commit_is_not_there(lab: RunningLab, tmp_path: Path) -> None:
     clone = clone_of_base(lab, tmp_path)
 
-    printed(lab, "take", "t-3", "--repo", str(clone), "--branch", "mine")
+    printed(lab.data, "take", "t-3", "--repo", str(clone), "--branch", "mine")
 
     assert "0.75" in git(clone, "show", "mine:train.py")
     assert git(clone, "rev-parse", "mine^") == lab.base
@@ -141,7 +137,7 @@ def test_take_sets_the_constants_that_the_run_was_given(lab: RunningLab, tmp_pat
     wide = lab.submit(commit_sha=commit, config_delta={"WIDTH": 8})
     lab.until_status(wide, "discard")
 
-    printed(lab, "take", wide, "--repo", str(lab.repo))
+    printed(lab.data, "take", wide, "--repo", str(lab.repo))
 
     assert "WIDTH = 8" in git(lab.repo, "show", f"nightjar/{wide}:train.py")
     assert git(lab.repo, "rev-parse", f"nightjar/{wide}^") == git(lab.repo, "rev-parse", commit)
@@ -176,7 +172,7 @@ print("---\\nval_bpb: 2.0")
 
 
 def test_logs_are_printed_and_followed_to_the_end(lab: RunningLab) -> None:
-    assert printed(lab, "logs", "t-3").splitlines()[-1] == "val_bpb: 0.75"
+    assert printed(lab.data, "logs", "t-3").splitlines()[-1] == "val_bpb: 0.75"
     talks = lab.submit(commit_sha=lab.commit({"train.py": LINES}))
 
     done = nightjar(lab.data, "logs", "-f", talks)
@@ -211,9 +207,9 @@ def test_stop_and_retest(lab: RunningLab) -> None:
     slow = lab.submit(commit_sha=lab.commit({"train.py": SLOW}))
     lab.until(lambda: lab.status(slow) == "running", "it runs")
 
-    assert "its worker ends the run" in printed(lab, "stop", slow, "--reason", "enough")
+    assert "its worker ends the run" in printed(lab.data, "stop", slow, "--reason", "enough")
     assert lab.until_status(slow, "stopped")["experiment"]["stop_reason"] == "enough"
-    assert printed(lab, "retest", "t-3").startswith("t-3.2: queued")
+    assert printed(lab.data, "retest", "t-3").startswith("t-3.2: queued")
     lab.until_status("t-3.2", "measured")
 
 
@@ -231,7 +227,7 @@ def test_stop_and_retest(lab: RunningLab) -> None:
     ids=lambda given: " ".join(given) if isinstance(given, tuple) else "",
 )
 def test_what_is_mistyped_is_told_what_there_is(lab: RunningLab, words: tuple[str, ...], told: str) -> None:
-    done = started_nightjar(lab.data, *words)
+    done = nightjar(lab.data, *words)
 
     assert done.returncode in (1, 2)
     assert told in done.stderr
