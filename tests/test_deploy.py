@@ -56,14 +56,7 @@ def configured(folder: Path, lab_port: int) -> Path:
     """The example, between a free port and a lab's port, with a certificate of its own."""
     keys = ("-keyout", str(folder / "privkey.pem"), "-out", str(folder / "fullchain.pem"))
     made = (
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-        "-days",
+        *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days"),
         "1",
     )
     subprocess.run(

@@ -8,14 +8,8 @@ from triggers.cli.follow import read
 
 def test_blocks_are_read_with_their_ids() -> None:
     lines = [
-        "id: 1-0",
-        "event: gpu.idle",
-        'data: {"n": 1}',
-        "",
-        "id: 2-0",
-        "event: gpu.idle",
-        'data: {"n": 2}',
-        "",
+        *("id: 1-0", "event: gpu.idle", 'data: {"n": 1}', "", "id: 2-0", "event: gpu.idle"),
+        *('data: {"n": 2}', ""),
     ]
 
     assert list(read(lines)) == [("1-0", {"type": "gpu.idle", "n": 1}), ("2-0", {"type": "gpu.idle", "n": 2})]

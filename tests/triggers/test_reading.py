@@ -28,14 +28,7 @@ NAMED = {
     "format": ["svg", "png", "gif"],
 }
 FIXED = [
-    "/",
-    "/static/style.css",
-    "/docs",
-    "/openapi.json",
-    "/healthz",
-    "/readyz",
-    "/metrics",
-    "/api/session",
+    *("/", "/static/style.css", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics", "/api/session"),
     "/no/such",
 ]
 EVENTS = ["?min_interval=never", "?since=never", "?last=0&tag=mar11&unknown=1"]

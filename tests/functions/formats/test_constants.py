@@ -105,18 +105,9 @@ def test_a_name_that_is_no_constant_is_refused_with_the_names_there_are(name: st
 @pytest.mark.parametrize(
     "second",
     [
-        "X += 1",
-        "for X in []: pass",
-        "def f():\n    global X",
-        "import X",
-        "from a import b as X",
-        "del X",
-        "with a as X: pass",
-        "class X: pass",
-        "if a:\n    X = 2",
-        "try: pass\nexcept E as X: pass",
-        "(X := 3)",
-        "X, Y = a",
+        *("X += 1", "for X in []: pass", "def f():\n    global X", "import X", "from a import b as X"),
+        *("del X", "with a as X: pass", "class X: pass", "if a:\n    X = 2"),
+        *("try: pass\nexcept E as X: pass", "(X := 3)", "X, Y = a"),
     ],
 )
 def test_a_second_binding_of_any_form_makes_a_name_no_constant(second: str) -> None:
@@ -177,27 +168,16 @@ def test_seeds_are_set_whatever_their_names() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *("seed = 1", "model.seed = 1", "torch.manual_seed(1)", "np.random.default_rng(1)", "random.seed(1)"),
-        *(
-            "torch.manual_seed(1 + rank)",
-            "Forest(random_state=1)",
-            "def main(seed: int = 1): pass",
-            "f(rng_seed=1)",
-        ),
-        *("config = {'seed': 1}", "class C:\n    seed: int = 1", "def f():\n    seed = 1", "SEEDS = [1, 1]"),
-        *(
-            "p.add_argument('-s', '--seed', type=int, default=1)",
-            "def f(*, seed=1): pass",
-            "jax.random.PRNGKey(1)",
-        ),
-        *("DEFINE_integer('seed', 1, 'the seed')", "Seed: int = 1", "set_seed(seed=1, deterministic=True)"),
-        *(
-            "seed = int(os.environ.get('SEED', '1'))",
-            "os.environ['PYTHONHASHSEED'] = '1'",
-            "getenv('SEED', 1)",
-        ),
-        *("config['seed'] = 1", "config.setdefault('seed', 1)", "WIDTH, SEED = 8, 1", "a = seed = 1"),
-        *("rng = random.Random(1)", "Generator(np.random.PCG64(1))", "key = jax.random.key(1)"),
+        *("seed = 1", "model.seed = 1", "torch.manual_seed(1)", "np.random.default_rng(1)"),
+        *("random.seed(1)", "torch.manual_seed(1 + rank)", "Forest(random_state=1)"),
+        *("def main(seed: int = 1): pass", "f(rng_seed=1)", "config = {'seed': 1}"),
+        *("class C:\n    seed: int = 1", "def f():\n    seed = 1", "SEEDS = [1, 1]"),
+        *("p.add_argument('-s', '--seed', type=int, default=1)", "def f(*, seed=1): pass"),
+        *("jax.random.PRNGKey(1)", "DEFINE_integer('seed', 1, 'the seed')", "Seed: int = 1"),
+        *("set_seed(seed=1, deterministic=True)", "seed = int(os.environ.get('SEED', '1'))"),
+        *("os.environ['PYTHONHASHSEED'] = '1'", "getenv('SEED', 1)", "config['seed'] = 1"),
+        *("config.setdefault('seed', 1)", "WIDTH, SEED = 8, 1", "a = seed = 1", "rng = random.Random(1)"),
+        *("Generator(np.random.PCG64(1))", "key = jax.random.key(1)"),
         *("seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1", "seed = args.seed or 1", "f(seed := 1)"),
         *("class C:\n    seed: int = field(default=1)", "class C:\n    seed: int = Field(1, ge=0)"),
     ],
@@ -210,15 +190,8 @@ def test_a_seed_is_found_wherever_the_script_spells_it_out(line: str) -> None:
     "line",
     [
         *("n_seeds = 3", "seed = None", "use_seed = True", "seed = random.randint(1, 9)", "f('N', 1)"),
-        *(
-            "seed_length = 8",
-            "f(size=1)",
-            "exceeds = 1",
-            "state = 1",
-            "range(1)",
-            "x = seed + 1",
-            "seed = f(1)",
-        ),
+        *("seed_length = 8", "f(size=1)", "exceeds = 1", "state = 1", "range(1)", "x = seed + 1"),
+        "seed = f(1)",
     ],
 )
 def test_other_numbers_are_no_seeds(line: str) -> None:

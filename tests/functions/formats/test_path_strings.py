@@ -37,32 +37,18 @@ def test_a_text_that_is_made_to_be_slow_is_read_all_the_same(text: str) -> None:
 
 
 WRITTEN = (
-    "open('x/log.txt', 'w')",
-    "torch.save(model.state_dict(), 'x/last.pt')",
-    "model.save_pretrained('x')",
-    "df.to_csv('x/predictions.csv')",
-    "os.makedirs('x', exist_ok=True)",
-    "Path('x').mkdir()",
-    "SummaryWriter('x/exp')",
-    "logging.FileHandler('x/train.log')",
-    "out_dir = 'x'",
-    "OUTPUT_DIR: str = 'x'",
-    "log_dir = os.path.join('x', name)",
-    "parser.add_argument('--save-dir', type=str, default='x')",
-    "Trainer(output_dir='x')",
-    "save_dir: x/y",
-    "outs: [x/model.pkl]",
+    *("open('x/log.txt', 'w')", "torch.save(model.state_dict(), 'x/last.pt')", "model.save_pretrained('x')"),
+    *("df.to_csv('x/predictions.csv')", "os.makedirs('x', exist_ok=True)", "Path('x').mkdir()"),
+    *("SummaryWriter('x/exp')", "logging.FileHandler('x/train.log')", "out_dir = 'x'"),
+    *("OUTPUT_DIR: str = 'x'", "log_dir = os.path.join('x', name)"),
+    *("parser.add_argument('--save-dir', type=str, default='x')", "Trainer(output_dir='x')"),
+    *("save_dir: x/y", "outs: [x/model.pkl]"),
 )
 READ = (
-    "open('x/log.txt')",
-    "open('x/train.bin', 'rb')",
-    "np.memmap('x/train.bin', dtype='u2', mode='r')",
-    "checkpoint = torch.load('x/base.pt')",
-    "result = load('x/a.npy')",
-    "transforms.to_tensor(np.load('x/a.npy'))",
-    "parser.add_argument('--data-dir', default='x')",
-    "layout = 'x'",
-    "data_dir: x/y",
+    *("open('x/log.txt')", "open('x/train.bin', 'rb')", "np.memmap('x/train.bin', dtype='u2', mode='r')"),
+    *("checkpoint = torch.load('x/base.pt')", "result = load('x/a.npy')"),
+    *("transforms.to_tensor(np.load('x/a.npy'))", "parser.add_argument('--data-dir', default='x')"),
+    *("layout = 'x'", "data_dir: x/y"),
 )
 
 

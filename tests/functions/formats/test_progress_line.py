@@ -55,20 +55,12 @@ def test_a_line_counts_wherever_it_stands_and_whatever_else_it_has(line: str) ->
 @pytest.mark.parametrize(
     "line",
     [
-        "step 00123 (12.3%) | loss: nan |",
-        "step 00123 (12.3%) | loss: inf | loss: 2.5 |",
-        "step 00123 (12.3%) | loss: -1e999 |",
-        "step 00123 (12.3%) | loss: 1_0 |",
-        "step 00123 (12.3%) | loss: 2.5 nats |",
-        "step 00123 (12.3%) | val_loss: 2.5 |",
-        "step 00123 (12.3%) loss: 2.5\n",
-        "step 00123 | loss: 2.5 |",
-        "step 00123 (nan%) | loss: 2.5 |",
-        "step 00123 (-12.3%) | loss: 2.5 |",
-        "best step 00123 (12.3%) | loss: 2.5 |",
-        "step 00123 (12.3%) | loss: 2.5",
-        "loss: 2.5\n",
-        "\n\r|\r\n",
+        *("step 00123 (12.3%) | loss: nan |", "step 00123 (12.3%) | loss: inf | loss: 2.5 |"),
+        *("step 00123 (12.3%) | loss: -1e999 |", "step 00123 (12.3%) | loss: 1_0 |"),
+        *("step 00123 (12.3%) | loss: 2.5 nats |", "step 00123 (12.3%) | val_loss: 2.5 |"),
+        *("step 00123 (12.3%) loss: 2.5\n", "step 00123 | loss: 2.5 |", "step 00123 (nan%) | loss: 2.5 |"),
+        *("step 00123 (-12.3%) | loss: 2.5 |", "best step 00123 (12.3%) | loss: 2.5 |"),
+        *("step 00123 (12.3%) | loss: 2.5", "loss: 2.5\n", "\n\r|\r\n"),
     ],
 )
 def test_what_is_no_whole_progress_line_with_a_finite_loss_is_passed_over(line: str) -> None:

@@ -70,25 +70,11 @@ def test_a_module_or_a_folder_may_be_one_of_several_files(command: str, scripts:
 @pytest.mark.parametrize(
     "command",
     [
-        *(
-            "bash run.sh",
-            "sh -c 'python train.py'",
-            "make train",
-            "./run",
-            "fit",
-            "docker run image python x.py",
-        ),
-        *(
-            "python -c 'print(1)'",
-            "python -",
-            "python",
-            "python -m",
-            "torchrun",
-            "uv run fit",
-            "env bash go.sh a.py",
-        ),
-        *("python /srv/train.py", "python ../train.py", "python -m pkg-mod", "ssh host python train.py"),
-        *("env -C src python train.py", "uv run --directory src train.py", "conda run --cwd=src python x.py"),
+        *("bash run.sh", "sh -c 'python train.py'", "make train", "./run", "fit"),
+        *("docker run image python x.py", "python -c 'print(1)'", "python -", "python", "python -m"),
+        *("torchrun", "uv run fit", "env bash go.sh a.py", "python /srv/train.py", "python ../train.py"),
+        *("python -m pkg-mod", "ssh host python train.py", "env -C src python train.py"),
+        *("uv run --directory src train.py", "conda run --cwd=src python x.py"),
     ],
 )
 def test_what_the_words_do_not_say_is_not_known(command: str) -> None:

@@ -18,15 +18,8 @@ FIXED = (
 )
 PATHS = sorted({*FIXED, *(door.path for declared in table().values() for door in declared.doors)})
 FOREIGN_HOSTS = [
-    "evil.example",
-    "evil.example:3111",
-    "127.0.0.1.evil.example",
-    "localhost.evil.example",
-    "192.168.0.7:3111",
-    "0.0.0.0",
-    "",
-    "[::1",
-    "127.0.0.1@evil.example",
+    *("evil.example", "evil.example:3111", "127.0.0.1.evil.example", "localhost.evil.example"),
+    *("192.168.0.7:3111", "0.0.0.0", "", "[::1", "127.0.0.1@evil.example"),
 ]
 FOREIGN_ORIGINS = [
     *("https://evil.example", "null", "http://evil.example:3111", "file://", "", "http://[::1"),

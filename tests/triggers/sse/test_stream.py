@@ -466,19 +466,9 @@ async def test_a_fault_of_one_read_ends_no_live_feed_for_good(
 @pytest.mark.parametrize(
     "query",
     [
-        "tag=../x",
-        "types=no.such",
-        "since=yesterday",
-        "since=99999999999999999999",
-        "other=1",
-        "min_interval=often",
-        "min_interval=nan",
-        "min_interval=-1",
-        "min_interval=1e9",
-        "only=old_best",
-        "only=new_best&types=gpu.idle",
-        "last=-1",
-        "last=1001",
+        *("tag=../x", "types=no.such", "since=yesterday", "since=99999999999999999999", "other=1"),
+        *("min_interval=often", "min_interval=nan", "min_interval=-1", "min_interval=1e9", "only=old_best"),
+        *("only=new_best&types=gpu.idle", "last=-1", "last=1001"),
     ],
 )
 async def test_a_wrong_parameter_is_refused_with_a_hint(client: httpx.AsyncClient, query: str) -> None:

@@ -114,15 +114,7 @@ async def test_a_form_that_is_filled_in_badly_is_repaired_with_what_was_wrong(
 @pytest.mark.parametrize(
     "bad",
     [
-        "schema",
-        "surrogate",
-        "json",
-        "nested",
-        "numbers",
-        "prose",
-        "cut_off",
-        "wrong_form",
-        "array",
+        *("schema", "surrogate", "json", "nested", "numbers", "prose", "cut_off", "wrong_form", "array"),
         "hostile_types",
     ],
 )

@@ -21,23 +21,9 @@ from functions.rules.beliefs.similarity import (
 from tests.functions.rules.swarm.sample import OPTIMIZER, SOME, dimension
 
 NAMES = (
-    "LEARNING_RATE",
-    "LR",
-    "DEPTH",
-    "N_LAYERS",
-    "TOTAL_BATCH_SIZE",
-    "DEVICE_BATCH_SIZE",
-    "BATCH_SIZE",
-    "WINDOW_PATTERN",
-    "head_dim",
-    "HIDDEN_SIZE",
-    "WEIGHT_DECAY",
-    "muon_lr",
-    "OPTIMIZER",
-    "DROPOUT",
-    "adam",
-    "sgd",
-    "lion",
+    *("LEARNING_RATE", "LR", "DEPTH", "N_LAYERS", "TOTAL_BATCH_SIZE", "DEVICE_BATCH_SIZE", "BATCH_SIZE"),
+    *("WINDOW_PATTERN", "head_dim", "HIDDEN_SIZE", "WEIGHT_DECAY", "muon_lr", "OPTIMIZER", "DROPOUT"),
+    *("adam", "sgd", "lion"),
 )
 LISTED = tomllib.loads((Path(__file__).parent / "paraphrases.toml").read_text())
 Pair = tuple[str, str, bool]

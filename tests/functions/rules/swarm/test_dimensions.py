@@ -61,18 +61,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         [
             {"name": name}
             for name in (
-                "",
-                "1A",
-                "a b",
-                "a.b",
-                "__name__",
-                "größe",
-                "A\n",
-                "A;B",
-                "*",
-                "for",
-                "None",
-                "lambda",
+                *("", "1A", "a b", "a.b", "__name__", "größe", "A\n", "A;B", "*", "for", "None", "lambda"),
             )
         ],
     ),
