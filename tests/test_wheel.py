@@ -196,7 +196,7 @@ def test_the_demo_trains_from_the_wheel_in_an_empty_home_and_stays_up_until_ctrl
         installed,
     ) as demo:
         while (stays := re.search(r"until Ctrl-C: (http://127.0.0.1:\d+)/#tag=demo1", demo.text)) is None:
-            assert demo.goes_on(5 * LOOK_S), demo.text
+            assert demo.goes_on(20 * LOOK_S), demo.text
             lines |= set(own_processes(psutil.Process(demo.process.pid)))
         page = httpx.get(stays[1])
         demo.process.send_signal(signal.SIGINT)
