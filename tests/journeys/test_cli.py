@@ -222,16 +222,6 @@ def test_status_shows_processes_slots_and_tags(lab: RunningLab) -> None:
     assert json.loads(machine.stdout)["status"]["counts"]["keeper"] == 1
 
 
-def test_what_is_no_terminal_gets_whole_lines(lab: RunningLab) -> None:
-    tag = "a-tag-of-forty-letters-which-is-the-most"
-    lab.setup(tag)
-
-    done = nightjar(lab.data, "status", COLUMNS="40")
-
-    assert tag in done.stdout
-    assert done.stdout.splitlines()[0].endswith("waiting")
-
-
 def test_every_table_in_a_pipe_has_lines_of_100_columns_with_whole_ids(
     lab: RunningLab, tmp_path: Path
 ) -> None:
@@ -272,7 +262,7 @@ def test_every_table_in_a_pipe_has_lines_of_100_columns_with_whole_ids(
         ("replay", tag, "--sigma", "0.01"): [f"{tag}-1"],
     }
     for words, whole in tables.items():
-        done = nightjar(lab.data, *words)
+        done = nightjar(lab.data, *words, COLUMNS="40")
         lines = done.stdout.splitlines()
         table = [line for line in lines if re.search(r"\S {2,}\S", line)]
         assert done.returncode == 0, done.stderr

@@ -18,7 +18,7 @@ from tests.browser import Browser
 from tests.commands import nightjar
 from tests.journeys.running import RunningLab, running_lab
 from triggers.cli.open import page_to
-from triggers.http.identity import BY_PAGE, COOKIE
+from triggers.http.identity import COOKIE
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
@@ -208,22 +208,6 @@ def test_signing_out_ends_the_session(browser: Browser, lab: RunningLab) -> None
     assert "secret-tag" not in remembered(browser)
     assert browser.run("return fetch('/api/lab/status').then((answer) => answer.status)") == 401
     assert set(streams(browser)) == {2}
-
-
-def test_signing_out_elsewhere_takes_the_lab_off_this_page_too(browser: Browser, lab: RunningLab) -> None:
-    arrive(browser, lab)
-    sign_in(browser, token(lab, "viewer")["token"])
-    until_shown(browser)
-
-    # As another tab does it, of which this page knows nothing.
-    browser.run(
-        "return fetch('/api/session', {method: 'DELETE',"
-        " headers: {[arguments[0]]: localStorage.getItem('nightjar-page')}})",
-        BY_PAGE,
-    )
-
-    until_asked(browser, "Signed out")
-    assert "secret-tag" not in remembered(browser)
 
 
 def test_a_token_that_expires_takes_the_lab_off_the_page(browser: Browser, lab: RunningLab) -> None:

@@ -37,6 +37,7 @@ UNKNOWN = "nj_aaaaaaaaaa_" + "A" * 43
 WRONG: list[Mapping[str, str]] = [
     {"authorization": f"Bearer {UNKNOWN}"},
     {"authorization": "Bearer"},
+    {"authorization": "Bearer nj_x"},
     {"authorization": "Basic bWU6eA=="},
     {"x-worker-token": UNKNOWN},
     {"cookie": f"{COOKIE}_3111={'A' * 43}"},
