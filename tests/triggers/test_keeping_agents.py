@@ -98,6 +98,8 @@ def test_a_limit_that_says_when_it_ends_is_waited_for(night: Night) -> None:
 
 
 def test_a_limit_without_a_time_is_tried_again_up_to_an_hour_later_all_night(night: Night) -> None:
+    night.ends_at = EVENING + 4 * HOUR
+
     why = night.kept("echo 'API Error: 429 rate_limit_error'; exit 1", starts=1)
 
     assert why == "t is paused"
