@@ -281,6 +281,20 @@ async def test_a_training_that_replaces_what_scores_it_in_its_tree_is_invalid(
     assert result.kind == "evaluator"
 
 
+async def test_a_score_is_not_believed_where_the_trusted_files_change_meanwhile(repo: Repository) -> None:
+    repo.base = repo.commit(
+        {
+            "prepare.py": "import os\nos.chmod(__file__, 0o600)\nopen(__file__, 'a').write('# more')\n"
+            "print('---\\nval_bpb: 0.3')"
+        }
+    )
+
+    result = await scored(repo, script(), tier="none")
+
+    assert isinstance(result, FailedTraining), result
+    assert (result.kind, "changed while the experiment was scored" in result.error) == ("evaluator", True)
+
+
 async def test_what_outlives_the_training_is_gone_before_it_is_scored(repo: Repository) -> None:
     training = """
     if os.fork() == 0:
