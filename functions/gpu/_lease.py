@@ -33,6 +33,7 @@ class AttemptLease:
     """The lab's side of an attempt, for one message of its worker."""
 
     stores: Stores
+    call: Call
     experiment: Experiment
     """As it was leased."""
     attempt: int
@@ -110,7 +111,7 @@ async def lease_of(
     e, gpu_id = await stores.experiments.of_attempt(request.experiment_id, request.attempt)
     gpu = await stores.pool.find(gpu_id) if gpu_id else None
     check_own_gpu(call.caller, gpu, gpu_id or f"the GPU of {e.experiment_id}")
-    return AttemptLease(stores, e, request.attempt, request.fence, lease_s), gpu
+    return AttemptLease(stores, call, e, request.attempt, request.fence, lease_s), gpu
 
 
 async def ranked(

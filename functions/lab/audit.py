@@ -42,7 +42,7 @@ class AuditedLab(Response):
 
 @function("lab::audit", role="operator", writes=True, costly=True)
 async def audit(request: AuditLab, stores: Stores) -> AuditedLab:
-    """Compare counters, indexes, best, near misses, noise, lineage, traces, leases, queue and stream with the records.
+    """Compare counters, indexes, best, noise, lineage, traces, leases, queue and stream with the records.
 
     Reads everything, page by page, while the lab is in use; a violation counts only if every look finds it.
     """
