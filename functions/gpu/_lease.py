@@ -97,14 +97,16 @@ class AttemptLease:
         await self.stores.experiments.keep_log(self.experiment, text)
 
     async def _renew(self, tick: tuple[float, float] | None = None) -> Order:
+        gpu_id, caller = self.gpu_id, self.call.caller
         return await self.stores.experiments.renew(
             self.experiment.experiment_id,
-            self.gpu_id,
+            gpu_id,
             self.fence,
             self.lease_s,
             tick,
             is_base=tick is not None and is_within_budget(tick[1]),
             source=self.tick_source,
+            check=lambda gpu: check_own_gpu(caller, gpu, gpu_id),
         )
 
     async def report(self, function: str, request: Mapping[str, Any]) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from functions.contract import Call, Response, function
-from functions.gpu._lease import OfLease, lease_of
+from functions.gpu._lease import AttemptLease, OfLease
 from functions.gpu._stores import Stores
 from functions.lanes import Extension, Order
 from functions.rules.stopping.ticks import MOST_PROGRESS
@@ -49,16 +48,22 @@ class RunRenewed(Response):
 @function("gpu::renew", role="worker", writes=True, keeps_answer=False)
 async def renew(request: RenewRun, call: Call, stores: Stores, settings: Settings) -> RunRenewed:
     """Renew a run's lease, store its report and log, and answer the lab's order."""
-    lease, gpu = await lease_of(request, call, stores, settings.stale_s)
-    e = lease.experiment
-    if gpu is None or (gpu.holder, gpu.fence, e.fence) != (e.experiment_id, request.fence, request.fence):
-        return RunRenewed(order="lost")
-    if request.log is not None:
-        await lease.tail(request.log)
+    e, gpu_id = await stores.experiments.of_attempt(request.experiment_id, request.attempt)
+    lease = AttemptLease(
+        stores,
+        call,
+        e.model_copy(update={"gpu_id": gpu_id}),
+        request.attempt,
+        request.fence,
+        settings.stale_s,
+        request.tick_source,
+    )
     if request.metric is not None and request.progress is not None:
-        lease = replace(lease, tick_source=request.tick_source)
         told = await lease.tick(request.metric, request.progress)
-        if isinstance(told, Extension):
-            return RunRenewed(order="continue", extra_s=told.extra_s, budget_s=told.budget_s)
-        return RunRenewed(order=told)
-    return RunRenewed(order=await lease.poll())
+    else:
+        told = await lease.poll()
+    if request.log is not None and told != "lost":
+        await lease.tail(request.log)
+    if isinstance(told, Extension):
+        return RunRenewed(order="continue", extra_s=told.extra_s, budget_s=told.budget_s)
+    return RunRenewed(order=told)

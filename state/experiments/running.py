@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
-from state.budgets import WARN_AT
-from state.change import NOW, Change, Word, exists, hmget
-from state.experiments.ranking import TICKS_KEPT
-from state.experiments.reading import ExperimentReader, experiment_in
-from state.experiments.writing import relist
+from state.booking import SUMS, due, warn, write_books
+from state.budgets import WARN_AT, Books, in_seconds, milliseconds
+from state.change import NOW, Change, Word, clock, exists, hgetall, hmget
+from state.experiments.ranking import REPORTED, Ranking
+from state.experiments.reading import experiment_in
+from state.experiments.writing import relist, renew
 from state.ids import named_by
+from state.leases import renewal
 from state.patches import packed
 from state.policy import TickSource
-from state.records import Experiment, Footprint
+from state.records import Experiment, Footprint, Gpu, Tag
+from state.tags import tag_in
 
 BUDGET_USED_UP = "its tag's budget of GPU seconds is used up"
 """Why a run is stopped that reaches it."""
@@ -20,7 +24,7 @@ LOG_BYTES = 16 * 1024
 Order = Literal["continue", "stop", "lost"]
 
 
-class Running(ExperimentReader):
+class Running(Ranking):
     """Part of `Experiments`."""
 
     async def start(
@@ -135,38 +139,60 @@ class Running(ExperimentReader):
         *,
         is_base: bool = False,
         source: TickSource = "report",
+        check: Callable[[Gpu | None], None] | None = None,
     ) -> Order:
         """Prolong a running attempt's lease, keep a (metric, progress) tick, and answer the lab's order.
 
-        `is_base`: the tick is of the run's own budget, not of an extension. `source` is where it comes from.
+        `is_base`: the tick is of the run's own budget, not of an extension. `source` is where it comes from. `check`
+        looks whether the caller may speak for the GPU.
 
-        The same move has a run that outlasts what is set aside for it take more of its tag's budget, or stop.
+        A run that outlasts what is set aside for it takes more of its tag's budget, or stops. At the deadline of its
+        GPU the lease is lost.
         """
-        keys = self._keys
-        metric, progress = tick or (None, None)
-        _, tag = named_by(experiment_id)
-        answer: Order = await self._lab.move(
-            "renew_lease",
-            keys={
-                "experiment": keys.experiment(experiment_id),
-                "gpu": keys.gpu(gpu_id),
-                "ticks": keys("reports", experiment_id),
-            },
-            args={
-                "id": experiment_id,
-                "fence": fence,
-                "lease_s": lease_s,
-                "metric": metric,
-                "progress": progress,
-                "tick_source": source,
-                "is_base": 1 if is_base else None,
-                "most": TICKS_KEPT,
-                "tag": tag,
-                "warn_at": WARN_AT,
-                "used_up": BUDGET_USED_UP,
-            },
-        )
-        return answer
+        keys, run = self._keys, self._keys.experiment(experiment_id)
+        _, name = named_by(experiment_id)
+
+        async def decide(change: Change) -> Order:
+            found = await change.read(
+                {
+                    "run": hgetall(run, *REPORTED, "started_at", "reserved_gpu_seconds"),
+                    "gpu": hgetall(keys.gpu(gpu_id), "holder", "fence", "deadline"),
+                    "tag": hgetall(keys.tag(name), "budget_gpu_seconds", "warned_gpu_seconds"),
+                    "now": clock(),
+                }
+            )
+            gpu, now = Gpu.found(found["gpu"]), found["now"]
+            if check is not None:
+                check(gpu)
+            e, tag = experiment_in(found["run"], experiment_id), tag_in(found["tag"], name)
+            is_held = gpu is not None and (gpu.holder, gpu.fence) == (experiment_id, fence)
+            if gpu is None or not is_held or (e.status, e.fence) != ("running", fence):
+                return change.idle("lost")
+            more, stops = 0, e.stopping
+            if not stops:
+                more, stops = _outlasting(tag, e, now)
+            end = renewal(gpu, now, lease_s, e.extended_s, stops=stops)
+            if end is None:
+                return change.idle("lost")
+            booked = Books(reserved_ms=more)
+            warned = ("gpu_seconds",) if "warned_gpu_seconds" in found["tag"] else ()
+            warnings = await due(change, tag, warned, booked)
+            if more:
+                change.room(keys.tag(name), SUMS["gpu_seconds"], _limit_ms(tag))
+                reserved = milliseconds(e.reserved_gpu_seconds or 0.0) + more
+                change.hset(run, {"reserved_gpu_seconds": in_seconds(reserved)})
+                write_books(change, name, booked)
+            for warning in warnings:
+                warn(change, name, *warning)
+            if stops and not e.stopping:
+                change.hset(run, {"stopping": "true", "stop_reason": BUDGET_USED_UP})
+            change.hset(keys.gpu(gpu_id), end.fields)
+            renew(change, gpu_id, end)
+            if tick is not None:
+                self.keep_tick(change, e, tick, source, is_base=is_base)
+            return "stop" if stops else "continue"
+
+        return await self._lab.change(decide)
 
     async def keep_log(self, e: Experiment, text: str) -> None:
         """Keep the newest lines of a run's log (text, at most 16 KiB of it).
@@ -187,3 +213,19 @@ class Running(ExperimentReader):
     def ask_to_stop(self, change: Change, e: Experiment, reason: str) -> None:
         """Tell the worker of a leased or running attempt to stop."""
         change.hset(self._keys.experiment(e.experiment_id), {"stopping": "true", "stop_reason": reason})
+
+
+def _outlasting(tag: Tag, e: Experiment, now: float) -> tuple[int, bool]:
+    """Milliseconds that a run takes beyond what is set aside for it, and whether it has reached its tag's budget."""
+    if tag.budget_gpu_seconds is None:
+        return 0, False
+    limit, ran_ms = _limit_ms(tag), max(milliseconds(now - (e.started_at or now)), 0)
+    more = ran_ms - milliseconds(e.reserved_gpu_seconds or 0.0)
+    if more <= 0:
+        return 0, tag.spent_gpu_ms + ran_ms >= limit
+    is_full = tag.spent_gpu_ms + tag.reserved_gpu_ms + more > limit
+    return (0, True) if is_full else (more, False)
+
+
+def _limit_ms(tag: Tag) -> int:
+    return milliseconds(tag.budget_gpu_seconds or 0.0)
