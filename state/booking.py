@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from state.budgets import WARN_AT, Books
 from state.change import Change, hmget
@@ -31,17 +31,20 @@ def write_books(change: Change, tag: str, more: Books) -> None:
             change.hincrby(key, field, by)
 
 
-async def due(change: Change, tag: Tag, warned: Collection[str], more: Books) -> list[Due]:
-    """The warnings that are due with a change of the books; `warned` were given since their limits were set.
+async def due(change: Change, tag: Tag, more: Books) -> list[Due]:
+    """The warnings that are due with a change of the books, where they were not given since their limits were set.
 
     Where nothing is due, other changes of the books may come before this one.
     """
-    found, key = list[Due](), change.lab.keys.tag(tag.name)
-    for resource, limit, added in (
-        ("gpu_seconds", tag.budget_gpu_seconds, (more.reserved_ms, more.spent_ms)),
-        ("runs", tag.budget_runs, (more.reserved_runs, more.spent_runs)),
+    found = list[Due]()
+    if not tag.has_budget:
+        return found
+    key, seconds = change.lab.keys.tag(tag.name), (more.reserved_ms, more.spent_ms)
+    for resource, limit, was_given, added in (
+        ("gpu_seconds", tag.budget_gpu_seconds, tag.warned_gpu_seconds, seconds),
+        ("runs", tag.budget_runs, tag.warned_runs, (more.reserved_runs, more.spent_runs)),
     ):
-        if limit is None or resource in warned or added == (0, 0):
+        if limit is None or was_given or added == (0, 0):
             continue
         fields = SUMS[resource]
         if not is_due(resource, limit, *(getattr(tag, f) + by for f, by in zip(fields, added, strict=True))):

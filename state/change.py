@@ -78,6 +78,8 @@ class Now(Placeholder):
 
 
 NOW = Now()
+_AT_ONCE = [0]
+"""It, as the plan has it."""
 
 
 class Joined(Placeholder):
@@ -96,13 +98,20 @@ class Read(Generic[T]):
     """One read of one key, with the guards that its reply makes."""
 
     command: Sequence[Arg]
-    present: Callable[[Any], T]
-    """What the reply means."""
+    present: Callable[[Any], T] | None
+    """What the reply means; None: what it is."""
     guards: Callable[[Any], list[list[Any]]] | None
     """Guards as the commit takes them, the key left out; None: it may change."""
-
+    fields: tuple[str, ...] | None = None
+    """Of a hash: these are guarded, and `guards` is not asked."""
     is_held: bool = True
     """Else it is guarded once `Change.hold` says so."""
+
+    def presented(self, reply: Any) -> T:
+        """What the reply means."""
+        if self.fields is not None and isinstance(reply, list):
+            reply = dict(zip(self.fields, reply, strict=True))
+        return reply if self.present is None else self.present(reply)
 
     def loose(self) -> Read[T]:
         """The same, free to change until the commit: for texts, counters and policy values."""
@@ -115,26 +124,18 @@ class Read(Generic[T]):
 
 def hmget(key: str, *names: str) -> Read[dict[str, str | None]]:
     """Some fields of a hash, each as it is stored; None: it is not there."""
-    return Read(
-        ("HMGET", key, *names),
-        lambda reply: dict(zip(names, reply, strict=True)),
-        lambda reply: [["HMGET", names, _falsy(reply)]],
-    )
+    return Read(("HMGET", key, *names), None, _whole, names)
 
 
 def hgetall(key: str, *guarded: str) -> Read[dict[str, str]]:
     """A whole hash; empty where there is none. With `guarded` names, only these fields have to stay the same."""
-    if guarded:
-        return Read(
-            ("HGETALL", key),
-            _as_it_is,
-            lambda reply: [["HMGET", guarded, _falsy(map(reply.get, guarded))]],
-        )
-    return Read(
-        ("HGETALL", key),
-        dict,
-        lambda reply: [["HLEN", [], len(reply)], *([_of_fields(reply)] if reply else [])],
-    )
+    return Read(("HGETALL", key), None, _whole, guarded or None)
+
+
+def _whole(reply: dict[str, str]) -> list[list[Any]]:
+    """Guards of a whole hash."""
+    fields = [["HMGET", [*reply], [*reply.values()]]] if reply else []
+    return [["HLEN", [], len(reply)], *fields]
 
 
 def get(key: str) -> Read[str | None]:
@@ -183,19 +184,6 @@ Asked = Read[Any] | Sequence[Arg]
 _SIZES = {"string": "STRLEN", "hash": "HLEN", "zset": "ZCARD", "list": "LLEN", "stream": "XLEN"}
 
 
-def _as_it_is(reply: T) -> T:
-    return reply
-
-
-def _of_fields(fields: Mapping[str, str | None]) -> list[Any]:
-    return ["HMGET", list(fields), _falsy(fields.values())]
-
-
-def _falsy(values: Iterable[str | None]) -> list[str | Literal[False]]:
-    """Replies as Lua has them."""
-    return [False if value is None else value for value in values]
-
-
 def _or_false(value: str | None) -> str | Literal[False]:
     """A reply as Lua has it."""
     return False if value is None else value
@@ -215,8 +203,6 @@ class Change:
     """Guards of reads that are not held yet, by key."""
     _keys: dict[str, int] = field(default_factory=dict)
     """Places of the keys in the commit, from 1."""
-    _checked: set[tuple[str, str | None]] = field(default_factory=set)
-    """Keys of which the type is known."""
     _blobs: list[bytes] = field(default_factory=list)
     _added: dict[tuple[str, str], int] = field(default_factory=dict)
     """What counters rise by, by key and field."""
@@ -255,21 +241,29 @@ class Change:
             for name, each in named.items():
                 if each is None:
                     del wanted[name]
-            found = await self._found(cast("Sequence[Asked]", [*wanted.values()]))
+            found = await self._found(cast("Sequence[Asked]", [*wanted.values()])) if wanted else []
             return dict.fromkeys(named) | dict(zip(wanted, found, strict=True))
         return tuple(await self._found(cast("Sequence[Asked]", asked)))
 
     async def _found(self, asked: Sequence[Asked]) -> list[Any]:
         replies = await self.lab.pipeline([one.command if isinstance(one, Read) else one for one in asked])
-        for place, one in enumerate(asked):
+        for place, one in enumerate(asked):  # no call for each: a request has twenty
             if not isinstance(one, Read):
                 continue
-            reply = replies[place]
-            replies[place] = one.present(reply)
-            if one.guards is not None and not one.is_held:
-                self._maybe.setdefault(str(one.command[1]), []).extend(one.guards(reply))
-            elif one.guards is not None:
-                self._guard(str(one.command[1]), one.guards(reply))
+            reply, fields = replies[place], one.fields
+            if fields is None:
+                if one.present is not None:
+                    replies[place] = one.present(reply)
+                guards = one.guards and one.guards(reply)
+            elif isinstance(reply, dict):
+                guards = one.guards and [["HMGET", fields, [*map(reply.get, fields)]]]
+            else:
+                replies[place] = dict(zip(fields, reply, strict=True))
+                guards = one.guards and [["HMGET", fields, reply]]
+            if guards and one.is_held:
+                self._guard(str(one.command[1]), guards)
+            elif guards:
+                self._maybe.setdefault(str(one.command[1]), []).extend(guards)
         return replies
 
     def hold(self, key: str) -> None:
@@ -280,8 +274,8 @@ class Change:
     def _guard(self, key: str, guards: Iterable[list[Any]]) -> None:
         self._guarded += 1
         at = self._keys.setdefault(key, len(self._keys) + 1)
-        for command, *rest in guards:
-            self._plan["guards"].append([command, at, *rest])
+        for command, words, expected in guards:
+            self._plan["guards"].append([command, at, words, expected])
 
     def room(self, key: str, fields: Sequence[str], most: int) -> None:
         """After the change the sum of these counters is at most `most`; else it is decided again."""
@@ -472,9 +466,8 @@ class Change:
             return
         place: Any
         if type(key) is str:
-            if (key, kind) not in self._checked:
-                self._known(key, kind)
-                self._checked.add((key, kind))
+            if kind != (found_kind := kind_of(key)) and kind is not None:
+                raise TypeError(f"{key!r} is a {found_kind}, no {kind}")
             place = self._keys.setdefault(key, len(self._keys) + 1)
         else:
             self._known(key, kind)
@@ -482,7 +475,7 @@ class Change:
         found: list[Any] = [*options]
         for word in words:  # no call for each: a change has hundreds
             plain = (type(word) is str and len(word) <= BLOB_BYTES) or type(word) is int
-            found.append(str(word) if plain else self._word(word))
+            found.append(str(word) if plain else _AT_ONCE if word is NOW else self._word(word))
         if len(found) <= MOST_WORDS:
             self._plan["writes"].append([command, place, found])
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
@@ -132,13 +132,13 @@ class Lab:
         """
         return await self._redis.command(*words, **shape)
 
-    async def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
+    def pipeline(self, commands: Sequence[Sequence[Arg]]) -> Coroutine[Any, Any, list[Any]]:
         """Several reads in one round trip, those of `reading` too.
 
         Raises:
             Unavailable: as `command`.
         """
-        return await self._redis.pipeline(commands)
+        return self._redis.pipeline(commands)
 
     async def binary(self, *words: Arg) -> Any:
         """One command whose reply is bytes.
@@ -181,7 +181,7 @@ class Lab:
             [each.command if isinstance(each, Read) else each for each in wanted.values()]
         )
         found = {
-            name: each.present(reply) if isinstance(each, Read) else reply
+            name: each.presented(reply) if isinstance(each, Read) else reply
             for (name, each), reply in zip(wanted.items(), replies, strict=True)
         }
         return dict.fromkeys(asked) | found

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from state.derived import Derived
 from state.entries import Turn
 from state.facts import RetractionFacts, Trend
 from state.policy import TickSource
@@ -215,46 +216,17 @@ class Ruling:
     best: Best
     """As it was read."""
     after: Best
-    near_miss_score: float | None
-    """The value with lower = better, of a discard under the main key."""
     verdict: Literal["confirmed", "demoted", "promoted", "revalued", "unconfirmed"] | None
     """What the event is called; None: there is nothing to tell."""
     facts: Mapping[str, Any]
     """What the event says, beside who it is about."""
-    score: float | None = None
-    """What it is judged by now, with lower = better; None: it stays what it was."""
     tag_fields: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the tag."""
+    shift: Derived = field(default_factory=Derived)
     growths: Sequence[Growth] = ()
     """Of its trace, and of those that stand on it."""
     finishes: int | None = None
     """How many runs of the tag had ended, where the decision used what they were."""
-
-
-@dataclass(frozen=True)
-class Correction:
-    """A later result of the same code, judged without the runs that leave."""
-
-    experiment_id: str
-    fields: Mapping[str, Any]
-    score: float
-    """What it is judged by now, with lower = better."""
-    is_near: bool
-    """It stands among the near misses, under the main key."""
-
-
-@dataclass(frozen=True)
-class Risen:
-    """The result that is the best where none before it is left."""
-
-    experiment: Experiment
-    fields: Mapping[str, Any]
-    score: float
-
-    @property
-    def was_discard(self) -> bool:
-        """Else it was a keep of its branch already."""
-        return self.experiment.status == "discard"
 
 
 @dataclass(frozen=True)
@@ -285,8 +257,9 @@ class Retraction:
     """Its runs, among those of its code."""
     left: LeftNoise | None
     """None where its runs do not count towards the noise."""
-    corrected: Sequence[Correction] = ()
-    risen: Risen | None = None
+    shift: Derived
+    changed: Sequence[tuple[Experiment, Experiment]] = ()
+    """Other records, before and after: later results of the same code, and the first keep where none is left."""
     growths: Sequence[Growth] = ()
     """Of its trace, and of those that stand on it."""
     learnt: Mapping[str, Trend] = field(default_factory=dict)

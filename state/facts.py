@@ -62,8 +62,6 @@ class RunFacts:
     """Of the tag's traces."""
     attempts: Mapping[str, str] = field(default_factory=dict)
     """Its attempts, as they are stored."""
-    warned: frozenset[str] = frozenset()
-    """Resources of the tag's budget whose warning was given."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +190,7 @@ class RetractionFacts:
     noise: Spread
     """Of its tag and class of GPU, with the runs of its code and those of each of `noise_workers`."""
     noise_workers: tuple[str, ...]
-    """In a swarm: the workers of the runs that leave."""
+    """In a swarm: the workers of these runs."""
     rank_classes: tuple[str, ...] = ()
     """Classes of GPU whose runs are ranked; its attempts may have been on several."""
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from state.client import Lab
 from state.facts import Spread
 from state.keys import Keys
-from state.moves import Arg
+
+if TYPE_CHECKING:
+    from state.client import Lab
 
 
 def class_id(gpu_class: str | None) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +33,7 @@ class SharedConnection:
         self._line: _Line | None = None
         self._opening: asyncio.Task[_Line] | None = None
 
-    async def ask(self, commands: Sequence[Words]) -> list[Any]:
+    def ask(self, commands: Sequence[Words]) -> Awaitable[list[Any]]:
         """The replies to several commands. An error reply is returned in its place as an exception.
 
         No command may block in Redis, change the connection's state or begin a transaction: all calls share the
@@ -43,11 +43,14 @@ class SharedConnection:
             redis.exceptions.ConnectionError: the connection is lost. redis.exceptions.TimeoutError: no reply in time.
                 Whether Redis did what was asked is then unknown.
         """
-        packed = b"".join(_packed(commands))
-        line = self._line
+        packed, line = b"".join(_packed(commands)), self._line
         if line is None or line.lost is not None:
-            line = await self._opened()
-        return await line.ask(len(commands), packed)
+            return self._asked_of_another(len(commands), packed)
+        return line.ask(len(commands), packed)
+
+    async def _asked_of_another(self, expects: int, packed: bytes) -> list[Any]:
+        line = await self._opened()
+        return await line.ask(expects, packed)
 
     async def close(self) -> None:
         """End the connection; calls that still wait fail."""

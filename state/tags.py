@@ -264,10 +264,6 @@ class Tags(Store):
 
         return await self._lab.change(decide)
 
-    async def categories(self, tag: str) -> dict[str, tuple[int, int]]:
-        """Total and kept of every category that was tried."""
-        return categories_of(await self._lab.hash(self._lab.keys("categories", tag)))
-
 
 class Strategies(Store):
     """The search strategy of each tag."""

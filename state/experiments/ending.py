@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from state.booking import due, warn, write_books
@@ -72,10 +72,10 @@ T = TypeVar("T")
 class EndingStore(ExperimentReader):
     """Part of `Experiments`."""
 
-    async def judging(self, experiment_id: str, decide: Decide[T]) -> T:
+    def judging(self, experiment_id: str, decide: Decide[T]) -> Awaitable[T]:
         """Read, judge and end a run in one change. Runs of a tag that have to be judged again take turns."""
         _, tag = named_by(experiment_id)
-        return await self._lab.change(decide, in_turn=f"end {tag}", at_once=True)
+        return self._lab.change(decide, in_turn=f"end {tag}", at_once=True)
 
     async def run_facts(self, change: Change, experiment_id: str, attempt: int | None = None) -> RunFacts:
         """Facts to judge a report about this experiment or about one attempt; one round trip.
@@ -87,20 +87,21 @@ class EndingStore(ExperimentReader):
 
     def _of_run(self, experiment_id: str) -> dict[str, Asked | None]:
         keys, (first, tag) = self._keys, named_by(experiment_id)
+        of_tag = keys.of(tag)
         return {
             "now": ("TIME",),
             "experiment": hgetall(keys.experiment(experiment_id), *OF_RUN),
             "attempts": hgetall(keys.attempts(experiment_id)),
             "first": hgetall(keys.experiment(first), "status") if first != experiment_id else None,
-            "tag": hgetall(keys.tag(tag), *OF_TAG),
-            "policy": hgetall(keys("policy", tag), "version"),
-            "crashes": hmget(keys("crashes", tag), "consecutive").maybe(),
-            "best": hgetall(keys.best(tag), "version"),
-            "forest": hgetall(keys("forest", tag), "epoch"),
+            "tag": hgetall(of_tag.tag, *OF_TAG),
+            "policy": hgetall(of_tag.policy, "version"),
+            "crashes": hmget(of_tag.crashes, "consecutive").maybe(),
+            "best": hgetall(of_tag.best, "version"),
+            "forest": hmget(of_tag.forest, "epoch"),
         }
 
     def _run(self, found: Mapping[str, Any], experiment_id: str, attempt: int | None = None) -> RunFacts:
-        stored, policy, of_tag, attempts = (found[n] for n in ("experiment", "policy", "tag", "attempts"))
+        stored, policy, attempts = found["experiment"], found["policy"], found["attempts"]
         e = experiment_in(stored, experiment_id)
         return RunFacts(
             now=time_of(found["now"]),
@@ -108,14 +109,13 @@ class EndingStore(ExperimentReader):
             gpu_id=attempts.get(f"{attempt}:gpu_id") or e.gpu_id,
             first=Experiment.found(found["first"]),
             answer=json.loads(stored["answer"]) if stored.get("answer") else None,
-            tag=Tag.parse(of_tag),
+            tag=Tag.parse(found["tag"]),
             policy=read_policy(policy.get("values")),
             policy_version=int(policy["version"]),
             crashes_in_a_row=int(found["crashes"]["consecutive"] or 0),
             best=Best.found(found["best"]),
-            epoch=int(found["forest"].get("epoch") or 1),
+            epoch=int(found["forest"]["epoch"] or 1),
             attempts=attempts,
-            warned=frozenset(n.removeprefix("warned_") for n in OF_TAG[-2:] if of_tag.get(n)),
         )
 
     async def comparison(
@@ -148,7 +148,7 @@ class EndingStore(ExperimentReader):
                 "best": hgetall(keys.best(e.tag, other_key), "version") if other_key else None,
                 "base": base_above(self._lab, keys.experiment(base_id)) if base_id else None,
                 "kept": hmget(keys.experiment(base_id), "status") if base_id else None,
-                "reference": hmget(keys("reference_times", e.tag), *e.time_classes),
+                "reference": hmget(keys.of(e.tag).reference_times, *e.time_classes),
                 **{name: hgetall(keys.trace(name), "version", "status") for name in names},
                 **counts,
                 **self._around(e),
@@ -230,18 +230,18 @@ class EndingStore(ExperimentReader):
         found = await change.read(
             {
                 "rounds": self._rounds_of(e),
-                "newest": hmget(keys("forest", e.tag), "newest") if counts and not leads else None,
+                "newest": hmget(keys.of(e.tag).forest, "newest") if counts and not leads else None,
                 "begins_on": hmget(keys.experiment(begins_on), "status") if begins_on else None,
             }
         )
         if is_alone:
             change.hold(keys.trace(e.trace_id or ""))
         if ending.crashes or run.policy.on_abort == "block":
-            change.hold(keys("crashes", e.tag))
+            change.hold(keys.of(e.tag).crashes)
         if ending.repeat is not None and beside is not None and (ending.repeat.df or ending.repeat.squares):
             change.hold(beside.noise_key)
         booked = Books() if e.is_claim else _spent(run, e, ending, used_until)
-        warnings = await due(change, run.tag, run.warned, booked)
+        warnings = await due(change, run.tag, booked)
 
         if first is not None:
             first()
@@ -292,14 +292,14 @@ class EndingStore(ExperimentReader):
         if nth is not None:
             change.hincrby(tag, "total")
             if leads:
-                change.hset(keys("forest", e.tag), {"newest": e.experiment_id, "newest_nth": nth})
+                change.hset(keys.of(e.tag).forest, {"newest": e.experiment_id, "newest_nth": nth})
             elif not had_newest:
-                change.hset(keys("forest", e.tag), {"newest": "", "newest_nth": 0})
-            change.zadd(keys("finished", e.tag), {e.experiment_id: nth})
+                change.hset(keys.of(e.tag).forest, {"newest": "", "newest_nth": 0})
+            change.zadd(keys.of(e.tag).finished, {e.experiment_id: nth})
             if not _is_baseline(ending):
-                change.hincrby(keys("categories", e.tag), f"{e.category}:total")
+                change.hincrby(keys.of(e.tag).categories, f"{e.category}:total")
                 if ending.status == "keep":
-                    change.hincrby(keys("categories", e.tag), f"{e.category}:kept")
+                    change.hincrby(keys.of(e.tag).categories, f"{e.category}:kept")
         if ending.training_seconds is not None:
             change.hincrby(tag, "training_ms", milliseconds(ending.training_seconds))
         if ending.learned:
@@ -324,7 +324,7 @@ class EndingStore(ExperimentReader):
             change.hset(noise, fields)
         if ending.reference is not None:
             name, time = ending.reference
-            change.hset(keys("reference_times", e.tag), {name: time})
+            change.hset(keys.of(e.tag).reference_times, {name: time})
         if learnt is not None and e.rank_class is not None:
             change.zadd(ends_at(keys, e.tag, e.rank_class), {e.experiment_id: learnt.value})
             add_trends(change, trends_at(keys, e.tag, e.rank_class), learnt.trends)
@@ -333,13 +333,13 @@ class EndingStore(ExperimentReader):
             standing = keys.standing(e.tag, ending.other_key, ending.status, improved=improved)
             change.zadd(standing, {e.experiment_id: ending.score})
         if ending.near_miss_score is not None:
-            change.zadd(keys("near_misses", e.tag), {e.experiment_id: ending.near_miss_score})
+            change.zadd(keys.of(e.tag).near_misses, {e.experiment_id: ending.near_miss_score})
 
     def _count_crashes(
         self, change: Change, run: RunFacts, ending: Ending, around: Mapping[str, Any]
     ) -> None:
         """Crashes in a row, of the tag and of the GPU that it ran on."""
-        e, crashes = ending.experiment, self._keys("crashes", ending.experiment.tag)
+        e, crashes = ending.experiment, self._keys.of(ending.experiment.tag).crashes
         if ending.crashes is not None and e.retest_of is None:
             change.hset(crashes, {"consecutive": ending.crashes})
             if ending.crashes:
@@ -523,7 +523,7 @@ class EndingStore(ExperimentReader):
         outlasted = max(held - whole, 0) if is_next and e.reserved_gpu_seconds and e.budget_s else 0
         spent = between(run.attempts.get(f"{e.attempt}:started_at"), used_until) if is_next else 0
         booked = Books(reserved_ms=-outlasted, spent_ms=spent)
-        warnings = await due(change, run.tag, run.warned, booked)
+        warnings = await due(change, run.tag, booked)
         first()
         attempts: dict[str, Word] = {f"{e.attempt}:reason": lease.reason, f"{attempt}:status": "queued"}
         if is_next:

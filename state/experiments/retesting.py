@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 from state.budgets import WARN_AT
-from state.change import Change, hmget, zscore
+from state.change import Change, hmget
 from state.decided import decided_of, experiment_with, fields_for, limits_text
 from state.decisions import Retest, Ruling
 from state.experiments.queueing import reading_rounds, rounds_of, turn_of
 from state.experiments.reading import ExperimentReader, experiment_in, retest_id
-from state.experiments.writing import are_as_read, grow, put_best, relist, told, versions_of
+from state.experiments.writing import apply, are_as_read, grow, put_best, told, versions_of
 from state.facts import RaceFacts, RetestFacts, Spread
 from state.ids import named_by
 from state.noise import noise_key
@@ -216,22 +216,13 @@ class Retesting(ExperimentReader):
         """Commit the verdict of retests. False if the experiment or the best has changed: read and decide again."""
         e, keys, growths = ruling.experiment, self._keys, ruling.growths
         record, tag, moves = keys.experiment(e.experiment_id), keys.tag(e.tag), ruling.status != e.status
-        stood, stands = (
-            keys.standing(e.tag, e.best_key, status, improved=improved)
-            for status, improved in (
-                (e.status, e.improved),
-                (ruling.status, ruling.fields.get("improved", e.improved)),
-            )
-        )
-
         finishes = hmget(tag, "finishes")
 
         async def decide(change: Change) -> bool:
-            now, best, of_tag, score, *traces = await change.read(
+            now, best, of_tag, *traces = await change.read(
                 hmget(record, "status", *(["branches"] if moves else [])),
                 hmget(keys.best(e.tag, e.best_key), "version"),
                 finishes.loose() if ruling.finishes is None else finishes,
-                zscore(stood, e.experiment_id),
                 *versions_of(keys, growths),
             )
             if (
@@ -242,21 +233,8 @@ class Retesting(ExperimentReader):
                 or not are_as_read(growths, traces)
             ):
                 return False
-            change.hset(record, flatten(ruling.fields))
-            if moves:
-                up = 1 if ruling.status == "keep" else -1
-                change.hset(record, {"status": ruling.status})
-                change.hincrby(tag, "kept", up)
-                change.hincrby(tag, "discarded", -up)
-                change.hincrby(keys("categories", e.tag), f"{e.category}:kept", up)
-                relist(change, keys, e, e.status, ruling.status)
-                if ruling.near_miss_score is not None:
-                    change.zadd(keys("near_misses", e.tag), {e.experiment_id: ruling.near_miss_score})
-                else:
-                    change.zrem(keys("near_misses", e.tag), e.experiment_id)
-            if (judged := score if ruling.score is None else ruling.score) is not None:
-                change.zrem(stood, e.experiment_id)
-                change.zadd(stands, {e.experiment_id: judged})
+            change.hset(record, {"status": ruling.status, **flatten(ruling.fields)})
+            apply(change, keys, ruling.shift)
             change.hset(tag, flatten(ruling.tag_fields))
             grow(change, keys, growths)
             if ruling.verdict is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from state.change import NOW, Change, Read, hmget
 from state.decisions import Growth, LeftNoise
+from state.derived import Derived
 from state.keys import Keys
 from state.leases import Renewal
 from state.noise import runs_at
@@ -47,6 +48,15 @@ def relist(change: Change, keys: Keys, e: Experiment, before: Status, after: Sta
         change.zrem(index, e.experiment_id)
     for index in keys.indexes(e, after):
         change.zadd(index, {e.experiment_id: e.number})
+
+
+def apply(change: Change, keys: Keys, shift: Derived) -> None:
+    """Change counters and indexes by this much."""
+    for (key, name), by in shift.counts.items():
+        if by:
+            change.hincrby(keys(key), name, by)
+    for (key, name), score in shift.scores.items():
+        change.zrem(keys(key), name) if score is None else change.zadd(keys(key), {name: score})
 
 
 def versions_of(keys: Keys, growths: Iterable[Growth]) -> list[Read[dict[str, str | None]]]:

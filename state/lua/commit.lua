@@ -33,7 +33,7 @@ local function holds(command, key, words, expected)
   local found = call(command, key, words)
   if command == 'HMGET' then
     for i, value in ipairs(expected) do
-      if found[i] ~= value then return false end
+      if (found[i] or cjson.null) ~= value then return false end
     end
     return true
   end

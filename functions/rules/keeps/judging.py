@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from functions.fold import ClassNoise, is_near, largest_gain, measure
 from functions.rules.baselines import is_base_code
 from functions.rules.branches.forest import grown
 from functions.rules.keeps.best_chain import new_best
@@ -21,8 +22,6 @@ from functions.rules.keeps.noise import (
     near_margin,
     p_better,
     parsed,
-    run_again,
-    run_of_worker,
     written,
 )
 from functions.rules.keeps.overruns import HINT, is_timed, overrun, reference_after
@@ -263,7 +262,8 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
     builds_on = under.agrees and (base is None or bool(beats_base))
     growth, committed = grown(run, beside, answer.status, value, builds_on)
     after = None if repeats_best or is_worse else new_best(e, value, best, tag.direction, under.code)
-    is_near = answer.status == "discard" and under.agrees and not repeats_best
+    verdict_on = {**answer.kept(), "status": answer.status, "best_key": under.other_key}
+    judged = e.model_copy(update=verdict_on)
     told = learnt(e, report.value, beside.ends, tag.direction)
     return Ending(
         e,
@@ -281,11 +281,11 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
         best=after,
         other_key=under.other_key,
         score=points,
-        near_miss_score=points if is_near else None,
+        near_miss_score=points if is_near(judged) else None,
         crashes=0,
         lifts_abort=lifts_abort(run),
         gpu=GpuCrashes(0),
-        learned=_lab_learned(run, under) | (_learned(run, under.key, value, answer) if under.agrees else {}),
+        learned=_lab_learned(run, under) | (_learned(run, under.key, value, judged) if under.agrees else {}),
         training_seconds=report.training_seconds,
         reference=_reference(report, run, beside),
         repeat=weighed.repeat,
@@ -500,20 +500,17 @@ def _measured_again(report: ResultReport, run: RunFacts, under: RunConditions, b
 
 def _weigh(value: float, run: RunFacts, under: RunConditions, beside: Comparison) -> Weighed:
     """What the value adds to the noise of its tag and GPU class, and its probability to beat the best."""
-    own, bests, workers = (parsed(text) for text in beside.noise.runs)
-    known = Sums(beside.noise.df, beside.noise.squares)
-    entries = dict[str, str]()
-    if (worker_id := run.experiment.worker_id) is None:
-        runs, learned = run_again(own, value, known.without(own))
-    else:
-        runs, its, learned = run_of_worker(own, workers, value, known.without(workers))
-        entries[noise_entry(under.code, worker_id)] = written(its)
-    entries[under.code] = written(runs)
+    of_code, bests, of_worker = beside.noise.runs
+    worker_id, known = run.experiment.worker_id, Sums(beside.noise.df, beside.noise.squares)
+    before = {noise_entry(under.code, worker_id): of_worker, under.code: of_code}
+    after = ClassNoise(known, {name: found for name, text in before.items() if (found := parsed(text))})
+    learned = measure(after, under.code, worker_id, value)
+    entries = {name: written(after.runs[name]) for name in before}
+    runs, noise = after.runs[under.code], after.sums.noise
     repeat = Repeat(under.code, entries, learned.df, learned.squares)
-    noise = known.with_(learned).noise
     if beside.best is None or noise is None:
         return Weighed(runs, repeat, noise, None)
-    theirs = runs if beside.best.code == under.code else bests
+    theirs = runs if beside.best.code == under.code else parsed(bests)
     incumbent = mean_of(theirs) or Mean(beside.best.val_bpb)
     chance = p_better(Mean(runs.mean, runs.runs), incumbent, noise, run.tag.direction)
     return Weighed(runs, repeat, noise, chance)
@@ -610,9 +607,9 @@ def _lab_learned(run: RunFacts, under: RunConditions) -> dict[str, object]:
     return {"lab_measured": True, "lab_gpu_class": gpu_class}
 
 
-def _learned(run: RunFacts, key: Key, value: float, answer: CompleteAnswer) -> dict[str, object]:
+def _learned(run: RunFacts, key: Key, value: float, judged: Experiment) -> dict[str, object]:
     """Fields of the tag that this run sets: new parts of its main key, the base commit's value, the largest gain."""
-    e, tag, plausible = run.experiment, run.tag, _plausible(run)
+    e, tag = run.experiment, run.tag
     main, known = main_key(tag), {name: part for name, part in vars(key).items() if part is not None}
     learned: dict[str, object] = {
         f"key_{name}": part for name, part in known.items() if getattr(main, name) is None
@@ -620,7 +617,7 @@ def _learned(run: RunFacts, key: Key, value: float, answer: CompleteAnswer) -> d
     is_first = tag.baseline_id is None and tag.baseline_val_bpb is None
     if e.baseline or (is_first and _is_base_code(e, tag)):
         learned["baseline_val_bpb"] = value
-    gain = answer.delta if answer.improved and answer.trust != "provisional" else 0.0
-    if gain > (tag.largest_gain or 0.0) and (plausible is None or gain <= plausible):
+    gain = largest_gain(tag.largest_gain, tag.kept, judged)
+    if gain != tag.largest_gain:
         learned["largest_gain"] = gain
     return learned
