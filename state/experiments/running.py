@@ -175,8 +175,7 @@ class Running(Ranking):
             if end is None:
                 return change.idle("lost")
             booked = Books(reserved_ms=more)
-            warned = ("gpu_seconds",) if "warned_gpu_seconds" in found["tag"] else ()
-            warnings = await due(change, tag, warned, booked)
+            warnings = await due(change, tag, booked)
             if more:
                 change.room(keys.tag(name), SUMS["gpu_seconds"], _limit_ms(tag))
                 reserved = milliseconds(e.reserved_gpu_seconds or 0.0) + more
