@@ -259,7 +259,7 @@ class Nightjar:
             active_workers=self.workers,
             best=None,
             populations=[],
-            assigned={},
+            in_flight={},
             newest_at=0.0,
             observed=[*reversed(self.seen.values())],
             waiting={name: [*self.queue]},

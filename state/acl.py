@@ -55,6 +55,7 @@ NOT_OF_WORKERS = frozenset(
         "beliefs",
         "populations",
         "assigned",
+        "in_flight",
         "journal",
         "pipeline",
         "last_checkpoint",

@@ -71,6 +71,7 @@ swarm_workers:<id>               hash   one worker of a swarm
 swarm_members:<tag>              zset   its swarm's workers by number
 swarm_seen:<tag>                 zset   its swarm's workers by when they were last seen
 assigned:<tag>                   hash   the population of each of its swarm's workers
+in_flight:<tag>                  hash   runs that its workers were handed out and have not ended, by population
 worker_runs:<id>                 zset   runs of a swarm's worker by delta_bpb, the best first
 leaders:<tag>                    zset   its swarm's workers by their best run, the best first
 configs:<tag>                    hash   how often each config was tried, and its runs in flight

@@ -25,8 +25,8 @@ class SwarmFacts:
     best: Best | None
     populations: Sequence[str]
     """Their texts; empty: everyone is in one."""
-    assigned: Mapping[str, int]
-    """Active workers by population."""
+    in_flight: Mapping[str, int]
+    """Runs by population that workers were handed out and have not ended, those of their own choice aside."""
     newest_at: float
     """When its newest finished run ended; when the tag was opened, where none has."""
 

@@ -339,11 +339,7 @@ class Swarms(Store):
             "dimensions": hmget(keys("dimensions", tag), "values", "version"),
             "seen": self._seen(tag),
             "populations": ("HVALS", keys("populations", tag)),
-            "assigned": self._lab.reading(
-                "count_assigned",
-                keys={"index": keys("swarm_seen", tag), "assigned": keys("assigned", tag)},
-                args={"within_s": ACTIVE_S},
-            ),
+            "in_flight": ("HGETALL", keys("in_flight", tag)),
             "best": ("HGETALL", keys.best(tag)),
             "newest": members(
                 self._lab, keys("finished", tag), limit=1, newest=True, fields=("finished_at",)
@@ -374,7 +370,7 @@ def _facts(tag: str, found: Mapping[str, Any]) -> SwarmFacts:
         active_workers=int(found["seen"]),
         best=Best.found(found["best"]),
         populations=found["populations"],
-        assigned=dict(zip(found["assigned"][::2], map(int, found["assigned"][1::2]), strict=True)),
+        in_flight={name: int(count) for name, count in found["in_flight"].items()},
         newest_at=next((float(at) for (at,) in values(found["newest"]).values() if at), of_tag.created_at),
     )
 

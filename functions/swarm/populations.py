@@ -72,5 +72,5 @@ def _view(p: Population, tested: Hypothesis | None, facts: SwarmFacts) -> Popula
         information_value=round(information_value(tested), 4) if tested else None,
         n_experiments=tested.n_experiments if tested else None,
         target_workers=p.target if facts.populations else facts.active_workers,
-        assigned_workers=facts.assigned.get(p.population_id, 0),
+        assigned_workers=facts.in_flight.get(p.population_id, 0),
     )

@@ -391,6 +391,8 @@ class EndingStore(ExperimentReader):
             change.zrem(keys("handed_out"), e.experiment_id)
             change.hincrby(configs, f"{e.fingerprint}:in_flight", -1)
             change.hincrby(worker, "active", -1)
+            if not e.is_extra and e.retest_of is None:
+                change.hincrby(keys("in_flight", e.tag), e.population_id, -1)
             if ending.returned is not None:
                 waiting = keys("proposals", e.tag, e.population_id)
                 change.zadd(waiting, {ending.returned: RETURNED_FIRST})

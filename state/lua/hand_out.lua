@@ -1,6 +1,6 @@
 -- Hand a config out to a worker of a swarm: an experiment that runs from now on.
 -- parts: registration books
--- keys: swarm_worker swarm_seen handed_out configs proposals dimensions assigned
+-- keys: swarm_worker swarm_seen handed_out configs proposals dimensions assigned in_flight
 -- args: worker_id is_extra? run_id? run_s lost_after_s fingerprint version most_trials? most_in_flight? most_active? proposal?
 -- args: population_id is_compared? is_reference? few started
 -- `run_id` is the worker's run when this was decided, and `version` that of the dimensions; with `is_extra` the worker asks
@@ -48,6 +48,7 @@ redis.call('HINCRBY', K.swarm_worker, 'active', 1)
 if not A.is_extra then
   redis.call('HSET', K.swarm_worker, 'run_id', id, 'population_id', A.population_id)
   redis.call('HSET', K.assigned, A.worker_id, A.population_id)
+  redis.call('HINCRBY', K.in_flight, A.population_id, 1)
   if A.is_reference then
     redis.call('HSET', K.swarm_worker, 'compared', 0)
   elseif A.is_compared then

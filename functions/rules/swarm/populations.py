@@ -95,7 +95,10 @@ def population_of(worker: SwarmWorker, facts: SwarmFacts) -> Population:
     """The population of a worker's next run: its own, unless others lack workers."""
     known = {p.population_id: p for p in populations_of(facts)}
     targets = {name: p.target for name, p in known.items()}
-    chosen = population_for(worker.population_id, targets, facts.assigned)
+    assigned, own = dict(facts.in_flight), worker.population_id
+    if own is not None and worker.run_id is None:  # it is between two runs
+        assigned[own] = assigned.get(own, 0) + 1
+    chosen = population_for(own, targets, assigned)
     assert chosen is not None
     return known[chosen]
 

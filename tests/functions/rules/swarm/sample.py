@@ -135,5 +135,5 @@ def swarm_facts(dimensions: Sequence[Dimension]) -> dict[str, Any]:
         "best": None,
         "newest_at": 0.0,
         "populations": [],
-        "assigned": {},
+        "in_flight": {},
     }
