@@ -15,6 +15,7 @@ from state.keys import Keys
 
 if TYPE_CHECKING:
     from state.client import Lab
+    from state.moves import Arg
 
 
 def class_id(gpu_class: str | None) -> str:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from pydantic import Field
 
-from functions.attempting import delivered
 from functions.contract import Call, Command
 from functions.gpu._stores import Stores
 from functions.lanes import Extension, Order, Source
 from functions.rules.access import check_own_gpu
-from functions.rules.pool.broken_lease import given_up, handed_back
 from functions.rules.stopping.judging import checkpoint, drawn, judge, rank_of
 from functions.rules.stopping.stoppers import looks_at
-from functions.rules.stopping.ticks import bucket_of, is_within_budget
 from state.change import Change
 from state.experiments import Experiments
 from state.ids import ExperimentId
@@ -34,26 +29,21 @@ class OfLease(Command):
 
 @dataclass(frozen=True)
 class AttemptLease:
-    """The lab's side of an attempt. Each message of the runner renews the lease and returns an order."""
+    """The lab's side of an attempt, for one message of its worker."""
 
     stores: Stores
-    call: Call
     experiment: Experiment
     """As it was leased."""
     attempt: int
     fence: int
     lease_s: float
-    tick_source: TickSource = "report"
-    """Source of its ticks, as its worker reports it."""
-    ranked_at: set[float] = field(default_factory=set)
-    """Buckets at which the run was ranked: further ticks in them are not ranked again."""
 
     @property
     def gpu_id(self) -> str:
         return self.experiment.gpu_id or "none"
 
     async def begin(self, runner: str, before: Footprint | None) -> bool:
-        """See functions.lanes.Lease."""
+        """Begin the attempt; False: another process has begun it, or the lease is over."""
         return await self.stores.experiments.start(
             self.experiment,
             attempt=self.attempt,
@@ -64,72 +54,17 @@ class AttemptLease:
         )
 
     async def built(self, source: Source) -> Order:
-        """See functions.lanes.Watcher."""
+        """Store which code the attempt trains."""
         e = self.experiment
-        is_ours = await delivered(
-            lambda: self.stores.experiments.note_source(
-                e,
-                attempt=self.attempt,
-                fence=self.fence,
-                tree_id=source.tree_id,
-                patch=source.patch,
-                differs=source.differs,
-            )
+        is_ours = await self.stores.experiments.note_source(
+            e,
+            attempt=self.attempt,
+            fence=self.fence,
+            tree_id=source.tree_id,
+            patch=source.patch,
+            differs=source.differs,
         )
         return "continue" if is_ours else "lost"
-
-    async def tick(self, metric: float, progress: float) -> Order | Extension:
-        """See functions.lanes.Watcher."""
-        tick, bucket = (metric, progress), bucket_of(progress)
-        order = await self._renew(tick)
-        if order != "continue" or bucket is None or bucket in self.ranked_at:
-            return order
-        told = await ranked(self.experiment, tick, bucket, self.stores.experiments, self.tick_source)
-        self.ranked_at.add(bucket)
-        return told
-
-    async def poll(self) -> Order:
-        """See functions.lanes.Watcher."""
-        return await self._renew()
-
-    async def tail(self, text: str) -> None:
-        """See functions.lanes.Watcher."""
-        await self.stores.experiments.keep_log(self.experiment, text)
-
-    async def _renew(self, tick: tuple[float, float] | None = None) -> Order:
-        gpu_id, caller = self.gpu_id, self.call.caller
-        return await self.stores.experiments.renew(
-            self.experiment.experiment_id,
-            gpu_id,
-            self.fence,
-            self.lease_s,
-            tick,
-            is_base=tick is not None and is_within_budget(tick[1]),
-            source=self.tick_source,
-            check=lambda gpu: check_own_gpu(caller, gpu, gpu_id),
-        )
-
-    async def report(self, function: str, request: Mapping[str, Any]) -> str:
-        """See functions.lanes.Lease."""
-        return str((await self.call.invoke(function, request))["status"])
-
-    async def hand_back(self, reason: str) -> None:
-        """See functions.lanes.Lease."""
-        if self.experiment.status == "leased":
-            await self.stores.experiments.break_lease(
-                self.gpu_id, lambda held: handed_back(held, self.fence, reason, sick=reason)
-            )
-
-    async def give_up(self, reason: str) -> None:
-        """End the experiment before its attempt begins: no worker can train it."""
-        if self.experiment.status == "leased":
-            await self.stores.experiments.break_lease(
-                self.gpu_id, lambda held: given_up(held, self.fence, reason)
-            )
-
-    async def end(self, *, proven: bool) -> None:
-        """See functions.lanes.Lease."""
-        await self.stores.pool.release(self.gpu_id, self.experiment.experiment_id, self.fence, proven=proven)
 
 
 async def lease_of(
@@ -143,7 +78,7 @@ async def lease_of(
     e, gpu_id = await stores.experiments.of_attempt(request.experiment_id, request.attempt)
     gpu = await stores.pool.find(gpu_id) if gpu_id else None
     check_own_gpu(call.caller, gpu, gpu_id or f"the GPU of {e.experiment_id}")
-    return AttemptLease(stores, call, e, request.attempt, request.fence, lease_s), gpu
+    return AttemptLease(stores, e, request.attempt, request.fence, lease_s), gpu
 
 
 async def ranked(

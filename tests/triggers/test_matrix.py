@@ -18,7 +18,7 @@ from functions.contract import Function, Request
 from functions.process.lifecycle import Process
 from functions.rules.access import CallerRole
 from functions.table import table
-from state.operator_key import made_key
+from state.local_keys import made_key
 from state.records import ROLES, Role
 from tests.conftest import http_client, served_client
 from tests.labs import PRESENCE, add_gpu, dump, idea, open_tag, problem, tried
