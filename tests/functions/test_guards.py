@@ -20,13 +20,14 @@ LOOSE = {
         line.split()
         for line in """\
 agent::announce processes
+cron::run ticks:<function>
 dimension::clear_proposals best:<tag> finished:<tag> keeps:<tag> policy:<tag> proposed_dimensions:<tag> \
     status:<tag>:<status> tags:<tag>
 dimension::define tags:<tag>
 dimension::follow_trials best:<tag> finished:<tag> keeps:<tag> policy:<tag> proposed_dimensions:<tag> \
     status:<tag>:<status> tags:<tag>
 dimension::freeze tags:<tag>
-dimension::measure best:<tag> finished:<tag> keeps:<tag> policy:<tag> populations:<tag> \
+dimension::measure best:<tag> finished:<tag> in_flight:<tag> keeps:<tag> policy:<tag> populations:<tag> \
     status:<tag>:<status> swarm_seen:<tag> tags:<tag>
 dimension::propose best:<tag> finished:<tag> keeps:<tag> policy:<tag> proposed_dimensions:<tag> \
     status:<tag>:<status> tags:<tag>
@@ -44,13 +45,15 @@ hypothesis::reopen archived_hypotheses:<tag> dimensions:<tag> hypotheses:<tag> k
 journal::checkpoint archived_hypotheses:<tag> assigned:<tag> hypotheses:<tag> last_checkpoint:<tag> \
     populations:<tag> tags:<tag>
 pipeline::flush beliefs:<tag> programs:<tag> tags:<tag>
+pool::heartbeat experiments:<id> gpu_history:<gpu_id> policy:<tag> tags:<tag>
 program::write programs:<tag>
+run::tick policy:<tag> ranks:<tag>:<class>:<bucket> tags:<tag> trends:<tag>:<class>
 search::adapt best:<tag> policy:<tag> tags:<tag>
 search::set_strategy best:<tag> policy:<tag> tags:<tag>
 search::suggest_direction best:<tag> categories:<tag> category:<tag>:<category> crashes:<tag> \
     experiments:<id> finished:<tag> lineage:<tag> near_misses:<tag> policy:<tag> selections:<id> tags:<tag> \
     traces:<tag>
-swarm::refill best:<tag> finished:<tag> keeps:<tag> policy:<tag> populations:<tag> \
+swarm::refill best:<tag> finished:<tag> in_flight:<tag> keeps:<tag> policy:<tag> populations:<tag> \
     proposals:<tag>:<population> status:<tag>:<status> swarm_seen:<tag> tags:<tag>
 swarm::register tags:<tag>
 """.splitlines()
@@ -93,6 +96,8 @@ async def meddled(lab: Lab, command: str, key: str, words: Sequence[str], expect
             await lab.command("ZADD", key, 1, "meddled")
         case "LLEN":
             await lab.command("RPUSH", key, "meddled")
+        case "XRANGE" if expected:
+            await lab.command("XDEL", key, words[0])
         case "EXISTS" if expected:
             await lab.command("DEL", key)
         case "EXISTS":
