@@ -53,6 +53,8 @@ search::set_strategy best:<tag> policy:<tag> tags:<tag>
 search::suggest_direction best:<tag> categories:<tag> category:<tag>:<category> crashes:<tag> \
     experiments:<id> finished:<tag> lineage:<tag> near_misses:<tag> policy:<tag> selections:<id> tags:<tag> \
     traces:<tag>
+swarm::next_config best:<tag> finished:<tag> in_flight:<tag> keeps:<tag> policy:<tag> populations:<tag> \
+    proposals:<tag>:<population> status:<tag>:<status> swarm_seen:<tag> swarm_workers:<id>
 swarm::refill best:<tag> finished:<tag> in_flight:<tag> keeps:<tag> policy:<tag> populations:<tag> \
     proposals:<tag>:<population> status:<tag>:<status> swarm_seen:<tag> tags:<tag>
 swarm::register tags:<tag>
