@@ -67,6 +67,13 @@ class Number(Placeholder):
         """Known once the change is committed."""
 
 
+class Digits(Placeholder):
+    """The last digits of a number, with zeros in front."""
+
+    def __init__(self, number: Number, count: int) -> None:
+        self.number, self.count = number, count
+
+
 class Now(Placeholder):
     """The moment of the commit, in seconds of Redis' clock. `NOW + 60` is a minute later."""
 
@@ -89,6 +96,8 @@ class Joined(Placeholder):
 
 Word = str | int | float | bytes | Placeholder
 Key = str | Joined
+N = TypeVar("N", bound=Key)
+"""The name of a field or of a member."""
 
 
 @dataclass(frozen=True)
@@ -186,9 +195,9 @@ class Change:
     _keys: dict[str, int] = field(default_factory=dict)
     """Places of the keys in the commit, from 1."""
     _blobs: list[bytes] = field(default_factory=list)
-    _added: dict[tuple[str, str], int] = field(default_factory=dict)
+    _added: dict[tuple[str, str], float] = field(default_factory=dict)
     """What counters rise by, by key and field."""
-    _rooms: list[tuple[str, tuple[str, ...], int]] = field(default_factory=list)
+    _rooms: list[tuple[str, tuple[str, ...], float]] = field(default_factory=list)
     _numbers: list[Number] = field(default_factory=list)
     at: float = 0.0
     """Moment of the commit, by Redis' clock. Known once it is done."""
@@ -237,7 +246,7 @@ class Change:
             for one, reply in zip(asked, replies, strict=True)
         ]
 
-    def room(self, key: str, fields: Sequence[str], most: int) -> None:
+    def room(self, key: str, fields: Sequence[str], most: float) -> None:
         """After the change the sum of these counters is at most `most`; else it is decided again."""
         self._rooms.append((key, tuple(fields), most))
 
@@ -252,7 +261,7 @@ class Change:
         self._numbers.append(Number(len(self._numbers) + 1))
         return self._numbers[-1]
 
-    def hset(self, key: Key, fields: Mapping[str, Word]) -> None:
+    def hset(self, key: Key, fields: Mapping[N, Word]) -> None:
         """Set fields of a hash."""
         self._write("hash", "HSET", key, [word for pair in fields.items() for word in pair], together=2)
 
@@ -270,7 +279,12 @@ class Change:
         self._added[key, field] = self._added.get((key, field), 0) + by
         self._write("hash", "HINCRBY", key, (field, by))
 
-    def zadd(self, key: Key, scores: Mapping[str, float | Placeholder], *, known: bool = False) -> None:
+    def add_seconds(self, key: str, field: str, milliseconds: int) -> None:
+        """Raise a counter that is kept in seconds with three decimals; it adds up exactly."""
+        self._added[key, field] = self._added.get((key, field), 0) + milliseconds / 1000
+        self._write("hash", "SECONDS", key, (field, milliseconds))
+
+    def zadd(self, key: Key, scores: Mapping[N, float | Placeholder], *, known: bool = False) -> None:
         """Give members of a sorted set their scores; with `known` only those that are in it."""
         words = [word for member, score in scores.items() for word in (score, member)]
         self._write("zset", "ZADD", key, words, together=2, option="XX" if known else None)
@@ -299,6 +313,10 @@ class Change:
         """End a key after this time; with `first` only where no end was set before."""
         self._write(None, "PEXPIRE", key, (int(seconds * 1000), *(("NX",) if first else ())))
 
+    def fit_quota(self) -> None:
+        """Refuse it where all its bytes, not its first one alone, are too many for the quota of the call's owner."""
+        self._plan["fits"] = True
+
     def count_stored(self, owner: str, stored_bytes: int) -> None:
         """Count stored bytes on an owner's quota, for a day from the first ones on; events count by themselves."""
         stored = self.lab.keys("stored", owner)
@@ -326,8 +344,8 @@ class Change:
         data: Mapping[str, Any],
         trace: str | None = None,
     ) -> None:
-        """Append an event; `trace` is its traceparent where it is not the call's."""
-        words = [self._word(subject), self._word(json.dumps(data, allow_nan=False))]
+        """Append an event; `trace` is its traceparent where it is not the call's. Its values may be placeholders."""
+        words = [self._word(subject), self._word(_json(data))]
         self._plan["events"].append([event, tag or "", *words, trace or False])
 
     async def commit(self) -> bool:
@@ -425,6 +443,8 @@ class Change:
                 return [word.nth]
             case Now():
                 return [[word.later_s]] if word.later_s else [0]
+            case Digits():
+                return [[word.number.nth, word.count]]
             case Joined():
                 parts = [self._word(part) for part in word.parts]
                 return [piece for part in parts for piece in ([part] if isinstance(part, str) else part)]
@@ -435,6 +455,21 @@ class Change:
             return text
         self._blobs.append(text if isinstance(text, bytes) else text.encode())
         return [-len(self._blobs)]
+
+
+def _json(data: Mapping[str, Any]) -> str | Joined:
+    """An object as JSON, with its placeholders in front: numbers, and texts that have some."""
+    later = {name: value for name, value in data.items() if isinstance(value, Placeholder)}
+    known = json.dumps({name: data[name] for name in data if name not in later}, allow_nan=False)
+    if not later:
+        return known
+    parts: list[str | Placeholder] = []
+    for name, value in later.items():
+        mark = '"' if isinstance(value, Joined) else ""
+        own = value.parts if isinstance(value, Joined) else (value,)
+        texts = (json.dumps(part)[1:-1] if isinstance(part, str) else part for part in own)
+        parts += [f"{', ' if parts else '{'}{json.dumps(name)}: {mark}", *texts, mark]
+    return Joined(*parts, "}" if known == "{}" else f", {known[1:]}")
 
 
 def _compact(value: Any) -> str:

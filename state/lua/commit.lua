@@ -2,8 +2,9 @@
 -- parts: events
 -- keys: on*
 -- args: guards plan blobs*
--- A word of the plan is text, or a list of parts that are joined. A part is text, a number, or {s}.
+-- A word of the plan is text, or a list of parts that are joined. A part is text, a number, {s}, or {n, d}.
 -- A number above 0 is the nth one that is handed out. 0 is this moment, {s} is s seconds later. Below 0 it is a blob.
+-- {n, d} are the last d digits of the nth number.
 -- A key is its place in `on`, or such a list.
 -- returns: {this moment, each number handed out}, or {stale, the first guard that does not hold}
 local plan, numbers, t = cjson.decode(A.plan), {}, now()
@@ -13,7 +14,9 @@ local function text(word)
   if type(word) == 'string' then return word end
   local parts = {}
   for i, part in ipairs(word) do
-    if type(part) == 'table' then parts[i] = clock(t + part[1])
+    if type(part) == 'table' then
+      local n, digits = unpack(part)
+      parts[i] = digits and string.format('%0' .. digits .. 'd', numbers[n] % 10 ^ digits) or clock(t + n)
     else parts[i] = type(part) == 'string' and part or part > 0 and numbers[part] or part == 0 and moment or A.blobs[-part] end
   end
   return table.concat(parts)
@@ -26,6 +29,12 @@ local function call(command, key, words)
   local name, verb = string.match(command, '^(%S+) ?(.*)$')
   if verb ~= '' then return redis.call(name, verb, key, unpack(given)) end
   return redis.call(name, key, unpack(given))
+end
+
+-- A counter that is kept in seconds rises by milliseconds: only integers add up without losing bits.
+local function add_seconds(key, field, more)
+  local ms = math.floor(tonumber(redis.call('HGET', key, field) or '0') * 1000 + 0.5) + more
+  redis.call('HSET', key, field, string.format('%.3f', ms / 1000))
 end
 
 local function holds(command, key, words, expected)
@@ -44,6 +53,8 @@ for nth, guard in ipairs(cjson.decode(A.guards)) do
   if not holds(unpack(guard)) then return {'stale', nth} end
 end
 if plan.before and tonumber(moment) > tonumber(plan.before) then return {'stale', 0} end
+local full = plan.fits and quota_full(given_bytes() - #A.guards)
+if full then return full end
 for nth, room in ipairs(plan.rooms) do
   local sum = 0
   for _, found in ipairs(redis.call('HMGET', K.on[room[1]], unpack(room[2]))) do sum = sum + tonumber(found or 0) end
@@ -52,7 +63,9 @@ end
 for nth, number in ipairs(plan.numbers) do
   numbers[nth] = string.format('%d', redis.call('HINCRBY', K.on[number[1]], number[2], 1))
 end
-for _, write in ipairs(plan.writes) do call(unpack(write)) end
+for _, write in ipairs(plan.writes) do
+  if write[1] == 'SECONDS' then add_seconds(K.on[write[2]], unpack(write[3])) else call(unpack(write)) end
+end
 uncounted = given_bytes() - #A.guards
 for _, event in ipairs(plan.events) do
   emit(event[1], event[2], text(event[3]), text(event[4]), event[5] or nil)

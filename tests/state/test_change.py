@@ -19,6 +19,7 @@ from state.change import (
     TRIES,
     Asked,
     Change,
+    Digits,
     Joined,
     Read,
     clock,
@@ -31,7 +32,8 @@ from state.change import (
     zscore,
 )
 from state.client import Lab
-from state.errors import Conflict, Unavailable
+from state.errors import Conflict, TooManyRequests, Unavailable
+from state.quota import Quota, counting
 
 Meddle = Callable[[], Awaitable[Any]]
 
@@ -418,6 +420,7 @@ WRITES = st.lists(
         st.tuples(st.just("hset"), NAMES, st.text(st.characters(codec="utf-8"), max_size=5)),
         st.tuples(st.just("hdel"), NAMES, st.none()),
         st.tuples(st.just("hincrby"), st.just("n"), st.integers(-5, 5)),
+        st.tuples(st.just("add_seconds"), st.just("s"), st.integers(-5, 10**9)),
         st.tuples(st.just("rescore"), NAMES, SCORES),
         st.tuples(st.just("zadd"), NAMES, SCORES),
         st.tuples(st.just("zrem"), NAMES, st.none()),
@@ -446,6 +449,9 @@ class Model:
                 self.hash.pop(name, None)
             case "hincrby":
                 self.hash[name] = str(int(self.hash.get(name, 0)) + value)
+            case "add_seconds":
+                before = round(float(self.hash.get(name, 0)) * 1000)
+                self.hash[name] = f"{(before + value) / 1000:.3f}"
             case "zadd":
                 self.zset[name] = value
             case "rescore":
@@ -486,6 +492,8 @@ async def test_random_changes_beside_random_meddlers_leave_what_one_after_anothe
                 change.hdel(keys["hash"], name)
             case "hincrby":
                 change.hincrby(keys["hash"], name, value)
+            case "add_seconds":
+                change.add_seconds(keys["hash"], name, value)
             case "zadd":
                 change.zadd(keys["zset"], {name: value})
             case "rescore":
@@ -541,6 +549,63 @@ async def test_random_changes_beside_random_meddlers_leave_what_one_after_anothe
         else dict(scores)
     )
     assert (stored, found, values, text) == (model.hash, model.zset, model.list, model.string)
+
+
+async def test_numbers_stand_in_the_data_of_events_and_their_last_digits_in_scores(
+    lab: Lab, hash_: str, zset: str
+) -> None:
+    async def decide(change: Change) -> None:
+        number = change.number(hash_, "n")
+        name = Joined("t-", number)
+        change.zadd(zset, {name: Joined("7", Digits(number, 3))})
+        change.emit("experiment.registered", "t", name, {"id": name, "number": number, "text": "{7}"})
+        change.emit("experiment.registered", "t", name, {"id": Joined('"', number)})
+
+    await lab.command("HSET", hash_, "n", 41_998)
+    await lab.change(decide)
+    await lab.change(decide)
+
+    stored = await lab.command("ZRANGE", zset, 0, -1, "WITHSCORES")
+    told = [
+        json.loads(fields["data"]) for _, fields in await lab.command("XRANGE", lab.keys("events"), "-", "+")
+    ]
+    assert stored == ["t-42000", "7000", "t-41999", "7999"]
+    assert told == [
+        {"id": "t-41999", "number": 41_999, "text": "{7}"},
+        {"id": '"41999'},
+        {"id": "t-42000", "number": 42_000, "text": "{7}"},
+        {"id": '"42000'},
+    ]
+
+
+async def test_a_change_that_has_to_fit_is_refused_where_its_bytes_are_too_many(lab: Lab, hash_: str) -> None:
+    async def decide(change: Change) -> None:
+        change.hset(hash_, {"a": "x" * 900})
+        change.fit_quota()
+        change.emit("tag.paused", "t", "t", {})
+
+    with counting(Quota("ann", 3000)):
+        await lab.change(decide)
+        await lab.change(decide)
+        with pytest.raises(TooManyRequests):
+            await lab.change(decide)
+
+    assert 2000 < int(await lab.command("HGET", lab.keys("stored", "ann"), "bytes")) <= 3000
+
+
+async def test_seconds_that_many_add_to_at_once_have_room_and_lose_nothing(lab: Lab, hash_: str) -> None:
+    async def decide(change: Change) -> bool:
+        (found,) = await change.read(hmget(hash_, "spent", "reserved").loose())
+        if sum(round(float(text or 0) * 1000) for text in found.values()) + 100 > 1000:
+            return False
+        change.add_seconds(hash_, "reserved", 100)
+        change.room(hash_, ["spent", "reserved"], 1.0005)
+        return True
+
+    await lab.command("HSET", hash_, "spent", "0.200")
+    done = await asyncio.gather(*(lab.change(decide) for _ in range(20)))
+
+    assert (sum(done), await lab.hash(hash_)) == (8, {"spent": "0.200", "reserved": "0.800"})
 
 
 async def test_an_event_is_told_with_the_data_as_it_was_written(lab: Lab) -> None:
