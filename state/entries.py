@@ -19,6 +19,14 @@ class Rounds:
     served: int
     """The newest round that an experiment got a GPU in."""
 
+    @property
+    def next(self) -> int:
+        """The round of the agent's next experiment: the one after its last, and none that is over.
+
+        Start-time fair queueing with equal shares (P. Goyal, H. M. Vin, H. Cheng, SIGCOMM 1996).
+        """
+        return max(0 if self.own is None else self.own + 1, self.served)
+
 
 @dataclass(frozen=True)
 class Turn:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
 from state.budgets import WARN_AT
+from state.change import Change, Digits, Joined, Key, Read, hmget
 from state.client import Lab, time_of
 from state.decided import constants_text, limits_text
 from state.entries import HeldLease, Queued, Rounds, Run, TrainFacts, Turn, WaitQueue
@@ -263,12 +264,51 @@ def run_fields(run: Run) -> dict[str, str]:
     )
 
 
+def reading_queue(keys: Keys, tag: str, agent: str | None) -> list[Read[dict[str, str | None]]]:
+    """Reads of the queue's rounds, and of what lets a tag's experiments wait aside."""
+    return [
+        hmget(keys("queue_clock"), f"agent:{agent or ''}", "round"),
+        hmget(keys.tag(tag), "paused_at", "awaits_baseline", "baseline_id"),
+    ]
+
+
+def waits_aside(gate: Mapping[str, str | None], experiment_id: str | None = None) -> bool:
+    """Whether an experiment of the tag waits aside: it is paused, or the baseline has not ended, which waits for
+    nothing, nor do its retests."""
+    if gate["paused_at"] is not None or gate["awaits_baseline"] != "true":
+        return gate["paused_at"] is not None
+    return experiment_id is None or named_by(experiment_id)[0] != gate["baseline_id"]
+
+
+def enter_queue(
+    change: Change,
+    queue: str,
+    name: str | Joined,
+    experiment: Key,
+    *,
+    agent: str | None,
+    priority: int,
+    rounds: Rounds,
+    takes_turn: bool = True,
+) -> None:
+    """Wait from now on. Without a turn of its agent an experiment joins the round that is served now.
+
+    Places are in order of priority (0 to 7, higher first), then of the round, then of arrival.
+    """
+    clock, in_round = change.lab.keys("queue_clock"), rounds.next if takes_turn else rounds.served
+    arrival = Digits(change.number(clock, "seq"), 6)
+    if takes_turn:
+        change.hset(experiment, {"queue_round": in_round})
+        change.hset(clock, {f"agent:{agent or ''}": in_round})
+    change.zadd(queue, {name: Joined(str((7 - priority) * 10**9 + in_round), arrival)})
+
+
 def reading_rounds(keys: Keys, agent: str | None) -> Sequence[Arg]:
     """A command that reads the queue's rounds."""
     return ("HMGET", keys("queue_clock"), f"agent:{agent or ''}", "round")
 
 
-def rounds_of(stored: Sequence[str | None]) -> Rounds:
+def rounds_of(stored: Iterable[str | None]) -> Rounds:
     own, served = stored
     return Rounds(int(own) if own else None, int(served or 0))
 

@@ -31,6 +31,7 @@ dimension::measure best:<tag> finished:<tag> keeps:<tag> policy:<tag> population
 dimension::propose best:<tag> finished:<tag> keeps:<tag> policy:<tag> proposed_dimensions:<tag> \
     status:<tag>:<status> tags:<tag>
 dimension::unfreeze tags:<tag>
+experiment::retest tags:<tag>
 hypothesis::bootstrap archived_hypotheses:<tag> dimensions:<tag> hypotheses:<tag> keeps:<tag> policy:<tag> \
     populations:<tag> swarm_seen:<tag> tags:<tag>
 hypothesis::learn dimensions:<tag> hypotheses:<tag> keeps:<tag> noise:<tag>:<class> policy:<tag> \

@@ -102,7 +102,7 @@ CEILINGS: dict[str, Most] = {
     "trace::configure": Most(2, 1),
     "trace::sweep": Most(2),
     "trace::audit": Most(8, items=True),
-    "experiment::retest": Most(1, 1),
+    "experiment::retest": Most(2, 1),
     "experiment::retract": Most(6, 1, goal=(2, 1)),
     "experiment::complete, of a retest": Most(2, 1),
     "experiment::complete, known noise": Most(2, 1),
