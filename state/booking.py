@@ -48,6 +48,8 @@ class Booking:
     takes: Sequence[Taken]
     limits: Stored
     taken: Stored
+    must_fit: bool = True
+    """False: it is counted, and never refused."""
     _warned: list[Taken] = field(default_factory=list)
 
     async def check(self) -> None:
@@ -65,12 +67,15 @@ class Booking:
             if limit is None:
                 continue
             most = _units(take.resource, limit)
-            if take.more > 0 and self._total(take) > most:
+            if self.must_fit and take.more > 0 and self._total(take) > most:
                 raise self._exhausted(take, limit)
             if self._warns(take):
                 self._warned.append(take)
-            elif self.limits[f"warned_{take.resource}"] is None:
+                continue
+            if self.limits[f"warned_{take.resource}"] is None:
                 most = _least_warned(take.resource, limit) - 1
+            elif not self.must_fit:
+                continue
             if take.more > 0:
                 is_time = take.resource == "gpu_seconds"
                 self.change.room(key, _sums([take.resource]), (most + 0.5) / 1000 if is_time else most)
@@ -115,6 +120,36 @@ class Booking:
         spent, reserved = (self.taken[name] or "0" for name in _sums([take.resource]))
         needed = in_seconds(take.more) if take.resource == "gpu_seconds" else str(take.more)
         return exhausted(self.tag, ["exhausted", take.resource, limit, spent, reserved, needed])
+
+
+@dataclass
+class PatchEntry:
+    """A patch that a change stores, once by its content. What is new counts against its tag's budget."""
+
+    change: Change
+    key: str
+    content: bytes
+    is_new: bool
+    is_written: bool
+    """What is there already is written where it is something else: its content is not what it is named by."""
+
+    @classmethod
+    async def of(cls, change: Change, patch_id: str, content: bytes, *, is_there: bool) -> PatchEntry:
+        """The entry of a patch, which is there or not."""
+        lab, key = change.lab, change.lab.keys("diffs", patch_id)
+        is_same = is_there and await lab.binary("GET", key) == content
+        return cls(change, key, content, not is_there, not is_same)
+
+    @property
+    def takes(self) -> list[Taken]:
+        """What it takes of its tag's budget."""
+        return [Taken("patch_bytes", "spent", len(self.content))] if self.is_new else []
+
+    def write(self) -> None:
+        """Store it."""
+        self.change.incrby(self.change.lab.keys("patch_uses"))
+        if self.is_written:
+            self.change.set(self.key, self.content)
 
 
 def _sums(resources: Sequence[Resource]) -> list[str]:

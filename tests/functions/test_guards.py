@@ -32,6 +32,7 @@ dimension::propose best:<tag> finished:<tag> keeps:<tag> policy:<tag> proposed_d
     status:<tag>:<status> tags:<tag>
 dimension::unfreeze tags:<tag>
 experiment::retest tags:<tag>
+gpu::built tags:<tag>
 hypothesis::bootstrap archived_hypotheses:<tag> dimensions:<tag> hypotheses:<tag> keeps:<tag> policy:<tag> \
     populations:<tag> swarm_seen:<tag> tags:<tag>
 hypothesis::learn dimensions:<tag> hypotheses:<tag> keeps:<tag> noise:<tag>:<class> policy:<tag> \

@@ -70,7 +70,7 @@ CEILINGS: dict[str, Most] = {
     "pool::next": Most(3, goal=(2, 1)),
     "gpu::get": Most(2),
     "gpu::begin": Most(3, 1, goal=(2, 1)),
-    "gpu::built": Most(2, 1),
+    "gpu::built": Most(3, 1, goal=(2, 1)),
     "gpu::renew": Most(2, 1),
     "gpu::stopped": Most(2, 1),
     "pool::leave": Most(2, 1),
