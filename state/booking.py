@@ -15,6 +15,7 @@ from state.tags import Resource, exhausted
 
 RUNS: tuple[Resource, ...] = ("runs", "gpu_seconds")
 """What a run takes of."""
+PATCHES: tuple[Resource, ...] = ("patch_bytes",)
 Stored = Mapping[str, str | None]
 
 
@@ -86,7 +87,10 @@ class Booking:
         for take in self.takes:
             for name in _sums([take.resource]):
                 more = take.more if name.startswith(take.part) else 0
-                if not more and self.taken[name] is not None:
+                if not more and self.taken[name] not in (
+                    None,
+                    "0.0",
+                ):  # with three decimals from the first run on
                     continue
                 if take.resource == "gpu_seconds":
                     self.change.add_seconds(key, name, more)

@@ -51,6 +51,9 @@ A_DAY_S = 86400
 class Placeholder:
     """What only the commit knows. It stands for itself in names, members, scores and events, and is never a text."""
 
+    coded: list[Any]
+    """Its parts as the plan has them."""
+
     def __str__(self) -> str:
         raise TypeError("only the commit knows it: join it by Joined")
 
@@ -62,7 +65,15 @@ class Number(Placeholder):
     """A number that the commit hands out: a counter's next value."""
 
     def __init__(self, nth: int) -> None:
-        self.nth = nth
+        self.coded = [nth]
+        self.value = 0
+        """Known once the change is committed."""
+
+
+class Count:
+    """Members of a sorted set by score, counted at the commit: for the answer."""
+
+    def __init__(self) -> None:
         self.value = 0
         """Known once the change is committed."""
 
@@ -71,7 +82,7 @@ class Digits(Placeholder):
     """The last digits of a number, with zeros in front."""
 
     def __init__(self, number: Number, count: int) -> None:
-        self.number, self.count = number, count
+        self.coded = [[*number.coded, count]]
 
 
 class Now(Placeholder):
@@ -79,6 +90,7 @@ class Now(Placeholder):
 
     def __init__(self, later_s: float = 0.0) -> None:
         self.later_s = later_s
+        self.coded = [[later_s] if later_s else 0]
 
     def __add__(self, seconds: float) -> Now:
         return Now(self.later_s + seconds)
@@ -92,6 +104,9 @@ class Joined(Placeholder):
 
     def __init__(self, *parts: str | Placeholder) -> None:
         self.parts = parts
+        self.coded = []
+        for part in parts:
+            self.coded += [part] if isinstance(part, str) else part.coded
 
 
 Word = str | int | float | bytes | Placeholder
@@ -194,11 +209,14 @@ class Change:
     """Reads whose replies are guarded."""
     _keys: dict[str, int] = field(default_factory=dict)
     """Places of the keys in the commit, from 1."""
+    _kinds: dict[Key, str] = field(default_factory=dict)
+    """Types of the keys that it writes."""
     _blobs: list[bytes] = field(default_factory=list)
     _added: dict[tuple[str, str], float] = field(default_factory=dict)
     """What counters rise by, by key and field."""
     _rooms: list[tuple[str, tuple[str, ...], float]] = field(default_factory=list)
     _numbers: list[Number] = field(default_factory=list)
+    _counts: list[Count] = field(default_factory=list)
     at: float = 0.0
     """Moment of the commit, by Redis' clock. Known once it is done."""
 
@@ -260,6 +278,13 @@ class Change:
         self._plan["numbers"].append([self._at(key), field])
         self._numbers.append(Number(len(self._numbers) + 1))
         return self._numbers[-1]
+
+    def count(self, key: str, most: float) -> Count:
+        """How many members have a score of at most `most` once everything is written."""
+        self._known(key, "zset")
+        self._plan.setdefault("counts", []).append([self._at(key), wire(most)])
+        self._counts.append(Count())
+        return self._counts[-1]
 
     def hset(self, key: Key, fields: Mapping[N, Word]) -> None:
         """Set fields of a hash."""
@@ -367,8 +392,9 @@ class Change:
         if first == "stale":
             return False
         self.at = float(first)
-        for number, value in zip(self._numbers, numbers, strict=True):
-            number.value = int(value)
+        later: list[Number | Count] = [*self._numbers, *self._counts]
+        for one, value in zip(later, numbers, strict=True):
+            one.value = int(value)
         return True
 
     async def held(self) -> bool:
@@ -386,8 +412,10 @@ class Change:
     def _write_nothing(self) -> None:
         for part in ("numbers", "writes", "events"):
             self._plan[part].clear()
+        self._plan.pop("counts", None)
         self._rooms.clear()
         self._numbers.clear()
+        self._counts.clear()
 
     @property
     def _is_one_read(self) -> bool:
@@ -409,23 +437,30 @@ class Change:
     ) -> None:
         """Write down a command, in several where it is long: `together` words belong to each other."""
         self._known(key, kind)
-        place = self._at(key) if isinstance(key, str) else self._word(key)
+        place = self._at(key) if isinstance(key, str) else key.coded
         most = MOST_WORDS - MOST_WORDS % together
-        found = [self._word(word) for word in words]
+        found = [
+            word if type(word) is str and len(word) <= BLOB_BYTES else self._word(word) for word in words
+        ]
         if kind is not None and not found:
             return
-        first = [] if option is None else [option]
+        if option is not None:
+            found.insert(0, option)
+        if len(found) <= most:
+            self._plan["writes"].append([command, place, found])
+            return
+        first = [] if option is None else [found.pop(0)]
         self._plan["writes"] += [
-            [command, place, first + found[start : start + most]]
-            for start in range(0, max(1, len(found)), most)
+            [command, place, first + found[start : start + most]] for start in range(0, len(found), most)
         ]
 
-    @staticmethod
-    def _known(key: Key, kind: str | None) -> None:
+    def _known(self, key: Key, kind: str | None) -> None:
         """Refuse a key that no lab has, or that is of another type: a script is not rolled back."""
-        found = kind_of(
-            key if isinstance(key, str) else "".join(p if isinstance(p, str) else "0" for p in key.parts)
-        )
+        if (found := self._kinds.get(key)) is None:
+            text = (
+                key if isinstance(key, str) else "".join(p if isinstance(p, str) else "0" for p in key.parts)
+            )
+            found = self._kinds[key] = kind_of(text)
         if kind is not None and found != kind:
             raise TypeError(f"{key!r} is a {found}, no {kind}")
 
@@ -438,18 +473,11 @@ class Change:
         Raises:
             ValueError: NaN or infinity.
         """
-        match word:
-            case Number():
-                return [word.nth]
-            case Now():
-                return [[word.later_s]] if word.later_s else [0]
-            case Digits():
-                return [[word.number.nth, word.count]]
-            case Joined():
-                parts = [self._word(part) for part in word.parts]
-                return [piece for part in parts for piece in ([part] if isinstance(part, str) else part)]
-            case Placeholder():
-                raise TypeError(f"{word!r} is no known placeholder")
+        if isinstance(word, Placeholder):
+            if any(isinstance(part, str) and len(part) > BLOB_BYTES for part in word.coded):
+                words = (self._word(part) if isinstance(part, str) else part for part in word.coded)
+                return [word[0] if isinstance(word, list) else word for word in words]
+            return word.coded
         text = wire(word)
         if isinstance(text, str) and len(text) <= BLOB_BYTES:
             return text
@@ -472,8 +500,7 @@ def _json(data: Mapping[str, Any]) -> str | Joined:
     return Joined(*parts, "}" if known == "{}" else f", {known[1:]}")
 
 
-def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 async def changed(lab: Lab, decide: Decide[T]) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from state.experiments.handing_out import HandingOut
+from state.experiments.queueing import line_of
 from state.experiments.ranking import Ranking
 from state.experiments.reading import PAGE_BYTES, Page, Window
 from state.experiments.retesting import Retesting
@@ -10,7 +11,7 @@ from state.experiments.retracting import Retracting
 from state.experiments.running import Running
 from state.experiments.showing import NearBand, Showing
 
-__all__ = ["PAGE_BYTES", "Experiments", "NearBand", "Page", "Window"]
+__all__ = ["PAGE_BYTES", "Experiments", "NearBand", "Page", "Window", "line_of"]
 
 
 class Experiments(HandingOut, Running, Ranking, Retesting, Retracting, Showing):

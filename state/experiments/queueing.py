@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from state.budgets import WARN_AT
-from state.change import Change, Digits, Joined, Key, Read, hmget
+from state.change import NOW, Change, Count, Digits, Joined, Read, hmget, loosely, size, zscore
 from state.client import Lab, time_of
 from state.decided import constants_text, limits_text
 from state.entries import HeldLease, Queued, Rounds, Run, TrainFacts, Turn, WaitQueue
 from state.experiments.reading import ExperimentReader, experiment_in
 from state.ids import named_by
-from state.indexes import members, read_as
+from state.indexes import members, read_as, values
 from state.keys import Keys
 from state.moves import Arg
 from state.policy import read_policy
@@ -23,6 +23,11 @@ from state.records import STATUSES, Experiment, GpuState, Status, Tag, flatten, 
 from state.tags import exhausted, pins_of, places_of, reading_pins
 
 BASELINE_FIELDS: Mapping[str, str] = {"baseline": "true"}
+A = TypeVar("A")
+ARRIVALS = 10**6
+"""Experiments after which their orders of arrival begin again."""
+Waiting = Mapping[str | None, Mapping[str, float]]
+"""Places of experiments in the queues, by the GPU that they are pinned to."""
 Decide = Callable[[Rounds], Turn]
 """Rule that chooses an experiment's round in the wait queue."""
 
@@ -74,6 +79,35 @@ class Queueing(ExperimentReader):
         if paused:
             rivals += [keys.queue(pinned_gpu), *(keys.parked(tag, other) for other in others)]
         return rivals
+
+    def _room(self, tag: str, pinned_gpu: str | None, *, aside: bool) -> str:
+        """Where an experiment waits: in a queue, or aside, with its place in that."""
+        return self._keys.parked(tag, pinned_gpu) if aside else self._keys.queue(pinned_gpu)
+
+    def _position(
+        self, change: Change, tag: str, run: Run, workers: Sequence[str], in_round: int, *, aside: bool
+    ) -> list[Count]:
+        """Counts of the experiments up to one that begins to wait now, which get a GPU before it or are it."""
+        rooms = [
+            self._room(tag, run.pinned_gpu, aside=aside),
+            *self._rivals(tag, run.pinned_gpu, workers, paused=aside),
+        ]
+        last = (front(run.priority, in_round) + 1) * ARRIVALS - 1
+        return [change.count(room, last) for room in rooms]
+
+    async def _to_hold_back(self, change: Change, tag: str, also: Read[A]) -> tuple[Waiting, A]:
+        """Experiments of a tag that will wait for its baseline, and what else is asked."""
+        queued = self._keys.status(tag, "queued", "")[0]
+        _, other, found = await change.read(size(queued), also, loosely(*reading_pins(self._lab, tag)))
+        pins = {name: pin for name, (pin,) in values(found).items()}
+        if not pins:
+            return {}, other
+        places = await change.read(*(zscore(self._keys.queue(pin), name) for name, pin in pins.items()))
+        held: dict[str | None, dict[str, float]] = {}
+        for (name, pin), place in zip(pins.items(), places, strict=True):
+            if place is not None:
+                held.setdefault(pin, {})[name] = place
+        return held, other
 
     async def waiting_count(self, gpu_ids: Sequence[str]) -> int:
         """Number of experiments that wait for any GPU or for one of these. It is read from the queues themselves."""
@@ -251,6 +285,11 @@ def turn_of(turn: Turn | None) -> dict[str, int | None]:
     return {"round": turn.round, "own_round": turn.rounds.own, "served_round": turn.rounds.served}
 
 
+def line_of(agent: str | None) -> str:
+    """The name by which changes that queue experiments of an agent take turns: each begins a round of its own."""
+    return f"queue {agent or ''}"
+
+
 def run_fields(run: Run) -> dict[str, str]:
     """A run as fields of its experiment."""
     return flatten(
@@ -280,27 +319,37 @@ def waits_aside(gate: Mapping[str, str | None], experiment_id: str | None = None
     return experiment_id is None or named_by(experiment_id)[0] != gate["baseline_id"]
 
 
+def front(priority: int, in_round: int) -> int:
+    """A place without its order of arrival: higher priorities (0 to 7) first, then earlier rounds."""
+    return (7 - priority) * 10**9 + in_round
+
+
 def enter_queue(
     change: Change,
-    queue: str,
+    room: str,
     name: str | Joined,
-    experiment: Key,
     *,
     agent: str | None,
     priority: int,
     rounds: Rounds,
     takes_turn: bool = True,
 ) -> None:
-    """Wait from now on. Without a turn of its agent an experiment joins the round that is served now.
-
-    Places are in order of priority (0 to 7, higher first), then of the round, then of arrival.
-    """
+    """Wait from now on, in the agent's next round, which is its `queue_round`; or else in the one that is served."""
     clock, in_round = change.lab.keys("queue_clock"), rounds.next if takes_turn else rounds.served
-    arrival = Digits(change.number(clock, "seq"), 6)
+    arrival = Digits(change.number(clock, "seq"), len(str(ARRIVALS)) - 1)
     if takes_turn:
-        change.hset(experiment, {"queue_round": in_round})
         change.hset(clock, {f"agent:{agent or ''}": in_round})
-    change.zadd(queue, {name: Joined(str((7 - priority) * 10**9 + in_round), arrival)})
+    change.zadd(room, {name: Joined(str(front(priority, in_round)), arrival)})
+
+
+def begin_baseline(change: Change, tag: str, name: str | Joined, others: Waiting) -> None:
+    """From now on the tag's other experiments wait for this one, those that wait already too."""
+    keys = change.lab.keys
+    change.hset(keys.tag(tag), {"baseline_id": name, "awaits_baseline": "true"})
+    change.zadd(keys("baselines"), {tag: NOW})
+    for pin, places in others.items():
+        change.zadd(keys.parked(tag, pin), places)
+        change.zrem(keys.queue(pin), *places)
 
 
 def reading_rounds(keys: Keys, agent: str | None) -> Sequence[Arg]:

@@ -200,15 +200,16 @@ class Retesting(ExperimentReader):
             set_aside(change, record, run_s)
             change.hset(record, {"attempt": 1, "queued_at": NOW})
             change.hset(keys.attempts(name), {"1:status": "queued", "1:queued_at": NOW})
-            aside = waits_aside(gate, name)
+            aside, rounds = waits_aside(gate, name), rounds_of(clock.values())
+            if retest.takes_turn:
+                change.hset(record, {"queue_round": rounds.next})
             enter_queue(
                 change,
                 keys.parked(e.tag, retest.pinned_gpu) if aside else keys.queue(retest.pinned_gpu),
                 name,
-                record,
                 agent=retest.agent,
                 priority=retest.priority,
-                rounds=rounds_of(clock.values()),
+                rounds=rounds,
                 takes_turn=retest.takes_turn,
             )
             told = {"experiment_id": name, "attempt": 1}

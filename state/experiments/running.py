@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from state.booking import Booking, PatchEntry, reading_books
+from state.booking import PATCHES, Booking, PatchEntry, reading_books
 from state.budgets import WARN_AT
 from state.change import NOW, Change, Word, exists, hmget
 from state.experiments.reading import ExperimentReader, experiment_in
@@ -111,7 +111,7 @@ class Running(ExperimentReader):
                 hmget(keys.gpu(gpu_id), "deadline"),
                 hmget(keys("tried", e.tag), tree),
                 hmget(keys.experiment(first_id), "claimed", "measured_by"),
-                *reading_books(keys, e.tag, ["patch_bytes"]),
+                *reading_books(keys, e.tag, PATCHES),
                 *([exists(keys("diffs", patch_id))] if patch_id else []),
             )
             if (now["status"], now["attempt"], now["fence"]) != ("running", str(attempt), str(fence)):

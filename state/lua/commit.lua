@@ -6,7 +6,7 @@
 -- A number above 0 is the nth one that is handed out. 0 is this moment, {s} is s seconds later. Below 0 it is a blob.
 -- {n, d} are the last d digits of the nth number.
 -- A key is its place in `on`, or such a list.
--- returns: {this moment, each number handed out}, or {stale, the first guard that does not hold}
+-- returns: {this moment, each number handed out, each count}, or {stale, the first guard that does not hold}
 local plan, numbers, t = cjson.decode(A.plan), {}, now()
 local moment = clock(t)
 
@@ -69,5 +69,8 @@ end
 uncounted = given_bytes() - #A.guards
 for _, event in ipairs(plan.events) do
   emit(event[1], event[2], text(event[3]), text(event[4]), event[5] or nil)
+end
+for _, count in ipairs(plan.counts or {}) do
+  numbers[#numbers + 1] = redis.call('ZCOUNT', K.on[count[1]], '-inf', count[2])
 end
 return {moment, unpack(numbers)}

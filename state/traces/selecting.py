@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import Literal
 from weakref import WeakValueDictionary
 
-from state.change import NOW, Change, Joined, hmget, loosely, zscore
+from state.change import NOW, Change, hmget, loosely, zscore
 from state.client import Lab, time_of
 from state.digests import REQUEST_TTL_S, RequestKey
+from state.experiments.registering import ENDLESS
 from state.experiments.walking import base_above, base_found
 from state.indexes import fields_of, members, records, values
 from state.moves import Arg
@@ -33,8 +34,6 @@ SWEPT = 1000
 """Most selections of a tag that one sweep expires."""
 REMEMBERED_S = 86400
 """Seconds for which a selection that is over is remembered, as an answer to its request id is."""
-ENDLESS = Joined("+inf")
-"""The end of a lease that an experiment holds."""
 
 
 class Selecting(TraceReader):

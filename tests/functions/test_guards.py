@@ -31,7 +31,12 @@ dimension::measure best:<tag> finished:<tag> keeps:<tag> policy:<tag> population
 dimension::propose best:<tag> finished:<tag> keeps:<tag> policy:<tag> proposed_dimensions:<tag> \
     status:<tag>:<status> tags:<tag>
 dimension::unfreeze tags:<tag>
+experiment::baseline best:<tag> decided:<tag> forest:<tag> gpus policy:<tag> status:<tag>:<status> \
+    tags:<tag>
+experiment::register best:<tag> decided:<tag> forest:<tag> policy:<tag> selections:<id> tags:<tag> \
+    trace:<id>
 experiment::retest tags:<tag>
+experiment::submit best:<tag> decided:<tag> forest:<tag> gpus policy:<tag> selections:<id> tags:<tag>
 gpu::built tags:<tag>
 hypothesis::bootstrap archived_hypotheses:<tag> dimensions:<tag> hypotheses:<tag> keeps:<tag> policy:<tag> \
     populations:<tag> swarm_seen:<tag> tags:<tag>

@@ -108,7 +108,7 @@ CEILINGS: dict[str, Most] = {
     "experiment::complete, known noise": Most(2, 1),
     "experiment::complete, best by known noise": Most(2, 1),
     "experiment::judge_retests": Most(3, items=True),
-    "experiment::baseline": Most(1, 1),
+    "experiment::baseline": Most(2, 1),
     "experiment::best": Most(1),
     "experiment::best, known noise": Most(1),
     "experiment::get": Most(2),

@@ -371,8 +371,8 @@ class Cutter:
 
 
 LOST_REPLIES = {
-    "/api/experiment/register": ("register_experiment", "experiment.registered"),
-    "/api/experiment/submit": ("submit_experiment", "experiment.queued"),
+    "/api/experiment/register": ("commit", "experiment.registered"),
+    "/api/experiment/submit": ("commit", "experiment.queued"),
     "/api/experiment/complete": ("end_experiment", "experiment.finished"),
     "/api/experiment/crash": ("end_experiment", "experiment.finished"),
     "/api/experiment/stop": ("end_experiment", "experiment.finished"),
