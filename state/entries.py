@@ -98,7 +98,7 @@ class EntryFacts:
     gate: Mapping[str, str | None] = field(default_factory=dict)
     """What lets the tag's experiments wait aside; see `state/experiments/queueing.py`."""
     books: Sequence[Mapping[str, str | None]] = ()
-    """Limits and sums of what it takes of the tag's budget; see `state/booking.py`."""
+    """Limits and sums of what it takes of the tag's budget; see `state/reserving.py`."""
 
     @property
     def duplicate_of(self) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from state.booking import PATCHES, RUNS, Booking, PatchEntry, a_run, reading_books
+from state.reserving import PATCHES, RUNS, Booking, PatchEntry, a_run, reading_books
 from state.budgets import WARN_AT, in_seconds, milliseconds
 from state.change import NOW, Asked, Change, Joined, Word, exists, get, hmget, zscore
 from state.client import NOTHING, time_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from state.booking import RUNS, Booking, a_run, reading_books, set_aside
+from state.reserving import RUNS, Booking, a_run, reading_books, set_aside
 from state.change import NOW, Change, exists, hmget, zscore
 from state.decided import decided_of, experiment_with, fields_for, limits_text
 from state.decisions import Retest, Ruling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from state.booking import PATCHES, Booking, PatchEntry, reading_books
+from state.reserving import PATCHES, Booking, PatchEntry, reading_books
 from state.budgets import WARN_AT
 from state.change import NOW, Change, Word, exists, hmget
 from state.experiments.reading import ExperimentReader, experiment_in
