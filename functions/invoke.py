@@ -59,15 +59,14 @@ class Invoker:
         """By name: the function, its arguments, and the parameter that takes the call."""
         known = _Provided(provided)
         for name, declared in table.items():
-            runs = declared if declared.lane in ("web", lane) else declared.accept
-            if runs is not None:
-                needs = runs.needs.items()
-                arguments = {
-                    parameter: known.of(kind, f"{name!r} asks for {parameter}")
-                    for parameter, kind in needs
-                    if kind is not Call
-                }
-                self._bound[name] = runs, arguments, next((p for p, kind in needs if kind is Call), None)
+            runs = declared if declared.accept is None or declared.lane == lane else declared.accept
+            needs = runs.needs.items()
+            arguments = {
+                parameter: known.of(kind, f"{name!r} asks for {parameter}")
+                for parameter, kind in needs
+                if kind is not Call
+            }
+            self._bound[name] = runs, arguments, next((p for p, kind in needs if kind is Call), None)
 
     async def call(self, name: str, request: BaseModel | Mapping[str, object], call: Call) -> BaseModel:
         """Check the caller's role, validate, run; counted, traced, and with its ids on every line that is logged.

@@ -33,6 +33,7 @@ from state.client import LAYOUT, Lab
 from state.decisions import AfterLease, BrokenLease, Ended, Requeued, SameAttempt
 from state.errors import Conflict, Invalid, NotFound, Unavailable
 from state.experiments import Experiments
+from state.leases import Holding
 from state.moves import load
 from state.pool import Pool
 from state.presence import Presence
@@ -40,6 +41,8 @@ from state.private import private_file
 from state.records import stamp
 
 FORMAT = "nightjar backup 3"
+RESTORED = "the lab was restored from a backup"
+"""Why leases end."""
 LEFT_OUT = frozenset(
     {
         "processes",
@@ -448,17 +451,21 @@ async def _end_leases(lab: Lab) -> list[str]:
     """
     pool, experiments = Pool(lab), Experiments(lab)
     waiting = []
-    reason = "the lab was restored from a backup"
     for gpu in (await pool.roster()).gpus:
         if gpu.holder is not None:
-            e = await experiments.get(gpu.holder)
-            then: AfterLease | None = SameAttempt() if e.status == "leased" else Requeued()
-            if e.status not in ("leased", "running") or e.fence != gpu.fence:
-                then = None
-            elif e.stopping:
-                then = Ended("stopped")
-            lease = BrokenLease(gpu, e, "dead", reason, then, {}, ("unproven", "footprint"))
-            became = await experiments.break_lease(lease, stale_s=0)
-            waiting += [e.experiment_id] if became == "queued" else []
-        await pool.flag(gpu.gpu_id, set_={"offline": True}, reason=reason)
+            lease = await experiments.break_lease(gpu.gpu_id, _ended)
+            waiting += [gpu.holder] if lease and lease.status == "queued" else []
+        await pool.flag(gpu.gpu_id, set_={"offline": True}, reason=RESTORED)
     return waiting
+
+
+def _ended(held: Holding) -> BrokenLease | None:
+    gpu, e = held.gpu, held.experiment
+    if e is None:
+        return None
+    then: AfterLease | None = SameAttempt() if e.status == "leased" else Requeued()
+    if e.status not in ("leased", "running") or e.fence != gpu.fence:
+        then = None
+    elif e.stopping:
+        then = Ended("stopped")
+    return BrokenLease(gpu, e, "dead", RESTORED, then, {}, ("unproven", "footprint"))

@@ -1,6 +1,6 @@
 """The books of a tag's budget: spent and reserved seconds and runs.
 
-Sums are whole milliseconds, since adding floats loses bits. A Redis hash shows them as seconds with three decimals.
+Sums are whole milliseconds, since adding floats loses bits.
 The scripts do the same arithmetic (`lua/_books.lua`); the audit uses this module.
 """
 
@@ -83,6 +83,9 @@ def is_spent(status: Status, training_seconds: float | None) -> bool:
 
 def lasted(attempt: Mapping[str, str]) -> int:
     """Milliseconds from an attempt's start to its end; 0 where it never began, or has not ended."""
-    if "started_at" not in attempt or "ended_at" not in attempt:
-        return 0
-    return max(milliseconds(float(attempt["ended_at"]) - float(attempt["started_at"])), 0)
+    return between(attempt.get("started_at"), attempt["ended_at"]) if "ended_at" in attempt else 0
+
+
+def between(started: str | None, ended: str | float) -> int:
+    """Milliseconds from a start to an end, as they are stored; 0 where it never began."""
+    return max(milliseconds(float(ended) - float(started)), 0) if started else 0

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import random
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
@@ -51,9 +51,6 @@ A_DAY_S = 86400
 class Placeholder:
     """What only the commit knows. It stands for itself in names, members, scores and events, and is never a text."""
 
-    coded: list[Any]
-    """Its parts as the plan has them."""
-
     def __str__(self) -> str:
         raise TypeError("only the commit knows it: join it by Joined")
 
@@ -65,9 +62,16 @@ class Number(Placeholder):
     """A number that the commit hands out: a counter's next value."""
 
     def __init__(self, nth: int) -> None:
-        self.coded = [nth]
+        self.nth = nth
         self.value = 0
         """Known once the change is committed."""
+
+
+class Digits(Placeholder):
+    """The last digits of a number, with zeros in front."""
+
+    def __init__(self, number: Number, count: int) -> None:
+        self.number, self.count = number, count
 
 
 class Count:
@@ -78,25 +82,19 @@ class Count:
         """Known once the change is committed."""
 
 
-class Digits(Placeholder):
-    """The last digits of a number, with zeros in front."""
-
-    def __init__(self, number: Number, count: int) -> None:
-        self.coded = [[*number.coded, count]]
-
-
 class Now(Placeholder):
     """The moment of the commit, in seconds of Redis' clock. `NOW + 60` is a minute later."""
 
     def __init__(self, later_s: float = 0.0) -> None:
         self.later_s = later_s
-        self.coded = [[later_s] if later_s else 0]
 
     def __add__(self, seconds: float) -> Now:
         return Now(self.later_s + seconds)
 
 
 NOW = Now()
+_AT_ONCE = [0]
+"""It, as the plan has it."""
 
 
 class Joined(Placeholder):
@@ -104,9 +102,6 @@ class Joined(Placeholder):
 
     def __init__(self, *parts: str | Placeholder) -> None:
         self.parts = parts
-        self.coded = []
-        for part in parts:
-            self.coded += [part] if isinstance(part, str) else part.coded
 
 
 Word = str | int | float | bytes | Placeholder
@@ -120,32 +115,44 @@ class Read(Generic[T]):
     """One read of one key, with the guards that its reply makes."""
 
     command: Sequence[Arg]
-    present: Callable[[Any], T]
-    """What the reply means."""
+    present: Callable[[Any], T] | None
+    """What the reply means; None: what it is."""
     guards: Callable[[Any], list[list[Any]]] | None
     """Guards as the commit takes them, the key left out; None: it may change."""
+    fields: tuple[str, ...] | None = None
+    """Of a hash: these are guarded, and `guards` is not asked."""
+    is_held: bool = True
+    """Else it is guarded once `Change.hold` says so."""
+
+    def presented(self, reply: Any) -> T:
+        """What the reply means."""
+        if self.fields is not None and isinstance(reply, list):
+            reply = dict(zip(self.fields, reply, strict=True))
+        return reply if self.present is None else self.present(reply)
 
     def loose(self) -> Read[T]:
         """The same, free to change until the commit: for texts, counters and policy values."""
         return replace(self, guards=None)
 
+    def maybe(self) -> Read[T]:
+        """The same, free to change until the commit unless `Change.hold` names its key."""
+        return replace(self, is_held=False)
+
 
 def hmget(key: str, *names: str) -> Read[dict[str, str | None]]:
     """Some fields of a hash, each as it is stored; None: it is not there."""
-    return Read(
-        ("HMGET", key, *names),
-        lambda reply: dict(zip(names, reply, strict=True)),
-        lambda reply: [_of_fields(dict(zip(names, reply, strict=True)))],
-    )
+    return Read(("HMGET", key, *names), None, _whole, names)
 
 
-def hgetall(key: str) -> Read[dict[str, str]]:
-    """A whole hash; empty where there is none."""
-    return Read(
-        ("HGETALL", key),
-        dict,
-        lambda reply: [["HLEN", [], len(reply)], *([_of_fields(reply)] if reply else [])],
-    )
+def hgetall(key: str, *guarded: str) -> Read[dict[str, str]]:
+    """A whole hash; empty where there is none. With `guarded` names, only these fields have to stay the same."""
+    return Read(("HGETALL", key), None, _whole, guarded or None)
+
+
+def _whole(reply: dict[str, str]) -> list[list[Any]]:
+    """Guards of a whole hash."""
+    fields = [["HMGET", [*reply], [*reply.values()]]] if reply else []
+    return [["HLEN", [], len(reply)], *fields]
 
 
 def get(key: str) -> Read[str | None]:
@@ -173,6 +180,12 @@ def exists(key: str) -> Read[bool]:
     return Read(("EXISTS", key), bool, lambda reply: [["EXISTS", [], int(reply)]])
 
 
+def entry(key: str, entry_id: str) -> Read[bool]:
+    """Whether a stream has this entry."""
+    words = (entry_id, entry_id)
+    return Read(("XRANGE", key, *words), bool, lambda reply: [["XRANGE", words, len(reply)]])
+
+
 def clock() -> Read[float]:
     """Redis' clock as it was read, to compare times with. What is stored is NOW, unless the answer needs it."""
     return Read(("TIME",), lambda reply: round(float(reply[0]) + float(reply[1]) / 1e6, 6), None)
@@ -186,10 +199,6 @@ def loosely(*command: Arg) -> Read[Any]:
 Asked = Read[Any] | Sequence[Arg]
 """A read, or a plain command, which no guard watches."""
 _SIZES = {"string": "STRLEN", "hash": "HLEN", "zset": "ZCARD", "list": "LLEN", "stream": "XLEN"}
-
-
-def _of_fields(fields: Mapping[str, str | None]) -> list[Any]:
-    return ["HMGET", list(fields), [_or_false(value) for value in fields.values()]]
 
 
 def _or_false(value: str | None) -> str | Literal[False]:
@@ -207,14 +216,14 @@ class Change:
     )
     _guarded: int = 0
     """Reads whose replies are guarded."""
+    _maybe: dict[str, list[list[Any]]] = field(default_factory=dict)
+    """Guards of reads that are not held yet, by key."""
     _keys: dict[str, int] = field(default_factory=dict)
     """Places of the keys in the commit, from 1."""
-    _kinds: dict[Key, str] = field(default_factory=dict)
-    """Types of the keys that it writes."""
     _blobs: list[bytes] = field(default_factory=list)
-    _added: dict[tuple[str, str], float] = field(default_factory=dict)
+    _added: dict[tuple[str, str], int] = field(default_factory=dict)
     """What counters rise by, by key and field."""
-    _rooms: list[tuple[str, tuple[str, ...], float]] = field(default_factory=list)
+    _rooms: list[tuple[str, tuple[str, ...], int]] = field(default_factory=list)
     _numbers: list[Number] = field(default_factory=list)
     _counts: list[Count] = field(default_factory=list)
     at: float = 0.0
@@ -246,25 +255,47 @@ class Change:
         if self._plan["writes"] or self._plan["events"] or self._numbers:
             raise RuntimeError("a change reads before it writes")
         if asked and isinstance(named := asked[0], Mapping):
-            wanted = {name: each for name, each in named.items() if each is not None}
-            return dict.fromkeys(named) | dict(
-                zip(wanted, await self._found([*wanted.values()]), strict=True)
-            )
+            wanted = dict(named)
+            for name, each in named.items():
+                if each is None:
+                    del wanted[name]
+            found = await self._found(cast("Sequence[Asked]", [*wanted.values()])) if wanted else []
+            return dict.fromkeys(named) | dict(zip(wanted, found, strict=True))
         return tuple(await self._found(cast("Sequence[Asked]", asked)))
 
     async def _found(self, asked: Sequence[Asked]) -> list[Any]:
         replies = await self.lab.pipeline([one.command if isinstance(one, Read) else one for one in asked])
-        for one, reply in zip(asked, replies, strict=True):
-            if isinstance(one, Read) and one.guards is not None:
-                self._guarded += 1
-                key = self._at(str(one.command[1]))
-                self._plan["guards"] += [[command, key, *rest] for command, *rest in one.guards(reply)]
-        return [
-            one.present(reply) if isinstance(one, Read) else reply
-            for one, reply in zip(asked, replies, strict=True)
-        ]
+        for place, one in enumerate(asked):  # no call for each: a request has twenty
+            if not isinstance(one, Read):
+                continue
+            reply, fields = replies[place], one.fields
+            if fields is None:
+                if one.present is not None:
+                    replies[place] = one.present(reply)
+                guards = one.guards and one.guards(reply)
+            elif isinstance(reply, dict):
+                guards = one.guards and [["HMGET", fields, [*map(reply.get, fields)]]]
+            else:
+                replies[place] = dict(zip(fields, reply, strict=True))
+                guards = one.guards and [["HMGET", fields, reply]]
+            if guards and one.is_held:
+                self._guard(str(one.command[1]), guards)
+            elif guards:
+                self._maybe.setdefault(str(one.command[1]), []).extend(guards)
+        return replies
 
-    def room(self, key: str, fields: Sequence[str], most: float) -> None:
+    def hold(self, key: str) -> None:
+        """Guard what was read of this key by `maybe`."""
+        if (guards := self._maybe.pop(key, None)) is not None:
+            self._guard(key, guards)
+
+    def _guard(self, key: str, guards: Iterable[list[Any]]) -> None:
+        self._guarded += 1
+        at = self._keys.setdefault(key, len(self._keys) + 1)
+        for command, words, expected in guards:
+            self._plan["guards"].append([command, at, words, expected])
+
+    def room(self, key: str, fields: Sequence[str], most: int) -> None:
         """After the change the sum of these counters is at most `most`; else it is decided again."""
         self._rooms.append((key, tuple(fields), most))
 
@@ -288,7 +319,10 @@ class Change:
 
     def hset(self, key: Key, fields: Mapping[N, Word]) -> None:
         """Set fields of a hash."""
-        self._write("hash", "HSET", key, [word for pair in fields.items() for word in pair], together=2)
+        words: list[Word] = []
+        for pair in fields.items():
+            words += pair
+        self._write("hash", "HSET", key, words, together=2)
 
     def hdel(self, key: Key, *names: str) -> None:
         """Take fields out of a hash."""
@@ -304,15 +338,26 @@ class Change:
         self._added[key, field] = self._added.get((key, field), 0) + by
         self._write("hash", "HINCRBY", key, (field, by))
 
-    def add_seconds(self, key: str, field: str, milliseconds: int) -> None:
-        """Raise a counter that is kept in seconds with three decimals; it adds up exactly."""
-        self._added[key, field] = self._added.get((key, field), 0) + milliseconds / 1000
-        self._write("hash", "SECONDS", key, (field, milliseconds))
+    def zadd(
+        self,
+        key: Key,
+        scores: Mapping[N, float | Placeholder],
+        *,
+        known: bool = False,
+        higher: bool = False,
+        lowest: bool = False,
+    ) -> None:
+        """Give members of a sorted set their scores. With `known` only those that are in it, with `higher` only
+        higher scores than they have, with `lowest` only lower ones."""
+        words: list[Word] = []
+        for member, score in scores.items():
+            words += (score, member)
+        options = [option for option, is_set in (("XX", known), ("GT", higher), ("LT", lowest)) if is_set]
+        self._write("zset", "ZADD", key, words, together=2, options=options)
 
-    def zadd(self, key: Key, scores: Mapping[N, float | Placeholder], *, known: bool = False) -> None:
-        """Give members of a sorted set their scores; with `known` only those that are in it."""
-        words = [word for member, score in scores.items() for word in (score, member)]
-        self._write("zset", "ZADD", key, words, together=2, option="XX" if known else None)
+    def zincrby(self, key: Key, member: str, by: float) -> None:
+        """Raise a member's score; one that is not in the set begins at 0."""
+        self._write("zset", "ZINCRBY", key, (by, member))
 
     def zrem(self, key: Key, *members: str) -> None:
         """Take members out of a sorted set."""
@@ -353,6 +398,16 @@ class Change:
         for key in keys:
             self._write(None, "DEL", key, ())
 
+    def xadd(self, key: Key, fields: Mapping[str, Word], *, most: int | None = None) -> None:
+        """Append an entry to a stream, which keeps about so many. An event is appended by `emit`."""
+        trimmed = () if most is None else ("MAXLEN", "~", most)
+        words = (word for pair in fields.items() for word in pair)
+        self._write("stream", "XADD", key, (*trimmed, "*", *words))
+
+    def xdel(self, key: Key, *ids: str) -> None:
+        """Take entries out of a stream."""
+        self._write("stream", "XDEL", key, ids)
+
     def xgroup_create(self, key: str, group: str, since: Literal["0", "$"]) -> None:
         """Begin a consumer group of a stream, with all entries or with new ones alone."""
         self._write("stream", "XGROUP CREATE", key, (group, since, "MKSTREAM"))
@@ -368,10 +423,15 @@ class Change:
         subject: str | Joined,
         data: Mapping[str, Any],
         trace: str | None = None,
+        *,
+        published: bool = True,
     ) -> None:
-        """Append an event; `trace` is its traceparent where it is not the call's. Its values may be placeholders."""
+        """Append an event; `trace` is its traceparent where it is not the call's. Its subscribers are told.
+
+        Values of the data may be placeholders.
+        """
         words = [self._word(subject), self._word(_json(data))]
-        self._plan["events"].append([event, tag or "", *words, trace or False])
+        self._plan["events"].append([event, tag or "", *words, trace or False, published])
 
     async def commit(self) -> bool:
         """Write everything; False where a guard does not hold any more, and nothing was written."""
@@ -384,10 +444,11 @@ class Change:
             for key, fields, most in self._rooms
         ]
         plan = self._plan | {"rooms": rooms}
+        guards = _compact(plan.pop("guards"))
         first, *numbers = await self.lab.move(
             "commit",
-            keys={"on": list(self._keys)},
-            args={"guards": _compact(plan.pop("guards")), "plan": _compact(plan), "blobs": self._blobs},
+            keys={"on": [*self._keys]},
+            args={"guards": guards, "plan": _compact(plan), "blobs": self._blobs},
         )
         if first == "stale":
             return False
@@ -433,34 +494,36 @@ class Change:
         words: Sequence[Word],
         *,
         together: int = 1,
-        option: str | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         """Write down a command, in several where it is long: `together` words belong to each other."""
-        self._known(key, kind)
-        place = self._at(key) if isinstance(key, str) else key.coded
-        most = MOST_WORDS - MOST_WORDS % together
-        found = [
-            word if type(word) is str and len(word) <= BLOB_BYTES else self._word(word) for word in words
-        ]
-        if kind is not None and not found:
+        if kind is not None and not words:
             return
-        if option is not None:
-            found.insert(0, option)
-        if len(found) <= most:
+        place: Any
+        if type(key) is str:
+            if kind != (found_kind := kind_of(key)) and kind is not None:
+                raise TypeError(f"{key!r} is a {found_kind}, no {kind}")
+            place = self._keys.setdefault(key, len(self._keys) + 1)
+        else:
+            self._known(key, kind)
+            place = self._word(key)
+        found: list[Any] = [*options]
+        for word in words:  # no call for each: a change has hundreds
+            plain = (type(word) is str and len(word) <= BLOB_BYTES) or type(word) is int
+            found.append(str(word) if plain else _AT_ONCE if word is NOW else self._word(word))
+        if len(found) <= MOST_WORDS:
             self._plan["writes"].append([command, place, found])
             return
-        first = [] if option is None else [found.pop(0)]
-        self._plan["writes"] += [
-            [command, place, first + found[start : start + most]] for start in range(0, len(found), most)
-        ]
+        first = found[: len(found) - len(words)]
+        most = MOST_WORDS - MOST_WORDS % together
+        for start in range(len(first), len(found), most):
+            self._plan["writes"].append([command, place, first + found[start : start + most]])
 
     def _known(self, key: Key, kind: str | None) -> None:
         """Refuse a key that no lab has, or that is of another type: a script is not rolled back."""
-        if (found := self._kinds.get(key)) is None:
-            text = (
-                key if isinstance(key, str) else "".join(p if isinstance(p, str) else "0" for p in key.parts)
-            )
-            found = self._kinds[key] = kind_of(text)
+        found = kind_of(
+            key if isinstance(key, str) else "".join(p if isinstance(p, str) else "0" for p in key.parts)
+        )
         if kind is not None and found != kind:
             raise TypeError(f"{key!r} is a {found}, no {kind}")
 
@@ -473,11 +536,20 @@ class Change:
         Raises:
             ValueError: NaN or infinity.
         """
-        if isinstance(word, Placeholder):
-            if any(isinstance(part, str) and len(part) > BLOB_BYTES for part in word.coded):
-                words = (self._word(part) if isinstance(part, str) else part for part in word.coded)
-                return [word[0] if isinstance(word, list) else word for word in words]
-            return word.coded
+        if type(word) is str and len(word) <= BLOB_BYTES:
+            return word
+        match word:
+            case Number():
+                return [word.nth]
+            case Digits():
+                return [[word.number.nth, word.count]]
+            case Now():
+                return [[word.later_s]] if word.later_s else [0]
+            case Joined():
+                parts = [self._word(part) for part in word.parts]
+                return [piece for part in parts for piece in ([part] if isinstance(part, str) else part)]
+            case Placeholder():
+                raise TypeError(f"{word!r} is no known placeholder")
         text = wire(word)
         if isinstance(text, str) and len(text) <= BLOB_BYTES:
             return text
@@ -503,6 +575,22 @@ def _json(data: Mapping[str, Any]) -> str | Joined:
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
+async def tried(lab: Lab, decide: Decide[T]) -> tuple[T] | None:
+    """Decide and commit once; None where what was read has changed since.
+
+    Raises:
+        Unavailable: as `Lab.command`. What `decide` raises, where what it read held at one moment.
+    """
+    change = Change(lab)
+    try:
+        answer = await decide(change)
+    except NightjarError:
+        if await change.held():
+            raise
+        return None
+    return (answer,) if await change.commit() else None
+
+
 async def changed(lab: Lab, decide: Decide[T]) -> T:
     """Decide and commit, again where what was read has changed since. A lost reply is never followed by a second try.
 
@@ -512,15 +600,8 @@ async def changed(lab: Lab, decide: Decide[T]) -> T:
     for nth in range(TRIES):
         if nth > 2:  # several processes meet: each waits for another moment
             await asyncio.sleep(random() * 0.001 * 2 ** min(nth, 7))
-        change = Change(lab)
-        try:
-            answer = await decide(change)
-        except NightjarError:
-            if await change.held():
-                raise
-            continue
-        if await change.commit():
-            return answer
+        if (answer := await tried(lab, decide)) is not None:
+            return answer[0]
     raise Unavailable(
         f"what this changes was changed by others {TRIES} times", hint="try again", retry_after=1.0
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import socket
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 from pydantic import Field, SecretStr, field_validator
@@ -91,6 +93,15 @@ class ClientSettings(BaseSettings):
         """A file of the data directory, `web.json`; labs other than `lab` add their name, `web-<lab>.json`."""
         path = self.data_dir / name
         return path if self.lab == "lab" else path.with_stem(f"{path.stem}-{self.lab}")
+
+    @property
+    def written_by_web(self) -> dict[str, Any]:
+        """What this lab's web process has written down: its `url`, and `process`; empty if none ran."""
+        try:
+            written = json.loads(self.own_file("web.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return written if isinstance(written, dict) else {}
 
     @property
     def options(self) -> str:

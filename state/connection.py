@@ -40,8 +40,14 @@ class Connection:
         Raises:
             Unavailable: as `unavailable`.
         """
-        (reply,) = await self._replies([words])
-        return self._presented(words[0], reply, **shape)
+        try:
+            (reply,) = await self._pipe.ask([words])
+        except RedisError as problem:
+            raise unavailable(problem) from problem
+        if isinstance(reply, ResponseError):
+            raise unavailable(reply) from reply
+        present = self._redis.response_callbacks.get(words[0])  # type: ignore[arg-type]  # a name is a text
+        return reply if present is None else present(reply, **shape)
 
     async def make(self, move: Move, keys: Sequence[str], values: Sequence[str | bytes]) -> Any:
         """Run a script. Load it first if Redis does not know it."""
@@ -58,13 +64,22 @@ class Connection:
             if not known:
                 await self.command("SCRIPT", "LOAD", script.text)
 
-    async def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
-        """Several reads in one round trip."""
-        replies = await self._replies(commands) if commands else []
-        if any(isinstance(reply, NoScriptError) for reply in replies):
-            await self.load_scripts()
-            replies = await self._replies(commands)
-        return [self._presented(words[0], reply) for words, reply in zip(commands, replies, strict=True)]
+    async def pipeline(self, commands: Sequence[Sequence[Arg]], *, again: bool = True) -> list[Any]:
+        """Several reads in one round trip; `again` where Redis has forgotten a script."""
+        try:
+            replies = await self._pipe.ask(commands) if commands else []
+        except RedisError as problem:
+            raise unavailable(problem) from problem
+        callbacks = self._redis.response_callbacks
+        for place, words in enumerate(commands):  # no call for each: a request has twenty
+            if isinstance(reply := replies[place], ResponseError):
+                if again and isinstance(reply, NoScriptError):
+                    await self.load_scripts()
+                    return await self.pipeline(commands, again=False)
+                raise unavailable(reply) from reply
+            if (present := callbacks.get(words[0])) is not None:  # type: ignore[arg-type]  # a name is a text
+                replies[place] = present(reply)
+        return replies
 
     async def if_told(self, *words: Arg) -> Any:
         """The answer of a command that a managed Redis may not know, or forbid; None where it does."""
@@ -97,18 +112,6 @@ class Connection:
             raise unavailable(exceptions.TimeoutError("no reply in time")) from problem
         except RedisError as problem:
             raise unavailable(problem) from problem
-
-    async def _replies(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
-        try:
-            return await self._pipe.ask(commands)
-        except RedisError as problem:
-            raise unavailable(problem) from problem
-
-    def _presented(self, name: Arg, reply: Any, **shape: bool) -> Any:
-        if isinstance(reply, ResponseError):
-            raise unavailable(reply) from reply
-        present = self._redis.response_callbacks.get(name)  # type: ignore[arg-type]  # a name is a text
-        return reply if present is None else present(reply, **shape)
 
     def pubsub(self) -> PubSub:
         """A subscriber; its reads have no timeout but the one that each asks for."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from state.derived import Derived
 from state.facts import RetractionFacts, Trend
 from state.policy import TickSource
 from state.records import Best, Experiment, Gpu, Idea, Status, Trace
@@ -15,23 +16,10 @@ RETEST_PRIORITY = 7
 
 
 @dataclass(frozen=True)
-class TagCrashes:
-    """The tag's crashes in a row after a run. The fields of this and the next three values are the move's."""
-
-    tag_crashes: int
-    tag_crashes_before: int | None = None
-    """What the decision used; None where it does not depend on it."""
-    abort_at: int | None = None
-    """So many before it refused what is new, and refuse it no longer; None: the tag's policy refuses nothing."""
-
-
-@dataclass(frozen=True)
 class GpuCrashes:
     """A GPU's crashes in a row after a run that a worker trained on it."""
 
-    gpu_crashes: int
-    gpu_crashes_before: int | None = None
-    """What the decision used; None where it does not depend on it."""
+    in_a_row: int
     trip_reason: str | None = None
     """Its breaker opens: why."""
     trip_s: float | None = None
@@ -54,44 +42,12 @@ class Repeat:
     """What a run's value adds to the noise of its tag and GPU class; see `state.noise`."""
 
     code: str
-    entries: Sequence[NoiseEntry]
+    entries: Mapping[str, str]
+    """What is kept after it of the runs of its code, and of its worker's runs of it."""
     df: int
     """Degrees of freedom that it adds, or, below 0, that a first run which it contradicts takes back."""
     squares: float
     """Squared deviations, likewise."""
-
-
-@dataclass(frozen=True)
-class BestAfter:
-    """The best under the run's comparability key."""
-
-    version: int
-    """Of the best that was compared with; 0 is no best."""
-    after: Best | None = None
-    """The best with what the decision changes of it; it may still be the same experiment. None: nothing changes."""
-    other_key: str | None = None
-    """Comparability key, where it is not the tag's main one."""
-
-
-@dataclass(frozen=True)
-class KeyAfter:
-    """The tag's main comparability key."""
-
-    version: int
-    """The decision used this version."""
-    learned: Mapping[str, Any] = field(default_factory=dict)
-    """Parts of it that the run is the first to know, as fields of the tag."""
-
-
-@dataclass(frozen=True)
-class ReferenceAfter:
-    """The times that runs of one GPU class and budget are compared with. The fields are the move's."""
-
-    time_classes: tuple[str, str]
-    references_before: tuple[str, str]
-    """As they were stored when this was decided; empty: there was none."""
-    reference_after: tuple[str, str] | None = None
-    """One of the classes with its new time; None: both stay."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +86,7 @@ class Ending:
     """An experiment's final status and everything that follows from it."""
 
     experiment: Experiment
-    """As it was read: its status, attempt and fence are the guard."""
+    """As it was read."""
     status: Status
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the experiment that the decision sets."""
@@ -145,15 +101,19 @@ class Ending:
     """The value that it was judged by, with lower = better; None where it was not judged."""
     near_miss_score: float | None = None
     """The same, for a discard under the main key."""
-    best: BestAfter | None = None
-    """None where the run was compared with no best."""
-    key: KeyAfter | None = None
-    crashes: TagCrashes | None = None
+    best: Best | None = None
+    """The best under its comparability key, with what the decision changes of it; None: it stays."""
+    other_key: str | None = None
+    """Comparability key, where it is not the tag's main one."""
+    learned: Mapping[str, Any] = field(default_factory=dict)
+    """Parts of the tag's main key that the run is the first to know, and more fields of the tag."""
+    crashes: int | None = None
+    """The tag's crashes in a row after it; None: they stay."""
+    lifts_abort: bool = False
+    """So many crashes refused what is new until now."""
     gpu: GpuCrashes | None = None
-    reference: ReferenceAfter | None = None
-    """None where a worker did not train it."""
-    noise_key: str | None = None
-    """Where the noise stands that the run adds to."""
+    reference: tuple[str, str] | None = None
+    """A class of times that runs are compared with, and its new one as it is stored."""
     repeat: Repeat | None = None
     growth: Growth | None = None
     """Where it is a node of a trace."""
@@ -163,8 +123,6 @@ class Ending:
     """Counted apart, as what its agent says."""
     returned: str | None = None
     """Of a swarm's run that is lost: its config as a proposal for another worker."""
-    only_overdue: bool = False
-    """Of a swarm's run: only if its worker is still overdue with it."""
     led_by: float | None = None
     """Of a swarm's run with a value: what it adds to its worker's baseline, with lower = better."""
 
@@ -257,46 +215,17 @@ class Ruling:
     best: Best
     """As it was read."""
     after: Best
-    near_miss_score: float | None
-    """The value with lower = better, of a discard under the main key."""
     verdict: Literal["confirmed", "demoted", "promoted", "revalued", "unconfirmed"] | None
     """What the event is called; None: there is nothing to tell."""
     facts: Mapping[str, Any]
     """What the event says, beside who it is about."""
-    score: float | None = None
-    """What it is judged by now, with lower = better; None: it stays what it was."""
     tag_fields: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the tag."""
+    shift: Derived = field(default_factory=Derived)
     growths: Sequence[Growth] = ()
     """Of its trace, and of those that stand on it."""
     finishes: int | None = None
     """How many runs of the tag had ended, where the decision used what they were."""
-
-
-@dataclass(frozen=True)
-class Correction:
-    """A later result of the same code, judged without the runs that leave."""
-
-    experiment_id: str
-    fields: Mapping[str, Any]
-    score: float
-    """What it is judged by now, with lower = better."""
-    is_near: bool
-    """It stands among the near misses, under the main key."""
-
-
-@dataclass(frozen=True)
-class Risen:
-    """The result that is the best where none before it is left."""
-
-    experiment: Experiment
-    fields: Mapping[str, Any]
-    score: float
-
-    @property
-    def was_discard(self) -> bool:
-        """Else it was a keep of its branch already."""
-        return self.experiment.status == "discard"
 
 
 @dataclass(frozen=True)
@@ -327,8 +256,9 @@ class Retraction:
     """Its runs, among those of its code."""
     left: LeftNoise | None
     """None where its runs do not count towards the noise."""
-    corrected: Sequence[Correction] = ()
-    risen: Risen | None = None
+    shift: Derived
+    changed: Sequence[tuple[Experiment, Experiment]] = ()
+    """Other records, before and after: later results of the same code, and the first keep where none is left."""
     growths: Sequence[Growth] = ()
     """Of its trace, and of those that stand on it."""
     learnt: Mapping[str, Trend] = field(default_factory=dict)
@@ -363,11 +293,7 @@ AfterLease = Requeued | SameAttempt | Ended
 
 @dataclass(frozen=True)
 class BrokenLease:
-    """The decision to end a lease because its holder is gone.
-
-    `gpu` and `experiment` are as they were read. Guards: the GPU's holder and fence; for `silent` and `expired` also
-    its heartbeat and the lease's end; with an outcome also the experiment's status, attempt, fence and stop order.
-    """
+    """The decision to end a lease because its holder is gone. `gpu` and `experiment` are as they were read."""
 
     gpu: Gpu
     experiment: Experiment
@@ -379,3 +305,8 @@ class BrokenLease:
     """Flags of the GPU to set."""
     cleared: Sequence[str] = ()
     """Flags of the GPU to clear."""
+
+    @property
+    def status(self) -> Status | Literal[""]:
+        """The experiment's new status; empty where it needed none."""
+        return "" if self.then is None else self.then.status if isinstance(self.then, Ended) else "queued"

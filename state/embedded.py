@@ -249,7 +249,7 @@ class EmbeddedRedis:
             "save": "",
             "maxmemory-policy": "noeviction",
         }
-        worker = ["user", WORKER, "on", hashed(self._worker_password), *worker_rules(self._lab)]
+        worker = ["user", WORKER, "on", hashed(self._worker_password), *worker_rules()]
         lines = [[key, str(value)] for key, value in settings.items()]
         return "".join(f"{' '.join([key, *map(_quoted, words)])}\n" for key, *words in [*lines, worker])
 

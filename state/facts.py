@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from state.policy import Policy, TickSource
@@ -59,6 +59,8 @@ class RunFacts:
     """Under the tag's main comparability key."""
     epoch: int
     """Of the tag's traces."""
+    attempts: Mapping[str, str] = field(default_factory=dict)
+    """Its attempts, as they are stored."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class Comparison:
     """The nearest keep at or above the base that it was selected with: on this a new trace begins."""
     references: tuple[str, str] = ("", "")
     """Times of its `time_classes`, as they are stored; empty: there is none."""
+    around: Mapping[str, Any] = field(default_factory=dict)
+    """What else its end changes, as it was read; see `EndingStore.finish`."""
 
     @property
     def reference_time(self) -> ReferenceTime | None:
@@ -100,7 +104,6 @@ class RankFacts:
     now: float
     """Redis' clock."""
     experiment: Experiment
-    tag: Tag
     policy: Policy
     rank_class: str
     """Among whose runs it is ranked."""
@@ -184,7 +187,7 @@ class RetractionFacts:
     noise: Spread
     """Of its tag and class of GPU, with the runs of its code and those of each of `noise_workers`."""
     noise_workers: tuple[str, ...]
-    """In a swarm: the workers of the runs that leave."""
+    """In a swarm: the workers of these runs."""
     rank_classes: tuple[str, ...] = ()
     """Classes of GPU whose runs are ranked; its attempts may have been on several."""
 

@@ -115,8 +115,8 @@ def named_by(experiment_id: str) -> tuple[str, str]:
     return f"{tag}{dash}{number.partition('.')[0]}", tag
 
 
-KEY_ID = "labsownkey"
-"""Stands in the place of a token's id in the operator's key."""
+KEY_IDS = {"operator": "labsownkey", "worker": "labsworker"}
+"""What stands in the place of a token's id in the lab's own keys, by role."""
 TOKEN_FORM = re.compile(r"nj_(?P<id>[a-z2-7]{10})_(?P<secret>[A-Za-z0-9_-]{43})")
 
 

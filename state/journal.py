@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -16,6 +18,8 @@ from state.tags import tag_in
 
 MOST_BYTES = 256 * 1024
 """Checkpoints that are read at once: more only where one alone is longer."""
+MOST_TEXTS = 64
+"""The same by number."""
 _EVIDENCE = TypeAdapter(list[Evidence])
 
 
@@ -79,7 +83,10 @@ class Journal(Store):
 
     async def read(self, tag: str, first: int | None = None) -> Pages:
         """The newest checkpoints, or those from number `first` on, as many as fit; one round trip."""
-        asked = {"most": MOST_BYTES, "first": first}
-        reading = self._lab.reading("read_journal", keys={"journal": self._keys("journal", tag)}, args=asked)
-        [[count, texts]] = await self._lab.pipeline([reading])
+        journal, most = self._keys("journal", tag), MOST_TEXTS
+        begin, end = (first - 1, first + most - 2) if first else (-most, -1)
+        count, texts = await self._lab.pipeline([("LLEN", journal), ("LRANGE", journal, begin, end)])
+        ends = [*accumulate(len(text.encode()) for text in (texts if first else texts[::-1]))]
+        fitting = max(1, bisect(ends, MOST_BYTES))
+        texts = texts[:fitting] if first else texts[-fitting:]
         return Pages(int(count), first or int(count) - len(texts) + 1, texts)

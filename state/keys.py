@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from state.records import OPEN
@@ -167,6 +168,7 @@ for _family in FAMILIES:
     _KINDS.setdefault((_name, bool(_more)), set()).add(_family.kind)
 
 
+@lru_cache(4096)
 def kind_of(key: str) -> str:
     """The type of a key in Redis.
 
@@ -183,6 +185,36 @@ def kind_of(key: str) -> str:
 
 
 @dataclass(frozen=True)
+class TagKeys:
+    """Keys of one tag."""
+
+    tag: str
+    policy: str
+    crashes: str
+    best: str
+    forest: str
+    finished: str
+    categories: str
+    reference_times: str
+    near_misses: str
+
+
+@lru_cache(1024)
+def _of_tag(lab: str, tag: str) -> TagKeys:
+    names = (
+        "policy",
+        "crashes",
+        "best",
+        "forest",
+        "finished",
+        "categories",
+        "reference_times",
+        "near_misses",
+    )
+    return TagKeys(f"{{{lab}}}:tags:{tag}", *(f"{{{lab}}}:{name}:{tag}" for name in names))
+
+
+@dataclass(frozen=True)
 class Keys:
     """Key names of the lab `lab`; all share the Redis Cluster hash tag `{lab}`."""
 
@@ -190,6 +222,10 @@ class Keys:
 
     def __call__(self, *parts: str) -> str:
         return ":".join((f"{{{self.lab}}}", *parts))
+
+    def of(self, tag: str) -> TagKeys:
+        """The keys of a tag that the end of each of its runs names."""
+        return _of_tag(self.lab, tag)
 
     def implied(self, names: Collection[str], tag: str | None) -> dict[str, str]:
         """The keys of those names of which the lab, or the tag `tag`, has only one."""
@@ -203,13 +239,13 @@ class Keys:
         return found
 
     def tag(self, tag: str) -> str:
-        return self("tags", tag)
+        return f"{{{self.lab}}}:tags:{tag}"
 
     def experiment(self, experiment_id: str) -> str:
-        return self("experiments", experiment_id)
+        return f"{{{self.lab}}}:experiments:{experiment_id}"
 
     def attempts(self, experiment_id: str) -> str:
-        return self("attempts", experiment_id)
+        return f"{{{self.lab}}}:attempts:{experiment_id}"
 
     def gpu(self, gpu_id: str) -> str:
         return self("gpu_pool", gpu_id)
@@ -253,7 +289,7 @@ class Keys:
 
     def best(self, tag: str, other_key: str | None = None) -> str:
         """Best of the main comparability key, or of another."""
-        return self("best", tag, other_key) if other_key else self("best", tag)
+        return self("best", tag, other_key) if other_key else f"{{{self.lab}}}:best:{tag}"
 
     def keeps(self, tag: str, other_key: str | None = None) -> str:
         """The index of keeps that beat the best of their time."""

@@ -1,9 +1,10 @@
-"""The pool as it was read for a decision; values only, no IO."""
+"""The pool as it was read for a decision, and a renewed lease; values only, no IO."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from state.decided import Decided
 from state.policy import Policy
@@ -42,6 +43,10 @@ class Holding:
     """Policy of the experiment's tag."""
     stop_fence: int = 0
     """Runs of its tag under a lease with this fence or an older one have to stop."""
+    stored: Mapping[str, str] = field(default_factory=dict)
+    """The GPU as it is stored."""
+    newest: Sequence[str] = ()
+    """Newest entry of its history, if that was read."""
 
 
 @dataclass(frozen=True)
@@ -83,3 +88,34 @@ class Flagged:
 
     status: GpuStatus
     holder: str | None
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """A lease that goes on."""
+
+    fields: Mapping[str, str]
+    """Of the GPU."""
+    expires_at: float
+    deadline: float
+    """The commit must not come later."""
+
+
+def renewal(
+    gpu: Gpu, now: float, lease_s: float, extended_s: float | None, *, stops: bool, least: float = 0.0
+) -> Renewal | None:
+    """The lease of a run, renewed; None where its deadline has come.
+
+    It does not end before `least`, nor after its deadline, which the lab sets. A run that has to stop has one length
+    of the lease for that. An extension comes on top of the stored deadline. A lease that an agent acquired for itself
+    has none.
+    """
+    fields, deadline, ends = dict[str, str](), math.inf, now + lease_s
+    if gpu.deadline is not None:
+        deadline = gpu.deadline + (extended_s or 0.0)
+        if stops and ends < deadline:
+            deadline, fields["deadline"] = ends, f"{ends - (extended_s or 0.0):.6f}"
+        if now >= deadline:
+            return None
+    expires_at = round(min(max(ends, least), deadline), 6)
+    return Renewal(fields | {"lease_expires_at": f"{expires_at:.6f}"}, expires_at, deadline)

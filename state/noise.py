@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-from state.client import Lab
-from state.decisions import Repeat
 from state.facts import Spread
 from state.keys import Keys
-from state.moves import Arg
+
+if TYPE_CHECKING:
+    from state.client import Lab
+    from state.moves import Arg
 
 
 def class_id(gpu_class: str | None) -> str:
@@ -35,17 +36,6 @@ def runs_at(noise: str, code: str) -> str:
 def spread_at(keys: Keys, tag: str, gpu_class: str | None) -> Sequence[str]:
     """The noise of a tag and GPU class, as a command for `spread_of`."""
     return ("HMGET", noise_key(keys, tag, gpu_class), "squares", "df")
-
-
-def noise_args(change: Repeat) -> dict[str, Any]:
-    """Arguments of a move that changes the noise."""
-    return {
-        "df": change.df,
-        "squares": change.squares,
-        "noise_names": [entry.name for entry in change.entries],
-        "noise_before": [entry.before for entry in change.entries],
-        "noise_after": [entry.after for entry in change.entries],
-    }
 
 
 def main_spread(lab: Lab, tag: str) -> Sequence[Arg]:

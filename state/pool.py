@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from state.change import NOW, Change, Word, clock, hgetall, hmget
 from state.client import Lab, time_of
 from state.decided import Decided
 from state.experiments.reading import experiment_in
+from state.experiments.writing import renew
+from state.gpu_flags import LEASED, keep_gpu
 from state.ids import named_by
 from state.indexes import members, records
-from state.leases import Flagged, GpuLease, GpuRequest, Holding, Line, Roster
+from state.leases import Flagged, GpuLease, GpuRequest, Holding, Line, Roster, renewal
 from state.moves import Arg
 from state.policy import read_policy
 from state.records import Experiment, Gpu, GpuStatus, Tag, flatten
@@ -22,8 +25,6 @@ from state.store import Store
 
 ALL = -1
 OWNED = ("owner", "of_agent")
-LEASED = ("holder", "leased_at", "lease_expires_at", "deadline", "runner")
-"""Fields of a GPU that end with its lease."""
 DESCRIBED = {
     "gpu_id",
     "gpu_index",
@@ -96,33 +97,39 @@ class Pool(Store):
         ids: list[str] = await self._lab.command("ZRANGE", self._keys("gpus"), 0, -1)
         return ids
 
-    async def holding(self, gpu_id: str) -> Holding:
-        """The GPU with the experiment that holds it; two round trips.
+    async def holding(self, gpu_id: str, change: Change | None = None) -> Holding:
+        """The GPU with the experiment that holds it; two round trips. A `change` holds with the GPU.
 
         Raises:
             NotFound: it is not registered.
         """
-        keys = self._keys
-        time, stored = await self._lab.pipeline([("TIME",), ("HGETALL", keys.gpu(gpu_id))])
-        if not stored:
-            raise no_gpu(gpu_id)
-        gpu = Gpu.parse(stored)
-        if gpu.holder is None:
-            return Holding(time_of(time), gpu, None, None)
-        _, tag = named_by(gpu.holder)
-        held, policy, stop_fence = await self._lab.pipeline(
-            [
-                ("HGETALL", keys.experiment(gpu.holder)),
-                ("HGET", keys("policy", tag), "values"),
-                ("HGET", keys.tag(tag), "stop_fence"),
-            ]
+        keys, source = self._keys, change or self._lab
+        found = await source.read(
+            {
+                "now": clock(),
+                "gpu": hgetall(keys.gpu(gpu_id)),
+                "newest": ("LRANGE", keys.gpu_history(gpu_id), -1, -1) if change else None,
+            }
         )
-        return Holding(
-            now=time_of(time),
-            gpu=gpu,
-            experiment=Experiment.found(held),
-            policy=read_policy(policy) if policy else None,
-            stop_fence=int(stop_fence or 0),
+        if not found["gpu"]:
+            raise no_gpu(gpu_id)
+        gpu = Gpu.parse(found["gpu"])
+        holding = Holding(found["now"], gpu, None, None, stored=found["gpu"], newest=found["newest"] or ())
+        if gpu.holder is None:
+            return holding
+        _, tag = named_by(gpu.holder)
+        found = await source.read(
+            {
+                "held": ("HGETALL", keys.experiment(gpu.holder)),
+                "policy": ("HGET", keys("policy", tag), "values"),
+                "stop_fence": ("HGET", keys.tag(tag), "stop_fence"),
+            }
+        )
+        return replace(
+            holding,
+            experiment=Experiment.found(found["held"]),
+            policy=read_policy(found["policy"]) if found["policy"] else None,
+            stop_fence=int(found["stop_fence"] or 0),
         )
 
     async def wanted(self, experiment_id: str) -> GpuRequest:
@@ -238,7 +245,7 @@ class Pool(Store):
                 after.pop(name, None)
             if known is None or known.status == "offline":
                 change.emit("gpu.registered", None, gpu.gpu_id, {"gpu_id": gpu.gpu_id})
-            self._keep(change, gpu.gpu_id, before, after, "registered")
+            keep_gpu(change, gpu.gpu_id, before, after, "registered")
             return None
 
         if refused := await self._lab.change(decide):
@@ -246,47 +253,37 @@ class Pool(Store):
         stored, time = await self._lab.pipeline([("HGETALL", key), ("TIME",)])
         return Gpu.parse(stored), time_of(time)
 
-    async def heartbeat(
+    def heartbeat(
         self,
-        gpu: Gpu,
+        change: Change,
+        held: Holding,
         health: Mapping[str, Any] | None,
         *,
         renewed: Experiment | None,
         stops: bool = False,
         lease_s: float,
-    ) -> GpuStatus | None:
+    ) -> GpuStatus:
         """Record that a GPU is alive, and prolong the lease of the experiment `renewed`; answers the GPU's status.
 
-        `stops`: the holder has to stop. None: holder or fence has changed, so read and decide again.
-
-        Raises:
-            NotFound: it is not registered.
+        `stops`: the holder has to stop.
         """
-        args: dict[str, Arg | None] = {
-            "gpu_id": gpu.gpu_id,
-            "holder": gpu.holder,
-            "fence": gpu.fence,
-            "health": json.dumps(dict(health), allow_nan=False) if health is not None else None,
-            "measured": ",".join(_number((health or {}).get(name)) for name in MEASURED),
-            "every_s": HISTORY_EVERY_S,
-            "most": HISTORY_S // HISTORY_EVERY_S,
-            "lease_s": lease_s,
-        }
+        gpu, history, after = held.gpu, self._keys.gpu_history(held.gpu.gpu_id), dict[str, Word](held.stored)
+        after["heartbeat_at"] = NOW
+        after.pop("offline", None)
+        if health is not None:
+            after |= {"health": json.dumps(dict(health), allow_nan=False), "sampled_at": NOW}
+            if not held.newest or held.now - json.loads(held.newest[0])[0] >= HISTORY_EVERY_S:
+                measured = ",".join(_number(health.get(name)) for name in MEASURED)
+                change.rpush(history, f"[{int(held.now)},{measured}]")
+                change.ltrim(history, HISTORY_S // HISTORY_EVERY_S)
         if renewed is not None:
-            args |= {
-                "renews": 1,
-                "stops": 1 if stops else None,
-                "extended_s": renewed.extended_s,
-                "patience_s": renewed.patience_s,
-            }
-        answer: GpuStatus | Literal["unknown", "stale"] = await self._lab.move(
-            "heartbeat_gpu",
-            keys={"gpu": self._keys.gpu(gpu.gpu_id), "gpu_history": self._keys.gpu_history(gpu.gpu_id)},
-            args=args,
-        )
-        if answer == "unknown":
-            raise no_gpu(gpu.gpu_id)
-        return None if answer == "stale" else answer
+            least = gpu.lease_expires_at or 0.0
+            end = renewal(gpu, held.now, lease_s, renewed.extended_s, stops=stops, least=least)
+            if end is not None:
+                after |= end.fields
+                renew(change, gpu.gpu_id, end)
+            change.zadd(self._keys("open"), {renewed.experiment_id: NOW + renewed.patience_s}, known=True)
+        return keep_gpu(change, gpu.gpu_id, held.stored, after, "heard of again")
 
     async def lend(
         self,
@@ -368,7 +365,7 @@ class Pool(Store):
             elif known.runner is not None:
                 after["unproven"] = "true"  # a worker ran on it: its keeper has to look
             change.zrem(keys("leases"), gpu_id)
-            self._keep(change, gpu_id, before, after, "released")
+            keep_gpu(change, gpu_id, before, after, "released")
             return "ok"
 
         return await self._lab.change(decide)
@@ -403,7 +400,7 @@ class Pool(Store):
             after: dict[str, Word] = {**before, **flatten(set_ or {})}
             for name in clear:
                 after.pop(name, None)
-            return Flagged(self._keep(change, gpu_id, before, after, reason), known.holder)
+            return Flagged(keep_gpu(change, gpu_id, before, after, reason), known.holder)
 
         return await self._lab.change(decide)
 
@@ -461,26 +458,6 @@ class Pool(Store):
 
         return await self._lab.change(decide)
 
-    def _keep(
-        self, change: Change, gpu_id: str, before: Mapping[str, str], after: dict[str, Word], reason: str
-    ) -> GpuStatus:
-        """Keep a GPU with its status, which follows from its flags, and the index of idle GPUs equal to it."""
-        status, index = _status_of(after), self._keys("idle_gpus")
-        is_other = status != before.get("status")
-        if is_other:
-            after["status"] = status
-            after.pop("idle_since", None)
-            after |= {"idle_since": NOW} if status == "idle" else {}
-        change.replace(self._keys.gpu(gpu_id), before, after)
-        if is_other and status == "idle":
-            change.zadd(index, {gpu_id: NOW})
-        elif is_other:
-            change.zrem(index, gpu_id)
-        if is_other and status != "training":
-            why = after.get("sick") or after.get("tripped") if status == "unhealthy" else reason
-            change.emit(f"gpu.{status}", None, gpu_id, {"gpu_id": gpu_id, "reason": why})
-        return status
-
     async def _owned(self, change: Change, gpu: Gpu) -> int:
         """How many GPUs the owner of this one has registered."""
         if gpu.owner is None:
@@ -498,17 +475,6 @@ class Pool(Store):
 
 def _counted(gpu: Gpu) -> str:
     return "agent_gpus" if gpu.of_agent else "worker_gpus"
-
-
-def _status_of(flags: Collection[str]) -> GpuStatus:
-    """The status of a GPU with these fields, the strongest flag first."""
-    if "offline" in flags:
-        return "offline"
-    if "holder" in flags:
-        return "training"
-    if "sick" in flags or "tripped" in flags:
-        return "unhealthy"
-    return "draining" if not {"drained", "unproven", "leaving"}.isdisjoint(flags) else "idle"
 
 
 def listed_gpus(lab: Lab, index: str) -> Sequence[Arg]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from state.client import time_of
 from state.experiments import NearBand
 from state.experiments.queueing import slots, slots_of
-from state.experiments.showing import runs_of, runs_of_best
+from state.experiments.showing import measured_runs_of, runs_of, runs_of_best
 from state.facts import Runs, Spread
 from state.ids import named_by
 from state.indexes import fields_in, members, read_as, records, row_as, values
@@ -27,6 +27,7 @@ from state.records import (
     GpuState,
     Hypothesis,
     KeepRecord,
+    OneRun,
     Record,
     Result,
     RunRow,
@@ -55,6 +56,15 @@ ROW_BYTES = 2000
 """Bytes of one value of a row: longer texts are cut, longer constants left out."""
 AT_ONCE = 1000
 """Number of results that one command reads: Redis does nothing else at the same time."""
+
+
+@dataclass(frozen=True)
+class TagWithBest:
+    """A tag and the best under its main comparability key, with all runs of the best's code."""
+
+    tag: Tag
+    best: Best | None
+    runs: Runs[OneRun] | None
 
 
 @dataclass(frozen=True)
@@ -430,7 +440,7 @@ class Reports(Store):
             keeps=read_as(ComparedRun, keeps),
         )
 
-    async def tags(self, offset: int, limit: int) -> tuple[list[tuple[Tag, Best | None]], int]:
+    async def tags(self, offset: int, limit: int) -> tuple[list[TagWithBest], int]:
         """A page of tags with their bests, newest first, and the number of all."""
         keys = self._keys
         stored, total = await self._lab.pipeline(
@@ -440,8 +450,15 @@ class Reports(Store):
             ]
         )
         found = [Tag.parse(fields) for fields in records(stored).values() if fields]
-        bests = await self._lab.hashes([keys.best(tag.name) for tag in found])
-        return [(tag, Best.found(best)) for tag, best in zip(found, bests, strict=True)], int(total)
+        fields = fields_in(OneRun)
+        stored = await self._lab.pipeline(
+            [
+                *(("HGETALL", keys.best(tag.name)) for tag in found),
+                *(runs_of_best(self._lab, tag.name, fields) for tag in found),
+            ]
+        )
+        bests, runs = map(Best.found, stored[: len(found)]), map(measured_runs_of, stored[len(found) :])
+        return list(map(TagWithBest, found, bests, runs)), int(total)
 
     def _listed(
         self,

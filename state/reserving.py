@@ -1,4 +1,4 @@
-"""A tag's budget within a change: what runs and patches take of it, and the warning near a limit."""
+"""What a change takes of a tag's budget: runs that are set aside, and patches."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from state.booking import SUMS, is_due, unit_of, warn
 from state.budgets import WARN_AT, in_seconds, milliseconds
 from state.change import Change, Key, Read, hmget
+from state.errors import BudgetExhausted
 from state.keys import Keys
 from state.tags import Resource, exhausted
 
@@ -34,15 +36,21 @@ def a_run(run_s: float, held: str | None = None) -> list[Taken]:
     return [Taken("runs", "reserved", int(held is None)), Taken("gpu_seconds", "reserved", more_ms)]
 
 
+def set_aside(change: Change, experiment: Key, run_s: float) -> None:
+    """Keep with an experiment what is set aside for it."""
+    change.hset(experiment, {"reserved_gpu_seconds": in_seconds(milliseconds(run_s))})
+
+
 def reading_books(keys: Keys, tag: str, resources: Sequence[Resource]) -> list[Read[dict[str, str | None]]]:
     """Reads of limits, and of what is taken. Others may take more meanwhile: `Booking` watches that there is room."""
     limits = [f"{what}_{name}" for name in resources for what in ("budget", "warned")]
-    return [hmget(keys.tag(tag), *limits), hmget(keys.tag(tag), *_sums(resources)).loose()]
+    taken = [field for name in resources for field in SUMS[name]]
+    return [hmget(keys.tag(tag), *limits), hmget(keys.tag(tag), *taken).loose()]
 
 
 @dataclass
 class Booking:
-    """What a change takes of a tag's budget."""
+    """What a change takes of a tag's budget, with what was read of that."""
 
     change: Change
     tag: str
@@ -60,70 +68,48 @@ class Booking:
             BudgetExhausted: there is no room.
         """
         key = self.change.lab.keys.tag(self.tag)
-        if warned := [take.resource for take in self.takes if self._warns(take)]:
-            (exact,) = await self.change.read(hmget(key, *_sums(warned)))  # the event says it
-            self.taken = {**self.taken, **exact}
         for take in self.takes:
             limit = self.limits[f"budget_{take.resource}"]
-            if limit is None:
+            if limit is None or take.more <= 0:
                 continue
-            most = _units(take.resource, limit)
-            if self.must_fit and take.more > 0 and self._total(take) > most:
+            sums, most = SUMS[take.resource], float(limit) * unit_of(take.resource)
+            warns = self.limits[f"warned_{take.resource}"] is None
+            if warns and is_due(
+                take.resource, float(limit), *self._after(take)
+            ):  # the event says what is taken
+                (exact,) = await self.change.read(hmget(key, *sums))
+                self.taken = {**self.taken, **exact}
+            reserved, spent = self._after(take)
+            if self.must_fit and reserved + spent > most:
                 raise self._exhausted(take, limit)
-            if self._warns(take):
+            if warns and is_due(take.resource, float(limit), reserved, spent):
                 self._warned.append(take)
-                continue
-            if self.limits[f"warned_{take.resource}"] is None:
-                most = _least_warned(take.resource, limit) - 1
-            elif not self.must_fit:
-                continue
-            if take.more > 0:
-                is_time = take.resource == "gpu_seconds"
-                self.change.room(key, _sums([take.resource]), (most + 0.5) / 1000 if is_time else most)
+            elif warns:
+                self.change.room(key, sums, math.ceil(WARN_AT * most) - 1)
+            elif self.must_fit:
+                self.change.room(key, sums, math.floor(most))
 
     def write(self) -> None:
         """Take it, and warn once where it is near a limit."""
-        key = self.change.lab.keys.tag(self.tag)
         for take in self.takes:
-            for name in _sums([take.resource]):
-                more = take.more if name.startswith(take.part) else 0
-                if not more and self.taken[name] not in (
-                    None,
-                    "0.0",
-                ):  # with three decimals from the first run on
-                    continue
-                if take.resource == "gpu_seconds":
-                    self.change.add_seconds(key, name, more)
-                elif take.resource == "runs" or more:
-                    self.change.hincrby(key, name, more)
+            reserved, spent = SUMS[take.resource]
+            if take.more:
+                counter = reserved if take.part == "reserved" else spent
+                self.change.hincrby(self.change.lab.keys.tag(self.tag), counter, take.more)
         for take in self._warned:
-            self.change.hset(key, {f"warned_{take.resource}": "true"})
-            told = {name: self._after(take, name) for name in ("spent", "reserved")}
-            limit = json.loads(self.limits[f"budget_{take.resource}"] or "null")
-            data = {"tag": self.tag, "resource": take.resource, "limit": limit, **told}
-            self.change.emit("tag.budget_warning", self.tag, self.tag, data)
+            limit = json.loads(self.limits[f"budget_{take.resource}"] or "0")
+            warn(self.change, self.tag, take.resource, limit, *self._after(take))
 
-    def _warns(self, take: Taken) -> bool:
-        """Whether the share `WARN_AT` of the limit is taken then, and nobody was warned."""
-        limit = self.limits[f"budget_{take.resource}"]
-        if limit is None or self.limits[f"warned_{take.resource}"] is not None:
-            return False
-        return self._total(take) >= _least_warned(take.resource, limit)
+    def _after(self, take: Taken) -> tuple[int, int]:
+        """What is reserved then, and what is spent."""
+        reserved, spent = (int(self.taken[name] or 0) for name in SUMS[take.resource])
+        return (reserved + take.more, spent) if take.part == "reserved" else (reserved, spent + take.more)
 
-    def _total(self, take: Taken) -> int:
-        return take.more + sum(
-            _units(take.resource, self.taken[name] or "0") for name in _sums([take.resource])
-        )
-
-    def _after(self, take: Taken, part: str) -> float | int:
-        before = _units(take.resource, self.taken[f"{part}_{take.resource}"] or "0")
-        after = before + (take.more if part == take.part else 0)
-        return after / 1000 if take.resource == "gpu_seconds" else after
-
-    def _exhausted(self, take: Taken, limit: str) -> Exception:
-        spent, reserved = (self.taken[name] or "0" for name in _sums([take.resource]))
-        needed = in_seconds(take.more) if take.resource == "gpu_seconds" else str(take.more)
-        return exhausted(self.tag, ["exhausted", take.resource, limit, spent, reserved, needed])
+    def _exhausted(self, take: Taken, limit: str) -> BudgetExhausted:
+        unit = unit_of(take.resource)
+        reserved, spent = (int(self.taken[name] or 0) for name in SUMS[take.resource])
+        numbers = [in_seconds(n) if unit > 1 else str(n) for n in (spent, reserved, take.more)]
+        return exhausted(self.tag, ["exhausted", take.resource, limit, *numbers])
 
 
 @dataclass
@@ -154,22 +140,3 @@ class PatchEntry:
         self.change.incrby(self.change.lab.keys("patch_uses"))
         if self.is_written:
             self.change.set(self.key, self.content)
-
-
-def _sums(resources: Sequence[Resource]) -> list[str]:
-    return [f"{part}_{name}" for name in resources for part in ("spent", "reserved")]
-
-
-def _units(resource: Resource, amount: str) -> int:
-    """An amount in whole milliseconds, runs or bytes."""
-    return milliseconds(float(amount)) if resource == "gpu_seconds" else int(float(amount))
-
-
-def _least_warned(resource: Resource, limit: str) -> int:
-    scale = 1000 if resource == "gpu_seconds" else 1
-    return math.ceil(WARN_AT * float(limit) * scale - 1e-6)
-
-
-def set_aside(change: Change, experiment: Key, run_s: float) -> None:
-    """Keep with an experiment what its booking has set aside for it."""
-    change.hset(experiment, {"reserved_gpu_seconds": in_seconds(milliseconds(run_s))})

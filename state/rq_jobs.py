@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 SPARE_S = 180
 """Seconds between a job's own limit and RQ's timeout: the job should end first."""
-MOST_BYTES = 262_144
-"""Most bytes of a job; ours have about a thousand, and 100,000 where as many constants are set as may be."""
+MOST_BYTES = 16_384
+"""Most bytes of a job; ours have about a thousand."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,600}")
 _OURS = (

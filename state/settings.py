@@ -36,7 +36,7 @@ class Settings(ClientSettings):
         description="Redis of RQ's queues, if it is not the lab's. Workers that `up` starts use the same user",
     )
     worker_redis_url: SecretStr | None = Field(
-        default=None, description="the lab's Redis with the user of workers; see ./nightjar redis acl"
+        default=None, description="Redis of RQ's queues with the user of workers; see ./nightjar redis acl"
     )
     redis_server: Path | None = Field(default=None, description="redis-server binary for the embedded server")
     redis_appendfsync: str = Field(

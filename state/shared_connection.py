@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +33,7 @@ class SharedConnection:
         self._line: _Line | None = None
         self._opening: asyncio.Task[_Line] | None = None
 
-    async def ask(self, commands: Sequence[Words]) -> list[Any]:
+    def ask(self, commands: Sequence[Words]) -> Awaitable[list[Any]]:
         """The replies to several commands. An error reply is returned in its place as an exception.
 
         No command may block in Redis, change the connection's state or begin a transaction: all calls share the
@@ -43,11 +43,14 @@ class SharedConnection:
             redis.exceptions.ConnectionError: the connection is lost. redis.exceptions.TimeoutError: no reply in time.
                 Whether Redis did what was asked is then unknown.
         """
-        packed = [_packed(words) for words in commands]
-        line = self._line
+        packed, line = b"".join(_packed(commands)), self._line
         if line is None or line.lost is not None:
-            line = await self._opened()
-        return await line.ask(packed)
+            return self._asked_of_another(len(commands), packed)
+        return line.ask(len(commands), packed)
+
+    async def _asked_of_another(self, expects: int, packed: bytes) -> list[Any]:
+        line = await self._opened()
+        return await line.ask(expects, packed)
 
     async def close(self) -> None:
         """End the connection; calls that still wait fail."""
@@ -116,16 +119,16 @@ class _Line(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._transport.set_protocol(self)
 
-    def ask(self, packed: Sequence[bytes]) -> asyncio.Future[list[Any]]:
+    def ask(self, expects: int, packed: bytes) -> asyncio.Future[list[Any]]:
         """The replies, when they have come. A caller that gives up leaves the order of the others as it is."""
-        question = _Question(len(packed), self._loop.create_future(), self._loop.time() + self._timeout_s)
+        question = _Question(expects, self._loop.create_future(), self._loop.time() + self._timeout_s)
         if self.lost is not None:
             question.answered.set_exception(self.lost)
             return question.answered
         if not self._unsent:
             self._loop.call_soon(self._send)  # with what else is asked in this turn of the loop
         self._asked.append(question)
-        self._unsent += packed
+        self._unsent.append(packed)
         if self._timer is None:
             self._timer = self._loop.call_at(question.overdue_at, self._look)
         return question.answered
@@ -149,7 +152,16 @@ class _Line(asyncio.Protocol):
         self._reader.feed(data)
         try:
             while self.lost is None and (reply := self._reader.gets()) is not _NO_REPLY:
-                self._hand_over(reply)
+                if isinstance(reply, RedisError) and not isinstance(reply, ResponseError):
+                    raise reply  # such as a server that still loads its data
+                if not self._asked:
+                    raise ConnectionError("Redis sent what nothing asked for")
+                question = self._asked[0]
+                question.replies.append(reply)
+                if len(question.replies) == question.expects:
+                    self._asked.popleft()
+                    if not question.answered.done():
+                        question.answered.set_result(question.replies)
         except RedisError as problem:
             self.lose(problem)
         except ValueError as problem:  # UnicodeDecodeError: what follows cannot be read either
@@ -163,18 +175,6 @@ class _Line(asyncio.Protocol):
         if self._unsent:
             self._transport.write(b"".join(self._unsent))
             self._unsent.clear()
-
-    def _hand_over(self, reply: Any) -> None:
-        if isinstance(reply, RedisError) and not isinstance(reply, ResponseError):
-            raise reply  # such as a server that still loads its data
-        if not self._asked:
-            raise ConnectionError("Redis sent what nothing asked for")
-        question = self._asked[0]
-        question.replies.append(reply)
-        if len(question.replies) == question.expects:
-            self._asked.popleft()
-            if not question.answered.done():
-                question.answered.set_result(question.replies)
 
     def _look(self) -> None:
         """Lose the connection if the call that has waited longest is overdue."""
@@ -191,9 +191,11 @@ _NO_REPLY = object()
 """No whole reply has come yet."""
 
 
-def _packed(words: Words) -> bytes:
-    """A command as it is sent; a name of two words, such as XINFO STREAM, as two."""
-    first, *others = words
-    split = (*first.split(), *others) if isinstance(first, str) and " " in first else tuple(words)
-    packed: bytes = hiredis.pack_command(split)  # type: ignore[arg-type]  # its stub means a tuple of any length
+def _packed(commands: Sequence[Words]) -> list[bytes]:
+    """Commands as they are sent; a name of two words, such as XINFO STREAM, as two."""
+    packed = []
+    for words in commands:
+        first = words[0]
+        split = (*first.split(), *words[1:]) if isinstance(first, str) and " " in first else tuple(words)
+        packed.append(hiredis.pack_command(split))  # type: ignore[arg-type]  # its stub means a tuple of any length
     return packed

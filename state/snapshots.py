@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from state.budgets import Books, books_of
 from state.change import Change
 from state.client import Lab
+from state.derived import COUNTED, Derived
 from state.experiments import PAGE_BYTES, Experiments, Window
 from state.experiments.ranking import ends_at, ranks_at, trends_at
 from state.policy import BUCKETS
@@ -74,25 +75,34 @@ class Snapshots:
         """Decided values of a tag and its experiments."""
         return await self._lab.hash(self._lab.keys("decided", tag))
 
-    async def status_indexes(self, tag: str) -> dict[str, frozenset[str]]:
-        """Members of every status index."""
-        keys = [self._lab.keys.status(tag, status, "")[0] for status in STATUSES]
-        members = await self._lab.pipeline([("ZRANGE", key, 0, -1) for key in keys])
-        return {status: frozenset(ids) for status, ids in zip(STATUSES, members, strict=True)}
+    async def derived(self, tag: str, also: Derived) -> Derived:
+        """Counters and indexes of a tag that follow from its records, and those that `also` names."""
+        keys, found = self._lab.keys, Derived()
+        workers = await self._scores(keys("swarm_members", tag))
+        named = [f"{name}:{tag}" for name in ("keeps", "beaten", "near_misses", "finished", "retests")]
+        named += [f"status:{tag}:{status}" for status in STATUSES] + [f"worker_runs:{w}" for w in workers]
+        sets = sorted({*named, *(key for key, _ in also.scores)})
+        for begin in range(0, len(sets), PAGE):
+            page = sets[begin : begin + PAGE]
+            rows = await self._lab.pipeline([("ZRANGE", keys(key), 0, -1, "WITHSCORES") for key in page])
+            for key, row in zip(page, rows, strict=True):
+                found.scores |= {(key, m): float(score) for m, score in zip(row[::2], row[1::2], strict=True)}
+        named = [f"{name}:{tag}" for name in ("tags", "categories", "configs")]
+        named += [f"swarm_workers:{w}" for w in workers]
+        named += [key for key, _ in also.counts if not key.startswith("trace:")]
+        for key, stored in (await self.hashes(named)).items():
+            derived = stored.keys() & COUNTED.get(key.partition(":")[0], stored.keys())
+            found.counts.update({(key, name): int(stored[name]) for name in derived})
+        return found
 
-    async def finish_order(self, tag: str) -> dict[str, int]:
-        """Experiments in finish order, with their numbers in it."""
-        return {i: int(nth) for i, nth in (await self._scores(self._lab.keys("finished", tag))).items()}
-
-    async def results(self, tag: str, other_keys: Iterable[str]) -> dict[str, dict[str, float]]:
-        """The indexes of results by value: `keeps` and `beaten`, and these with each other comparability key."""
-        names = [(name, key) for name in ("keeps", "beaten") for key in (None, *other_keys)]
-        return {
-            ":".join((name, key) if key else (name,)): await self._scores(
-                self._lab.keys(*((name, tag, key) if key else (name, tag)))
-            )
-            for name, key in names
-        }
+    async def hashes(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Hashes by their keys without the lab."""
+        found, wanted = dict[str, dict[str, str]](), sorted({*names})
+        for begin in range(0, len(wanted), PAGE):
+            page = wanted[begin : begin + PAGE]
+            stored = await self._lab.hashes([self._lab.keys(name) for name in page])
+            found |= dict(zip(page, stored, strict=True))
+        return found
 
     async def ranks(self, tag: str) -> dict[float, frozenset[str]]:
         """The runs that are ranked at each bucket, of every GPU class."""
@@ -139,23 +149,6 @@ class Snapshots:
     async def leaders(self, tag: str) -> dict[str, float]:
         """The best delta of every worker of a tag's swarm."""
         return await self._scores(self._lab.keys("leaders", tag))
-
-    async def worker_runs(self, workers: Sequence[SwarmWorker]) -> dict[str, dict[str, float]]:
-        """The deltas of the runs of each worker."""
-        return {w.worker_id: await self._scores(self._lab.keys("worker_runs", w.worker_id)) for w in workers}
-
-    async def configs(self, tag: str) -> dict[str, tuple[int, int]]:
-        """Number of tries and of runs in flight of each config, by fingerprint."""
-        stored = await self._lab.hash(self._lab.keys("configs", tag))
-        names = {field.rpartition(":")[0] for field in stored}
-        return {
-            name: (int(stored.get(f"{name}:trials", 0)), int(stored.get(f"{name}:in_flight", 0)))
-            for name in names
-        }
-
-    async def near_misses(self, tag: str) -> dict[str, float]:
-        """Every discard with its score."""
-        return await self._scores(self._lab.keys("near_misses", tag))
 
     async def forest(self, tag: str) -> ForestRecords:
         """Every trace of a tag, and its open selections."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from state.change import Change, entry, zscore
 from state.client import Lab
 from state.errors import NightjarError
 from state.events import Event
@@ -258,20 +259,28 @@ class Stream(Store):
             "trace": e["trace"] or "",
             "origin": e["id"],
         }
-        return await self._take_out(letter, json.dumps(text))
+        return await self._take_out(letter, text)
 
     async def discard(self, letter: DeadLetter) -> str:
         """Delete a dead letter; answers `ok` or `gone`."""
         return await self._take_out(letter, None)
 
-    async def _take_out(self, letter: DeadLetter, event: str | None) -> str:
-        redriven = f"redriven:{letter.binding}"
-        answer = await self._lab.move(
-            "redrive_event",
-            keys={"redriven": self._lab.keys(redriven)},
-            args={"letter": letter.id, "event": event, "binding": f"{redriven} {letter.binding}"},
-        )
-        return str(answer)
+    async def _take_out(self, letter: DeadLetter, event: Mapping[str, str] | None) -> str:
+        keys, redriven = self._keys, f"redriven:{letter.binding}"
+        dead, binding = keys("dead_letters"), f"{redriven} {letter.binding}"
+
+        async def decide(change: Change) -> str:
+            is_there, served_at = await change.read(entry(dead, letter.id), zscore(keys("bindings"), binding))
+            if event is not None and served_at is None:
+                return "unbound"
+            if not is_there:
+                return "gone"
+            change.xdel(dead, letter.id)
+            if event is not None:
+                change.xadd(keys(redriven), event)
+            return "ok"
+
+        return await self._lab.change(decide)
 
     async def newest(self) -> str:
         """Id of the newest event, `0-0` before the first."""

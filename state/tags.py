@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from state.budgets import WARN_AT
+from state.booking import SUMS, is_due, warn
 from state.change import NOW, Change, exists, hgetall, hmget
 from state.client import Lab, time_of
 from state.decided import tag_text
@@ -241,7 +241,7 @@ class Tags(Store):
         key = self._keys.tag(tag)
 
         async def decide(change: Change) -> bool:
-            names = [f"{part}_{name}" for name in RESOURCES for part in ("budget", "spent", "reserved")]
+            names = [n for name in RESOURCES for n in (f"budget_{name}", *SUMS[name])]
             (found,) = await change.read(hmget(key, "created_at", *names))
             if found["created_at"] is None:
                 raise unknown(tag)
@@ -255,16 +255,14 @@ class Tags(Store):
                     change.hdel(key, f"budget_{name}", f"warned_{name}")
                 if limit is not None and limit != before[name]:
                     change.hset(key, {f"budget_{name}": limit})
-                    _warn(change, tag, name, limit, found)
+                    reserved, spent = (int(found[field] or 0) for field in SUMS[name])
+                    if is_due(name, json.loads(limit), reserved, spent):
+                        warn(change, tag, name, json.loads(limit), reserved, spent)
             told = {name: json.loads(limit or "null") for name, limit in after.items()}
             change.emit("tag.budget_changed", tag, tag, {"tag": tag, **told})
             return True
 
         return await self._lab.change(decide)
-
-    async def categories(self, tag: str) -> dict[str, tuple[int, int]]:
-        """Total and kept of every category that was tried."""
-        return categories_of(await self._lab.hash(self._lab.keys("categories", tag)))
 
 
 class Strategies(Store):
@@ -343,21 +341,6 @@ async def begin(change: Change, tag: Tag, strategy: Strategy, policy: Policy) ->
     change.hset(keys("policy", name), {"values": policy.model_dump_json(), "version": 1})
     change.emit("tag.created", name, name, {"tag": name, "branch": tag.branch})
     return True
-
-
-def _warn(change: Change, tag: str, name: str, limit: str, books: Mapping[str, str | None]) -> None:
-    """Tell once that the share `WARN_AT` of a limit is spent or reserved, as `warn` of `_books.lua` does."""
-    spent, reserved = (json.loads(books[f"{part}_{name}"] or "0") for part in ("spent", "reserved"))
-    if spent + reserved >= WARN_AT * float(limit):
-        change.hset(change.lab.keys.tag(tag), {f"warned_{name}": "true"})
-        told = {
-            "tag": tag,
-            "resource": name,
-            "limit": json.loads(limit),
-            "spent": spent,
-            "reserved": reserved,
-        }
-        change.emit("tag.budget_warning", tag, tag, told)
 
 
 def reading_pins(lab: Lab, tag: str) -> Sequence[Arg]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from state.errors import Unauthenticated
-from state.ids import KEY_ID
+from state.ids import KEY_IDS
 from state.records import Record, Role
 
 Kind = Literal["access", "enroll"]
@@ -71,8 +71,8 @@ class Proof:
 
     @property
     def is_key(self) -> bool:
-        """Whether it is the operator's key instead of a token."""
-        return self.token_id == KEY_ID
+        """Whether it is one of the lab's own keys instead of a token."""
+        return self.token_id in KEY_IDS.values()
 
 
 @dataclass(frozen=True)

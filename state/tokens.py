@@ -2,7 +2,7 @@
 
 A token is `nj_<id>_<secret>`: the id is public, the secret has 256 random bits. Browser sessions, sign-in codes and
 tickets for one event stream are random names for a token. Redis holds their digests, with the digest of the token's
-secret: rotating a secret ends its sessions. The operator's key is sent like a token, and is in no Redis key.
+secret: rotating a secret ends its sessions. A key of the lab itself is sent like a token, and is in no Redis key.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from state.change import NOW, Change, clock, exists, get, hgetall, hmget, loosely
+from state.change import NOW, Change, clock, exists, get, hgetall, hmget, loosely, size
 from state.client import Lab
 from state.errors import Conflict, Forbidden, NotFound, TooManyRequests, Unauthenticated
-from state.ids import KEY_ID, TOKEN_FORM
+from state.ids import KEY_IDS, TOKEN_FORM
+from state.local_keys import KeyRole
 from state.minting import check_free, issue, issuing, rotate, rotating
 from state.records import Role
 from state.token_values import (
@@ -55,12 +56,12 @@ TRIES_S = 60
 
 
 class Tokens:
-    """All tokens, sessions and tickets of the lab; a web process lets the operator's `key` in, too."""
+    """All tokens, sessions and tickets of the lab; a web process lets its own `keys` in, too, by role."""
 
-    def __init__(self, lab: Lab, key: str | None = None) -> None:
+    def __init__(self, lab: Lab, keys: Mapping[KeyRole, str] | None = None) -> None:
         self._lab = lab
         self._keys = lab.keys
-        self._key = None if key is None else _of_key(key)
+        self._own = {KEY_IDS[role]: _of_key(role, text) for role, text in (keys or {}).items()}
         self.changed = asyncio.Event()
         """Set when a token was issued, rotated or revoked, by this process or another."""
         self._configured: bool | None = None
@@ -259,15 +260,20 @@ class Tokens:
         """A session of 12 hours for a browser that has shown a token, or a code; it may end the token's oldest."""
         session = BrowserSession(new_secret(), new_secret())
         kept = asdict(replace(proof, session=None)) | {"page": digest_of_secret(session.page)}
-        await self._lab.move(
-            "open_session",
-            keys={
-                "session": self._keys("sessions", digest_of_secret(session.name)),
-                "sessions": self._keys("token_sessions", proof.token_id),
-            },
-            args={"kept": json.dumps(kept), "lasts_s": SESSION_S, "most": SESSIONS_MOST},
-        )
-        return session
+        opened = self._keys("sessions", digest_of_secret(session.name))
+        of_token = self._keys("token_sessions", proof.token_id)
+
+        async def decide(change: Change) -> BrowserSession:
+            count, names = await change.read(size(of_token), loosely("LRANGE", of_token, 0, -1))
+            lasting = await change.read(*(exists(name).loose() for name in names)) if count else ()
+            known = [*(name for name, is_open in zip(names, lasting, strict=True) if is_open), opened]
+            change.delete(of_token, *known[:-SESSIONS_MOST])
+            change.set(opened, json.dumps(kept), lasts_s=SESSION_S)
+            change.rpush(of_token, *known[-SESSIONS_MOST:])
+            change.expire(of_token, SESSION_S)
+            return session
+
+        return await self._lab.change(decide, in_turn=of_token)
 
     async def session(
         self, name: str, page: str | None = None, *, writes: bool = False
@@ -413,18 +419,18 @@ class Tokens:
         return token, proof
 
     def _token(self, proof: Proof, stored: Mapping[str, str]) -> Token | None:
-        """The token that a proof names: the operator's key, or what is stored."""
+        """The token that a proof names: one of the lab's own keys, or what is stored."""
         if proof.is_key:
-            return self._key
+            return self._own.get(proof.token_id)
         return Token.parse(stored) if stored else None
 
 
-def _of_key(text: str) -> Token:
-    """The operator's key as a token."""
+def _of_key(role: KeyRole, text: str) -> Token:
+    """One of the lab's own keys as a token."""
     return Token(
-        id=KEY_ID,
-        name="operator",
-        role="operator",
+        id=KEY_IDS[role],
+        name=role,
+        role=role,
         digest=_proof(text).digest,
         issued_by="nightjar",
         created_at=0.0,

@@ -1,4 +1,4 @@
-"""The RQ jobs of GPUs: a job can only train one attempt."""
+"""The RQ jobs of GPUs: a job rings for a worker, which asks the lab what to run."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ USUAL_S = 660.0
 
 
 class TrainJob(CheckedJob):
-    """A job that can only call gpu::train, for one attempt under one lease."""
+    """A job that can only ring for one attempt under one lease."""
 
     ENTRY = "workers.gpu.perform"
 
     def is_ours(self, function: str, payload: Mapping[str, Any]) -> bool:
         """Whether its call matches its id."""
         match payload:
-            case {"experiment_id": str(e), "attempt": int(n), "fence": int(f), "assignment": str(), **others}:
+            case {"experiment_id": str(e), "attempt": int(n), "fence": int(f), **others}:
                 named = self.id.endswith(f"_s{escaped(e)}-{n}-{f}")
                 return not others and named and function == FUNCTION and n > 0 and f > 0
             case _:

@@ -46,10 +46,10 @@ class Broker:
 
 
 class TrainQueue(Broker):
-    """Hands leased attempts to the GPUs' queues."""
+    """Rings for the workers of GPUs."""
 
     async def enqueue(self, gpu_id: str, payload: Mapping[str, Any], timeout_s: float | None) -> bool:
-        """Put an attempt on its GPU's queue. False if the queue has it already.
+        """Ring for an attempt on its GPU's queue. False if the queue has that bell already.
 
         Raises:
             Unavailable: the broker does not answer.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -12,16 +11,10 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import NoReturn
 
-from functions.table import table
-from triggers.cli.__main__ import COMMANDS, main
+from tests.warm import call
+from triggers.cli.__main__ import main
 
 PATIENCE_S = 300.0
-
-table()
-_warm = multiprocessing.get_context("forkserver")
-PRELOADED = (__name__, *(f"triggers.cli.{command}" for command in COMMANDS), "tests.dying")
-"""Imported once, before the forks; one process forks for all tests."""
-_warm.set_forkserver_preload([*PRELOADED])
 
 
 def command_line(*words: str) -> list[str]:
@@ -54,13 +47,12 @@ def forked_nightjar(
     with tempfile.TemporaryDirectory() as temporary:
         streams = [Path(temporary, name) for name in ("stdin", "stdout", "stderr")]
         streams[0].write_text(stdin)
-        process = _warm.Process(target=_become, args=(words, dict(environment), folder, streams))
-        process.start()
-        process.join(PATIENCE_S)
-        process.kill()  # nothing where it has ended
-        process.join()
-        assert process.exitcode is not None
-        return CompletedProcess(words, process.exitcode, streams[1].read_text(), streams[2].read_text())
+        process = call(_become, words, dict(environment), folder, streams)
+        try:
+            code = process.wait(PATIENCE_S)
+        finally:
+            process.kill()  # nothing where it has ended
+        return CompletedProcess(words, code, streams[1].read_text(), streams[2].read_text())
 
 
 def _environ(data: Path, more: Mapping[str, str]) -> dict[str, str]:

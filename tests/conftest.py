@@ -25,7 +25,7 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 from functions.process.lifecycle import Process, opened
 from state.embedded import EmbeddedRedis
 from state.errors import NightjarError
-from state.operator_key import read_key
+from state.local_keys import read_key
 from state.settings import Settings
 from triggers.http.routes import make_app
 from triggers.ports import free_port

@@ -9,12 +9,10 @@ from typing import Any
 
 from functions.contract import CATEGORIES
 from state.change import Change
-from state.client import NOTHING, Lab
-from state.decisions import BestAfter, Ending, TagCrashes
+from state.client import Lab
+from state.decisions import Ending
 from state.entries import Entered, Entry
 from state.experiments import Experiments
-from state.moves import Arg, GivenArgs, GivenKeys
-from state.moves import load as load_move
 from state.policies import Policies
 from state.records import Best, Experiment, Idea
 
@@ -27,55 +25,24 @@ AGENTS = 8
 LONGEST = "a wider MLP learns faster " * 153 + "for once: it does."
 
 
-class Collected(Lab):
-    """Keeps scripts instead of running them, and runs them together."""
-
-    def __init__(self, lab: Lab) -> None:
-        super().__init__(lab.name, lab.url, timeout_s=60.0)
-        self._waiting: list[list[Arg]] = []
-
-    async def move(
-        self,
-        name: str,
-        *,
-        keys: GivenKeys = NOTHING,
-        args: GivenArgs = NOTHING,
-    ) -> Any:
-        keyed, argv = load_move(name).words(self.keys, keys, args)
-        self._waiting.append(["EVALSHA", load_move(name).sha, len(keyed), *keyed, *argv])
-        return "ok"
-
-    async def flush(self) -> None:
-        """Run what was kept, and see that every move was made."""
-        answers = await self.pipeline(self._waiting)
-        assert all(answer == "ok" or answer[0] == "ok" for answer in answers), answers
-        self._waiting.clear()
-
-
 async def crowd(lab: Lab, count: int, *, wordy: int = 0) -> None:
     """Register and finish experiments of a tag that is new: few keeps, near misses, discards, crashes, timeouts.
 
     The texts of the newest `wordy` ones are as long as they may be.
     """
-    collected = Collected(lab)
-    experiments = Experiments(collected)
+    experiments = Experiments(lab)
     policy, version = await Policies(lab).get(TAG)
     finishes = (_finish(nth, count, policy.stale_after_s, version) for nth in range(1, count + 1))
-    try:
-        for batch in _batches(finishes, IN_ONE_TRIP):
-            ideas: list[Idea] = []
-            for finish in batch:
-                told = finish.experiment.model_dump()
-                if finish.experiment.number > count - wordy:
-                    told |= dict.fromkeys(("hypothesis", "description", "diff_summary"), LONGEST)
-                ideas.append(Idea.model_validate(told))
-            names = await asyncio.gather(*(_registered(Experiments(lab), idea) for idea in ideas))
-            assert names == [finish.experiment.experiment_id for finish in batch]
-            for finish in batch:
-                await experiments.end(finish)
-            await collected.flush()
-    finally:
-        await collected.close()
+    for batch in _batches(finishes, IN_ONE_TRIP):
+        ideas: list[Idea] = []
+        for finish in batch:
+            told = finish.experiment.model_dump()
+            if finish.experiment.number > count - wordy:
+                told |= dict.fromkeys(("hypothesis", "description", "diff_summary"), LONGEST)
+            ideas.append(Idea.model_validate(told))
+        names = await asyncio.gather(*(_registered(experiments, idea) for idea in ideas))
+        assert names == [finish.experiment.experiment_id for finish in batch]
+        await asyncio.gather(*map(experiments.end, batch))
 
 
 async def _registered(experiments: Experiments, idea: Idea) -> str:
@@ -112,20 +79,19 @@ def _finish(nth: int, count: int, patience_s: float, policy_version: int) -> End
     if nth % every == 1 and nth // every < KEEPS:
         value = BEST + (KEEPS - 1 - nth // every) * 1e-3
         new = Best(experiment_id=e.experiment_id, val_bpb=value, commit_sha=e.commit_sha, updated_at=0.0)
-        best = BestAfter(nth // every, new)
         return Ending(
             e,
             "keep",
             _measured(value),
             score=value,
-            best=best,
-            crashes=TagCrashes(0),
+            best=new,
+            crashes=0,
             training_seconds=300.0,
         )
     if nth % 20 in (7, 13):
         status, kind = ("crash", "oom") if nth % 20 == 7 else ("timeout", "timeout")
         fields = {"error": "out of memory", "error_kind": kind}
-        return Ending(e, "crash" if status == "crash" else "timeout", fields, crashes=TagCrashes(1, 0))
+        return Ending(e, "crash" if status == "crash" else "timeout", fields, crashes=1)
     # A tenth of all lies within the margin of the best.
     value = BEST + (0.001 if nth % 10 == 0 else 0.05) + nth * 1e-9
     return Ending(
@@ -134,7 +100,7 @@ def _finish(nth: int, count: int, patience_s: float, policy_version: int) -> End
         _measured(value),
         score=value,
         near_miss_score=value,
-        crashes=TagCrashes(0),
+        crashes=0,
         training_seconds=300.0,
     )
 

@@ -6,7 +6,6 @@ What Redis has of it is the same as if it were killed right before the next writ
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import signal
 from collections.abc import Mapping
@@ -17,16 +16,12 @@ from functions.process.lifecycle import opened
 from state.connection import Connection
 from state.moves import Arg
 from state.settings import Settings
-from tests.commands import PRELOADED
 from tests.conftest import http_client
 from tests.labs import curl
+from tests.warm import call
 
 WRITES = ("EVALSHA", "EVAL", "SET", "DEL")
 """Words that begin what changes the lab; a script that only reads begins with another."""
-
-_forks = multiprocessing.get_context("forkserver")
-"""Of a process that `tests.commands` says what to import in."""
-assert __name__ in PRELOADED
 
 
 @dataclass(frozen=True)
@@ -43,11 +38,7 @@ async def died(settings: Settings, asked: Asked, nth: int, event: str = "") -> b
 
     Where an event is named, only changes that tell it count.
     """
-    victim = _forks.Process(target=_live, args=(settings, asked, nth, event))
-    victim.start()
-    await asyncio.to_thread(victim.join)
-    code = victim.exitcode
-    victim.close()
+    code = await asyncio.to_thread(call(_live, settings, asked, nth, event).wait)
     assert code in (0, -signal.SIGKILL), f"the process ended with {code}"
     return code != 0
 

@@ -11,12 +11,14 @@ import gc
 import json
 import logging
 import os
+import pickle
 import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -31,6 +33,8 @@ ROOT = Path(__file__).parents[1]
 LONGEST = 1 << 20
 """Bytes of a command line with its environment."""
 _STATUS = struct.Struct("i")
+_asking = threading.Lock()
+"""Held from a question to its answer."""
 
 
 class Started:
@@ -73,14 +77,24 @@ class Started:
 
 def start(words: Sequence[str], environment: Mapping[str, str], folder: Path, output: int) -> Started:
     """Run `nightjar` with these words in this folder; it writes to the descriptor `output`, and leads a group."""
+    return _asked(output, words=[*words], environment=dict(environment), folder=str(folder))
+
+
+def call(function: Callable[..., object], *arguments: object) -> Started:
+    """Call a module's function with these arguments in a fork; it writes where the parent writes."""
+    pickled = pickle.dumps(arguments).hex()
+    return _asked(1, module=function.__module__, function=function.__name__, arguments=pickled)
+
+
+def _asked(output: int, **asked: object) -> Started:
     ours, theirs = os.pipe()
-    parent, _ = _parent()
-    asked = {"words": [*words], "environment": dict(environment), "folder": str(folder)}
-    try:
-        socket.send_fds(parent, [json.dumps(asked).encode()], [output, theirs])
-    finally:
-        os.close(theirs)
-    return Started(int(parent.recv(64)), ours)
+    with _asking:
+        parent, _ = _parent()
+        try:
+            socket.send_fds(parent, [json.dumps(asked).encode()], [output, theirs])
+        finally:
+            os.close(theirs)
+        return Started(int(parent.recv(64)), ours)
 
 
 @cache
@@ -132,10 +146,41 @@ def main(descriptor: int) -> None:
             if not message:  # the tests are over
                 return
             output, told = descriptors
-            pid = _forked(modules, json.loads(message), output)
+            asked = json.loads(message)
+            pid = _forked(modules, asked, output) if "words" in asked else _calling(asked)
             os.close(output)
             running[os.pidfd_open(pid)] = pid, told
             asking.send(str(pid).encode())
+
+
+def _calling(asked: Mapping[str, str]) -> int:
+    """The fork that calls a function; what that needs is imported once, before the first."""
+    function = getattr(import_module(asked["module"]), asked["function"])
+    gc.freeze()
+    if pid := os.fork():
+        return pid
+    code = 1
+    try:
+        os.closerange(3, LONGEST)
+        function(*pickle.loads(bytes.fromhex(asked["arguments"])))
+        code = 0
+    except SystemExit as ending:
+        code = _status_of(ending)
+    except BaseException as problem:  # noqa: BLE001  # told as at the end of any process
+        sys.excepthook(type(problem), problem, problem.__traceback__)
+    finally:
+        _leave(code)
+
+
+def _status_of(ending: SystemExit) -> int:
+    return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+
+
+def _leave(code: int) -> NoReturn:
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _forked(modules: Mapping[str, Callable[..., Any]], asked: Mapping[str, Any], output: int) -> int:
@@ -158,12 +203,9 @@ def _forked(modules: Mapping[str, Callable[..., Any]], asked: Mapping[str, Any],
         try:
             code = int(modules[words[3]]() or 0)
         except SystemExit as ending:
-            code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+            code = _status_of(ending)
         finally:
-            logging.shutdown()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
+            _leave(code)
 
     system: Any = os
     execve = os.execve

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from functions.process.lifecycle import Process
+from functions.rules.keeps.gains import unbiased
 from functions.rules.pool.health import effective_status
 from functions.views.gpus import pool_counts
 from state.author_budget import AuthorBudget
@@ -187,22 +188,21 @@ async def tag_families(process: Process) -> list[Metric]:
     runs = CounterMetricFamily(
         "nightjar_tag_runs", "Experiments of a tag that ended with a verdict.", labels=["tag"]
     )
-    for tag, _ in tags:
-        runs.add_metric([tag.name], tag.finishes)
-    bests = {tag.name: best.val_bpb if best else None for tag, best in tags}
+    for found in tags:
+        runs.add_metric([found.tag.name], found.tag.finishes)
     return [
         runs,
         labelled(
             "nightjar_tag_keeps",
             "Experiments of a tag that are kept now.",
             "tag",
-            {tag.name: tag.kept for tag, _ in tags},
+            {found.tag.name: found.tag.kept for found in tags},
         ),
         labelled(
             "nightjar_tag_best_value",
             "Best value of a tag, in its metric's unit; in a swarm the best difference to a worker's baseline.",
             "tag",
-            bests,
+            {found.tag.name: unbiased(found.runs)[0] for found in tags},
         ),
         gauge(
             "nightjar_tags_left_out",

@@ -20,10 +20,10 @@ from typing import Literal, Self
 import psutil
 from pydantic import TypeAdapter
 
-from functions.lanes import HealthSample, Unfit
 from functions.rules.pool.health import is_memory_back
 from state.errors import Invalid
 from state.records import Footprint
+from workers.attempt.job import HealthSample, Unfit
 from workers.attempt.usage import below, machine_bytes, memory_of, waited_for
 
 _log = logging.getLogger(__name__)

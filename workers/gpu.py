@@ -1,4 +1,7 @@
-"""One RQ worker per slot: each job is one attempt, in a process of its own. `python -P -m workers.gpu SLOT`."""
+"""One RQ worker per slot. A job rings: its process asks the lab for a run, and trains it.
+
+`python -P -m workers.gpu SLOT`
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ import logging
 import os
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pydantic import BaseModel
 from rq import Queue, Worker
 from rq.job import Job
 from rq.serializers import JSONSerializer
@@ -19,6 +23,7 @@ from functions.process.ending import adopt_orphans
 from functions.process.logs import start_logging
 from functions.process.redaction import hide
 from functions.process.running import exit_with
+from functions.table import chosen
 from state.child_heartbeat import ChildHeartbeat
 from state.embedded import broker_url
 from state.errors import NightjarError
@@ -26,8 +31,11 @@ from state.rq_jobs import CheckedQueue
 from state.settings import Settings
 from state.train_jobs import TrainJob, gpu_queue
 from state.train_queue import broker, plainly
+from workers.attempt.attempted import delivered
 from workers.attempt.launch import die_with
-from workers.horse import attempt, preload
+from workers.lane.client import calling, found
+from workers.lane.lease import CALLED
+from workers.lane.trainer import train
 from workers.slot import Slot
 
 if TYPE_CHECKING:
@@ -69,10 +77,35 @@ class GpuWorker(Worker):
 
 
 def perform(function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one job; RQ finds this function by its name."""
+    """Answer one bell; RQ finds this function by its name."""
     if _bound is None:
         raise RuntimeError("this process is bound to no slot")
-    return asyncio.run(attempt(function, payload, *_bound))
+    start_logging(_bound[1], "runner")
+    return asyncio.run(answered(*_bound))
+
+
+async def answered(slot: Slot, settings: Settings) -> dict[str, Any]:
+    """Train the run that the lab has for this slot, if there is one."""
+    async with calling(await found(settings), ("pool::next", *CALLED)) as lab:
+        asked = {"gpu_id": slot.gpu_id, "timeout": 0}
+        work = (await delivered(lambda: lab.call("pool::next", asked)))["work"]
+        if work is None:
+            log.info("%s was called for nothing: the run has begun elsewhere, or is over", slot.gpu_id)
+            return {"outcome": "nothing to do"}
+        return {"outcome": await train(work, slot, settings, lab)}
+
+
+def preload() -> None:
+    """Import modules and build models before the fork, so that the processes of runs need not."""
+    chosen(("pool::next", *CALLED))
+    for model in _below(BaseModel):
+        model.model_rebuild()
+
+
+def _below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for each in model.__subclasses__():
+        yield each
+        yield from _below(each)
 
 
 def work(argument: str) -> int:

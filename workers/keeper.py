@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
 
 import psutil
 
@@ -36,8 +35,8 @@ from workers.attempt.disk import free_mb, remove_tree
 from workers.attempt.processes import Orphans, StoppedProcesses, kill_all
 from workers.attempt.worktree import checkouts_in
 from workers.device import Device, HealthSampler, memory_came_back
-from workers.lab_client import LabClient, reached
-from workers.remote import asker
+from workers.lane import asker
+from workers.lane.keeping import LabClient, reached
 from workers.slot import Slot
 
 log = logging.getLogger(__name__)
@@ -116,6 +115,8 @@ class Keeper:
 
     async def beat(self) -> None:
         """One heartbeat with the newest sample."""
+        head = await asyncio.to_thread(repository_head, self.slot.repo)
+        await self.lab.announce("keeper", gpu_id=self.gpu_id, repo=str(self.slot.repo), repository_head=head)
         sample = asdict(await self.sampler.sample(self.device))
         health = {k: v for k, v in sample.items() if isinstance(v, str | int | float) and v != ""}
         health |= await asyncio.to_thread(self._disk)
@@ -139,7 +140,10 @@ class Keeper:
                 await asyncio.to_thread(remove_tree, folder)
 
     async def look(self) -> None:
-        """Give the experiment back if the process that runs it has died."""
+        """Hand in what a dead process has left: its result, else its experiment."""
+        gpu = await self.lab.find(self.gpu_id)
+        if gpu is None or gpu.runner is None or not is_alive(gpu.runner, host_name()):
+            await self.lab.hand_in()
         if (dead := await self._held_by_the_dead()) is None:
             return
         # read again: the run may just have ended well, and another may hold the GPU now
@@ -151,7 +155,7 @@ class Keeper:
         gpu = await self.lab.find(self.gpu_id)
         if gpu is None or gpu.holder is None or gpu.runner is None or is_alive(gpu.runner, host_name()):
             return None
-        return None if self.lab.owes(gpu) else gpu
+        return gpu
 
     def end_stopped(self) -> None:
         """Kill processes below the RQ worker that have been stopped for too long."""
@@ -185,7 +189,7 @@ class Keeper:
         """Kill every process of any attempt on this GPU; True if none is left and its memory is free."""
         if not await asyncio.to_thread(self.end_orphans):
             return False
-        if not await asyncio.to_thread(kill_all, f"{self.lab.identity}/{self.gpu_id}"):
+        if not await asyncio.to_thread(kill_all, f"{self.slot.mark(self.settings)}/{self.gpu_id}"):
             return False
         if gpu is None or gpu.boot_id != boot_id():  # a reboot empties the GPU's memory
             return True
@@ -213,9 +217,7 @@ class Keeper:
 def worker_of_runs(slot: Slot, silent_s: float) -> ProcessSpec:
     """The child process that takes the runs of a slot. Before it ends, its run may finish, without a time limit."""
     module, name, main = (
-        ("workers.remote.asker", "asker", asker.main)
-        if slot.remote
-        else ("workers.gpu", "rq", redis_runs.work)
+        ("workers.lane.asker", "asker", asker.main) if slot.remote else ("workers.gpu", "rq", redis_runs.work)
     )
     argument = slot.model_dump_json()
     name, argv = f"{name}-{slot.gpu_id.replace(':', '-')}", started(module, argument)
@@ -227,15 +229,8 @@ async def keep(slot: Slot, settings: Settings) -> None:
     threads, parent, orphans = Threads(), os.getppid(), Orphans()
     group = ProcessGroup([worker_of_runs(slot, settings.silent_s)], settings.data_dir / "logs", log.warning)
 
-    def facts() -> dict[str, Any]:
-        head = repository_head(slot.repo)
-        return {"gpu_id": slot.gpu_id, "repo": str(slot.repo), "repository_head": head}
-
     with stopping_on_signals(group) as stop:
-        async with (
-            reached(slot, settings, facts) as lab,
-            HealthSampler() as sampler,
-        ):
+        async with reached(slot, settings) as lab, HealthSampler() as sampler:
             keeper = Keeper(lab, slot, settings, group, sampler, orphans.end)
             if not await _registered(keeper, stop):
                 return
@@ -293,6 +288,7 @@ async def _leave(keeper: Keeper) -> None:
 async def _sign_off(keeper: Keeper) -> None:
     """Take the GPU out of the pool."""
     await keeper.lab.call("pool::leave", {"gpu_id": keeper.gpu_id, "keeper": keeper.name, "ended": True})
+    await keeper.lab.announce("keeper", ended=True)
 
 
 def main(argument: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ class WorkerOptions(BaseModel):
     """Data of the project that runs get beside the files of a commit."""
     pass_env: tuple[str, ...] = ()
     remote: bool = False
-    """Whether it reaches its lab by HTTP alone. See functions.process.remote."""
+    """Whether its lab is another machine's: then it asks for runs, and nothing rings for it."""
 
 
 class Slot(WorkerOptions):
@@ -86,6 +87,10 @@ class Slot(WorkerOptions):
         """The kept folders of its failed attempts."""
         root = settings.data_dir / "failed" / self._folder
         return KeptAttempts(root, _KEPT_S, _KEPT_BYTES)
+
+    def mark(self, settings: Settings) -> str:
+        """First part of the labels of its runs' processes: no other lab's worker on this machine has the same."""
+        return hashlib.sha256(f"{settings.lab} {settings.data_dir}".encode()).hexdigest()[:16]
 
     @property
     def _folder(self) -> str:

@@ -10,38 +10,37 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from functions.attempting import delivered
 from functions.formats.train_command import SCRIPT, scripts_of
-from functions.process.alive import announced
+from functions.process.alive import beating
 from functions.process.forking import Threads
 from functions.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
 from functions.process.logs import start_logging
 from functions.process.own_modules import started
 from functions.process.project import check_data_dir, check_repository
-from functions.process.readiness import connected, until_ready
 from functions.process.remote import alone_in, remote_of
 from functions.process.run_files import UPSTREAM_CACHE, left_behind, linked
 from functions.process.running import ended, exit_with
 from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from functions.process.worker_options import Isolation, isolation_options, python_option
 from state.client_settings import host_name
-from state.embedded import redis_url
 from state.errors import Forbidden, NightjarError
 from state.program import PROGRAM
 from state.settings import Settings
 from workers import keeper
+from workers.attempt.attempted import delivered
 from workers.attempt.isolation import CONFINED, chosen, described, roots_of
 from workers.attempt.processes import Orphans
 from workers.device import Device, discover
-from workers.horse import preload
-from workers.remote.client import calling
+from workers.gpu import preload
+from workers.lane.client import RemoteLab, calling, found
+from workers.lane.keeping import announce
 from workers.slot import Slot, WorkerOptions, command_line
 
 log = logging.getLogger(__name__)
@@ -88,7 +87,7 @@ async def supervise(
         "no_stronger_isolation": why,
     }
     with stopping_on_signals(group) as stop:
-        async with announced_to(options, settings, facts):
+        async with serving(options, settings) as lab:
             threads.end()
             await group.start()
             log.info("training %s (%s)", facts["training"], ", ".join(d.gpu_id for d in devices))
@@ -96,7 +95,7 @@ async def supervise(
                 log.warning("%s", warning)
             if why is not None:
                 log.info("no stronger isolation: %s", why)
-            sweeping = asyncio.create_task(sweep(orphans, settings.heartbeat_s), name="sweep")
+            sweeping = asyncio.create_task(sweep(orphans, lab, facts, settings.heartbeat_s), name="sweep")
             try:
                 await group.run_until(stop, sweeping)
             finally:
@@ -105,27 +104,25 @@ async def supervise(
                 group.force()
             await group.drain()
             await asyncio.to_thread(orphans.end_all, ())
+            with suppress(NightjarError):
+                await announce(lab, "supervisor", ended=True)
 
 
 @asynccontextmanager
-async def announced_to(
-    options: WorkerOptions, settings: Settings, facts: Mapping[str, Any]
-) -> AsyncIterator[None]:
-    """Serve the lab of these settings. With access to its Redis, this process is in the lab's list of processes.
+async def serving(options: WorkerOptions, settings: Settings) -> AsyncIterator[RemoteLab]:
+    """The lab of these settings, once it answers.
 
     Raises:
         Unavailable: the lab does not answer. Unauthenticated, Forbidden: our token is none of a worker.
     """
-    if options.remote:
-        with alone_in(settings.data_dir):
-            async with calling(remote_of(settings.data_dir), ("token::whoami",)) as lab:
-                check_role(await delivered(lambda: lab.call("token::whoami", {})))
-            yield
-        return
-    async with connected(settings, worker=True) as redis:
-        await until_ready(redis)
-        async with announced("supervisor", settings, redis, facts=lambda: facts):
-            yield
+    alone = alone_in(settings.data_dir) if options.remote else nullcontext()
+    with alone:
+        async with (
+            beating(),
+            calling(await found(settings, remote=options.remote), ("token::whoami", "pool::announce")) as lab,
+        ):
+            check_role(await delivered(lambda: lab.call("token::whoami", {})))
+            yield lab
 
 
 def check_role(identity: Mapping[str, Any]) -> None:
@@ -171,9 +168,13 @@ def counted(devices: Sequence[Device]) -> str:
     return " and ".join(f"{n} {kind}{'s' if n > 1 else ''}" for kind, n in counts.items()) or "no slot"
 
 
-async def sweep(orphans: Orphans, pause_s: float) -> None:
-    """Keep ending the orphans of runs whose keepers have died."""
+async def sweep(orphans: Orphans, lab: RemoteLab, facts: Mapping[str, Any], pause_s: float) -> None:
+    """Keep ending the orphans of runs whose keepers have died, and keep announcing this process."""
     while True:
+        try:
+            await announce(lab, "supervisor", **facts)
+        except NightjarError as problem:
+            log.warning("cannot say that the worker is alive: %s", problem.detail)
         await asyncio.to_thread(orphans.end)
         await asyncio.sleep(pause_s)
 
@@ -200,7 +201,7 @@ def devices_for(host: str, gpu: str, cpu: int | None) -> list[Device]:
 # triggers.cli.worker reads the next four before this process starts; they are here for --help
 @click.option("--data", metavar="PATH", expose_value=False, help="state directory [NIGHTJAR_DATA]")
 @click.option("--lab", expose_value=False, help="name of the lab [NIGHTJAR_LAB]")
-@click.option("--url", expose_value=False, help="the lab's URL, without access to its Redis")
+@click.option("--url", expose_value=False, help="URL of a lab on another machine")
 @click.option("--token", expose_value=False, help="a token or enroll token for --url [NIGHTJAR_TOKEN]")
 def main(
     repo: Path,
@@ -217,7 +218,7 @@ def main(
 ) -> None:
     """Train for the lab on this machine's GPUs.
 
-    It reaches the lab by its Redis, or with --url by its URL alone. After the first start the URL is enough.
+    It serves the lab of its data directory, or with --url one elsewhere: after the first start the URL is enough.
     """
     settings = Settings()
     start_logging(settings, "supervisor")
@@ -239,11 +240,7 @@ def main(
             }
         )
         check_data_dir(settings.data_dir, options.repo, options.data_dirs)
-        if remote:
-            host = remote_of(settings.data_dir).name
-        else:
-            host = host_name()
-            redis_url(settings, worker=True)
+        host = remote_of(settings.data_dir).name if remote else host_name()
         asyncio.run(supervise(options, devices_for(host, gpu, cpu), settings, why=choice.why))
     except NightjarError as problem:
         sys.exit(exit_with(problem))

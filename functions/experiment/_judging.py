@@ -17,6 +17,7 @@ from functions.rules.keeps.claiming import (
 )
 from functions.rules.keeps.judging import RunConditions, conditions_of
 from functions.rules.keeps.verdict import key_of, main_key
+from state.change import Change
 from state.decisions import Ending
 from state.experiments import Experiments
 from state.facts import Comparison, RetestFacts, RunFacts
@@ -62,13 +63,23 @@ async def stop_retests(e: Experiment, experiments: Experiments) -> None:
     why = f"{e.experiment_id} was retracted: {e.retracted_because}"
     [its] = await experiments.retests([e])
     for retest in its:
-        now = retest
-        while now.status in OPEN and not now.stopping:
-            if now.status in ("leased", "running"):
-                await experiments.ask_to_stop(now, why)
-            else:
-                await experiments.end(Ending(now, "stopped", {"error": why}, reason=why))
-            now = await experiments.get(now.experiment_id)
+        if retest.status in OPEN:
+            await _stop(retest.experiment_id, why, experiments)
+
+
+async def _stop(experiment_id: str, why: str, experiments: Experiments) -> None:
+    async def decide(change: Change) -> None:
+        run = await experiments.run_facts(change, experiment_id)
+        e = run.experiment
+        if e.status not in OPEN or e.stopping:
+            return change.idle(None)
+        if e.status in ("leased", "running"):
+            experiments.ask_to_stop(change, e, why)
+        else:
+            await experiments.finish(change, run, Ending(e, "stopped", {"error": why}, reason=why))
+        return None
+
+    await experiments.judging(experiment_id, decide)
 
 
 async def see_to_claim(experiment_id: str, judging: Judging, *, may_run: bool = True) -> str | None:
@@ -82,11 +93,7 @@ async def see_to_claim(experiment_id: str, judging: Judging, *, may_run: bool = 
         if facts.experiment.status != "discard":
             return None
         if (by := measured_by(facts)) is not None:
-            run, report = as_measured(await experiments.run_facts(experiment_id), by)
-            under = conditions_of(report.key, run)
-            beside = await _beside(run, under, experiments)
-            ending = judge_claim(facts.experiment, report, run, under, beside)
-            if await experiments.end(ending):
+            if await _measure(experiment_id, by, experiments):
                 return f"measure {experiment_id}"
             continue
         if not may_run or not owes_run(facts) or not await _is_worth_a_run(facts, experiments):
@@ -96,14 +103,37 @@ async def see_to_claim(experiment_id: str, judging: Judging, *, may_run: bool = 
     return None
 
 
+async def _measure(experiment_id: str, by: Experiment, experiments: Experiments) -> bool:
+    """Judge a claim by the lab's run of its code; False where it is no claim any more."""
+
+    async def judged(change: Change) -> bool:
+        found = await experiments.run_facts(change, experiment_id)
+        if not found.experiment.is_claim or found.experiment.status != "discard":
+            return change.idle(False)
+        run, report = as_measured(found, by)
+        under = conditions_of(report.key, run)
+        beside = await _beside(change, run, under, experiments)
+        await experiments.finish(
+            change, found, judge_claim(found.experiment, report, run, under, beside), beside
+        )
+        return True
+
+    return await experiments.judging(experiment_id, judged)
+
+
 async def _is_worth_a_run(facts: RetestFacts, experiments: Experiments) -> bool:
-    run = await experiments.run_facts(facts.experiment.experiment_id)
-    under = conditions_of(key_of(run.experiment), run)
-    beside = await _beside(run, under, experiments)
-    return would_be_kept(run, under, beside)
+    async def judged(change: Change) -> bool:
+        run = await experiments.run_facts(change, facts.experiment.experiment_id)
+        under = conditions_of(key_of(run.experiment), run)
+        beside = await _beside(change, run, under, experiments)
+        return change.idle(would_be_kept(run, under, beside))
+
+    return await experiments.judging(facts.experiment.experiment_id, judged)
 
 
-async def _beside(run: RunFacts, under: RunConditions, experiments: Experiments) -> Comparison:
-    beside = await experiments.comparison(run, under.key.gpu_class, under.other_key, under.code)
+async def _beside(
+    change: Change, run: RunFacts, under: RunConditions, experiments: Experiments
+) -> Comparison:
+    beside = await experiments.comparison(change, run, under.key.gpu_class, under.other_key, under.code)
     await statistics_loaded(beside.noise)
     return beside

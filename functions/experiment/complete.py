@@ -14,6 +14,7 @@ from functions.rules.keeps.judging import MEASURES, CompleteAnswer, ResultReport
 from functions.rules.keeps.reports import check_score, with_score
 from functions.rules.keeps.verdict import Key, check_plausible
 from functions.rules.stopping.extensions import at_base, with_extension
+from state.change import Change
 from state.experiments import Experiments
 from state.records import Score, TimeSpent
 
@@ -102,21 +103,22 @@ class Completed(Response, CompleteAnswer):
 async def complete(request: Complete, call: Call, experiments: Experiments) -> Completed:
     """Record a run's result: its status, its gain over the best, and what the agent does with its commit."""
 
-    async def judged() -> Completed | None:
-        run = await experiments.run_facts(request.experiment_id, request.attempt)
+    async def judged(change: Change) -> Completed:
+        run = await experiments.run_facts(change, request.experiment_id, request.attempt)
         report = at_base(request.report, run.experiment)
         under = conditions_of(report.key, run)
         beside = await experiments.comparison(
-            run, under.key.gpu_class, under.other_key, under.code, report.value
+            change, run, under.key.gpu_class, under.other_key, under.code, report.value
         )
         if first := first_answer("complete", request, call, run, beside):
-            return Completed(**first, replayed=True)
+            return change.idle(Completed(**first, replayed=True))
         check_score(request.score, call.caller, run.experiment, run.tag)
         check_plausible(run.tag.metric, report.value)
         await check_counts("complete", request, run, beside, experiments)
         await statistics_loaded(beside.noise)
         ending = with_score(judge_report(report, run, under, beside), request.score, request.reported)
         ending = with_extension(ending, request.val_bpb)
-        return Completed(**(ending.answer or {})) if await experiments.end(ending) else None
+        await experiments.finish(change, run, ending, beside)
+        return Completed(**(ending.answer or {}))
 
-    return await experiments.in_turn(request.experiment_id, judged)
+    return await experiments.judging(request.experiment_id, judged)

@@ -14,6 +14,7 @@ from functions.rules.keeps.judging import CrashAnswer, FailureReport, conditions
 from functions.rules.keeps.verdict import Key
 from functions.rules.pool.breaker import Breaker
 from functions.views.hints import MEND, abort_step
+from state.change import Change
 from state.experiments import Experiments
 from state.settings import Settings
 
@@ -41,17 +42,18 @@ async def crash(request: Crash, call: Call, experiments: Experiments, settings: 
     failure = FailureReport(request.kind, request.error, request.digest, request.training_seconds)
     breaker = Breaker(settings.cooldown_s)
 
-    async def judged() -> Crashed | None:
-        run = await experiments.run_facts(request.experiment_id, request.attempt)
+    async def judged(change: Change) -> Crashed:
+        run = await experiments.run_facts(change, request.experiment_id, request.attempt)
         under = conditions_of(Key(), run)
-        beside = await experiments.comparison(run, under.key.gpu_class, under.other_key, under.code)
+        beside = await experiments.comparison(change, run, under.key.gpu_class, under.other_key, under.code)
         if first := first_answer("crash", request, call, run, beside):
-            return crashed(first, replayed=True)
+            return change.idle(crashed(first, replayed=True))
         await check_counts("crash", request, run, beside, experiments)
         ending = judge_failure(failure, run, beside, breaker)
-        return crashed(ending.answer or {}) if await experiments.end(ending) else None
+        await experiments.finish(change, run, ending, beside)
+        return crashed(ending.answer or {})
 
-    return await experiments.in_turn(request.experiment_id, judged)
+    return await experiments.judging(request.experiment_id, judged)
 
 
 def crashed(answer: Mapping[str, Any], *, replayed: bool = False) -> Crashed:

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from functions.contract import Command, On, Response, function
 from functions.experiment._judging import Judging, bases_without, see_to_claim, stop_retests
 from functions.experiment._reports import statistics_loaded
+from functions.fold import change
 from functions.rules.branches.forest import regrown
 from functions.rules.keeps.retests import Revalue, RunAgain, Step
 from functions.rules.keeps.retracting import has_fallen
@@ -133,8 +134,10 @@ async def _take(step: Step, race: Race, judging: Judging) -> bool:
         ruling = race.ruling(step)
         if race.loses_largest_gain(ruling):
             ruling = without_gain(ruling, await experiments.retraction_facts(ruling.experiment))
-    growths = await _growths(ruling, race.facts.tag, judging)
-    return await experiments.judge(replace(ruling, growths=growths))
+    tag, before = race.facts.tag, ruling.experiment
+    after = before.model_copy(update={**ruling.fields, "status": ruling.status})
+    shift = change([(before, after)], tag.direction)
+    return await experiments.judge(replace(ruling, shift=shift, growths=await _growths(ruling, tag, judging)))
 
 
 async def _growths(ruling: Ruling, tag: Tag, judging: Judging) -> list[Growth]:

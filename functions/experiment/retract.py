@@ -58,10 +58,7 @@ async def retract(request: Retract, call: Call, judging: Judging) -> Retracted:
 async def _grown(retraction: Retraction, judging: Judging) -> Retraction:
     """The retraction with its changes of traces."""
     e, traces = retraction.facts.experiment, judging.traces
-    changed = {c.experiment_id for c in retraction.corrected}
-    scored = [e, *(run for run in retraction.facts.runs if run.experiment_id in changed)]
-    if retraction.risen is not None:
-        scored.append(retraction.risen.experiment)
+    scored = [e, *(now for _, now in retraction.changed)]
     names = list(dict.fromkeys(run.trace_id for run in scored if run.trace_id))
     own, standing, epoch = await asyncio.gather(
         traces.many(names), traces.standing_on(e.tag, e.experiment_id), traces.epoch(e.tag)

@@ -10,10 +10,12 @@ from functions.contract import Call, Command, Response, function
 from functions.rules.access import check_own
 from functions.rules.keeps.reports import already_finished
 from functions.rules.swarm.results import stopped
+from state.change import Change
 from state.decisions import Ending
 from state.experiments import Experiments
+from state.facts import RunFacts
 from state.ids import ExperimentId
-from state.records import OPEN, Experiment
+from state.records import OPEN
 
 
 class Stop(Command):
@@ -31,22 +33,27 @@ class Stopped(Response):
 @function("experiment::stop", role="agent", writes=True)
 async def stop(request: Stop, call: Call, experiments: Experiments) -> Stopped:
     """Stop it: at once where no worker has it, else the worker ends the run within two seconds."""
-    while True:
-        e = await experiments.get(request.experiment_id)
+
+    async def decide(change: Change) -> Stopped:
+        run = await experiments.run_facts(change, request.experiment_id)
+        e = run.experiment
         check_own(call.caller, e.owner, e.experiment_id)
         if e.status == "stopped":
-            return Stopped(experiment_id=e.experiment_id, status="stopped", stopping=False)
+            return change.idle(Stopped(experiment_id=e.experiment_id, status="stopped", stopping=False))
         if e.status not in OPEN:
             raise already_finished(e)
         if e.status in ("leased", "running") and e.worker_id is None:
-            if e.stopping or await experiments.ask_to_stop(e, request.reason):
-                return Stopped(experiment_id=e.experiment_id, status=e.status, stopping=True)
-        elif await experiments.end(await _ending(e, request.reason, experiments)):
-            return Stopped(experiment_id=e.experiment_id, status="stopped", stopping=False)
+            if not e.stopping:
+                experiments.ask_to_stop(change, e, request.reason)
+            return Stopped(experiment_id=e.experiment_id, status=e.status, stopping=True)
+        await experiments.finish(change, run, _ending(run, request.reason))
+        return Stopped(experiment_id=e.experiment_id, status="stopped", stopping=False)
+
+    return await experiments.judging(request.experiment_id, decide)
 
 
-async def _ending(e: Experiment, reason: str, experiments: Experiments) -> Ending:
+def _ending(run: RunFacts, reason: str) -> Ending:
     """The ending for an experiment that stops at once. Time of a swarm's worker counts as spent."""
-    if e.worker_id is not None and e.status == "running":
-        return stopped(e, (await experiments.rank_facts(e.experiment_id)).now, reason)
-    return Ending(e, "stopped", {"error": reason}, reason=reason)
+    if run.experiment.worker_id is not None and run.experiment.status == "running":
+        return stopped(run.experiment, run.now, reason)
+    return Ending(run.experiment, "stopped", {"error": reason}, reason=reason)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from pydantic import Field
 
-from functions.attempting import delivered
 from functions.contract import Call, Command
 from functions.gpu._stores import Stores
 from functions.lanes import Extension, Order, Source
 from functions.rules.access import check_own_gpu
-from functions.rules.pool.broken_lease import broken, given_up
 from functions.rules.stopping.judging import checkpoint, drawn, judge, rank_of
 from functions.rules.stopping.stoppers import looks_at
 from functions.rules.stopping.ticks import bucket_of, is_within_budget
-from state.decisions import BrokenLease
+from state.change import Change
 from state.experiments import Experiments
-from state.facts import RankFacts
 from state.ids import ExperimentId
-from state.policy import Policy, TickSource
+from state.policy import TickSource
 from state.records import Experiment, Footprint, Gpu
 
 
@@ -35,10 +30,9 @@ class OfLease(Command):
 
 @dataclass(frozen=True)
 class AttemptLease:
-    """The lab's side of an attempt. Each message of the runner renews the lease and returns an order."""
+    """The lab's side of an attempt, for one message of its worker."""
 
     stores: Stores
-    call: Call
     experiment: Experiment
     """As it was leased."""
     attempt: int
@@ -46,15 +40,13 @@ class AttemptLease:
     lease_s: float
     tick_source: TickSource = "report"
     """Source of its ticks, as its worker reports it."""
-    ranked_at: set[float] = field(default_factory=set)
-    """Buckets at which the run was ranked: further ticks in them are not ranked again."""
 
     @property
     def gpu_id(self) -> str:
         return self.experiment.gpu_id or "none"
 
     async def begin(self, runner: str, before: Footprint | None) -> bool:
-        """See functions.lanes.Lease."""
+        """Begin the attempt; False: another process has begun it, or the lease is over."""
         return await self.stores.experiments.start(
             self.experiment,
             attempt=self.attempt,
@@ -65,36 +57,32 @@ class AttemptLease:
         )
 
     async def built(self, source: Source) -> Order:
-        """See functions.lanes.Watcher."""
+        """Store which code the attempt trains."""
         e = self.experiment
-        is_ours = await delivered(
-            lambda: self.stores.experiments.note_source(
-                e,
-                attempt=self.attempt,
-                fence=self.fence,
-                tree_id=source.tree_id,
-                patch=source.patch,
-                differs=source.differs,
-            )
+        is_ours = await self.stores.experiments.note_source(
+            e,
+            attempt=self.attempt,
+            fence=self.fence,
+            tree_id=source.tree_id,
+            patch=source.patch,
+            differs=source.differs,
         )
         return "continue" if is_ours else "lost"
 
     async def tick(self, metric: float, progress: float) -> Order | Extension:
-        """See functions.lanes.Watcher."""
+        """Store one tick, and rank the run where it is due."""
         tick, bucket = (metric, progress), bucket_of(progress)
         order = await self._renew(tick)
-        if order != "continue" or bucket is None or bucket in self.ranked_at:
+        if order != "continue" or bucket is None:
             return order
-        told = await ranked(self.experiment, tick, bucket, self.stores.experiments, self.tick_source)
-        self.ranked_at.add(bucket)
-        return told
+        return await ranked(self.experiment, tick, bucket, self.stores.experiments, self.tick_source)
 
     async def poll(self) -> Order:
-        """See functions.lanes.Watcher."""
+        """Renew the lease."""
         return await self._renew()
 
     async def tail(self, text: str) -> None:
-        """See functions.lanes.Watcher."""
+        """Store the newest lines of its log."""
         await self.stores.experiments.keep_log(self.experiment, text)
 
     async def _renew(self, tick: tuple[float, float] | None = None) -> Order:
@@ -108,36 +96,6 @@ class AttemptLease:
             source=self.tick_source,
         )
 
-    async def report(self, function: str, request: Mapping[str, Any]) -> str:
-        """See functions.lanes.Lease."""
-        return str((await self.call.invoke(function, request))["status"])
-
-    async def hand_back(self, reason: str) -> None:
-        """See functions.lanes.Lease."""
-        await self._break(
-            lambda gpu, e, policy: broken(
-                gpu, e, "dead", reason=reason, max_attempts=policy.max_attempts, sick=reason
-            )
-        )
-
-    async def give_up(self, reason: str) -> None:
-        """End the experiment before its attempt begins: no worker can train it."""
-        await self._break(lambda gpu, e, policy: given_up(gpu, e, reason))
-
-    async def _break(self, decide: Callable[[Gpu, Experiment, Policy], BrokenLease]) -> None:
-        while self.experiment.status == "leased":
-            held = await self.stores.pool.holding(self.gpu_id)
-            e, policy = held.experiment, held.policy
-            if e is None or policy is None or held.gpu.fence != self.fence or e.status != "leased":
-                return
-            end = decide(held.gpu, e, policy)
-            if await self.stores.experiments.break_lease(end, stale_s=self.lease_s) is not None:
-                return
-
-    async def end(self, *, proven: bool) -> None:
-        """See functions.lanes.Lease."""
-        await self.stores.pool.release(self.gpu_id, self.experiment.experiment_id, self.fence, proven=proven)
-
 
 async def lease_of(
     request: OfLease, call: Call, stores: Stores, lease_s: float
@@ -150,7 +108,7 @@ async def lease_of(
     e, gpu_id = await stores.experiments.of_attempt(request.experiment_id, request.attempt)
     gpu = await stores.pool.find(gpu_id) if gpu_id else None
     check_own_gpu(call.caller, gpu, gpu_id or f"the GPU of {e.experiment_id}")
-    return AttemptLease(stores, call, e, request.attempt, request.fence, lease_s), gpu
+    return AttemptLease(stores, e, request.attempt, request.fence, lease_s), gpu
 
 
 async def ranked(
@@ -166,27 +124,24 @@ async def ranked(
     """
     if e.retest_of is not None:
         return "continue"
-    facts = await experiments.rank_facts(e.experiment_id, e.gpu_id, source)
-    policy = facts.policy
-    if not looks_at(policy.stopping.rule, bucket):
-        return "continue"
-    told: str | None = facts.experiment.told_at(bucket)
-    if told is None:
-        told = await _told_first(facts, e, tick, bucket, experiments)
-    match told:
-        case "stop" | "lost":
-            return told
-        case "extend":
-            granted_s = facts.experiment.extended_s or policy.budgets.extend_s
+
+    async def decide(change: Change) -> Order | Extension:
+        facts = await experiments.rank_facts(e.experiment_id, e.gpu_id, source, change)
+        policy, now = facts.policy, facts.experiment
+        if not looks_at(policy.stopping.rule, bucket):
+            return "continue"
+        told: str | None = now.told_at(bucket)
+        if told is None:
+            if (now.status, now.attempt, now.fence) != ("running", e.attempt, e.fence):
+                return "lost"
+            peers, tag = await experiments.peers(e, facts.rank_class, bucket, tick[0], change)
+            at = checkpoint(facts, bucket, peers, tag)
+            answer = judge(at, drawn(e.experiment_id, bucket), policy.stopping)
+            told = answer.told
+            experiments.rank(change, now, rank_of(facts, bucket, tick, tick[0], at, answer))
+        if told == "extend":
+            granted_s = now.extended_s or policy.budgets.extend_s
             return Extension(granted_s, (e.budget_s or policy.budgets.base_s) + granted_s)
-    return "continue"
+        return "stop" if told == "stop" else "continue"
 
-
-async def _told_first(
-    facts: RankFacts, e: Experiment, tick: tuple[float, float], bucket: float, experiments: Experiments
-) -> str:
-    policy = facts.policy
-    peers = await experiments.peers(e, facts.rank_class, bucket, tick[0])
-    at = checkpoint(facts, bucket, peers)
-    answer = judge(at, drawn(e.experiment_id, bucket), policy.stopping)
-    return await experiments.tell(e, rank_of(facts, bucket, tick, tick[0], at, answer))
+    return await experiments.change(decide)

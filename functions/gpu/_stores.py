@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from state.assignments import Assignments
 from state.experiments import Experiments
 from state.pool import Pool
 
@@ -15,4 +14,3 @@ class Stores:
 
     experiments: Experiments
     pool: Pool
-    assignments: Assignments

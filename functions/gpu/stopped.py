@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functions.contract import Call, Response, function
-from functions.gpu._lease import OfLease, lease_of
+from functions.gpu._lease import OfLease
 from functions.gpu._stores import Stores
+from functions.rules.access import check_own_gpu
 from functions.rules.keeps.reports import check_open
 from functions.rules.stopping.ticks import last_value
+from state.change import Change
 from state.decisions import Ending
-from state.settings import Settings
 
 
 class RunStopped(Response):
@@ -17,15 +18,20 @@ class RunStopped(Response):
 
 
 @function("gpu::stopped", role="worker", writes=True, keeps_answer=False)
-async def stopped(request: OfLease, call: Call, stores: Stores, settings: Settings) -> RunStopped:
+async def stopped(request: OfLease, call: Call, stores: Stores) -> RunStopped:
     """Record that a run was stopped, with its last reported metric."""
-    while True:
-        lease, _ = await lease_of(request, call, stores, settings.stale_s)
-        e = lease.experiment
+
+    async def decide(change: Change) -> RunStopped:
+        run = await stores.experiments.run_facts(change, request.experiment_id, request.attempt)
+        e, gpu_id = run.experiment, run.gpu_id
+        gpu = await stores.pool.find(gpu_id) if gpu_id else None
+        check_own_gpu(call.caller, gpu, gpu_id or f"the GPU of {e.experiment_id}")
         if (e.status, e.attempt, e.fence) == ("stopped", request.attempt, request.fence):
-            return RunStopped(experiment_id=e.experiment_id, status=e.status)
+            return change.idle(RunStopped(experiment_id=e.experiment_id, status=e.status))
         check_open(e, request.attempt, request.fence)
         reason, value = e.stop_reason or "stopped", last_value(e.last_metric, e.tick_source)
         ending = Ending(e, "stopped", {"error": reason, "val_bpb": value}, reason=reason)
-        if await stores.experiments.end(ending):
-            return RunStopped(experiment_id=e.experiment_id, status="stopped")
+        await stores.experiments.finish(change, run, ending)
+        return RunStopped(experiment_id=e.experiment_id, status="stopped")
+
+    return await stores.experiments.judging(request.experiment_id, decide)

@@ -1,18 +1,13 @@
-"""gpu::train trains one experiment: the request queues it, and the worker with the leased GPU runs it."""
+"""gpu::train has a worker train one experiment: it waits for a GPU, and the worker of that GPU runs it."""
 
 from __future__ import annotations
 
-import logging
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from functions.attempting import attempted, delivered
 from functions.contract import Call, Command, Http, Response, function
 from functions.formats.train_command import no_script
-from functions.gpu._lease import AttemptLease
-from functions.gpu._stores import Stores
-from functions.lanes import Runner, TrainingJob
 from functions.rules.access import check_own
 from functions.rules.baselines import is_base_code, owes_baseline
 from functions.rules.entering import run_of, scripts_of_run
@@ -21,17 +16,13 @@ from functions.rules.pool.lending import next_turn
 from functions.rules.time_limits import TIMEOUT, ends_after_s
 from functions.views.budgets import held_back
 from functions.views.hints import Queue, alive, next_step, standstill
-from state.assignments import Assignment, Forged
 from state.entries import HeldLease, WaitQueue
-from state.errors import Damaged, Invalid, Unavailable
+from state.errors import Invalid
 from state.experiments import Experiments
 from state.ids import ExperimentId, GpuId, Sha
-from state.policy import TickSource
 from state.records import OPEN, Experiment, Tag
 from state.refusals import check_pinned
 from state.settings import Settings
-
-log = logging.getLogger(__name__)
 
 
 class Train(Command):
@@ -50,14 +41,6 @@ class Train(Command):
     )
     gpu_id: GpuId | None = Field(None, description="wait for this GPU")
     priority: int = Field(0, ge=0, le=7, description="higher first")
-    attempt: int | None = Field(None, ge=1, description="the dispatcher's; agents leave it out", examples=[1])
-    fence: int | None = Field(None, ge=1, description="the lease's; agents leave it out", examples=[17])
-    assignment: str | None = Field(
-        None,
-        max_length=262_144,
-        description="what is to be run, signed by the dispatcher; agents leave it out",
-        examples=["0123456789abcdef SIGNATURE {}"],
-    )
 
 
 class Accepted(Response):
@@ -75,15 +58,19 @@ class Accepted(Response):
     """What to do now, in a sentence."""
 
 
-class Done(Response):
-    experiment_id: str
-    attempt: int
-    outcome: str
+@function(
+    "gpu::train",
+    Http("POST", "/api/gpu/train"),
+    Http("POST", "/api/gpu/{gpu_id}/train"),
+    role=("agent", "worker"),
+    lane="gpu",
+    writes=True,
+)
+async def train(request: Train, call: Call, experiments: Experiments, settings: Settings) -> Accepted:
+    """Train an experiment on a GPU: queued at once, run by the worker of the GPU that it is lent.
 
-
-@function("gpu::train", Http("POST", "/api/gpu/train"), role=("agent", "worker"), writes=True)
-async def accept(request: Train, call: Call, experiments: Experiments, settings: Settings) -> Accepted:
-    """Put a registered experiment into the wait queue; a repeated request answers its state."""
+    A repeated request answers its state.
+    """
     while True:
         facts = await experiments.train_facts(request.experiment_id)
         e = facts.experiment
@@ -164,67 +151,3 @@ def accepted(e: Experiment, position: int, workers: int, tag: Tag, why_not: str 
         timeout_s=ends_after_s(tag, e.timeout_s, e.reserved_gpu_seconds or 0.0) if e.timeout_s else None,
         next=next_step(e, queue, held_back(tag, e) or why_not),
     )
-
-
-@function(
-    "gpu::train",
-    Http("POST", "/api/gpu/train"),
-    Http("POST", "/api/gpu/{gpu_id}/train"),
-    role=("agent", "worker"),
-    lane="gpu",
-    writes=True,
-    accept=accept,
-)
-async def train(request: Train, call: Call, stores: Stores, runner: Runner, settings: Settings) -> Done:
-    """Train an experiment on a GPU: queued at once, run by the worker that the dispatcher leases for it."""
-    name, attempt, fence = request.experiment_id, request.attempt or 0, request.fence or 0
-    try:
-        assigned = await stores.assignments.checked(
-            request.assignment, gpu_id=runner.gpu_id, experiment_id=name, attempt=attempt, fence=fence
-        )
-    except Forged as problem:
-        log.error(
-            "%s attempt %d is refused: %s; who else can write to this Redis?", name, attempt, problem.detail
-        )
-        return Done(experiment_id=name, attempt=attempt, outcome="refused")
-    facts = await stores.experiments.rank_facts(name)
-    source = facts.policy.stopping.tick_source
-    lease = AttemptLease(stores, call, facts.experiment, attempt, fence, settings.stale_s, source)
-    try:
-        [patch] = await stores.experiments.patches_named([assigned.diff_id])
-    except (Damaged, Unavailable) as problem:
-        if problem.retry_after is not None:
-            raise
-        reason = problem.detail
-        log.error("%s cannot be trained: %s", name, reason)
-        await delivered(lambda: lease.give_up(reason))
-        return Done(experiment_id=name, attempt=attempt, outcome="lost")
-    job = job_of(assigned, patch, source, call.traceparent)
-    return done(job, await attempted(job, lease, runner, assigned.metric))
-
-
-def job_of(
-    assigned: Assignment, patch: bytes | None, source: TickSource, traceparent: str | None
-) -> TrainingJob:
-    """The attempt for the runner, by the lab's decision alone."""
-    return TrainingJob(
-        experiment_id=assigned.experiment_id,
-        attempt=assigned.attempt,
-        fence=assigned.fence,
-        commit_sha=assigned.commit_sha,
-        base_commit=assigned.base_commit,
-        patch=patch,
-        config_delta=assigned.config_delta,
-        evaluator=assigned.evaluator,
-        evaluator_files=assigned.evaluator_files,
-        evaluator_command=assigned.evaluator_command,
-        budget_s=assigned.budget_s,
-        timeout_s=assigned.timeout_s,
-        seed=assigned.seed,
-        traceparent=traceparent,
-        tick_source=source,
-    )
-
-
-def done(job: TrainingJob, outcome: str) -> Done:
-    return Done(experiment_id=job.experiment_id, attempt=job.attempt, outcome=outcome)

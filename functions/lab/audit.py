@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ParamSpec
 
 from functions.contract import Command, Response, function
+from functions.fold import noise, rebuild
 from functions.lab._stores import Stores
 from functions.rules.audit.forest import forest_violations
 from functions.rules.audit.lab import (
@@ -88,17 +89,18 @@ async def _found(check: Callable[P, Iterable[str]], *facts: P.args, **more: P.kw
 
 async def _snapshot(name: str, finished_events: Mapping[str, int] | None, stores: Stores) -> TagSnapshot:
     snapshots = stores.snapshots
-    found = await snapshots.experiments(name)
+    found, tag = await snapshots.experiments(name), await stores.tags.get(name)
     retests = await snapshots.retests(found)
+    rebuilt = await asyncio.to_thread(rebuild, [*found, *retests], tag.direction)
+    measured = await asyncio.to_thread(noise, [*found, *retests])
     return TagSnapshot(
-        tag=await stores.tags.get(name),
+        tag=tag,
         experiments=found,
         retests=retests,
-        by_status=await snapshots.status_indexes(name),
-        finish_order=await snapshots.finish_order(name),
-        categories=await stores.tags.categories(name),
-        near_misses=await snapshots.near_misses(name),
-        results=await snapshots.results(name, {e.best_key for e in found if e.best_key}),
+        rebuilt=rebuilt,
+        stored=await snapshots.derived(name, rebuilt),
+        measured=measured,
+        noise=await snapshots.hashes(measured),
         best=await stores.experiments.best(name),
         finished_events=finished_events,
         lost_patches=await snapshots.lost_patches([*found, *retests]),
@@ -116,14 +118,11 @@ async def _swarm(s: TagSnapshot, stores: Stores) -> SwarmSnapshot:
     workers = await snapshots.swarm_workers(tag)
     return SwarmSnapshot(
         tag=tag,
-        direction=s.tag.direction,
+        rebuilt=s.rebuilt,
         runs=[*s.experiments, *s.retests],
-        repeated=s.tag.repeated,
         workers=workers,
         handed_out=await snapshots.members("handed_out"),
         leaders=await snapshots.leaders(tag),
-        worker_runs=await snapshots.worker_runs(workers),
-        configs=await snapshots.configs(tag),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from state.assignments import Assignments
 from state.experiments import Experiments
 from state.pool import Pool
 from state.tags import Tags
@@ -19,6 +18,5 @@ class Stores:
     pool: Pool
     experiments: Experiments
     tags: Tags
-    assignments: Assignments
     train_queue: TrainQueue
     wakeups: Wakeups

@@ -1,4 +1,4 @@
-"""pool::dispatch leases idle GPUs to waiting experiments and hands them to the workers' queues."""
+"""pool::dispatch leases idle GPUs to waiting experiments and rings for their workers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from functions.contract import Command, Every, On, Response, function
 from functions.pool._stores import Stores
 from functions.rules.baselines import repeats_due
 from functions.rules.keeps.ruling import retest_of
-from functions.rules.pool.broken_lease import given_up
 from functions.rules.pool.lending import lendable, pairs
-from state.decided import Decided
 from state.errors import BudgetExhausted, Conflict
 from state.leases import GpuLease
 from state.records import OPEN, Experiment, Gpu
@@ -74,8 +72,7 @@ async def dispatch(request: Dispatch, stores: Stores, settings: Settings) -> Dis
     for e in late.values():
         gpu = await stores.pool.find(e.gpu_id) if e.gpu_id is not None else None
         if gpu is not None and gpu.transport != "http":
-            decided = await stores.assignments.decided(e.experiment_id)
-            await _hand_over(e, decided, stores, settings, again=True)
+            await _ring(e, gpu.gpu_id, e.fence, stores)
     return Dispatched(leased=leased, enqueued_again=list(late))
 
 
@@ -104,41 +101,19 @@ async def _see_to(tags: Sequence[str], free: list[Gpu], stores: Stores) -> bool:
 
 
 async def _lend(e: Experiment, gpu_id: str, stores: Stores, settings: Settings, *, is_asked: bool) -> bool:
-    """Lease this GPU to the experiment, and put its run on the GPU's queue unless its worker asks for runs.
+    """Lease this GPU to the experiment, and ring for its worker unless that asks for runs by itself.
 
     False: another dispatcher was faster.
     """
     lease = await stores.pool.lend(e, [gpu_id], lease_s=settings.stale_s, stale_s=settings.stale_s)
     if not isinstance(lease, GpuLease):
         return False
-    if lease.decided is not None and not is_asked:
-        leased = e.model_copy(update={"gpu_id": lease.gpu_id, "fence": lease.fence})
-        await _hand_over(leased, lease.decided, stores, settings)
+    if not is_asked:
+        await _ring(e, lease.gpu_id, lease.fence, stores)
     return True
 
 
-async def _hand_over(
-    e: Experiment, decided: Decided, stores: Stores, settings: Settings, *, again: bool = False
-) -> None:
-    """Put a leased attempt with its signed assignment on its GPU's queue, unless it is there."""
-    name, gpu_id, fence = e.experiment_id, e.gpu_id or "", e.fence
-    assigned = stores.assignments.of(decided, e, gpu_id, fence)
-    if assigned is None:
-        log.error("%s was never registered, and is not trained: who else can write to this Redis?", name)
-        await _end(gpu_id, fence, "no process of the lab has registered it", stores, settings)
-        return
-    payload = {"experiment_id": name, "attempt": e.attempt, "fence": fence}
-    signed = await stores.assignments.signed(assigned, again=again)
-    await stores.train_queue.enqueue(gpu_id, {**payload, "assignment": signed}, assigned.timeout_s)
-
-
-async def _end(gpu_id: str, fence: int, reason: str, stores: Stores, settings: Settings) -> None:
-    """End a leased experiment that no worker has begun."""
-    while True:
-        held = await stores.pool.holding(gpu_id)
-        e = held.experiment
-        if e is None or held.gpu.fence != fence or e.status != "leased":
-            return
-        end = given_up(held.gpu, e, reason)
-        if await stores.experiments.break_lease(end, stale_s=settings.stale_s) is not None:
-            return
+async def _ring(e: Experiment, gpu_id: str, fence: int, stores: Stores) -> None:
+    """Have RQ wake the GPU's worker, which asks pool::next what to run; a bell that waits is not rung twice."""
+    bell = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": fence}
+    await stores.train_queue.enqueue(gpu_id, bell, e.timeout_s)

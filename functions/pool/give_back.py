@@ -10,9 +10,9 @@ from functions.contract import Call, Command, Response, function
 from functions.pool._stores import Stores
 from functions.rules.access import check_own_gpu
 from functions.rules.pool.broken_lease import broken
-from state.decisions import Gone
+from state.decisions import BrokenLease
 from state.ids import GpuId
-from state.settings import Settings
+from state.leases import Holding
 
 
 class GiveBack(Command):
@@ -34,30 +34,28 @@ class GivenBack(Response):
 
 
 @function("pool::give_back", role="worker", writes=True)
-async def give_back(request: GiveBack, call: Call, stores: Stores, settings: Settings) -> GivenBack:
+async def give_back(request: GiveBack, call: Call, stores: Stores) -> GivenBack:
     """End the lease of a dead run: its experiment waits for another attempt, the GPU is idle once proven empty."""
-    while True:
-        held = await stores.pool.holding(request.gpu_id)
+
+    def gone(held: Holding) -> BrokenLease | None:
         check_own_gpu(call.caller, held.gpu, request.gpu_id)
-        if held.gpu.fence != request.fence:
-            return GivenBack(given_back=False, experiment_status=None)
-        if held.experiment is None or held.policy is None:
-            flagged = await stores.pool.flag(
-                request.gpu_id,
-                clear=("unproven", "footprint") if request.proven else (),
-                reason=request.reason,
-                fence=request.fence,
-            )
-            return GivenBack(given_back=flagged is not None, experiment_status=None)
-        why: Gone = "dead" if request.proven else "unproven"
-        end = broken(
+        if held.gpu.fence != request.fence or held.experiment is None or held.policy is None:
+            return None
+        return broken(
             held.gpu,
             held.experiment,
-            why,
+            "dead" if request.proven else "unproven",
             reason=request.reason,
             max_attempts=held.policy.max_attempts,
             sick=request.reason if request.sick else None,
         )
-        became = await stores.experiments.break_lease(end, stale_s=settings.stale_s)
-        if became is not None:
-            return GivenBack(given_back=True, experiment_status=became)
+
+    if (ended := await stores.experiments.break_lease(request.gpu_id, gone)) is not None:
+        return GivenBack(given_back=True, experiment_status=ended.status)
+    flagged = await stores.pool.flag(  # nothing holds it, or another lease does
+        request.gpu_id,
+        clear=("unproven", "footprint") if request.proven else (),
+        reason=request.reason,
+        fence=request.fence,
+    )
+    return GivenBack(given_back=flagged is not None, experiment_status=None)

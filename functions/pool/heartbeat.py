@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 from functions.contract import Call, Command, Request, Response, function
 from functions.rules.access import check_own_gpu
 from functions.rules.pool.broken_lease import beat
+from state.change import Change
 from state.ids import GpuId
 from state.pool import Pool
 from state.settings import Settings
@@ -72,15 +73,20 @@ async def heartbeat(request: Heartbeat, call: Call, pool: Pool, settings: Settin
     The right fence is told to stop, too, after its experiment was stopped or its tag was paused with `stop_running`.
     """
     health = request.health.model_dump(exclude_none=True) if request.health else None
-    while True:
-        held = await pool.holding(request.gpu_id)
+
+    async def decide(change: Change) -> Alive:
+        held = await pool.holding(request.gpu_id, change)
         gpu = held.gpu
         check_own_gpu(call.caller, gpu, gpu.gpu_id)
-        decided = beat(held, request.fence)
-        status = await pool.heartbeat(
-            gpu, health, renewed=decided.renewed, stops=decided.action == "stop", lease_s=settings.stale_s
+        found = beat(held, request.fence)
+        status = pool.heartbeat(
+            change,
+            held,
+            health,
+            renewed=found.renewed,
+            stops=found.action == "stop",
+            lease_s=settings.stale_s,
         )
-        if status is not None:
-            return Alive(
-                ok=True, status=status, fence=gpu.fence, experiment_id=gpu.holder, action=decided.action
-            )
+        return Alive(ok=True, status=status, fence=gpu.fence, experiment_id=gpu.holder, action=found.action)
+
+    return await pool.change(decide)

@@ -7,12 +7,13 @@ from pydantic import Field
 from functions.contract import Call, Command, Response, function
 from functions.pool._stores import Stores
 from functions.rules.access import check_own_gpu
-from functions.rules.pool.broken_lease import broken
+from functions.rules.pool.broken_lease import handed_back
 from functions.rules.pool.health import stays_out
+from state.decisions import BrokenLease
 from state.errors import NotFound
 from state.ids import GpuId
 from state.leases import Holding
-from state.settings import Settings
+from state.records import Gpu
 
 WHY = "its worker has ended"
 
@@ -36,38 +37,33 @@ class Left(Response):
 
 
 @function("pool::leave", role="worker", writes=True, keeps_answer=False)
-async def leave(request: Leave, call: Call, stores: Stores, settings: Settings) -> Left:
+async def leave(request: Leave, call: Call, stores: Stores) -> Left:
     """Take no more runs on a GPU, and forget it once its worker has `ended`.
 
     A leased run that has not begun then waits for another GPU. A GPU that is sick, drained or not proved empty stays
     in the pool, offline, so that it is not lent when it returns.
     """
     pool, gpu_id, keeper = stores.pool, request.gpu_id, request.keeper
+    seen: list[Gpu] = []
+
+    def let_go(held: Holding) -> BrokenLease | None:
+        check_own_gpu(call.caller, held.gpu, gpu_id)
+        seen.append(held.gpu)
+        is_ours = keeper is None or held.gpu.keeper in (None, keeper)
+        return handed_back(held, held.gpu.fence, WHY) if request.ended and is_ours else None
+
     try:
-        held = await pool.holding(gpu_id)
+        await stores.experiments.break_lease(gpu_id, let_go)
     except NotFound:
         return Left(in_pool=False)
-    check_own_gpu(call.caller, held.gpu, gpu_id)
     if not request.ended:
         by = keeper or call.caller.name
         await pool.flag(gpu_id, set_={"leaving": by}, reason="its worker ends", keeper=keeper)
         return Left(in_pool=True)
-    if keeper is not None and held.gpu.keeper not in (None, keeper):
+    gpu = seen[-1]
+    if keeper is not None and gpu.keeper not in (None, keeper):
         return Left(in_pool=True)
-    await _let_go(held, stores, settings)
-    if stays_out(held.gpu):
+    if stays_out(gpu):
         await pool.flag(gpu_id, set_={"offline": True}, reason=WHY, keeper=keeper)
         return Left(in_pool=True)
     return Left(in_pool=await pool.deregister(gpu_id, keeper=keeper) in ("held", "other"))
-
-
-async def _let_go(held: Holding, stores: Stores, settings: Settings) -> None:
-    """End the lease of a run that has not begun on this GPU."""
-    while True:
-        gpu, e, policy = held.gpu, held.experiment, held.policy
-        if e is None or policy is None or e.status != "leased" or e.fence != gpu.fence:
-            return
-        end = broken(gpu, e, "dead", reason=WHY, max_attempts=policy.max_attempts)
-        if await stores.experiments.break_lease(end, stale_s=settings.stale_s) is not None:
-            return
-        held = await stores.pool.holding(gpu.gpu_id)

@@ -1,4 +1,4 @@
-"""pool::next hands a worker without Redis its next run, and waits for one."""
+"""pool::next hands a worker its next run, and waits for one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from functions.contract import Call, Request, Response, function
 from functions.pool._stores import Stores
 from functions.rules.access import check_own_gpu
 from functions.rules.pool.broken_lease import given_up
-from state.errors import Conflict, Damaged, Unavailable
+from state.errors import Damaged, Unavailable
 from state.ids import GpuId
 from state.leases import Holding
 from state.policy import TickSource
 from state.records import Experiment, Gpu
-from state.settings import Settings
+from state.seeds import unseeded
 from state.wakeups import woken_within
 
 log = logging.getLogger(__name__)
@@ -69,10 +69,10 @@ class NextRun(Response):
 
 
 @function("pool::next", role="worker", writes=True, keeps_answer=False, held_for="timeout")
-async def next(request: Next, call: Call, stores: Stores, settings: Settings) -> NextRun:
+async def next(request: Next, call: Call, stores: Stores) -> NextRun:
     """The run that a GPU was lent for, for its worker; the same one until gpu::begin begins it.
 
-    The lab lends GPUs by itself, as soon as they are idle and registered with the transport http.
+    The lab lends GPUs by itself, as soon as they are idle. It rings for those of the transport redis by RQ.
     """
     clock = asyncio.get_running_loop().time
     deadline = clock() + request.timeout
@@ -80,48 +80,47 @@ async def next(request: Next, call: Call, stores: Stores, settings: Settings) ->
         while True:
             held = await stores.pool.holding(request.gpu_id)
             check_own_gpu(call.caller, held.gpu, request.gpu_id)
-            _check_transport(held.gpu)
-            if (work := await _work(held, stores, settings)) is not None:
+            if (work := await _work(held, stores)) is not None:
                 return NextRun(work=work)
             if (left := deadline - clock()) <= 0:
                 return NextRun(work=None)
             await woken_within(woken, min(left, LOOK_AGAIN_S))
 
 
-def _check_transport(gpu: Gpu) -> None:
-    if gpu.transport != "http":
-        raise Conflict(
-            f"{gpu.gpu_id} was not registered with the transport http: nothing is lent to it here",
-            hint='register it with "transport": "http" (POST /api/pool/register)',
-        )
-
-
-async def _work(held: Holding, stores: Stores, settings: Settings) -> Work | None:
+async def _work(held: Holding, stores: Stores) -> Work | None:
     """The leased attempt of the GPU, if it has not begun. An attempt that no worker can train is ended."""
     gpu, e = held.gpu, held.experiment
     if e is None or e.status != "leased" or e.fence != gpu.fence:
         return None
-    assigned = stores.assignments.of(
-        await stores.assignments.decided(e.experiment_id), e, gpu.gpu_id, gpu.fence
-    )
-    if assigned is None:
-        await _give_up(gpu, e, "no process of the lab has registered it", stores, settings)
-        return None
+    tag = await stores.tags.get(e.tag)
     try:
-        [patch] = await stores.experiments.patches_named([assigned.diff_id])
+        [patch] = await stores.experiments.patches_named([e.sent_diff_id or e.diff_id])
     except (Damaged, Unavailable) as problem:
         if problem.retry_after is not None:
             raise
-        await _give_up(gpu, e, problem.detail, stores, settings)
+        await _give_up(gpu, e, problem.detail, stores)
         return None
     return Work(
-        **assigned.model_dump(include=set(Work.model_fields)),
+        experiment_id=e.experiment_id,
+        attempt=e.attempt,
+        fence=gpu.fence,
+        commit_sha=e.commit_sha,
+        base_commit=tag.base_commit,
+        # a retest has a seed of its own
+        config_delta=(unseeded(e.config_delta) if e.retest_of else e.config_delta) or None,
+        seed=e.seed,
+        metric=tag.metric,
+        evaluator=tag.evaluator,
+        evaluator_files=list(tag.evaluator_files),
+        evaluator_command=tag.evaluator_command,
+        budget_s=e.budget_s,
+        timeout_s=e.timeout_s,
         tick_source=held.policy.stopping.tick_source if held.policy else "report",
         patch_base64=None if patch is None else base64.b64encode(patch).decode(),
         traceparent=e.traceparent,
     )
 
 
-async def _give_up(gpu: Gpu, e: Experiment, reason: str, stores: Stores, settings: Settings) -> None:
+async def _give_up(gpu: Gpu, e: Experiment, reason: str, stores: Stores) -> None:
     log.error("%s cannot be trained: %s", e.experiment_id, reason)
-    await stores.experiments.break_lease(given_up(gpu, e, reason), stale_s=settings.stale_s)
+    await stores.experiments.break_lease(gpu.gpu_id, lambda held: given_up(held, gpu.fence, reason))

@@ -78,17 +78,17 @@ async def register_gpu(request: Register, call: Call, pool: Pool, settings: Sett
     An agent's GPU is for that agent alone: the lab trains nothing there.
     """
     caller, is_agent = call.caller, call.caller.role == "agent"
-    most = None if caller.may_do_all else AGENT_GPUS if is_agent else WORKER_GPUS
+    most = None if caller.is_lab else AGENT_GPUS if is_agent else WORKER_GPUS
     if is_agent and request.transport == "http":
         raise Invalid(
             "an agent's GPU is for itself: the lab lends it to no run that pool::next could hand out",
             hint="serve the lab with a worker's token, or leave transport out",
         )
-    whose = {"owner": None if caller.may_do_all else caller.name, "of_agent": is_agent}
+    whose = {"owner": None if caller.is_lab else caller.name, "of_agent": is_agent}
     asked = Gpu.model_validate(request.model_dump(exclude={"request_id", "replaced"}) | whose)
     while True:
         found = await pool.register(
-            asked, of_any=caller.may_do_all, most_of_owner=most, replaced=request.replaced
+            asked, of_any=caller.is_lab, most_of_owner=most, replaced=request.replaced
         )
         if found == "full":
             raise Conflict(

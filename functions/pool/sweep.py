@@ -9,6 +9,8 @@ from functions.pool._stores import Stores
 from functions.rules.pool.breaker import may_try
 from functions.rules.pool.broken_lease import broken, reason_of, why_gone
 from functions.rules.pool.health import is_forgotten, is_newly_silent
+from state.decisions import BrokenLease
+from state.leases import Holding
 from state.records import Gpu
 from state.settings import Settings
 
@@ -77,18 +79,18 @@ async def _forget(gpu: Gpu, stores: Stores) -> bool:
 
 async def _end_lease(gpu_id: str, swept: Swept, stores: Stores, stale_s: float) -> None:
     """End the lease on a GPU, unless its holder is heard of by now."""
-    while True:
-        held = await stores.pool.holding(gpu_id)
+
+    def gone(held: Holding) -> BrokenLease | None:
         why = why_gone(held.gpu, held.now, stale_s)
         if why is None or held.experiment is None or held.policy is None:
-            return
+            return None
         reason = reason_of(held.gpu, held.experiment, why)
-        end = broken(held.gpu, held.experiment, why, reason=reason, max_attempts=held.policy.max_attempts)
-        became = await stores.experiments.break_lease(end, stale_s=stale_s)
-        if became is not None:
-            swept.leases_ended.append(gpu_id)
-            if why == "silent":
-                swept.offline.append(gpu_id)
-            if became:
-                swept.experiments[held.experiment.experiment_id] = became
-            return
+        return broken(held.gpu, held.experiment, why, reason=reason, max_attempts=held.policy.max_attempts)
+
+    if (ended := await stores.experiments.break_lease(gpu_id, gone)) is None:
+        return
+    swept.leases_ended.append(gpu_id)
+    if ended.why == "silent":
+        swept.offline.append(gpu_id)
+    if ended.status:
+        swept.experiments[ended.experiment.experiment_id] = ended.status

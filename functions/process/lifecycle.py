@@ -12,7 +12,7 @@ from typing import Any
 from functions.children import Children
 from functions.drawings import Drawings
 from functions.invoke import Invoker
-from functions.lanes import Author, Runner
+from functions.lanes import Author
 from functions.plugins import Schedulers
 from functions.process.alive import announced, process_name
 from functions.process.meters import Meters
@@ -23,7 +23,6 @@ from functions.process.tracing import Tracing, exporting
 from functions.table import chosen, table
 from state.answers import Answers
 from state.archive import PatchArchiving
-from state.assignments import Assignments
 from state.client import Lab
 from state.dimension_proposals import DimensionProposals
 from state.dimensions import Dimensions
@@ -32,7 +31,7 @@ from state.experiments import Experiments
 from state.graph_summaries import GraphSummaries
 from state.hypotheses import Hypotheses
 from state.journal import Journal
-from state.operator_key import made_key
+from state.local_keys import KEY_ROLES, made_key
 from state.overview import Overviews
 from state.pipelines import Pipelines
 from state.policies import Policies
@@ -84,33 +83,26 @@ async def opened(
     kind: str,
     settings: Settings,
     *,
-    worker: bool = False,
     functions: Collection[str] | None = None,
-    runner: Callable[[Lab], Runner] | None = None,
     author: Callable[[Lab, Meters], AbstractAsyncContextManager[Author | None]] | None = None,
     facts: Callable[[], Mapping[str, Any]] = dict,
 ) -> AsyncIterator[Process]:
     """Open the lab for a process of this kind. Waits for Redis, and announces the process until the end.
 
-    It calls `functions` (default: all; a few are imported faster), with a `runner` also those of the lane `gpu`, with
-    an `author` those of the lane `pi`. `facts` describes the process. A `worker` is another user of Redis.
+    It calls `functions` (default: all; a few are imported faster), with an `author` those of the lane `pi`. `facts`
+    describes the process.
     """
-    broker = broker_url(settings, worker=worker)
+    broker = broker_url(settings)
     hide(broker)
-    async with connected(settings, worker=worker) as lab, AsyncExitStack() as stack:
+    async with connected(settings) as lab, AsyncExitStack() as stack:
         with (
             contextlib.closing(TrainQueue(settings.lab, broker, settings.redis_timeout_s)) as train_queue,
             contextlib.closing(PiQueue(settings.lab, broker, settings.redis_timeout_s)) as pi_queue,
         ):
-            await until_ready(lab, None if worker else settings)
-            assignments = Assignments(lab)
-            if worker:
-                await assignments.check_access()
+            await until_ready(lab, settings)
             meters = Meters(kind)
-            lane = runner(lab) if runner else None
             writing = await stack.enter_async_context(author(lab, meters)) if author else None
-            opened_before = [assignments, train_queue, pi_queue]
-            process = _bound(kind, settings, lab, functions, opened_before, meters, lane or writing)
+            process = _bound(kind, settings, lab, functions, [train_queue, pi_queue], meters, writing)
 
             async def hand_over() -> None:
                 if kind != "web":  # a web process shows its own counts, for as long as it lives
@@ -133,10 +125,10 @@ def _bound(
     functions: Collection[str] | None,
     opened_before: Sequence[object],
     meters: Meters,
-    lane: Runner | Author | None,
+    author: Author | None,
 ) -> Process:
-    key = made_key(settings) if kind == "web" else None
-    answers, presence, stream, tokens = Answers(lab), Presence(lab), Stream(lab), Tokens(lab, key)
+    own = {role: made_key(settings, role) for role in KEY_ROLES} if kind == "web" else None
+    answers, presence, stream, tokens = Answers(lab), Presence(lab), Stream(lab), Tokens(lab, own)
     schedules, wakeups = Schedules(lab), Wakeups(lab)
     stores: list[object] = [
         Tags(lab),
@@ -165,17 +157,16 @@ def _bound(
         Receivers(private=settings.webhook_private),
     ]
     stores += [presence, stream, schedules, tokens, wakeups, settings, Schedulers(settings.plugin_names)]
-    stores += [Children(), Drawings(), *opened_before, *([] if lane is None else [lane])]
-    known = table() if functions is None else chosen(functions)
+    stores += [Children(), Drawings(), *opened_before, *([] if author is None else [author])]
     tracing = exporting(process_name(kind))
     return Process(
         name=process_name(kind),
         settings=settings,
         lab=lab,
         invoker=Invoker(
-            known,
+            table() if functions is None else chosen(functions),
             stores,
-            "gpu" if isinstance(lane, Runner) else "pi" if isinstance(lane, Author) else "web",
+            "web" if author is None else "pi",
             meters=meters,
             tracing=tracing,
         ),
@@ -187,5 +178,5 @@ def _bound(
         tracing=tracing,
         schedules=schedules,
         tokens=tokens,
-        author=lane if isinstance(lane, Author) else None,
+        author=author,
     )

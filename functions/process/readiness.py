@@ -20,12 +20,11 @@ log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def connected(settings: Settings, *, worker: bool = False) -> AsyncIterator[Lab]:
-    """The lab's Redis, whether it answers or not; a `worker` is another user of it."""
-    url = redis_url(settings, worker=worker)
+async def connected(settings: Settings) -> AsyncIterator[Lab]:
+    """The lab's Redis, whether it answers or not."""
+    url = redis_url(settings)
     hide(url)
-    archive = None if worker else archive_of(settings.archive)
-    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s, archive=archive)
+    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s, archive=archive_of(settings.archive))
     try:
         yield lab
     finally:

@@ -1,4 +1,4 @@
-"""The lab that a worker without Redis serves: its URL, the worker's token and the worker's own name, in one file."""
+"""The lab that a worker serves: its URL, the worker's token or key, and the worker's own name."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
-from state.client_settings import host_name
-from state.errors import Conflict, Invalid
+from functions.process.process_identity import is_alive
+from state.client_settings import ClientSettings, host_name
+from state.errors import Conflict, Invalid, Unavailable
+from state.local_keys import read_key
 from state.private import write_private
+from state.settings import Settings
 
 Kind = TypeVar("Kind", bound="Remote")
 
@@ -66,6 +69,30 @@ def remote_of(data_dir: Path) -> Remote:
     if found is None:
         raise Invalid(f"there is no {data_dir / Remote.file}", hint="start the worker with --url and --token")
     return found
+
+
+def served(settings: Settings, *, remote: bool) -> Remote:
+    """The lab that a worker with these settings serves: a `remote` one, or the one of its data directory.
+
+    Raises:
+        Invalid: it has no remote lab. Unavailable: no web process runs on this data directory.
+    """
+    if remote:
+        return remote_of(settings.data_dir)
+    key, url = read_key(settings, "worker"), settings.written_by_web.get("url")
+    if key is None or url is None or not is_up(settings):
+        raise Unavailable(
+            f"no web process of a lab runs on {settings.data_dir}",
+            hint="start the lab there with ./nightjar up, or name the lab with --url and --token",
+            retry_after=1.0,
+        )
+    return Remote(url=url, token=SecretStr(key), name=host_name())
+
+
+def is_up(settings: ClientSettings) -> bool:
+    """Whether this lab's web process runs on this machine. If not, another program may have its port now."""
+    name, host = settings.written_by_web.get("process"), host_name()
+    return isinstance(name, str) and name.startswith(f"{host}:") and is_alive(name, host)
 
 
 @contextmanager

@@ -7,9 +7,10 @@ from typing import Any
 from pydantic import Field
 
 from functions.contract import Http, Request, Response, function
+from functions.rules.keeps.gains import unbiased
 from functions.views.budgets import budget_view, obstacle
-from state.records import Best, Tag, stamp
-from state.reports import Reports
+from state.records import stamp
+from state.reports import Reports, TagWithBest
 
 
 class ListTags(Request):
@@ -26,11 +27,15 @@ class TagList(Response):
 async def tags(request: ListTags, reports: Reports) -> TagList:
     """Every tag with its counters and best, newest first."""
     found, total = await reports.tags(request.offset, request.limit)
-    return TagList(tags=[tag_view(tag, best) for tag, best in found], total=total)
+    return TagList(tags=[tag_view(one) for one in found], total=total)
 
 
-def tag_view(tag: Tag, best: Best | None) -> dict[str, Any]:
-    """A tag with its counters and its best."""
+def tag_view(found: TagWithBest) -> dict[str, Any]:
+    """A tag with its counters and its best.
+
+    `best` is the value to show: the mean of the best's further runs, else its value, as in `report::night`.
+    """
+    tag, best = found.tag, found.best
     return {
         "name": tag.name,
         "branch": tag.branch,
@@ -40,6 +45,7 @@ def tag_view(tag: Tag, best: Best | None) -> dict[str, Any]:
         "score": tag.score,
         "total_experiments": tag.total,
         "kept_experiments": tag.kept,
+        "best": unbiased(found.runs)[0],
         "best_val_bpb": best.val_bpb if best else None,
         "best_experiment_id": best.experiment_id if best else None,
         "paused": tag.paused_at is not None,

@@ -32,7 +32,7 @@ class Caller:
     name: str
     role: CallerRole
     token_id: str | None = None
-    """None for a process of Nightjar, the operator's key, or a caller without a token."""
+    """None for a process of Nightjar, a key of the lab itself, or a caller without a token."""
     tags: frozenset[str] | None = None
     """Tags of an agent; None: all."""
 
@@ -44,6 +44,11 @@ class Caller:
     @property
     def may_do_all(self) -> bool:
         return self.role == "operator"
+
+    @property
+    def is_lab(self) -> bool:
+        """Whether what it registers is the lab's own."""
+        return self.may_do_all or self == OWN_WORKER
 
     @property
     def is_agent(self) -> bool:
@@ -73,6 +78,8 @@ class Caller:
 
 OPERATOR = Caller("operator", "operator")
 """The bearer of the operator's key."""
+OWN_WORKER = Caller("worker", "worker")
+"""The bearer of the key of the lab's own workers."""
 LOCAL = Caller("local", "local")
 """A program on this machine that sends no token, while the lab is open."""
 VISITOR = Caller("visitor", "viewer")
@@ -196,7 +203,12 @@ def check_reporter(
 
 
 def owns_gpu(caller: Caller, gpu: Gpu | None) -> bool:
-    """Whether the caller registered it: a worker to serve the lab with it, an agent with a token for itself."""
+    """Whether the caller registered it: a worker to serve the lab with it, an agent with a token for itself.
+
+    The lab's own workers share a key, and so their GPUs.
+    """
+    if caller == OWN_WORKER:
+        return gpu is not None and gpu.owner is None
     return gpu is not None and gpu.owner == caller.name and gpu.of_agent == (caller.role == "agent")
 
 

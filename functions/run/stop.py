@@ -10,6 +10,7 @@ from functions.contract import Command, Http, Response, function
 from functions.rules.keeps.reports import already_finished
 from functions.rules.swarm.results import stopped
 from functions.views.swarm_runs import not_of_a_swarm
+from state.change import Change
 from state.experiments import Experiments
 from state.ids import ExperimentId
 
@@ -28,14 +29,17 @@ class StoppedRun(Response):
 @function("run::stop", Http("DELETE", "/runs/{run_id}"), role="operator", writes=True, keeps_answer=False)
 async def stop(request: StopRun, experiments: Experiments) -> StoppedRun:
     """Stop a run: it ends now, and its worker is told at its next report."""
-    while True:
-        facts = await experiments.rank_facts(request.run_id)
-        e = facts.experiment
+
+    async def decide(change: Change) -> StoppedRun:
+        run = await experiments.run_facts(change, request.run_id)
+        e = run.experiment
         if e.worker_id is None:
             raise not_of_a_swarm(request.run_id)
         if e.status == "stopped":
-            return StoppedRun(ok=True)
+            return change.idle(StoppedRun(ok=True))
         if e.status != "running":
             raise already_finished(e)
-        if await experiments.end(stopped(e, facts.now, request.reason)):
-            return StoppedRun(ok=True)
+        await experiments.finish(change, run, stopped(e, run.now, request.reason))
+        return StoppedRun(ok=True)
+
+    return await experiments.judging(request.run_id, decide)

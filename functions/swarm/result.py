@@ -24,6 +24,7 @@ from functions.rules.swarm.results import (
 )
 from functions.swarm._stores import Stores
 from functions.views.swarm_runs import not_of_a_swarm
+from state.change import Change
 from state.digests import digest_of
 from state.errors import Forbidden
 from state.facts import RunFacts
@@ -94,36 +95,40 @@ async def result(request: SendResult, call: Call, stores: Stores) -> TakenResult
     """Send a run's result; its delta is computed here, and a repeated result is counted once."""
     experiments = stores.experiments
 
-    async def taken() -> RunFacts | None:
-        run = await experiments.run_facts(request.exp_id)
+    async def taken(change: Change) -> RunFacts:
+        run = await experiments.run_facts(change, request.exp_id)
         e = run.experiment
         if e.worker_id is None:
             raise not_of_a_swarm(request.exp_id)
         check_worker(call.caller, e.worker_id)
         check_worker_named(request.worker_id, e.worker_id, e.experiment_id)
         if e.status in FINAL:
-            return run
+            return change.idle(run)
         if e.status == "stopped":
             if request.val_bpb is not None and is_plausible(run.tag.metric, request.val_bpb):
                 await experiments.keep_late_value(e, request.val_bpb)
+            return change.idle(run)
+        error = request.error or ""
+        if request.val_bpb is None and (error == RETURNED or error.startswith(NO_CONSTANT)):
+            if e.status != "running":
+                return change.idle(run)
+            ending = lost(e, GIVEN_BACK) if error == RETURNED else not_run(e, error)
+            await experiments.finish(change, run, ending)
             return run
-        if request.error == RETURNED and request.val_bpb is None:
-            is_over = e.status != "running"
-            return run if is_over or await experiments.end(lost(e, GIVEN_BACK)) else None
-        if (request.error or "").startswith(NO_CONSTANT) and request.val_bpb is None:
-            is_over = e.status != "running"
-            return run if is_over or await experiments.end(not_run(e, request.error or "")) else None
         under = conditions(run)
         value = None if is_failure(request.sent) else judged_value(request.sent, run)
-        beside = await experiments.comparison(run, under.key.gpu_class, under.other_key, under.code, value)
+        beside = await experiments.comparison(
+            change, run, under.key.gpu_class, under.other_key, under.code, value
+        )
         if value is None:
             ending = failed(request.sent, run, beside)
         else:
             check_plausible(run.tag.metric, request.val_bpb or 0.0)
             ending = judged(request.sent, run, under, beside)
-        return run if await experiments.end(ending) else None
+        await experiments.finish(change, run, ending, beside)
+        return run
 
-    run = await experiments.in_turn(request.exp_id, taken)
+    run = await experiments.judging(request.exp_id, taken)
     return TakenResult(ok=True, total_experiments=await stores.swarms.results(run.tag.name))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from functions.contract import Command, Every, Response, function
 from functions.rules.swarm.handing_out import lost
 from state.experiments import Experiments
@@ -25,5 +23,6 @@ SILENT = "its worker sent no result in time"
 async def sweep(request: SweepSwarms, experiments: Experiments) -> SweptSwarms:
     """Mark runs as lost whose workers sent no result in time; a late result still counts once."""
     silent = [run for run in await experiments.overdue() if run.status == "running"]
-    endings = [replace(lost(run, SILENT), only_overdue=True) for run in silent]
-    return SweptSwarms(lost=[e.experiment.experiment_id for e in endings if await experiments.end(e)])
+    return SweptSwarms(
+        lost=[e.experiment_id for e in silent if await experiments.end(lost(e, SILENT), only_overdue=True)]
+    )

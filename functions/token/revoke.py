@@ -9,7 +9,6 @@ from functions.token._forgetting import forget_gpus_of
 from functions.token._stores import Stores
 from state.ids import Id
 from state.records import stamp
-from state.settings import Settings
 from state.token_values import Token
 from state.tokens import Tokens
 
@@ -32,7 +31,7 @@ class Revoked(Response):
 
 
 @function("token::revoke", role="operator", writes=True)
-async def revoke(request: Revoke, stores: Stores, settings: Settings) -> Revoked:
+async def revoke(request: Revoke, stores: Stores) -> Revoked:
     """End a token at once and for good: its calls, its sessions, and within two seconds its open streams.
 
     The GPUs of its owner leave the pool. If the answer is lost, repeat the call: it does the rest.
@@ -45,7 +44,7 @@ async def revoke(request: Revoke, stores: Stores, settings: Settings) -> Revoked
         gpu_id
         for one in ended
         if one.kind == "access"
-        for gpu_id in await forget_gpus_of(one.name, one.revoked_at or 0.0, stores, stale_s=settings.stale_s)
+        for gpu_id in await forget_gpus_of(one.name, one.revoked_at or 0.0, stores)
     ]
     return Revoked(
         id=token.id,

@@ -10,9 +10,8 @@ from pydantic import BaseModel
 
 from functions.contract import CATEGORIES
 from functions.formats.metrics_block import deciding_line
-from functions.rules.keeps.gains import ChainStep, Gain, gain_over
-from functions.rules.keeps.noise import claim, noise_of
-from functions.rules.keeps.retests import fresh_runs
+from functions.rules.keeps.gains import ChainStep, Gain, gain_over, unbiased
+from functions.rules.keeps.noise import noise_of
 from functions.rules.search.suggestions import short
 from functions.views.experiments import sketch_view
 from state.facts import Runs
@@ -132,7 +131,7 @@ def night_view(
 ) -> NightView:
     """The night; `runs` are those of the baseline and of the keeps in the chain, `changes` the keeps' own, by id."""
     tag, best = facts.tag, facts.best
-    value, further = _claimed(best) if best else (None, 0)
+    value, further = unbiased(best)
     noise = noise_of(facts.noise.squares, facts.noise.df)
     by_delta = any(e.delta_bpb is not None for e in facts.recent)
 
@@ -227,12 +226,6 @@ def headline(
 def figure(value: float) -> str:
     """Six digits, as people compare them."""
     return f"{value:.6g}"
-
-
-def _claimed(best: Runs[Experiment]) -> tuple[float | None, int]:
-    fresh = [r.own_value for r in fresh_runs(best.experiment, best.retests) if r.own_value is not None]
-    found = claim(fresh, None)
-    return (found.claimed_bpb, found.runs) if found else (best.experiment.own_value, 0)
 
 
 def _begin(tag: Tag, steps: Sequence[ChainStep], runs: Mapping[str, Runs[OneRun]]) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from state.experiments.handing_out import HandingOut
 from state.experiments.queueing import line_of
-from state.experiments.ranking import Ranking
 from state.experiments.reading import PAGE_BYTES, Page, Window
 from state.experiments.retesting import Retesting
 from state.experiments.retracting import Retracting
@@ -14,5 +13,5 @@ from state.experiments.showing import NearBand, Showing
 __all__ = ["PAGE_BYTES", "Experiments", "NearBand", "Page", "Window", "line_of"]
 
 
-class Experiments(HandingOut, Running, Ranking, Retesting, Retracting, Showing):
+class Experiments(HandingOut, Running, Retesting, Retracting, Showing):
     """All experiments of the lab."""

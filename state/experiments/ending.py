@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
-from weakref import WeakValueDictionary
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
-from state.budgets import WARN_AT, is_spent
-from state.change import Change, hmget, size
-from state.client import Lab, time_of
+from state.booking import due, warn, write_books
+from state.budgets import Books, between, in_seconds, is_spent, milliseconds
+from state.change import NOW, Asked, Change, Decide, Number, Word, clock, hgetall, hmget, size, zscore
+from state.client import time_of
 from state.codes import noise_entry
-from state.decisions import BrokenLease, Ended, Ending, Requeued, SameAttempt
-from state.experiments.ranking import amounts, counted, counting, ends_at, trends_at
+from state.decisions import BrokenLease, Ended, Ending, Growth, Requeued
+from state.experiments.ranking import add_trends, counted, counting, ends_at, trends_at
 from state.experiments.reading import ExperimentReader, experiment_in
 from state.experiments.walking import base_above, base_found
-from state.experiments.writing import best_event, best_fields
+from state.experiments.writing import put_best, relist
 from state.facts import Comparison, RunFacts, Spread
+from state.gpu_flags import FLAGS, LEASED, keep_gpu
 from state.ids import named_by
-from state.keys import Keys
-from state.moves import Arg
-from state.noise import class_id, noise_args, noise_key, runs_at
+from state.leases import Holding
+from state.noise import class_id, noise_key, runs_at
 from state.policy import read_policy
 from state.records import (
+    RETESTED,
     Best,
     Experiment,
     Gpu,
@@ -33,8 +33,9 @@ from state.records import (
     Tag,
     Trace,
     flatten,
-    words,
 )
+from state.refusals import no_gpu
+from state.traces.growing import REMEMBERED_S, end_trace
 
 EVIDENCE_KEPT = 100
 COUNTERS: Mapping[Status, str] = {
@@ -49,73 +50,77 @@ COUNTERS: Mapping[Status, str] = {
 """The tag's counter of each final status."""
 JUDGED: frozenset[Status] = frozenset({"keep", "discard", "crash", "timeout"})
 """Statuses that enter the finish order and the tag's total."""
-
-_JSON = json.JSONEncoder(allow_nan=False)
+RETURNED_FIRST = -2
+"""Place among a population's proposals of a config that another worker is to run."""
+OF_RUN = (
+    *("status", "attempt", "fence", "measured_by", "stopping"),
+    *("queue_round", "reserved_gpu_seconds", "gpu_id"),
+)
+"""Fields of an experiment that the end of its run rests on."""
+OF_TAG = (
+    *("key_version", "awaits_baseline", "baseline_id", "paused_at"),
+    *("budget_gpu_seconds", "budget_runs", "warned_gpu_seconds", "warned_runs"),
+)
+"""Fields of a tag that the end of a run rests on; `key_version` covers the parts of its key."""
+OF_LEASE = ("fence", "heartbeat_at", "leased_at", "lease_expires_at", "deadline", "runner")
+"""Fields of a GPU that the end of its lease rests on."""
+OF_CRASHES = ("consecutive_crashes", "tripped_until", "trips")
 
 T = TypeVar("T")
-MoveKeys = dict[str, str | Sequence[str] | None]
-MoveArgs = dict[str, Arg | Sequence[Arg] | None]
 
 
 class EndingStore(ExperimentReader):
     """Part of `Experiments`."""
 
-    def __init__(self, lab: Lab) -> None:
-        super().__init__(lab)
-        self._retrying = WeakValueDictionary[str, asyncio.Lock]()
-
-    async def in_turn(self, experiment_id: str, judged: Callable[[], Awaitable[T | None]]) -> T:
-        """Read, judge and end a run, as `judged` does; again where it answers None: what it used has changed.
-
-        Of runs of a tag that end at once in this process, those that have to be judged again are judged one after the
-        other. So n runs of the same code take some 2 n judgements, not n * n / 2.
-        """
-        if (answer := await judged()) is not None:
-            return answer
+    def judging(self, experiment_id: str, decide: Decide[T]) -> Awaitable[T]:
+        """Read, judge and end a run in one change. Runs of a tag that have to be judged again take turns."""
         _, tag = named_by(experiment_id)
-        async with self._retrying.setdefault(tag, asyncio.Lock()):
-            while (answer := await judged()) is None:
-                pass
-        return answer
+        return self._lab.change(decide, in_turn=f"end {tag}", at_once=True)
 
-    async def run_facts(self, experiment_id: str, attempt: int | None = None) -> RunFacts:
+    async def run_facts(self, change: Change, experiment_id: str, attempt: int | None = None) -> RunFacts:
         """Facts to judge a report about this experiment or about one attempt; one round trip.
 
         Raises:
             NotFound: no such experiment.
         """
+        return self._run(await change.read(self._of_run(experiment_id)), experiment_id, attempt)
+
+    def _of_run(self, experiment_id: str) -> dict[str, Asked | None]:
         keys, (first, tag) = self._keys, named_by(experiment_id)
-        found = await self._lab.read(
-            {
-                "experiment": ("HGETALL", keys.experiment(experiment_id)),
-                "first": ("HGETALL", keys.experiment(first)) if first != experiment_id else None,
-                "tag": ("HGETALL", keys.tag(tag)),
-                "policy": ("HMGET", keys("policy", tag), "values", "version"),
-                "crashes": ("HGET", keys("crashes", tag), "consecutive"),
-                "best": ("HGETALL", keys.best(tag)),
-                "epoch": ("HGET", keys("forest", tag), "epoch"),
-                "now": ("TIME",),
-                "gpu_id": ("HGET", keys.attempts(experiment_id), f"{attempt}:gpu_id") if attempt else None,
-            }
-        )
-        stored, (values, version) = found["experiment"], found["policy"]
+        of_tag = keys.of(tag)
+        return {
+            "now": ("TIME",),
+            "experiment": hgetall(keys.experiment(experiment_id), *OF_RUN),
+            "attempts": hgetall(keys.attempts(experiment_id)),
+            "first": hgetall(keys.experiment(first), "status") if first != experiment_id else None,
+            "tag": hgetall(of_tag.tag, *OF_TAG),
+            "policy": hgetall(of_tag.policy, "version"),
+            "crashes": hmget(of_tag.crashes, "consecutive").maybe(),
+            "best": hgetall(of_tag.best, "version"),
+            "forest": hmget(of_tag.forest, "epoch"),
+        }
+
+    def _run(self, found: Mapping[str, Any], experiment_id: str, attempt: int | None = None) -> RunFacts:
+        stored, policy, attempts = found["experiment"], found["policy"], found["attempts"]
         e = experiment_in(stored, experiment_id)
         return RunFacts(
             now=time_of(found["now"]),
             experiment=e,
-            gpu_id=found["gpu_id"] or e.gpu_id,
+            gpu_id=attempts.get(f"{attempt}:gpu_id") or e.gpu_id,
             first=Experiment.found(found["first"]),
             answer=json.loads(stored["answer"]) if stored.get("answer") else None,
             tag=Tag.parse(found["tag"]),
-            policy=read_policy(values),
-            policy_version=int(version),
-            crashes_in_a_row=int(found["crashes"] or 0),
+            policy=read_policy(policy.get("values")),
+            policy_version=int(policy["version"]),
+            crashes_in_a_row=int(found["crashes"]["consecutive"] or 0),
             best=Best.found(found["best"]),
-            epoch=int(found["epoch"] or 1),
+            epoch=int(found["forest"]["epoch"] or 1),
+            attempts=attempts,
         )
 
     async def comparison(
         self,
+        change: Change,
         run: RunFacts,
         gpu_class: str | None,
         other_key: str | None,
@@ -133,190 +138,414 @@ class EndingStore(ExperimentReader):
         choice = e.selection if e.retest_of is None else None
         base_id = choice.base_experiment_id if choice else None
         names = [choice.trace_id, *choice.sources] if choice else []
-        counts = _counts_of_ends(keys, e, value)
-        found = await self._lab.read(
+        own = noise_entry(code, e.worker_id)
+        counts = self._counts_of_ends(e, value)
+        found = await change.read(
             {
-                "noise": (
-                    *("HMGET", noise, "squares", "df"),
-                    *(code, best_code or code, noise_entry(code, e.worker_id)),
-                ),
-                "gpu": ("HGETALL", keys.gpu(run.gpu_id)) if run.gpu_id else None,
-                "best": ("HGETALL", keys.best(e.tag, other_key)) if other_key else None,
+                "runs": hmget(noise, code, own),
+                "noise": hmget(noise, "squares", "df", best_code or code).maybe(),
+                "gpu": hgetall(keys.gpu(run.gpu_id), *FLAGS, *OF_CRASHES) if run.gpu_id else None,
+                "best": hgetall(keys.best(e.tag, other_key), "version") if other_key else None,
                 "base": base_above(self._lab, keys.experiment(base_id)) if base_id else None,
-                "reference": ("HMGET", keys("reference_times", e.tag), *e.time_classes),
-                **{name: ("HGETALL", keys.trace(name)) for name in names},
+                "kept": hmget(keys.experiment(base_id), "status") if base_id else None,
+                "reference": hmget(keys.of(e.tag).reference_times, *e.time_classes),
+                **{name: hgetall(keys.trace(name), "version", "status") for name in names},
                 **counts,
+                **self._around(e),
             }
         )
         best = run.best if other_key is None else Best.found(found["best"])
-        squares, df, own, bests, workers = found["noise"]
-        of_baseline, of_first = found["reference"]
+        spread, runs = found["noise"], found["runs"]
+        bests = spread[best_code or code]
         if best is not None and best.code not in (code, best_code):
-            bests = await self._lab.command("HGET", noise, best.code or "")
+            (kept,) = await change.read(hmget(noise, best.code or ""))
+            bests = kept[best.code or ""]
         traces = {name: Trace.parse(found[name]) for name in names if found[name]}
         trace = traces.pop(choice.trace_id, None) if choice else None
         stands_on = begins_on = await base_found(self._lab, found["base"]) if base_id else None
         if choice and trace and trace.base and _has_another_base(trace, e, choice, begins_on):
             stands_on = await self.base_above([trace.base])
-        runs = (own or "", (bests or "") if best else "", workers or "")
         return Comparison(
             gpu=Gpu.found(found["gpu"]),
             best=best,
             noise_key=noise,
-            noise=Spread(float(squares or 0), int(df or 0), runs),
+            noise=Spread(
+                float(spread["squares"] or 0),
+                int(spread["df"] or 0),
+                (runs[code] or "", (bests or "") if best else "", runs[own] or ""),
+            ),
             trace=trace,
             sources=tuple(traces.values()),
             base=stands_on,
             ends=counted([found[name] for name in counts], value) if counts and value is not None else None,
             begins_on=begins_on,
-            references=(of_baseline or "", of_first or ""),
+            references=(
+                found["reference"][e.time_classes[0]] or "",
+                found["reference"][e.time_classes[1]] or "",
+            ),
+            around=found,
         )
 
-    async def end(self, ending: Ending) -> bool:
-        """Commit a final status; False where what the decision used has changed: read and decide again."""
-        keys, args = self._ending(ending)
-        return bool(await self._lab.move("end_experiment", keys=keys, args=args) == "ok")
+    def _counts_of_ends(self, e: Experiment, value: float | None) -> dict[str, Asked]:
+        """Commands that rank a run's value among the final values of others. Empty if it was not ranked."""
+        if value is None or e.rank_class is None:
+            return {}
+        commands = counting(ends_at(self._keys, e.tag, e.rank_class), e.experiment_id, value)
+        return {f"ends {n}": command for n, command in enumerate(commands)}
 
-    async def break_lease(self, broken: BrokenLease, *, stale_s: float) -> Status | Literal[""] | None:
-        """End the lease of a holder that is gone; answers the experiment's new status ("" where it needed none).
+    def _around(self, e: Experiment) -> dict[str, Asked | None]:
+        """What else the end of a run changes: its selection, and its place in a swarm."""
+        keys, found = self._keys, dict[str, Asked | None]()
+        if e.selection_id is not None:
+            found["selection"] = hmget(keys.selection(e.selection_id), "status", "experiment_id")
+            found["its trace"] = hmget(keys.trace(e.trace_id or ""), "status")
+            found["in_flight"] = hmget(keys.trace(e.trace_id or ""), "in_flight").maybe()
+        if e.worker_id is not None and e.population_id is not None:
+            found["worker"] = hmget(keys("swarm_workers", e.worker_id), "run_id")
+            found["handed_out"] = zscore(keys("handed_out"), e.experiment_id)
+        return found
 
-        None where the lease was renewed, or what the decision used has changed: read and decide again. A GPU is
-        silent after `stale_s` seconds without a heartbeat.
+    async def finish(
+        self,
+        change: Change,
+        run: RunFacts,
+        ending: Ending,
+        beside: Comparison | None = None,
+        *,
+        used_until: float | None = None,
+        first: Callable[[], None] | None = None,
+    ) -> None:
+        """Give a run that `change` has read its final status, with everything that follows from it.
+
+        `beside`: what it was compared with. `used_until`: when its GPU was used last, where that is not now. `first`
+        writes what comes before its end.
         """
-        gpu, e, then = broken.gpu, broken.experiment, broken.then
-        became: Status | Literal[""] = ""
-        match then:
-            case Ended():
-                became = then.status
-                keys, args = self._ending(Ending(e, became, {"error": broken.reason}, reason=broken.reason))
-            case SameAttempt() | Requeued():
-                became = "queued"
-                keys, args = self._concerned(e, became)
-                attempt = e.attempt + isinstance(then, Requeued)
-                data = {"experiment_id": e.experiment_id, "attempt": attempt, "reason": broken.reason}
-                args |= {
-                    "next_attempt": attempt,
-                    # a retest waits for the class of GPU that it has to run on
-                    "forget_class": 1 if e.retest_of is None else None,
-                    "event": "experiment.queued",
-                    "event_data": json.dumps(data),
-                }
-            case None:
-                keys, args = self._concerned(e, e.status)
-        keys |= {"gpu": self._keys.gpu(gpu.gpu_id), "leases": self._keys("leases")}
-        args |= {
-            "gpu_id": gpu.gpu_id,
-            "gpu_fence": gpu.fence,
-            "why": broken.why,
-            "reason": broken.reason,
-            "stale_s": stale_s,
-            "flags": words(flatten(broken.flags)),
-            "cleared": list(broken.cleared),
-            "stopping": "true" if e.stopping else "false",
-        }
-        answer = await self._lab.move("break_lease", keys=keys, args=args)
-        return became if answer == "ok" else None
-
-    def _concerned(self, e: Experiment, after: Status) -> tuple[MoveKeys, MoveArgs]:
-        """The keys and guards of everything that an experiment's change of status may touch."""
-        keys = self._keys
-        return {
-            "experiment": keys.experiment(e.experiment_id),
-            "attempts": keys.attempts(e.experiment_id),
-            "queue": keys.queue(e.pinned_gpu),
-            "parked": keys.parked(e.tag, e.pinned_gpu),
-            "trace": keys.trace(e.trace_id) if e.trace_id else None,
-            "selection": keys.selection(e.selection_id) if e.selection_id else None,
-            "gpu": keys.gpu(e.gpu_id) if e.gpu_id else None,
-            **_of_swarm(keys, e),
-            **keys.relisted(e, e.status, after),
-        }, {
-            "worker_id": e.worker_id,
-            "fingerprint": e.fingerprint,
-            "id": e.experiment_id,
-            "number": e.number,
-            "tag": e.tag,
-            "category": e.category,
-            "status_before": e.status,
-            "attempt": e.attempt,
-            "fence": e.fence,
-            "experiment_traceparent": e.traceparent,
-            "warn_at": WARN_AT,
-        }
-
-    def _ending(self, ending: Ending) -> tuple[MoveKeys, MoveArgs]:
-        """The keys and values of a move that ends an experiment."""
-        e, status = ending.experiment, ending.status
-        keys, args = self._concerned(e, status)
-        answer = {**ending.report, "answer": ending.answer} if ending.report else None
-        is_retest = e.retest_of is not None
-        counts = status in JUDGED and not is_retest and not ending.is_claim
-        is_baseline = e.baseline and status == "keep"
-        best, key, growth = ending.best, ending.key, ending.growth
-        args |= {
-            "status": status,
-            "fields": words(flatten({**ending.fields, "answer": answer})),
-            "event": _event(e, status),
-            "event_data": _told(ending),
-            "ending": _selection_after(ending),
-            "reason": ending.reason,
-            "counter": None if is_retest else _counter(ending),
-            "is_baseline": 1 if is_baseline else None,
-            "counter_before": None if is_retest else _counter_before(e),
-            "was_claim": 1 if e.is_claim else None,
-            "counts": 1 if counts else None,
-            "follows": 1 if counts and _may_be_followed(ending) else None,
-            "reported_s": (ending.training_seconds or 0.0)
-            if is_spent(status, ending.training_seconds)
-            else None,
-            "training_seconds": ending.training_seconds,
-            "near_miss_score": ending.near_miss_score,
-            "led_by": None if is_retest else ending.led_by,
-            "returned": ending.returned,
-            "only_overdue": 1 if ending.only_overdue else None,
-        }
-        if best is not None:
-            keys["best"] = self._keys.best(e.tag, best.other_key)
-            args["best_version"] = best.version
-            if best.after is not None:
-                args["best_fields"] = words(best_fields(best.after))
-                is_new = best.after.experiment_id == e.experiment_id
-                args["best_event"] = _JSON.encode(best_event(best.after, best.other_key)) if is_new else None
-        if key is not None:
-            learned = dict(key.learned)
-            if (gpu_class := key.learned.get("key_gpu_class")) is not None:
-                learned["key_noise"] = class_id(str(gpu_class))
-            args |= {"key_version": key.version, "key_fields": words(flatten(learned))}
-        if ending.crashes is not None and not is_retest:
-            args |= vars(ending.crashes)
-        if ending.gpu is not None and e.gpu_id is not None and e.attempt > 0:
-            args |= {"gpu_id": e.gpu_id, **vars(ending.gpu)}
-        if ending.score is not None:
-            other_key = best.other_key if best else None
-            improved = ending.fields.get("improved")
-            keys["standing"] = self._keys.standing(e.tag, other_key, status, improved=improved)
-            args["score"] = ending.score
-        if ending.reference is not None:
-            args |= vars(ending.reference)
-        if ending.repeat is not None and ending.noise_key is not None:
-            keys["noise"] = ending.noise_key
-            keys["same_code"] = runs_at(ending.noise_key, ending.repeat.code)
-            args |= noise_args(ending.repeat)
-        if ending.learnt is not None:
-            keys |= of_ends(self._keys, e)
-            args |= {"end_value": ending.learnt.value, "trend_sums": amounts(ending.learnt.trends)}
-        if growth is not None:
-            keys["sources"] = [self._keys.trace(source.trace_id) for source in growth.ends]
-            keys["begins_on"] = self._keys.experiment(growth.begins_on) if growth.begins_on else None
-            args |= {
-                "trace_fields": words(flatten(growth.fields)),
-                "trace_version": growth.trace.version,
-                "epoch": growth.epoch,
-                "trace_becomes": growth.status,
-                "trace_why": growth.why,
-                "source_versions": [source.version for source in growth.ends],
+        e, keys, growth = ending.experiment, self._keys, ending.growth
+        around = beside.around if beside else await change.read(self._around(e))
+        counts = ending.status in JUDGED and e.retest_of is None and not ending.is_claim
+        leads = not ending.fields.get("outdated") and ending.fields.get("error_kind") != "infra"
+        begins_on = growth.begins_on if growth else None
+        after = _selection_after(ending, around)
+        is_alone = after not in (None, "committed") and around["its trace"]["status"] == "pending"
+        found = await change.read(
+            {
+                "rounds": self._rounds_of(e),
+                "newest": hmget(keys.of(e.tag).forest, "newest") if counts and not leads else None,
+                "begins_on": hmget(keys.experiment(begins_on), "status") if begins_on else None,
             }
-        return keys, args
+        )
+        if is_alone:
+            change.hold(keys.trace(e.trace_id or ""))
+        if ending.crashes or run.policy.on_abort == "block":
+            change.hold(keys.of(e.tag).crashes)
+        if ending.repeat is not None and beside is not None and (ending.repeat.df or ending.repeat.squares):
+            change.hold(beside.noise_key)
+        booked = Books() if e.is_claim else _spent(run, e, ending, used_until)
+        warnings = await due(change, run.tag, booked)
+
+        if first is not None:
+            first()
+        tag, record = keys.tag(e.tag), keys.experiment(e.experiment_id)
+        nth = change.number(tag, "finishes") if counts else None
+        answer = {**ending.report, "answer": ending.answer} if ending.report else None
+        fields: dict[str, Word] = {"status": ending.status, "finished_at": NOW}
+        fields |= flatten({**ending.fields, "answer": answer})
+        change.hset(record, fields if nth is None else {**fields, "finish_number": nth})
+        self._count(
+            change, ending, nth, leads=leads, had_newest=bool(found["newest"] and found["newest"]["newest"])
+        )
+        write_books(change, e.tag, booked)
+        for warning in warnings:
+            warn(change, e.tag, *warning)
+        if e.attempt > 0 and not e.is_claim:
+            ended = f"{run.now if used_until is None else used_until:.6f}"
+            told = {"status": ending.status, "ended_at": ended, "reason": ending.reason}
+            attempt = {f"{e.attempt}:{name}": text for name, text in told.items() if text is not None}
+            change.hset(keys.attempts(e.experiment_id), attempt)
+        self._add_to_sums(change, ending, beside)
+        self._count_crashes(change, run, ending, around)
+        relist(change, keys, e, e.status, ending.status)
+        self._leave_queues(change, e, found["rounds"])
+        self._leave_swarm(change, ending, around)
+        change.emit(_event(e, ending.status), e.tag, e.experiment_id, _told(ending), e.traceparent)
+        if ending.lifts_abort:
+            lifted = {"lifted": "crashes", "crashes": run.crashes_in_a_row, "experiment_id": e.experiment_id}
+            change.emit("tag.resumed", e.tag, e.tag, {"tag": e.tag, **lifted})
+        if growth is not None:
+            self._grow(change, e, growth)
+        if after is not None:
+            is_last = int(around["in_flight"]["in_flight"] or 0) == 1
+            self._close_selection(change, ending, after, ends_trace=is_alone and is_last)
+        if ending.best is not None:
+            is_new = ending.best.experiment_id == e.experiment_id
+            put_best(change, keys, e, ending.best, ending.other_key, is_new=is_new)
+
+    def _count(
+        self, change: Change, ending: Ending, nth: Number | None, *, leads: bool, had_newest: bool
+    ) -> None:
+        """The tag's counters and the finish order. `leads`: others may be made from it."""
+        e, keys, tag = ending.experiment, self._keys, self._keys.tag(ending.experiment.tag)
+        if e.retest_of is None:
+            change.hincrby(tag, _counter(ending))
+            if e.is_claim or e.status == "lost":
+                change.hincrby(tag, "claimed" if e.is_claim else "lost", -1)
+        if nth is not None:
+            change.hincrby(tag, "total")
+            if leads:
+                change.hset(keys.of(e.tag).forest, {"newest": e.experiment_id, "newest_nth": nth})
+            elif not had_newest:
+                change.hset(keys.of(e.tag).forest, {"newest": "", "newest_nth": 0})
+            change.zadd(keys.of(e.tag).finished, {e.experiment_id: nth})
+            if not _is_baseline(ending):
+                change.hincrby(keys.of(e.tag).categories, f"{e.category}:total")
+                if ending.status == "keep":
+                    change.hincrby(keys.of(e.tag).categories, f"{e.category}:kept")
+        if ending.training_seconds is not None:
+            change.hincrby(tag, "training_ms", milliseconds(ending.training_seconds))
+        if ending.learned:
+            learned = flatten(ending.learned)
+            if (gpu_class := ending.learned.get("key_gpu_class")) is not None:
+                learned["key_noise"] = class_id(str(gpu_class))
+            change.hset(tag, learned)
+            change.hincrby(tag, "key_version")
+
+    def _add_to_sums(self, change: Change, ending: Ending, beside: Comparison | None) -> None:
+        """The noise, the times that runs are compared with, the trends, and the indexes by value."""
+        e, keys, repeat, learnt = ending.experiment, self._keys, ending.repeat, ending.learnt
+        if repeat is not None and beside is not None:
+            noise = beside.noise_key
+            sums = beside.noise
+            change.zadd(runs_at(noise, repeat.code), {e.experiment_id: NOW})
+            fields: dict[str, Word] = dict(repeat.entries)
+            if repeat.df or repeat.squares:
+                df = max(0, sums.df + repeat.df)
+                squares = max(0.0, sums.squares + repeat.squares)
+                fields |= {"df": df, "squares": squares if df else 0}
+            change.hset(noise, fields)
+        if ending.reference is not None:
+            name, time = ending.reference
+            change.hset(keys.of(e.tag).reference_times, {name: time})
+        if learnt is not None and e.rank_class is not None:
+            change.zadd(ends_at(keys, e.tag, e.rank_class), {e.experiment_id: learnt.value})
+            add_trends(change, trends_at(keys, e.tag, e.rank_class), learnt.trends)
+        if ending.score is not None:
+            improved = ending.fields.get("improved")
+            standing = keys.standing(e.tag, ending.other_key, ending.status, improved=improved)
+            change.zadd(standing, {e.experiment_id: ending.score})
+        if ending.near_miss_score is not None:
+            change.zadd(keys.of(e.tag).near_misses, {e.experiment_id: ending.near_miss_score})
+
+    def _count_crashes(
+        self, change: Change, run: RunFacts, ending: Ending, around: Mapping[str, Any]
+    ) -> None:
+        """Crashes in a row, of the tag and of the GPU that it ran on."""
+        e, crashes = ending.experiment, self._keys.of(ending.experiment.tag).crashes
+        if ending.crashes is not None and e.retest_of is None:
+            change.hset(crashes, {"consecutive": ending.crashes})
+            if ending.crashes:
+                change.hincrby(crashes, "total")
+        of_gpu, before = ending.gpu, around.get("gpu")
+        if of_gpu is None or e.gpu_id is None or e.attempt == 0 or before is None:
+            return
+        flags: dict[str, Word] = {**before, "consecutive_crashes": of_gpu.in_a_row}
+        if not of_gpu.in_a_row:
+            for name in ("tripped", "tripped_until", "trips"):
+                flags.pop(name, None)
+        if of_gpu.trip_reason is not None:
+            until = NOW + (of_gpu.trip_s or 0.0)
+            flags |= {"trips": int(before.get("trips") or 0) + 1, "tripped": of_gpu.trip_reason}
+            flags |= {"tripped_until": until}
+        keep_gpu(change, e.gpu_id, before, flags, "a run ended")
+
+    def _rounds_of(self, e: Experiment) -> Asked | None:
+        """The rounds of the wait queue, where it waits in one."""
+        if e.queue_round is None:
+            return None
+        return hmget(self._keys("queue_clock"), f"agent:{e.agent or ''}", "round")
+
+    def _leave_queues(self, change: Change, e: Experiment, rounds: Mapping[str, str | None] | None) -> None:
+        """Its agent gets the turn back that it had not used, unless that round is over."""
+        keys, name, agent = self._keys, e.experiment_id, f"agent:{e.agent or ''}"
+        if e.status == "queued":
+            change.zrem(keys.queue(e.pinned_gpu), name)
+            change.zrem(keys.parked(e.tag, e.pinned_gpu), name)
+        change.zrem(keys("starting"), name)
+        change.zrem(keys("open"), name)
+        held = [field for field in ("reserved_gpu_seconds", "queue_round") if getattr(e, field) is not None]
+        change.hdel(keys.experiment(name), *held)
+        if e.queue_round is None or rounds is None:
+            return
+        own, served = int(rounds[agent] or -1), int(rounds["round"] or 0)
+        if e.queue_round >= served and own > served:
+            change.hset(keys("queue_clock"), {agent: own - 1})
+        elif e.queue_round >= served:
+            change.hdel(keys("queue_clock"), agent)
+
+    def _leave_swarm(self, change: Change, ending: Ending, around: Mapping[str, Any]) -> None:
+        """Its worker is free, and its config has one run less in flight."""
+        e, keys, status = ending.experiment, self._keys, ending.status
+        if e.worker_id is None or e.population_id is None:
+            return
+        worker, configs = keys("swarm_workers", e.worker_id), keys("configs", e.tag)
+        if around["handed_out"] is not None:
+            change.zrem(keys("handed_out"), e.experiment_id)
+            change.hincrby(configs, f"{e.fingerprint}:in_flight", -1)
+            change.hincrby(worker, "active", -1)
+            if ending.returned is not None:
+                waiting = keys("proposals", e.tag, e.population_id)
+                change.zadd(waiting, {ending.returned: RETURNED_FIRST})
+        if status != "lost":
+            change.hincrby(configs, f"{e.fingerprint}:trials")
+        if around["worker"]["run_id"] == e.experiment_id:
+            change.hdel(worker, "run_id")
+        is_repeat = status == RETESTED
+        if status in ("keep", "discard") or is_repeat or (status == "stopped" and e.retest_of is None):
+            change.hincrby(worker, "runs")
+        if is_repeat:
+            change.hincrby(keys.tag(e.tag), "repeated")
+        if ending.led_by is not None and e.retest_of is None:
+            change.zadd(keys("worker_runs", e.worker_id), {e.experiment_id: ending.led_by})
+            change.zadd(keys("leaders", e.tag), {e.worker_id: ending.led_by}, lowest=True)
+
+    def _grow(self, change: Change, e: Experiment, growth: Growth) -> None:
+        """The trace that it is a node of grows, begins or ends; a kept merge ends its sources."""
+        keys, trace = self._keys, growth.trace
+        change.hset(keys.trace(trace.trace_id), flatten(growth.fields))
+        change.hincrby(keys.trace(trace.trace_id), "version")
+        if growth.begins_on:  # who takes it back looks again
+            change.hincrby(keys.experiment(growth.begins_on), "branches")
+        if trace.status == "pending" and growth.status == "live":
+            change.hset(keys.trace(trace.trace_id), {"status": "live"})
+            opened = {"trace_id": trace.trace_id, "root": e.experiment_id}
+            change.emit("trace.opened", e.tag, trace.trace_id, opened, e.traceparent)
+        elif growth.status == "dead" and trace.status != "dead":
+            end_trace(change, e.tag, trace.trace_id, "dead", growth.why)
+        for source in growth.ends:
+            change.hset(keys.trace(source.trace_id), {"merged_into": trace.trace_id})
+            end_trace(change, e.tag, source.trace_id, "merged", f"it was merged by {e.experiment_id}")
+
+    def _close_selection(
+        self, change: Change, ending: Ending, after: SelectionStatus, *, ends_trace: bool
+    ) -> None:
+        """Close its selection with it: its slot and its trace's are free. `ends_trace`: the trace was made for it."""
+        e, keys = ending.experiment, self._keys
+        name, trace_id = e.selection_id or "", e.trace_id or ""
+        change.hset(keys.selection(name), {"status": after, "ended_at": NOW})
+        change.expire(keys.selection(name), REMEMBERED_S)
+        change.zrem(keys("open_selections", e.tag), name)
+        change.hincrby(keys.trace(trace_id), "in_flight", -1)
+        told = {"selection_id": name, "trace_id": trace_id, "experiment_id": e.experiment_id}
+        change.emit(f"selection.{after}", e.tag, name, told | {"reason": ending.reason or ending.status})
+        if ends_trace:
+            end_trace(change, e.tag, trace_id, "dead", "its first experiment was never finished")
+
+    async def end(self, ending: Ending, *, only_overdue: bool = False) -> bool:
+        """End a run that is not judged; False where its status, attempt or fence is another by now.
+
+        `only_overdue`: only while the worker of a swarm's run is overdue with it.
+        """
+        e = ending.experiment
+
+        async def decide(change: Change) -> bool:
+            run = await self.run_facts(change, e.experiment_id)
+            if not is_as_read(ending, run):
+                return change.idle(False)
+            if only_overdue:
+                (lost_at,) = await change.read(zscore(self._keys("handed_out"), e.experiment_id))
+                if lost_at is None or lost_at > run.now:
+                    return change.idle(False)
+            await self.finish(change, run, ending)
+            return True
+
+        return await self.judging(e.experiment_id, decide)
+
+    async def break_lease(
+        self, gpu_id: str, decide: Callable[[Holding], BrokenLease | None]
+    ) -> BrokenLease | None:
+        """End the lease of a GPU whose holder is gone, as `decide` says of it; None: it goes on, or there is none.
+
+        Raises:
+            NotFound: the GPU is not registered. What `decide` raises.
+        """
+        keys = self._keys
+
+        async def broken(change: Change) -> BrokenLease | None:
+            of_gpu = hgetall(keys.gpu(gpu_id), *FLAGS, *OF_LEASE, "footprint", "good_samples")
+            time, stored = await change.read(clock(), of_gpu)
+            if not stored:
+                raise no_gpu(gpu_id)
+            gpu, run = Gpu.parse(stored), None
+            held = Holding(time, gpu, None, None)
+            if gpu.holder is not None:
+                run = await self.run_facts(change, gpu.holder)
+                held = Holding(time, gpu, run.experiment, run.policy, run.tag.stop_fence)
+            lease = decide(held)
+            if lease is None:
+                return change.idle(None)
+            e, then = lease.experiment, lease.then
+            used_until = min(time, gpu.lease_expires_at or time)  # while the lab was off, it was not used
+
+            def let_go() -> None:
+                kept = {n: text for n, text in stored.items() if n not in (*LEASED, *lease.cleared)}
+                keep_gpu(change, gpu_id, stored, {**kept, **flatten(lease.flags)}, lease.reason)
+                change.zrem(keys("leases"), gpu_id)
+                if then is not None:
+                    change.hset(keys.experiment(e.experiment_id), {"fence": 0})
+                    change.hdel(keys.experiment(e.experiment_id), "gpu_id", "started_at")
+
+            if then is None or run is None:
+                let_go()
+            elif isinstance(then, Ended):
+                ending = Ending(e, then.status, {"error": lease.reason}, reason=lease.reason)
+                await self.finish(change, run, ending, used_until=used_until, first=let_go)
+            else:
+                await self._requeue(change, run, lease, used_until, let_go)
+            return lease
+
+        return await self._lab.change(broken)
+
+    async def _requeue(
+        self,
+        change: Change,
+        run: RunFacts,
+        lease: BrokenLease,
+        used_until: float,
+        first: Callable[[], None],
+    ) -> None:
+        """It waits again, in front of its priority: it had its turn.
+
+        What was set aside for it stays so for its next attempt, but not what it has outlasted. What it used is spent.
+        """
+        e, keys = lease.experiment, self._keys
+        name, is_next = e.experiment_id, isinstance(lease.then, Requeued)
+        attempt = e.attempt + is_next
+        held, whole = milliseconds(e.reserved_gpu_seconds or 0.0), milliseconds(e.budget_s or 0.0)
+        outlasted = max(held - whole, 0) if is_next and e.reserved_gpu_seconds and e.budget_s else 0
+        spent = between(run.attempts.get(f"{e.attempt}:started_at"), used_until) if is_next else 0
+        booked = Books(reserved_ms=-outlasted, spent_ms=spent)
+        warnings = await due(change, run.tag, booked)
+        first()
+        attempts: dict[str, Word] = {f"{e.attempt}:reason": lease.reason, f"{attempt}:status": "queued"}
+        if is_next:
+            attempts |= {f"{e.attempt}:status": "lost", f"{e.attempt}:ended_at": f"{used_until:.6f}"}
+            attempts |= {f"{attempt}:queued_at": NOW}
+        fields: dict[str, Word] = {"status": "queued", "queued_at": NOW, "attempt": attempt}
+        if outlasted:
+            fields["reserved_gpu_seconds"] = in_seconds(whole)
+        write_books(change, e.tag, booked)
+        for warning in warnings:
+            warn(change, e.tag, *warning)
+        change.hset(keys.attempts(name), attempts)
+        change.hset(keys.experiment(name), fields)
+        if e.retest_of is None:  # a retest waits for the class of GPU that it has to run on
+            change.hdel(keys.experiment(name), "gpu_class")
+        change.zrem(keys("starting"), name)
+        relist(change, keys, e, e.status, "queued")
+        aside = run.tag.holds_back(name)
+        queue = keys.parked(e.tag, e.pinned_gpu) if aside else keys.queue(e.pinned_gpu)
+        change.zadd(queue, {name: (7 - e.priority) * 10**15})
+        told = {"experiment_id": name, "attempt": attempt, "reason": lease.reason}
+        change.emit("experiment.queued", e.tag, name, told, e.traceparent)
 
     async def keep_evidence(self, experiment_id: str, digest: str, result: Mapping[str, Any]) -> None:
         """Keep a late result, at most a hundred for each experiment."""
@@ -341,6 +570,12 @@ class EndingStore(ExperimentReader):
         return closed
 
 
+def is_as_read(ending: Ending, run: RunFacts) -> bool:
+    """Whether a run has the status, attempt and fence that its end was decided on."""
+    then, now = ending.experiment, run.experiment
+    return (now.status, now.attempt, now.fence) == (then.status, then.attempt, then.fence)
+
+
 def _has_another_base(trace: Trace, e: Experiment, choice: SelectionRecord, found: Experiment | None) -> bool:
     """Whether a node of the branch, or a run that may become one, has another base now than when it was chosen.
 
@@ -352,42 +587,35 @@ def _has_another_base(trace: Trace, e: Experiment, choice: SelectionRecord, foun
     return goes_on and choice.kind != "merge" and trace.base != choice.base_experiment_id
 
 
-def _counts_of_ends(keys: Keys, e: Experiment, value: float | None) -> dict[str, tuple[str, ...]]:
-    """Commands that rank a run's value among the final values of others. Empty if it was not ranked."""
-    if value is None or e.rank_class is None:
-        return {}
-    commands = counting(ends_at(keys, e.tag, e.rank_class), e.experiment_id, value)
-    return {f"ends {n}": command for n, command in enumerate(commands)}
+def _spent(run: RunFacts, e: Experiment, ending: Ending, used_until: float | None) -> Books:
+    """What its end changes of its tag's books: what was set aside for it is free again, what was used is spent.
+
+    What Nightjar trained is spent by Redis' clock, what an agent trained itself by its own report.
+    """
+    if e.attempt == 0:
+        ran = is_spent(ending.status, ending.training_seconds)
+        spent_ms = milliseconds(ending.training_seconds or 0.0) if ran else 0
+    else:
+        started = run.attempts.get(f"{e.attempt}:started_at")
+        ran = started is not None or e.attempt > 1
+        spent_ms = between(started, run.now if used_until is None else used_until)
+    held = e.reserved_gpu_seconds
+    return Books(
+        reserved_ms=-milliseconds(held or 0.0),
+        reserved_runs=0 if held is None else -1,
+        spent_ms=spent_ms,
+        spent_runs=int(ran),
+    )
 
 
-def of_ends(keys: Keys, e: Experiment) -> MoveKeys:
-    """Keys of the final values and of the trends that a ranked run enters."""
-    where = e.rank_class or ""
-    return {"ends": ends_at(keys, e.tag, where), "trends": trends_at(keys, e.tag, where)}
-
-
-def _of_swarm(keys: Keys, e: Experiment) -> MoveKeys:
-    """Keys of a swarm that the end of its run changes; empty for other runs."""
-    if e.worker_id is None or e.population_id is None:
-        return {}
-    return {
-        "swarm_worker": keys("swarm_workers", e.worker_id),
-        "worker_runs": keys("worker_runs", e.worker_id),
-        "leaders": keys("leaders", e.tag),
-        "configs": keys("configs", e.tag),
-        "proposals": keys("proposals", e.tag, e.population_id),
-    }
+def _is_baseline(ending: Ending) -> bool:
+    return ending.experiment.baseline and ending.status == "keep"
 
 
 def _counter(ending: Ending) -> str:
-    if ending.experiment.baseline and ending.status == "keep":
+    if _is_baseline(ending):
         return "baselines"
     return "claimed" if ending.is_claim else COUNTERS[ending.status]
-
-
-def _counter_before(e: Experiment) -> str | None:
-    """The counter that an experiment leaves: it was lost, or a claim."""
-    return "claimed" if e.is_claim else "lost" if e.status == "lost" else None
 
 
 def _event(e: Experiment, status: Status) -> str:
@@ -398,7 +626,7 @@ def _event(e: Experiment, status: Status) -> str:
     return "experiment.lost" if status == "lost" else "experiment.finished"
 
 
-def _told(ending: Ending) -> str:
+def _told(ending: Ending) -> dict[str, Any]:
     """Data of the event of an end."""
     e, fields = ending.experiment, ending.fields
     data = {
@@ -423,17 +651,12 @@ def _told(ending: Ending) -> str:
         "reported": fields.get("reported"),
         "base_commit_sha": fields.get("base_commit_sha") if e.is_claim else None,
     }
-    return _JSON.encode({name: value for name, value in data.items() if value is not None})
+    return {name: value for name, value in data.items() if value is not None}
 
 
-def _may_be_followed(ending: Ending) -> bool:
-    """Nothing is made from a fault of the infrastructure, or from what came in after its epoch."""
-    return not ending.fields.get("outdated") and ending.fields.get("error_kind") != "infra"
-
-
-def _selection_after(ending: Ending) -> SelectionStatus | None:
-    """Status of the selection that ends with its experiment; None without a selection."""
-    if ending.experiment.selection_id is None:
+def _selection_after(ending: Ending, around: Mapping[str, Any]) -> SelectionStatus | None:
+    """Status of the selection that ends with its experiment; None without an open selection."""
+    if ending.experiment.selection_id is None or around["selection"]["status"] != "open":
         return None
     if ending.growth is not None:
         return "committed"

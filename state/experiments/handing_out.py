@@ -1,23 +1,22 @@
 """Experiments of a swarm: hand one out to a worker, record its ticks, stop it for its rank.
 
 Such a run has no lease and no attempt. It belongs to its worker until it ends, or until the worker was silent for too
-long. `state/lua/_handed_out.lua` has the effects of its end on the swarm.
+long. `EndingStore` has the effects of its end on the swarm.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Literal, get_args
+from typing import get_args
 
 from state.budgets import WARN_AT
-from state.change import Change, hmget
-from state.decisions import Ending, HandOut, Rank, Told
+from state.change import NOW, Change, hmget
+from state.decisions import Ending, HandOut, Rank
 from state.entries import Entry, Run
-from state.experiments.ending import EndingStore
+from state.experiments.ending import EndingStore, is_as_read
 from state.experiments.queueing import run_fields
-from state.experiments.ranking import pools_at, rank_class, ranking
+from state.experiments.ranking import REPORTED, Ranking, pools_at, rank_class
 from state.experiments.registering import Registering
-from state.experiments.running import TICKS_KEPT
 from state.indexes import members, records
 from state.policy import TickSource
 from state.records import Experiment, SwarmWorker, flatten, words
@@ -27,7 +26,7 @@ AT_ONCE = 1000
 """Overdue runs that are read at once."""
 
 
-class HandingOut(Registering, EndingStore):
+class HandingOut(Registering, EndingStore, Ranking):
     """Part of `Experiments`."""
 
     async def hand_out(self, worker: SwarmWorker, out: HandOut) -> str | None:
@@ -152,8 +151,9 @@ class HandingOut(Registering, EndingStore):
         )
         return bool(answer == "ok")
 
-    async def tick(
+    def tick(
         self,
+        change: Change,
         e: Experiment,
         tick: tuple[float, float],
         *,
@@ -161,49 +161,43 @@ class HandingOut(Registering, EndingStore):
         rank: Rank | None = None,
         is_base: bool,
         source: TickSource = "report",
-    ) -> Told | Literal["stale"]:
-        """Store a tick (metric, progress) of a run of a swarm, and answer the verdict if it is ranked.
+    ) -> None:
+        """Store a tick (metric, progress) of a run of a swarm, which is ranked by `rank`.
 
         `is_base`: the tick is within the run's own budget, before any extension. `source`: origin of the tick.
         """
-        keys, args = ranking(self._keys, e, rank) if rank else ({}, {})
-        metric, progress = tick
-        answer: Told | Literal["stale"] = await self._lab.move(
-            "tick_run",
-            keys={**keys, **self._of_ticks(e)},
-            args={
-                **args,
-                "id": e.experiment_id,
-                "tag": e.tag,
-                "attempt": e.attempt,
-                "worker_id": e.worker_id,
-                "metric": metric,
-                "progress": progress,
-                "tick_source": source,
-                "is_base": 1 if is_base else None,
-                "most": TICKS_KEPT,
-                "silent_s": silent_s,
-            },
-        )
-        return answer
+        keys, (_, progress) = self._keys, tick
+        if e.last_progress is None or progress >= e.last_progress:
+            self.keep_tick(change, e, tick, source, is_base=is_base)
+        elif is_base:  # a later report has overtaken it
+            self.keep_base(change, e, tick)
+        lost_at = {e.experiment_id: NOW + silent_s}
+        change.zadd(keys("handed_out"), lost_at, known=True, higher=True)
+        change.zadd(keys("swarm_seen", e.tag), {e.worker_id or "": NOW})
+        if rank is not None:
+            self.rank(change, e, rank)
+            if rank.extra_s is not None:
+                change.zincrby(keys("handed_out"), e.experiment_id, rank.extra_s)
 
     async def stop_ranked(self, ending: Ending, rank: Rank) -> bool:
         """Rank a run of a swarm and stop it, in one move. False if it had another verdict before."""
-        e = ending.experiment
-        ending_keys, ending_args = self._ending(ending)
-        rank_keys, rank_args = ranking(self._keys, e, rank)
-        answer = await self._lab.move(
-            "stop_ranked_run",
-            keys={**ending_keys, **rank_keys, **self._of_ticks(e)},
-            args={
-                **ending_args,
-                **rank_args,
-                "tick_source": rank.tick_source,
-                "is_base": 1,
-                "most": TICKS_KEPT,
-            },
-        )
-        return bool(answer == "ok")
+        name = ending.experiment.experiment_id
+
+        async def decide(change: Change) -> bool:
+            await change.read(hmget(self._keys.experiment(name), *REPORTED))
+            run = await self.run_facts(change, name)
+            e = run.experiment
+
+            def ranked() -> None:
+                self.keep_tick(change, e, (rank.metric, rank.progress), rank.tick_source, is_base=True)
+                self.rank(change, e, rank)
+
+            if not is_as_read(ending, run) or e.told_at(rank.bucket) is not None:
+                return change.idle(False)
+            await self.finish(change, run, ending, first=ranked)
+            return True
+
+        return await self._lab.change(decide)
 
     async def keep_late_value(self, e: Experiment, value: float) -> None:
         """Keep what the worker of a stopped run measured; its first word counts."""

@@ -9,43 +9,53 @@ Trends hold sums over the finished runs, so their size is constant.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, fields, replace
-from typing import Any, Literal
+from typing import Any
 
+from state.change import NOW, Change, Joined, hgetall
 from state.client import time_of
-from state.decisions import Rank, Told
+from state.decisions import Rank
 from state.experiments.reading import ExperimentReader, experiment_in
 from state.facts import Peers, RankFacts, Trend
 from state.ids import named_by
 from state.keys import Keys
-from state.moves import Arg
 from state.noise import class_id
 from state.policy import BUCKETS, TickSource, read_policy
-from state.records import Experiment
+from state.records import Experiment, Tag, flatten
 from state.tags import tag_in
 
+TICKS_KEPT = 500
+REPORTED = (
+    *("status", "attempt", "fence", "stopping", "told", "ranked", "places", "rank_class"),
+    *("last_progress", "base_progress", "extended_s", "used_extension"),
+)
+"""Fields of a run that its reports change, or that decide about them."""
 SUMS = tuple(sum_.name for sum_ in fields(Trend))
+UNITS = [1 if name == "runs" else 10**9 for name in SUMS]
+"""One, in each of the sums: only integers add up without losing bits."""
 
 
 class Ranking(ExperimentReader):
     """Part of `Experiments`."""
 
     async def rank_facts(
-        self, experiment_id: str, gpu_id: str | None = None, source: TickSource = "report"
+        self,
+        experiment_id: str,
+        gpu_id: str | None = None,
+        source: TickSource = "report",
+        change: Change | None = None,
     ) -> RankFacts:
-        """Facts of a run at a bucket, without its peers; one round trip.
+        """Facts of a run at a bucket, without its peers; one round trip. A `change` holds with its reports so far.
 
         Raises:
             NotFound: no such experiment.
         """
         keys, (_, tag) = self._keys, named_by(experiment_id)
-        found = await self._lab.read(
+        found = await (change or self._lab).read(
             {
                 "now": ("TIME",),
-                "experiment": ("HGETALL", keys.experiment(experiment_id)),
-                "tag": ("HGETALL", keys.tag(tag)),
+                "experiment": hgetall(keys.experiment(experiment_id), *REPORTED),
                 "policy": ("HGET", keys("policy", tag), "values"),
                 "gpu_class": ("HGET", keys.gpu(gpu_id), "gpu_name") if gpu_id else None,
             }
@@ -54,45 +64,98 @@ class Ranking(ExperimentReader):
         return RankFacts(
             now=time_of(found["now"]),
             experiment=e,
-            tag=tag_in(found["tag"], tag),
             policy=read_policy(found["policy"]),
             rank_class=rank_class(found["gpu_class"] or e.gpu_type or "", source),
             tick_source=source,
         )
 
-    async def peers(self, e: Experiment, rank_class: str, bucket: float, value: float) -> Peers:
-        """Rank of a value among those of other runs at the same progress; one round trip, O(log n)."""
+    async def peers(
+        self, e: Experiment, rank_class: str, bucket: float, value: float, change: Change | None = None
+    ) -> tuple[Peers, Tag]:
+        """Rank of a value among those of other runs at the same progress; one round trip, O(log n).
+
+        Raises:
+            NotFound: no such tag.
+        """
         earlier = [f"{at!r}:stopped" for at in BUCKETS if at < bucket]
         sums = [f"{bucket!r}:{name}" for name in SUMS]
-        *counts, known = await self._lab.pipeline(
-            [
-                *counting(ranks_at(self._keys, e.tag, rank_class, bucket), e.experiment_id, value),
-                ("HMGET", trends_at(self._keys, e.tag, rank_class), *sums, *earlier),
-            ]
-        )
-        found, stopped = known[: len(sums)], known[len(sums) :]
-        return replace(
+        trends = trends_at(self._keys, e.tag, rank_class)
+        commands = [
+            *counting(ranks_at(self._keys, e.tag, rank_class, bucket), e.experiment_id, value),
+            ("HMGET", trends, *sums, *earlier),
+            ("HGETALL", self._keys.tag(e.tag)),
+        ]
+        found = await (change or self._lab).read({str(nth): asked for nth, asked in enumerate(commands)})
+        *counts, known, tag = found.values()
+        peers = replace(
             counted(counts, value),
-            stopped=sum(int(n or 0) for n in stopped),
-            trend=Trend(*(float(amount or 0) for amount in found)),
+            stopped=sum(int(n or 0) for n in known[len(sums) :]),
+            trend=Trend(*(int(amount or 0) / unit for amount, unit in zip(known, UNITS, strict=False))),
         )
+        return peers, tag_in(tag, e.tag)
 
-    async def tell(self, e: Experiment, rank: Rank) -> Told | Literal["lost"]:
-        """Enter a running attempt's value at a bucket, and answer its verdict. The first verdict stays."""
-        keys, args = ranking(self._keys, e, rank)
-        answer: Told | Literal["lost"] = await self._lab.move(
-            "rank_run",
-            keys={"experiment": self._keys.experiment(e.experiment_id), **keys},
-            args={**args, "id": e.experiment_id, "tag": e.tag, "attempt": e.attempt, "fence": e.fence},
-        )
-        return answer
+    def rank(self, change: Change, e: Experiment, rank: Rank) -> None:
+        """Enter a run's value at a bucket among its peers, with what it is told there for the first time."""
+        keys, bucket, run = self._keys, repr(rank.bucket), self._keys.experiment(e.experiment_id)
+        ranked = [rank.facts["rank"], rank.facts["chance"]]
+        fields: dict[str, Any] = {
+            "told": {**(e.told or {}), f"{e.attempt}:{bucket}": rank.told},
+            "ranked": {**(e.ranked or {}), bucket: ranked},
+        }
+        if rank.place is not None:
+            before = e.places if e.rank_class == rank.rank_class else None
+            fields |= {"places": {**(before or {}), bucket: rank.place}, "rank_class": rank.rank_class}
+        if rank.told == "stop":
+            fields |= {"stopping": True, "stop_reason": rank.reason}
+            change.hincrby(trends_at(keys, e.tag, rank.rank_class), f"{bucket}:stopped")
+        elif rank.told == "extend":
+            fields["extended_s"] = rank.extra_s
+            fields |= {"base_metric": rank.metric, "base_progress": rank.progress}
+        change.hset(run, flatten(fields))
+        for pool in (
+            ranks_at(keys, e.tag, rank.rank_class, rank.bucket),
+            all_ranks_at(keys, e.tag, rank.bucket),
+        ):
+            change.zadd(pool, {e.experiment_id: rank.value})
+        change.hset(keys("rank_classes", e.tag), {class_id(rank.rank_class): rank.rank_class})
+        change.hincrby(keys.tag(e.tag), "ticks")
+        told = _said(e, rank)
+        change.emit("run.ticked", e.tag, e.experiment_id, told, e.traceparent, published=False)
+        if rank.told == "stop":
+            change.emit("run.stopping", e.tag, e.experiment_id, told, e.traceparent)
+
+    def keep_tick(
+        self, change: Change, e: Experiment, tick: tuple[float, float], source: TickSource, *, is_base: bool
+    ) -> None:
+        """Keep a (metric, progress) that a run reports; `is_base`: within its own budget, before any extension.
+
+        A run counts as extended from its first report beyond its budget, once however often it is begun.
+        """
+        run, (metric, progress) = self._keys.experiment(e.experiment_id), tick
+        if is_base:
+            self.keep_base(change, e, tick)
+        elif e.extended_s is not None and not e.used_extension:
+            change.hset(run, {"used_extension": "true"})
+            change.hincrby(self._keys.tag(e.tag), "extended")
+            told = {"metric": metric, "progress": progress, "extra_s": e.extended_s}
+            told_of = {"experiment_id": e.experiment_id, **told}
+            change.emit("run.extended", e.tag, e.experiment_id, told_of, e.traceparent)
+        change.hset(run, {"last_metric": metric, "last_progress": progress, "tick_source": source})
+        reports = self._keys("reports", e.experiment_id)
+        change.rpush(reports, Joined(f"[{progress!r},{metric!r},", NOW, "]"))
+        change.ltrim(reports, TICKS_KEPT)
+
+    def keep_base(self, change: Change, e: Experiment, tick: tuple[float, float]) -> None:
+        """Of a run that was given more time, keep the report nearest to the end of its own budget."""
+        metric, progress = tick
+        if e.base_progress is not None and abs(progress - 1) < abs(e.base_progress - 1):
+            run = self._keys.experiment(e.experiment_id)
+            change.hset(run, {"base_metric": metric, "base_progress": progress})
 
 
-def ranking(
-    keys: Keys, e: Experiment, rank: Rank
-) -> tuple[dict[str, str | list[str]], dict[str, Arg | None]]:
-    """Arguments of the part `_rank.lua`, besides the run's own names."""
-    said = {
+def _said(e: Experiment, rank: Rank) -> dict[str, Any]:
+    """Data of the events of a run at a bucket."""
+    return {
         "experiment_id": e.experiment_id,
         "bucket": rank.bucket,
         "metric": rank.metric,
@@ -101,28 +164,6 @@ def ranking(
         **rank.facts,
         **({} if rank.extra_s is None else {"extra_s": rank.extra_s}),
         **({} if rank.tick_source == "report" else {"tick_source": rank.tick_source}),
-    }
-    return {
-        "ranks": [
-            ranks_at(keys, e.tag, rank.rank_class, rank.bucket),
-            all_ranks_at(keys, e.tag, rank.bucket),
-        ],
-        "trends": trends_at(keys, e.tag, rank.rank_class),
-    }, {
-        "bucket": rank.bucket,
-        "class_id": class_id(rank.rank_class),
-        "rank_class": rank.rank_class,
-        "value": rank.value,
-        "metric": rank.metric,
-        "progress": rank.progress,
-        "rank": rank.facts.get("rank"),
-        "chance": rank.facts.get("chance"),
-        "place": rank.place,
-        "told": rank.told,
-        "reason": rank.reason,
-        "extra_s": rank.extra_s,
-        "tick_data": json.dumps(said, allow_nan=False),
-        "experiment_traceparent": e.traceparent,
     }
 
 
@@ -145,14 +186,11 @@ def counted(counts: Sequence[Any], value: float) -> Peers:
     return Peers(lower - (float(before) < value), equal - (float(before) == value), runs - 1)
 
 
-def amounts(trends: Mapping[str, Trend], sign: int = 1) -> list[str]:
-    """Increments of the trends' sums, as pairs of a field and an amount; `sign` -1 undoes them."""
-    return [
-        word
-        for bucket, trend in trends.items()
-        for name, amount in zip(SUMS, astuple(trend), strict=True)
-        for word in (f"{bucket}:{name}", repr(sign * amount))
-    ]
+def add_trends(change: Change, key: str, trends: Mapping[str, Trend], sign: int = 1) -> None:
+    """Add to the sums of trends; `sign` -1 undoes it."""
+    for bucket, trend in trends.items():
+        for name, unit, amount in zip(SUMS, UNITS, astuple(trend), strict=True):
+            change.hincrby(key, f"{bucket}:{name}", sign * round(amount * unit))
 
 
 def rank_class(gpu_class: str, source: TickSource) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from state.reserving import PATCHES, RUNS, Booking, PatchEntry, a_run, reading_books
 from state.budgets import WARN_AT, in_seconds, milliseconds
 from state.change import NOW, Asked, Change, Joined, Word, exists, get, hmget, zscore
 from state.client import NOTHING, time_of
@@ -31,6 +30,7 @@ from state.moves import Arg
 from state.policy import Policy, read_policy
 from state.records import Experiment, Idea, Selection, Status, Tag, Trace, words
 from state.refusals import check_pinned, no_hypothesis, no_selection
+from state.reserving import PATCHES, RUNS, Booking, PatchEntry, a_run, reading_books
 from state.tags import Resource, unknown
 
 ENDLESS = Joined("+inf")

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from state.reserving import RUNS, Booking, a_run, reading_books, set_aside
-from state.change import NOW, Change, exists, hmget, zscore
+from state.change import NOW, Change, exists, hmget
 from state.decided import decided_of, experiment_with, fields_for, limits_text
 from state.decisions import Retest, Ruling
 from state.experiments.queueing import enter_queue, reading_queue, rounds_of, waits_aside
 from state.experiments.reading import ExperimentReader, experiment_in, retest_id
-from state.experiments.writing import are_as_read, grow, put_best, relist, told, versions_of
+from state.experiments.writing import apply, are_as_read, grow, put_best, told, versions_of
 from state.facts import RaceFacts, RetestFacts, Spread
 from state.ids import named_by
 from state.noise import noise_key
 from state.patches import packed
 from state.policy import read_policy
 from state.records import Best, Experiment, flatten
+from state.reserving import RUNS, Booking, a_run, reading_books, set_aside
 from state.tags import tag_in
 
 SWARM_PATIENCE_S = 7 * 86400.0
@@ -222,22 +222,13 @@ class Retesting(ExperimentReader):
         """Commit the verdict of retests. False if the experiment or the best has changed: read and decide again."""
         e, keys, growths = ruling.experiment, self._keys, ruling.growths
         record, tag, moves = keys.experiment(e.experiment_id), keys.tag(e.tag), ruling.status != e.status
-        stood, stands = (
-            keys.standing(e.tag, e.best_key, status, improved=improved)
-            for status, improved in (
-                (e.status, e.improved),
-                (ruling.status, ruling.fields.get("improved", e.improved)),
-            )
-        )
-
         finishes = hmget(tag, "finishes")
 
         async def decide(change: Change) -> bool:
-            now, best, of_tag, score, *traces = await change.read(
+            now, best, of_tag, *traces = await change.read(
                 hmget(record, "status", *(["branches"] if moves else [])),
                 hmget(keys.best(e.tag, e.best_key), "version"),
                 finishes.loose() if ruling.finishes is None else finishes,
-                zscore(stood, e.experiment_id),
                 *versions_of(keys, growths),
             )
             if (
@@ -248,28 +239,15 @@ class Retesting(ExperimentReader):
                 or not are_as_read(growths, traces)
             ):
                 return False
-            change.hset(record, flatten(ruling.fields))
-            if moves:
-                up = 1 if ruling.status == "keep" else -1
-                change.hset(record, {"status": ruling.status})
-                change.hincrby(tag, "kept", up)
-                change.hincrby(tag, "discarded", -up)
-                change.hincrby(keys("categories", e.tag), f"{e.category}:kept", up)
-                relist(change, keys, e, e.status, ruling.status)
-                if ruling.near_miss_score is not None:
-                    change.zadd(keys("near_misses", e.tag), {e.experiment_id: ruling.near_miss_score})
-                else:
-                    change.zrem(keys("near_misses", e.tag), e.experiment_id)
-            if (judged := score if ruling.score is None else ruling.score) is not None:
-                change.zrem(stood, e.experiment_id)
-                change.zadd(stands, {e.experiment_id: judged})
+            change.hset(record, {"status": ruling.status, **flatten(ruling.fields)})
+            apply(change, keys, ruling.shift)
             change.hset(tag, flatten(ruling.tag_fields))
             grow(change, keys, growths)
             if ruling.verdict is not None:
                 data = told(e, ruling.facts)
                 change.emit(f"experiment.{ruling.verdict}", e.tag, e.experiment_id, data, e.traceparent)
             is_new = ruling.after.experiment_id != ruling.best.experiment_id
-            put_best(change, keys, e, ruling.after, is_new=is_new)
+            put_best(change, keys, e, ruling.after, e.best_key, is_new=is_new)
             return True
 
         return await self._lab.change(decide)

@@ -8,11 +8,10 @@ from typing import Any
 
 from state.change import Change, hmget, loosely, size, zscore
 from state.codes import code_of, noise_entry
-from state.decisions import Retraction, Risen
-from state.experiments.ending import COUNTERS
-from state.experiments.ranking import amounts, ends_at, pools_at, trends_at
+from state.decisions import Retraction
+from state.experiments.ranking import add_trends, ends_at, pools_at, trends_at
 from state.experiments.reading import ExperimentReader, experiment_in
-from state.experiments.writing import are_as_read, grow, leave_noise, put_best, relist, versions_of
+from state.experiments.writing import apply, are_as_read, grow, leave_noise, put_best, versions_of
 from state.facts import RetractionFacts, Spread, Trend
 from state.indexes import members, records
 from state.noise import noise_key, runs_at
@@ -70,9 +69,7 @@ class Retracting(ExperimentReader):
             for name in ("keeps", "beaten", "runs")
         )
         keeps, beaten, runs = several
-        workers = sorted(
-            {r.worker_id for r in runs if r.worker_id and e.experiment_id in (r.experiment_id, r.retest_of)}
-        )
+        workers = sorted({r.worker_id for r in runs if r.worker_id})
         theirs = await self._lab.pipeline([("HGET", noise, noise_entry(code, name)) for name in workers])
         return RetractionFacts(
             experiment=experiment_in(found["experiment"], e.experiment_id),
@@ -91,26 +88,25 @@ class Retracting(ExperimentReader):
     async def retract(self, retraction: Retraction) -> bool:
         """Commit it; False where what the decision used has changed: read and decide again."""
         e, keys, facts = retraction.facts.experiment, self._keys, retraction.facts
-        best, after, left, risen = facts.best, retraction.after, retraction.left, retraction.risen
-        record, tag, near = keys.experiment(e.experiment_id), keys.tag(e.tag), keys("near_misses", e.tag)
-        categories, times = keys("categories", e.tag), keys("reference_times", e.tag)
+        best, after, left = facts.best, retraction.after, retraction.left
+        record, tag, shift = keys.experiment(e.experiment_id), keys.tag(e.tag), retraction.shift
+        categories, times = f"categories:{e.tag}", keys("reference_times", e.tag)
         noise, code = noise_key(keys, e.tag, e.gpu_class), code_of(e, e.best_key)
         entries = left.entries if left else ()
         total, kept = f"{e.category}:total", f"{e.category}:kept"
-        is_baseline = e.baseline and e.status == "keep"
 
         async def decide(change: Change) -> bool:
-            now, best_now, of_tag, spread, counts, references, *traces = await change.read(
+            mine, best_now, of_tag, spread, counts, references, *traces = await change.read(
                 hmget(record, "status", "branches"),
                 hmget(keys.best(e.tag, e.best_key), "version"),
                 hmget(tag, "finishes", "total", "crashed", "awaits_baseline"),
                 hmget(noise, "df", "squares", *(entry.name for entry in entries)),
-                hmget(categories, total),
+                hmget(keys(categories), total),
                 hmget(times, *e.time_classes),
                 *versions_of(keys, retraction.growths),
             )
             if (
-                (now["status"], int(now["branches"] or 0)) != (e.status, e.branches)
+                (mine["status"], int(mine["branches"] or 0)) != (e.status, e.branches)
                 or int(best_now["version"] or 0) != (best.version if best else 0)
                 or int(of_tag["finishes"] or 0) != facts.tag.finishes
                 or any((spread[entry.name] or "") != entry.before for entry in entries)
@@ -118,58 +114,38 @@ class Retracting(ExperimentReader):
             ):
                 return False
             leader = await self._next_run(change, e) if e.worker_id else None
-            trends = await self._trends(change, e, retraction.learnt)
+            has_end = await self._has_end(change, e, retraction.learnt)
 
             change.hset(record, {"status": "retracted", **flatten(retraction.fields)})
-            counter = "claimed" if e.is_claim else "baselines" if is_baseline else COUNTERS[e.status]
-            change.hincrby(tag, counter, -1)
-            change.hincrby(tag, "retracted")
+            apply(change, keys, shift)
+            if int(counts[total] or 0) + shift.counts[categories, total] == 0:  # nothing was tried in it
+                change.hdel(keys(categories), total, kept)
+            left_over = int(of_tag["total"] or 0) + shift.counts[f"tags:{e.tag}", "total"]
             change.hincrby(tag, "key_version")  # what is being judged with it is judged again
-            left_over = int(of_tag["total"] or 0)
-            if not e.is_claim:
-                left_over -= 1
-                change.hincrby(tag, "total", -1)
-                if (
-                    not is_baseline and counts[total] == "1"
-                ):  # a category that nothing counts in was not tried
-                    change.hdel(categories, total, kept)
-                elif not is_baseline:
-                    change.hincrby(categories, total, -1)
-                    change.hincrby(categories, kept, -1) if e.status == "keep" else None
             change.hset(tag, flatten(retraction.tag_fields))
             if of_tag["total"] is not None and left_over == int(of_tag["crashed"] or 0):
                 # it was the only result: the next one says under which conditions the tag is measured
                 change.hdel(
                     tag, *CONDITIONS, *([] if of_tag["awaits_baseline"] == "true" else ["baseline_id"])
                 )
-            if e.worker_id:
-                change.hincrby(keys("swarm_workers", e.worker_id), "runs", -1)
-            standing = keys.standing(e.tag, e.best_key, e.status, improved=e.improved)
-            ranks = pools_at(keys, e.tag, facts.rank_classes)
-            for index in (keys("finished", e.tag), standing, near, *ranks):
-                change.zrem(index, e.experiment_id)
-            relist(change, keys, e, e.status, "retracted")
+            for pool in pools_at(keys, e.tag, facts.rank_classes):
+                change.zrem(pool, e.experiment_id)
             if left is not None:
                 leave_noise(change, noise, code, left, retraction.leaving, spread)
-            if trends:
+            if has_end:
                 change.zrem(ends_at(keys, e.tag, e.rank_class or ""), e.experiment_id)
-                change.hset(trends_at(keys, e.tag, e.rank_class or ""), trends)
+                add_trends(change, trends_at(keys, e.tag, e.rank_class or ""), retraction.learnt, -1)
             for name, text in references.items():  # the next run that is measured says how long runs take
                 if text and json.loads(text).get("experiment_id") == e.experiment_id:
                     change.hdel(times, name)
             if leader is not None and e.worker_id:
-                change.zrem(keys("worker_runs", e.worker_id), e.experiment_id)
                 if leader:
                     change.zadd(keys("leaders", e.tag), {e.worker_id: leader[0]})
                 else:
                     change.zrem(keys("leaders", e.tag), e.worker_id)
-            for c in retraction.corrected:
-                change.hset(keys.experiment(c.experiment_id), flatten(c.fields))
-                change.zadd(keys.beaten(e.tag, e.best_key), {c.experiment_id: c.score})
-                if c.is_near:
-                    change.zadd(near, {c.experiment_id: c.score})
-            if risen is not None:
-                self._raise(change, risen, e)
+            for before, now in retraction.changed:
+                fields = {name: "" if v is None else v for name, v in now if v != getattr(before, name)}
+                change.hset(keys.experiment(now.experiment_id), flatten(fields))
             grow(change, keys, retraction.growths)
             told = dict(retraction.told)
             change.emit("experiment.retracted", e.tag, e.experiment_id, told, e.traceparent)
@@ -177,24 +153,10 @@ class Retracting(ExperimentReader):
                 change.delete(keys.best(e.tag, e.best_key))
             else:
                 is_new = best is None or after.experiment_id != best.experiment_id
-                put_best(change, keys, e, after, is_new=is_new)
+                put_best(change, keys, e, after, e.best_key, is_new=is_new)
             return True
 
         return await self._lab.change(decide)
-
-    def _raise(self, change: Change, risen: Risen, e: Experiment) -> None:
-        """Keep the result that is the best now, where no keep is left under the key of `e`."""
-        other, keys = risen.experiment, self._keys
-        name = other.experiment_id
-        change.hset(keys.experiment(name), {"status": "keep", **flatten(risen.fields)})
-        if risen.was_discard:
-            change.hincrby(keys.tag(e.tag), "kept")
-            change.hincrby(keys.tag(e.tag), "discarded", -1)
-            change.hincrby(keys("categories", e.tag), f"{other.category}:kept")
-        relist(change, keys, other, other.status, "keep")
-        change.zrem(keys.beaten(e.tag, e.best_key), name)
-        change.zrem(keys("near_misses", e.tag), name)
-        change.zadd(keys.keeps(e.tag, e.best_key), {name: risen.score})
 
     async def _next_run(self, change: Change, e: Experiment) -> list[float] | None:
         """The worker's best run without this one: its value, or nothing; None where this one leads nobody."""
@@ -210,15 +172,9 @@ class Retracting(ExperimentReader):
         (value,) = await change.read(zscore(runs, others[0]))
         return [] if value is None else [value]
 
-    async def _trends(self, change: Change, e: Experiment, learnt: Mapping[str, Trend]) -> dict[str, float]:
-        """The sums of the trends without what its end had added; empty where it has no end among them."""
-        where = e.rank_class or ""
-        flat = amounts(learnt)
-        less = dict(zip(flat[::2], flat[1::2], strict=True))
-        if not less:
-            return {}
-        end, sums = await change.read(
-            zscore(ends_at(self._keys, e.tag, where), e.experiment_id),
-            hmget(trends_at(self._keys, e.tag, where), *less),
-        )
-        return {} if end is None else {n: float(sums[n] or 0) - float(less[n]) for n in less}
+    async def _has_end(self, change: Change, e: Experiment, learnt: Mapping[str, Trend]) -> bool:
+        """Whether its end is among those that the trends have learnt from."""
+        if not learnt:
+            return False
+        (end,) = await change.read(zscore(ends_at(self._keys, e.tag, e.rank_class or ""), e.experiment_id))
+        return end is not None

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from state.reserving import PATCHES, Booking, PatchEntry, reading_books
 from state.budgets import WARN_AT
 from state.change import NOW, Change, Word, exists, hmget
+from state.experiments.ranking import TICKS_KEPT
 from state.experiments.reading import ExperimentReader, experiment_in
 from state.experiments.writing import relist
 from state.ids import named_by
 from state.patches import packed
 from state.policy import TickSource
 from state.records import Experiment, Footprint
+from state.reserving import PATCHES, Booking, PatchEntry, reading_books
 
-TICKS_KEPT = 500
 BUDGET_USED_UP = "its tag's budget of GPU seconds is used up"
 """Why a run is stopped that reaches it."""
 LOG_BYTES = 16 * 1024
@@ -205,14 +205,6 @@ class Running(ExperimentReader):
 
         await self._lab.change(decide)
 
-    async def ask_to_stop(self, e: Experiment, reason: str) -> bool:
-        """Tell the worker of a leased or running attempt to stop; False where the status moved on."""
-        record = self._keys.experiment(e.experiment_id)
-
-        async def decide(change: Change) -> bool:
-            (now,) = await change.read(hmget(record, "status"))
-            if now["status"] == e.status:
-                change.hset(record, {"stopping": "true", "stop_reason": reason})
-            return now["status"] == e.status
-
-        return await self._lab.change(decide)
+    def ask_to_stop(self, change: Change, e: Experiment, reason: str) -> None:
+        """Tell the worker of a leased or running attempt to stop."""
+        change.hset(self._keys.experiment(e.experiment_id), {"stopping": "true", "stop_reason": reason})

@@ -238,11 +238,15 @@ class Showing(Queueing):
         return spread_of(stored)
 
 
-def runs_of_best(lab: Lab, tag: str) -> Sequence[Arg]:
-    """The runs of a tag's best, as a command of a pipeline for `runs_of`; empty where it has none."""
+def runs_of_best(lab: Lab, tag: str, fields: Sequence[str] = ()) -> Sequence[Arg]:
+    """The runs of a tag's best, as a command of a pipeline; empty where it has none.
+
+    `runs_of` reads the answer, or `measured_runs_of` with the fields of `OneRun`.
+    """
     experiments = lab.keys.experiment("")
     return lab.reading(
-        "read_runs", args={"tag": tag, "experiments": experiments, "named_by": "experiment_id"}
+        "read_runs",
+        args={"tag": tag, "experiments": experiments, "named_by": "experiment_id", "fields": fields},
     )
 
 

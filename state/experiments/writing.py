@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from state.change import NOW, Change, Read, hmget
 from state.decisions import Growth, LeftNoise
+from state.derived import Derived
 from state.keys import Keys
+from state.leases import Renewal
 from state.noise import runs_at
 from state.records import Best, Experiment, Status, flatten
 
@@ -27,13 +30,15 @@ def best_event(best: Best, other_key: str | None) -> dict[str, object]:
     }
 
 
-def put_best(change: Change, keys: Keys, e: Experiment, after: Best, *, is_new: bool) -> None:
-    """Make this the best under the key of `e`; where it `is_new`, tell of it."""
-    best = keys.best(e.tag, e.best_key)
+def put_best(
+    change: Change, keys: Keys, e: Experiment, after: Best, other_key: str | None, *, is_new: bool
+) -> None:
+    """Make this the best under a comparability key, as `e` has it; where it `is_new`, tell of it."""
+    best = keys.best(e.tag, other_key)
     change.hset(best, best_fields(after) | ({"updated_at": NOW} if is_new else {}))
     change.hincrby(best, "version")
     if is_new:
-        data = best_event(after, e.best_key)
+        data = best_event(after, other_key)
         change.emit("best.changed", e.tag, after.experiment_id, data, e.traceparent)
 
 
@@ -43,6 +48,15 @@ def relist(change: Change, keys: Keys, e: Experiment, before: Status, after: Sta
         change.zrem(index, e.experiment_id)
     for index in keys.indexes(e, after):
         change.zadd(index, {e.experiment_id: e.number})
+
+
+def apply(change: Change, keys: Keys, shift: Derived) -> None:
+    """Change counters and indexes by this much."""
+    for (key, name), by in shift.counts.items():
+        if by:
+            change.hincrby(keys(key), name, by)
+    for (key, name), score in shift.scores.items():
+        change.zrem(keys(key), name) if score is None else change.zadd(keys(key), {name: score})
 
 
 def versions_of(keys: Keys, growths: Iterable[Growth]) -> list[Read[dict[str, str | None]]]:
@@ -79,6 +93,13 @@ def leave_noise(
         df = max(0, int(sums["df"] or 0) + left.df)
         squares = max(0.0, float(sums["squares"] or 0) + left.squares)
         change.hset(noise, {"df": df, "squares": squares if df else 0})
+
+
+def renew(change: Change, gpu_id: str, end: Renewal) -> None:
+    """Renew the lease of a GPU, whose fields the caller sets. The commit comes before the deadline."""
+    if end.deadline < math.inf:
+        change.before(end.deadline)
+    change.zadd(change.lab.keys("leases"), {gpu_id: end.expires_at})
 
 
 def told(e: Experiment, facts: Mapping[str, object]) -> dict[str, object]:

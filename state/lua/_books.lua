@@ -14,10 +14,10 @@ end
 
 -- What is reserved and spent, in seconds and runs, with the limits and whether their warning was given.
 local function read_books()
-  local b = redis.call('HMGET', K.tag, 'reserved_gpu_seconds', 'spent_gpu_seconds', 'reserved_runs', 'spent_runs',
+  local b = redis.call('HMGET', K.tag, 'reserved_gpu_ms', 'spent_gpu_ms', 'reserved_runs', 'spent_runs',
     'budget_gpu_seconds', 'budget_runs', 'warned_gpu_seconds', 'warned_runs')
   return {
-    gpu_seconds = {reserved = b[1] or '0', spent = b[2] or '0', limit = b[5], warned = b[7]},
+    gpu_seconds = {reserved = in_seconds(b[1] or '0'), spent = in_seconds(b[2] or '0'), limit = b[5], warned = b[7]},
     runs = {reserved = b[3] or '0', spent = b[4] or '0', limit = b[6], warned = b[8]},
   }
 end
@@ -45,14 +45,13 @@ end
 
 -- Add to what the tag has reserved and spent.
 local function book(reserved_ms, reserved_runs, spent_ms, spent_runs)
+  redis.call('HINCRBY', K.tag, 'reserved_gpu_ms', string.format('%d', reserved_ms))
+  redis.call('HINCRBY', K.tag, 'spent_gpu_ms', string.format('%d', spent_ms))
+  redis.call('HINCRBY', K.tag, 'reserved_runs', reserved_runs)
+  redis.call('HINCRBY', K.tag, 'spent_runs', spent_runs)
   local books = read_books()
-  local runs, seconds = books.runs, books.gpu_seconds
-  seconds.reserved, seconds.spent = in_seconds(ms(seconds.reserved) + reserved_ms), in_seconds(ms(seconds.spent) + spent_ms)
-  runs.reserved, runs.spent = tostring(runs.reserved + reserved_runs), tostring(runs.spent + spent_runs)
-  redis.call('HSET', K.tag, 'reserved_gpu_seconds', seconds.reserved, 'spent_gpu_seconds', seconds.spent,
-    'reserved_runs', runs.reserved, 'spent_runs', runs.spent)
-  warn('gpu_seconds', seconds)
-  warn('runs', runs)
+  warn('gpu_seconds', books.gpu_seconds)
+  warn('runs', books.runs)
 end
 
 -- Set a run of so many milliseconds aside for an experiment; what it holds already counts.
@@ -72,13 +71,6 @@ local function outlast(experiment, run_ms)
   if shortage(run_ms - held, 0) then return false end
   reserve(experiment, run_ms)
   return true
-end
-
--- An experiment is over: what was set aside for it is free again, what was used is spent.
-local function close_books(experiment, spent_ms, spent_runs)
-  local held = redis.call('HGET', experiment, 'reserved_gpu_seconds')
-  redis.call('HDEL', experiment, 'reserved_gpu_seconds')
-  book(-ms(held or '0'), held and -1 or 0, spent_ms, spent_runs)
 end
 
 -- Milliseconds from an attempt's start to its end, both as text of Redis' clock; 0 where it never began.

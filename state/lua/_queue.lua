@@ -33,11 +33,6 @@ local function enter_queue(experiment, id, priority, agent, round)
   redis.call('ZADD', waiting_room(id), place(tonumber(priority), tonumber(round), seq), id)
 end
 
--- Wait again, in front of its priority: it had its turn.
-local function return_to_queue(experiment, id)
-  redis.call('ZADD', waiting_room(id), place(tonumber(redis.call('HGET', experiment, 'priority') or '0'), 0, 0), id)
-end
-
 -- Leave the queue for a GPU: its round is served now. Agents whose last round is over are forgotten; all are, once the
 -- common queue is empty and nothing waits aside, with its place.
 local function take_turn(experiment, id)
@@ -56,24 +51,6 @@ local function take_turn(experiment, id)
     if string.sub(clock[i], 1, 6) == 'agent:' and (is_over or tonumber(clock[i + 1]) < round) then
       redis.call('HDEL', K.queue_clock, clock[i])
     end
-  end
-end
-
--- Leave the queue without a run: its agent gets the turn back, unless that round is over.
-local function give_turn_back(experiment, id)
-  redis.call('ZREM', K.queue, id)
-  redis.call('ZREM', K.parked, id)
-  local e = redis.call('HMGET', experiment, 'queue_round', 'agent')
-  if not e[1] then return end
-  redis.call('HDEL', experiment, 'queue_round')
-  local agent = 'agent:' .. (e[2] or '')
-  local clock = redis.call('HMGET', K.queue_clock, agent, 'round')
-  local own, served = tonumber(clock[1] or '-1'), tonumber(clock[2] or '0')
-  if tonumber(e[1]) < served then return end
-  if own > served then
-    redis.call('HSET', K.queue_clock, agent, own - 1)
-  else
-    redis.call('HDEL', K.queue_clock, agent)
   end
 end
 

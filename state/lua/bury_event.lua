@@ -1,4 +1,4 @@
--- Move an event that failed too often to the dead letters of its binding.
+-- Move an event that failed too often to the dead letters of its binding. A script: no guard watches a group's entries.
 -- parts: events
 -- keys: stream dead_letters
 -- args: group entry error deliveries event

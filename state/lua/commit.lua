@@ -7,7 +7,7 @@
 -- {n, d} are the last d digits of the nth number.
 -- A key is its place in `on`, or such a list.
 -- returns: {this moment, each number handed out, each count}, or {stale, the first guard that does not hold}
-local plan, numbers, t = cjson.decode(A.plan), {}, now()
+local plan, numbers, t, on = cjson.decode(A.plan), {}, now(), K.on
 local moment = clock(t)
 
 local function text(word)
@@ -23,28 +23,24 @@ local function text(word)
 end
 
 local function call(command, key, words)
-  local given = {}
-  for i, word in ipairs(words) do given[i] = text(word) end
-  key = type(key) == 'number' and K.on[key] or text(key)
-  local name, verb = string.match(command, '^(%S+) ?(.*)$')
-  if verb ~= '' then return redis.call(name, verb, key, unpack(given)) end
-  return redis.call(name, key, unpack(given))
-end
-
--- A counter that is kept in seconds rises by milliseconds: only integers add up without losing bits.
-local function add_seconds(key, field, more)
-  local ms = math.floor(tonumber(redis.call('HGET', key, field) or '0') * 1000 + 0.5) + more
-  redis.call('HSET', key, field, string.format('%.3f', ms / 1000))
+  for i, word in ipairs(words) do
+    if type(word) ~= 'string' then words[i] = text(word) end
+  end
+  key = type(key) == 'number' and on[key] or text(key)
+  if not string.find(command, ' ', 1, true) then return redis.call(command, key, unpack(words)) end
+  local name, verb = string.match(command, '^(%S+) (.*)$')
+  return redis.call(name, verb, key, unpack(words))
 end
 
 local function holds(command, key, words, expected)
   local found = call(command, key, words)
   if command == 'HMGET' then
     for i, value in ipairs(expected) do
-      if found[i] ~= value then return false end
+      if (found[i] or cjson.null) ~= value then return false end
     end
     return true
   end
+  if command == 'XRANGE' then return #found == expected end
   if command == 'ZSCORE' then return tonumber(found or nil) == tonumber(expected or nil) end
   return found == expected
 end
@@ -57,20 +53,19 @@ local full = plan.fits and quota_full(given_bytes() - #A.guards)
 if full then return full end
 for nth, room in ipairs(plan.rooms) do
   local sum = 0
-  for _, found in ipairs(redis.call('HMGET', K.on[room[1]], unpack(room[2]))) do sum = sum + tonumber(found or 0) end
+  for _, found in ipairs(redis.call('HMGET', on[room[1]], unpack(room[2]))) do sum = sum + tonumber(found or 0) end
   if sum > room[3] then return {'stale', -nth} end
 end
 for nth, number in ipairs(plan.numbers) do
-  numbers[nth] = string.format('%d', redis.call('HINCRBY', K.on[number[1]], number[2], 1))
+  numbers[nth] = string.format('%d', redis.call('HINCRBY', on[number[1]], number[2], 1))
 end
-for _, write in ipairs(plan.writes) do
-  if write[1] == 'SECONDS' then add_seconds(K.on[write[2]], unpack(write[3])) else call(unpack(write)) end
-end
+for _, write in ipairs(plan.writes) do call(unpack(write)) end
 uncounted = given_bytes() - #A.guards
 for _, event in ipairs(plan.events) do
-  emit(event[1], event[2], text(event[3]), text(event[4]), event[5] or nil)
+  local tell = event[6] and emit or append
+  tell(event[1], event[2], text(event[3]), text(event[4]), event[5] or nil)
 end
 for _, count in ipairs(plan.counts or {}) do
-  numbers[#numbers + 1] = redis.call('ZCOUNT', K.on[count[1]], '-inf', count[2])
+  numbers[#numbers + 1] = redis.call('ZCOUNT', on[count[1]], '-inf', count[2])
 end
 return {moment, unpack(numbers)}

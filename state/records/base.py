@@ -54,7 +54,11 @@ def flatten(values: Mapping[str, Any]) -> dict[str, str]:
     Raises:
         ValueError: NaN or infinity.
     """
-    return {name: _text(value) for name, value in values.items() if value is not None}
+    flat = {}
+    for name, value in values.items():  # no call for a plain text: a record has dozens
+        if value is not None:
+            flat[name] = value if type(value) is str else _text(value)
+    return flat
 
 
 def _text(value: Any) -> str:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from state.records.base import Record
 
 Transport = Literal["redis", "http"]
 GpuStatus = Literal["idle", "training", "draining", "offline", "unhealthy"]
+
+
+def _by_pid(processes: Any) -> Any:
+    """Process ids are texts in JSON."""
+    if not isinstance(processes, dict):
+        return processes
+    return {
+        int(pid) if isinstance(pid, str) and pid.isdecimal() else pid: mb for pid, mb in processes.items()
+    }
 
 
 class Footprint(BaseModel):
@@ -18,7 +27,7 @@ class Footprint(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     used_mb: float
-    processes: dict[int, float] | None = None
+    processes: Annotated[dict[int, float] | None, BeforeValidator(_by_pid)] = None
     """MiB by process id, of any owner; None where the driver does not list processes."""
 
 

@@ -75,7 +75,8 @@ class Tag(Record):
     """Times that a run of it has reached a bucket."""
     finishes: int = 0
     """Finish numbers given out: `total`, and those of experiments that were retracted since."""
-    training_seconds: float = 0.0
+    training_ms: int = 0
+    """What runs have reported as their training time, in milliseconds."""
     paused_at: float | None = None
     """Since when nothing of it is dispatched; None while it is not paused."""
     pause_reason: str | None = None
@@ -84,12 +85,15 @@ class Tag(Record):
     budget_gpu_seconds: float | None = None
     """Most GPU seconds that may be spent and reserved; None is no limit."""
     budget_runs: int | None = None
-    reserved_gpu_seconds: float = 0.0
-    """Set aside for open runs; a whole number of milliseconds, as `spent_gpu_seconds`."""
+    reserved_gpu_ms: int = 0
+    """Milliseconds set aside for open runs."""
     reserved_runs: int = 0
-    spent_gpu_seconds: float = 0.0
-    """As `state.budgets` counts."""
+    spent_gpu_ms: int = 0
+    """Milliseconds, as `state.budgets` counts."""
     spent_runs: int = 0
+    warned_gpu_seconds: bool = False
+    """Whether the warning of this limit was given."""
+    warned_runs: bool = False
     budget_patch_bytes: int | None = None
     spent_patch_bytes: int = 0
     """Bytes of new patches of its experiments, compressed."""
@@ -99,9 +103,30 @@ class Tag(Record):
     key_budget_seconds: float | None = None
 
     @property
+    def training_seconds(self) -> float:
+        """Seconds that runs have reported as their training time."""
+        return self.training_ms / 1000
+
+    @property
+    def reserved_gpu_seconds(self) -> float:
+        """Seconds set aside for open runs."""
+        return self.reserved_gpu_ms / 1000
+
+    @property
+    def spent_gpu_seconds(self) -> float:
+        """Seconds spent."""
+        return self.spent_gpu_ms / 1000
+
+    @property
     def results(self) -> int:
         """Runs that ended with a value, or were stopped: what a swarm counts as its experiments."""
         return self.baselines + self.kept + self.discarded + self.stopped + self.repeated
+
+    def holds_back(self, experiment_id: str) -> bool:
+        """Whether an experiment waits aside: the tag is paused, or its baseline has not ended, and it is neither that
+        nor a retest of it."""
+        of_baseline = f"{experiment_id}.".startswith(f"{self.baseline_id}.")
+        return self.paused_at is not None or (self.awaits_baseline and not of_baseline)
 
     @property
     def claims_class(self) -> str | None:

@@ -13,6 +13,8 @@ from state.records import Trace, TraceStatus
 from state.refusals import unknown_trace
 from state.traces.reading import TraceReader
 
+REMEMBERED_S = 86400
+"""Seconds for which a selection that is over is remembered, as an answer to its request id is."""
 Check = Callable[[Trace, Policy, int], None]
 """Refuses a change of a trace, by it, its tag's policy, and the number of live and pending traces."""
 

@@ -21,6 +21,7 @@ from state.policy import read_policy
 from state.records import Best, Experiment, Selection, Trace, flatten
 from state.selecting import Needs, SelectionDecision, SelectionFacts, Wish
 from state.tags import tag_in
+from state.traces.growing import REMEMBERED_S
 from state.traces.reading import TraceReader, forest_of
 
 GPUS_READ = 100_000
@@ -32,8 +33,6 @@ NEAR_READ = 50
 COMBINED_READ = 200
 SWEPT = 1000
 """Most selections of a tag that one sweep expires."""
-REMEMBERED_S = 86400
-"""Seconds for which a selection that is over is remembered, as an answer to its request id is."""
 
 
 class Selecting(TraceReader):

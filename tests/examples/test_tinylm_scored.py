@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from functions.lanes import FailedTraining, TrainedRun, TrainingResult
 from state.settings import Settings
 from tests.workers.repository import Repository, job
 from tests.workers.watching import Orders
 from triggers.cli.demo import EVALUATOR
+from workers.attempt.job import FailedTraining, TrainedRun, TrainingResult
 from workers.attempt.processes import processes_of
 from workers.attempt.runner import TrainingRunner
 from workers.device import Device, HealthSampler

@@ -157,7 +157,8 @@ async def test_what_was_learnt_is_part_of_a_backup(swarm: Swarm, settings: Setti
 
 async def peers_of(lab: Lab, run_id: str, bucket: float) -> Peers:
     experiments = Experiments(lab)
-    return await experiments.peers(await experiments.get(run_id), "H100", bucket, 0.9)
+    e = await experiments.get(run_id)
+    return (await experiments.peers(e, "H100", bucket, 0.9))[0]
 
 
 async def test_a_report_that_comes_between_a_verdict_and_its_move_is_in_no_sum(
@@ -175,7 +176,7 @@ async def test_a_report_that_comes_between_a_verdict_and_its_move_is_in_no_sum(
     move, late = Lab.move, [0.2]
 
     async def moved(lab: Lab, name: str, **more: Any) -> Any:
-        while name == "end_experiment" and late:
+        while name == "commit" and late:
             await swarm.tick(run_id, late.pop(), 1.8)
         return await move(lab, name, **more)
 

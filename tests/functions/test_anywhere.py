@@ -13,10 +13,11 @@ import pytest
 
 from functions.process.lifecycle import Process
 from state.experiments import Experiments
+from state.local_keys import read_key
 from state.pool import Pool
 from state.records import Gpu
 from tests.conftest import served_client
-from tests.labs import add_gpu, asked, bearer, events_of, handed_over, idea, open_tag, problem, told
+from tests.labs import asked, bearer, events_of, handed_over, idea, open_tag, problem, told
 
 PATCH = "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-X = 1\n+X = 2\n"
 FAR = "far:cpu0"
@@ -234,14 +235,6 @@ async def test_an_agent_s_gpu_is_lent_to_no_other_over_http_either(lab: Lab) -> 
     assert "for itself" in problem(refused, 422)["detail"]
 
 
-async def test_a_gpu_of_a_queue_is_handed_nothing_over_http(lab: Lab) -> None:
-    await add_gpu(lab.http)
-
-    refused = await lab.post("pool/next", lab.http.headers, gpu_id="host:gpu0", timeout=0)
-
-    assert "transport" in problem(refused, 409)["hint"]
-
-
 async def test_a_run_that_was_not_begun_waits_for_another_when_its_worker_leaves(lab: Lab) -> None:
     name = await lab.submitted()
     await lab.handed()
@@ -433,3 +426,34 @@ async def test_heartbeats_keep_no_run_that_its_worker_does_not_begin(lab: Lab) -
         2 * lab.process.settings.stale_s, abs=1e-3
     )
     assert swept["experiments"] == {name: "queued"}
+
+
+async def test_the_lab_s_own_key_speaks_for_its_own_slots_alone(lab: Lab) -> None:
+    key = {"authorization": f"Bearer {read_key(lab.process.settings, 'worker')}"}
+    slot: dict[str, Any] = {"gpu_index": 0, "gpu_name": "cpu", "vram_mb": 0.0}
+    mine = await lab.ask("pool/register", key, gpu_id="host:cpu0", **slot)
+
+    of_another = await lab.post("pool/heartbeat", key, gpu_id=FAR)
+    of_the_lab = await lab.post("pool/heartbeat", lab.wes, gpu_id="host:cpu0")
+
+    assert mine["worker"]["owner"] is None
+    assert "registered by 'wes'" in problem(of_another, 403)["detail"]
+    assert "one of the lab's own" in problem(of_the_lab, 403)["detail"]
+    assert (await lab.post("pool/heartbeat", key, gpu_id="host:cpu0")).status_code == 200
+    for path in ("policy/set", "tag/pause", "pool/drain", "token/list"):
+        assert (await lab.post(path, key)).status_code in (403, 404)
+
+
+async def test_a_worker_s_process_is_shown_and_names_a_base_commit_for_the_lab_s_own_alone(lab: Lab) -> None:
+    key = {"authorization": f"Bearer {read_key(lab.process.settings, 'worker')}"}
+    process: dict[str, Any] = {"kind": "keeper", "host": "h", "pid": 7, "repository_head": "fedcba9"}
+    await lab.ask("pool/announce", lab.wes, name="keeper@h:7", **process)
+    of_a_stranger = await lab.process.presence.repository_head()
+
+    await lab.ask("pool/announce", key, name="keeper@h:7", **process)
+
+    shown = {p["name"] for p in (await asked(lab.http, "/api/lab/status"))["processes"]}
+    assert {"keeper@h:7/wes", "keeper@h:7"} < shown
+    assert (of_a_stranger, await lab.process.presence.repository_head()) == (None, "fedcba9")
+    await lab.ask("pool/announce", key, name="keeper@h:7", kind="keeper", host="h", pid=7, ended=True)
+    assert "keeper@h:7" not in {p["name"] for p in (await asked(lab.http, "/api/lab/status"))["processes"]}

@@ -8,11 +8,13 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process
+from state.noise import class_id
 from state.records import Tag
 from state.tags import Tags
 from tests.labs import bearer
 
 TAG = "mar11"
+NOISE = f"noise:{TAG}:{class_id(None)}"
 
 
 async def post(client: httpx.AsyncClient, path: str, **body: Any) -> Any:
@@ -59,6 +61,10 @@ WOUNDS = {
     "finish order": ("ZADD", "finished:mar11", "3", "mar11-7"),
     "best": ("HSET", "best:mar11", "val_bpb", "0.5"),
     "best's experiment": ("HSET", "best:mar11", "experiment_id", "mar11-3"),
+    "keeps": ("ZADD", "keeps:mar11", "0.1", "mar11-1"),
+    "status index of a category": ("ZREM", "status:mar11:crash:attention", "mar11-7"),
+    "noise": ("HINCRBY", NOISE, "df", "1"),
+    "run in the noise": ("HSET", NOISE, "runs:other", "[1, 1.0, 0.0, 0, 0.0, 1.0, false]"),
     "near misses": ("ZREM", "near_misses:mar11", "mar11-6"),
     "record": ("HSET", "experiments:mar11-7", "status", "keep"),
     "parent": ("HSET", "experiments:mar11-7", "parent_ids", '["mar11-9"]'),
@@ -76,9 +82,9 @@ WOUNDS = {
     "idle index of no GPU": ("ZADD", "idle_gpus", "1", "h:9"),
     "parked": ("ZADD", "parked:mar11", "1", "mar11-11"),
     "paused": ("ZADD", "paused", "1", "mar11"),
-    "reserved seconds": ("HSET", "tags:mar11", "reserved_gpu_seconds", "299.999"),
+    "reserved seconds": ("HSET", "tags:mar11", "reserved_gpu_ms", "299999"),
     "reserved runs": ("HINCRBY", "tags:mar11", "reserved_runs", "1"),
-    "spent seconds": ("HSET", "tags:mar11", "spent_gpu_seconds", "0.001"),
+    "spent seconds": ("HSET", "tags:mar11", "spent_gpu_ms", "1"),
     "spent runs": ("HINCRBY", "tags:mar11", "spent_runs", "-1"),
     "what is set aside": ("HDEL", "experiments:mar11-11", "reserved_gpu_seconds"),
     "starting": ("ZADD", "starting", "1", "mar11-12"),

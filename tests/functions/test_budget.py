@@ -271,13 +271,13 @@ async def test_a_late_report_of_an_agent_is_spent_once(tag: TagUnderTest) -> Non
 
 async def test_tenths_add_up_to_the_last_bit(tag: TagUnderTest) -> None:
     tag.is_sound = False  # more was spent than the runs have
-    await tag.lab.command("HSET", tag.lab.keys.tag("mar11"), "spent_gpu_seconds", "1000000000000.001")
+    await tag.lab.command("HSET", tag.lab.keys.tag("mar11"), "spent_gpu_ms", "1000000000000001")
 
     for _ in range(30):
         await tag.tried(1.0, result={"training_seconds": 0.1})
 
-    stored = await tag.lab.command("HGET", tag.lab.keys.tag("mar11"), "spent_gpu_seconds")
-    assert stored == "1000000000003.001"
+    stored = await tag.lab.command("HGET", tag.lab.keys.tag("mar11"), "spent_gpu_ms")
+    assert stored == "1000000000003001"
 
 
 # -- how long a run may take

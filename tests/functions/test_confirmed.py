@@ -66,6 +66,22 @@ async def test_the_first_run_under_a_comparability_key_is_first_and_never_confir
     assert on_another_gpu["trust"] in ("first", None)  # None: a claim, in a tag that the lab measures
 
 
+async def test_the_list_of_tags_shows_the_best_as_the_night_does(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0)
+    first = await shown_best(tag)
+    await tag.measured("mar11-1.2", 1.25)
+
+    assert first == (1.0, 1.0)
+    assert await shown_best(tag) == (1.25, 1.25)
+
+
+async def shown_best(tag: TagUnderTest) -> tuple[float, float]:
+    """The best's value in the list of tags and in the night."""
+    [listed] = (await tag.asked("/api/report/tags"))["tags"]
+    return listed["best"], (await tag.told("/api/report/night", tag="mar11"))["best"]
+
+
 async def test_a_lucky_run_is_kept_provisionally_and_demoted_by_its_second_run(tag: TagUnderTest) -> None:
     await tag.open()
     await tag.trained(1.0, commit_sha="abc1234")

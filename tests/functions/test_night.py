@@ -128,7 +128,7 @@ def test_a_backslash_before_a_bar_does_not_end_the_cell() -> None:
 
 
 def test_a_baseline_that_nothing_beat_is_no_gain() -> None:
-    tag = Tag(name="t", branch="b", created_at=0.0, total=3, baselines=1, spent_gpu_seconds=3600.0)
+    tag = Tag(name="t", branch="b", created_at=0.0, total=3, baselines=1, spent_gpu_ms=3_600_000)
     baseline = Experiment(
         **{**keep(1, 1.0, None, baseline=True).model_dump(exclude={"selection"}), "status": "keep"},
         tag="t",

@@ -12,6 +12,8 @@ from functions.rules.keeps.judging import ResultReport, conditions_of, judge_run
 from functions.rules.keeps.overruns import ALL_OVER, HINT
 from functions.rules.keeps.verdict import Key
 from functions.views.hints import HUNG
+from state.change import Change
+from state.decisions import Ending
 from state.experiments import Experiments
 from state.records import Experiment, ReferenceTime, TimeSpent
 from tests.functions.conftest import TagUnderTest
@@ -187,18 +189,24 @@ async def test_a_verdict_counts_only_while_both_times_stay_what_it_was_made_by(
 ) -> None:
     await opened(tag)
     e, store, lab = await leased(tag), tag.experiments, tag.lab
-    facts = await store.run_facts(e.experiment_id, e.attempt)
     report = ResultReport(0.5, Key(), "", time=TimeSpent(wall_seconds=640.0))
-    under = conditions_of(report.key, facts)
-    beside = await store.comparison(facts, under.key.gpu_class, under.other_key, under.code, report.value)
-    time_class = facts.experiment.time_classes[nth]
     found = ReferenceTime(experiment_id="mar11-9", baseline=nth == 0, budget_s=300.0, wall_seconds=300.0)
-    await lab.command("HSET", lab.keys("reference_times", "mar11"), time_class, found.model_dump_json())
+    verdicts: list[Ending] = []
 
-    assert not await store.end(judge_run(report, facts, under, beside))
+    async def decide(change: Change) -> None:
+        facts = await store.run_facts(change, e.experiment_id, e.attempt)
+        under = conditions_of(report.key, facts)
+        key = under.key
+        beside = await store.comparison(change, facts, key.gpu_class, under.other_key, under.code, 0.5)
+        verdicts.append(judge_run(report, facts, under, beside))
+        times = (facts.experiment.time_classes[nth], found.model_dump_json())
+        await lab.command("HSET", lab.keys("reference_times", "mar11"), *times)
+        await store.finish(change, facts, verdicts[-1], beside)
 
-    verdict = await ended(tag, e, 0.5, {"wall_seconds": 640.0})
-    assert (verdict["status"], verdict["over_budget"]) == ("discard", True)
+    await store.judging(e.experiment_id, decide)
+
+    assert [verdict.fields["over_budget"] for verdict in verdicts] == [False, True]
+    assert (await tag.experiment(e.experiment_id))["over_budget"]
 
 
 async def test_runs_of_every_budget_forget_the_time_of_a_baseline_that_was_taken_back(

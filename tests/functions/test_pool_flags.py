@@ -9,9 +9,10 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process, opened
-from functions.rules.pool.broken_lease import broken
-from state.decisions import Gone
+from functions.rules.pool.broken_lease import broken, why_gone
+from state.decisions import BrokenLease, Gone
 from state.experiments import Experiments
+from state.leases import Holding
 from state.pool import Pool
 from state.settings import Settings
 from tests.conftest import http_client
@@ -227,18 +228,28 @@ async def test_a_lease_that_no_worker_begins_uses_no_attempt_up_and_the_gpu_gets
     assert (await bench.post("pool/dispatch"))["leased"] == []
 
 
-async def test_a_lease_renewed_after_the_sweep_has_looked_is_not_broken(bench: Bench) -> None:
+async def test_a_lease_renewed_after_the_sweep_has_looked_is_not_broken(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     experiment = await bench.run()
     await bench.expire_lease()
-    seen_by_the_sweep = await bench.pool.get(GPU)
     e = await bench.experiments.get(experiment)
-    assert await bench.experiments.renew(experiment, GPU, e.fence, 30.0) == "continue"
+    seen: list[Gone | None] = []
 
-    ways: tuple[Gone, ...] = ("expired", "silent")
-    for why in ways:
-        lease = broken(seen_by_the_sweep, e, why, reason="late", max_attempts=2)
-        assert await bench.experiments.break_lease(lease, stale_s=60.0) is None
+    def gone(held: Holding) -> BrokenLease | None:
+        seen.append(why_gone(held.gpu, held.now, 60.0))
+        return seen[-1] and broken(held.gpu, e, seen[-1], reason="late", max_attempts=2)
 
+    finish = Experiments._requeue
+
+    async def late(*given: Any) -> None:
+        assert await bench.experiments.renew(experiment, GPU, e.fence, 30.0) == "continue"
+        await finish(*given)
+
+    monkeypatch.setattr(Experiments, "_requeue", late)
+    assert await bench.experiments.break_lease(GPU, gone) is None
+
+    assert seen == ["expired", None]
     assert (await bench.experiments.get(experiment)).status == "running"
 
 

@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from pydantic import SecretStr
 
 from functions.gpu._lease import ranked
-from functions.lanes import (
-    Extension,
-    HaltedRun,
-    Order,
-    TrainedRun,
-    TrainingJob,
-    TrainingResult,
-    Unfit,
-    Watcher,
-)
+from functions.lanes import Extension, Order
 from functions.process.lifecycle import Process, opened
 from functions.rules.stopping.judging import REASON
 from functions.views.hints import NO_SIGNAL
 from state.backup import back_up, restore
 from state.client import Lab as RedisLab
-from state.decisions import Rank
 from state.experiments import Experiments
 from state.experiments.ranking import all_ranks_at, ranks_at
 from state.policy import LONGEST_EXTENSION_S
-from state.presence import Presence
 from state.records import Experiment, Footprint
 from state.settings import Settings
 from state.train_jobs import gpu_queue
@@ -45,14 +33,14 @@ from tests.labs import (
     begun,
     events_of,
     expire,
-    handed_over,
     idea,
     open_tag,
     refused,
     told,
     tried,
 )
-from tests.trips import Trips, counted
+from tests.lane import trained
+from workers.attempt.job import HaltedRun, TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
 
 Ticks = Sequence[tuple[float, float]]
 """(metric, progress) as a script reports them."""
@@ -98,12 +86,9 @@ class Reporting:
 class Lab:
     """A lab with one GPU, whose runs report what a test wants."""
 
-    def __init__(
-        self, client: httpx.AsyncClient, process: Process, worker: Process, runner: Reporting
-    ) -> None:
+    def __init__(self, client: httpx.AsyncClient, process: Process, runner: Reporting) -> None:
         self.client = client
         self.process = process
-        self._worker = worker
         self._runner = runner
 
     async def run(
@@ -117,10 +102,7 @@ class Lab:
     async def train(self, experiment_id: str, *ticks: tuple[float, float]) -> dict[str, Any]:
         self._runner.ticks = ticks
         await told(self.client, "/api/pool/dispatch")
-        payload = handed_over(self.process.lab)[-1]
-        assert payload["experiment_id"] == experiment_id
-        invoker = self._worker.invoker
-        await invoker.call("gpu::train", payload, invoker.system("test"))
+        await trained(self.client, self._runner)
         shown: dict[str, Any] = (await asked(self.client, f"/api/experiment/{experiment_id}"))["experiment"]
         return shown
 
@@ -142,19 +124,9 @@ class Lab:
 
 
 @pytest.fixture
-async def lab(client: httpx.AsyncClient, process: Process, settings: Settings) -> AsyncIterator[Lab]:
+async def lab(client: httpx.AsyncClient, process: Process) -> Lab:
     await add_gpu(client)
-    async with working(client, process, settings) as found:
-        yield found
-
-
-@asynccontextmanager
-async def working(
-    client: httpx.AsyncClient, process: Process, settings: Settings, runner: Reporting | None = None
-) -> AsyncIterator[Lab]:
-    runner = runner or Reporting()
-    async with opened("runner", settings, runner=lambda _: runner) as worker:
-        yield Lab(client, process, worker, runner)
+    return Lab(client, process, Reporting())
 
 
 async def test_the_worst_of_six_runs_is_stopped_with_what_it_had_reported(lab: Lab) -> None:
@@ -266,15 +238,17 @@ async def test_a_repeated_tick_is_told_the_first_answer_whatever_the_others_have
     experiments = Experiments(process.lab)
     e = await experiments.get(submitted["experiment_id"])
     await experiments.start(e, attempt=e.attempt, fence=e.fence, runner="host:1:1", lease_s=60)
-    worst = Rank("H100", 0.2, 5.0, 5.0, 0.2, "stop", reason=REASON)
+    pool = ranks_at(process.lab.keys, "mar11", "H100", 0.4)
+    await process.lab.command("ZADD", pool, *[word for n in range(9) for word in (f"{n}.0", f"other-{n}")])
 
-    first = await experiments.tell(e, Rank("H100", 0.2, 1.0, 1.0, 0.2, "continue"))
-    again = await experiments.tell(e, worst)
-    of_another_lease = await experiments.tell(e.model_copy(update={"fence": 99}), worst)
+    at_once = await asyncio.gather(*(ranked(e, (1.0, 0.2), 0.2, experiments) for _ in range(5)))
+    of_another_lease = await ranked(e.model_copy(update={"fence": 99}), (50.0, 0.4), 0.4, experiments)
+    first = await ranked(e, (0.0, 0.4), 0.4, experiments)
+    again = await ranked(e, (50.0, 0.4), 0.4, experiments)
 
-    assert (first, again, of_another_lease) == ("continue", "continue", "lost")
+    assert (*at_once, of_another_lease, first, again) == (*["continue"] * 5, "lost", *["continue"] * 2)
     assert await lab.pool(0.2) == {"mar11-1": 1.0}
-    assert len(await events_of(process, "run.ticked")) == 1
+    assert len(await events_of(process, "run.ticked")) == 2
     assert not (await experiments.get(e.experiment_id)).stopping
 
 
@@ -336,10 +310,9 @@ async def test_a_restored_lab_goes_on_with_the_ranks_it_had(
     async with (
         opened("web", elsewhere) as web,
         http_client(web) as client,
-        working(client, web, elsewhere) as after,
     ):
         await add_gpu(client)
-        worst = await after.run((9.0, 0.2), (9.0, 1.0))
+        worst = await Lab(client, web, Reporting()).run((9.0, 0.2), (9.0, 1.0))
 
     assert worst["status"] == "stopped"
 
@@ -389,53 +362,8 @@ async def test_a_rank_among_a_hundred_thousand_runs_takes_the_commands_that_it_t
         "zadd": 2,
         "xadd": 1,
     }
-    peers = await experiments.peers(e, "H100", 0.4, 0.75)
+    peers, _ = await experiments.peers(e, "H100", 0.4, 0.75)
     assert (peers.lower, peers.equal, peers.runs) == (75_000, 1, 100_000)
-
-
-class Counted(Reporting):
-    """A runner that counts what each of its reports costs."""
-
-    def __init__(self, trips: Trips) -> None:
-        super().__init__()
-        self._trips = trips
-        self.costs: list[tuple[int, int]] = []
-
-    async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
-        for value, progress in self.ticks:
-            self._trips.begin()
-            await watcher.tick(value, progress)
-            self.costs.append((self._trips.reads, self._trips.moves))
-        return HaltedRun("lost")
-
-
-@pytest.mark.parametrize(
-    ("rule", "first"), [("stochastic", (2, 2)), ("none", (1, 1))], ids=["stochastic", "none"]
-)
-async def test_a_script_that_reports_all_the_time_costs_one_round_trip_a_report(
-    client: httpx.AsyncClient,
-    process: Process,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    rule: str,
-    first: tuple[int, int],
-) -> None:
-    await open_tag(client, policy=CERTAIN | {"stopping.rule": rule})
-    await add_gpu(client)
-    assert settings.redis_url is not None
-
-    async def silent(presence: Presence, name: str, facts: Mapping[str, Any]) -> None:
-        """What says that the process is alive is no report's."""
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(Presence, "announce", silent)
-    async with counted(settings.redis_url.get_secret_value()) as trips:
-        runner = Counted(trips)
-        door = settings.model_copy(update={"redis_url": SecretStr(trips.url)})
-        async with working(client, process, door, runner) as lab:
-            await lab.run(*[(1.0, 0.2)] * 50, (1.0, 0.3), (1.0, 0.4))
-
-    assert runner.costs == [first, *[(0, 1)] * 50, first]
 
 
 async def told_of(lab: Lab, experiment_id: str) -> list[str | None]:
@@ -482,7 +410,7 @@ async def test_the_best_run_is_given_more_time_once(lab: Lab) -> None:
 
     best = await lab.run((1.9, 0.76), (1.8, 0.8), (1.7, 0.84), prints=0.9)
 
-    assert lab.orders == [Extension(extra_s=60, budget_s=360), "continue", "continue"]
+    assert lab.orders == [Extension(extra_s=60, budget_s=360)] * 3  # the same one, said again
     assert await events_of(lab.process, "run.extended") == []  # it never reported beyond its budget
     assert (best["status"], best["val_bpb"], best["reason"]) == ("keep", 0.9, None)
     assert (await told(lab.client, "/api/lab/audit"))["violations"] == []

@@ -8,18 +8,17 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.lanes import TrainingJob, TrainingResult, Watcher
 from functions.process.lifecycle import Process
 from functions.rules.stopping.judging import REASON
 from functions.rules.swarm.refilling import observation_of
 from functions.views.hints import NO_PROGRESS_LINE
 from state.experiments.ranking import ranks_at
 from state.policy import TickSource
-from state.settings import Settings
 from state.swarm_facts import Observed
-from tests.functions.test_stopping import CERTAIN, Lab, Reporting, told_of, working
+from tests.functions.test_stopping import CERTAIN, Lab, Reporting, told_of
 from tests.functions.test_swarm import DIMENSIONS, Swarm, stopping_for_certain
 from tests.labs import add_gpu, asked, curl, events_of, open_tag, problem, refused, told
+from workers.attempt.job import TrainingJob, TrainingResult, Watcher
 
 PRINTED = CERTAIN | {"stopping.tick_source": "stdout"}
 PRINTED_CLASS = "H100 (stdout)"
@@ -43,13 +42,10 @@ def runner() -> Printing:
 
 
 @pytest.fixture
-async def lab(
-    client: httpx.AsyncClient, process: Process, settings: Settings, runner: Printing
-) -> AsyncIterator[Lab]:
+async def lab(client: httpx.AsyncClient, process: Process, runner: Printing) -> AsyncIterator[Lab]:
     await add_gpu(client)
-    async with working(client, process, settings, runner) as found:
-        yield found
-        assert (await told(client, "/api/lab/audit"))["violations"] == []
+    yield Lab(client, process, runner)
+    assert (await told(client, "/api/lab/audit"))["violations"] == []
 
 
 @pytest.fixture

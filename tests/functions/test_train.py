@@ -1,4 +1,4 @@
-"""gpu::train in a worker: the lease lasts as long as the run, its preparation included."""
+"""The lease of a worker's run lasts as long as the run, its preparation included."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.invoke import Invoker
-from functions.lanes import TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
-from functions.process.lifecycle import Process, opened
+from functions.process.lifecycle import Process
 from state.errors import Unavailable
 from state.experiments import Experiments
 from state.records import Footprint
-from state.settings import Settings
-from tests.labs import add_gpu, asked, handed_over, idea, open_tag, told
+from tests.labs import add_gpu, asked, idea, open_tag, told
+from tests.lane import trained
+from workers.attempt.job import TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
 
 LEASE_S = 0.8
 
@@ -29,14 +28,13 @@ class SlowToPrepare:
     name = "host:1:1"
     gpu_id = "host:gpu0"
 
-    def __init__(self, meanwhile: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, meanwhile: Callable[[], Awaitable[object]]) -> None:
         self._meanwhile = meanwhile
         self.jobs: list[TrainingJob] = []
 
     async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
         self.jobs.append(job)
-        for _ in range(8):
-            await asyncio.sleep(LEASE_S / 4)
+        for _ in range(3):
             await self._meanwhile()
         return TrainedRun({metric: 0.9}, evaluator_hash="e1", gpu_class="H100", log_tail="", metric=0.9)
 
@@ -74,90 +72,67 @@ class Broken(SlowToPrepare):
         raise ZeroDivisionError
 
 
-async def leased(client: httpx.AsyncClient, process: Process, **changes: Any) -> dict[str, Any]:
-    """What a worker was handed of an experiment that it was leased for."""
+async def leased(client: httpx.AsyncClient, **changes: Any) -> None:
+    """An experiment that a GPU was lent to."""
     await open_tag(client)
     await add_gpu(client)
     await told(client, "/api/experiment/submit", **idea(**changes))
     await told(client, "/api/pool/dispatch")
-    [payload] = handed_over(process.lab)
-    return payload
 
 
-async def trained(settings: Settings, runner: SlowToPrepare, request: dict[str, Any]) -> str:
-    """The outcome, as a worker with short leases reports it."""
-    short = settings.model_copy(update={"stale_s": LEASE_S})
-    async with opened("runner", short, runner=lambda _: runner) as worker:
-        invoker: Invoker = worker.invoker
-        done = await invoker.call("gpu::train", request, invoker.system("test"))
-    return str(done.model_dump()["outcome"])
+async def test_a_lease_is_renewed_while_its_run_is_prepared(client: httpx.AsyncClient) -> None:
+    await leased(client)
+
+    async def renewed() -> None:
+        before = now = (await the_gpu(client))["lease_expires_at"]
+        while now == before:
+            now = (await the_gpu(client))["lease_expires_at"]
+
+    assert await trained(client, SlowToPrepare(renewed), lease_s=LEASE_S) == "keep"
 
 
-async def test_a_preparation_longer_than_the_lease_does_not_lose_it(
-    client: httpx.AsyncClient, process: Process, settings: Settings
-) -> None:
-    request = await leased(client, process)
-
-    async def sweep() -> None:
-        await told(client, "/api/pool/sweep")
-
-    outcome = await trained(settings, SlowToPrepare(sweep), request)
-
-    shown = (await asked(client, "/api/experiment/mar11-1"))["experiment"]
-    assert (outcome, shown["status"], shown["attempt"]) == ("keep", "keep", 1)
-
-
-@pytest.mark.parametrize("fault", [Unavailable("Redis did not answer in time"), RuntimeError("a bug")])
 async def test_a_renewal_that_fails_is_told_and_does_not_end_the_run(
     client: httpx.AsyncClient,
-    process: Process,
-    settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    fault: Exception,
 ) -> None:
-    request = await leased(client, process)
-    renew, left = Experiments.renew, [fault]
+    await leased(client)
+    renew, failed, renewed = Experiments.renew, asyncio.Event(), asyncio.Event()
 
-    async def failing(*args: object) -> object:
-        if left:
-            raise left.pop()
-        return await renew(*args)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
-
-    async def nothing() -> None:
-        pass
+    async def failing(*args: Any, **more: Any) -> object:
+        if not failed.is_set():
+            failed.set()
+            raise Unavailable("Redis did not answer in time")
+        renewed.set()
+        return await renew(*args, **more)
 
     monkeypatch.setattr(Experiments, "renew", failing)
     with caplog.at_level(logging.WARNING):
-        outcome = await trained(settings, SlowToPrepare(nothing), request)
+        outcome = await trained(client, SlowToPrepare(renewed.wait), lease_s=LEASE_S)
 
     assert outcome == "keep"
     assert "the lease of mar11-1 is not renewed" in caplog.text
 
 
-async def test_no_renewal_outlives_its_run(
-    client: httpx.AsyncClient, process: Process, settings: Settings
-) -> None:
-    request = await leased(client, process)
+async def test_no_renewal_outlives_its_run(client: httpx.AsyncClient) -> None:
+    await leased(client)
 
     async def nothing() -> None:
         pass
 
     with pytest.raises(ZeroDivisionError):
-        await trained(settings, Broken(nothing), request)
+        await trained(client, Broken(nothing))
 
     assert not [t for t in asyncio.all_tasks() if "_renew_until" in str(t.get_coro())]
 
 
-async def test_a_job_of_a_lease_that_is_over_is_refused(
-    client: httpx.AsyncClient, process: Process, settings: Settings
-) -> None:
-    request = await leased(client, process)
+async def test_a_job_of_a_lease_that_is_over_is_refused(client: httpx.AsyncClient) -> None:
+    await leased(client)
 
     async def nothing() -> None:
         pass
 
-    outcome = await trained(settings, Broken(nothing), request | {"fence": 99})
+    outcome = await trained(client, Broken(nothing), fence=99)
 
     assert outcome == "refused"
 
@@ -170,12 +145,12 @@ async def the_gpu(client: httpx.AsyncClient) -> dict[str, Any]:
     return worker
 
 
-async def test_a_gpu_that_is_proven_empty_after_a_run_is_idle(
-    client: httpx.AsyncClient, process: Process, settings: Settings
-) -> None:
+async def test_a_gpu_that_is_proven_empty_after_a_run_is_idle(client: httpx.AsyncClient) -> None:
     runner = Surveyed(BEFORE)
 
-    await trained(settings, runner, await leased(client, process))
+    await leased(client)
+
+    await trained(client, runner)
 
     assert runner.proven_by == [BEFORE]
     gpu = await the_gpu(client)
@@ -183,9 +158,11 @@ async def test_a_gpu_that_is_proven_empty_after_a_run_is_idle(
 
 
 async def test_a_gpu_that_is_not_proven_empty_drains_until_its_keeper_has_proven_it(
-    client: httpx.AsyncClient, process: Process, settings: Settings
+    client: httpx.AsyncClient,
 ) -> None:
-    outcome = await trained(settings, Surveyed(BEFORE, empty=False), await leased(client, process))
+    await leased(client)
+
+    outcome = await trained(client, Surveyed(BEFORE, empty=False))
 
     gpu = await the_gpu(client)
     assert (outcome, gpu["status"], gpu["unproven"], gpu["holder"]) == ("keep", "draining", True, None)
@@ -201,11 +178,11 @@ async def test_a_gpu_that_is_not_proven_empty_drains_until_its_keeper_has_proven
 
 
 async def test_a_worker_that_is_unfit_leaves_the_experiment_to_another_with_no_attempt_used_up(
-    client: httpx.AsyncClient, process: Process, settings: Settings
+    client: httpx.AsyncClient,
 ) -> None:
-    request = await leased(client, process)
+    await leased(client)
 
-    outcome = await trained(settings, Surveyed(Unfit("its disk is full")), request)
+    outcome = await trained(client, Surveyed(Unfit("its disk is full")))
 
     shown = (await asked(client, "/api/experiment/mar11-1"))["experiment"]
     assert (outcome, shown["status"], shown["attempt"]) == ("handed back", "queued", 1)
@@ -223,12 +200,11 @@ async def test_a_worker_that_is_unfit_leaves_the_experiment_to_another_with_no_a
 async def test_an_experiment_whose_patch_was_rewritten_is_not_trained_and_its_gpu_is_not_to_blame(
     client: httpx.AsyncClient,
     process: Process,
-    settings: Settings,
     caplog: pytest.LogCaptureFixture,
     content: bytes | None,
     why: str,
 ) -> None:
-    request = await leased(client, process, diff="+x\n")
+    await leased(client, diff="+x\n")
     e = await Experiments(process.lab).get("mar11-1")
     key, digest = process.lab.keys("diffs", e.diff_id or ""), e.diff_id or ""
     if content is None:
@@ -238,34 +214,35 @@ async def test_an_experiment_whose_patch_was_rewritten_is_not_trained_and_its_gp
         await process.lab.command("SET", key, zlib.compress(content))
     runner = Surveyed(None)
 
-    outcome = await trained(settings, runner, request)
+    outcome = await trained(client, runner)
 
     [shown] = (await told(client, "/api/experiment/history", tag="mar11"))["experiments"]
     gpu = await the_gpu(client)
-    assert (outcome, runner.jobs, shown["status"]) == ("lost", [], "lost")
+    assert (outcome, runner.jobs, shown["status"]) == (None, [], "lost")
     assert why in shown["error"]
     assert (gpu["status"], gpu["sick"], gpu["consecutive_crashes"]) == ("idle", None, 0)
     assert why in caplog.text
 
 
-async def noted(process: Process, request: dict[str, Any], **code: Any) -> bool:
+async def noted(process: Process, **code: Any) -> bool:
     """A worker tells what code it has checked out."""
     experiments = Experiments(process.lab)
+    e = await experiments.get("mar11-1")
     known: dict[str, Any] = {"tree_id": "tree-1", "patch": None, "differs": False}
-    lease: dict[str, Any] = {name: request[name] for name in ("attempt", "fence")}
-    return await experiments.note_source(await experiments.get("mar11-1"), **{**lease, **known, **code})
+    lease: dict[str, Any] = {"attempt": e.attempt, "fence": e.fence}
+    return await experiments.note_source(e, **{**lease, **known, **code})
 
 
 async def test_what_a_worker_found_of_the_code_is_kept_once_for_its_attempt_alone(
     client: httpx.AsyncClient, process: Process
 ) -> None:
-    request = await leased(client, process)
-    before_it_began = await noted(process, request)
+    await leased(client)
+    before_it_began = await noted(process)
     e = await Experiments(process.lab).get("mar11-1")
     await Experiments(process.lab).start(e, attempt=e.attempt, fence=e.fence, runner="h:1:1", lease_s=60)
 
-    first, again = [await noted(process, request, patch=b"+x\n") for _ in range(2)]
-    of_another_fence = await noted(process, request | {"fence": e.fence + 1}, patch=b"+y\n")
+    first, again = [await noted(process, patch=b"+x\n") for _ in range(2)]
+    of_another_fence = await noted(process, fence=e.fence + 1, patch=b"+y\n")
 
     shown = await asked(client, "/api/experiment/mar11-1")
     assert (before_it_began, first, again, of_another_fence) == (False, True, True, False)
@@ -276,13 +253,13 @@ async def test_what_a_worker_found_of_the_code_is_kept_once_for_its_attempt_alon
 async def test_a_gpu_without_a_deadline_gets_none_by_what_its_worker_found(
     client: httpx.AsyncClient, process: Process
 ) -> None:
-    request = await leased(client, process)
+    await leased(client)
     e = await Experiments(process.lab).get("mar11-1")
     await Experiments(process.lab).start(e, attempt=e.attempt, fence=e.fence, runner="h:1:1", lease_s=60)
     gpu = process.lab.keys.gpu(str(e.gpu_id))
     await process.lab.command("HDEL", gpu, "deadline")
 
-    assert await noted(process, request)
+    assert await noted(process)
 
     assert await process.lab.command("HGET", gpu, "deadline") is None
 
@@ -290,7 +267,7 @@ async def test_a_gpu_without_a_deadline_gets_none_by_what_its_worker_found(
 async def test_code_that_another_experiment_has_trained_is_told_as_a_duplicate(
     client: httpx.AsyncClient, process: Process
 ) -> None:
-    request = await leased(client, process)
+    await leased(client)
     await told(client, "/api/experiment/submit", **idea(commit_sha="4c1a9f3"))
     experiments = Experiments(process.lab)
     for name in ("mar11-1", "mar11-2"):
@@ -303,6 +280,5 @@ async def test_code_that_another_experiment_has_trained_is_told_as_a_duplicate(
         code: dict[str, Any] = {"tree_id": "tree-1", "patch": None, "differs": False}
         assert await experiments.note_source(e, attempt=e.attempt, fence=e.fence, **code)
 
-    assert request["experiment_id"] == "mar11-1"
     shown = (await asked(client, "/api/experiment/mar11-2"))["experiment"]
     assert shown["duplicate_of"] == "mar11-1"

@@ -1,12 +1,10 @@
 """A coding agent's command line that thinks nothing: `python pretending.py WHAT`, with its charter on standard input.
 
 work      tries one idea with the charter's own commands, says what it cost, and exits
-submit    the same, but it exits without waiting for its run
 exit      exits at once
 limit     says that it has met a usage limit, and exits
 names     prints its words and the names in its environment, and exits
 hang      says hello and is silent for ever, with children that have cut every tie
-loop      asks the lab for its brief, and nothing else
 flood     prints without end
 """
 
@@ -28,8 +26,6 @@ def main(what: str, given: str) -> int:
     match what:
         case "work":
             wait_for(work(charter, blocks), blocks)
-        case "submit":
-            work(charter, blocks)
         case "exit":
             return 3
         case "limit":
@@ -43,11 +39,6 @@ def main(what: str, given: str) -> int:
                 orphan = ["/bin/sh", "-c", "setsid sleep 98765 &"]
                 subprocess.Popen(orphan, start_new_session=True, env=environment)
             time.sleep(98765)
-        case "loop":
-            (ask,) = [block for block in blocks if "report/brief" in block]
-            while True:
-                subprocess.run(["bash", "-c", ask], check=True, stdout=subprocess.DEVNULL)
-                time.sleep(0.2)
         case "flood":
             while True:
                 os.write(1, b"{" + b"x" * 65535)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.commands import command_line, nightjar
+from tests.commands import nightjar
 from tests.journeys.running import PATIENCE_S, TRAIN, RunningLab, git, running_lab
+from tests.warm import Started, start
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -37,33 +37,31 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
         yield found
 
 
+class Agents:
+    """A `nightjar agent`, and what it says."""
+
+    def __init__(self, process: Started, log: Path) -> None:
+        self.pid, self.send_signal, self.wait = process.pid, process.send_signal, process.wait
+        self.log = log
+
+    def told(self) -> tuple[int, str]:
+        """The exit code and what it said, once it has ended."""
+        return self.wait(PATIENCE_S), self.log.read_text()
+
+
 @contextmanager
-def agents(lab: RunningLab, tag: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+def agents(lab: RunningLab, tag: str, *words: str) -> Iterator[Agents]:
     """A `nightjar agent` on this lab."""
-    options, command = words[: words.index("--")], words[words.index("--") :]
-    process = subprocess.Popen(
-        [
-            *command_line("agent", "--data", str(lab.data), "--tag", tag, "--repo", str(lab.repo)),
-            *options,
-            *command,
-        ],
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        cwd=lab.data.parent,
-        env={k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")},
-        text=True,
-    )
+    words = ("agent", "--data", str(lab.data), "--tag", tag, "--repo", str(lab.repo), *words)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")}
+    log = lab.data.parent / f"{tag}.log"
+    with log.open("w") as file:
+        process = start(words, environment, lab.data.parent, file.fileno())
     try:
-        yield process
+        yield Agents(process, log)
     finally:
         process.kill()
-        process.communicate()
-
-
-def told(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """The exit code and what it said, once it has ended."""
-    _, said = process.communicate(timeout=PATIENCE_S)
-    return process.returncode, said
+        process.wait()
 
 
 def pretend(what: str) -> tuple[str, ...]:
@@ -93,16 +91,16 @@ def left_of(folder: Path) -> list[psutil.Process]:
 
 def test_agents_that_exit_after_each_idea_work_until_the_budget_is_spent(lab: RunningLab) -> None:
     lab.setup("spent", baseline_first=False)
-    lab.post("tag/budget", tag="spent", runs=6)
+    lab.post("tag/budget", tag="spent", runs=4)
 
     with agents(lab, "spent", "-n", "2", "--name", "ada", *pretend("work")) as process:
-        code, said = told(process)
+        code, said = process.told()
 
     assert code == 0, said
     assert said.count("spent has no runs left") == 2, said
     history = lab.post("experiment/history", tag="spent")["experiments"]
     by = {name: [e for e in history if e["agent"] == name] for name in ("ada-1", "ada-2")}
-    assert sum(map(len, by.values())) == 6
+    assert sum(map(len, by.values())) == 4
     assert all(by.values())
     for name, place in zip(by, places(lab, "spent"), strict=True):
         log = (place / "log").read_text()
@@ -128,7 +126,7 @@ def test_an_agent_s_token_is_narrow_seen_in_no_process_list_and_revoked_at_the_e
         )
         status = nightjar(lab.data, "status").stdout
         process.send_signal(signal.SIGINT)
-        code, said = told(process)
+        code, said = process.told()
 
     assert code == 0, said
     assert [(a["agent"], a["starts"], a["tokens"]) for a in seen] == [("agent", 1, None)]
@@ -157,9 +155,7 @@ def test_an_agent_that_hangs_leaves_nothing_alive(lab: RunningLab, number: signa
 @pytest.mark.parametrize(
     ("what", "option", "why"),
     [
-        ("exit", "--idle-after=30m", "it ended with exit code 3"),
         ("hang", "--silent-after=1s", "it has printed nothing"),
-        ("loop", "--idle-after=2s", "it has worked on no experiment"),
         ("flood", "--idle-after=2s", "it has worked on no experiment"),
     ],
 )
@@ -167,7 +163,7 @@ def test_one_that_comes_to_nothing_is_started_again_and_given_up(
     lab: RunningLab, what: str, option: str, why: str
 ) -> None:
     with agents(lab, f"to-{what}", "--starts", "2", option, *pretend(what)) as process:
-        code, said = told(process)
+        code, said = process.told()
 
     assert code == 1, said
     assert said.count(f"agent: {why}") == 2, said
@@ -180,17 +176,6 @@ def test_one_that_comes_to_nothing_is_started_again_and_given_up(
     assert left_of(place) == []
 
 
-def test_an_agent_that_submits_and_exits_is_started_once_for_each_run(lab: RunningLab) -> None:
-    lab.setup("brisk", baseline_first=False)
-    lab.post("tag/budget", tag="brisk", runs=3)
-
-    with agents(lab, "brisk", *pretend("submit")) as process:
-        code, said = told(process)
-
-    assert code == 0, said
-    assert "agent: 3 experiments seen, 3 starts" in said
-
-
 def test_a_usage_limit_is_waited_for_and_shown(lab: RunningLab) -> None:
     def state() -> str | None:
         return next((a["state"] for a in lab.get("lab/status")["agents"] if a["tag"] == "limited"), None)
@@ -199,7 +184,7 @@ def test_a_usage_limit_is_waited_for_and_shown(lab: RunningLab) -> None:
         lab.until(lambda: state() == "limited", "the lab shows the limit")
         status = nightjar(lab.data, "status").stdout
         process.send_signal(signal.SIGINT)
-        code, said = told(process)
+        code, said = process.told()
     report = nightjar(lab.data, "report", "limited").stdout
 
     assert code == 0, said
@@ -210,23 +195,12 @@ def test_a_usage_limit_is_waited_for_and_shown(lab: RunningLab) -> None:
     assert "| agent | 1 |" in report
 
 
-def test_a_pause_ends_the_night(lab: RunningLab) -> None:
-    with agents(lab, "paused", *pretend("hang")) as process:
-        until_at_work(lab, "paused")
-        lab.post("tag/pause", tag="paused")
-        code, said = told(process)
-
-    assert code == 0, said
-    assert "agent: paused is paused" in said
-    assert left_of(lab.data / "agents") == []
-
-
 def test_a_file_is_handed_over_where_the_command_names_it(lab: RunningLab) -> None:
     lab.setup("file", baseline_first=False)
     lab.post("tag/budget", tag="file", runs=1)
 
     with agents(lab, "file", *pretend("work"), "{program}") as process:
-        code, said = told(process)
+        code, said = process.told()
 
     assert code == 0, said
     assert lab.status("file-1") == "keep"
@@ -236,7 +210,7 @@ def test_each_agent_is_told_its_lab_tag_and_name_by_its_command_and_its_environm
     words = ("--name={name}", "--tag={tag}")
 
     with agents(lab, "named", "-n", "2", "--starts", "1", *pretend("names"), *words) as process:
-        told(process)
+        process.told()
 
     for name in ("agent-1", "agent-2"):
         log = (lab.data / "agents" / "named" / name / "log").read_text()
@@ -249,7 +223,7 @@ def test_a_command_of_the_folder_here_is_found_in_the_clone_too(lab: RunningLab)
     here.chmod(0o755)
 
     with agents(lab, "here", "--starts", "1", "--", "./tool") as process:
-        code, said = told(process)
+        code, said = process.told()
 
     assert code == 1
     assert "it ended with exit code 3" in said
@@ -261,7 +235,7 @@ def test_the_example_agents_work_a_night_in_the_lab_that_started_them(lab: Runni
     example = (sys.executable, str(ROOT / "examples" / "agent.py"), "--repo", ".")
 
     with agents(lab, "example", "-n", "2", "--", *example) as process:
-        code, said = told(process)
+        code, said = process.told()
 
     assert code == 0, said
     assert "example has no runs left" in said
@@ -293,7 +267,7 @@ def test_one_agent_is_not_kept_at_work_twice(lab: RunningLab) -> None:
         until_at_work(lab, "twice")
         second = nightjar(lab.data, "agent", "--tag", "twice", "--repo", str(lab.repo), "--", "true")
         process.send_signal(signal.SIGTERM)
-        told(process)
+        process.told()
 
     assert second.returncode == 1
     assert "agent is at work on twice already" in second.stderr

@@ -17,7 +17,6 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.rules.stopping.judging import REASON
 from tests.conftest import ROOT
 from tests.journeys.running import RunningLab, running_lab
 from tests.workers.repository import unwatched
@@ -223,75 +222,6 @@ def test_a_swarm_stops_what_ranks_last(
     assert all(run["delta_bpb"] == run["val_bpb"] - 1 for run in whole)
 
 
-UNMODIFIED = """
-import time
-
-LR = 0.001
-LAYERS = 2
-
-while True:
-    print(f"\\rstep 00020 (20.0%) | loss: {LR + LAYERS:.6f} | lrm: 1.00 | dt: 300ms    ", end="", flush=True)
-    time.sleep(0.05)
-"""
-"""It knows nothing of report, and stays a fifth of its way until it is ended; small constants are better."""
-
-
-def once_printed(lab: RunningLab, name: str) -> dict[str, Any]:
-    """A run, once its worker has read its progress."""
-    lab.until(lambda: run_named(lab, name)["last_progress"], f"{name} has printed")
-    return run_named(lab, name)
-
-
-def test_a_swarm_stops_a_script_that_only_prints_its_progress(
-    lab: RunningLab, tmp_path: Path, tag: str, enroll_token: str
-) -> None:
-    stopping = {
-        "stopping.rule": "median",
-        "stopping.tick_source": "stdout",
-        "stopping.warmup_runs": 0,
-        "stopping.min_peers": 1,
-        "belief.evidence": "baseline",
-    }
-    opened(lab, tag, OF_TRAIN, **stopping)
-    losses: list[float] = []
-
-    with joined_worker(tmp_path / f"w-{tag}", UNMODIFIED) as worker:
-        worker.first_join(f"http://127.0.0.1:{lab.port}", "--tag", tag, NIGHTJAR_ENROLL_TOKEN=enroll_token)
-        while True:
-            name = f"{tag}-{len(losses) + 1}"
-            run = once_printed(lab, name)
-            losses.append(run["last_metric"])
-            if run["status"] == "stopped":
-                break
-            assert lab.http.delete(f"/runs/{name}").is_success
-        worker.until(lambda: f"{name}: stopped early" in worker.said, "the run is ended")
-
-    assert (run["error"], run["tick_source"], run["val_bpb"]) == (REASON, "stdout", None)
-    assert losses[-1] > min(losses)
-    config = run["config_delta"]
-    assert run["last_metric"] == pytest.approx(config["LR"] + config["LAYERS"], abs=1e-6)
-    assert "it calls no report" in worker.said
-
-
-def test_a_killed_worker_takes_its_run_up_again_and_a_killed_run_is_a_crash(
-    lab: RunningLab, worker: JoinedWorker, tag: str, enroll_token: str
-) -> None:
-    opened(lab, tag, OF_TRAIN, **{"budgets.base_s": 60})
-    worker.first_join(*(f"http://127.0.0.1:{lab.port}", "--tag", tag), NIGHTJAR_ENROLL_TOKEN=enroll_token)
-    script = worker.script()
-    first = handed_out(lab, tag)["experiment_id"]
-
-    worker.kill()
-    worker.until(lambda: not script.is_running(), "its run ends with it")
-    worker.join("--max-runs", "1")
-    worker.script().kill()
-
-    assert worker.ended() == 0
-    (run,) = runs_of(lab, tag)
-    assert (run["experiment_id"], run["status"]) == (first, "crash")
-    assert run["error"].startswith("killed: ended by signal 9")
-
-
 def test_a_server_that_restarts_in_the_middle_of_a_run_loses_nothing_of_it(
     tmp_path: Path, worker: JoinedWorker, tag: str
 ) -> None:
@@ -433,23 +363,6 @@ print(f"val_bpb: {{value}}")
 """A script that measures 1.0, or nothing, at once."""
 
 
-def test_a_script_that_measures_nan_has_no_baseline_and_joins_nothing(
-    lab: RunningLab, tmp_path: Path, tag: str, enroll_token: str
-) -> None:
-    opened(lab, tag, OF_TRAIN)
-    with joined_worker(tmp_path / "nan", NAN.format(finite="False")) as worker:
-        url = f"http://127.0.0.1:{lab.port}"
-        worker.join(
-            *("--url", url, "--worker-id", "nan", "--train-py", str(worker.train_py), "--tag", tag),
-            NIGHTJAR_ENROLL_TOKEN=enroll_token,
-        )
-
-        assert worker.ended() == 1
-        assert "the baseline cannot be measured: train.py gave no number (nan)" in worker.said
-    assert runs_of(lab, tag) == []
-    assert lab.get(f"swarm/workers?tag={tag}")["workers"] == []
-
-
 def test_runs_that_measure_nan_are_crashes_and_the_swarm_goes_on(
     lab: RunningLab, tmp_path: Path, tag: str, enroll_token: str
 ) -> None:
@@ -476,13 +389,3 @@ def test_runs_that_measure_nan_are_crashes_and_the_swarm_goes_on(
         assert run["error"].startswith("nan: ")
     assert (whole["owner"], whole["val_bpb"], whole["delta_bpb"]) == ("even", 1.0, 0.0)
     assert lab.post("lab/audit")["violations"] == []
-
-
-def test_who_has_no_enroll_token_is_told_so(lab: RunningLab, worker: JoinedWorker, tag: str) -> None:
-    opened(lab, tag, OF_TRAIN)
-
-    worker.first_join(f"http://127.0.0.1:{lab.port}", "--tag", tag)
-
-    assert worker.ended() == 1
-    assert "Invalid enroll token" in worker.said
-    assert runs_of(lab, tag) == []

@@ -97,7 +97,9 @@ def test_an_event_arrives_at_once_and_a_wait_of_50_s_is_answered(
         began = time.monotonic()
         while "streamed" not in next(lines):
             pass
-        assert time.monotonic() - began < 5.0
+        assert (
+            time.monotonic() - began < 60
+        )  # in a buffer of the proxy it would wait for an hour of heartbeats
 
     endless = lab.submit("streamed", config_delta={"SECONDS": 600.0})
     began = time.monotonic()

@@ -125,14 +125,6 @@ def test_a_killed_worker_leaves_nothing_of_a_scoring(lab: RunningLab) -> None:
     lab.until_idle()
 
 
-def test_without_a_command_nothing_is_scored_a_second_time(lab: RunningLab) -> None:
-    lab.setup("plain")
-
-    e = lab.until_status(lab.submit("plain"), "keep")["experiment"]
-
-    assert (e["val_bpb"], e["score"], e["reported"]) == (0.9, "reported", None)
-
-
 def test_an_evaluator_that_forks_and_ends_all_the_time_does_not_outrun_its_end(lab: RunningLab) -> None:
     base = lab.commit({"prepare.py": "import os\nwhile True:\n    os.fork() and os._exit(0)\n"})
     lab.commit({"prepare.py": EVALUATOR})  # what other tests commit is scored as before

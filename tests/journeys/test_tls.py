@@ -36,7 +36,7 @@ def test_a_run_goes_from_queue_to_verdict_through_tls_for_lab_broker_and_workers
     with redis.Redis.from_url(server.url(), driver_info=None) as admin:
         for line in (
             setuser("ours", "of-the-lab", lab_rules("lab")),
-            setuser("theirs", "of-workers", worker_rules("lab")),
+            setuser("theirs", "of-workers", worker_rules()),
         ):
             admin.execute_command(*line.split())
     urls = {

@@ -19,10 +19,12 @@ from state.change import (
     TRIES,
     Asked,
     Change,
+    Count,
     Digits,
     Joined,
     Read,
     clock,
+    entry,
     exists,
     get,
     hgetall,
@@ -75,12 +77,14 @@ async def raced(lab: Lab, read: Read[Any], meddle: Meddle) -> tuple[int, Any]:
 async def test_each_kind_of_guard_refuses_what_has_changed_since(
     lab: Lab, hash_: str, zset: str, string: str
 ) -> None:
-    journal = lab.keys("journal", "t")
+    journal, events = lab.keys("journal", "t"), lab.keys("dead_letters")
     cases: list[tuple[Read[Any], tuple[str, ...], Any]] = [
         (hmget(hash_, "a", "b"), ("HSET", hash_, "b", "2"), {"a": None, "b": "2"}),
         (hmget(hash_, "b"), ("HDEL", hash_, "b"), {"b": None}),
         (hgetall(hash_), ("HSET", hash_, "c", "3"), {"c": "3"}),
         (hgetall(hash_), ("HSET", hash_, "c", "4"), {"c": "4"}),
+        (hgetall(hash_, "none", "c"), ("HSET", hash_, "c", "5"), {"c": "5"}),
+        (hgetall(hash_, "none"), ("HSET", hash_, "none", ""), {"c": "5", "none": ""}),
         (hgetall(hash_), ("DEL", hash_), {}),
         (get(string), ("SET", string, ""), ""),
         (get(string), ("SET", string, "x"), "x"),
@@ -93,6 +97,8 @@ async def test_each_kind_of_guard_refuses_what_has_changed_since(
         (size(zset), ("ZADD", zset, "1", "other"), 1),
         (size(journal), ("RPUSH", journal, "text"), 1),
         (exists(journal), ("DEL", journal), False),
+        (entry(events, "1-1"), ("XADD", events, "1-1", "a", "1"), True),
+        (entry(events, "1-1"), ("XDEL", events, "1-1"), False),
     ]
     for read, command, then in cases:
 
@@ -115,6 +121,7 @@ async def test_what_was_read_loosely_and_what_nobody_changed_is_no_reason_to_dec
     await lab.command("HSET", hash_, "a", "1")
     await lab.command("ZADD", zset, "0.001", "m")
     assert (await raced(lab, hmget(hash_, "a"), other_field))[0] == 1
+    assert (await raced(lab, hgetall(hash_, "a", "none"), other_field))[0] == 1
     assert (await raced(lab, hmget(hash_, "a"), same_value))[0] == 1
     assert (await raced(lab, zscore(zset, "m"), same_value))[0] == 1
     assert (await raced(lab, hmget(hash_, "b").loose(), other_field))[0] == 1
@@ -258,6 +265,22 @@ async def test_a_number_is_handed_out_by_the_commit_and_stands_wherever_it_is_na
     assert [fields["subject"] for _, fields in events] == ["t-1", "t-2", "t-3"]
 
 
+async def test_an_event_that_is_not_published_is_in_the_stream_alone(lab: Lab) -> None:
+    async def decide(change: Change) -> None:
+        change.emit("run.ticked", "t", "t-1", {"n": 1}, published=False)
+        change.emit("tag.paused", "t", "t", {})
+
+    heard = lab.pubsub()
+    await heard.psubscribe(lab.channel("*"))
+    await lab.change(decide)
+
+    events = await lab.command("XRANGE", lab.keys("events"), "-", "+")
+    assert [fields["type"] for _, fields in events] == ["run.ticked", "tag.paused"]
+    told = heard.listen()
+    subscribed, first = await anext(told), await anext(told)
+    assert (subscribed["type"], first["channel"]) == ("psubscribe", lab.channel("tag.paused"))
+
+
 async def test_a_text_that_looks_like_a_placeholder_or_is_long_stays_what_it_is(lab: Lab, hash_: str) -> None:
     texts = {
         "list": "[0]",
@@ -340,6 +363,9 @@ async def test_a_member_that_has_to_be_known_and_an_end_that_is_set_once(
 ) -> None:
     async def decide(change: Change) -> None:
         change.zadd(zset, {"known": 2, "new": 2}, known=True)
+        change.zadd(zset, {"known": NOW, "new": 3}, known=True, higher=True)
+        change.zadd(zset, {"known": 2}, higher=True)
+        change.zincrby(zset, "other", 0.5)
         change.incrby(string, 3)
         change.expire(string, 60, first=True)
 
@@ -348,7 +374,9 @@ async def test_a_member_that_has_to_be_known_and_an_end_that_is_set_once(
     await lab.command("PEXPIRE", string, 1_000_000)
     await lab.change(decide)
 
-    assert await lab.command("ZRANGE", zset, 0, -1, "WITHSCORES") == ["known", "2"]
+    other, half, known, time = await lab.command("ZRANGE", zset, 0, -1, "WITHSCORES")
+    assert (other, half, known) == ("other", "1", "known")
+    assert 0 <= await lab.now() - float(time) < 60
     assert await lab.command("GET", string) == "6"
     assert await lab.command("PTTL", string) > 60_000
 
@@ -420,7 +448,6 @@ WRITES = st.lists(
         st.tuples(st.just("hset"), NAMES, st.text(st.characters(codec="utf-8"), max_size=5)),
         st.tuples(st.just("hdel"), NAMES, st.none()),
         st.tuples(st.just("hincrby"), st.just("n"), st.integers(-5, 5)),
-        st.tuples(st.just("add_seconds"), st.just("s"), st.integers(-5, 10**9)),
         st.tuples(st.just("rescore"), NAMES, SCORES),
         st.tuples(st.just("zadd"), NAMES, SCORES),
         st.tuples(st.just("zrem"), NAMES, st.none()),
@@ -449,9 +476,6 @@ class Model:
                 self.hash.pop(name, None)
             case "hincrby":
                 self.hash[name] = str(int(self.hash.get(name, 0)) + value)
-            case "add_seconds":
-                before = round(float(self.hash.get(name, 0)) * 1000)
-                self.hash[name] = f"{(before + value) / 1000:.3f}"
             case "zadd":
                 self.zset[name] = value
             case "rescore":
@@ -492,8 +516,6 @@ async def test_random_changes_beside_random_meddlers_leave_what_one_after_anothe
                 change.hdel(keys["hash"], name)
             case "hincrby":
                 change.hincrby(keys["hash"], name, value)
-            case "add_seconds":
-                change.add_seconds(keys["hash"], name, value)
             case "zadd":
                 change.zadd(keys["zset"], {name: value})
             case "rescore":
@@ -593,19 +615,16 @@ async def test_a_change_that_has_to_fit_is_refused_where_its_bytes_are_too_many(
     assert 2000 < int(await lab.command("HGET", lab.keys("stored", "ann"), "bytes")) <= 3000
 
 
-async def test_seconds_that_many_add_to_at_once_have_room_and_lose_nothing(lab: Lab, hash_: str) -> None:
-    async def decide(change: Change) -> bool:
-        (found,) = await change.read(hmget(hash_, "spent", "reserved").loose())
-        if sum(round(float(text or 0) * 1000) for text in found.values()) + 100 > 1000:
-            return False
-        change.add_seconds(hash_, "reserved", 100)
-        change.room(hash_, ["spent", "reserved"], 1.0005)
-        return True
+async def test_members_are_counted_once_everything_is_written(lab: Lab, hash_: str, zset: str) -> None:
+    async def decide(change: Change) -> Count:
+        change.zadd(zset, {Joined("m", change.number(hash_, "n")): 7})
+        return change.count(zset, 7)
 
-    await lab.command("HSET", hash_, "spent", "0.200")
-    done = await asyncio.gather(*(lab.change(decide) for _ in range(20)))
+    counts = await asyncio.gather(*(lab.change(decide) for _ in range(3)))
+    await lab.command("ZADD", zset, 8, "later")
 
-    assert (sum(done), await lab.hash(hash_)) == (8, {"spent": "0.200", "reserved": "0.800"})
+    assert [count.value for count in counts] == [1, 2, 3]
+    assert (await lab.change(decide)).value == 4
 
 
 async def test_an_event_is_told_with_the_data_as_it_was_written(lab: Lab) -> None:

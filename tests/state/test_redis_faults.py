@@ -373,9 +373,9 @@ class Cutter:
 LOST_REPLIES = {
     "/api/experiment/register": ("commit", "experiment.registered"),
     "/api/experiment/submit": ("commit", "experiment.queued"),
-    "/api/experiment/complete": ("end_experiment", "experiment.finished"),
-    "/api/experiment/crash": ("end_experiment", "experiment.finished"),
-    "/api/experiment/stop": ("end_experiment", "experiment.finished"),
+    "/api/experiment/complete": ("commit", "experiment.finished"),
+    "/api/experiment/crash": ("commit", "experiment.finished"),
+    "/api/experiment/stop": ("commit", "experiment.finished"),
     "/api/pool/register": ("commit", "gpu.registered"),
     "/api/pool/drain": ("commit", "gpu.draining"),
     "/api/pool/release": ("commit", "gpu.idle"),

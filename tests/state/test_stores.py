@@ -12,13 +12,13 @@ from functions.process.lifecycle import Process
 from functions.process.running import ended
 from state.change import Change
 from state.client import Lab
-from state.decisions import BestAfter, Ending
+from state.decisions import Ending
 from state.entries import EntryFacts
 from state.errors import NotFound, Unavailable
 from state.experiments import Experiments
 from state.leases import GpuLease
 from state.pool import Pool
-from state.records import Best
+from state.records import Best, Experiment
 from tests.labs import (
     add_gpu,
     asked,
@@ -97,9 +97,9 @@ async def forget_answers(process: Process) -> None:
 @pytest.mark.parametrize(
     ("script", "path", "body"),
     [
-        ("end_experiment", "/api/experiment/complete", {"val_bpb": 0.9}),
-        ("end_experiment", "/api/experiment/crash", {"error": "boom"}),
-        ("end_experiment", "/api/experiment/stop", {}),
+        ("commit", "/api/experiment/complete", {"val_bpb": 0.9}),
+        ("commit", "/api/experiment/crash", {"error": "boom"}),
+        ("commit", "/api/experiment/stop", {}),
         ("queue_experiment", "/api/gpu/train", {}),
         ("lease_gpu", "/api/pool/acquire", {}),
     ],
@@ -134,20 +134,25 @@ async def test_a_decision_on_an_old_best_is_not_committed(
     experiments = Experiments(process.lab)
     one, two = [await experiments.get(await registered(client)) for _ in range(2)]
 
-    def keep(e: Any, value: float, version: int) -> Ending:
+    seen: list[float | None] = []
+
+    def keep(e: Experiment, value: float) -> Ending:
         best = Best(experiment_id=e.experiment_id, val_bpb=value, commit_sha="abc", updated_at=0.0)
-        return Ending(e, "keep", {"val_bpb": value}, best=BestAfter(version, best))
+        return Ending(e, "keep", {"val_bpb": value}, best=best)
 
-    answers = [
-        await experiments.end(keep(one, 1.0, 0)),
-        await experiments.end(keep(two, 1.5, 0)),
-        await experiments.end(keep(two, 0.5, 1)),
-        await experiments.end(keep(two, 0.4, 2)),
-    ]
+    async def second(change: Change) -> None:
+        run = await experiments.run_facts(change, two.experiment_id)
+        seen.append(run.best.val_bpb if run.best else None)
+        if len(seen) == 1:
+            await experiments.end(keep(one, 1.0))
+        await experiments.finish(change, run, keep(run.experiment, 0.5))
 
-    assert answers == [True, False, True, False]
+    await experiments.judging(two.experiment_id, second)
+    is_ended_twice = await experiments.end(keep(two, 0.4))
+
     best = await experiments.best("mar11")
     assert best is not None
+    assert (seen, is_ended_twice) == ([None, 1.0], False)
     assert (best.val_bpb, best.version) == (0.5, 2)
 
 

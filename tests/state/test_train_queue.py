@@ -26,9 +26,7 @@ from state.train_jobs import ENTRY, FUNCTION, TrainJob, gpu_queue, job_id
 from state.train_queue import TrainQueue, broker
 from tests.tampering import CANARY, REWRITES, rewrite
 
-ATTEMPT = {"experiment_id": "t.a_b-1", "attempt": 1, "fence": 4, "assignment": "as it was signed"}
-UNSIGNED = {name: value for name, value in ATTEMPT.items() if name != "assignment"}
-"""As versions before assignments were signed have enqueued it."""
+ATTEMPT = {"experiment_id": "t.a_b-1", "attempt": 1, "fence": 4}
 
 
 @pytest.fixture(scope="module")
@@ -195,8 +193,6 @@ PICKLED = Job.create("os.getcwd", connection=redis.Redis()).data
         json.dumps([ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT | {"more": 1}}]),
         json.dumps([ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT | {"fence": "4"}}]),
         json.dumps([ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT | {"attempt": 2}}]),
-        json.dumps([ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT | {"assignment": None}}]),
-        json.dumps([ENTRY, None, [], {"function": "gpu::train", "payload": UNSIGNED}]),
         json.dumps([ENTRY, None, [], {"function": "pool::deregister", "payload": ATTEMPT}]),
         json.dumps(["perform", "workers.gpu", [], {"function": "gpu::train", "payload": ATTEMPT}]),
         "null",

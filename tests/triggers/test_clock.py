@@ -214,6 +214,6 @@ async def test_a_clock_that_waits_for_a_firing_can_be_stopped(settings: Settings
         assert not waiting.done()
 
         stop.set()
-        await asyncio.wait_for(waiting, 20)
+        await asyncio.wait_for(waiting, 60)
 
         assert await fired(process) == []

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.process
 
 STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
 SILENT_S = 1.5
+PATIENCE_S = 60.0
 
 
 class Started:
@@ -65,7 +66,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started
         yield found
 
 
-async def eventually(what: Callable[[], object], within_s: float = 20.0) -> None:
+async def eventually(what: Callable[[], object], within_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + within_s
     while not what():
         assert time.monotonic() < deadline, "it never happened"
@@ -89,7 +90,7 @@ async def test_redis_that_refuses_its_data_is_told_once_and_comes_back_when_they
     assert tellings == (1, 1, False)
     assert adopt(started.settings.data_dir)
     started.stop.set()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, PATIENCE_S)
 
 
 async def test_a_fault_while_redis_is_revived_ends_the_lab_with_that_fault(
@@ -101,7 +102,7 @@ async def test_a_fault_while_redis_is_revived_ends_the_lab_with_that_fault(
     monkeypatch.setattr(EmbeddedRedis, "revive", faulty)
 
     with pytest.raises(RuntimeError, match="a fault"):
-        await asyncio.wait_for(started.lab.run(), 5)
+        await asyncio.wait_for(started.lab.run(), PATIENCE_S)
 
 
 async def test_a_drain_without_redis_ends_after_a_while_and_says_why(started: Started) -> None:
@@ -111,7 +112,7 @@ async def test_a_drain_without_redis_ends_after_a_while_and_says_why(started: St
     started.kill_redis()
 
     with pytest.raises(Unavailable, match="refuses the data") as told:
-        await asyncio.wait_for(started.lab.drain(), 20)
+        await asyncio.wait_for(started.lab.drain(), PATIENCE_S)
 
     assert told.value.hint
     assert started.group.pids == {}
@@ -150,7 +151,7 @@ async def test_redis_that_was_stopped_counts_as_dead_and_comes_back_with_all_tha
     with redis.Redis.from_url(started.redis.url) as client:
         assert client.get("acknowledged") == b"yes"
     started.stop.set()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, PATIENCE_S)
 
 
 @pytest.mark.parametrize("words", ["CONFIG SET maxclients 1", "CONFIG SET requirepass other"])
@@ -164,7 +165,7 @@ async def test_redis_that_refuses_us_still_answers(started: Started, words: str)
         assert started.redis.pid == first
         assert started.said == []
     started.stop.set()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, PATIENCE_S)
 
 
 async def test_redis_that_runs_a_long_script_still_answers(started: Started) -> None:
@@ -181,7 +182,7 @@ async def test_redis_that_runs_a_long_script_still_answers(started: Started) -> 
 
     assert said == []
     started.stop.set()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, PATIENCE_S)
 
 
 async def test_redis_that_was_killed_while_it_rewrote_its_data_comes_back_at_once(started: Started) -> None:
@@ -199,4 +200,4 @@ async def test_redis_that_was_killed_while_it_rewrote_its_data_comes_back_at_onc
 
     assert not rewriter.is_running() or rewriter.status() == psutil.STATUS_ZOMBIE
     started.stop.set()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, PATIENCE_S)

@@ -366,3 +366,18 @@ async def test_dead_letters_are_discarded_together(client: httpx.AsyncClient, pr
     assert (len(tried["discarded"]), tried["dry_run"]) == (3, True)
     assert len(some["discarded"]) == 2
     assert [e["binding"] for e in (await told(client, "/api/event/dead"))["dead"]] == ["c::d"]
+
+
+async def test_an_event_is_buried_once_and_redriven_once_whoever_asks_at_once(process: Process) -> None:
+    redriven, ears = process.stream.redriven("probe::hear", "one"), await group(process)
+    await redriven.serve()
+    await past(process, 1, days=0)
+    (event,) = await ears.read(1, 1.0)
+
+    await asyncio.gather(*(ears.bury(event, "it failed", 8) for _ in range(5)))
+    (letter,) = await process.stream.dead_letters(None, None)
+    became = await asyncio.gather(*(process.stream.revive(letter) for _ in range(5)))
+
+    assert sorted(became) == ["gone"] * 4 + ["ok"]
+    assert [e.origin for e in await redriven.read(5, 1.0)] == [event.id]
+    assert await process.stream.dead_count() == len(await ears.pending()) == 0

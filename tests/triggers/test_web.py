@@ -56,7 +56,7 @@ async def test_a_web_process_that_is_asked_to_end_says_goodbye_and_ends_well(
         assert any(name.endswith(f":{web.pid}") for name in names), names
 
         web.send_signal(number)
-        _, said = await asyncio.wait_for(web.communicate(), 20)
+        _, said = await asyncio.wait_for(web.communicate(), 60)
 
     assert web.returncode == 0, said.decode()
     names = {p.name for p in await process.presence.alive(60)}
@@ -71,7 +71,7 @@ async def test_a_web_process_that_ends_lets_its_event_streams_end_in_order(setti
     ):
         web.send_signal(signal.SIGTERM)
         received = await events.aread()
-        _, said = await asyncio.wait_for(web.communicate(), 20)
+        _, said = await asyncio.wait_for(web.communicate(), 60)
 
     assert received.startswith(b"id: ")
     assert web.returncode == 0
@@ -99,7 +99,7 @@ async def test_variables_that_set_nothing_here_are_told_at_the_start_with_what_t
         _,
     ):
         web.terminate()
-        _, said = await asyncio.wait_for(web.communicate(), 20)
+        _, said = await asyncio.wait_for(web.communicate(), 60)
 
     lines = [line for line in said.decode().splitlines() if "sets nothing here" in line]
     assert ["--role viewer" in line for line in lines] == [True, False]

@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from functions.lanes import TrainingJob
+from workers.attempt.job import TrainingJob
 
 TRAIN = """DEPTH = 8
 SEED = 1

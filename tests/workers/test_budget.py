@@ -1,4 +1,4 @@
-"""The time of a real training, from its process to the lab's verdict: through Redis, by a URL, and in a swarm."""
+"""The time of a real training, from its process to the lab's verdict: of the lab's worker, and in a swarm."""
 
 from __future__ import annotations
 
@@ -10,23 +10,18 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.attempting import attempted
-from functions.lanes import TrainedRun
-from functions.process.lifecycle import Process, opened
-from functions.process.remote import Remote
+from functions.process.lifecycle import Process
 from functions.rules.keeps.overruns import HINT
 from state.experiments import Experiments
 from state.records import Experiment, ReferenceTime, TimeSpent
 from state.settings import Settings
-from tests.labs import add_gpu, handed_over, idea, open_tag, told
+from tests.labs import add_gpu, idea, open_tag, told
+from tests.lane import trained
 from tests.workers.repository import Repository
 from workers.attempt.child import RunTiming
+from workers.attempt.job import TrainedRun
 from workers.attempt.runner import TrainingRunner
 from workers.device import Device, HealthSampler
-from workers.remote.client import RemoteLab
-from workers.remote.lease import CALLED, RemoteLease
-from workers.remote.spool import Spool
-from workers.remote.trainer import job_of
 from workers.slot import Slot
 from workers.swarm.runs import result_of
 from workers.swarm.server import SwarmAssignment
@@ -74,21 +69,9 @@ class Lab:
         await told(self.http, "/api/pool/dispatch")
         return str(name)
 
-    async def through_redis(self, value: float) -> Experiment:
+    async def train(self, value: float) -> Experiment:
         name = await self.submitted(value)
-        [payload] = [p for p in handed_over(self.process.lab, SLOT) if p["experiment_id"] == name]
-        async with opened("runner", self.process.settings, runner=lambda _: self.runner) as worker:
-            await worker.invoker.call("gpu::train", payload, worker.invoker.system("test"))
-        return await Experiments(self.process.lab).get(name)
-
-    async def by_url(self, value: float) -> Experiment:
-        name = await self.submitted(value)
-        work = (await told(self.http, "/api/pool/next", gpu_id=SLOT, timeout=0))["work"]
-        self.http.headers["content-type"] = "application/json"
-        far = RemoteLab(Remote(url="http://lab", name="far"), CALLED, self.http)
-        job, spool = job_of(work), Spool(self._folder / "spool")
-        lease = RemoteLease(far, SLOT, job, spool, lease_s=60.0, every_s=0.05)
-        await attempted(job, lease, self.runner, work["metric"])
+        await trained(self.http, self.runner)
         return await Experiments(self.process.lab).get(name)
 
     async def slow_down(self) -> None:
@@ -111,11 +94,10 @@ async def test_the_lab_judges_a_run_by_the_time_that_its_worker_measured(
 ) -> None:
     lab = Lab(client, process, tmp_path)
     await lab.open(transport)
-    train = lab.through_redis if transport == "redis" else lab.by_url
 
-    first, second = await train(1.0), await train(0.9)
+    first, second = await lab.train(1.0), await lab.train(0.9)
     await lab.slow_down()
-    over = await train(0.5)
+    over = await lab.train(0.5)
 
     assert [(e.status, e.over_budget) for e in (first, second)] == [("keep", False)] * 2
     assert (over.status, over.val_bpb, over.over_budget) == ("discard", 0.5, True)

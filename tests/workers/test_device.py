@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from functions.lanes import HealthSample
 from state.errors import Invalid
 from workers import nvml
+from workers.attempt.job import HealthSample
 from workers.device import Device, HealthSampler, discover
 
 pytestmark = pytest.mark.process

@@ -18,10 +18,13 @@ from functions.process.supervision import ProcessGroup
 from state.pool import Pool
 from state.records import Footprint, Gpu
 from state.settings import Settings
+from tests.conftest import http_client
+from tests.lane import lab_over
 from tests.workers.drivers import GPU, Driver
 from workers.device import Device, HealthSampler
 from workers.keeper import Keeper, _registered, _sign_off, _watch
-from workers.lab_client import RedisLabClient
+from workers.lane.keeping import CALLED, LabClient
+from workers.lane.spool import Spool
 from workers.slot import Slot
 
 pytestmark = pytest.mark.process
@@ -33,17 +36,16 @@ SLOT = Slot(repo=Path("/nowhere"), device=CPU)
 @pytest.fixture
 async def process(settings: Settings) -> AsyncIterator[Process]:
     """A process with a heartbeat each second."""
-    async with opened("keeper", settings.model_copy(update={"stale_s": 6.0})) as running:
+    async with opened("web", settings.model_copy(update={"stale_s": 6.0})) as running:
         yield running
 
 
 @pytest.fixture
 async def keeper(process: Process, tmp_path: Path) -> AsyncIterator[Keeper]:
     group = ProcessGroup([], tmp_path / "logs", lambda line: None)
-    async with HealthSampler() as sampler:
-        yield Keeper(
-            RedisLabClient(process, SLOT.gpu_id), SLOT, process.settings, group, sampler, lambda: True
-        )
+    async with HealthSampler() as sampler, http_client(process) as http:
+        lab = LabClient(lab_over(http, CALLED), Spool(tmp_path / "spool"))
+        yield Keeper(lab, SLOT, process.settings, group, sampler, lambda: True)
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ class KillAll:
         return self.empty
 
 
-async def eventually(what: Callable[[], bool], within_s: float = 10.0) -> None:
+async def eventually(what: Callable[[], bool], within_s: float = 60.0) -> None:
     deadline = time.monotonic() + within_s
     while not what():
         assert time.monotonic() < deadline, "it never happened"
@@ -82,7 +84,7 @@ async def test_a_gpu_with_processes_that_do_not_die_stays_out_of_the_pool_until_
     assert "h:cpu0 stays out of the pool" in caplog.text
     kill_all.empty = True
 
-    assert await asyncio.wait_for(registering, 5)
+    assert await asyncio.wait_for(registering, 60)
     assert (await pool.get("h:cpu0")).status == "idle"
 
 
@@ -116,7 +118,7 @@ async def test_a_keeper_that_waits_for_its_gpu_can_be_told_to_end(
 
     stop.set()
 
-    assert not await asyncio.wait_for(registering, 5)
+    assert not await asyncio.wait_for(registering, 60)
 
 
 async def test_watching_goes_on_after_any_fault(
@@ -175,10 +177,12 @@ async def gpu_keeper(
     """A keeper of a real GPU, as far as its driver tells."""
     monkeypatch.setattr(workers.keeper, "MEMORY_PATIENCE_S", 0.0)
     group = ProcessGroup([], tmp_path / "logs", lambda line: None)
-    async with HealthSampler(helper=driver.command, timeout_s=1.0, start_timeout_s=60) as sampler:
-        yield Keeper(
-            RedisLabClient(process, GPU.gpu_id), GPU_SLOT, process.settings, group, sampler, lambda: True
-        )
+    async with (
+        HealthSampler(helper=driver.command, timeout_s=60, start_timeout_s=60) as sampler,
+        http_client(process) as http,
+    ):
+        lab = LabClient(lab_over(http, CALLED), Spool(tmp_path / "spool"))
+        yield Keeper(lab, GPU_SLOT, process.settings, group, sampler, lambda: True)
 
 
 async def has_run(keeper: Keeper, pool: Pool) -> None:
@@ -211,7 +215,8 @@ async def test_a_driver_that_hangs_leaves_the_gpu_unproven_and_is_a_complaint(
     await has_run(gpu_keeper, pool)
     driver.says(hang_s=600)
 
-    await gpu_keeper.beat()
+    async with HealthSampler(helper=driver.command, timeout_s=60, start_timeout_s=60) as hasty:
+        await replace(gpu_keeper, sampler=hasty).beat()
 
     gpu = await pool.get(GPU.gpu_id)
     assert gpu.unproven

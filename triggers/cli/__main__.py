@@ -93,7 +93,7 @@ def import_all() -> None:
         importlib.import_module(f"triggers.cli.{command}")
     importlib.import_module("workers.supervisor")
     importlib.import_module("workers.join")
-    importlib.import_module("workers.horse").preload()
+    importlib.import_module("workers.gpu").preload()
 
 
 def main() -> int:

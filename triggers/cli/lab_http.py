@@ -19,13 +19,13 @@ from urllib.parse import urlencode, urlsplit
 
 import click
 
-from functions.process.process_identity import is_alive
 from functions.process.redaction import hide
+from functions.process.remote import is_up
 from state import errors
-from state.client_settings import ClientSettings, host_name
+from state.client_settings import ClientSettings
 from state.errors import Forbidden, NightjarError, Unauthenticated, Unavailable
 from state.ids import token_id_in
-from state.operator_key import key_file, read_key
+from state.local_keys import key_file, read_key
 from triggers.http.status import STATUS
 
 BY_TITLE: dict[str, type[NightjarError]] = {kind.title: kind for kind in STATUS}
@@ -57,14 +57,8 @@ def check_is_there(settings: ClientSettings) -> None:
 
 def own_url(settings: ClientSettings) -> str:
     """The URL of the lab of this data directory."""
-    url = _written(settings).get("url")
+    url = settings.written_by_web.get("url")
     return url if isinstance(url, str) else settings.model_copy(update={"url": None}).base_url
-
-
-def is_up(settings: ClientSettings) -> bool:
-    """Whether this lab's web process runs on this machine. If not, another program may have its port now."""
-    name, host = _written(settings).get("process"), host_name()
-    return isinstance(name, str) and name.startswith(f"{host}:") and is_alive(name, host)
 
 
 def is_own(settings: ClientSettings) -> bool:
@@ -79,15 +73,6 @@ def is_here(url: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _written(settings: ClientSettings) -> dict[str, Any]:
-    """The file that this lab's web process has written; empty if none ran."""
-    try:
-        written = json.loads(settings.own_file("web.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return written if isinstance(written, dict) else {}
 
 
 @dataclass(frozen=True)

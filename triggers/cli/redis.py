@@ -43,7 +43,7 @@ def _print_users(lab: str) -> None:
         (f"nightjar-worker.{lab}", secrets.token_hex(24)),
     )
     click.echo(setuser(*ours, lab_rules(lab)))
-    click.echo(setuser(*workers, worker_rules(lab)))
+    click.echo(setuser(*workers, worker_rules()))
     click.echo(
         "for web, events, clock, up, backup and restore:\n"
         f"  NIGHTJAR_REDIS_URL=redis://{':'.join(ours)}@HOST:6379/0\n"

@@ -11,7 +11,7 @@ import click
 
 from functions.rules.swarm.simulating import DOES_NOTHING, HELPS, Faults
 from state.errors import Conflict
-from state.operator_key import read_key
+from state.local_keys import read_key
 from triggers.cli.lab_http import bearer_of
 from triggers.cli.options import Number, all_settings_from
 from triggers.cli.output import ERROR, OK

@@ -84,7 +84,7 @@ def _show(url: str, status: dict[str, Any], pool: dict[str, Any], tags: dict[str
 def _of_tag(tag: dict[str, Any]) -> tuple[str, ...]:
     return (
         *(tag["name"], str(tag["total_experiments"]), str(tag["kept_experiments"])),
-        "" if tag["best_val_bpb"] is None else f"{tag['best_val_bpb']:.6f}",
+        "" if tag["best"] is None else f"{tag['best']:.6f}",
         tag["best_experiment_id"] or "",
         "paused" if tag["paused"] else "",
         _of_limit(tag["budget"]["runs"], 1),

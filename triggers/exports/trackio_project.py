@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,7 +24,9 @@ class TrackioProject(Target):
         self._tag = tag
         self._storage = SQLiteStorage
         folder.mkdir(parents=True, exist_ok=True)
-        SQLiteStorage.init_db(tag.name)
+        # Trackio opens the database for each run. While a connection is held, SQLite does not close it in between.
+        self._held = sqlite3.connect(SQLiteStorage.init_db(tag.name))
+        self._held.execute("SELECT COUNT(*) FROM configs").fetchone()
         self._ids = {record["name"] for record in SQLiteStorage.get_run_records(tag.name)}
 
     def lacks(self, run: ExportedRun) -> bool:
@@ -46,3 +49,6 @@ class TrackioProject(Target):
             config=run.config(),
         )
         self._ids.add(run.id)
+
+    def close(self) -> None:
+        self._held.close()

@@ -31,6 +31,7 @@ class WandbOffline(Target):
             disable_code=True,
             disable_git=True,
             x_disable_meta=True,
+            x_save_requirements=False,  # listing the installed packages takes most of the time of a run
             x_disable_stats=True,
         )
 

@@ -1,4 +1,4 @@
-"""Who sends a request: the bearer of a token or of the operator's key, a browser, or a program on this machine.
+"""Who sends a request: the bearer of a token or of a key of the lab, a browser, or a program on this machine.
 
 `Authorization: Bearer`, else `X-Worker-Token`, else the browser's session cookie, else (for one event stream) a
 ticket in the query. A token that is shown counts, right or wrong. A lab whose web process listens on loopback is open
@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from functions.process.lifecycle import Process
-from functions.rules.access import LOCAL, OPERATOR, STRANGER, VISITOR, Audience, Caller, allows
+from functions.rules.access import LOCAL, OPERATOR, OWN_WORKER, STRANGER, VISITOR, Audience, Caller, allows
 from state.errors import Forbidden, Unauthenticated
 from state.token_values import Proof, Token
 from state.tokens import Tokens
@@ -73,13 +73,13 @@ async def identify(
 
 
 async def bearer_of(token: Token, proof: Proof, process: Process) -> Caller:
-    """Whom a living token stands for; the request is counted, except one by the operator's key.
+    """Whom a living token stands for; the request is counted, except one by a key of the lab itself.
 
     Raises:
         Forbidden: it is an enroll token. TooManyRequests: it is used more often than it may be.
     """
     if proof.is_key:
-        return OPERATOR
+        return OPERATOR if token.role == "operator" else OWN_WORKER
     if token.kind == "enroll":
         raise Forbidden(
             "an enroll token opens nothing but POST /api/token/enroll",

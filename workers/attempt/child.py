@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from functions.formats.metrics_block import newest_lines
 from functions.formats.printed_score import Printed, PrintedScore
-from functions.lanes import Extension, Order, Watcher
+from functions.lanes import Extension, Order
 from functions.process.process_tree import children_of
 from functions.process.running import ended
 from state.policy import TickSource
@@ -24,6 +24,7 @@ from state.records import TimeSpent
 from workers.attempt import processes
 from workers.attempt.disk import bytes_on_disk
 from workers.attempt.isolation import Reach
+from workers.attempt.job import Watcher
 from workers.attempt.output import (
     CappedLog,
     PrintedTicks,

@@ -12,8 +12,8 @@ from pathlib import Path
 from functions.formats.failure_kind import classify_failure
 from functions.formats.metrics_block import failure_tail, is_metric_name, newest_lines
 from functions.formats.printed_score import nearest
-from functions.lanes import FailedTraining, HaltedRun, TrainedRun, TrainingResult
 from workers.attempt.child import EndedRun
+from workers.attempt.job import FailedTraining, HaltedRun, TrainedRun, TrainingResult
 from workers.attempt.worktree import Checkout, read_inside
 
 

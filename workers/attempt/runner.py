@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 from functions.formats.metrics_block import with_remedies
-from functions.lanes import FailedTraining, HaltedRun, TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
 from functions.process.interpreter import find_interpreter
 from functions.process.process_identity import birth_name
 from functions.rules.pool.health import MIN_FREE_MB
@@ -27,6 +26,15 @@ from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
 from workers.attempt.disk import free_mb
 from workers.attempt.git import Unbuildable
 from workers.attempt.isolation import Reach
+from workers.attempt.job import (
+    FailedTraining,
+    HaltedRun,
+    TrainedRun,
+    TrainingJob,
+    TrainingResult,
+    Unfit,
+    Watcher,
+)
 from workers.attempt.missed import FailedRun
 from workers.attempt.outcome import not_started, outcome
 from workers.attempt.scoring import ScoringWatcher, is_changed, scored, set_stage

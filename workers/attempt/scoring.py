@@ -15,20 +15,12 @@ from functions.formats.failure_kind import classify_failure
 from functions.formats.metrics_block import FailureKind, failure_tail, newest_lines
 from functions.formats.printed_score import nearest
 from functions.formats.train_command import words_of
-from functions.lanes import (
-    FailedTraining,
-    HaltedRun,
-    Order,
-    Source,
-    TrainedRun,
-    TrainingJob,
-    TrainingResult,
-    Watcher,
-)
+from functions.lanes import Order, Source
 from workers.attempt.child import EndedRun
 from workers.attempt.disk import remove_tree
 from workers.attempt.git import Unbuildable
 from workers.attempt.isolation import CACHES, Reach
+from workers.attempt.job import FailedTraining, HaltedRun, TrainedRun, TrainingJob, TrainingResult, Watcher
 from workers.attempt.worktree import Checkout, write_base
 
 SCORE = Path(__file__).with_name("scoring_path") / "score.py"

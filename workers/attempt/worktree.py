@@ -19,11 +19,12 @@ from pathlib import Path, PurePosixPath
 
 from functions.formats.patches import applicable
 from functions.formats.train_command import SCRIPT, no_script
-from functions.lanes import Source, TrainingJob
+from functions.lanes import Source
 from workers.attempt.beside_commit import completed, start_repository
 from workers.attempt.disk import LARGEST_FILE, remove_tree
 from workers.attempt.evaluator import EvaluatorGuard
 from workers.attempt.git import GitFailed, Unbuildable, git
+from workers.attempt.job import TrainingJob
 from workers.attempt.source import UntrainableCode, listed, settled, source_of, trees
 
 _SHA = re.compile(r"[0-9a-fA-F]{7,40}")

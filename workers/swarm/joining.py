@@ -22,7 +22,7 @@ from workers.attempt.processes import kill_all
 from workers.attempt.runner import TrainingRunner
 from workers.attempt.worktree import checkouts_in
 from workers.device import Device, HealthSampler, discover
-from workers.remote.client import TIMEOUT
+from workers.lane.client import TIMEOUT
 from workers.slot import Slot
 from workers.swarm.leaving import Leaving
 from workers.swarm.project import Project, measured, shown, taken

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from functions.formats.swarm_script import SwarmScript, read_swarm_script
-from functions.lanes import FailedTraining, Source, TrainedRun, TrainingJob
+from functions.lanes import Source
 from functions.process.joined import Baseline
 from state.errors import Invalid
 from workers.attempt.disk import LARGEST_FILE, bytes_on_disk, remove_tree
 from workers.attempt.git import Unbuildable
+from workers.attempt.job import FailedTraining, TrainedRun, TrainingJob
 from workers.attempt.worktree import JUDGE, Checkout
 from workers.swarm.leaving import Leaving
 from workers.swarm.runs import BaselineWatcher, DeviceRuns, a_job, seed_of

@@ -12,24 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from functions.lanes import (
-    Extension,
-    FailedTraining,
-    Order,
-    Source,
-    TrainedRun,
-    TrainingJob,
-    TrainingResult,
-    Unfit,
-    Watcher,
-)
+from functions.lanes import Extension, Order, Source
 from functions.rules.stopping.ticks import MOST_PROGRESS, bucket_of
 from functions.rules.swarm.results import NO_CONSTANT, RETURNED, TIMEOUT
 from functions.rules.time_limits import default_timeout_s
 from state.errors import NightjarError, Unauthenticated, Unavailable
 from state.records import Footprint
+from workers.attempt.job import FailedTraining, TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
 from workers.attempt.runner import TrainingRunner
-from workers.remote.spool import oldest_first, write_whole
+from workers.lane.spool import oldest_first, write_whole
 from workers.swarm.leaving import Leaving
 from workers.swarm.server import SwarmAssignment, SwarmServer
 

@@ -13,7 +13,7 @@ from functions.process.joined import Joined
 from state.errors import NightjarError, Unavailable
 from state.ids import Id
 from state.policy import TickSource
-from workers.remote.client import TIMEOUT, bearing, silent, told
+from workers.lane.client import TIMEOUT, bearing, silent, told
 
 TICK_TIMEOUT = httpx.Timeout(3.0)
 

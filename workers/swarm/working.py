@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from functions.lanes import HaltedRun, TrainingResult
 from functions.process.joined import Baseline
 from state.errors import NightjarError, Unavailable
+from workers.attempt.job import HaltedRun, TrainingResult
 from workers.swarm.leaving import Leaving
 from workers.swarm.project import Project
 from workers.swarm.runs import DeviceRuns, PendingResults, SwarmTicks, job_of, not_run_of, result_of, seed_of

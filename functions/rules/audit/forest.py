@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from functions.fold import rebuild
 from functions.rules.branches.forest import is_node
+from state.derived import Field
 from state.ids import OWN_LINE
 from state.records import OPEN, Experiment, ForestRecords, Trace
 
@@ -16,11 +17,12 @@ GROWING = ("live", "pending")
 def forest_violations(mode: str, forest: ForestRecords, experiments: Sequence[Experiment]) -> Iterator[str]:
     """Every violation in the traces and selections of one tag, as text."""
     nodes = {e.experiment_id: e for e in experiments}
+    counts = rebuild(experiments, "minimize").counts
     yield from _index(mode, forest)
     yield from _leases(forest, nodes)
     for trace in forest.traces:
         yield from _stands(trace, nodes)
-        yield from _counts(trace, forest, experiments)
+        yield from _counts(trace, forest, counts)
         yield from _made_for(trace, forest, experiments)
     traces = {trace.trace_id for trace in forest.traces}
     for e in experiments:
@@ -68,17 +70,16 @@ def _stands(trace: Trace, nodes: Mapping[str, Experiment]) -> Iterator[str]:
         yield f"{trace.trace_id} is live without a node"
 
 
-def _counts(trace: Trace, forest: ForestRecords, experiments: Sequence[Experiment]) -> Iterator[str]:
-    mine = [e for e in experiments if e.trace_id == trace.trace_id and e.committed and is_node(e, e.status)]
+def _counts(trace: Trace, forest: ForestRecords, counts: Mapping[Field, int]) -> Iterator[str]:
     flying = sum(
         forest.selections[name].trace_id == trace.trace_id
         for name in forest.open
         if name in forest.selections
     )
-    found = Counter(length=len(mine), kept=sum(e.status == "keep" for e in mine), in_flight=flying)
-    for name in ("length", "kept", "in_flight"):
-        if getattr(trace, name) != found[name]:
-            yield f"{trace.trace_id}: {name} says {getattr(trace, name)}, the records {found[name]}"
+    found = {name: counts[f"trace:{trace.trace_id}", name] for name in ("length", "kept")}
+    for name, have in {**found, "in_flight": flying}.items():
+        if getattr(trace, name) != have:
+            yield f"{trace.trace_id}: {name} says {getattr(trace, name)}, the records {have}"
 
 
 def _made_for(trace: Trace, forest: ForestRecords, experiments: Sequence[Experiment]) -> Iterator[str]:

@@ -7,24 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from functions.rules.keeps.verdict import compare, key_of, main_key, score
+from functions.fold import ClassNoise, leads
+from functions.rules.keeps.noise import parsed
+from functions.rules.keeps.verdict import score
 from functions.rules.swarm.dimensions import violations as dimension_violations
 from state.budgets import SET_ASIDE, Books, milliseconds
 from state.decided import differences, tag_differences
-from state.records import OPEN, STATUSES, Best, Dimension, Experiment, Gpu, GpuStatus, Status, Tag
-
-COUNTED: Mapping[str, tuple[Status, ...]] = {
-    "kept": ("keep",),
-    "discarded": ("discard",),
-    "crashed": ("crash", "timeout"),
-    "stopped": ("stopped",),
-    "lost": ("lost",),
-    "invalid": ("invalid",),
-    "retracted": ("retracted",),
-}
-"""The statuses that each of a tag's counters counts."""
-
-FINISHED: tuple[Status, ...] = ("keep", "discard", "crash", "timeout")
+from state.derived import Derived
+from state.records import OPEN, Best, Dimension, Experiment, Gpu, GpuStatus, Tag
 
 
 @dataclass(frozen=True)
@@ -34,13 +24,13 @@ class TagSnapshot:
     tag: Tag
     experiments: Sequence[Experiment]
     """By number."""
-    by_status: Mapping[str, frozenset[str]]
-    finish_order: Mapping[str, int]
-    """Finish numbers."""
-    categories: Mapping[str, tuple[int, int]]
-    near_misses: Mapping[str, float]
-    results: Mapping[str, Mapping[str, float]]
-    """The indexes of results by value, by name within the tag."""
+    rebuilt: Derived
+    """Derived state by the experiments and their retests."""
+    stored: Derived
+    measured: Mapping[str, ClassNoise]
+    """Noise by the experiments and their retests, by key."""
+    noise: Mapping[str, Mapping[str, str]]
+    """The same as it is stored."""
     best: Best | None
     retests: Sequence[Experiment] = ()
     finished_events: Mapping[str, int] | None = None
@@ -89,11 +79,9 @@ class PoolSnapshot:
 def tag_violations(s: TagSnapshot) -> Iterator[str]:
     """Every violation in one tag, as text."""
     records = {e.experiment_id: e for e in s.experiments}
-    yield from _counters(s)
-    yield from _indexes(s, records)
-    yield from _results(s)
+    yield from _derived(s)
+    yield from _noise(s)
     yield from _best(s, records)
-    yield from _near_misses(s)
     yield from _lineage(s, records)
     yield from _events(s)
     yield from _budget(s)
@@ -107,75 +95,39 @@ def tag_violations(s: TagSnapshot) -> Iterator[str]:
         yield f"{s.tag.name}: the patch {digest} of {experiment_id} is neither in Redis nor in the archive"
 
 
-def _counters(s: TagSnapshot) -> Iterator[str]:
-    name = s.tag.name
-    # the baseline and claims are counted apart
-    baselines = [e for e in s.experiments if e.baseline and e.status == "keep"]
-    claims = [e for e in s.experiments if e.is_claim and e.status == "discard"]
-    apart = {e.experiment_id for e in (*baselines, *claims)}
-    tried = [e for e in s.experiments if e.experiment_id not in apart]
-    found = Counter(e.status for e in tried)
-    for counter, statuses in COUNTED.items():
-        said, have = getattr(s.tag, counter), sum(found[status] for status in statuses)
-        if said != have:
-            yield f"{name}: the counter {counter} says {said}, the records {have}"
-    finished = sum(e.status in FINISHED for e in (*tried, *baselines))
-    for counter, have in (("baselines", len(baselines)), ("claimed", len(claims))):
-        if getattr(s.tag, counter) != have:
-            yield f"{name}: the counter {counter} says {getattr(s.tag, counter)}, the records {have}"
-    if not s.tag.total == finished == len(s.finish_order):
-        yield (
-            f"{name}: total is {s.tag.total}, finished records are {finished},"
-            f" finish order holds {len(s.finish_order)}"
-        )
-    total = Counter(e.category for e in tried if e.status in FINISHED)
-    kept = Counter(e.category for e in tried if e.status == "keep")
-    for category in {*total, *s.categories}:
-        counted = (total[category], kept[category])
-        if s.categories.get(category, (0, 0)) != counted:
-            yield f"{name}: category {category} counts {s.categories.get(category)}, the records {counted}"
+def _derived(s: TagSnapshot) -> Iterator[str]:
+    name, said, have = s.tag.name, s.stored, s.rebuilt
+    for key, counter in sorted(said.counts.keys() | have.counts.keys()):
+        n, m = said.counts[key, counter], have.counts[key, counter]
+        if n != m and not key.startswith("trace:"):  # of these the audit of the forest tells
+            what = f"{name}: the counter" if key == f"tags:{name}" else f"{key}:"
+            yield f"{what} {counter} says {n}, the records {m}"
+    for key, stray in sorted(said.scores.keys() | have.scores.keys()):
+        if said.scores.get((key, stray)) != have.scores.get((key, stray)):
+            yield f"{name}: the index {key} and the record of {stray} disagree"
+    if max(said.members(f"finished:{name}").values(), default=0) > s.tag.finishes:
+        yield f"{name}: finish numbers end with {s.tag.finishes}, the finish order goes on"
 
 
-def _indexes(s: TagSnapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
-    for status in STATUSES:
-        have = {i for i, e in records.items() if e.status == status}
-        have |= {r.experiment_id for r in s.retests if r.status == status and status in OPEN}
-        for stray in sorted(s.by_status.get(status, frozenset()) ^ have):
-            yield f"{s.tag.name}: {stray} and the index of {status} disagree"
-    for experiment_id, nth in s.finish_order.items():
-        e = records.get(experiment_id)
-        if e is None or e.finish_number != nth:
-            yield f"{s.tag.name}: place {nth} in finish order is {experiment_id}, its record says another place"
-    if max(s.finish_order.values(), default=0) > s.tag.finishes:
-        yield f"{s.tag.name}: finish numbers end with {s.tag.finishes}, the finish order goes on"
-
-
-def _results(s: TagSnapshot) -> Iterator[str]:
-    """The indexes by value hold what was judged."""
-    expected: dict[str, dict[str, float]] = {}
-    for e in s.experiments:
-        if e.status in ("keep", "discard") and e.judged is not None and not e.is_claim:
-            name = "keeps" if e.status == "keep" and e.improved is not False else "beaten"
-            index = f"{name}:{e.best_key}" if e.best_key else name
-            expected.setdefault(index, {})[e.experiment_id] = score(e.judged, s.tag.direction)
-    for index in sorted({*expected, *s.results}):
-        want, have = expected.get(index, {}), s.results.get(index, {})
-        for stray in sorted(want.keys() | have.keys()):
-            if want.get(stray) != have.get(stray):
-                yield f"{s.tag.name}: the index {index} and the record of {stray} disagree"
+def _noise(s: TagSnapshot) -> Iterator[str]:
+    """The noise has every run of each code. Which of them are outliers was decided by the noise of that time."""
+    for key, measured in s.measured.items():
+        stored = dict(s.noise[key])
+        df, _ = int(stored.pop("df", 0)), stored.pop("squares", None)
+        kept = {name: found for name, text in stored.items() if (found := parsed(text))}
+        for name in sorted(kept.keys() | measured.runs.keys()):
+            said, have = (
+                r.runs + r.is_contradicted if r else 0 for r in (kept.get(name), measured.runs.get(name))
+            )
+            if said != have:
+                yield f"{s.tag.name}: {key} has {said} runs of {name}, the records {have}"
+        if df != (have := sum(runs.df for runs in kept.values())):
+            yield f"{s.tag.name}: {key} has {df} degrees of freedom, its runs {have}"
 
 
 def _best(s: TagSnapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
-    main = main_key(s.tag)
-    keeps = [
-        e
-        for e in s.experiments
-        if e.status == "keep"
-        and e.improved is not False  # else it is a keep of its branch only
-        and e.judged is not None
-        and compare(main, key_of(e))[1]
-    ]
-    lowest = min((score(e.judged, s.tag.direction) for e in keeps if e.judged is not None), default=None)
+    keeps = s.rebuilt.members(f"keeps:{s.tag.name}")
+    lowest = min(keeps.values(), default=None)
     if s.best is None:
         if keeps:
             yield f"{s.tag.name}: there are keeps, but no best"
@@ -185,22 +137,6 @@ def _best(s: TagSnapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
     named = records.get(s.best.experiment_id)
     if named is None or named.status != "keep" or named.judged != s.best.val_bpb:
         yield f"{s.tag.name}: best names {s.best.experiment_id}, which is not a keep with that value"
-
-
-def _near_misses(s: TagSnapshot) -> Iterator[str]:
-    main = main_key(s.tag)
-    expected = {
-        e.experiment_id: score(e.judged, s.tag.direction)
-        for e in s.experiments
-        if e.status == "discard"
-        and not e.is_claim
-        and not e.repeats_best  # the best is no near miss of itself
-        and e.judged is not None
-        and compare(main, key_of(e))[1]
-    }
-    for experiment_id in sorted({*expected, *s.near_misses}):
-        if expected.get(experiment_id) != s.near_misses.get(experiment_id):
-            yield f"{s.tag.name}: near misses and the record of {experiment_id} disagree"
 
 
 def _lineage(s: TagSnapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
@@ -293,7 +229,7 @@ def _chain(s: TagSnapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
         found = records.get(link.experiment_id)
         if found is None or (found.judged, found.commit_sha) != (link.val_bpb, link.commit_sha):
             yield f"{name}: {link.experiment_id} in the best's chain or rivals differs from its record"
-        elif (found.status == "keep" and found.improved is not False) != (link in chain):
+        elif leads(found) != (link in chain):
             yield f"{name}: {link.experiment_id} is {found.status}, the chain of the best says otherwise"
     scores = [score(link.val_bpb, s.tag.direction) for link in chain]
     if any(later >= earlier for earlier, later in pairwise(scores)):

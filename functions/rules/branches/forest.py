@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -86,18 +86,14 @@ def grown(
     advances = not outdated and trace.tip == choice.expected_tip and trace.tip in (None, *choice.parent_ids)
     kept = status == "keep"
     points = score(value, run.tag.direction) if value is not None else None
-    vitals = Vitals(trace.best_score, trace.since_best, trace.crashes_in_a_row)
-    is_unknown = points is None and status == "discard"
-    if not outdated and not is_unknown:
-        vitals = after_commit(vitals, points)
-    scored = [] if is_unknown else [CRASH if points is None else repr(points)]
+    vitals = vitals_of(trace)
+    if points is not None or status != "discard":
+        vitals = after_commit(vitals, points, outdated=outdated)
     fields: dict[str, Any] = {
         "length": trace.length + 1,
         "kept": trace.kept + kept,
-        "scores": " ".join([*trace.scores.split(), *scored][-SCORES_KEPT:]),
-        "best_score": vitals.best,
-        "since_best": vitals.commits_since_best,
         "crashes_in_a_row": vitals.crashes_in_a_row,
+        **_health(vitals),
     }
     base = beside.begins_on if advances and trace.root is None else None
     if advances:
@@ -144,23 +140,19 @@ def regrown(trace: Trace, epoch: int, e: Experiment, kept: bool, base: Experimen
 
     `base` replaces a demoted base: the best other keep of the branch.
     """
-    fields: dict[str, Any] = {}
-    if kept and trace.trace_id == e.trace_id:
-        fields = raised(trace.kept, e)
-    elif trace.trace_id == e.trace_id:
-        fields["kept"] = trace.kept - 1
+    fields = raised(e) if kept and trace.trace_id == e.trace_id else {}
     if trace.base == e.experiment_id and not kept:
         fields |= _base(base)
     return Growth(trace=trace, epoch=epoch, fields=fields)
 
 
-def raised(kept: int, e: Experiment) -> dict[str, Any]:
-    """Fields of a trace with `kept` keeps after its node `e`, a discard, became the best of the tag.
+def raised(e: Experiment) -> dict[str, Any]:
+    """Fields of a trace after its node `e`, a discard, became the best of the tag.
 
     The branch builds on it, unless it is a leaf beside the branch or not comparable.
     """
     builds_on = e.committed and not e.forked and e.best_key is None
-    return {"kept": kept + 1, **(_base(e) if builds_on else {})}
+    return _base(e) if builds_on else {}
 
 
 def claim_measured(
@@ -176,13 +168,7 @@ def claim_measured(
         return None
     fields: dict[str, Any] = {}
     if points is not None:
-        vitals = Vitals(trace.best_score, trace.since_best, trace.crashes_in_a_row)
-        vitals = vitals if e.outdated else after_commit(vitals, points)
-        fields |= {
-            "scores": " ".join([*trace.scores.split(), repr(points)][-SCORES_KEPT:]),
-            "best_score": vitals.best,
-            "since_best": vitals.commits_since_best,
-        }
+        fields |= _health(after_commit(vitals_of(trace), points, outdated=e.outdated))
     kept = status == "keep"
     if kept:
         fields["kept"] = trace.kept + 1
@@ -204,7 +190,6 @@ def rescored(
 
     If the trace has more nodes, its best score stays, unless it is one of the changed scores `before` the change.
     """
-    scores: list[str] = []
     vitals = Vitals()
     for e in sorted(nodes, key=lambda e: e.finish_number or 0):
         if not e.committed or e.status not in JUDGED or (e.is_claim and e.status == "discard"):
@@ -214,10 +199,8 @@ def rescored(
             points = anew.get(e.experiment_id, score(e.judged, direction))
             if points is None:
                 continue
-        scores.append(CRASH if points is None else repr(points))
-        if not e.outdated:
-            vitals = after_commit(vitals, points)
-    fields: dict[str, Any] = {"scores": " ".join(scores[-SCORES_KEPT:])}
+        vitals = after_commit(vitals, points, outdated=e.outdated)
+    fields: dict[str, Any] = {"scores": " ".join(vitals.scores)}
     if trace.length > len(nodes) and trace.best_score not in before:
         return fields
     best = "" if vitals.best is None else vitals.best
@@ -230,20 +213,35 @@ def _base(e: Experiment | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Vitals:
-    """A trace's best score and counts, as of its newest committed node."""
+    """A trace's scores and counts, as of its newest committed node."""
 
     best: float | None = None
     """Its lowest score (see `verdict.score`)."""
     commits_since_best: int = 0
     crashes_in_a_row: int = 0
+    scores: tuple[str, ...] = ()
+    """The newest SCORES_KEPT."""
 
 
-def after_commit(before: Vitals, score: float | None) -> Vitals:
-    """The vitals after one more committed node; a score of None is a crash."""
+def vitals_of(trace: Trace) -> Vitals:
+    return Vitals(trace.best_score, trace.since_best, trace.crashes_in_a_row, tuple(trace.scores.split()))
+
+
+def _health(vitals: Vitals) -> dict[str, Any]:
+    """The vitals as fields of a trace, its crashes aside."""
+    scores, since_best = " ".join(vitals.scores), vitals.commits_since_best
+    return {"scores": scores, "best_score": vitals.best, "since_best": since_best}
+
+
+def after_commit(before: Vitals, score: float | None, *, outdated: bool = False) -> Vitals:
+    """The vitals after one more committed node; a score of None is a crash. An outdated node only adds its score."""
+    scores = (*before.scores, CRASH if score is None else repr(score))[-SCORES_KEPT:]
+    if outdated:
+        return replace(before, scores=scores)
     crashes = before.crashes_in_a_row + 1 if score is None else 0
     if score is not None and (before.best is None or score < before.best):
-        return Vitals(score, 0, crashes)
-    return Vitals(before.best, before.commits_since_best + 1, crashes)
+        return Vitals(score, 0, crashes, scores)
+    return Vitals(before.best, before.commits_since_best + 1, crashes, scores)
 
 
 def death(vitals: Vitals, dead_after_crashes: int, stale_after: int) -> Literal["crashes", "stale"] | None:

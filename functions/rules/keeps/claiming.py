@@ -19,7 +19,7 @@ from functions.rules.keeps.judging import (
 from functions.rules.keeps.retests import SPARE, next_seed
 from functions.rules.keeps.ruling import retest_of
 from functions.rules.keeps.verdict import key_of
-from state.decisions import Ending, KeyAfter, Retest
+from state.decisions import Ending, Retest
 from state.errors import Conflict
 from state.facts import Comparison, RetestFacts, RunFacts
 from state.records import OPEN, Experiment
@@ -98,7 +98,6 @@ def _claimed(
         fields,
         answer=answer,
         report=judged.report,
-        key=KeyAfter(run.tag.key_version),
         training_seconds=report.training_seconds,
         growth=growth,
         is_claim=True,
@@ -183,6 +182,7 @@ def judge_claim(
         answer=None,
         report=None,
         crashes=None,
+        lifts_abort=False,
         gpu=None,
         training_seconds=None,
         growth=claim_measured(beside, run.epoch, claim, judged.status, judged.score, builds_on),

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from functions.rules.keeps.retests import fresh_runs
-from functions.rules.keeps.retracting import CONTRADICTED
+from functions.fold import CONTRADICTED
+from functions.rules.keeps.noise import claim
+from functions.rules.keeps.retests import AnyRun, fresh_runs
 from functions.rules.keeps.verdict import score
 from state.facts import Runs
 from state.records import ComparedRun, Direction, ExperimentRecord, KeepRecord, OneRun
@@ -45,6 +46,15 @@ def gain_over(before: Runs[OneRun] | None, after: Runs[OneRun], direction: Direc
     was, now = (math.fsum(values[seed] for seed in shared) / len(shared) for values in (known, mine))
     by = score(was, direction) - score(now, direction)
     return Gain(was, now, by, len(shared) if mine is further else 0)
+
+
+def unbiased(runs: Runs[AnyRun] | None) -> tuple[float | None, int]:
+    """Mean of an experiment's further runs and their number; without any, its first value and 0."""
+    if runs is None:
+        return None, 0
+    fresh = [r.own_value for r in fresh_runs(runs.experiment, runs.retests) if r.own_value is not None]
+    found = claim(fresh, None)
+    return (found.claimed_bpb, found.runs) if found else (runs.experiment.own_value, 0)
 
 
 def is_compared(e: ExperimentRecord | ComparedRun) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from functions.fold import ClassNoise, is_near, largest_gain, measure
 from functions.rules.baselines import is_base_code
 from functions.rules.branches.forest import grown
 from functions.rules.keeps.best_chain import new_best
@@ -21,8 +22,6 @@ from functions.rules.keeps.noise import (
     near_margin,
     p_better,
     parsed,
-    run_again,
-    run_of_worker,
     written,
 )
 from functions.rules.keeps.overruns import HINT, is_timed, overrun, reference_after
@@ -41,16 +40,7 @@ from functions.rules.keeps.verdict import (
 from functions.rules.pool.breaker import Breaker, is_probe
 from functions.rules.stopping.trends import learnt
 from state.codes import code_of, noise_entry
-from state.decisions import (
-    BestAfter,
-    Ending,
-    GpuCrashes,
-    KeyAfter,
-    NoiseEntry,
-    ReferenceAfter,
-    Repeat,
-    TagCrashes,
-)
+from state.decisions import Ending, GpuCrashes, Repeat
 from state.facts import Comparison, RunFacts
 from state.policy import Policy
 from state.records import RETESTED, Best, Experiment, Gpu, Status, Tag, TimeSpent, Trust
@@ -233,6 +223,7 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
     weighed = _weigh(report.value, run, under, beside)
     # a baseline is judged by itself: its repeats may end before it does, and others may have reported its code
     value = report.value if e.baseline else weighed.value
+    points = score(value, tag.direction)
     standing = best.standing() if best and not e.baseline else []
     repeats_best = under.code in {link.code for link in standing}
     margin = near_margin(policy.near_miss_margin, weighed.noise)
@@ -241,9 +232,7 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
         verdict = replace(verdict, improved=False, near_miss=False)
     is_worse = best is None and not verdict.improved  # than a swarm's baseline
     trust = None if repeats_best or is_worse else _trust(value, run, best, weighed.noise)
-    runs_again = trust == "provisional" and not (
-        best is not None and is_hopeless(score(value, tag.direction), best.seeds.bar)
-    )
+    runs_again = trust == "provisional" and not (best is not None and is_hopeless(points, best.seeds.bar))
     base = branch_base(run, under.key, beside)
     beats_base = None if base is None else base.is_beaten(value, under.code, tag)
     if repeats_best or (base is not None and base.experiment is None and _is_base_code(e, tag)):
@@ -273,7 +262,8 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
     builds_on = under.agrees and (base is None or bool(beats_base))
     growth, committed = grown(run, beside, answer.status, value, builds_on)
     after = None if repeats_best or is_worse else new_best(e, value, best, tag.direction, under.code)
-    is_near = answer.status == "discard" and under.agrees and not repeats_best
+    verdict_on = {**answer.kept(), "status": answer.status, "best_key": under.other_key}
+    judged = e.model_copy(update=verdict_on)
     told = learnt(e, report.value, beside.ends, tag.direction)
     return Ending(
         e,
@@ -288,18 +278,16 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
         | ({"end_place": told.place, "places": e.places} if told else {}),
         answer=answer.model_dump(),
         report=_reported("complete", report.digest),
-        best=BestAfter(best.version if best else 0, after, under.other_key),
-        score=score(value, tag.direction),
-        near_miss_score=score(value, tag.direction) if is_near else None,
-        crashes=_forgiven(run),
+        best=after,
+        other_key=under.other_key,
+        score=points,
+        near_miss_score=points if is_near(judged) else None,
+        crashes=0,
+        lifts_abort=lifts_abort(run),
         gpu=GpuCrashes(0),
-        key=KeyAfter(
-            tag.key_version,
-            _lab_learned(run, under) | (_learned(run, under.key, value, answer) if under.agrees else {}),
-        ),
+        learned=_lab_learned(run, under) | (_learned(run, under.key, value, judged) if under.agrees else {}),
         training_seconds=report.training_seconds,
         reference=_reference(report, run, beside),
-        noise_key=beside.noise_key,
         repeat=weighed.repeat,
         learnt=told,
         growth=growth,
@@ -316,17 +304,13 @@ def _overrun(report: ResultReport, run: RunFacts, beside: Comparison) -> str | N
     return overrun(e, time, reference, run.policy.budgets.overrun)
 
 
-def _reference(report: ResultReport, run: RunFacts, beside: Comparison) -> ReferenceAfter | None:
-    """Reference time for later runs of its kind."""
+def _reference(report: ResultReport, run: RunFacts, beside: Comparison) -> tuple[str, str] | None:
+    """Reference time for later runs of its kind, with its class."""
     e = run.experiment
-    if not is_timed(e):
+    if not is_timed(e) or (after := reference_after(e, report.time, beside.reference_time)) is None:
         return None
-    after = reference_after(e, report.time, beside.reference_time)
-    if after is None:
-        return ReferenceAfter(e.time_classes, beside.references)
     of_baseline, of_first = e.time_classes
-    time_class = of_baseline if after.baseline else of_first
-    return ReferenceAfter(e.time_classes, beside.references, (time_class, after.model_dump_json()))
+    return of_baseline if after.baseline else of_first, after.model_dump_json()
 
 
 def _over_budget(
@@ -343,11 +327,10 @@ def _over_budget(
         {**_measured(report, under.key, run), **answer.kept(), **committed},
         answer=answer.model_dump(),
         report=_reported("complete", report.digest),
-        crashes=_forgiven(run),
+        crashes=0,
+        lifts_abort=lifts_abort(run),
         gpu=GpuCrashes(0),
-        key=KeyAfter(run.tag.key_version),
         training_seconds=report.training_seconds,
-        reference=ReferenceAfter(e.time_classes, beside.references),
         growth=growth,
     )
 
@@ -391,7 +374,7 @@ def judge_failure(failure: FailureReport, run: RunFacts, beside: Comparison, bre
         fields | committed,
         answer=answer.model_dump(),
         report=_reported("crash", failure.digest),
-        crashes=TagCrashes(in_a_row, run.crashes_in_a_row) if counts else None,
+        crashes=in_a_row if counts else None,
         gpu=None if failure.kind in _OF_THE_CODE else _gpu_crashes(run, beside.gpu, breaker),
         training_seconds=failure.training_seconds,
         growth=growth,
@@ -404,9 +387,7 @@ def _gpu_crashes(run: RunFacts, gpu: Gpu | None, breaker: Breaker) -> GpuCrashes
         return None
     after = breaker.after_crash(gpu, is_probe=is_probe(run.first))
     trip = after.trip
-    return GpuCrashes(
-        after.in_a_row, gpu.consecutive_crashes, trip.reason if trip else None, trip.out_s if trip else None
-    )
+    return GpuCrashes(after.in_a_row, *((trip.reason, trip.out_s) if trip else ()))
 
 
 @dataclass(frozen=True)
@@ -473,9 +454,9 @@ def _invalid(report: ResultReport, run: RunFacts, under: RunConditions) -> Endin
         {**_measured(report, under.key, run), **answer.kept()},
         answer=answer.model_dump(),
         report=_reported("complete", report.digest),
-        crashes=_forgiven(run),
+        crashes=0,
+        lifts_abort=lifts_abort(run),
         gpu=GpuCrashes(0),
-        key=KeyAfter(run.tag.key_version),
         training_seconds=report.training_seconds,
     )
 
@@ -513,28 +494,23 @@ def _measured_again(report: ResultReport, run: RunFacts, under: RunConditions, b
         gpu=GpuCrashes(0),
         training_seconds=report.training_seconds,
         reference=None if why else _reference(report, run, beside),
-        noise_key=beside.noise_key,
         repeat=weighed.repeat if weighed else None,
     )
 
 
 def _weigh(value: float, run: RunFacts, under: RunConditions, beside: Comparison) -> Weighed:
     """What the value adds to the noise of its tag and GPU class, and its probability to beat the best."""
-    own, bests, workers = (parsed(text) for text in beside.noise.runs)
-    known = Sums(beside.noise.df, beside.noise.squares)
-    entries = list[NoiseEntry]()
-    if (worker_id := run.experiment.worker_id) is None:
-        runs, learned = run_again(own, value, known.without(own))
-    else:
-        runs, its, learned = run_of_worker(own, workers, value, known.without(workers))
-        name = noise_entry(under.code, worker_id)
-        entries = [NoiseEntry(name, beside.noise.runs[2], written(its))]
-    entries.append(NoiseEntry(under.code, beside.noise.runs[0], written(runs)))
+    of_code, bests, of_worker = beside.noise.runs
+    worker_id, known = run.experiment.worker_id, Sums(beside.noise.df, beside.noise.squares)
+    before = {noise_entry(under.code, worker_id): of_worker, under.code: of_code}
+    after = ClassNoise(known, {name: found for name, text in before.items() if (found := parsed(text))})
+    learned = measure(after, under.code, worker_id, value)
+    entries = {name: written(after.runs[name]) for name in before}
+    runs, noise = after.runs[under.code], after.sums.noise
     repeat = Repeat(under.code, entries, learned.df, learned.squares)
-    noise = known.with_(learned).noise
     if beside.best is None or noise is None:
         return Weighed(runs, repeat, noise, None)
-    theirs = runs if beside.best.code == under.code else bests
+    theirs = runs if beside.best.code == under.code else parsed(bests)
     incumbent = mean_of(theirs) or Mean(beside.best.val_bpb)
     chance = p_better(Mean(runs.mean, runs.runs), incumbent, noise, run.tag.direction)
     return Weighed(runs, repeat, noise, chance)
@@ -611,10 +587,9 @@ def _reported(op: str, digest: str) -> dict[str, str]:
     return {"op": op, "digest": digest}
 
 
-def _forgiven(run: RunFacts) -> TagCrashes:
-    """Resets the tag's crashes in a row, so that it accepts new experiments again."""
-    blocks = run.policy.on_abort == "block"
-    return TagCrashes(0, abort_at=run.policy.crash_limit if blocks else None)
+def lifts_abort(run: RunFacts) -> bool:
+    """Whether a result ends a row of crashes that had the tag refuse what is new."""
+    return run.policy.on_abort == "block" and should_abort(run.crashes_in_a_row, run.policy.crash_limit)
 
 
 def _is_base_code(e: Experiment, tag: Tag) -> bool:
@@ -632,9 +607,9 @@ def _lab_learned(run: RunFacts, under: RunConditions) -> dict[str, object]:
     return {"lab_measured": True, "lab_gpu_class": gpu_class}
 
 
-def _learned(run: RunFacts, key: Key, value: float, answer: CompleteAnswer) -> dict[str, object]:
+def _learned(run: RunFacts, key: Key, value: float, judged: Experiment) -> dict[str, object]:
     """Fields of the tag that this run sets: new parts of its main key, the base commit's value, the largest gain."""
-    e, tag, plausible = run.experiment, run.tag, _plausible(run)
+    e, tag = run.experiment, run.tag
     main, known = main_key(tag), {name: part for name, part in vars(key).items() if part is not None}
     learned: dict[str, object] = {
         f"key_{name}": part for name, part in known.items() if getattr(main, name) is None
@@ -642,7 +617,7 @@ def _learned(run: RunFacts, key: Key, value: float, answer: CompleteAnswer) -> d
     is_first = tag.baseline_id is None and tag.baseline_val_bpb is None
     if e.baseline or (is_first and _is_base_code(e, tag)):
         learned["baseline_val_bpb"] = value
-    gain = answer.delta if answer.improved and answer.trust != "provisional" else 0.0
-    if gain > (tag.largest_gain or 0.0) and (plausible is None or gain <= plausible):
+    gain = largest_gain(tag.largest_gain, tag.kept, judged)
+    if gain != tag.largest_gain:
         learned["largest_gain"] = gain
     return learned

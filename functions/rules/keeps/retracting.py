@@ -8,21 +8,18 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from functions.fold import CONTRADICTED, ClassNoise, change, largest_gain, measure
 from functions.rules.baselines import is_base_code
 from functions.rules.branches.forest import raised, regrown, rescored
 from functions.rules.keeps.best_chain import restored
-from functions.rules.keeps.keeping import plausible_margin
-from functions.rules.keeps.noise import Repeats, Sums, change_of, parsed, run_again, without_noise, written
+from functions.rules.keeps.noise import Sums, change_of, parsed, written
 from functions.rules.keeps.verdict import score
 from functions.rules.stopping.trends import told_by
 from state.codes import code_of, noise_entry
-from state.decisions import Correction, Growth, LeftNoise, NoiseEntry, Retraction, Risen
+from state.decisions import Growth, LeftNoise, NoiseEntry, Retraction
 from state.errors import Conflict
 from state.facts import RetractionFacts
 from state.records import OPEN, RETESTED, Best, Experiment, Link, Trace
-
-CONTRADICTED = "its further runs contradict the first: it is judged by their mean"
-"""Reason of a value that is not the first run's."""
 
 
 class RetractAnswer(BaseModel):
@@ -85,14 +82,15 @@ def retraction_of(facts: RetractionFacts, reason: str, digest: str) -> Retractio
     """
     e, tag = facts.experiment, facts.tag
     leaving = [r.experiment_id for r in facts.runs if e.experiment_id in (r.experiment_id, r.retest_of)]
-    judged_anew = _judged_anew(facts, leaving)
-    now = {each.experiment_id: each for each in judged_anew}
+    judged_anew, noise = _judged_anew(facts, leaving)
+    now = {after.experiment_id: after for _, after in judged_anew}
     beaten = [now.get(b.experiment_id, b) for b in facts.beaten if b.experiment_id != e.experiment_id]
     risen = _risen(facts, beaten)
     keeps = [k for k in facts.keeps if k.experiment_id != e.experiment_id]
+    changed = [*judged_anew, *([risen] if risen else [])]
     if risen is not None:
-        keeps = [risen.experiment]
-        beaten = [b for b in beaten if b.experiment_id != risen.experiment.experiment_id]
+        keeps = [risen[1]]
+        beaten = [b for b in beaten if b is not risen[0]]
     after = _best_after(facts, keeps, beaten, now)
     main = after if e.best_key is None else facts.main_best
     rivals = after.rivals if after else []
@@ -124,9 +122,9 @@ def retraction_of(facts: RetractionFacts, reason: str, digest: str) -> Retractio
         told={**answer.model_dump(), "number": e.number, "agent": e.agent, "key": e.best_key},
         after=after,
         leaving=leaving,
-        left=_left_noise(facts, leaving),
-        corrected=[_correction(each, facts) for each in judged_anew],
-        risen=risen,
+        left=_left_noise(facts, noise) if facts.noise.runs[0] and leaving else None,
+        shift=change([(e, e.model_copy(update={"status": "retracted"})), *changed], tag.direction),
+        changed=changed,
         learnt={} if e.end_place is None else told_by(e.places or {}, e.end_place),
     )
 
@@ -142,8 +140,10 @@ def with_growths(
 
     `nodes` are those of each trace that scored it. `bases` are the best other keeps of traces that are based on it.
     """
-    e, risen = retraction.facts.experiment, retraction.risen
-    anew: dict[str, float | None] = {c.experiment_id: c.score for c in retraction.corrected}
+    e = retraction.facts.experiment
+    anew: dict[str, float | None] = {
+        now.experiment_id: _score(now, retraction.facts) for _, now in retraction.changed
+    }
     anew[e.experiment_id] = None
     before = [
         _score(run, retraction.facts) for run in (e, *retraction.facts.runs) if run.experiment_id in anew
@@ -153,9 +153,9 @@ def with_growths(
         growth = Growth(trace, epoch, {})
         if e.status == "keep" or trace.base == e.experiment_id:
             growth = regrown(trace, epoch, e, kept=False, base=bases.get(trace.trace_id))
-        if risen is not None and risen.was_discard and trace.trace_id == risen.experiment.trace_id:
-            kept = growth.fields.get("kept", trace.kept)
-            growth = replace(growth, fields={**growth.fields, **raised(kept, risen.experiment)})
+        for was, now in retraction.changed:
+            if (was.status, now.status) == ("discard", "keep") and trace.trace_id == now.trace_id:
+                growth = replace(growth, fields={**growth.fields, **raised(now)})
         if trace.trace_id in nodes:
             direction = retraction.facts.tag.direction
             scores = rescored(trace, nodes[trace.trace_id], direction, before, anew)
@@ -164,17 +164,20 @@ def with_growths(
     return replace(retraction, growths=growths)
 
 
-def _judged_anew(facts: RetractionFacts, leaving: Sequence[str]) -> list[Experiment]:
+def _judged_anew(
+    facts: RetractionFacts, leaving: Sequence[str]
+) -> tuple[list[tuple[Experiment, Experiment]], ClassNoise]:
     """Results of the same code that were judged by a mean with the leaving runs; here they are judged without them.
+
+    Answers the noise without the leaving runs, too.
 
     Raises:
         Conflict: one of them is a keep.
     """
-    e, found = facts.experiment, list[Experiment]()
-    others = _others(facts)
+    e, found = facts.experiment, list[tuple[Experiment, Experiment]]()
+    noise, code = ClassNoise(_others(facts)), code_of(e, e.best_key)
     standing = facts.best.standing() if facts.best else []
-    stands = code_of(e, e.best_key) in {x.code for x in standing if x.experiment_id != e.experiment_id}
-    before: Repeats | None = None
+    stands = code in {x.code for x in standing if x.experiment_id != e.experiment_id}
     begun = False
     for run in facts.runs:
         if run.experiment_id in leaving:
@@ -182,7 +185,7 @@ def _judged_anew(facts: RetractionFacts, leaving: Sequence[str]) -> list[Experim
             continue
         if run.own_value is None or run.status not in ("keep", "discard", RETESTED):
             continue
-        before, _ = run_again(before, run.own_value, others)
+        measure(noise, code, run.worker_id, run.own_value)
         if not begun or run.retest_of is not None:
             continue
         if run.status == "keep":
@@ -192,27 +195,14 @@ def _judged_anew(facts: RetractionFacts, leaving: Sequence[str]) -> list[Experim
                 fields={"experiment_status": e.status, "retract_first": run.experiment_id},
             )
         repeats_best = run.repeats_best and stands
-        several = before.runs > 1
-        found.append(
-            run.model_copy(
-                update={
-                    "judged_val_bpb": before.mean if several else None,
-                    "repeats_best": repeats_best,
-                    "reason": run.reason if repeats_best or (several and not run.repeats_best) else None,
-                }
-            )
-        )
-    return found
-
-
-def _correction(now: Experiment, facts: RetractionFacts) -> Correction:
-    fields = {
-        "judged_val_bpb": "" if now.judged_val_bpb is None else now.judged_val_bpb,
-        "repeats_best": now.repeats_best,
-        "reason": now.reason or "",
-    }
-    is_near = now.best_key is None and not now.repeats_best
-    return Correction(now.experiment_id, fields, _score(now, facts), is_near)
+        several, mean = noise.runs[code].runs > 1, noise.runs[code].mean
+        judged = {
+            "judged_val_bpb": mean if several else None,
+            "repeats_best": repeats_best,
+            "reason": run.reason if repeats_best or (several and not run.repeats_best) else None,
+        }
+        found.append((run, run.model_copy(update=judged)))
+    return found, noise
 
 
 def _baseline_now(
@@ -234,63 +224,42 @@ def has_fallen(e: Experiment) -> bool:
 
 
 def largest_gain_now(facts: RetractionFacts) -> dict[str, Any]:
-    """The largest gain of the remaining keeps, if this keep had the largest.
-
-    Gains of keeps that are provisional, contradicted, or were implausible at the time do not count.
-    """
-    e = facts.experiment
+    """The largest gain of the remaining keeps, if this keep had the largest."""
+    e, largest = facts.experiment, None
     if e.best_key is not None or e.delta is None or e.delta != facts.tag.largest_gain:
         return {}
-    largest = 0.0
     for nth, k in enumerate(sorted(facts.keeps, key=lambda k: k.finish_number or 0)):
-        plausible = plausible_margin(largest or None, nth)
-        is_implausible = k.trust is None and plausible is not None and (k.delta or 0.0) > plausible
-        is_left = k.experiment_id != e.experiment_id and k.trust != "provisional" and k.reason != CONTRADICTED
-        if is_left and not is_implausible:
-            largest = max(largest, k.delta or 0.0)
+        largest = largest if k.experiment_id == e.experiment_id else largest_gain(largest, nth, k)
     return {"largest_gain": largest or ""}
 
 
-def _left_noise(facts: RetractionFacts, leaving: Sequence[str]) -> LeftNoise | None:
-    """The noise without the leaving runs; the other runs of the code are counted anew."""
-    of_code, *of_workers = facts.noise.runs
-    if not of_code or not leaving:
-        return None
+def _left_noise(facts: RetractionFacts, after: ClassNoise) -> LeftNoise:
+    """The noise without the leaving runs."""
+    entries, by = list[NoiseEntry](), Sums()
+    for name, text in _of_code(facts).items():
+        left = after.runs.get(name)
+        entries.append(NoiseEntry(name, text, written(left) if left else ""))
+        by = by.with_(change_of(parsed(text), left))
+    return LeftNoise(entries, by.df, by.squares)
+
+
+def _of_code(facts: RetractionFacts) -> dict[str, str]:
+    """Entries of the noise that hold runs of its code."""
     code = code_of(facts.experiment, facts.experiment.best_key)
-    stay = [r for r in facts.runs if r.experiment_id not in leaving and r.own_value is not None]
-    after = _counted_anew(stay, of_code, facts)
-    if not facts.noise_workers:
-        change = change_of(parsed(of_code), after)
-        return LeftNoise([_entry(code, of_code, after)], change.df, change.squares)
-    entries, change = [_entry(code, of_code, without_noise(after) if after else None)], Sums()
-    for name, text in zip(facts.noise_workers, of_workers, strict=True):
-        own = _counted_anew([r for r in stay if r.worker_id == name], text, facts)
-        entries.append(_entry(noise_entry(code, name), text, own))
-        change = change.with_(change_of(parsed(text), own))
-    return LeftNoise(entries, change.df, change.squares)
-
-
-def _entry(name: str, before: str, after: Repeats | None) -> NoiseEntry:
-    return NoiseEntry(name, before, written(after) if after else "")
-
-
-def _counted_anew(runs: Sequence[Experiment], before: str, facts: RetractionFacts) -> Repeats | None:
-    """The summary of these runs; `before` is the summary with the leaving runs."""
-    others = Sums(facts.noise.df, facts.noise.squares).without(parsed(before))
-    found: Repeats | None = None
-    for run in runs:
-        assert run.own_value is not None
-        found, _ = run_again(found, run.own_value, others)
-    return found
+    names = [code, *(noise_entry(code, worker) for worker in facts.noise_workers)]
+    return dict(zip(names, facts.noise.runs, strict=True))
 
 
 def _others(facts: RetractionFacts) -> Sums:
     """The noise of all other code."""
-    return Sums(facts.noise.df, facts.noise.squares).without(parsed(facts.noise.runs[0]))
+    others = Sums(facts.noise.df, facts.noise.squares)
+    for text in _of_code(facts).values():
+        others = others.without(parsed(text))
+    return others
 
 
-def _risen(facts: RetractionFacts, beaten: Sequence[Experiment]) -> Risen | None:
-    """The first other result if no best is left: it would have been the first keep."""
+def _risen(facts: RetractionFacts, beaten: Sequence[Experiment]) -> tuple[Experiment, Experiment] | None:
+    """The first other result, before and after, if no best is left: it would have been the first keep."""
     e, best = facts.experiment, facts.best
     standing = best.standing() if best else []
     stays = {link.experiment_id for link in standing} | {k.experiment_id for k in facts.keeps}
@@ -299,7 +268,8 @@ def _risen(facts: RetractionFacts, beaten: Sequence[Experiment]) -> Risen | None
     first = min(beaten, key=lambda b: b.finish_number or 0, default=None)
     if first is None:
         return None
-    fields: dict[str, Any] = {
+    fields = {
+        "status": "keep",
         "improved": True,
         "delta": 0.0,
         "near_miss": False,
@@ -307,7 +277,7 @@ def _risen(facts: RetractionFacts, beaten: Sequence[Experiment]) -> Risen | None
         "base_commit_sha": first.commit_sha,
         "trust": "first",
     }
-    return Risen(first, fields, _score(first, facts))
+    return first, first.model_copy(update=fields)
 
 
 def _best_after(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from functions.fold import CONTRADICTED, largest_gain
 from functions.rules.keeps.best_chain import falls, restored, revalued, rises, stands, without_rivals
 from functions.rules.keeps.judging import mean_of
 from functions.rules.keeps.keeping import SeedScores
@@ -26,7 +27,7 @@ from functions.rules.keeps.retests import (
     fresh_runs,
     next_seed,
 )
-from functions.rules.keeps.retracting import CONTRADICTED, largest_gain_now, link_of, lost_to
+from functions.rules.keeps.retracting import largest_gain_now, link_of, lost_to
 from functions.rules.keeps.seeds import learned, own_noise, shift_of
 from functions.rules.keeps.verdict import is_near, score
 from functions.rules.time_limits import limits_again
@@ -90,9 +91,9 @@ class Race:
         if after.experiment_id != e.experiment_id:
             return without_gain(self._demoted(e, after), facts)
         fields, told = self._revalued(e, value), {"judged_val_bpb": value, **_told_of(after)}
-        ruling = Ruling(e, "keep", fields, self.facts.best, after, None, "revalued", told)
         tag_fields = {"baseline_val_bpb": value} if e.baseline else {}
-        return without_gain(replace(ruling, score=self._other_score(e, value), tag_fields=tag_fields), facts)
+        ruling = Ruling(e, "keep", fields, self.facts.best, after, "revalued", told, tag_fields)
+        return without_gain(ruling, facts)
 
     def ruling(self, step: Confirm | Demote | GiveUp | Promote | Dismiss) -> Ruling:
         """The changes that a step makes, with what it teaches about seeds."""
@@ -111,11 +112,11 @@ class Race:
         best, direction = self.facts.best, self.facts.tag.direction
         if isinstance(step, Dismiss):
             incumbent = self.facts.runs[best.chain[0].experiment_id]
-            return Ruling(incumbent, incumbent.status, {}, best, without_rivals(best), None, None, {})
+            return Ruling(incumbent, incumbent.status, {}, best, without_rivals(best), None, {})
         e = self.facts.runs[step.name]
         match step:
             case GiveUp():
-                return Ruling(e, "keep", {"trust": "unconfirmed"}, best, best, None, "unconfirmed", {})
+                return Ruling(e, "keep", {"trust": "unconfirmed"}, best, best, "unconfirmed", {})
             case Confirm():
                 return self._confirmed(e, stands(best, step.name, direction))
             case Promote():
@@ -131,16 +132,15 @@ class Race:
         if e.trust in ("provisional", "unconfirmed"):
             fields["trust"] = "confirmed"
             told = self._told(e, after)
-            ruling = Ruling(e, "keep", fields, self.facts.best, after, None, "confirmed", told)
+            ruling = Ruling(e, "keep", fields, self.facts.best, after, "confirmed", told)
         elif value != e.judged:
             told = {"judged_val_bpb": value, **_told_of(after)}
-            ruling = Ruling(e, "keep", fields, self.facts.best, after, None, "revalued", told)
+            ruling = Ruling(e, "keep", fields, self.facts.best, after, "revalued", told)
         else:
-            ruling = Ruling(e, "keep", fields, self.facts.best, after, None, None, {})
-        gain = e.delta or 0.0
-        is_largest = value == e.judged and e.best_key is None and gain > (self.facts.tag.largest_gain or 0.0)
-        tag_fields = {"largest_gain": gain} if is_largest else {}
-        return replace(ruling, score=self._other_score(e, value), tag_fields=tag_fields)
+            ruling = Ruling(e, "keep", fields, self.facts.best, after, None, {})
+        before, sure = self.facts.tag.largest_gain, e.model_copy(update={**fields, "trust": "confirmed"})
+        gain = largest_gain(before, self.facts.tag.kept, sure)
+        return replace(ruling, tag_fields={"largest_gain": gain} if gain != before else {})
 
     def _promoted(self, e: Experiment, after: Best) -> Ruling:
         best, direction = self.facts.best, self.facts.tag.direction
@@ -153,7 +153,7 @@ class Race:
             "base_commit_sha": e.commit_sha,
             "p_better": self._chance(e),
         }
-        return Ruling(e, "keep", fields, best, after, None, "promoted", self._told(e, after))
+        return Ruling(e, "keep", fields, best, after, "promoted", self._told(e, after))
 
     def _demoted(self, e: Experiment, after: Best, reason: str | None = None) -> Ruling:
         direction = self.facts.tag.direction
@@ -172,9 +172,7 @@ class Race:
         told = self._told(e, after)
         if len(after.chain) == 1:
             told["retest"] = [rival.experiment_id for rival in after.rivals]
-        near = score(value, direction) if e.best_key is None else None
-        ruling = Ruling(e, "discard", fields, self.facts.best, after, near, "demoted", told)
-        return replace(ruling, score=self._other_score(e, value))
+        return Ruling(e, "discard", fields, self.facts.best, after, "demoted", told)
 
     def _borne_out(self, e: Experiment) -> float:
         """An experiment's value, or the mean of its further runs if they contradict it."""
@@ -187,9 +185,6 @@ class Race:
         if value == e.judged:
             return {}
         return {"judged_val_bpb": value, "reason": CONTRADICTED}
-
-    def _other_score(self, e: Experiment, value: float) -> float | None:
-        return None if value == e.judged else score(value, self.facts.tag.direction)
 
     def _contenders(self) -> tuple[list[Contender], list[Contender]]:
         """The chain and the rivals of its incumbent."""

@@ -55,9 +55,25 @@ def broken(
     return BrokenLease(gpu, e, why, reason, after_lease(gpu, e, max_attempts), flags, cleared)
 
 
-def given_up(gpu: Gpu, e: Experiment, reason: str) -> BrokenLease:
+def given_up(held: Holding, fence: int, reason: str) -> BrokenLease | None:
     """The decision to end a leased experiment that no worker can train. The GPU is not to blame."""
+    gpu, e = held.gpu, held.experiment
+    if e is None or not is_unbegun(gpu, e, fence):
+        return None
     return BrokenLease(gpu, e, "dead", reason, Ended("lost"), *flags_after(gpu, e, "dead"))
+
+
+def handed_back(held: Holding, fence: int, reason: str, *, sick: str | None = None) -> BrokenLease | None:
+    """The decision to end the lease of a run that has not begun: it waits again."""
+    gpu, e, policy = held.gpu, held.experiment, held.policy
+    if e is None or policy is None or not is_unbegun(gpu, e, fence):
+        return None
+    return broken(gpu, e, "dead", reason=reason, max_attempts=policy.max_attempts, sick=sick)
+
+
+def is_unbegun(gpu: Gpu, e: Experiment, fence: int) -> bool:
+    """Whether `e` has the lease with this fence on its GPU, and no worker has begun its attempt."""
+    return e.status == "leased" and e.fence == gpu.fence == fence
 
 
 def after_lease(gpu: Gpu, e: Experiment, max_attempts: int) -> AfterLease | None:

@@ -11,7 +11,7 @@ from functions.rules.stopping.trends import score_of
 from state.decisions import Rank, Told
 from state.facts import Peers, RankFacts
 from state.policy import BUCKETS, Stopping
-from state.records import Experiment
+from state.records import Experiment, Tag
 
 TOP = 11.0
 """Percent of the runs, the best ones, that get more time."""
@@ -60,7 +60,7 @@ def judge(at: Checkpoint, draw: float, settings: Stopping) -> TickVerdict:
     return TickVerdict("continue", chance)
 
 
-def checkpoint(facts: RankFacts, bucket: float, peers: Peers) -> Checkpoint:
+def checkpoint(facts: RankFacts, bucket: float, peers: Peers, tag: Tag) -> Checkpoint:
     """A run at a bucket.
 
     Baselines and runs that are compared for a claim are never stopped: without the bad ones a claim would look
@@ -68,7 +68,7 @@ def checkpoint(facts: RankFacts, bucket: float, peers: Peers) -> Checkpoint:
     itself. An evaluator's command would measure the end of the extension. A script that only prints its loss does
     not report, and does not learn of its extension.
     """
-    e, tag, policy = facts.experiment, facts.tag, facts.policy
+    e, policy = facts.experiment, facts.policy
     says_itself = tag.evaluator_command is None and facts.tick_source == "report"
     may_extend = not e.baseline and e.extended_s is None and says_itself
     rank = standing(tag.direction, lower=peers.lower, equal=peers.equal, peers=peers.runs)

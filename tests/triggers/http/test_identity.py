@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process, opened
-from state.operator_key import read_key
+from state.local_keys import read_key
 from state.records import Role
 from state.settings import Settings
 from tests.conftest import http_client, served_client

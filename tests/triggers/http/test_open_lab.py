@@ -14,7 +14,7 @@ from functions.contract import BadTable, Call, Function, Http, Request, Response
 from functions.invoke import Invoker
 from functions.process.lifecycle import Process, opened
 from functions.table import check
-from state.operator_key import read_key
+from state.local_keys import read_key
 from state.token_values import Issued
 from tests.conftest import http_client, served_client
 from tests.labs import (

@@ -14,7 +14,7 @@ from functions.contract import Http
 from functions.invoke import Invoker
 from functions.pool.heartbeat import heartbeat
 from functions.process.lifecycle import Process, opened
-from state.operator_key import key_file, made_key
+from state.local_keys import key_file, made_key
 from state.records import Role
 from state.token_values import Issued, digest_of_secret
 from state.tokens import CODE_S, SESSION_S, SESSIONS_MOST, TRIES_S, WRONG_TRIES

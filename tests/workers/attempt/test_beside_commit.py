@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from functions.lanes import FailedTraining, TrainedRun
 from tests.workers.attempt.test_runner import runner, train
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
@@ -16,6 +15,7 @@ from tests.workers.watching import Orders
 from workers.attempt import beside_commit
 from workers.attempt.git import Unbuildable
 from workers.attempt.isolation import Tier
+from workers.attempt.job import FailedTraining, TrainedRun
 from workers.attempt.source import UntrainableCode
 from workers.attempt.worktree import checkout, write_base
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from functions.lanes import Unfit
 from state.records import Footprint
 from tests.workers.attempt.test_runner import CPU
 from tests.workers.drivers import GPU, Driver
+from workers.attempt.job import Unfit
 from workers.device import HealthSampler, look, look_until, memory_came_back
 
 pytestmark = pytest.mark.process

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from functions.lanes import FailedTraining, TrainedRun, TrainingResult
 from tests.workers.attempt.test_runner import LAB, runner
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
 from workers.attempt.isolation import Tier
+from workers.attempt.job import FailedTraining, TrainedRun, TrainingResult
 from workers.attempt.processes import processes_of
 from workers.attempt.worktree import checkouts_in
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from functions.lanes import FailedTraining, TrainedRun, TrainingResult
 from functions.process.project import check_data_dir
 from state.errors import Invalid
 from state.settings import Settings
@@ -25,6 +24,7 @@ from tests.workers.tiers import needs
 from workers.attempt import isolation
 from workers.attempt.confine import version
 from workers.attempt.isolation import Tier, TierChoice, chosen, described, roots_of
+from workers.attempt.job import FailedTraining, TrainedRun, TrainingResult
 from workers.slot import Slot
 
 pytestmark = [

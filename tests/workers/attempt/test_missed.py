@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from functions.formats.metrics_block import deciding_line, remedies_in
-from functions.lanes import FailedTraining
 from tests.workers.attempt.test_beside_commit import READS, ignored, pointer
 from tests.workers.attempt.test_runner import train
 from tests.workers.repository import Repository
 from tests.workers.tiers import needs
 from workers.attempt.isolation import Tier
+from workers.attempt.job import FailedTraining
 
 pytestmark = pytest.mark.process
 

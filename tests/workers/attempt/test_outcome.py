@@ -12,15 +12,16 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from functions.attempting import hand_in
 from functions.contract import Request
 from functions.experiment.complete import Complete
 from functions.experiment.crash import Crash
 from functions.formats.printed_score import printed_in
-from functions.lanes import FailedTraining, RunLease, Source, TrainedRun, TrainingJob
+from functions.lanes import Source
 from functions.table import table
 from functions.validation import validated
+from workers.attempt.attempted import hand_in
 from workers.attempt.child import EndedRun
+from workers.attempt.job import FailedTraining, RunLease, TrainedRun, TrainingJob
 from workers.attempt.outcome import outcome
 from workers.attempt.worktree import Checkout
 

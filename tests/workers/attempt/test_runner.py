@@ -18,13 +18,13 @@ from types import MappingProxyType
 import pytest
 
 import workers.attempt.runner
-from functions.lanes import FailedTraining, HaltedRun, Runner, TrainedRun, TrainingResult, Unfit, Watcher
 from state.settings import Settings
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
 from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
 from workers.attempt.isolation import Tier
+from workers.attempt.job import FailedTraining, HaltedRun, Runner, TrainedRun, TrainingResult, Unfit, Watcher
 from workers.attempt.processes import processes_of
 from workers.attempt.runner import TrainingRunner
 from workers.attempt.usage import machine_bytes

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from functions.formats.patches import LONGEST_PATCH
-from functions.lanes import TrainingJob
 from state.errors import Invalid
 from tests.workers.repository import TRAIN, Repository, job, unwatched
 from workers.attempt.evaluator import EvaluatorChanged
 from workers.attempt.git import Unbuildable
+from workers.attempt.job import TrainingJob
 from workers.attempt.source import UntrainableCode
 from workers.attempt.worktree import checkout, read_inside, write_base
 

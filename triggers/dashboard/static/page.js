@@ -233,7 +233,7 @@ class Page {
     const shown = tabs.hidden ? [] : TAG_VIEWS.map((id) => ({ id, href: this.to({ view: id }), chosen: id === view || (id === "runs" && ["run", "compare"].includes(view)) }));
     sync(tabs, shown, ({ id }) => id, ({ id, href, chosen }) =>
       h("a", { href, "aria-current": chosen ? "page" : null }, VIEWS[id].title));
-    const best = tag && tag.best_val_bpb !== null ? number(tag.best_val_bpb) : null;
+    const best = tag && tag.best !== null ? number(tag.best) : null;
     document.title = [best, tag?.name ?? VIEWS[view].title, "·", untitled].filter(Boolean).join(" ");
   }
 
@@ -246,7 +246,7 @@ class Page {
 }
 
 function card(tag, page) {
-  const best = tag.best_val_bpb === null ? "" : number(tag.best_val_bpb);
+  const best = tag.best === null ? "" : number(tag.best);
   return h("li", {},
     h("a", { href: page.to({ tag: tag.name, view: null }), "aria-current": tag.chosen ? "true" : null, title: tag.name },
       h("b", {}, tag.name), h("span", { class: "best" }, best),

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from functions.fold import CONTRADICTED
 from functions.rules.keeps.gains import gain_over
-from functions.rules.keeps.retracting import CONTRADICTED
 from state.facts import Runs
 from state.records import Direction, OneRun
 

@@ -97,7 +97,7 @@ export const overview = {
 function cells(night, summary, page) {
   const { stats, noise, false_keeps_at_least: luck } = summary;
   const digits = digitsOf(noise?.sigma);
-  const runs = night.further_runs ? `mean of ${counted(night.further_runs + 1, "run")}` : "one run";
+  const runs = night.further_runs ? `mean of ${counted(night.further_runs, "retest")}` : "one run";
   return [
     { name: `Best ${night.metric}`, value: night.best === null ? "none yet" : number(night.best, digits), more: night.best === null ? "" : runs,
       href: night.best_experiment_id ? page.to({ view: "run", run: night.best_experiment_id }) : null },

@@ -1,6 +1,6 @@
 """Takes the runs of one slot over HTTP: asks for the next one, has it trained in a process of its own, asks again.
 
-`python -P -m workers.remote.asker SLOT`
+`python -P -m workers.lane.asker SLOT`
 """
 
 from __future__ import annotations
@@ -22,15 +22,13 @@ from functions.process.logs import start_logging
 from functions.process.own_modules import started
 from functions.process.remote import remote_of
 from functions.process.running import ended, exit_with, stop_signals
-from state.errors import NightjarError, Unavailable
+from state.errors import NightjarError
 from state.settings import Settings
-from workers.remote.client import RemoteLab, calling
-from workers.remote.spool import Spool, spool_of
+from workers.lane.client import RemoteLab, calling
 from workers.slot import Slot
 
 log = logging.getLogger(__name__)
 
-CALLED = ("pool::next", "experiment::complete", "experiment::crash", "gpu::stopped")
 WAIT_S = 45.0
 """Longest wait of one request for the next run. Proxies cut connections that are silent for a minute."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
@@ -39,10 +37,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 class Asker:
     """The loop of one slot."""
 
-    def __init__(self, lab: RemoteLab, slot: Slot, spool: Spool) -> None:
+    def __init__(self, lab: RemoteLab, slot: Slot) -> None:
         self._lab = lab
         self._slot = slot
-        self._spool = spool
         self._standby: Process | None = None
         """The process for the next run, which has done its imports."""
 
@@ -63,11 +60,10 @@ class Asker:
             await self._dismiss()
 
     async def _next(self) -> Mapping[str, Any] | None:
-        """Send waiting results, then wait for the next run; retry while the lab is away."""
+        """Wait for the next run; retry while the lab is away."""
         pause = FIRST_PAUSE_S
         while True:
             try:
-                await self._send_kept()
                 asked = {"gpu_id": self._slot.gpu_id, "timeout": WAIT_S}
                 answer = await self._lab.call(
                     "pool::next", asked, timeout=httpx.Timeout(WAIT_S + 15.0, connect=10.0)
@@ -78,16 +74,6 @@ class Asker:
                 log.warning("%s (%s); asking again in %g s", problem.detail, problem.hint or "", pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
-
-    async def _send_kept(self) -> None:
-        for kept in self._spool.kept():
-            try:
-                answer = await self._spool.send(kept, self._lab)
-                log.info("%s was handed in late: %s", kept.stem, answer["status"])
-            except Unavailable:
-                raise
-            except NightjarError as problem:
-                log.info("%s came too late: %s", kept.stem, problem.detail)
 
     async def _train(self, work: Mapping[str, Any]) -> None:
         trainer, self._standby = await self._alive(), None
@@ -106,7 +92,7 @@ class Asker:
         return await self._start()
 
     async def _start(self) -> Process:
-        argv = started("workers.remote.trainer", self._slot.model_dump_json(), str(os.getpid()))
+        argv = started("workers.lane.trainer", self._slot.model_dump_json(), str(os.getpid()))
         return await asyncio.create_subprocess_exec(*argv, stdin=PIPE)
 
     async def _dismiss(self) -> None:
@@ -119,8 +105,8 @@ class Asker:
 async def ask(slot: Slot, settings: Settings) -> None:
     """Take runs until a signal; then finish the present one."""
     stop = stop_signals()
-    async with beating(), calling(remote_of(settings.data_dir), CALLED) as lab:
-        await Asker(lab, slot, spool_of(slot, settings)).go_on(stop)
+    async with beating(), calling(remote_of(settings.data_dir), ("pool::next",)) as lab:
+        await Asker(lab, slot).go_on(stop)
 
 
 def main(argument: str) -> int:

@@ -1,9 +1,10 @@
-"""The operator's local key: who can read it is the operator of the web process that runs on this data directory.
+"""The local keys of a lab: who can read one is the operator, or a worker, of the web process of this data directory.
 
 <data>/operator.key           of the lab that is named `lab`; mode 0600
+<data>/worker.key             of its own workers: only this key speaks for their slots
 <data>/operator-<name>.key    of a lab with another name on the same data directory
 
-The key has the form of a token, so it is redacted as tokens are. No token has its id, and Redis does not hold it.
+A key has the form of a token, so it is redacted as tokens are. No token has its id, and Redis does not hold it.
 """
 
 from __future__ import annotations
@@ -12,43 +13,48 @@ import os
 import shlex
 import stat
 from pathlib import Path
+from typing import Literal, get_args
 
 from state.client_settings import ClientSettings
 from state.errors import Unauthenticated
-from state.ids import KEY_ID, token_id_in
+from state.ids import KEY_IDS, token_id_in
 from state.private import write_private
 
+KeyRole = Literal["operator", "worker"]
+"""Whose key it is."""
+KEY_ROLES: tuple[KeyRole, ...] = get_args(KeyRole)
 
-def key_file(settings: ClientSettings) -> Path:
-    """The file of this lab's key."""
-    return settings.own_file("operator.key")
+
+def key_file(settings: ClientSettings, role: KeyRole = "operator") -> Path:
+    """The file of this key."""
+    return settings.own_file(f"{role}.key")
 
 
-def made_key(settings: ClientSettings) -> str:
-    """The key of this lab, made if it is missing; all web processes of a data directory share it.
+def made_key(settings: ClientSettings, role: KeyRole = "operator") -> str:
+    """A key of this lab, made if it is missing; all web processes of a data directory share it.
 
     Raises:
         Unavailable: the data directory cannot be used. Unauthenticated: as `read_key`.
     """
-    found = read_key(settings)
+    found = read_key(settings, role)
     if found is None:
         from state.embedded import make_data_dir  # both import much that commands do without
         from state.token_values import new_secret
 
         make_data_dir(settings.data_dir)
-        write_private(key_file(settings), f"nj_{KEY_ID}_{new_secret()}", once=True)
-        found = read_key(settings)
+        write_private(key_file(settings, role), f"nj_{KEY_IDS[role]}_{new_secret()}", once=True)
+        found = read_key(settings, role)
     assert found is not None
     return found
 
 
-def read_key(settings: ClientSettings) -> str | None:
-    """The key of this lab; None where no web process has run on this data directory.
+def read_key(settings: ClientSettings, role: KeyRole = "operator") -> str | None:
+    """A key of this lab; None where no web process has run on this data directory.
 
     Raises:
         Unauthenticated: others may have read or written it, or it is no key.
     """
-    path = key_file(settings)
+    path = key_file(settings, role)
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
@@ -64,7 +70,7 @@ def read_key(settings: ClientSettings) -> str | None:
         text = os.read(file, 1000).decode(errors="replace").strip()
     finally:
         os.close(file)
-    if token_id_in(text) != KEY_ID:
+    if token_id_in(text) != KEY_IDS[role]:
         raise _refused(path, "holds no key")
     return text
 

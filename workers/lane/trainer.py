@@ -1,6 +1,6 @@
 """The process of one attempt over HTTP: reads it from standard input, trains, hands in the result.
 
-`python -P -m workers.remote.trainer SLOT PARENT`
+`python -P -m workers.lane.trainer SLOT PARENT`
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from functions.attempting import attempted
-from functions.lanes import TrainingJob
 from functions.process.ending import adopt_orphans
 from functions.process.logs import bound, start_logging
 from functions.process.remote import remote_of
 from state.settings import Settings
+from workers.attempt.attempted import attempted
+from workers.attempt.job import TrainingJob
 from workers.attempt.launch import die_with
 from workers.attempt.runner import TrainingRunner
 from workers.device import HealthSampler
-from workers.remote.client import calling
-from workers.remote.lease import CALLED, RemoteLease
-from workers.remote.spool import spool_of
+from workers.lane.client import RemoteLab, calling
+from workers.lane.lease import CALLED, RemoteLease
+from workers.lane.spool import spool_of
 from workers.slot import Slot
+
+NEAR_S = 0.5
+"""Seconds between two requests to a lab on this machine."""
 
 
 def job_of(work: Mapping[str, Any]) -> TrainingJob:
@@ -40,21 +43,27 @@ def job_of(work: Mapping[str, Any]) -> TrainingJob:
     )
 
 
-async def train(work: Mapping[str, Any], slot: Slot, settings: Settings) -> str:
+async def train(work: Mapping[str, Any], slot: Slot, settings: Settings, lab: RemoteLab) -> str:
     """Train one attempt; answers what became of it."""
     job = job_of(work)
-    async with HealthSampler() as sampler, calling(remote_of(settings.data_dir), CALLED) as lab:
-        runner = TrainingRunner(slot, settings, lab_identity=lab.remote.name, sampler=sampler, alone=True)
+    async with HealthSampler() as sampler:
+        runner = TrainingRunner(slot, settings, lab_identity=slot.mark(settings), sampler=sampler, alone=True)
         lease = RemoteLease(
             lab,
             slot.gpu_id,
             job,
             spool_of(slot, settings),
             lease_s=settings.stale_s,
-            every_s=settings.heartbeat_s / 2,
+            every_s=settings.heartbeat_s / 2 if slot.remote else NEAR_S,
         )
         with bound(gpu_id=slot.gpu_id, experiment_id=job.experiment_id, attempt=job.attempt):
             return await attempted(job, lease, runner, str(work["metric"]))
+
+
+async def from_afar(work: Mapping[str, Any], slot: Slot, settings: Settings) -> None:
+    """Train for a lab on another machine."""
+    async with calling(remote_of(settings.data_dir), CALLED) as lab:
+        await train(work, slot, settings, lab)
 
 
 def main(argument: str, parent: str) -> int:
@@ -65,7 +74,7 @@ def main(argument: str, parent: str) -> int:
     slot, settings = Slot.model_validate_json(argument), Settings()
     start_logging(settings, "trainer")
     if line := sys.stdin.readline():
-        asyncio.run(train(json.loads(line), slot, settings))
+        asyncio.run(from_afar(json.loads(line), slot, settings))
     return 0
 
 

@@ -7,17 +7,15 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from functions.attempting import delivered
-from functions.lanes import Extension, Order, Source, TrainingJob
+from functions.lanes import Extension, Order, Source
 from functions.rules.stopping.ticks import bucket_of
 from state.records import Footprint
-from workers.remote.client import RemoteLab
-from workers.remote.spool import Spool
+from workers.attempt.attempted import delivered
+from workers.attempt.job import TrainingJob
+from workers.lane.client import RemoteLab
+from workers.lane.spool import HANDED_IN, Spool
 
-CALLED = (
-    *("gpu::begin", "gpu::built", "gpu::renew", "gpu::stopped", "pool::give_back", "pool::release"),
-    *("experiment::complete", "experiment::crash"),
-)
+CALLED = ("gpu::begin", "gpu::built", "gpu::renew", "pool::give_back", "pool::release", *HANDED_IN)
 
 
 class RemoteLease:

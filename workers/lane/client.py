@@ -11,9 +11,11 @@ import httpx
 from pydantic import SecretStr
 
 from functions.process.redaction import hide
-from functions.process.remote import Remote
+from functions.process.remote import Remote, served
 from functions.table import chosen
 from state.errors import NightjarError, TooManyRequests, TooSlow, Unavailable
+from state.settings import Settings
+from workers.attempt.attempted import delivered
 
 TIMEOUT = httpx.Timeout(10.0, connect=10.0)
 
@@ -54,6 +56,19 @@ async def calling(remote: Remote, functions: Collection[str]) -> AsyncIterator[R
     headers = {"Content-Type": "application/json", **bearing(remote.token)}
     async with httpx.AsyncClient(base_url=remote.url, headers=headers, timeout=TIMEOUT) as http:
         yield RemoteLab(remote, functions, http)
+
+
+async def found(settings: Settings, *, remote: bool = False) -> Remote:
+    """The lab that a worker with these settings serves, once it runs.
+
+    Raises:
+        Invalid, Unavailable: see functions.process.remote.served.
+    """
+
+    async def looked() -> Remote:
+        return served(settings, remote=remote)
+
+    return await delivered(looked)
 
 
 def bearing(token: SecretStr | None) -> dict[str, str]:

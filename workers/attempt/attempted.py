@@ -1,4 +1,4 @@
-"""One attempt, from the survey of its GPU until the GPU is given back, for workers with and without Redis."""
+"""One attempt, from the survey of its GPU until the GPU is given back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from functions.formats.metrics_block import MEASURES
-from functions.lanes import (
+from state.errors import Conflict, Invalid, Unavailable
+from workers.attempt.job import (
     FailedTraining,
     HaltedRun,
     RunLease,
@@ -20,7 +21,6 @@ from functions.lanes import (
     TrainingResult,
     Unfit,
 )
-from state.errors import Conflict, Invalid, Unavailable
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

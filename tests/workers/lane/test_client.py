@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from functions.process.remote import Remote
 from state.errors import Conflict, NightjarError, Unauthenticated, Unavailable
-from workers.remote.client import RemoteLab
+from workers.lane.client import RemoteLab
 
 REMOTE = Remote(url="http://lab.example", token=SecretStr("nj_secret"), name="box-1")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,13 @@ from typing import Any
 from state.errors import NightjarError, Unavailable
 from state.private import write_private
 from state.settings import Settings
-from workers.remote.client import RemoteLab
+from workers.lane.client import RemoteLab
 from workers.slot import Slot
+
+log = logging.getLogger(__name__)
+
+HANDED_IN = ("experiment::complete", "experiment::crash", "gpu::stopped")
+"""The functions that end a run."""
 
 
 def spool_of(slot: Slot, settings: Settings) -> Spool:
@@ -32,16 +38,27 @@ class Spool:
         write_whole(kept, {"function": function, "request": dict(request)})
         return kept
 
-    def has(self, experiment_id: str, attempt: int, fence: int) -> bool:
-        """Whether the result of this attempt waits."""
-        return self._file(experiment_id, attempt, fence).exists()
-
     def _file(self, experiment_id: str, attempt: int, fence: int) -> Path:
         return self._folder / f"{experiment_id}-{attempt}-{fence}.json"
 
     def kept(self) -> Sequence[Path]:
         """The files that wait, oldest first."""
         return oldest_first(self._folder)
+
+    async def send_all(self, lab: RemoteLab) -> None:
+        """Send all that wait.
+
+        Raises:
+            Unavailable: the lab does not answer; the rest stays.
+        """
+        for kept in self.kept():
+            try:
+                answer = await self.send(kept, lab)
+                log.info("%s was handed in late: %s", kept.stem, answer["status"])
+            except Unavailable:
+                raise
+            except NightjarError as problem:
+                log.info("%s came too late: %s", kept.stem, problem.detail)
 
     async def send(self, kept: Path, lab: RemoteLab) -> dict[str, Any]:
         """Send one, and delete it once the lab has answered.

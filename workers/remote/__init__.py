@@ -1,1 +1,0 @@
-"""A worker that reaches its lab by HTTP alone."""
