@@ -48,7 +48,7 @@ async def due(change: Change, tag: Tag, more: Books) -> list[Due]:
             continue
         fields = SUMS[resource]
         if not is_due(resource, limit, *(getattr(tag, f) + by for f, by in zip(fields, added, strict=True))):
-            change.room(key, fields, math.ceil(WARN_AT * limit * _unit(resource)) - 1)
+            change.room(key, fields, math.ceil(WARN_AT * limit * unit_of(resource)) - 1)
             continue
         (sums,) = await change.read(hmget(key, *fields))
         reserved, spent = (int(sums[f] or 0) + by for f, by in zip(fields, added, strict=True))
@@ -58,12 +58,12 @@ async def due(change: Change, tag: Tag, more: Books) -> list[Due]:
 
 def is_due(resource: str, limit: float, reserved: int, spent: int) -> bool:
     """Whether the share `WARN_AT` of a limit is reserved or spent."""
-    return reserved + spent >= WARN_AT * limit * _unit(resource)
+    return reserved + spent >= WARN_AT * limit * unit_of(resource)
 
 
 def warn(change: Change, tag: str, resource: str, limit: float, reserved: int, spent: int) -> None:
     """Tell once that much of a limit is reserved or spent; again only after the limit was changed."""
-    unit = _unit(resource)
+    unit = unit_of(resource)
     change.hset(change.lab.keys.tag(tag), {f"warned_{resource}": "true"})
     books = (
         {"spent": spent / unit, "reserved": reserved / unit}
@@ -73,6 +73,6 @@ def warn(change: Change, tag: str, resource: str, limit: float, reserved: int, s
     change.emit("tag.budget_warning", tag, tag, {"tag": tag, "resource": resource, "limit": limit, **books})
 
 
-def _unit(resource: str) -> int:
+def unit_of(resource: str) -> int:
     """Of one in a limit, in the counters."""
     return 1000 if resource == "gpu_seconds" else 1

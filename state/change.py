@@ -69,6 +69,21 @@ class Number(Placeholder):
         """Known once the change is committed."""
 
 
+class Digits(Placeholder):
+    """The last digits of a number, with zeros in front."""
+
+    def __init__(self, number: Number, count: int) -> None:
+        self.number, self.count = number, count
+
+
+class Count:
+    """Members of a sorted set by score, counted at the commit: for the answer."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        """Known once the change is committed."""
+
+
 class Now(Placeholder):
     """The moment of the commit, in seconds of Redis' clock. `NOW + 60` is a minute later."""
 
@@ -94,6 +109,8 @@ class Joined(Placeholder):
 
 Word = str | int | float | bytes | Placeholder
 Key = str | Joined
+N = TypeVar("N", bound=Key)
+"""The name of a field or of a member."""
 
 
 @dataclass(slots=True)
@@ -211,6 +228,7 @@ class Change:
     """What counters rise by, by key and field."""
     _rooms: list[tuple[str, tuple[str, ...], int]] = field(default_factory=list)
     _numbers: list[Number] = field(default_factory=list)
+    _counts: list[Count] = field(default_factory=list)
     at: float = 0.0
     """Moment of the commit, by Redis' clock. Known once it is done."""
 
@@ -295,7 +313,14 @@ class Change:
         self._numbers.append(Number(len(self._numbers) + 1))
         return self._numbers[-1]
 
-    def hset(self, key: Key, fields: Mapping[str, Word]) -> None:
+    def count(self, key: str, most: float) -> Count:
+        """How many members have a score of at most `most` once everything is written."""
+        self._known(key, "zset")
+        self._plan.setdefault("counts", []).append([self._at(key), wire(most)])
+        self._counts.append(Count())
+        return self._counts[-1]
+
+    def hset(self, key: Key, fields: Mapping[N, Word]) -> None:
         """Set fields of a hash."""
         self._write("hash", "HSET", key, [*chain.from_iterable(fields.items())], together=2)
 
@@ -316,7 +341,7 @@ class Change:
     def zadd(
         self,
         key: Key,
-        scores: Mapping[str, float | Placeholder],
+        scores: Mapping[N, float | Placeholder],
         *,
         known: bool = False,
         higher: bool = False,
@@ -358,6 +383,10 @@ class Change:
         """End a key after this time; with `first` only where no end was set before."""
         self._write(None, "PEXPIRE", key, (int(seconds * 1000), *(("NX",) if first else ())))
 
+    def fit_quota(self) -> None:
+        """Refuse it where all its bytes, not its first one alone, are too many for the quota of the call's owner."""
+        self._plan["fits"] = True
+
     def count_stored(self, owner: str, stored_bytes: int) -> None:
         """Count stored bytes on an owner's quota, for a day from the first ones on; events count by themselves."""
         stored = self.lab.keys("stored", owner)
@@ -397,8 +426,15 @@ class Change:
         *,
         published: bool = True,
     ) -> None:
-        """Append an event; `trace` is its traceparent where it is not the call's. Its subscribers are told."""
-        words = [subject if isinstance(subject, str) else self._word(subject), _told(data)]
+        """Append an event; `trace` is its traceparent where it is not the call's. Its subscribers are told.
+
+        Values of the data may be placeholders.
+        """
+        text = _json(data)
+        words = [
+            subject if isinstance(subject, str) else self._word(subject),
+            text if isinstance(text, str) else self._word(text),
+        ]
         self._plan["events"].append([event, tag or "", *words, trace or False, published])
 
     async def commit(self) -> bool:
@@ -425,8 +461,9 @@ class Change:
         if first == "stale":
             return False
         self.at = float(first)
-        for number, value in zip(self._numbers, numbers, strict=True):
-            number.value = int(value)
+        later: list[Number | Count] = [*self._numbers, *self._counts]
+        for one, value in zip(later, numbers, strict=True):
+            one.value = int(value)
         return True
 
     async def held(self) -> bool:
@@ -444,8 +481,10 @@ class Change:
     def _write_nothing(self) -> None:
         for part in ("numbers", "writes", "events"):
             self._plan[part].clear()
+        self._plan.pop("counts", None)
         self._rooms.clear()
         self._numbers.clear()
+        self._counts.clear()
 
     @property
     def _is_one_read(self) -> bool:
@@ -496,8 +535,7 @@ class Change:
         for start in range(len(first), len(found), most):
             self._plan["writes"].append([command, place, first + found[start : start + most]])
 
-    @staticmethod
-    def _known(key: Key, kind: str | None) -> None:
+    def _known(self, key: Key, kind: str | None) -> None:
         """Refuse a key that no lab has, or that is of another type: a script is not rolled back."""
         found = kind_of(
             key if isinstance(key, str) else "".join(p if isinstance(p, str) else "0" for p in key.parts)
@@ -518,6 +556,8 @@ class Change:
             match word:
                 case Number():
                     return [word.nth]
+                case Digits():
+                    return [[word.number.nth, word.count]]
                 case Now():
                     return [[word.later_s]] if word.later_s else [0]
                 case Joined():
@@ -540,6 +580,23 @@ class Change:
 
 
 _told = json.JSONEncoder(allow_nan=False).encode
+
+
+def _json(data: Mapping[str, Any]) -> str | Joined:
+    """An object as JSON, with its placeholders in front: numbers, and texts that have some."""
+    if not any(isinstance(value, Placeholder) for value in data.values()):
+        return _told(data)
+    later = {name: value for name, value in data.items() if isinstance(value, Placeholder)}
+    known = _told({name: data[name] for name in data if name not in later})
+    parts: list[str | Placeholder] = []
+    for name, value in later.items():
+        mark = '"' if isinstance(value, Joined) else ""
+        own = value.parts if isinstance(value, Joined) else (value,)
+        texts = (json.dumps(part)[1:-1] if isinstance(part, str) else part for part in own)
+        parts += [f"{', ' if parts else '{'}{json.dumps(name)}: {mark}", *texts, mark]
+    return Joined(*parts, "}" if known == "{}" else f", {known[1:]}")
+
+
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 

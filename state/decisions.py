@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from state.derived import Derived
-from state.entries import Turn
 from state.facts import RetractionFacts, Trend
 from state.policy import TickSource
 from state.records import Best, Experiment, Gpu, Idea, Status, Trace
@@ -197,10 +196,10 @@ class Retest:
     """Seconds that the lab trains it, set aside from the tag's budget; None: its agent trains it."""
     timeout_s: float | None = None
     agent: str | None = None
-    """Who trains it, where the lab does not; else whose `turn` it takes."""
+    """Who trains it, where the lab does not; else whose turn it takes."""
     priority: int = RETEST_PRIORITY
-    turn: Turn | None = None
-    """The round of its agent that it waits in; None: it takes no agent's turn."""
+    takes_turn: bool = False
+    """It waits in a round of its agent's own."""
     pinned_gpu: str | None = None
     """The only GPU that may run it."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from state.change import Count, Number
 from state.policy import Policy
 from state.records import Experiment, GpuState, Idea, Selection, Tag, Trace
 
@@ -18,6 +19,17 @@ class Rounds:
     """Of the agent's newest experiment; None: it has none in a round that is not over."""
     served: int
     """The newest round that an experiment got a GPU in."""
+
+    @property
+    def next(self) -> int:
+        """The round of the agent's next experiment: the one after its last, and none that is over.
+
+        Start-time fair queueing with equal shares (P. Goyal, H. M. Vin, H. Cheng, SIGCOMM 1996).
+        """
+        return max(0 if self.own is None else self.own + 1, self.served)
+
+
+NO_ROUNDS = Rounds(None, 0)
 
 
 @dataclass(frozen=True)
@@ -72,29 +84,40 @@ class EntryFacts:
     """When its lease ends; None: it is not open."""
     branch: Trace | None
     """Where traces grow in parallel and nothing was selected: that of the first parent named, else of the best."""
-    rounds: Rounds
     slots: Sequence[GpuState]
     """Every GPU; none where the idea is not to be trained."""
-    waiting: int = 0
-    """Experiments of the tag that wait for a GPU; not read where the idea is not to be trained."""
     best: Experiment | None = None
     """The tag's best, where its policy may refuse all else."""
-    best_version: int = 0
+    tried: Mapping[str, str | None] = field(default_factory=dict)
+    """Who tried its code first, by the code's names. The first of these is the surest."""
+    tip: str | None = None
+    """What finished last in the tag, or else its baseline."""
+    has_patch: bool = False
+    """The lab has its patch."""
+    rounds: Rounds = NO_ROUNDS
+    gate: Mapping[str, str | None] = field(default_factory=dict)
+    """What lets the tag's experiments wait aside; see `state/experiments/queueing.py`."""
+    books: Sequence[Mapping[str, str | None]] = ()
+    """Limits and sums of what it takes of the tag's budget; see `state/reserving.py`."""
+
+    @property
+    def duplicate_of(self) -> str | None:
+        """The first experiment with the same patch or commit."""
+        return next((first for name, first in self.tried.items() if first and not is_commit(name)), None)
+
+
+def is_commit(name: str) -> bool:
+    """Whether a name of some code is one that parents are found by."""
+    return name.startswith("commit:")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An idea that may enter, with what may have changed since that was decided."""
+    """An idea that may enter."""
 
     idea: Idea
-    epoch: int | None = None
-    """Of the tag's traces, where it was made from one of them."""
-    crashes: int | None = None
-    """In a row, where too many refuse it."""
-    best_version: int | None = None
-    """Of the best, where nothing but its code is let in."""
     follows_tip: bool = False
-    """Its parent is the tip of the tag's one line, whatever that is by then."""
+    """Its parent is the tip of the tag's one line."""
 
 
 @dataclass(frozen=True)
@@ -110,14 +133,27 @@ class Run:
 
 @dataclass(frozen=True)
 class Entered:
-    """An experiment that was registered."""
+    """An experiment that is registered once its change is committed."""
 
-    experiment_id: str
-    number: int
+    tag: str
+    handed_out: Number
     duplicate_of: str | None
     parent_ids: Sequence[str]
-    position: int = 0
-    """In the wait queue, counted from 1."""
+    counts: Sequence[Count] = ()
+    """Experiments in the wait queue up to it."""
+
+    @property
+    def position(self) -> int:
+        """In the wait queue, counted from 1."""
+        return sum(count.value for count in self.counts)
+
+    @property
+    def number(self) -> int:
+        return self.handed_out.value
+
+    @property
+    def experiment_id(self) -> str:
+        return f"{self.tag}-{self.number}"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from state.entries import Rounds
 from state.policy import Policy, TickSource
 from state.records import (
     Best,
@@ -150,8 +149,6 @@ class RetestFacts:
     """In the order in which they were begun."""
     tag: Tag
     policy: Policy
-    rounds: Rounds | None
-    """Of the wait queue, for the agent whose claim it is; None: it is none."""
 
 
 @dataclass(frozen=True)

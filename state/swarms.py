@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from state import best_config
-from state.change import NOW, Asked, Change, get, hmget, size, zscore
+from state.change import NOW, Asked, Change, get, hgetall, hmget, size, zscore
 from state.client import time_of
 from state.dimensions import dimensions_in
 from state.errors import NotFound, TooManyRequests
@@ -122,13 +122,14 @@ class Swarms(Store):
 
         return await self._lab.change(decide)
 
-    async def known(self, worker_id: str) -> SwarmWorker:
-        """A worker that has joined.
+    async def known(self, worker_id: str, change: Change | None = None) -> SwarmWorker:
+        """A worker that has joined, as it is now; it may change.
 
         Raises:
             NotFound: none of this name has.
         """
-        worker = await self.worker(worker_id)
+        reading: dict[str, Asked] = {"worker": ("HGETALL", self._keys("swarm_workers", worker_id))}
+        worker = SwarmWorker.found((await (change or self._lab).read(reading))["worker"])
         if worker is None:
             raise NotFound(f"there is no worker {worker_id!r}", hint="join the swarm first: POST /register")
         return worker
@@ -156,18 +157,22 @@ class Swarms(Store):
         """
         return tag_in(await self._lab.hash(self._keys.tag(tag)), tag).results
 
-    async def next_facts(self, worker: SwarmWorker, population_id: str) -> NextFacts:
+    async def next_facts(
+        self, worker: SwarmWorker, population_id: str, change: Change | None = None
+    ) -> NextFacts:
         """Facts for a worker's next config, and the configs that wait for its population.
 
-        One round trip, and one more if the worker has another run now.
+        One round trip, and one more if the worker has another run now. A `change` holds with the worker and its run.
         """
-        keys, tag, run_id = self._keys, worker.tag, worker.run_id
+        keys, tag, run_id, source = self._keys, worker.tag, worker.run_id, change or self._lab
         while True:
-            found = await self._lab.read(
+            run = keys.experiment(run_id or "")
+            found = await source.read(
                 {
                     **self._of_tag(tag),
-                    "worker": ("HGETALL", keys("swarm_workers", worker.worker_id)),
-                    "run": ("HGETALL", keys.experiment(run_id)) if run_id else None,
+                    "tag": hgetall(keys.tag(tag), "paused_at"),
+                    "worker": hgetall(keys("swarm_workers", worker.worker_id), "run_id"),
+                    "run": hgetall(run, "status", "handed_out", "stopping") if run_id else None,
                     "waiting": ("ZRANGE", keys("proposals", tag, population_id), 0, LOOKED_AT - 1),
                     "retests": members(self._lab, keys.status(tag, "registered", "")[0], limit=LOOKED_AT),
                     "best_config": best_config.reading(self._lab, tag),

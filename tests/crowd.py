@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from functions.contract import CATEGORIES
-from state.client import NOTHING, Lab
+from state.change import Change
+from state.client import Lab
 from state.decisions import Ending
-from state.entries import Entry
+from state.entries import Entered, Entry
 from state.experiments import Experiments
-from state.moves import Arg, GivenArgs, GivenKeys
-from state.moves import load as load_move
 from state.policies import Policies
 from state.records import Best, Experiment, Idea
 
@@ -26,52 +25,32 @@ AGENTS = 8
 LONGEST = "a wider MLP learns faster " * 153 + "for once: it does."
 
 
-class Collected(Lab):
-    """Keeps scripts instead of running them, and runs them together."""
-
-    def __init__(self, lab: Lab) -> None:
-        super().__init__(lab.name, lab.url, timeout_s=60.0)
-        self._waiting: list[list[Arg]] = []
-
-    async def move(
-        self,
-        name: str,
-        *,
-        keys: GivenKeys = NOTHING,
-        args: GivenArgs = NOTHING,
-    ) -> Any:
-        keyed, argv = load_move(name).words(self.keys, keys, args)
-        self._waiting.append(["EVALSHA", load_move(name).sha, len(keyed), *keyed, *argv])
-        return ["ok", 0, ""] if name == "register_experiment" else "ok"
-
-    async def flush(self) -> None:
-        """Run what was kept, and see that every move was made."""
-        answers = await self.pipeline(self._waiting)
-        assert all(answer == "ok" or answer[0] == "ok" for answer in answers), answers
-        self._waiting.clear()
-
-
 async def crowd(lab: Lab, count: int, *, wordy: int = 0) -> None:
     """Register and finish experiments of a tag that is new: few keeps, near misses, discards, crashes, timeouts.
 
     The texts of the newest `wordy` ones are as long as they may be.
     """
-    collected = Collected(lab)
-    experiments, entering = Experiments(lab), Experiments(collected)
+    experiments = Experiments(lab)
     policy, version = await Policies(lab).get(TAG)
     finishes = (_finish(nth, count, policy.stale_after_s, version) for nth in range(1, count + 1))
-    try:
-        for batch in _batches(finishes, IN_ONE_TRIP):
-            for finish in batch:
-                told = finish.experiment.model_dump()
-                if finish.experiment.number > count - wordy:
-                    told |= dict.fromkeys(("hypothesis", "description", "diff_summary"), LONGEST)
-                idea = Idea.model_validate(told)
-                await entering.register(Entry(idea), None, None)
-            await collected.flush()
-            await asyncio.gather(*map(experiments.end, batch))
-    finally:
-        await collected.close()
+    for batch in _batches(finishes, IN_ONE_TRIP):
+        ideas: list[Idea] = []
+        for finish in batch:
+            told = finish.experiment.model_dump()
+            if finish.experiment.number > count - wordy:
+                told |= dict.fromkeys(("hypothesis", "description", "diff_summary"), LONGEST)
+            ideas.append(Idea.model_validate(told))
+        names = await asyncio.gather(*(_registered(experiments, idea) for idea in ideas))
+        assert names == [finish.experiment.experiment_id for finish in batch]
+        await asyncio.gather(*map(experiments.end, batch))
+
+
+async def _registered(experiments: Experiments, idea: Idea) -> str:
+    async def decide(change: Change) -> Entered:
+        facts = await experiments.entry_facts(change, idea, None)
+        return await experiments.register(change, Entry(idea), facts)
+
+    return (await experiments.change(decide)).experiment_id
 
 
 def _batches(finishes: Iterator[Ending], size: int) -> Iterator[list[Ending]]:

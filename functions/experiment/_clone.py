@@ -53,12 +53,22 @@ async def check_trainable(clone: Path | None, children: Children, code: Code) ->
     Raises:
         Invalid: git does not apply it, or a constant or the seed cannot be set. Exhausted: too many others are tried.
     """
-    if code.constants and () in code.scripts:
-        raise no_script(())
-    if clone is None or not (code.patch or code.constants or (code.seed is not None and () in code.scripts)):
+    if clone is None or not asks_git(clone, code):
         return
     for script in await _answered(children, lambda folder: _scripts(clone, code, folder)) or ():
         await asyncio.to_thread(_check_constants, script, code.constants)
+
+
+def asks_git(clone: Path | None, code: Code) -> bool:
+    """Whether git has to be asked about some code.
+
+    Raises:
+        Invalid: it sets constants, and no script would take them.
+    """
+    if code.constants and () in code.scripts:
+        raise no_script(())
+    is_as_it_is = not (code.patch or code.constants or (code.seed is not None and () in code.scripts))
+    return clone is not None and not is_as_it_is
 
 
 def _check_constants(script: str, values: Mapping[str, object]) -> None:

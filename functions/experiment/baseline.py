@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functions.contract import Call, Command, Response, function
-from functions.rules.baselines import baseline_of, owes_baseline
+from functions.rules.baselines import SYSTEM, baseline_of, owes_baseline
 from functions.rules.entering import admitted, run_of
-from functions.rules.pool.lending import next_turn
+from state.change import Change
 from state.decisions import RETEST_PRIORITY
-from state.entries import WaitQueue
-from state.experiments import Experiments
+from state.entries import Entered
+from state.experiments import Experiments, line_of
 from state.ids import Tag
+from state.patches import packed
 from state.records import NO_CHANGE
 
 
@@ -27,13 +28,15 @@ class BaselineSubmitted(Response):
 @function("experiment::baseline", role="agent", writes=True)
 async def baseline(request: SubmitBaseline, call: Call, experiments: Experiments) -> BaselineSubmitted:
     """Submit the tag's baseline, unless it has one or needs none; the first submit of a tag does it by itself."""
-    while True:
-        facts = await experiments.entry_facts(baseline_of(request.tag, ""), None, to_train=True)
+    _, patch = await packed(NO_CHANGE)
+
+    async def decide(change: Change) -> tuple[str | None, Entered | None]:
+        facts = await experiments.entry_facts(change, baseline_of(request.tag, ""), None, to_train=True)
         if not owes_baseline(facts.tag, facts.policy):
-            return BaselineSubmitted(baseline_id=facts.tag.baseline_id, submitted=False)
+            return change.idle((facts.tag.baseline_id, None))
         entry = admitted(baseline_of(request.tag, facts.tag.base_commit or ""), facts, call.caller)
         run = run_of(facts.policy, priority=RETEST_PRIORITY)
-        waits = WaitQueue(facts.rounds, (), paused=facts.tag.paused_at is not None, waiting=facts.waiting)
-        new = await experiments.submit(entry, NO_CHANGE, None, run, waits, next_turn, is_baseline=True)
-        if new is not None:
-            return BaselineSubmitted(baseline_id=new.experiment_id, submitted=True)
+        return None, await experiments.submit(change, entry, facts, patch, None, run, (), is_baseline=True)
+
+    baseline_id, new = await experiments.change(decide, in_turn=line_of(SYSTEM))
+    return BaselineSubmitted(baseline_id=new.experiment_id if new else baseline_id, submitted=new is not None)

@@ -6,7 +6,11 @@ from functions.children import Children
 from functions.contract import MIB, Call, function
 from functions.experiment._ideas import NewIdea, RegisteredExperiment, answered, hint_of, with_found_parent
 from functions.rules.entering import admitted
+from state.change import Change
+from state.entries import Entered
 from state.experiments import Experiments
+from state.patches import packed
+from state.records import Experiment, Tag
 from state.settings import Settings
 
 
@@ -19,12 +23,16 @@ async def register(
     request: RegisterExperiment, call: Call, experiments: Experiments, children: Children, settings: Settings
 ) -> RegisteredExperiment:
     """Register an experiment with its hypothesis and patch; a repeated idea is reported, not refused."""
-    idea, patch, asked = request.idea(call), request.patch, call.request_key("experiment::register", request)
+    idea, asked = request.idea(call), call.request_key("experiment::register", request)
     idea, moved = await with_found_parent(idea, settings.clone, children, experiments)
-    while True:
-        facts = await experiments.entry_facts(idea, asked)
-        new = facts.first or await experiments.register(
-            admitted(idea, facts, call.caller, follows_tip=moved is None), patch, asked
-        )
-        if new is not None:
-            return RegisteredExperiment(**answered(new, "registered", hint_of(moved, facts.tag)))
+    _, patch = await packed(request.patch)
+
+    async def decide(change: Change) -> tuple[Entered | Experiment, Tag]:
+        facts = await experiments.entry_facts(change, idea, asked)
+        if facts.first is not None:
+            return facts.first, facts.tag
+        entry = admitted(idea, facts, call.caller, follows_tip=moved is None)
+        return await experiments.register(change, entry, facts, patch, asked), facts.tag
+
+    new, tag = await experiments.change(decide)
+    return RegisteredExperiment(**answered(new, "registered", hint_of(moved, tag)))

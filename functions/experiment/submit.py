@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import Field
 
 from functions.children import Children
 from functions.contract import MIB, Call, function
-from functions.experiment._clone import Code, check_trainable
+from functions.experiment._clone import Code, asks_git, check_trainable
 from functions.experiment._ideas import NewIdea, RegisteredExperiment, answered, hint_of, with_found_parent
 from functions.rules.baselines import is_base_code, owes_baseline
 from functions.rules.entering import admitted, run_of, scripts_of_run
-from functions.rules.pool.lending import next_turn
 from functions.rules.time_limits import TIMEOUT, ends_after_s, longest_s
 from functions.views.budgets import held_back
 from functions.views.hints import Queue, alive, next_step, open_step, standstill
+from state.change import Change
 from state.decisions import RETEST_PRIORITY
-from state.entries import Entered, WaitQueue
-from state.experiments import Experiments
+from state.entries import Entered
+from state.experiments import Experiments, line_of
 from state.ids import CommitHash
+from state.patches import packed
 from state.records import Experiment, Status
 from state.settings import Settings
 
@@ -53,29 +55,35 @@ async def submit(
     request: Submit, call: Call, experiments: Experiments, children: Children, settings: Settings
 ) -> Submitted:
     """Register, and queue for training by the same move; the answer names the URL to wait at."""
-    idea, patch, asked = request.idea(call), request.patch, call.request_key("experiment::submit", request)
+    idea, asked = request.idea(call), call.request_key("experiment::submit", request)
     idea, moved = await with_found_parent(idea, settings.clone, children, experiments)
-    while True:
-        facts = await experiments.entry_facts(idea, asked, to_train=True)
-        workers = alive(facts.slots, facts.now, settings.stale_s)
+    _, patch = await packed(request.patch)
+    checked: Code | None = None
+
+    async def decide(change: Change) -> Callable[[], Submitted] | Code | None:
+        """The answer once it is committed; code that git is asked about first; None: the baseline comes first."""
+        facts = await experiments.entry_facts(change, idea, asked, to_train=True)
+        tag, workers = facts.tag, alive(facts.slots, facts.now, settings.stale_s)
+        hint = hint_of(moved, tag)
         if (first := facts.first) is not None:
             queue = Queue(position=await experiments.position(first, workers), workers=len(workers))
             why_not = standstill(facts.slots, facts.now, settings.stale_s, first)
-            step = next_step(first, queue, held_back(facts.tag, first) or why_not)
+            step = next_step(first, queue, held_back(tag, first) or why_not)
             held_s = first.reserved_gpu_seconds or 0.0
-            ends = ends_after_s(facts.tag, first.timeout_s or longest_s(facts.policy), held_s)
-            return submitted(first, first.status, first.attempt, queue, ends, step, hint_of(moved, facts.tag))
-        tag = facts.tag
+            ends = ends_after_s(tag, first.timeout_s or longest_s(facts.policy), held_s)
+            return change.idle(lambda: submitted(first, first.status, first.attempt, queue, ends, step, hint))
         scripts = scripts_of_run(facts.slots, workers, idea.pinned_gpu)
-        code = Code(idea.commit_sha, tag.base_commit, patch, idea.config_delta or {}, idea.seed, scripts)
-        await check_trainable(settings.clone, children, code)
+        code = Code(
+            idea.commit_sha, tag.base_commit, request.patch, idea.config_delta or {}, idea.seed, scripts
+        )
+        if asks_git(settings.clone, code) and code != checked:
+            return change.idle(code)
         if is_baseline := owes_baseline(tag, facts.policy):
             is_baseline = request.gpu_id is None and is_base_code(
-                tag, idea.commit_sha, idea.config_delta, is_unpatched=not patch
+                tag, idea.commit_sha, idea.config_delta, is_unpatched=not request.patch
             )
             if not is_baseline:
-                await call.invoke("experiment::baseline", {"tag": tag.name})
-                continue
+                return change.idle(None)
         run = (
             run_of(facts.policy, priority=RETEST_PRIORITY)  # the others wait for it
             if is_baseline
@@ -86,17 +94,28 @@ async def submit(
                 pinned_gpu=request.gpu_id,
             )
         )
-        waits_aside = held_back(tag, None)
-        waits = WaitQueue(facts.rounds, workers, paused=waits_aside is not None, waiting=facts.waiting)
         entry = admitted(idea, facts, call.caller, follows_tip=moved is None)
-        new = await experiments.submit(entry, patch, asked, run, waits, next_turn, is_baseline=is_baseline)
-        if new is not None:
+        new = await experiments.submit(
+            change, entry, facts, patch, asked, run, workers, is_baseline=is_baseline
+        )
+        why_not = standstill(facts.slots, facts.now, settings.stale_s, pinned=request.gpu_id)
+        waits, ends = held_back(tag, None) or why_not, ends_after_s(tag, run.timeout_s)
+
+        def answer() -> Submitted:
             queue = Queue(position=new.position, workers=len(workers))
-            why_not = standstill(facts.slots, facts.now, settings.stale_s, pinned=request.gpu_id)
-            step = open_step(new.experiment_id, "queued", queue, waits_aside or why_not)
-            return submitted(
-                new, "queued", 1, queue, ends_after_s(tag, run.timeout_s), step, hint_of(moved, tag)
-            )
+            step = open_step(new.experiment_id, "queued", queue, waits)
+            return submitted(new, "queued", 1, queue, ends, step, hint)
+
+        return answer
+
+    while True:
+        match await experiments.change(decide, in_turn=line_of(idea.agent)):
+            case None:
+                await call.invoke("experiment::baseline", {"tag": idea.tag})
+            case Code() as checked:
+                await check_trainable(settings.clone, children, checked)
+            case answer:
+                return answer()
 
 
 def submitted(

@@ -12,7 +12,6 @@ from functions.lanes import Extension, Order, Source
 from functions.rules.access import check_own_gpu
 from functions.rules.stopping.judging import checkpoint, drawn, judge, rank_of
 from functions.rules.stopping.stoppers import looks_at
-from functions.rules.stopping.ticks import bucket_of, is_within_budget
 from state.change import Change
 from state.experiments import Experiments
 from state.ids import ExperimentId
@@ -39,8 +38,6 @@ class AttemptLease:
     attempt: int
     fence: int
     lease_s: float
-    tick_source: TickSource = "report"
-    """Source of its ticks, as its worker reports it."""
 
     @property
     def gpu_id(self) -> str:
@@ -69,35 +66,6 @@ class AttemptLease:
             differs=source.differs,
         )
         return "continue" if is_ours else "lost"
-
-    async def tick(self, metric: float, progress: float) -> Order | Extension:
-        """Store one tick, and rank the run where it is due."""
-        tick, bucket = (metric, progress), bucket_of(progress)
-        order = await self._renew(tick)
-        if order != "continue" or bucket is None:
-            return order
-        return await ranked(self.experiment, tick, bucket, self.stores.experiments, self.tick_source)
-
-    async def poll(self) -> Order:
-        """Renew the lease."""
-        return await self._renew()
-
-    async def tail(self, text: str) -> None:
-        """Store the newest lines of its log."""
-        await self.stores.experiments.keep_log(self.experiment, text)
-
-    async def _renew(self, tick: tuple[float, float] | None = None) -> Order:
-        gpu_id, caller = self.gpu_id, self.call.caller
-        return await self.stores.experiments.renew(
-            self.experiment.experiment_id,
-            gpu_id,
-            self.fence,
-            self.lease_s,
-            tick,
-            is_base=tick is not None and is_within_budget(tick[1]),
-            source=self.tick_source,
-            check=lambda gpu: check_own_gpu(caller, gpu, gpu_id),
-        )
 
 
 async def lease_of(

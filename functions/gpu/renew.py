@@ -7,10 +7,11 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from functions.contract import Call, Response, function
-from functions.gpu._lease import AttemptLease, OfLease
+from functions.gpu._lease import OfLease, ranked
 from functions.gpu._stores import Stores
 from functions.lanes import Extension, Order
-from functions.rules.stopping.ticks import MOST_PROGRESS
+from functions.rules.access import check_own_gpu
+from functions.rules.stopping.ticks import MOST_PROGRESS, bucket_of, is_within_budget
 from state.policy import TickSource
 from state.settings import Settings
 
@@ -48,22 +49,26 @@ class RunRenewed(Response):
 @function("gpu::renew", role="worker", writes=True, keeps_answer=False)
 async def renew(request: RenewRun, call: Call, stores: Stores, settings: Settings) -> RunRenewed:
     """Renew a run's lease, store its report and log, and answer the lab's order."""
-    e, gpu_id = await stores.experiments.of_attempt(request.experiment_id, request.attempt)
-    lease = AttemptLease(
-        stores,
-        call,
-        e.model_copy(update={"gpu_id": gpu_id}),
-        request.attempt,
+    experiments = stores.experiments
+    e, gpu_id = await experiments.of_attempt(request.experiment_id, request.attempt)
+    name = gpu_id or f"the GPU of {e.experiment_id}"
+    tick = None if request.metric is None or request.progress is None else (request.metric, request.progress)
+    order = await experiments.renew(
+        e.experiment_id,
+        name,
         request.fence,
         settings.stale_s,
-        request.tick_source,
+        tick,
+        is_base=tick is not None and is_within_budget(tick[1]),
+        source=request.tick_source,
+        check=lambda gpu: check_own_gpu(call.caller, gpu, name),
     )
-    if request.metric is not None and request.progress is not None:
-        told = await lease.tick(request.metric, request.progress)
-    else:
-        told = await lease.poll()
-    if request.log is not None and told != "lost":
-        await lease.tail(request.log)
+    if request.log is not None and order != "lost":
+        await experiments.keep_log(e, request.log)
+    bucket = None if tick is None else bucket_of(tick[1])
+    if tick is None or bucket is None or order != "continue":
+        return RunRenewed(order=order)
+    told = await ranked(e, tick, bucket, experiments, request.tick_source)
     if isinstance(told, Extension):
         return RunRenewed(order="continue", extra_s=told.extra_s, budget_s=told.budget_s)
     return RunRenewed(order=told)

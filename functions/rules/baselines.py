@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from state.digests import patch_id
 from state.ids import named_by
 from state.policy import Policy
-from state.records import Experiment, Gpu, Idea, Tag
+from state.records import NO_CHANGE, Experiment, Gpu, Idea, Tag
 from state.seeds import unseeded
 
 LEAST_HASH = 7
@@ -48,6 +49,7 @@ def baseline_of(tag: str, base_commit: str) -> Idea:
         category="other",
         commit_sha=base_commit,
         diff_summary="nothing changed",
+        diff_id=patch_id(NO_CHANGE),
         agent=SYSTEM,
         owner=SYSTEM,
     )

@@ -36,8 +36,7 @@ def admitted(idea: Idea, facts: EntryFacts, caller: Caller, *, follows_tip: bool
             f"{idea.tag!r} is a swarm's: its runs are compared by what they have gained on their worker's baseline",
             hint="work in a tag of your own; a swarm's workers join with POST /register",
         )
-    may_abort = policy.on_abort == "block"
-    aborted = may_abort and should_abort(facts.crashes, policy.crash_limit)
+    aborted = policy.on_abort == "block" and should_abort(facts.crashes, policy.crash_limit)
     if aborted and not is_unchanged_best(idea, facts):
         raise _aborted(facts)
     for name in idea.parent_ids:
@@ -50,9 +49,6 @@ def admitted(idea: Idea, facts: EntryFacts, caller: Caller, *, follows_tip: bool
     }
     return Entry(
         idea.model_copy(update={**made_from, **of_policy}),
-        epoch=facts.epoch if "selection" in made_from else None,
-        crashes=facts.crashes if may_abort else None,
-        best_version=facts.best_version if aborted else None,
         follows_tip=follows_tip
         and policy.traces.mode == "single"
         and not idea.parent_ids

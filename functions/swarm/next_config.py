@@ -23,8 +23,10 @@ from functions.rules.swarm.populations import Population, everyone, population_o
 from functions.rules.swarm.results import stopped
 from functions.swarm._stores import Stores
 from functions.views.swarm_runs import HandedOut, handed_out_again_view, handed_out_view
+from state.change import Change
 from state.errors import BudgetExhausted
 from state.ids import Id
+from state.records import Experiment
 from state.swarm_facts import NextFacts
 
 
@@ -46,26 +48,32 @@ ASKED_AGAIN = "its worker asked for another one without a result, twice"
 async def next_config(request: AskNext, call: Call, stores: Stores) -> HandedOut:
     """Get the next config with its run; asked again without a result, the same once more, then another."""
     check_worker(call.caller, request.worker_id)
-    worker = await stores.swarms.known(request.worker_id)
+
+    async def decide(change: Change) -> HandedOut | NextFacts:
+        worker = await stores.swarms.known(request.worker_id, change)
+        population_id = worker.population_id or everyone(worker.tag).population_id
+        facts = await stores.swarms.next_facts(worker, population_id, change)
+        check_hands_out(facts)
+        if facts.run is None or after_asking_again(facts.run) != "again":
+            return change.idle(facts)
+        wait_s = lost_after_s(facts.run.budget_s or 0.0, facts.policy)
+        stores.experiments.hand_out_again(change, facts.run, facts.worker, wait_s)
+        return handed_out_again_view(facts.run, facts.policy.stopping.tick_source)
+
     rng = SystemRandom()
     for nth in count():
-        population_id = worker.population_id or everyone(worker.tag).population_id
-        facts = await stores.swarms.next_facts(worker, population_id)
-        worker = facts.worker
-        check_hands_out(facts)
-        if facts.run is None or (after := after_asking_again(facts.run)) == "new":
-            try:
-                given = await _new(facts, nth, rng, stores)
-            except BudgetExhausted as problem:
-                raise come_back(problem) from problem
-            if given is not None:
-                return given
-        elif after == "again":
-            wait_s = lost_after_s(facts.run.budget_s or 0.0, facts.policy)
-            if await stores.experiments.hand_out_again(facts.run, worker, wait_s):
-                return handed_out_again_view(facts.run, facts.policy.stopping.tick_source)
-        else:
-            await _end(facts, after, stores)
+        found = await stores.swarms.change(decide)
+        if isinstance(found, HandedOut):
+            return found
+        if found.run is not None and (after := after_asking_again(found.run)) != "new":
+            await _end(found.run, after, found.now, stores)
+            continue
+        try:
+            given = await _new(found, nth, rng, stores)
+        except BudgetExhausted as problem:
+            raise come_back(problem) from problem
+        if given is not None:
+            return given
     raise AssertionError
 
 
@@ -97,8 +105,6 @@ async def _of_its_population(facts: NextFacts, stores: Stores) -> tuple[NextFact
     return facts, population_of(facts.worker, facts)
 
 
-async def _end(facts: NextFacts, after: str, stores: Stores) -> None:
-    if facts.run is not None:
-        is_stopped = after == "stopped"
-        ending = stopped(facts.run, facts.now) if is_stopped else lost(facts.run, ASKED_AGAIN)
-        await stores.experiments.end(ending)
+async def _end(run: Experiment, after: str, now: float, stores: Stores) -> None:
+    ending = stopped(run, now) if after == "stopped" else lost(run, ASKED_AGAIN)
+    await stores.experiments.end(ending)

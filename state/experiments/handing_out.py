@@ -22,6 +22,11 @@ from state.policy import TickSource
 from state.records import Experiment, SwarmWorker, flatten, words
 from state.tags import exhausted
 
+OF_REPORTS = (
+    *("told", "ranked", "places", "last_metric", "last_progress", "tick_source"),
+    *("extended_s", "base_metric", "base_progress"),
+)
+"""Fields of a run that come from its reports."""
 AT_ONCE = 1000
 """Overdue runs that are read at once."""
 
@@ -126,30 +131,19 @@ class HandingOut(Registering, EndingStore, Ranking):
             raise exhausted(retest.tag, answer)
         return bool(answer[0] == "ok")
 
-    async def hand_out_again(self, e: Experiment, worker: SwarmWorker, lost_after_s: float) -> bool:
-        """Hand a run to its worker again. False if it was done before, or the run has ended."""
-        keys = self._keys
-        data = {"experiment_id": e.experiment_id, **_started(worker, 2)}
-        answer = await self._lab.move(
-            "hand_out_again",
-            keys={
-                "experiment": keys.experiment(e.experiment_id),
-                "swarm_worker": keys("swarm_workers", worker.worker_id),
-                "ticks": keys("reports", e.experiment_id),
-                "ranks": pools_at(
-                    keys, e.tag, [rank_class(e.gpu_type or "", source) for source in get_args(TickSource)]
-                ),
-            },
-            args={
-                "id": e.experiment_id,
-                "tag": e.tag,
-                "worker_id": worker.worker_id,
-                "lost_after_s": lost_after_s,
-                "event_data": json.dumps(data),
-                "experiment_traceparent": e.traceparent,
-            },
-        )
-        return bool(answer == "ok")
+    def hand_out_again(self, change: Change, e: Experiment, worker: SwarmWorker, lost_after_s: float) -> None:
+        """Hand a run to its worker again; its reports start over."""
+        keys, run, name = self._keys, self._keys.experiment(e.experiment_id), e.experiment_id
+        change.hset(run, {"handed_out": 2, "started_at": NOW})
+        change.hdel(run, *OF_REPORTS)
+        change.delete(keys("reports", name))
+        classes = [rank_class(e.gpu_type or "", source) for source in get_args(TickSource)]
+        for pool in pools_at(keys, e.tag, classes):
+            change.zrem(pool, name)
+        change.zadd(keys("handed_out"), {name: NOW + lost_after_s})
+        change.zadd(keys("swarm_seen", e.tag), {worker.worker_id: NOW})
+        told = {"experiment_id": name, **_started(worker, 2)}
+        change.emit("experiment.started", e.tag, name, told, e.traceparent)
 
     def tick(
         self,

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from state.budgets import WARN_AT
+from state.change import NOW, Change, Count, Digits, Joined, Read, hmget, loosely, size, zscore
 from state.client import Lab, time_of
 from state.decided import constants_text, limits_text
 from state.entries import HeldLease, Queued, Rounds, Run, TrainFacts, Turn, WaitQueue
 from state.experiments.reading import ExperimentReader, experiment_in
 from state.ids import named_by
-from state.indexes import members, read_as
+from state.indexes import members, read_as, values
 from state.keys import Keys
 from state.moves import Arg
 from state.policy import read_policy
@@ -22,6 +23,11 @@ from state.records import STATUSES, Experiment, GpuState, Status, Tag, flatten, 
 from state.tags import exhausted, pins_of, places_of, reading_pins
 
 BASELINE_FIELDS: Mapping[str, str] = {"baseline": "true"}
+A = TypeVar("A")
+ARRIVALS = 10**6
+"""Experiments after which their orders of arrival begin again."""
+Waiting = Mapping[str | None, Mapping[str, float]]
+"""Places of experiments in the queues, by the GPU that they are pinned to."""
 Decide = Callable[[Rounds], Turn]
 """Rule that chooses an experiment's round in the wait queue."""
 
@@ -73,6 +79,35 @@ class Queueing(ExperimentReader):
         if paused:
             rivals += [keys.queue(pinned_gpu), *(keys.parked(tag, other) for other in others)]
         return rivals
+
+    def _room(self, tag: str, pinned_gpu: str | None, *, aside: bool) -> str:
+        """Where an experiment waits: in a queue, or aside, with its place in that."""
+        return self._keys.parked(tag, pinned_gpu) if aside else self._keys.queue(pinned_gpu)
+
+    def _position(
+        self, change: Change, tag: str, run: Run, workers: Sequence[str], in_round: int, *, aside: bool
+    ) -> list[Count]:
+        """Counts of the experiments up to one that begins to wait now, which get a GPU before it or are it."""
+        rooms = [
+            self._room(tag, run.pinned_gpu, aside=aside),
+            *self._rivals(tag, run.pinned_gpu, workers, paused=aside),
+        ]
+        last = (front(run.priority, in_round) + 1) * ARRIVALS - 1
+        return [change.count(room, last) for room in rooms]
+
+    async def _to_hold_back(self, change: Change, tag: str, also: Read[A]) -> tuple[Waiting, A]:
+        """Experiments of a tag that will wait for its baseline, and what else is asked."""
+        queued = self._keys.status(tag, "queued", "")[0]
+        _, other, found = await change.read(size(queued), also, loosely(*reading_pins(self._lab, tag)))
+        pins = {name: pin for name, (pin,) in values(found).items()}
+        if not pins:
+            return {}, other
+        places = await change.read(*(zscore(self._keys.queue(pin), name) for name, pin in pins.items()))
+        held: dict[str | None, dict[str, float]] = {}
+        for (name, pin), place in zip(pins.items(), places, strict=True):
+            if place is not None:
+                held.setdefault(pin, {})[name] = place
+        return held, other
 
     async def waiting_count(self, gpu_ids: Sequence[str]) -> int:
         """Number of experiments that wait for any GPU or for one of these. It is read from the queues themselves."""
@@ -250,6 +285,11 @@ def turn_of(turn: Turn | None) -> dict[str, int | None]:
     return {"round": turn.round, "own_round": turn.rounds.own, "served_round": turn.rounds.served}
 
 
+def line_of(agent: str | None) -> str:
+    """The name by which changes that queue experiments of an agent take turns: each begins a round of its own."""
+    return f"queue {agent or ''}"
+
+
 def run_fields(run: Run) -> dict[str, str]:
     """A run as fields of its experiment."""
     return flatten(
@@ -263,12 +303,61 @@ def run_fields(run: Run) -> dict[str, str]:
     )
 
 
+def reading_queue(keys: Keys, tag: str, agent: str | None) -> list[Read[dict[str, str | None]]]:
+    """Reads of the queue's rounds, and of what lets a tag's experiments wait aside."""
+    return [
+        hmget(keys("queue_clock"), f"agent:{agent or ''}", "round"),
+        hmget(keys.tag(tag), "paused_at", "awaits_baseline", "baseline_id"),
+    ]
+
+
+def waits_aside(gate: Mapping[str, str | None], experiment_id: str | None = None) -> bool:
+    """Whether an experiment of the tag waits aside: it is paused, or the baseline has not ended, which waits for
+    nothing, nor do its retests."""
+    if gate["paused_at"] is not None or gate["awaits_baseline"] != "true":
+        return gate["paused_at"] is not None
+    return experiment_id is None or named_by(experiment_id)[0] != gate["baseline_id"]
+
+
+def front(priority: int, in_round: int) -> int:
+    """A place without its order of arrival: higher priorities (0 to 7) first, then earlier rounds."""
+    return (7 - priority) * 10**9 + in_round
+
+
+def enter_queue(
+    change: Change,
+    room: str,
+    name: str | Joined,
+    *,
+    agent: str | None,
+    priority: int,
+    rounds: Rounds,
+    takes_turn: bool = True,
+) -> None:
+    """Wait from now on, in the agent's next round, which is its `queue_round`; or else in the one that is served."""
+    clock, in_round = change.lab.keys("queue_clock"), rounds.next if takes_turn else rounds.served
+    arrival = Digits(change.number(clock, "seq"), len(str(ARRIVALS)) - 1)
+    if takes_turn:
+        change.hset(clock, {f"agent:{agent or ''}": in_round})
+    change.zadd(room, {name: Joined(str(front(priority, in_round)), arrival)})
+
+
+def begin_baseline(change: Change, tag: str, name: str | Joined, others: Waiting) -> None:
+    """From now on the tag's other experiments wait for this one, those that wait already too."""
+    keys = change.lab.keys
+    change.hset(keys.tag(tag), {"baseline_id": name, "awaits_baseline": "true"})
+    change.zadd(keys("baselines"), {tag: NOW})
+    for pin, places in others.items():
+        change.zadd(keys.parked(tag, pin), places)
+        change.zrem(keys.queue(pin), *places)
+
+
 def reading_rounds(keys: Keys, agent: str | None) -> Sequence[Arg]:
     """A command that reads the queue's rounds."""
     return ("HMGET", keys("queue_clock"), f"agent:{agent or ''}", "round")
 
 
-def rounds_of(stored: Sequence[str | None]) -> Rounds:
+def rounds_of(stored: Iterable[str | None]) -> Rounds:
     own, served = stored
     return Rounds(int(own) if own else None, int(served or 0))
 

@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from state.budgets import WARN_AT
-from state.change import NOW, Change
-from state.client import time_of
+from state.budgets import WARN_AT, in_seconds, milliseconds
+from state.change import NOW, Asked, Change, Joined, Word, exists, get, hmget, zscore
+from state.client import NOTHING, time_of
 from state.decided import code_text, constants_text, limits_text, tag_with
 from state.digests import REQUEST_TTL_S, RequestKey
-from state.entries import Entered, Entry, EntryFacts, Parent, Run, Turn, WaitQueue
+from state.entries import NO_ROUNDS, Entered, Entry, EntryFacts, Parent, Run
 from state.experiments.queueing import (
     BASELINE_FIELDS,
-    Decide,
     Queueing,
+    Waiting,
+    begin_baseline,
+    enter_queue,
+    reading_queue,
     rounds_of,
     run_fields,
     slots,
     slots_of,
-    turn_of,
+    waits_aside,
 )
 from state.moves import Arg
-from state.patches import packed
 from state.policy import Policy, read_policy
 from state.records import Experiment, Idea, Selection, Status, Tag, Trace, words
 from state.refusals import check_pinned, no_hypothesis, no_selection
-from state.tags import exhausted, unknown
+from state.reserving import PATCHES, RUNS, Booking, PatchEntry, a_run, reading_books
+from state.tags import Resource, unknown
 
+ENDLESS = Joined("+inf")
+"""The end of a selection's lease that an experiment holds."""
+PARENT_FIELDS = ("tag", "retest_of", "outdated", "trace_id")
 HASH_LENGTHS = (40, 7, 8, 9, 10, 11, 12)
 """Usual lengths of abbreviated commit ids."""
 
@@ -37,75 +44,92 @@ class Registering(Queueing):
     """Part of `Experiments`."""
 
     async def entry_facts(
-        self, idea: Idea, asked: RequestKey | None, *, to_train: bool = False
+        self, change: Change, idea: Idea, asked: RequestKey | None, *, to_train: bool = False
     ) -> EntryFacts:
-        """Facts for admitting an idea. GPUs and rounds of the queue are read only if it is `to_train`.
+        """Facts for admitting an idea. GPUs, budget and rounds of the queue are read only if it is `to_train`.
 
         Raises:
             NotFound: no such tag, selection or GPU. Conflict: no worker serves that GPU. Invalid: the request of this
                 id had another body.
         """
-        found = await self._lab.read(self._named_by(idea, asked, to_train=to_train))
+        found = await change.read(self._named_by(idea, asked, to_train=to_train))
         if not found["tag"]:
             raise unknown(idea.tag)
         if idea.selection_id is not None and not found["selection"]:
             raise no_selection(idea.selection_id)
         if idea.hypothesis_id is not None and not found["claim"]:
             raise no_hypothesis(idea.hypothesis_id, idea.tag)
-        slots = slots_of(found.get("slots", ()))
+        slots = slots_of(found["slots"] or ())
         if to_train:
             check_pinned(idea.pinned_gpu, slots)
-        values, version = found["policy"]
-        policy = read_policy(values)
+        policy = read_policy(found["policy"])
         named = {name: _parent(found[f"parent {name}"]) for name in idea.parent_ids}
         parents = {name: parent for name, parent in named.items() if parent is not None}
         first = asked.registered(found["first"]) if asked and found["first"] else None
-        found |= await self._lab.read(self._implied_by(idea, policy, parents, first, found["best"]))
+        if implied := self._implied_by(idea, policy, parents, first, found):
+            found |= await change.read(implied)
+        best = found.get("best_now") or {}
+        if best_id := best.get("experiment_id"):
+            found |= await change.read({"best_run": ("HGETALL", self._keys.experiment(best_id))})
+        tag, newest = Tag.parse(tag_with(found["tag"], found["decided"])), found["newest"]
+        if newest is None:  # nothing has finished yet, or it did before this was kept
+            newest = next(iter(found.get("finished") or ()), None)
         return EntryFacts(
             now=time_of(found["now"]),
-            tag=Tag.parse(tag_with(found["tag"], found["decided"])),
+            tag=tag,
             policy=policy,
-            policy_version=int(version),
-            crashes=int(found.get("crashes") or 0),
+            policy_version=int(found["version"]["version"]),
+            crashes=int((found.get("crashes") or {}).get("consecutive") or 0),
             first=Experiment.parse(found["experiment"]) if first else None,
             parents=parents,
-            epoch=int(found.get("epoch") or 1),
+            epoch=int((found.get("epoch") or {}).get("epoch") or 1),
             selection=Selection.parse(found["selection"]) if idea.selection_id else None,
-            selection_ends=float(found["ends"]) if found.get("ends") else None,
+            selection_ends=found["ends"],
             branch=Trace.parse(found["branch"]) if found.get("branch") else None,
-            rounds=rounds_of(found.get("rounds", (None, None))),
             slots=slots,
-            waiting=int(found.get("waiting") or 0),
             best=Experiment.found(found.get("best_run") or {}),
-            best_version=int(found["best"][2] or 0),
+            tried=found["tried"],
+            tip=newest or tag.baseline_id,
+            has_patch=bool(found["patch"]),
+            rounds=rounds_of(found["rounds"].values()) if to_train else NO_ROUNDS,
+            gate=found["gate"] or {},
+            books=(found["limits"] or {}, found["taken"] or {}),
         )
 
-    def _named_by(self, idea: Idea, asked: RequestKey | None, *, to_train: bool) -> dict[str, Sequence[Arg]]:
-        """Commands that read what an idea names."""
-        keys, tag = self._keys, idea.tag
-        reads: dict[str, Sequence[Arg]] = {
+    def _named_by(self, idea: Idea, asked: RequestKey | None, *, to_train: bool) -> dict[str, Asked | None]:
+        """Reads of what an idea names. What is guarded comes first, for what is read loosely is no older."""
+        keys, tag, chosen = self._keys, idea.tag, idea.selection_id
+        resources: list[Resource] = [*(PATCHES if idea.diff_id else ()), *(RUNS if to_train else ())]
+        limits, taken = reading_books(keys, tag, resources) if resources else (None, None)
+        rounds, gate = reading_queue(keys, tag, idea.agent) if to_train else (None, None)
+        selection = keys.selection(chosen or "none")
+        guarded: dict[str, Asked | None] = {
+            "version": hmget(keys("policy", tag), "version"),
+            "gate": gate,
+            "limits": limits,
+            "rounds": rounds,
+            "tried": hmget(keys("tried", tag), *_names_of(idea)),
+            "patch": exists(keys("diffs", idea.diff_id)) if idea.diff_id else None,
+            "first": get(keys("requests", asked.name)) if asked else None,
+            "epoch": hmget(keys("forest", tag), "epoch") if chosen else None,
+            "chosen": hmget(selection, "status", "experiment_id") if chosen else None,
+            "ends": zscore(keys("open_selections", tag), chosen) if chosen else None,
+        }
+        for name in idea.parent_ids:
+            guarded[f"parent {name}"] = hmget(keys.experiment(name), *PARENT_FIELDS)
+        return {
+            **guarded,
             "now": ("TIME",),
             "tag": ("HGETALL", keys.tag(tag)),
             "decided": ("HGET", keys("decided", tag), "tag"),
-            "policy": ("HMGET", keys("policy", tag), "values", "version"),
-            "best": ("HMGET", keys.best(tag), "experiment_id", "trace_id", "version"),
+            "policy": ("HGET", keys("policy", tag), "values"),
+            "of_best": ("HGET", keys.best(tag), "trace_id"),
+            "newest": ("HGET", keys("forest", tag), "newest"),
+            "taken": taken,
+            "claim": ("HGET", keys("hypotheses", tag), idea.hypothesis_id) if idea.hypothesis_id else None,
+            "selection": ("HGETALL", selection) if chosen else None,
+            "slots": slots(self._lab) if to_train else None,
         }
-        if idea.hypothesis_id is not None:
-            reads["claim"] = ("HGET", keys("hypotheses", tag), idea.hypothesis_id)
-        if asked is not None:
-            reads["first"] = ("GET", keys("requests", asked.name))
-        for name in idea.parent_ids:
-            fields = ("tag", "retest_of", "outdated", "trace_id")
-            reads[f"parent {name}"] = ("HMGET", keys.experiment(name), *fields)
-        if idea.selection_id is not None:
-            reads["selection"] = ("HGETALL", keys.selection(idea.selection_id))
-            reads["ends"] = ("ZSCORE", keys("open_selections", tag), idea.selection_id)
-            reads["epoch"] = ("HGET", keys("forest", tag), "epoch")
-        if to_train:
-            reads["rounds"] = self._rounds(idea.agent)
-            reads["slots"] = slots(self._lab)
-            reads["waiting"] = ("ZCARD", keys.status(tag, "queued", "")[0])
-        return reads
 
     def _implied_by(
         self,
@@ -113,21 +137,22 @@ class Registering(Queueing):
         policy: Policy,
         parents: Mapping[str, Parent],
         first: str | None,
-        best: Sequence[str | None],
-    ) -> dict[str, Sequence[Arg]]:
+        found: Mapping[str, Any],
+    ) -> dict[str, Asked | None]:
         """Second reads, which few ideas need."""
-        keys, tag, (best_id, of_best, _) = self._keys, idea.tag, best
-        reads: dict[str, Sequence[Arg]] = {}
+        keys, tag = self._keys, idea.tag
+        reads: dict[str, Asked | None] = {}
         if first is not None:
             reads["experiment"] = ("HGETALL", keys.experiment(first))
         if policy.on_abort == "block":
-            reads["crashes"] = ("HGET", keys("crashes", tag), "consecutive")
-            if best_id is not None:
-                reads["best_run"] = ("HGETALL", keys.experiment(best_id))
+            reads["crashes"] = hmget(keys("crashes", tag), "consecutive")
+            reads["best_now"] = hmget(keys.best(tag), "experiment_id", "version")
+        if found["newest"] is None and int(found["tag"].get("finishes") or 0):
+            reads["finished"] = ("ZREVRANGE", keys("finished", tag), 0, 0)
         if policy.traces.mode == "multi" and idea.selection_id is None:
-            reads["epoch"] = ("HGET", keys("forest", tag), "epoch")
+            reads["epoch"] = hmget(keys("forest", tag), "epoch")
             named = parents.get(idea.parent_ids[0]) if idea.parent_ids else None
-            trace_id = named.trace_id if named else None if idea.parent_ids else of_best
+            trace_id = named.trace_id if named else None if idea.parent_ids else found["of_best"]
             if trace_id is not None:
                 reads["branch"] = ("HGETALL", keys.trace(trace_id))
         return reads
@@ -156,123 +181,167 @@ class Registering(Queueing):
 
     async def register(
         self,
+        change: Change,
         entry: Entry,
-        patch: bytes | None,
-        asked: RequestKey | None,
-    ) -> Entered | None:
-        """Store a new experiment with its patch; None if its facts have changed."""
-        keys, args = await self._entering(entry, patch, asked, "registered")
-        answer = await self._lab.move(
-            "register_experiment",
-            keys=keys,
-            args={**args, "patience_s": entry.idea.patience_s},
-        )
-        return self._entered(entry, answer)
+        facts: EntryFacts,
+        patch: bytes | None = None,
+        asked: RequestKey | None = None,
+    ) -> Entered:
+        """Store a new experiment with its patch, `packed`. Its agent trains it itself, or has it trained later.
+
+        Raises:
+            BudgetExhausted: the tag's budget has no room for the patch.
+        """
+        entered, name, _ = await self._enter(change, entry, facts, patch, asked)
+        change.zadd(self._keys("open"), {name: NOW + entry.idea.patience_s})
+        return entered
 
     async def submit(
         self,
+        change: Change,
         entry: Entry,
+        facts: EntryFacts,
         patch: bytes | None,
         asked: RequestKey | None,
         run: Run,
-        queue: WaitQueue,
-        decide: Decide,
+        workers: Sequence[str],
         *,
         is_baseline: bool = False,
-    ) -> Entered | None:
-        """Store a new experiment with its patch, and put it into the wait queue in the round that `decide` chooses.
+    ) -> Entered:
+        """Store a new experiment with its patch, `packed`, and put it into the wait queue, behind its agent's others.
 
-        Other experiments wait for the end of one that `is_baseline`. None if its facts have changed.
+        Other experiments wait for the end of one that `is_baseline`.
 
         Raises:
-            BudgetExhausted: the tag's budget has no room for the run.
+            BudgetExhausted: the tag's budget has no room for the patch or for the run.
         """
-        idea, keys = entry.idea, self._keys
-        entry_keys, args = await self._entering(entry, patch, asked, "queued", run, is_baseline=is_baseline)
-        places = await self._places(idea.tag, queue.waiting if is_baseline else 0)
+        idea, is_paused = entry.idea, facts.gate["paused_at"] is not None
+        aside = is_paused if is_baseline else waits_aside(facts.gate)
+        others: Waiting = {}
+        if is_baseline:
+            names = hmget(self._keys("tried", idea.tag), *_names_of(idea))
+            others, tried = await self._to_hold_back(change, idea.tag, names)
+            facts = replace(facts, tried=tried)  # its commit is in the facts
+        of_run: dict[str, Word] = {**run_fields(run), "queue_round": facts.rounds.next}
+        of_run |= BASELINE_FIELDS if is_baseline else {}
+        entered, name, attempts = await self._enter(change, entry, facts, patch, asked, run, of_run)
+        change.hset(attempts, {"1:status": "queued", "1:queued_at": NOW})
+        change.emit(
+            "experiment.queued", idea.tag, name, {"experiment_id": name, "attempt": 1}, idea.traceparent
+        )
+        if is_baseline:
+            begin_baseline(change, idea.tag, name, others)
+        room = self._room(idea.tag, run.pinned_gpu, aside=aside)
+        enter_queue(change, room, name, agent=idea.agent, priority=run.priority, rounds=facts.rounds)
+        ahead = self._position(change, idea.tag, run, workers, facts.rounds.next, aside=aside)
+        return replace(entered, counts=ahead)
 
-        async def move(turn: Turn) -> Any:
-            return await self._lab.move(
-                "submit_experiment",
-                keys={
-                    **entry_keys,
-                    **places,
-                    "attempts": keys.attempts(f"{idea.tag}-"),
-                    "queue": keys.queue(run.pinned_gpu),
-                    "parked": keys.parked(idea.tag, run.pinned_gpu),
-                    "rivals": self._rivals(idea.tag, run.pinned_gpu, queue.workers, paused=queue.paused),
-                },
-                args={
-                    **args,
-                    "agent": idea.agent or "",
-                    "priority": run.priority,
-                    "run_s": run.budget_s,
-                    "baseline": 1 if is_baseline else None,
-                    **turn_of(turn),
-                },
-            )
-
-        return self._entered(entry, await self._in_turn(idea.agent, queue.rounds, decide, move))
-
-    async def _entering(
+    async def _enter(
         self,
+        change: Change,
         entry: Entry,
+        facts: EntryFacts,
         patch: bytes | None,
         asked: RequestKey | None,
-        status: Status,
         run: Run | None = None,
-        *,
-        is_baseline: bool = False,
+        of_run: Mapping[str, Word] = NOTHING,
+    ) -> tuple[Entered, Joined, Joined]:
+        """An experiment enters the lab: its record, its patch, its place in the lineage, what it takes of the budget.
+
+        Answers it with its id, and the key of its attempts.
+        """
+        idea, keys, tag = entry.idea, self._keys, entry.idea.tag
+        status: Status = "queued" if run else "registered"
+        stored = (
+            await PatchEntry.of(change, idea.diff_id, patch, is_there=facts.has_patch)
+            if idea.diff_id is not None and patch is not None
+            else None
+        )
+        takes = [*(stored.takes if stored else []), *(a_run(run.budget_s) if run else [])]
+        limits, taken = facts.books
+        booking = Booking(change, tag, takes, limits, taken)
+        await booking.check()
+        if facts.selection_ends is not None:
+            change.before(facts.selection_ends)
+        change.fit_quota()
+
+        number = change.number(keys.tag(tag), "last_number")
+        name, record, attempts = (
+            Joined(before, number)
+            for before in (f"{tag}-", keys.experiment(f"{tag}-"), keys.attempts(f"{tag}-"))
+        )
+        if stored:
+            stored.write()
+        booking.write()
+        untried: dict[str, Word] = {known: name for known, first in facts.tried.items() if first is None}
+        change.hset(keys("tried", tag), untried)
+        fields = idea.flat()
+        if entry.follows_tip and "baseline" not in of_run and facts.tip:
+            fields["parent_ids"] = json.dumps([facts.tip])
+        if facts.duplicate_of:
+            fields["duplicate_of"] = facts.duplicate_of
+        of_it: dict[str, Word] = {
+            "experiment_id": name,
+            "number": number,
+            "status": status,
+            "registered_at": NOW,
+        }
+        of_it |= {"attempt": int(run is not None), "fence": 0}
+        if run is not None:
+            of_it |= {"queued_at": NOW, "reserved_gpu_seconds": in_seconds(milliseconds(run.budget_s))}
+        change.hset(record, {**fields, **of_run, **of_it})
+        decided = {
+            "": code_text(idea.commit_sha, idea.diff_id, idea.seed),
+            ":constants": constants_text(idea.config_delta),
+            ":limits": limits_text(run),
+        }
+        change.hset(
+            keys("decided", tag),
+            {Joined(f"{tag}-", number, part): text for part, text in decided.items() if text is not None},
+        )
+        indexes = [
+            keys("lineage", tag),
+            keys("category", tag, idea.category),
+            *keys.status(tag, status, idea.category),
+        ]
+        for index in [*indexes, *([keys.of_trace(idea.trace_id)] if idea.trace_id else [])]:
+            change.zadd(index, {name: number})
+        if asked is not None:
+            text = Joined(f"{tag}-", number, f" {asked.body_digest}")
+            change.set(keys("requests", asked.name), text, lasts_s=REQUEST_TTL_S)
+        if idea.selection_id is not None:
+            change.hset(keys.selection(idea.selection_id), {"experiment_id": name})
+            change.zadd(keys("open_selections", tag), {idea.selection_id: ENDLESS})
+        about = {"category": idea.category, "hypothesis": idea.hypothesis, "agent": idea.agent}
+        told = {"experiment_id": name, "number": number, **about}
+        change.emit("experiment.registered", tag, name, told, idea.traceparent)
+        parents = json.loads(fields.get("parent_ids", "[]"))
+        return Entered(tag, number, facts.duplicate_of, parents), name, attempts
+
+    async def _entering(
+        self, entry: Entry, patch: None, asked: None, status: Status, run: Run
     ) -> tuple[dict[str, str | None], dict[str, Arg | Sequence[Arg] | None]]:
         """Arguments of the part `_registration.lua`."""
         idea, keys = entry.idea, self._keys
-        follows_tip = entry.follows_tip and not is_baseline
-        diff_id, content = await packed(patch)
-        fields = {**(run_fields(run) if run else {}), **(BASELINE_FIELDS if is_baseline else {})}
         of_status, of_status_and_category = keys.status(idea.tag, status, idea.category)
-        stored = {**idea.flat(), **fields} | ({"diff_id": diff_id} if diff_id else {})
         about = {"category": idea.category, "hypothesis": idea.hypothesis, "agent": idea.agent}
         return {
             "experiments": keys.experiment(f"{idea.tag}-"),
             "of_category": keys("category", idea.tag, idea.category),
             "of_status": of_status,
             "of_status_and_category": of_status_and_category,
-            "of_trace": keys.of_trace(idea.trace_id) if idea.trace_id else None,
-            "patch": keys("diffs", diff_id) if diff_id else None,
-            "request": keys("requests", asked.name) if asked else None,
-            "selection": keys.selection(idea.selection_id) if idea.selection_id else None,
         }, {
             "tag": idea.tag,
             "policy_version": idea.policy_version,
-            "crashes": entry.crashes,
-            "best_version": entry.best_version,
-            "epoch": entry.epoch,
-            "selection_id": idea.selection_id,
             "commit": idea.commit_sha,
-            "patch_id": diff_id,
-            "patch": content,
             "warn_at": WARN_AT,
-            "request_digest": asked.body_digest if asked else None,
-            "request_ttl_s": REQUEST_TTL_S,
-            "fields": words(stored),
+            "fields": words({**idea.flat(), **run_fields(run)}),
             "about": json.dumps(about)[1:-1],
             "experiment_traceparent": idea.traceparent,
-            "follows_tip": 1 if follows_tip else None,
-            "code": code_text(idea.commit_sha, diff_id, idea.seed),
+            "code": code_text(idea.commit_sha, None, idea.seed),
             "constants": constants_text(idea.config_delta),
             "limits": limits_text(run),
         }
-
-    @staticmethod
-    def _entered(entry: Entry, answer: Sequence[Any]) -> Entered | None:
-        tag = entry.idea.tag
-        match answer:
-            case ["ok", number, first, parents, *place]:
-                return Entered(f"{tag}-{number}", int(number), first or None, json.loads(parents), *place)
-            case ["exhausted", *_]:
-                raise exhausted(tag, answer)
-            case _:
-                return None
 
     async def touch(self, e: Experiment) -> None:
         """Record a sign of life of its agent."""
@@ -283,6 +352,13 @@ class Registering(Queueing):
         await self._lab.change(decide)
 
 
-def _parent(stored: Sequence[str | None]) -> Parent | None:
-    tag, retest_of, outdated, trace_id = stored
+def _names_of(idea: Idea) -> list[str]:
+    """Names of some code: of its patch, of its commit, and the one that finds parents."""
+    constants = constants_text(idea.config_delta) or ""
+    patch = [f"diff:{idea.diff_id}{constants}"] if idea.diff_id else []
+    return [*patch, f"code:{idea.commit_sha}{constants}", f"commit:{idea.commit_sha}"]
+
+
+def _parent(stored: Mapping[str, str | None]) -> Parent | None:
+    tag, retest_of, outdated, trace_id = stored.values()
     return None if tag is None else Parent(tag, retest_of, outdated == "true", trace_id)

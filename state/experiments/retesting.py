@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
+import json
+from collections.abc import Mapping
 
-from state.budgets import WARN_AT
-from state.change import Change, hmget
+from state.change import NOW, Change, exists, hmget
 from state.decided import decided_of, experiment_with, fields_for, limits_text
 from state.decisions import Retest, Ruling
-from state.experiments.queueing import reading_rounds, rounds_of, turn_of
+from state.experiments.queueing import enter_queue, reading_queue, rounds_of, waits_aside
 from state.experiments.reading import ExperimentReader, experiment_in, retest_id
 from state.experiments.writing import apply, are_as_read, grow, put_best, told, versions_of
 from state.facts import RaceFacts, RetestFacts, Spread
@@ -17,8 +16,9 @@ from state.ids import named_by
 from state.noise import noise_key
 from state.patches import packed
 from state.policy import read_policy
-from state.records import Best, Experiment, flatten, words
-from state.tags import exhausted, tag_in
+from state.records import Best, Experiment, flatten
+from state.reserving import RUNS, Booking, a_run, reading_books, set_aside
+from state.tags import tag_in
 
 SWARM_PATIENCE_S = 7 * 86400.0
 """Seconds that the retest of a swarm's run waits for a worker: a swarm may be paused, or sleep."""
@@ -137,80 +137,86 @@ class Retesting(ExperimentReader):
             ]
         )
         e = experiment_in(experiment_with(stored, *decided_of(decided)), experiment_id)
-        its, rounds = await asyncio.gather(
-            self.many(retest_ids(experiment_id, 0, e.retests)),
-            self._lab.pipeline([reading_rounds(self._keys, e.agent)] if e.is_claim else []),
-        )
-        return RetestFacts(
-            e, its, tag_in(of_tag, tag), read_policy(policy), rounds_of(*rounds) if rounds else None
-        )
+        its = await self.many(retest_ids(experiment_id, 0, e.retests))
+        return RetestFacts(e, its, tag_in(of_tag, tag), read_policy(policy))
 
     async def begin_retest(self, retest: Retest) -> Experiment | None:
-        """Run an experiment's code once more; None where what this was decided on has changed.
+        """Run an experiment's code once more; None where it has changed since this was decided.
+
+        It waits for a GPU at once, its run set aside from the tag's budget; or its agent trains it.
 
         Raises:
             BudgetExhausted: the tag's budget has no room for the run.
         """
-        e = retest.of
+        e, keys, run_s = retest.of, self._keys, retest.run_s
         again = Experiment(
             experiment_id=retest_id(e, e.retests),
             retest_of=e.experiment_id,
             agent=retest.agent,
             seed=retest.seed,
-            status="registered" if retest.run_s is None else "queued",
+            status="registered" if run_s is None else "queued",
             registered_at=0.0,
-            budget_s=retest.run_s or e.budget_s or e.budget_seconds,
+            budget_s=run_s or e.budget_s or e.budget_seconds,
             timeout_s=retest.timeout_s,
-            priority=retest.priority if retest.run_s is not None else 0,
+            priority=retest.priority if run_s is not None else 0,
             pinned_gpu=retest.pinned_gpu,
             **e.model_dump(include=SAME_CODE),
         )
-        answer = await self._begin_retest(retest, again)
-        if answer[0] == "archived":
-            _, content = await packed(await self.patch(e))
-            answer = await self._begin_retest(retest, again, content)
-        if answer[0] == "exhausted":
-            raise exhausted(e.tag, answer)
-        return again if answer[0] == "ok" else None
+        name, record = again.experiment_id, keys.experiment(again.experiment_id)
+        patch = keys("diffs", e.diff_id) if e.diff_id and run_s is not None else None
 
-    async def _begin_retest(self, retest: Retest, again: Experiment, patch: bytes | None = None) -> Any:
-        """The move, with the patch where that has to come back from the archive."""
-        e, keys = retest.of, self._keys
-        index, category_index = keys.indexes(again, again.status)
-        is_trained_here = retest.run_s is not None
-        return await self._lab.move(
-            "begin_retest",
-            keys={
-                "patch": keys("diffs", e.diff_id) if e.diff_id and is_trained_here else None,
-                "experiment": keys.experiment(e.experiment_id),
-                "retest": keys.experiment(again.experiment_id),
-                "attempts": keys.attempts(again.experiment_id),
-                "status_index": index,
-                "category_index": category_index,
-                "queue": keys.queue(retest.pinned_gpu),
-                "parked": keys.parked(e.tag, retest.pinned_gpu),
-            },
-            args={
-                "experiment_id": e.experiment_id,
-                "id": again.experiment_id,
-                "number": e.number,
-                "tag": e.tag,
-                "retests_before": e.retests,
-                "status_before": e.status,
-                "fields": words(flatten(again.model_dump(exclude_none=True, exclude={"registered_at"}))),
-                "limits": limits_text(again),
-                "status": again.status,
-                "patience_s": e.patience_s if e.worker_id is None else SWARM_PATIENCE_S,
-                "seed": retest.seed,
-                "run_s": retest.run_s,
-                "warn_at": WARN_AT,
-                "priority": retest.priority,
-                "agent": retest.agent or "",
-                **turn_of(retest.turn),
-                "experiment_traceparent": e.traceparent,
-                "patch": patch,
-            },
-        )
+        async def decide(change: Change) -> Experiment | None:
+            first, decided, limits, taken, clock, gate, *has_patch = await change.read(
+                hmget(keys.experiment(e.experiment_id), "retests", "status"),
+                hmget(keys("decided", e.tag), e.experiment_id, f"{e.experiment_id}:constants"),
+                *reading_books(keys, e.tag, RUNS),
+                *reading_queue(keys, e.tag, retest.agent),
+                *([exists(patch)] if patch else []),
+            )
+            if (first["retests"] or "0", first["status"]) != (str(e.retests), e.status):
+                return None
+            archived = None if all(has_patch) else (await packed(await self.patch(e)))[1]
+            if archived is None and not all(has_patch):
+                return None
+            booking = Booking(change, e.tag, a_run(run_s) if run_s is not None else [], limits, taken)
+            await booking.check()
+            if patch:
+                change.incrby(keys("patch_uses"))
+            if patch and archived is not None:
+                change.set(patch, archived)
+            change.hincrby(keys.experiment(e.experiment_id), "retests")
+            stored = flatten(again.model_dump(exclude_none=True, exclude={"registered_at"}))
+            change.hset(record, {**stored, "registered_at": NOW})
+            change.hset(keys("decided", e.tag), _decided_again(again, decided))
+            for index in keys.indexes(again, again.status):
+                change.zadd(index, {name: e.number})
+            told = {"experiment_id": e.experiment_id, "retest_id": name, "seed": retest.seed}
+            change.emit("experiment.retesting", e.tag, e.experiment_id, told, e.traceparent)
+            if run_s is None:
+                patience_s = e.patience_s if e.worker_id is None else SWARM_PATIENCE_S
+                change.zadd(keys("open"), {name: NOW + patience_s})
+                return again
+            booking.write()
+            set_aside(change, record, run_s)
+            change.hset(record, {"attempt": 1, "queued_at": NOW})
+            change.hset(keys.attempts(name), {"1:status": "queued", "1:queued_at": NOW})
+            aside, rounds = waits_aside(gate, name), rounds_of(clock.values())
+            if retest.takes_turn:
+                change.hset(record, {"queue_round": rounds.next})
+            enter_queue(
+                change,
+                keys.parked(e.tag, retest.pinned_gpu) if aside else keys.queue(retest.pinned_gpu),
+                name,
+                agent=retest.agent,
+                priority=retest.priority,
+                rounds=rounds,
+                takes_turn=retest.takes_turn,
+            )
+            told = {"experiment_id": name, "attempt": 1}
+            change.emit("experiment.queued", e.tag, name, told, e.traceparent)
+            return again
+
+        return await self._lab.change(decide)
 
     async def judge(self, ruling: Ruling) -> bool:
         """Commit the verdict of retests. False if the experiment or the best has changed: read and decide again."""
@@ -245,6 +251,19 @@ class Retesting(ExperimentReader):
             return True
 
         return await self._lab.change(decide)
+
+
+def _decided_again(again: Experiment, decided: Mapping[str, str | None]) -> dict[str, str]:
+    """What was decided of the experiment that it repeats, with a seed of its own."""
+    code, constants = decided.values()
+    if code is None:
+        return {}
+    kept = {
+        "": json.dumps({**json.loads(code), "seed": again.seed, "is_retest": True}),
+        ":constants": constants,
+        ":limits": limits_text(again),
+    }
+    return {again.experiment_id + part: text for part, text in kept.items() if text is not None}
 
 
 def retest_ids(experiment_id: str, begin: int, end: int) -> list[str]:

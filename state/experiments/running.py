@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from state.booking import SUMS, due, warn, write_books
-from state.budgets import WARN_AT, Books, in_seconds, milliseconds
+from state.budgets import Books, in_seconds, milliseconds
 from state.change import NOW, Change, Word, clock, exists, hgetall, hmget
 from state.experiments.ranking import REPORTED, Ranking
 from state.experiments.reading import experiment_in
@@ -16,6 +16,7 @@ from state.leases import renewal
 from state.patches import packed
 from state.policy import TickSource
 from state.records import Experiment, Footprint, Gpu, Tag
+from state.reserving import PATCHES, Booking, PatchEntry, reading_books
 from state.tags import tag_in
 
 BUDGET_USED_UP = "its tag's budget of GPU seconds is used up"
@@ -103,31 +104,51 @@ class Running(Ranking):
         `patch` takes the place of the one that was sent, if any. A retest has its code from its first run, unless
         that is a claim.
         """
-        patch_id, content = await packed(patch)
-        answer = await self._lab.move(
-            "note_source",
-            keys={
-                "experiment": self._keys.experiment(e.experiment_id),
-                "gpu": self._keys.gpu(e.gpu_id or ""),
-                "attempts": self._keys.attempts(e.experiment_id),
-                "first": self._keys.experiment(e.retest_of) if e.retest_of else None,
-                "patch": self._keys("diffs", patch_id) if patch_id else None,
-                "stored": self._keys("stored", e.owner) if e.owner else None,
-            },
-            args={
-                "id": e.experiment_id,
-                "first_id": e.retest_of or e.experiment_id,
-                "tag": e.tag,
-                "attempt": attempt,
-                "fence": fence,
-                "tree_id": tree_id,
-                "patch_id": patch_id,
-                "patch": content,
-                "differs": "true" if differs else None,
-                "warn_at": WARN_AT,
-            },
-        )
-        return bool(answer == "ok")
+        (patch_id, content), keys, gpu_id = await packed(patch), self._keys, e.gpu_id or ""
+        record, attempts = keys.experiment(e.experiment_id), keys.attempts(e.experiment_id)
+        first_id, tree, built = e.retest_of or e.experiment_id, f"tree:{tree_id}", f"{attempt}:built_at"
+
+        async def decide(change: Change) -> bool:
+            now, times, gpu, tried, claim, limits, taken, *is_there = await change.read(
+                hmget(record, "status", "attempt", "fence", "diff_id", "duplicate_of", "started_at"),
+                hmget(attempts, built),
+                hmget(keys.gpu(gpu_id), "deadline"),
+                hmget(keys("tried", e.tag), tree),
+                hmget(keys.experiment(first_id), "claimed", "measured_by"),
+                *reading_books(keys, e.tag, PATCHES),
+                *([exists(keys("diffs", patch_id))] if patch_id else []),
+            )
+            if (now["status"], now["attempt"], now["fence"]) != ("running", str(attempt), str(fence)):
+                return False
+            is_known = e.retest_of is not None and (claim["claimed"], claim["measured_by"]) != ("true", None)
+            entry: PatchEntry | None = None
+            if content is not None and patch_id is not None and patch_id != now["diff_id"] and not is_known:
+                entry = await PatchEntry.of(change, patch_id, content, is_there=all(is_there))
+            booking = Booking(change, e.tag, entry.takes if entry else [], limits, taken, must_fit=False)
+            await booking.check()
+            if times[built] is None:
+                change.hset(attempts, {built: NOW})
+            if times[built] is None and gpu["deadline"] is not None:
+                left_s = float(gpu["deadline"]) - float(now["started_at"] or 0)
+                change.hset(keys.gpu(gpu_id), {"deadline": NOW + left_s})
+            if is_known:
+                return True
+            change.hset(record, {"tree_id": tree_id})
+            if (first := tried[tree]) is None:
+                change.hset(keys("tried", e.tag), {tree: first_id})
+            elif first != first_id and now["duplicate_of"] is None:
+                change.hset(record, {"duplicate_of": first})
+            if entry is None:
+                return True
+            entry.write()
+            booking.write()
+            if entry.is_new and e.owner:
+                change.count_stored(e.owner, len(entry.content))
+            sent = {"diff_differs": "true", "sent_diff_id": now["diff_id"] or ""} if differs else {}
+            change.hset(record, {"diff_id": patch_id or "", **sent})
+            return True
+
+        return await self._lab.change(decide)
 
     async def renew(
         self,

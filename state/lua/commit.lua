@@ -2,10 +2,11 @@
 -- parts: events
 -- keys: on*
 -- args: guards plan blobs*
--- A word of the plan is text, or a list of parts that are joined. A part is text, a number, or {s}.
+-- A word of the plan is text, or a list of parts that are joined. A part is text, a number, {s}, or {n, d}.
 -- A number above 0 is the nth one that is handed out. 0 is this moment, {s} is s seconds later. Below 0 it is a blob.
+-- {n, d} are the last d digits of the nth number.
 -- A key is its place in `on`, or such a list.
--- returns: {this moment, each number handed out}, or {stale, the first guard that does not hold}
+-- returns: {this moment, each number handed out, each count}, or {stale, the first guard that does not hold}
 local plan, numbers, t, on = cjson.decode(A.plan), {}, now(), K.on
 local moment = clock(t)
 
@@ -13,7 +14,9 @@ local function text(word)
   if type(word) == 'string' then return word end
   local parts = {}
   for i, part in ipairs(word) do
-    if type(part) == 'table' then parts[i] = clock(t + part[1])
+    if type(part) == 'table' then
+      local n, digits = unpack(part)
+      parts[i] = digits and string.format('%0' .. digits .. 'd', numbers[n] % 10 ^ digits) or clock(t + n)
     else parts[i] = type(part) == 'string' and part or part > 0 and numbers[part] or part == 0 and moment or A.blobs[-part] end
   end
   return table.concat(parts)
@@ -46,6 +49,8 @@ for nth, guard in ipairs(cjson.decode(A.guards)) do
   if not holds(unpack(guard)) then return {'stale', nth} end
 end
 if plan.before and tonumber(moment) > tonumber(plan.before) then return {'stale', 0} end
+local full = plan.fits and quota_full(given_bytes() - #A.guards)
+if full then return full end
 for nth, room in ipairs(plan.rooms) do
   local sum = 0
   for _, found in ipairs(redis.call('HMGET', on[room[1]], unpack(room[2]))) do sum = sum + tonumber(found or 0) end
@@ -59,5 +64,8 @@ uncounted = given_bytes() - #A.guards
 for _, event in ipairs(plan.events) do
   local tell = event[6] and emit or append
   tell(event[1], event[2], text(event[3]), text(event[4]), event[5] or nil)
+end
+for _, count in ipairs(plan.counts or {}) do
+  numbers[#numbers + 1] = redis.call('ZCOUNT', on[count[1]], '-inf', count[2])
 end
 return {moment, unpack(numbers)}

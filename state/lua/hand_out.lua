@@ -27,7 +27,7 @@ local function ask_for_more()
 end
 
 local t = now()
-if is_stale_entry(t) or redis.call('HEXISTS', K.tag, 'paused_at') == 1
+if is_stale_entry() or redis.call('HEXISTS', K.tag, 'paused_at') == 1
   or (redis.call('HGET', K.dimensions, 'version') or '0') ~= A.version
   or not A.is_extra and (redis.call('HGET', K.swarm_worker, 'run_id') or nil) ~= A.run_id then return {'stale'} end
 if A.most_active and tonumber(redis.call('HGET', K.swarm_worker, 'active') or '0') >= tonumber(A.most_active) then

@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import Literal
 from weakref import WeakValueDictionary
 
-from state.change import NOW, Change, Joined, hmget, loosely, zscore
+from state.change import NOW, Change, hmget, loosely, zscore
 from state.client import Lab, time_of
 from state.digests import REQUEST_TTL_S, RequestKey
+from state.experiments.registering import ENDLESS
 from state.experiments.walking import base_above, base_found
 from state.indexes import fields_of, members, records, values
 from state.moves import Arg
@@ -32,8 +33,6 @@ NEAR_READ = 50
 COMBINED_READ = 200
 SWEPT = 1000
 """Most selections of a tag that one sweep expires."""
-ENDLESS = Joined("+inf")
-"""The end of a lease that an experiment holds."""
 
 
 class Selecting(TraceReader):

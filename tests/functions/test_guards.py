@@ -32,6 +32,13 @@ dimension::measure best:<tag> finished:<tag> in_flight:<tag> keeps:<tag> policy:
 dimension::propose best:<tag> finished:<tag> keeps:<tag> policy:<tag> proposed_dimensions:<tag> \
     status:<tag>:<status> tags:<tag>
 dimension::unfreeze tags:<tag>
+experiment::baseline best:<tag> decided:<tag> forest:<tag> gpus policy:<tag> status:<tag>:<status> \
+    tags:<tag>
+experiment::register best:<tag> decided:<tag> forest:<tag> policy:<tag> selections:<id> tags:<tag> \
+    trace:<id>
+experiment::retest tags:<tag>
+experiment::submit best:<tag> decided:<tag> forest:<tag> gpus policy:<tag> selections:<id> tags:<tag>
+gpu::built tags:<tag>
 experiment::complete experiments:<id>
 experiment::crash experiments:<id>
 hypothesis::bootstrap archived_hypotheses:<tag> dimensions:<tag> hypotheses:<tag> keeps:<tag> policy:<tag> \
@@ -53,6 +60,8 @@ search::set_strategy best:<tag> policy:<tag> tags:<tag>
 search::suggest_direction best:<tag> categories:<tag> category:<tag>:<category> crashes:<tag> \
     experiments:<id> finished:<tag> lineage:<tag> near_misses:<tag> policy:<tag> selections:<id> tags:<tag> \
     traces:<tag>
+swarm::next_config best:<tag> finished:<tag> in_flight:<tag> keeps:<tag> policy:<tag> populations:<tag> \
+    proposals:<tag>:<population> status:<tag>:<status> swarm_seen:<tag> swarm_workers:<id>
 swarm::refill best:<tag> finished:<tag> in_flight:<tag> keeps:<tag> policy:<tag> populations:<tag> \
     proposals:<tag>:<population> status:<tag>:<status> swarm_seen:<tag> tags:<tag>
 swarm::register tags:<tag>

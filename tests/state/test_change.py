@@ -19,6 +19,8 @@ from state.change import (
     TRIES,
     Asked,
     Change,
+    Count,
+    Digits,
     Joined,
     Read,
     clock,
@@ -32,7 +34,8 @@ from state.change import (
     zscore,
 )
 from state.client import Lab
-from state.errors import Conflict, Unavailable
+from state.errors import Conflict, TooManyRequests, Unavailable
+from state.quota import Quota, counting
 
 Meddle = Callable[[], Awaitable[Any]]
 
@@ -568,6 +571,60 @@ async def test_random_changes_beside_random_meddlers_leave_what_one_after_anothe
         else dict(scores)
     )
     assert (stored, found, values, text) == (model.hash, model.zset, model.list, model.string)
+
+
+async def test_numbers_stand_in_the_data_of_events_and_their_last_digits_in_scores(
+    lab: Lab, hash_: str, zset: str
+) -> None:
+    async def decide(change: Change) -> None:
+        number = change.number(hash_, "n")
+        name = Joined("t-", number)
+        change.zadd(zset, {name: Joined("7", Digits(number, 3))})
+        change.emit("experiment.registered", "t", name, {"id": name, "number": number, "text": "{7}"})
+        change.emit("experiment.registered", "t", name, {"id": Joined('"', number)})
+
+    await lab.command("HSET", hash_, "n", 41_998)
+    await lab.change(decide)
+    await lab.change(decide)
+
+    stored = await lab.command("ZRANGE", zset, 0, -1, "WITHSCORES")
+    told = [
+        json.loads(fields["data"]) for _, fields in await lab.command("XRANGE", lab.keys("events"), "-", "+")
+    ]
+    assert stored == ["t-42000", "7000", "t-41999", "7999"]
+    assert told == [
+        {"id": "t-41999", "number": 41_999, "text": "{7}"},
+        {"id": '"41999'},
+        {"id": "t-42000", "number": 42_000, "text": "{7}"},
+        {"id": '"42000'},
+    ]
+
+
+async def test_a_change_that_has_to_fit_is_refused_where_its_bytes_are_too_many(lab: Lab, hash_: str) -> None:
+    async def decide(change: Change) -> None:
+        change.hset(hash_, {"a": "x" * 900})
+        change.fit_quota()
+        change.emit("tag.paused", "t", "t", {})
+
+    with counting(Quota("ann", 3000)):
+        await lab.change(decide)
+        await lab.change(decide)
+        with pytest.raises(TooManyRequests):
+            await lab.change(decide)
+
+    assert 2000 < int(await lab.command("HGET", lab.keys("stored", "ann"), "bytes")) <= 3000
+
+
+async def test_members_are_counted_once_everything_is_written(lab: Lab, hash_: str, zset: str) -> None:
+    async def decide(change: Change) -> Count:
+        change.zadd(zset, {Joined("m", change.number(hash_, "n")): 7})
+        return change.count(zset, 7)
+
+    counts = await asyncio.gather(*(lab.change(decide) for _ in range(3)))
+    await lab.command("ZADD", zset, 8, "later")
+
+    assert [count.value for count in counts] == [1, 2, 3]
+    assert (await lab.change(decide)).value == 4
 
 
 async def test_an_event_is_told_with_the_data_as_it_was_written(lab: Lab) -> None:

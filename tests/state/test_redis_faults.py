@@ -371,8 +371,8 @@ class Cutter:
 
 
 LOST_REPLIES = {
-    "/api/experiment/register": ("register_experiment", "experiment.registered"),
-    "/api/experiment/submit": ("submit_experiment", "experiment.queued"),
+    "/api/experiment/register": ("commit", "experiment.registered"),
+    "/api/experiment/submit": ("commit", "experiment.queued"),
     "/api/experiment/complete": ("commit", "experiment.finished"),
     "/api/experiment/crash": ("commit", "experiment.finished"),
     "/api/experiment/stop": ("commit", "experiment.finished"),

@@ -13,7 +13,7 @@ from functions.process.running import ended
 from state.change import Change
 from state.client import Lab
 from state.decisions import Ending
-from state.entries import Entry
+from state.entries import EntryFacts
 from state.errors import NotFound, Unavailable
 from state.experiments import Experiments
 from state.leases import GpuLease
@@ -60,7 +60,7 @@ async def test_a_registration_repeated_after_a_lost_answer_gives_the_first_id(
     await open_tag(client)
     body = idea(diff="+x\n") | ({"request_id": "r1"} if in_body else {})
     headers = {} if in_body else {"idempotency_key": "r1"}
-    LostAnswer(monkeypatch, "register_experiment")
+    LostAnswer(monkeypatch, "commit")
 
     lost = await curl(client, "/api/experiment/register", body, **headers)
     await forget_answers(process)  # the web process that held the key is gone, too
@@ -80,7 +80,7 @@ async def test_an_unanswered_request_keeps_its_key_until_it_is_known_what_happen
 ) -> None:
     await open_tag(client)
     body = idea()
-    LostAnswer(monkeypatch, "register_experiment")
+    LostAnswer(monkeypatch, "commit")
 
     await curl(client, "/api/experiment/register", body, idempotency_key="k")
     early = await curl(client, "/api/experiment/register", body, idempotency_key="k")
@@ -163,11 +163,12 @@ async def test_an_experiment_of_no_tag_is_not_stored(client: httpx.AsyncClient, 
     elsewhere = e.model_copy(update={"tag": "none"})
     before = await dump(process.lab)
 
-    with pytest.raises(NotFound):
-        await experiments.entry_facts(elsewhere, None)
-    stored = await experiments.register(Entry(elsewhere), None, None)
+    async def decide(change: Change) -> EntryFacts:
+        return await experiments.entry_facts(change, elsewhere, None)
 
-    assert stored is None
+    with pytest.raises(NotFound):
+        await experiments.change(decide)
+
     assert await dump(process.lab) == before
 
 

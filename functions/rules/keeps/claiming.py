@@ -19,7 +19,6 @@ from functions.rules.keeps.judging import (
 from functions.rules.keeps.retests import SPARE, next_seed
 from functions.rules.keeps.ruling import retest_of
 from functions.rules.keeps.verdict import key_of
-from functions.rules.pool.lending import next_turn
 from state.decisions import Ending, Retest
 from state.errors import Conflict
 from state.facts import Comparison, RetestFacts, RunFacts
@@ -122,11 +121,11 @@ def measured_by(facts: RetestFacts) -> Experiment | None:
 def run_asked_for(facts: RetestFacts, *, train: bool = True) -> Retest:
     """One more run of an experiment's code. A claim's runs on the lab's class of GPU, in its agent's turn."""
     e = facts.experiment
-    if facts.rounds is None:
+    if not e.is_claim:
         return retest_of(e, facts.retests, facts.policy, train=train)
     on_its_class = e.model_copy(update={"gpu_class": facts.tag.claims_class, "best_key": None})
     retest = retest_of(on_its_class, facts.retests, facts.policy, train=train)
-    return replace(retest, agent=e.agent, priority=0, turn=next_turn(facts.rounds)) if train else retest
+    return replace(retest, agent=e.agent, priority=0, takes_turn=True) if train else retest
 
 
 def check_unmeasured(facts: RetestFacts) -> None:

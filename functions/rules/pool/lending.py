@@ -67,12 +67,8 @@ def why_none(wanted: GpuRequest) -> str:
 
 
 def next_turn(rounds: Rounds) -> Turn:
-    """The round of an agent's next experiment: the one after its last, and none that is over.
-
-    Start-time fair queueing with equal shares (P. Goyal, H. M. Vin, H. Cheng, SIGCOMM 1996).
-    """
-    after_its_last = 0 if rounds.own is None else rounds.own + 1
-    return Turn(max(after_its_last, rounds.served), rounds)
+    """The round of an agent's next experiment, with the rounds that it was decided on."""
+    return Turn(rounds.next, rounds)
 
 
 def pairs(waiting: Sequence[Experiment], idle: Sequence[Gpu]) -> list[tuple[Experiment, str]]:

@@ -29,7 +29,7 @@ def again(number: int, deltas: Sequence[float], *, status: str = "measured", **f
         experiment(number, **of | {"status": status, "val_bpb": 1 + delta, "delta_bpb": delta})
         for delta in deltas
     ]
-    return RetestFacts(experiment(number, **of), its, STALLED.tag, STALLED.policy, None)
+    return RetestFacts(experiment(number, **of), its, STALLED.tag, STALLED.policy)
 
 
 def both(best: float, rival: float = -0.05, spread: float = 0.0) -> dict[str, RetestFacts]:
