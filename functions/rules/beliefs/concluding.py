@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -181,7 +182,13 @@ def belief_state(h: Hypothesis, kept: StoredEvidence, references: Sequence[Refer
 
 def references_of(facts: EvidenceFacts) -> list[ReferenceRun]:
     """The runs of reference configs, oldest first."""
-    return [_REFERENCE.validate_json(text) for text in facts.references]
+    return [_read_reference(text) for text in facts.references]
+
+
+@lru_cache(maxsize=2048)
+def _read_reference(text: str) -> ReferenceRun:
+    """A stored reference run. Every finished run needs all of a tag, and few are new."""
+    return _REFERENCE.validate_json(text)
 
 
 def _after_run(
