@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from random import Random
 from typing import Any, Literal
 
 import click
@@ -31,7 +32,14 @@ from functions.rules.beliefs.pairing import MOST_KEPT, wants_reference
 from functions.rules.beliefs.posterior import posterior_of
 from functions.rules.beliefs.strategies import COMPARED, strategy_of
 from functions.rules.beliefs.terms import BeliefTerms, FinishedRun, Survivors, band_of
-from functions.rules.beliefs.whole_range import ENOUGH_REPEATS, Block, is_irrelevant, with_run
+from functions.rules.beliefs.whole_range import (
+    ENOUGH_REPEATS,
+    Block,
+    e_values_of,
+    is_irrelevant,
+    lacking,
+    with_run,
+)
 from functions.rules.keeps.noise import Noise, usual_distance
 from functions.rules.stopping.judging import Checkpoint, judge
 from functions.rules.stopping.ranks import standing
@@ -318,7 +326,7 @@ SHAPES: Mapping[str, Callable[[Floats], Floats]] = {
 }
 """Effects of a dimension in sigmas by the place in its range; the reference config is in the middle, at 0."""
 SECTIONS = ((0.0, END), (END, 1 - END), (1 - END, 1.0))
-"""Sections that the claim's runs visit in turn; irrelevance needs evidence in each."""
+"""Sections of the range; the claim's runs go where evidence lacks."""
 
 
 def irrelevance(report: FigureTable, chance: np.random.Generator, claims: int) -> None:
@@ -338,15 +346,19 @@ def irrelevance(report: FigureTable, chance: np.random.Generator, claims: int) -
 
 def irrelevant_after(chance: np.random.Generator, effect: Callable[[Floats], Floats]) -> int:
     """Number of runs, with as many reference runs, until a dimension is irrelevant; more than MOST: never."""
-    h, blocks = claim(config_constraint={}), dict[str, Block]()
-    places = np.array([chance.uniform(*SECTIONS[k % len(SECTIONS)]) for k in range(MOST)])
-    judged = effect(places) + chance.normal(size=MOST)
-    for k, reference in enumerate(chance.normal(size=MOST).tolist()):
-        config = {"LR": float(f"{1e-4 * 1000 ** places[k]:.3g}")}
-        for each, value in ((OWN, reference), (config, float(judged[k]))):
+    h, blocks, lacks = claim(config_constraint={}), dict[str, Block](), dict[str, float]()
+    draws, noise = Random(int(chance.integers(2**32))), chance.normal(size=(MOST, 2)).tolist()
+    for k, (reference, luck) in enumerate(noise):
+        weights = [*lacks.values()] if any(lacks.values()) else None
+        place = draws.uniform(*draws.choices(SECTIONS, weights)[0])
+        judged = float(effect(np.array(place))) + luck
+        config = {"LR": float(f"{1e-4 * 1000**place:.3g}")}
+        for each, value in ((OWN, reference), (config, judged)):
             run = FinishedRun(f"{k}", "w", each, "investigate", "hyp_1", "value", SIGMA * value)
             blocks = dict(with_run(blocks, run, h, TERMS))
-        if is_irrelevant(blocks, h, TERMS):
+        e_values = e_values_of(blocks, h, TERMS)
+        lacks = lacking(e_values)
+        if is_irrelevant(e_values, blocks):
             return k + 1
     return MOST + 1
 

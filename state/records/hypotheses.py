@@ -91,6 +91,8 @@ class Hypothesis(HypothesisClaim):
     """Mean of their delta_bpb."""
     outside_m2: float = 0.0
     """Sum of squared differences from that mean."""
+    lacking: dict[str, float] = {}
+    """Evidence of irrelevance that each section of its range lacks. Its runs are drawn in proportion to this."""
     uncertain_streak: int = 0
     """Number of results in a row with P within 0.45 to 0.55."""
     sprint_left: int = 0

@@ -12,7 +12,7 @@ from functions.rules.beliefs.influence import is_of_influence
 from functions.rules.beliefs.pairing import pairs
 from functions.rules.beliefs.posterior import ENOUGH_E_VALUE, Posterior, e_values, posterior_of
 from functions.rules.beliefs.terms import BeliefTerms, FinishedRun
-from functions.rules.beliefs.whole_range import Blocks, is_irrelevant, with_run
+from functions.rules.beliefs.whole_range import Blocks, e_values_of, is_irrelevant, lacking, with_run
 from state.records import Evidence, Hypothesis
 from state.records.hypotheses import HypothesisStatus, Verdict
 
@@ -122,8 +122,11 @@ def after_run(run: FinishedRun, before: BeliefState, terms: BeliefTerms, now: fl
         if (said := outcome_of(candidate, h, terms, reference)) is not None:
             h = after(h, said, now)
             own = said if candidate is run else own
-    if blocks is not before.blocks and may_be_irrelevant(h) and is_irrelevant(blocks, h, terms):
-        h = _settled(h, "irrelevant", now)
+    if blocks is not before.blocks and h.settled is None:
+        e_values = e_values_of(blocks, h, terms)
+        h = h.model_copy(update={"lacking": lacking(e_values)})
+        if may_be_irrelevant(h) and is_irrelevant(e_values, blocks):
+            h = _settled(h, "irrelevant", now)
     return BeliefState(h, waiting, unused, used, blocks, own)
 
 

@@ -90,6 +90,7 @@ def shape_of(
         constraint=constraint,
         center=center or reference or best_config,
         at_most=None if free else MOST_VARIED,
+        lacking=hypothesis.lacking,
     )
 
 

@@ -8,6 +8,8 @@ An effect is irrelevant if both of these hold, each with an e-value of 20 or mor
 - no section differs from the reference config by the margin;
 - no section differs from another by 1.5 margins. This finds a slope of two margins around the reference config.
 
+The next runs go where evidence lacks (`lacking`), so that one unlucky section does not hold up the verdict.
+
 A difference of that size or more passes with probability 1/20 at most, however often one looks (Ville 1939;
 mixtures: Robbins, Ann. Math. Stat. 41, 1970). All differences have to pass, so their number needs no correction
 (intersection-union test, Berger, Technometrics 24, 1982). The variance comes from repeats of one config by one
@@ -38,6 +40,8 @@ MOST_BLOCKS = 128
 """Blocks that are kept for a hypothesis; the oldest are dropped."""
 MOST_SECTIONS = 64
 """Most combinations of sections; a claim with more of them is never irrelevant."""
+LEAST_E_VALUE = 0.05
+"""E-value below which a section lacks no more evidence: more runs would not help it."""
 SMALLEST_SIGMA = 1e-12
 """Sigma where all repeats are equal; the sections must then be equal but for rounding."""
 REFERENCE = ""
@@ -47,6 +51,8 @@ Block = Mapping[str, tuple[int, float]]
 """Number of runs in each section, and the sum of their judged values."""
 Blocks = Mapping[str, Block]
 """Blocks by worker, comparability key, and all constants but the claim's. The newest last."""
+EValuesWithin = Mapping[tuple[str, str], float]
+"""E-values by the two sections that are compared; the second may be the REFERENCE."""
 
 
 def with_run(blocks: Blocks, run: FinishedRun, h: Hypothesis, terms: BeliefTerms) -> Blocks:
@@ -63,21 +69,41 @@ def with_run(blocks: Blocks, run: FinishedRun, h: Hypothesis, terms: BeliefTerms
     return dict([*others.items(), (name, block)][-MOST_BLOCKS:])
 
 
-def is_irrelevant(blocks: Blocks, h: Hypothesis, terms: BeliefTerms) -> bool:
-    """Whether the effect of the claim's dimensions is within one sigma of a run over their whole range."""
+def e_values_of(blocks: Blocks, h: Hypothesis, terms: BeliefTerms) -> EValuesWithin:
+    """The e-values of all differences against their margins; empty until sigma and every section are known."""
     needed = _sections_needed(h, terms)
-    runs = sum(block[name][0] for block in blocks.values() for name in needed if name in block)
-    if terms.sigma is None or terms.repeats < ENOUGH_REPEATS or not needed or runs < ENOUGH_RUNS:
-        return False
+    if terms.sigma is None or terms.repeats < ENOUGH_REPEATS:
+        return {}
     if not all(any(name in block for block in blocks.values()) for name in needed):
-        return False
+        return {}
     sigma = max(terms.sigma, SMALLEST_SIGMA)
-    differences = _differences(blocks, needed)
-    return differences is not None and all(
-        e_value_within(mean, sigma**2 * variance, sigma * (1 if other == REFERENCE else BETWEEN))
-        >= ENOUGH_E_VALUE
-        for (_, other), (mean, variance) in differences.items()
-    )
+    return {
+        (one, other): e_value_within(
+            mean, sigma**2 * variance, sigma * (1 if other == REFERENCE else BETWEEN)
+        )
+        for (one, other), (mean, variance) in _differences(blocks, needed).items()
+    }
+
+
+def is_irrelevant(e_values: EValuesWithin, blocks: Blocks) -> bool:
+    """Whether the effect of the claim's dimensions is within one sigma of a run over their whole range."""
+    needed = {one for one, _ in e_values}
+    runs = sum(block[name][0] for block in blocks.values() for name in needed if name in block)
+    return runs >= ENOUGH_RUNS and all(e_value >= ENOUGH_E_VALUE for e_value in e_values.values())
+
+
+def lacking(e_values: EValuesWithin) -> dict[str, float]:
+    """Evidence of irrelevance that each section lacks: logarithms of factors of e-values, summed over differences.
+
+    A section that lacks more gets more of the next runs. Such draws depend on past values, and e-values allow that
+    (Ramdas et al., Stat. Sci. 38, 2023). In `bench.beliefs` 90 % of the dimensions without an effect then pass within
+    64 instead of 84 runs.
+    """
+    found = dict[str, float]()
+    for sections, e_value in e_values.items():
+        lacks = max(0.0, math.log(ENOUGH_E_VALUE / max(e_value, LEAST_E_VALUE)))
+        found |= {name: found.get(name, 0.0) + lacks for name in sections if name != REFERENCE}
+    return {name: round(lacks, 2) for name, lacks in found.items()}
 
 
 def e_value_within(mean: float, variance: float, size: float) -> float:
@@ -98,12 +124,10 @@ def _below(z: float) -> float:
     return math.erfc(-z / math.sqrt(2)) / 2
 
 
-def _differences(
-    blocks: Blocks, needed: Sequence[str]
-) -> Mapping[tuple[str, str], tuple[float, float]] | None:
+def _differences(blocks: Blocks, needed: Sequence[str]) -> Mapping[tuple[str, str], tuple[float, float]]:
     """Differences of sections from the reference config and from each other, with variances in units of one run's.
 
-    None where no worker's runs connect the sections.
+    Empty where no worker's runs connect the sections.
     """
     import numpy as np
 
@@ -119,7 +143,7 @@ def _differences(
         normal += np.diag(runs) - np.outer(runs, runs) / all_runs
         sums += totals - runs * (sum(total for _, total in block.values()) / all_runs)
     if np.linalg.matrix_rank(normal) < len(names):
-        return None
+        return {}
     variances = np.linalg.inv(normal)
     means = variances @ sums
     found = {

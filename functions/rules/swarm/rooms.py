@@ -89,6 +89,13 @@ class Room:
         spans = tuple((a, b) for a, b in cut if a <= b)
         return replace(self, spans=spans) if spans else None
 
+    def within(self, section: Room) -> Room | None:
+        """Its values in a section of its range; None if there are none."""
+        if not self.choices:
+            return section
+        left = tuple(choice for choice in self.choices if section.holds(choice))
+        return replace(self, choices=left) if left else None
+
     def without(self, value: Value) -> Room:
         """The room without this value, as a choice; unchanged if it has too many values to list, or no other."""
         told = self.choices

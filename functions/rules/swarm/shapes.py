@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from functions.rules.swarm.dimensions import same
-from functions.rules.swarm.rooms import Allowed, Room, room_of, sections_of
+from functions.rules.swarm.rooms import Allowed, Room, room_of, sections_of_claim
 from state.records import Dimension, Value
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class Shape:
     """Most dimensions that one config varies; None: no limit."""
     first: tuple[str, ...] = ()
     """Dimensions that are preferred where `at_most` limits them."""
+    lacking: Mapping[str, float] = field(default_factory=dict)
+    """Weights of the sections of a claim's one dimension; empty: all are drawn equally often."""
 
     @property
     def is_of_claim(self) -> bool:
@@ -91,20 +93,24 @@ class Freedom:
 def drawn_config(dimensions: Sequence[Dimension], shape: Shape, rng: Random) -> dict[str, Value]:
     """A config at random within a shape. It has a valid value for each dimension that is not on trial.
 
-    A run that is compared with the center lies in each section of a range with the same probability. Uniform draws
-    would leave few runs at the ends, where effects are often largest.
+    A run that is compared with the center lies in each section of a range with the same probability, or more often
+    where evidence lacks. Uniform draws would leave few runs at the ends, where effects are often largest.
     """
     freedoms = freedoms_of(dimensions, shape)
     varied = varied_names(freedoms, shape, rng)
     return {
-        f.dimension.name: _drawn(f.room, shape, rng) if f.dimension.name in varied else f.fixed
-        for f in freedoms
+        f.dimension.name: _drawn(f, shape, rng) if f.dimension.name in varied else f.fixed for f in freedoms
     }
 
 
-def _drawn(room: Room, shape: Shape, rng: Random) -> Value:
-    part = rng.choice([*sections_of(room).values()]) if shape.is_compared else room
-    return part.drawn(rng)
+def _drawn(freedom: Freedom, shape: Shape, rng: Random) -> Value:
+    room, dimension = freedom.room, freedom.dimension
+    if not shape.is_compared:
+        return room.drawn(rng)
+    sections = sections_of_claim(dimension, shape.constraint.get(dimension.name))
+    parts = {name: part for name, each in sections.items() if (part := room.within(each)) is not None}
+    weights = [shape.lacking.get(name, 0.0) for name in parts]
+    return rng.choices([*parts.values()] or [room], weights if any(weights) else None)[0].drawn(rng)
 
 
 def standing_config(dimensions: Sequence[Dimension], shape: Shape) -> dict[str, Value]:

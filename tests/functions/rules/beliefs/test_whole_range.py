@@ -111,6 +111,16 @@ def test_each_other_category_and_each_of_few_whole_numbers_needs_evidence(
     assert after_runs(values, name=name).settled == settled
 
 
+def test_an_end_of_the_range_with_fewer_runs_lacks_more_evidence_than_the_other() -> None:
+    lower, _, upper = after_runs([2e-5, 2e-5, 2e-5, 2e-3, 2e-3, 5e-2], n=30).lacking.values()
+
+    assert 0 <= lower < upper
+
+
+def test_nothing_lacks_evidence_before_each_part_of_the_range_was_tried() -> None:
+    assert after_runs([2e-5, 2e-3], n=60).lacking == {}
+
+
 def test_nothing_is_irrelevant_while_the_noise_is_hardly_known() -> None:
     assert after_runs(ANYWHERE, terms=replace(TERMS, sigma=None, repeats=0)).settled is None
     assert after_runs(ANYWHERE, terms=replace(TERMS, repeats=ENOUGH_REPEATS - 1)).settled is None

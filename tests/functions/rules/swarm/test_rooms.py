@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from functions.rules.swarm.rooms import room_of, section_of, sections_of
+from functions.rules.swarm.rooms import room_of, section_of, sections_of, sections_of_claim
 from functions.rules.swarm.shapes import Shape, drawn_config
 from state.records import Dimension, Value
-from tests.functions.rules.swarm.sample import LAYERS, LR, OPTIMIZER, dimension
+from tests.functions.rules.swarm.sample import DEPTH, LAYERS, LR, OPTIMIZER, dimension
 
 
 def test_a_room_without_a_value_has_all_others_while_they_can_be_told() -> None:
@@ -50,6 +50,22 @@ def test_what_is_compared_with_a_center_lies_in_every_section(strategy: str) -> 
 
     assert len(found) == 3
     assert all(0.22 < share < 0.53 for share in found.values()), found
+
+
+@pytest.mark.parametrize("of", [LR, DEPTH, METHOD])
+def test_what_is_compared_with_a_center_goes_where_evidence_lacks(of: Dimension) -> None:
+    center = {**CENTER, "DEPTH": 8}
+    more, less = [*sections_of_claim(of, None)][-2:]
+    shape = Shape("investigate", free=(of.name,), center=center, lacking={more: 3.0, less: 1.0})
+    rng = Random(3)
+
+    found = Counter(
+        section_of(drawn_config([LR, DEPTH, METHOD], shape, rng)[of.name], sections_of_claim(of, None))
+        for _ in range(DRAWS)
+    )
+
+    assert found[more] / DRAWS == pytest.approx(0.75, abs=0.03)
+    assert found[less] / DRAWS == pytest.approx(0.25, abs=0.03)
 
 
 def test_what_looks_for_good_values_is_drawn_uniformly() -> None:
