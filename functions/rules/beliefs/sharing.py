@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from functions.rules.beliefs.allocation import MOONSHOT, has_converged, steadied, targets
 from functions.rules.beliefs.evidence import ARCHIVED, about
+from functions.rules.beliefs.influence import is_of_influence
+from functions.rules.beliefs.learning import DECIDED, ENOUGH_RUNS
 from functions.rules.beliefs.posterior import posterior
 from functions.rules.beliefs.strategies import COMPARED, REFERENCED, moonshot_shape, shape_of, strategy_of
 from functions.rules.beliefs.testing import can_be_run, is_test, test_terms
@@ -13,6 +15,9 @@ from functions.rules.swarm.populations import Population, population_id
 from functions.rules.swarm.shapes import Shape, contradictions, standing_config
 from state.belief_facts import BeliefFacts
 from state.records import Dimension, Hypothesis, Value
+
+TESTS_FOR_REFERENCE = 3
+"""Runs for each reference run of a claim that irrelevance will probably settle."""
 
 
 def is_due(facts: BeliefFacts, opened: Sequence[Hypothesis]) -> bool:
@@ -85,6 +90,16 @@ def _has_converged(h: Hypothesis) -> bool:
     return h.settled == "supported" or has_converged(posterior(h).support_probability, h.n_experiments)
 
 
+def _tests_for_reference(h: Hypothesis) -> int:
+    """Runs of its claim for each reference run: 1, so that each has its own, while pairs may settle it.
+
+    Irrelevance compares them with all reference runs, those of other claims too. To compare k groups with one
+    control, sqrt(k) runs of the control for each run of a group are best (Dunnett, J. Am. Stat. Assoc. 50, 1955).
+    """
+    may_win = h.n_experiments < ENOUGH_RUNS or posterior(h).support_probability > 1 - DECIDED
+    return 1 if may_win or not is_of_influence(h) else TESTS_FOR_REFERENCE
+
+
 def _population(
     facts: BeliefFacts, h: Hypothesis, target: int, best_config: Mapping[str, Value], *, is_converged: bool
 ) -> Population:
@@ -105,6 +120,7 @@ def _population(
         searched=shape_of(h, "exploit", best_config)
         if strategy in REFERENCED and facts.policy.belief.evidence == "matched"
         else None,
+        tests_for_reference=_tests_for_reference(h),
     )
 
 

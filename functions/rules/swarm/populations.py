@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from operator import mul
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -47,6 +48,8 @@ class Population:
     None without a claim, or with a settled one."""
     searched: Shape | None = None
     """Shape of the runs that search for the best config, if its strategy tests its claim."""
+    tests_for_reference: int = 1
+    """Runs of its claim for each reference run."""
 
     @property
     def queued(self) -> Shape:
@@ -126,6 +129,7 @@ class Purpose:
     strategy: SwarmStrategy
     shape: Shape
     evidence: EvidencePolicy = "matched"
+    tests_for_reference: int = 1
 
     @property
     def is_compared(self) -> bool:
@@ -149,24 +153,25 @@ def purpose_of(
 
     Runs of a search are weak evidence for the claim: they all win once the search works. `draw` in [0, 1) decides.
     """
-    evidence = policy.belief.evidence
+    evidence, each = policy.belief.evidence, population.tests_for_reference
     is_test = draw < _tested_share(population, populations, policy)
     if population.tested is not None and is_test:
-        return Purpose("investigate", population.tested, evidence)
-    own = Purpose(population.strategy, population.shape, evidence)
+        return Purpose("investigate", population.tested, evidence, each)
+    own = Purpose(population.strategy, population.shape, evidence, each)
     if population.searched is not None and own.has_references and not is_test:
         return Purpose(population.searched.strategy, population.searched, evidence)
     return own
 
 
 def _tested_share(population: Population, populations: Sequence[Population], policy: Policy) -> float:
-    """Share of a population's runs that test its claim; half of these are reference runs.
+    """Share of a population's runs that test its claim, with the reference runs among them.
 
     All populations together spend at most `belief.reference_share` of the swarm's runs on references. If they would
     spend more, each share shrinks in proportion.
     """
-    wishes = [(max(p.target, 1), _wished_share(p, policy)) for p in populations]
-    references = sum(workers * wish for workers, wish in wishes) / 2 / sum(workers for workers, _ in wishes)
+    workers = [max(p.target, 1) for p in populations]
+    wished = [_wished_share(p, policy) / (1 + p.tests_for_reference) for p in populations]
+    references = sum(map(mul, workers, wished)) / sum(workers)
     return _wished_share(population, policy) * min(1.0, policy.belief.reference_share / (references or 1.0))
 
 
@@ -181,11 +186,12 @@ def reference_config(
 ) -> dict[str, Value] | None:
     """The reference config, if the worker's next run must be a reference run; else None.
 
-    Every second compared run of a worker is a reference run. Half of the workers begin with one, because many workers
+    One follows each `tests_for_reference` runs of a worker. Half of the workers begin with one, because many workers
     run only once. Frozen dimensions keep their frozen values.
     """
-    ahead = worker.number % 2 if worker.population_id is None else 0
-    if not purpose.has_references or worker.compared + ahead < 1:
+    begins = worker.population_id is None and worker.number % 2 == 1
+    is_due = begins or worker.compared >= purpose.tests_for_reference
+    if not purpose.has_references or not is_due:
         return None
     # the claim's constraint holds for the runs that are compared with the reference
     return standing_config(dimensions, replace(purpose.shape, constraint={}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,9 +31,9 @@ def population(name: str, strategy: SwarmStrategy, target: int, **shapes: Any) -
     return Population(name, strategy, f"hyp_{name}", "LR matters", target=target, shape=shape, **shapes)
 
 
-def claiming(name: str, target: int) -> Population:
+def claiming(name: str, target: int, **fields: Any) -> Population:
     """One that tests its claim, beside a search."""
-    return population(name, "investigate", target, searched=SEARCHES)
+    return population(name, "investigate", target, searched=SEARCHES, **fields)
 
 
 def searching(name: str, target: int) -> Population:
@@ -68,6 +69,22 @@ def test_every_second_compared_run_is_a_reference_run_and_half_of_the_workers_be
     assert sum(begin) == 4
     assert not any(later)
     assert begins_with_a_reference(1, population_id="pop_1", compared=1)
+
+
+def test_a_claim_that_irrelevance_will_settle_has_one_reference_run_for_three_others() -> None:
+    purpose = replace(TESTS, tests_for_reference=3)
+
+    found = [begins_with_a_reference(1, purpose, population_id="pop_1", compared=n) for n in range(5)]
+
+    assert found == [False, False, False, True, True]
+    assert begins_with_a_reference(1, purpose)
+
+
+def test_claims_with_fewer_reference_runs_are_tested_more_within_their_share() -> None:
+    policy = USUAL.changed({"belief.reference_share": 0.1})
+    few = [claiming("a", 10, tests_for_reference=3), claiming("b", 10, tests_for_reference=3)]
+
+    assert compared_share(few[0], few, policy) == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize(("share", "compared"), [(0.1, 0.2), (0.25, 0.5), (0.5, 1.0)])
