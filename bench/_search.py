@@ -18,8 +18,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from bench._planted import DIMENSIONS, SIGMA, Truth, declared
+from bench._tag import KeepingTag, SimulatedRetest
 from bench.earlystop import StoppingTag
 from functions.profiles import swarm_dimensions
+from functions.rules.keeps.retests import Effort
 from functions.rules.opening import swarm_policy, swarm_tag
 from functions.rules.stopping.ticks import bucket_of
 from functions.rules.swarm.dimensions import checked
@@ -199,7 +201,10 @@ MethodOf = Callable[[Task, int, int, int], Method]
 
 
 class Nightjar:
-    """A swarm without hypotheses, by the rules of the server: its sampler, its queue and its early stopping."""
+    """A swarm without hypotheses, by the rules of the server: its sampler, queue, early stopping and retests.
+
+    Retests take their share of the GPU time. Its answer is the tag's best by the keep rule.
+    """
 
     def __init__(self, task: Task, workers: int, runs: int, seed: int, *, policy: Policy) -> None:
         self.task, self.workers, self.policy = task, workers, policy
@@ -213,8 +218,23 @@ class Nightjar:
         self.lowest = math.inf
         self.has_new_best = False
         self.reported: set[tuple[int, float | None]] = set()
+        self.keeps = KeepingTag(policy.keep_rule, Effort(0, policy.max_retests))
+        self.retests: dict[int, SimulatedRetest] = {}
+        self.worker_of: dict[int, int] = {}
+        self.free = 0
+        """The worker that asks next: at first each once, then the one whose run has ended."""
+
+    @property
+    def best(self) -> Config | None:
+        """The config of the tag's best; None: no run has ended."""
+        best = self.keeps.best
+        return None if best is None else self.seen[int(best.experiment_id)].config_delta
 
     def ask(self, run: int) -> Config:
+        self.worker_of[run] = run if run < self.workers else self.free
+        if self.keeps.waiting:
+            self.retests[run] = self.keeps.waiting.popleft()
+            return self.seen[int(self.retests[run].of)].config_delta
         if self.has_new_best or len(self.queue) <= queue_target(self.policy, self.workers) // 2:
             self._refill()
         first = max(self.queue, key=self.queue.__getitem__)
@@ -230,20 +250,27 @@ class Nightjar:
 
     def is_stopped(self, run: int, progress: float, value: float) -> bool:
         report = run, bucket_of(progress)
-        if report in self.reported:  # the first report at a bucket counts
+        if report in self.reported or run in self.retests:  # the first report at a bucket counts
             return False
         self.reported.add(report)
         return self.tag.is_stopped(run, progress, value)
 
     def tell(self, run: int, value: float | None, *, stopped: bool = False) -> None:
+        self.free, self.results = self.worker_of[run], self.results + 1
+        worker = str(self.free)
+        if (retest := self.retests.get(run)) is not None:
+            self.keeps.end(retest, "broke" if value is None else value, worker)
+            self.keeps.judge_retests()
+            return
         ended = "crash" if value is None else "stopped" if stopped else "discard"
         if value is not None and not stopped:
             self.tag.end(run, value)
             self.has_new_best |= value < self.lowest
             self.lowest = min(value, self.lowest)
+            self.keeps.complete(str(run), value, code=self.seen[run].fingerprint, worker=worker)
+            self.keeps.judge_retests()
         became = {"status": ended, "delta_bpb": None if stopped else value}
         self.seen[run] = self.seen[run].model_copy(update=became)
-        self.results += 1
 
     def _refill(self) -> None:
         """Refill the queue, as swarm::refill does when few configs wait or there is a new best."""
@@ -351,14 +378,14 @@ class Greedy(AtRandom):
 
 @dataclass
 class Search:
-    """The course of a search. `regrets`: GPU seconds and regret of the best observed config then."""
+    """The course of a search. `regrets`: GPU seconds and regret of the method's answer from then on."""
 
     regrets: list[tuple[float, float]] = field(default_factory=list)
     started: int = 0
     stopped: int = 0
 
     def regret(self, gpu_s: float) -> float:
-        """Regret of the config with the lowest result after this GPU time, at most 1."""
+        """Regret of the method's answer after this GPU time, at most 1."""
         known = [regret for at, regret in self.regrets if at <= gpu_s]
         return min(1.0, known[-1]) if known else 1.0
 
@@ -368,12 +395,14 @@ def searched(
 ) -> Search:
     """Run the method's proposals on workers until they have used the budget of GPU time together.
 
-    A run takes 300 s with a standard deviation of 3 %. It reports as often as the task has points.
+    A run takes 300 s with a standard deviation of 3 %. It reports as often as the task has points. A method's answer
+    is the config with the lowest result, but a lab's is its tag's best.
     """
     chance, found = Random(f"workers {seed}"), Search()
     going: list[tuple[float, int, int]] = []
     began, curves, lasts = dict[int, float](), dict[int, Sequence[float]](), dict[int, float]()
     closed, lowest = 0.0, math.inf
+    answer: Config | None = None
     configs: dict[int, Config] = {}
 
     def start(now: float) -> None:
@@ -404,6 +433,9 @@ def searched(
         found.stopped += is_stop
         method.tell(run, None if is_crash else value, stopped=is_stop)
         if is_end and value < lowest:
-            lowest = value
-            found.regrets.append((used, task.regret(configs[run])))
+            lowest, answer = value, configs[run]
+        if isinstance(method, Nightjar):
+            answer = method.best
+        if answer is not None:
+            found.regrets.append((used, task.regret(answer)))
         start(now)
