@@ -182,7 +182,7 @@ def test_rules_that_do_not_adapt_end_many_of_the_best_of_nearly_equal_runs_or_sa
 def test_early_stopping_saves_gpu_time_of_a_whole_swarm_whose_reference_runs_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    policy = POLICY.changed({"belief.reference_share": 0.2})
+    policy = POLICY.changed({"belief.reference_share": 0.2, "sampler": "thompson"})
     monkeypatch.setattr(earlystop_swarm, "POLICY", policy)
     rules: list[StoppingRule] = ["none", earlystop_swarm.DEFAULT]
     whole, stopped = [

@@ -220,6 +220,17 @@ async def test_a_predictor_cannot_print_the_score(repo: Repository) -> None:
     assert (result.metric, result.reported) == (TRUE_SCORE, 0.3)
 
 
+async def test_no_process_of_the_same_user_may_trace_the_evaluator(repo: Repository) -> None:
+    get_dumpable = 3
+    says = f"print('---\\nval_bpb: 0.5\\ndumpable:', ctypes.CDLL(None).prctl({get_dumpable}))"
+    repo.base = repo.commit({"prepare.py": f"import ctypes\n{says}"})
+
+    result = await scored(repo, script(), tier="none")
+
+    assert isinstance(result, TrainedRun), result
+    assert result.metrics["dumpable"] == 0
+
+
 async def test_a_line_that_a_predictor_begins_does_not_hide_the_score(repo: Repository) -> None:
     short = EVALUATOR.replace(
         'print(f"---\\nval_bpb: {score():.6f}\\nrows: {ROWS}")', 'print("val_bpb:", score())'
@@ -387,10 +398,17 @@ async def test_predictions_that_cannot_be_scored_are_told_apart(repo: Repository
     assert (result.kind, told in result.error) == (kind, True), result.error
 
 
+DEAF = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+time.sleep(600)
+"""
+
+
 async def test_a_predictor_that_hangs_is_a_timeout(repo: Repository) -> None:
     repo.base = repo.commit({"prepare.py": EVALUATOR.replace("PATIENCE = 60", "PATIENCE = 0.5")})
 
-    result = await scored(repo, script(answering="time.sleep(600)"))
+    result = await scored(repo, script(answering=DEAF))
 
     assert isinstance(result, FailedTraining)
     assert result.kind == "timeout"
@@ -490,17 +508,11 @@ async def test_a_predictor_reads_no_more_than_a_training(
 
 
 async def test_a_stop_ends_the_scoring_although_the_predictor_is_deaf(repo: Repository) -> None:
-    deaf = """
-    import signal
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    time.sleep(600)
-    """
-
     def order() -> str:
         return "stop" if any(map(ignores_sigterm, processes_of(LAB))) else "continue"
 
     async with asyncio.timeout(100):
-        result = await scored(repo, script(answering=deaf), Orders(on_poll=order))  # type: ignore[arg-type]  # an order
+        result = await scored(repo, script(answering=DEAF), Orders(on_poll=order))  # type: ignore[arg-type]  # an order
 
     assert isinstance(result, HaltedRun), result
     assert result.order == "stop"
