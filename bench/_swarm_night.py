@@ -408,7 +408,9 @@ class Night:
             "active_workers": len(self._workers),
             "best": self._keeps.best,
             "populations": [*self.beliefs.populations.values()],
-            "assigned": self._assigned(),
+            "in_flight": dict(
+                Counter(e.population_id for e in self._running.values() if e.population_id is not None)
+            ),
             "newest_at": self._now,
         }
 
