@@ -8,7 +8,7 @@ from typing import Any
 
 from state import best_config
 from state.change import NOW, Asked, Change, get, hgetall, hmget, size, zscore
-from state.client import time_of
+from state.client import Lab, time_of
 from state.dimensions import dimensions_in
 from state.errors import NotFound, TooManyRequests
 from state.experiments.ranking import all_ranks_at
@@ -34,6 +34,8 @@ ACTIVE_S = 600.0
 """A worker counts as active so many seconds after it was last heard of."""
 LOOKED_AT = 32
 """A worker's config is drawn from so many that wait first: workers that ask at once rarely collide."""
+REMEMBERED = 10_000
+"""Most workers that a process remembers."""
 OBSERVED = 1000
 """Newest results that the next configs are made of; and newest stopped runs."""
 
@@ -56,6 +58,10 @@ JOINS_BURST = 200
 
 class Swarms(Store):
     """The swarms of all tags."""
+
+    def __init__(self, lab: Lab) -> None:
+        super().__init__(lab)
+        self._last: dict[str, SwarmWorker] = {}
 
     async def worker(self, worker_id: str) -> SwarmWorker | None:
         """A worker; None where none of this name has joined."""
@@ -96,7 +102,8 @@ class Swarms(Store):
             change.zadd(keys("swarm_members", tag), {name: count + 1})
             change.zadd(keys("swarm_seen", tag), {name: now})
             change.emit("worker.joined", tag, name, _joined(said))
-            return WorkerWithToken(SwarmWorker.parse(stored), issued.text)
+            self.remember(worker := SwarmWorker.parse(stored))
+            return WorkerWithToken(worker, issued.text)
 
         return await self._lab.change(decide, in_turn="joining")
 
@@ -122,17 +129,30 @@ class Swarms(Store):
 
         return await self._lab.change(decide)
 
-    async def known(self, worker_id: str, change: Change | None = None) -> SwarmWorker:
-        """A worker that has joined, as it is now; it may change.
+    async def known(self, worker_id: str) -> SwarmWorker:
+        """A worker that has joined.
 
         Raises:
             NotFound: none of this name has.
         """
-        reading: dict[str, Asked] = {"worker": ("HGETALL", self._keys("swarm_workers", worker_id))}
-        worker = SwarmWorker.found((await (change or self._lab).read(reading))["worker"])
+        worker = await self.worker(worker_id)
         if worker is None:
-            raise NotFound(f"there is no worker {worker_id!r}", hint="join the swarm first: POST /register")
+            raise unknown_worker(worker_id)
         return worker
+
+    async def remembered(self, worker_id: str) -> SwarmWorker:
+        """A worker as this process saw it last, to ask for its facts. Its tag, population and run may be others now.
+
+        Raises:
+            NotFound: as `known`.
+        """
+        return self._last.get(worker_id) or await self.known(worker_id)
+
+    def remember(self, worker: SwarmWorker) -> None:
+        """Remember a worker as it is now."""
+        if len(self._last) >= REMEMBERED:
+            self._last.clear()
+        self._last[worker.worker_id] = worker
 
     async def find(self, tag: str) -> SwarmFacts | None:
         """The same; None for an unknown tag."""
@@ -157,31 +177,37 @@ class Swarms(Store):
         """
         return tag_in(await self._lab.hash(self._keys.tag(tag)), tag).results
 
-    async def next_facts(
-        self, worker: SwarmWorker, population_id: str, change: Change | None = None
-    ) -> NextFacts:
-        """Facts for a worker's next config, and the configs that wait for its population.
+    async def next_facts(self, worker: SwarmWorker, population_id: str, change: Change) -> NextFacts:
+        """Facts for a worker's next config, and the configs that wait for this population, as its own may be another.
 
-        One round trip, and one more if the worker has another run now. A `change` holds with the worker and its run.
+        One round trip, and one more if the worker has another run now. The change holds with the worker's run.
+
+        Raises:
+            NotFound: no such tag or worker.
         """
-        keys, tag, run_id, source = self._keys, worker.tag, worker.run_id, change or self._lab
-        while True:
-            run = keys.experiment(run_id or "")
-            found = await source.read(
-                {
-                    **self._of_tag(tag),
-                    "tag": hgetall(keys.tag(tag), "paused_at"),
-                    "worker": hgetall(keys("swarm_workers", worker.worker_id), "run_id"),
-                    "run": hgetall(run, "status", "handed_out", "stopping") if run_id else None,
-                    "waiting": ("ZRANGE", keys("proposals", tag, population_id), 0, LOOKED_AT - 1),
-                    "retests": members(self._lab, keys.status(tag, "registered", "")[0], limit=LOOKED_AT),
-                    "best_config": best_config.reading(self._lab, tag),
-                }
-            )
-            newest = SwarmWorker.parse(found["worker"])
-            if newest.run_id == run_id:
-                break
-            run_id = newest.run_id
+        keys, tag, name = self._keys, worker.tag, worker.worker_id
+        deciding = ("status", "handed_out", "stopping")
+        found = await change.read(
+            {
+                **self._of_hand_outs(tag),
+                **self._of_tag(tag),
+                "worker": hgetall(keys("swarm_workers", name), "run_id"),
+                "run": hgetall(keys.experiment(worker.run_id), *deciding) if worker.run_id else None,
+                "waiting": ("ZRANGE", keys("proposals", tag, population_id), 0, LOOKED_AT - 1),
+                "retests": members(self._lab, keys.status(tag, "registered", "")[0], limit=LOOKED_AT),
+                "best_config": best_config.reading(self._lab, tag),
+            }
+        )
+        if not found["worker"]:
+            raise unknown_worker(name)
+        newest = SwarmWorker.parse(found["worker"])
+        self.remember(newest)
+        if newest.tag != tag:
+            return await self.next_facts(newest, population_id, change)
+        if newest.run_id is None:
+            found["run"] = None
+        elif newest.run_id != worker.run_id:
+            found |= await change.read({"run": hgetall(keys.experiment(newest.run_id), *deciding)})
         return NextFacts(
             **vars(_facts(tag, found)),
             worker=newest,
@@ -334,6 +360,13 @@ class Swarms(Store):
             found[bucket][percent] = float(row[1])
         return {bucket: BucketPool(runs[bucket], found[bucket]) for bucket in FIFTHS}
 
+    def _of_hand_outs(self, tag: str) -> dict[str, Asked]:
+        """Reads that guard whether a swarm hands out configs, and by what policy."""
+        return {
+            "gate": hmget(self._keys.tag(tag), "paused_at"),
+            "version": hmget(self._keys("policy", tag), "version"),
+        }
+
     def _of_tag(self, tag: str) -> dict[str, Asked]:
         """The reads of `SwarmFacts`."""
         keys = self._keys
@@ -355,6 +388,11 @@ class Swarms(Store):
         return self._lab.reading(
             "count_seen", keys={"index": self._keys("swarm_seen", tag)}, args={"within_s": ACTIVE_S}
         )
+
+
+def unknown_worker(worker_id: str) -> NotFound:
+    """None of this name has joined."""
+    return NotFound(f"there is no worker {worker_id!r}", hint="join the swarm first: POST /register")
 
 
 def _joined(said: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -21,8 +20,12 @@ from functions.rules.swarm.handing_out import (
 from functions.rules.swarm.populations import Purpose, named_population
 from functions.run._stores import Stores
 from functions.views.swarm_runs import ToldTickSource
+from state.change import Change
+from state.decisions import HandOut
+from state.entries import Entered
 from state.errors import BudgetExhausted
 from state.ids import Id
+from state.policy import TickSource
 
 
 class StartRun(Command):
@@ -54,9 +57,11 @@ class StartedRun(Response):
 async def start(request: StartRun, call: Call, stores: Stores) -> StartedRun:
     """Begin a further run, with a config of your own; its id goes to POST /tick and, as exp_id, to POST /result."""
     check_worker(call.caller, request.worker_id)
-    worker = await stores.swarms.known(request.worker_id)
-    for _ in count():
-        facts = await stores.swarms.facts(worker.tag)
+
+    async def decide(change: Change) -> tuple[Entered, HandOut, TickSource]:
+        worker = await stores.swarms.remembered(request.worker_id)
+        facts = await stores.swarms.next_facts(worker, worker.population_id or "", change)
+        worker = facts.worker
         check_begins_another(worker)
         population = named_population(request.population_id, worker, facts)
         check_hands_out(facts)
@@ -72,14 +77,11 @@ async def start(request: StartRun, call: Call, stores: Stores) -> StartedRun:
             most_active=MOST_ACTIVE,
         )
         try:
-            given = await stores.experiments.hand_out(worker, out)
+            given = await stores.experiments.hand_out(change, facts, worker, out)
         except BudgetExhausted as problem:
             raise come_back(problem) from problem
-        if given is not None:
-            return StartedRun(
-                run_id=given,
-                budget_seconds=round(out.budget_s),
-                tick_source=facts.policy.stopping.tick_source,
-            )
-        worker = await stores.swarms.known(request.worker_id)
-    raise AssertionError
+        assert given is not None  # it may have any number of trials
+        return given, out, facts.policy.stopping.tick_source
+
+    entered, out, source = await stores.swarms.change(decide)
+    return StartedRun(run_id=entered.experiment_id, budget_seconds=round(out.budget_s), tick_source=source)

@@ -6,27 +6,29 @@ long. `EndingStore` has the effects of its end on the swarm.
 
 from __future__ import annotations
 
-import json
 from typing import get_args
 
-from state.budgets import WARN_AT
-from state.change import NOW, Change, hmget
+from state.change import NOW, Change, Joined, Word, hmget, size, zscore
 from state.decisions import Ending, HandOut, Rank
-from state.entries import Entry, Run
+from state.entries import Entered, Entry, EntryFacts, Run
 from state.experiments.ending import EndingStore, is_as_read
 from state.experiments.queueing import run_fields
 from state.experiments.ranking import REPORTED, Ranking, pools_at, rank_class
-from state.experiments.registering import Registering
+from state.experiments.registering import Registering, names_of
+from state.experiments.writing import relist
 from state.indexes import members, records
 from state.policy import TickSource
-from state.records import Experiment, SwarmWorker, flatten, words
-from state.tags import exhausted
+from state.records import Experiment, SwarmWorker, flatten
+from state.reserving import RUNS, Booking, a_run, reading_books, set_aside
+from state.swarm_facts import SwarmFacts
 
 OF_REPORTS = (
     *("told", "ranked", "places", "last_metric", "last_progress", "tick_source"),
     *("extended_s", "base_metric", "base_progress"),
 )
 """Fields of a run that come from its reports."""
+NEARLY_FEW = 8
+"""So many configs above `few` their number is guarded: several workers take some at once."""
 AT_ONCE = 1000
 """Overdue runs that are read at once."""
 
@@ -34,18 +36,62 @@ AT_ONCE = 1000
 class HandingOut(Registering, EndingStore, Ranking):
     """Part of `Experiments`."""
 
-    async def hand_out(self, worker: SwarmWorker, out: HandOut) -> str | None:
-        """Enter a config as a run of this worker, its budget set aside; answers its id.
+    async def hand_out(
+        self, change: Change, facts: SwarmFacts, worker: SwarmWorker, out: HandOut
+    ) -> Entered | None:
+        """Enter a config as a run of this worker, its budget set aside.
 
-        None where what this was decided on has changed, the config has as many trials, or runs in flight, as it may
-        have, or the worker as many runs.
+        None where another worker took it, or it has as many trials, or runs in flight, as it may have.
 
         Raises:
             BudgetExhausted: the tag's budget has no room for it.
         """
-        idea = out.idea
-        run = Run(0, out.budget_s, out.budget_s)
-        entry_keys, args = await self._entering(Entry(idea), None, None, "running", run)
+        idea, keys, tag, run = out.idea, self._keys, out.idea.tag, Run(0, out.budget_s, out.budget_s)
+        configs, proposals = keys("configs", tag), keys("proposals", tag, out.population_id)
+        trials, in_flight = (f"{out.fingerprint}:{count}" for count in ("trials", "in_flight"))
+        limits, taken = reading_books(keys, tag, RUNS)
+        found = await change.read(
+            {
+                "limits": limits,
+                "tried": hmget(keys("tried", tag), *names_of(idea)),
+                "place": zscore(proposals, out.proposal) if out.proposal else None,
+                "left": size(proposals).maybe(),
+                "taken": taken,
+                "counts": hmget(configs, trials, in_flight).loose(),
+            }
+        )
+        tried, going = (int(count or 0) for count in found["counts"].values())
+        is_taken = (out.most_trials and tried + going >= out.most_trials) or (
+            out.most_in_flight and going >= out.most_in_flight
+        )
+        if is_taken or (out.proposal and found["place"] is None):
+            return None
+        of_worker, left = keys("swarm_workers", worker.worker_id), found["left"] - bool(out.proposal)
+        for key, names, most in (
+            (configs, (trials, in_flight), out.most_trials),
+            (configs, (in_flight,), out.most_in_flight),
+            (of_worker, ("active",), out.most_active),
+        ):
+            if most:
+                change.room(key, names, most)
+        if left <= out.few + NEARLY_FEW:
+            change.hold(proposals)
+        entry = EntryFacts(
+            now=facts.now,
+            tag=facts.tag,
+            policy=facts.policy,
+            policy_version=facts.policy_version,
+            crashes=0,
+            first=None,
+            parents={},
+            epoch=1,
+            selection=None,
+            selection_ends=None,
+            branch=None,
+            slots=(),
+            tried=found["tried"],
+            books=(found["limits"], found["taken"]),
+        )
         of_run = {
             "worker_id": worker.worker_id,
             "gpu_type": worker.gpu_type,
@@ -58,78 +104,80 @@ class HandingOut(Registering, EndingStore, Ranking):
             "is_compared": out.is_compared,
             "is_reference": out.is_reference,
         }
-        answer = await self._lab.move(
-            "hand_out",
-            keys={**entry_keys, **self._of_worker(worker, out)},
-            args={
-                **args,
-                "fields": [*words(idea.flat()), *words({**run_fields(run), **flatten(of_run)})],
-                "worker_id": worker.worker_id,
-                "is_extra": 1 if out.is_extra else None,
-                "run_id": worker.run_id,
-                "version": out.dimensions_version,
-                "run_s": out.budget_s,
-                "lost_after_s": out.lost_after_s,
-                "fingerprint": out.fingerprint,
-                "most_trials": out.most_trials,
-                "most_in_flight": out.most_in_flight,
-                "most_active": out.most_active,
-                "proposal": out.proposal,
-                "population_id": out.population_id,
-                "is_compared": 1 if out.is_compared else None,
-                "is_reference": 1 if out.is_reference else None,
-                "few": out.few,
-                "started": json.dumps(_started(worker, 1))[1:-1],
-            },
+        fields: dict[str, Word] = {**run_fields(run), **flatten(of_run), "handed_out": 1, "started_at": NOW}
+        entered, name, _ = await self._enter(
+            change, Entry(idea), entry, None, None, run, fields, is_handed_out=True
         )
-        match answer:
-            case ["ok", number]:
-                return f"{idea.tag}-{number}"
-            case ["exhausted", *_]:
-                raise exhausted(idea.tag, answer)
-            case _:
-                return None
+        self._begin(change, tag, name, worker, out.fingerprint, out.lost_after_s, is_own=not out.is_extra)
+        if out.proposal:
+            change.zrem(proposals, out.proposal)
+        if not out.is_extra:
+            change.hset(of_worker, {"population_id": out.population_id})
+            change.hset(keys("assigned", tag), {worker.worker_id: out.population_id})
+            change.hincrby(keys("in_flight", tag), out.population_id)
+            if out.is_reference:
+                change.hset(of_worker, {"compared": 0})
+            elif out.is_compared:
+                change.hincrby(of_worker, "compared")
+        if left == 0 or (out.proposal and left == out.few):
+            change.emit("proposals.few", tag, out.population_id, {"left": left})
+        told = {"experiment_id": name, **_started(worker, 1)}
+        change.emit("experiment.started", tag, name, told, idea.traceparent)
+        return entered
 
     async def hand_out_retest(
-        self, retest: Experiment, worker: SwarmWorker, *, budget_s: float, lost_after_s: float
+        self, change: Change, retest: Experiment, worker: SwarmWorker, *, budget_s: float, lost_after_s: float
     ) -> bool:
-        """Begin a retest on this worker, its budget set aside; False where it was begun, or the worker has a run.
+        """Begin a retest on this worker, its budget set aside; False where it was begun.
 
         Raises:
             BudgetExhausted: the tag's budget has no room for it.
         """
-        keys = self._keys
+        keys, name, run = self._keys, retest.experiment_id, self._keys.experiment(retest.experiment_id)
+        limits, taken = reading_books(keys, retest.tag, RUNS)
+        of_it, limited, sums = await change.read(hmget(run, "status", "reserved_gpu_seconds"), limits, taken)
+        if of_it["status"] != "registered":
+            return False
+        takes = a_run(budget_s, of_it["reserved_gpu_seconds"])
+        booking = Booking(change, retest.tag, takes, limited, sums)
+        await booking.check()
+        booking.write()
         of_run = {
+            "status": "running",
+            "handed_out": 1,
             "worker_id": worker.worker_id,
             "gpu_type": worker.gpu_type,
             "baseline_bpb": worker.baseline_bpb,
             "budget_s": budget_s,
         }
-        answer = await self._lab.move(
-            "hand_out_retest",
-            keys={
-                "experiment": keys.experiment(retest.experiment_id),
-                "swarm_worker": keys("swarm_workers", worker.worker_id),
-                **keys.relisted(retest, "registered", "running"),
-            },
-            args={
-                "id": retest.experiment_id,
-                "number": retest.number,
-                "tag": retest.tag,
-                "worker_id": worker.worker_id,
-                "run_id": worker.run_id,
-                "run_s": budget_s,
-                "lost_after_s": lost_after_s,
-                "fingerprint": retest.fingerprint,
-                "fields": words(flatten(of_run)),
-                "started": json.dumps(_started(worker, 1))[1:-1],
-                "warn_at": WARN_AT,
-                "experiment_traceparent": retest.traceparent,
-            },
-        )
-        if answer[0] == "exhausted":
-            raise exhausted(retest.tag, answer)
-        return bool(answer[0] == "ok")
+        change.hset(run, {**flatten(of_run), "started_at": NOW})
+        set_aside(change, run, budget_s)
+        change.zrem(keys("open"), name)
+        relist(change, keys, retest, "registered", "running")
+        self._begin(change, retest.tag, name, worker, retest.fingerprint or "", lost_after_s, is_own=True)
+        told = {"experiment_id": name, **_started(worker, 1)}
+        change.emit("experiment.started", retest.tag, name, told, retest.traceparent)
+        return True
+
+    def _begin(
+        self,
+        change: Change,
+        tag: str,
+        name: str | Joined,
+        worker: SwarmWorker,
+        config: str,
+        lost_after_s: float,
+        *,
+        is_own: bool,
+    ) -> None:
+        """A run of a worker is in flight; `is_own`: it is what its worker asked for, not one beside that."""
+        keys, of_worker = self._keys, self._keys("swarm_workers", worker.worker_id)
+        change.hincrby(keys("configs", tag), f"{config}:in_flight")
+        change.zadd(keys("handed_out"), {name: NOW + lost_after_s})
+        change.zadd(keys("swarm_seen", tag), {worker.worker_id: NOW})
+        change.hincrby(of_worker, "active")
+        if is_own:
+            change.hset(of_worker, {"run_id": name})
 
     def hand_out_again(self, change: Change, e: Experiment, worker: SwarmWorker, lost_after_s: float) -> None:
         """Hand a run to its worker again; its reports start over."""
@@ -212,22 +260,6 @@ class HandingOut(Registering, EndingStore, Ranking):
         reading = members(self._lab, keys("handed_out"), high="now", limit=AT_ONCE)
         [answer] = await self._lab.pipeline([reading])
         return [Experiment.parse(fields) for fields in records(answer).values() if fields]
-
-    def _of_worker(self, worker: SwarmWorker, out: HandOut) -> dict[str, str]:
-        keys, tag = self._keys, out.idea.tag
-        return {
-            "swarm_worker": keys("swarm_workers", worker.worker_id),
-            "configs": keys("configs", tag),
-            "assigned": keys("assigned", tag),
-            "proposals": keys("proposals", tag, out.population_id),
-        }
-
-    def _of_ticks(self, e: Experiment) -> dict[str, str]:
-        keys = self._keys
-        return {
-            "experiment": keys.experiment(e.experiment_id),
-            "ticks": keys("reports", e.experiment_id),
-        }
 
 
 def _started(worker: SwarmWorker, nth: int) -> dict[str, object]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from state.budgets import WARN_AT, in_seconds, milliseconds
+from state.budgets import in_seconds, milliseconds
 from state.change import NOW, Asked, Change, Joined, Word, exists, get, hmget, zscore
 from state.client import NOTHING, time_of
 from state.decided import code_text, constants_text, limits_text, tag_with
@@ -26,9 +26,8 @@ from state.experiments.queueing import (
     slots_of,
     waits_aside,
 )
-from state.moves import Arg
 from state.policy import Policy, read_policy
-from state.records import Experiment, Idea, Selection, Status, Tag, Trace, words
+from state.records import Experiment, Idea, Selection, Status, Tag, Trace
 from state.refusals import check_pinned, no_hypothesis, no_selection
 from state.reserving import PATCHES, RUNS, Booking, PatchEntry, a_run, reading_books
 from state.tags import Resource, unknown
@@ -108,7 +107,7 @@ class Registering(Queueing):
             "gate": gate,
             "limits": limits,
             "rounds": rounds,
-            "tried": hmget(keys("tried", tag), *_names_of(idea)),
+            "tried": hmget(keys("tried", tag), *names_of(idea)),
             "patch": exists(keys("diffs", idea.diff_id)) if idea.diff_id else None,
             "first": get(keys("requests", asked.name)) if asked else None,
             "epoch": hmget(keys("forest", tag), "epoch") if chosen else None,
@@ -219,7 +218,7 @@ class Registering(Queueing):
         aside = is_paused if is_baseline else waits_aside(facts.gate)
         others: Waiting = {}
         if is_baseline:
-            names = hmget(self._keys("tried", idea.tag), *_names_of(idea))
+            names = hmget(self._keys("tried", idea.tag), *names_of(idea))
             others, tried = await self._to_hold_back(change, idea.tag, names)
             facts = replace(facts, tried=tried)  # its commit is in the facts
         of_run: dict[str, Word] = {**run_fields(run), "queue_round": facts.rounds.next}
@@ -245,13 +244,15 @@ class Registering(Queueing):
         asked: RequestKey | None,
         run: Run | None = None,
         of_run: Mapping[str, Word] = NOTHING,
+        *,
+        is_handed_out: bool = False,
     ) -> tuple[Entered, Joined, Joined]:
         """An experiment enters the lab: its record, its patch, its place in the lineage, what it takes of the budget.
 
         Answers it with its id, and the key of its attempts.
         """
         idea, keys, tag = entry.idea, self._keys, entry.idea.tag
-        status: Status = "queued" if run else "registered"
+        status: Status = "running" if is_handed_out else "queued" if run else "registered"
         stored = (
             await PatchEntry.of(change, idea.diff_id, patch, is_there=facts.has_patch)
             if idea.diff_id is not None and patch is not None
@@ -263,7 +264,8 @@ class Registering(Queueing):
         await booking.check()
         if facts.selection_ends is not None:
             change.before(facts.selection_ends)
-        change.fit_quota()
+        if not is_handed_out:
+            change.fit_quota()
 
         number = change.number(keys.tag(tag), "last_number")
         name, record, attempts = (
@@ -286,9 +288,11 @@ class Registering(Queueing):
             "status": status,
             "registered_at": NOW,
         }
-        of_it |= {"attempt": int(run is not None), "fence": 0}
+        of_it |= {"attempt": int(status == "queued"), "fence": 0}
+        if status == "queued":
+            of_it["queued_at"] = NOW
         if run is not None:
-            of_it |= {"queued_at": NOW, "reserved_gpu_seconds": in_seconds(milliseconds(run.budget_s))}
+            of_it["reserved_gpu_seconds"] = in_seconds(milliseconds(run.budget_s))
         change.hset(record, {**fields, **of_run, **of_it})
         decided = {
             "": code_text(idea.commit_sha, idea.diff_id, idea.seed),
@@ -318,31 +322,6 @@ class Registering(Queueing):
         parents = json.loads(fields.get("parent_ids", "[]"))
         return Entered(tag, number, facts.duplicate_of, parents), name, attempts
 
-    async def _entering(
-        self, entry: Entry, patch: None, asked: None, status: Status, run: Run
-    ) -> tuple[dict[str, str | None], dict[str, Arg | Sequence[Arg] | None]]:
-        """Arguments of the part `_registration.lua`."""
-        idea, keys = entry.idea, self._keys
-        of_status, of_status_and_category = keys.status(idea.tag, status, idea.category)
-        about = {"category": idea.category, "hypothesis": idea.hypothesis, "agent": idea.agent}
-        return {
-            "experiments": keys.experiment(f"{idea.tag}-"),
-            "of_category": keys("category", idea.tag, idea.category),
-            "of_status": of_status,
-            "of_status_and_category": of_status_and_category,
-        }, {
-            "tag": idea.tag,
-            "policy_version": idea.policy_version,
-            "commit": idea.commit_sha,
-            "warn_at": WARN_AT,
-            "fields": words({**idea.flat(), **run_fields(run)}),
-            "about": json.dumps(about)[1:-1],
-            "experiment_traceparent": idea.traceparent,
-            "code": code_text(idea.commit_sha, None, idea.seed),
-            "constants": constants_text(idea.config_delta),
-            "limits": limits_text(run),
-        }
-
     async def touch(self, e: Experiment) -> None:
         """Record a sign of life of its agent."""
 
@@ -352,7 +331,7 @@ class Registering(Queueing):
         await self._lab.change(decide)
 
 
-def _names_of(idea: Idea) -> list[str]:
+def names_of(idea: Idea) -> list[str]:
     """Names of some code: of its patch, of its commit, and the one that finds parents."""
     constants = constants_text(idea.config_delta) or ""
     patch = [f"diff:{idea.diff_id}{constants}"] if idea.diff_id else []

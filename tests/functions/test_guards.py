@@ -54,14 +54,16 @@ journal::checkpoint archived_hypotheses:<tag> assigned:<tag> hypotheses:<tag> la
 pipeline::flush beliefs:<tag> programs:<tag> tags:<tag>
 pool::heartbeat experiments:<id> gpu_history:<gpu_id> policy:<tag> tags:<tag>
 program::write programs:<tag>
+run::start best:<tag> configs:<tag> finished:<tag> in_flight:<tag> keeps:<tag> policy:<tag> populations:<tag> \
+    proposals:<tag>:<population> status:<tag>:<status> swarm_seen:<tag> tags:<tag>
 run::tick policy:<tag> ranks:<tag>:<class>:<bucket> tags:<tag> trends:<tag>:<class>
 search::adapt best:<tag> policy:<tag> tags:<tag>
 search::set_strategy best:<tag> policy:<tag> tags:<tag>
 search::suggest_direction best:<tag> categories:<tag> category:<tag>:<category> crashes:<tag> \
     experiments:<id> finished:<tag> lineage:<tag> near_misses:<tag> policy:<tag> selections:<id> tags:<tag> \
     traces:<tag>
-swarm::next_config best:<tag> finished:<tag> in_flight:<tag> keeps:<tag> policy:<tag> populations:<tag> \
-    proposals:<tag>:<population> status:<tag>:<status> swarm_seen:<tag> swarm_workers:<id>
+swarm::next_config best:<tag> configs:<tag> finished:<tag> in_flight:<tag> keeps:<tag> policy:<tag> \
+    populations:<tag> proposals:<tag>:<population> status:<tag>:<status> swarm_seen:<tag> tags:<tag>
 swarm::refill best:<tag> finished:<tag> in_flight:<tag> keeps:<tag> policy:<tag> populations:<tag> \
     proposals:<tag>:<population> status:<tag>:<status> swarm_seen:<tag> tags:<tag>
 swarm::register tags:<tag>
@@ -72,8 +74,8 @@ swarm::register tags:<tag>
 """What a change reads without a guard: function and families of keys. They may have other values by the commit, or a
 version that is guarded covers them (beliefs, dimensions, stalls). A search only suggests."""
 
-MAYBE = {"crashes:<tag>", "noise:<tag>:<class>", "trace:<id>"}
-"""What the end of a run guards only where it decides: crashes in a row, sums of the noise, open selections."""
+MAYBE = {"crashes:<tag>", "noise:<tag>:<class>", "trace:<id>", "proposals:<tag>:<population>"}
+"""What is guarded only where it decides: crashes in a row, sums of the noise, open selections, few configs left."""
 
 
 class Watched(Counter):

@@ -164,7 +164,7 @@ CEILINGS: dict[str, Most] = {
     "swarm::register, again": Most(3, 1, goal=(2, 1)),
     "swarm::next_config": Most(2, 1),
     "swarm::next_config, in another population": Most(3, 1, goal=(2, 1)),
-    "swarm::next_config, again": Most(2, 1),
+    "swarm::next_config, again": Most(1, 1),
     "run::tick": Most(1, 1),
     "run::tick, at a bucket": Most(2, 1),
     "swarm::result": Most(3, 1, goal=(2, 1)),
