@@ -54,7 +54,6 @@ LEFT_OUT = frozenset(
         "codes",
         "tickets",
         "tries",
-        "signing_keys",
     }
 )
 """First parts of the names of keys that no backup has: a restored lab makes its own."""

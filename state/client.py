@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from state.archive import Archive
 
-LAYOUT = 1
+LAYOUT = 2
 """Number of the data's layout. A lab with another number is refused, and one with the key `schema` of version 0.1."""
 
 NOTHING: Mapping[str, str] = {}

@@ -32,8 +32,6 @@ restoring                        hash   the restore at work; no process opens th
 tags                             zset   tags by creation time
 tags:<tag>                       hash   one tag with its counters
 policy:<tag>                     hash   its research policy and the policy's version
-decided:<tag>                    hash   what workers may run for it; see state/decided.py
-signing_keys:<id>                string public key of a process that signs what workers run, for 24 h
 strategy:<tag>                   hash   its search strategy
 agent_limits:<tag>               hash   the newest usage limit of each agent that `nightjar agent` runs
 dimensions:<tag>                 hash   what its swarm may vary, as one list, and the version of the list

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from state.decided import Decided
 from state.policy import Policy
 from state.records import Experiment, Gpu, GpuStatus, Tag
 
@@ -19,8 +18,6 @@ class GpuLease:
     gpu_index: int
     fence: int
     expires_at: float
-    decided: Decided | None
-    """Decided values of the experiment; None if it already had the GPU."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from state.change import NOW, Change, Word, clock, hgetall, hmget
 from state.client import Lab, time_of
-from state.decided import Decided
 from state.experiments.reading import experiment_in
 from state.experiments.writing import renew
 from state.gpu_flags import LEASED, keep_gpu
@@ -329,10 +328,8 @@ class Pool(Store):
             },
         )
         match answer:
-            case ["leased", gpu_id, index, fence, expiry, decided]:
-                return GpuLease(gpu_id, int(index), int(fence), float(expiry), Decided(*decided))
-            case ["held", gpu_id, index, fence, expiry]:
-                return GpuLease(gpu_id, int(index), int(fence), float(expiry), None)
+            case ["leased" | "held", gpu_id, index, fence, expiry]:
+                return GpuLease(gpu_id, int(index), int(fence), float(expiry))
             case ["none" | "paused" | "stale" as why]:
                 refused: Literal["none", "paused", "stale"] = why
                 return refused

@@ -71,10 +71,6 @@ class Snapshots:
         found: str | None = await self._lab.command("GET", self._lab.keys("closed"))
         return found
 
-    async def decided(self, tag: str) -> dict[str, str]:
-        """Decided values of a tag and its experiments."""
-        return await self._lab.hash(self._lab.keys("decided", tag))
-
     async def derived(self, tag: str, also: Derived) -> Derived:
         """Counters and indexes of a tag that follow from its records, and those that `also` names."""
         keys, found = self._lab.keys, Derived()

@@ -10,7 +10,6 @@ from typing import Any, Literal, get_args
 from state.booking import SUMS, is_due, warn
 from state.change import NOW, Change, exists, hgetall, hmget
 from state.client import Lab, time_of
-from state.decided import tag_text
 from state.errors import BudgetExhausted, Conflict, NotFound
 from state.facts import Spread
 from state.indexes import members, values
@@ -337,7 +336,6 @@ async def begin(change: Change, tag: Tag, strategy: Strategy, policy: Policy) ->
     change.hset(keys.tag(name), {**tag.flat(), "created_at": NOW})
     change.zadd(keys("tags"), {name: NOW})
     change.hset(keys("strategy", name), {**strategy.flat(), "updated_at": NOW})
-    change.hset(keys("decided", name), {"tag": tag_text(tag)})
     change.hset(keys("policy", name), {"values": policy.model_dump_json(), "version": 1})
     change.emit("tag.created", name, name, {"tag": name, "branch": tag.branch})
     return True

@@ -104,7 +104,6 @@ async def _snapshot(name: str, finished_events: Mapping[str, int] | None, stores
         best=await stores.experiments.best(name),
         finished_events=finished_events,
         lost_patches=await snapshots.lost_patches([*found, *retests]),
-        decided=await snapshots.decided(name),
         books=await snapshots.books([*found, *retests]),
         ranks=await snapshots.ranks(name),
         ends=await snapshots.ends(name),

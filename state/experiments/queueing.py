@@ -11,7 +11,6 @@ from weakref import WeakValueDictionary
 from state.budgets import WARN_AT
 from state.change import NOW, Change, Count, Digits, Joined, Read, hmget, loosely, size, zscore
 from state.client import Lab, time_of
-from state.decided import constants_text, limits_text
 from state.entries import HeldLease, Queued, Rounds, Run, TrainFacts, Turn, WaitQueue
 from state.experiments.reading import ExperimentReader, experiment_in
 from state.ids import named_by
@@ -220,8 +219,6 @@ class Queueing(ExperimentReader):
                         {**run_fields(run), **BASELINE_FIELDS} if is_baseline else run_fields(run)
                     ),
                     "baseline": 1 if is_baseline else None,
-                    "constants": constants_text(run.config_delta),
-                    "limits": limits_text(run),
                     "experiment_traceparent": e.traceparent,
                     **turn_of(turn),
                 },

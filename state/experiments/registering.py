@@ -10,7 +10,6 @@ from typing import Any
 from state.budgets import in_seconds, milliseconds
 from state.change import NOW, Asked, Change, Joined, Word, exists, get, hmget, zscore
 from state.client import NOTHING, time_of
-from state.decided import code_text, constants_text, limits_text, tag_with
 from state.digests import REQUEST_TTL_S, RequestKey
 from state.entries import NO_ROUNDS, Entered, Entry, EntryFacts, Parent, Run
 from state.experiments.queueing import (
@@ -70,7 +69,7 @@ class Registering(Queueing):
         best = found.get("best_now") or {}
         if best_id := best.get("experiment_id"):
             found |= await change.read({"best_run": ("HGETALL", self._keys.experiment(best_id))})
-        tag, newest = Tag.parse(tag_with(found["tag"], found["decided"])), found["newest"]
+        tag, newest = Tag.parse(found["tag"]), found["newest"]
         if newest is None:  # nothing has finished yet, or it did before this was kept
             newest = next(iter(found.get("finished") or ()), None)
         return EntryFacts(
@@ -120,7 +119,6 @@ class Registering(Queueing):
             **guarded,
             "now": ("TIME",),
             "tag": ("HGETALL", keys.tag(tag)),
-            "decided": ("HGET", keys("decided", tag), "tag"),
             "policy": ("HGET", keys("policy", tag), "values"),
             "of_best": ("HGET", keys.best(tag), "trace_id"),
             "newest": ("HGET", keys("forest", tag), "newest"),
@@ -294,15 +292,6 @@ class Registering(Queueing):
         if run is not None:
             of_it["reserved_gpu_seconds"] = in_seconds(milliseconds(run.budget_s))
         change.hset(record, {**fields, **of_run, **of_it})
-        decided = {
-            "": code_text(idea.commit_sha, idea.diff_id, idea.seed),
-            ":constants": constants_text(idea.config_delta),
-            ":limits": limits_text(run),
-        }
-        change.hset(
-            keys("decided", tag),
-            {Joined(f"{tag}-", number, part): text for part, text in decided.items() if text is not None},
-        )
         indexes = [
             keys("lineage", tag),
             keys("category", tag, idea.category),
@@ -333,7 +322,7 @@ class Registering(Queueing):
 
 def names_of(idea: Idea) -> list[str]:
     """Names of some code: of its patch, of its commit, and the one that finds parents."""
-    constants = constants_text(idea.config_delta) or ""
+    constants = json.dumps(idea.config_delta) if idea.config_delta else ""
     patch = [f"diff:{idea.diff_id}{constants}"] if idea.diff_id else []
     return [*patch, f"code:{idea.commit_sha}{constants}", f"commit:{idea.commit_sha}"]
 

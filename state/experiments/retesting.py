@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-
 from state.change import NOW, Change, exists, hmget
-from state.decided import decided_of, experiment_with, fields_for, limits_text
 from state.decisions import Retest, Ruling
 from state.experiments.queueing import enter_queue, reading_queue, rounds_of, waits_aside
 from state.experiments.reading import ExperimentReader, experiment_in, retest_id
@@ -86,18 +82,13 @@ class Retesting(ExperimentReader):
         noise = noise_key(keys, tag, of_tag.key_gpu_class)
         rows = await self._lab.pipeline(
             [
-                ("HMGET", keys("decided", tag), *(field for name in names for field in fields_for(name))),
                 *(("HGETALL", keys.experiment(name)) for name in names),
                 *(("HGETALL", keys.experiment(name)) for several in ahead for name in several),
                 ("HMGET", noise, "squares", "df", *(link.code or "" for link in links)),
             ]
         )
         rest = iter(rows)
-        decided = decided_of(next(rest))
-        runs = {
-            name: Experiment.parse(experiment_with(next(rest), of_name))
-            for name, of_name in zip(names, decided, strict=True)
-        }
+        runs = {name: Experiment.parse(next(rest)) for name in names}
         retests = {
             name: [Experiment.parse(row) for _ in several if (row := next(rest))]
             for name, several in zip(names, ahead, strict=True)
@@ -128,15 +119,14 @@ class Retesting(ExperimentReader):
             NotFound: no such experiment.
         """
         _, tag = named_by(experiment_id)
-        stored, decided, of_tag, policy = await self._lab.pipeline(
+        stored, of_tag, policy = await self._lab.pipeline(
             [
                 ("HGETALL", self._keys.experiment(experiment_id)),
-                ("HMGET", self._keys("decided", tag), *fields_for(experiment_id)),
                 ("HGETALL", self._keys.tag(tag)),
                 ("HGET", self._keys("policy", tag), "values"),
             ]
         )
-        e = experiment_in(experiment_with(stored, *decided_of(decided)), experiment_id)
+        e = experiment_in(stored, experiment_id)
         its = await self.many(retest_ids(experiment_id, 0, e.retests))
         return RetestFacts(e, its, tag_in(of_tag, tag), read_policy(policy))
 
@@ -166,9 +156,8 @@ class Retesting(ExperimentReader):
         patch = keys("diffs", e.diff_id) if e.diff_id and run_s is not None else None
 
         async def decide(change: Change) -> Experiment | None:
-            first, decided, limits, taken, clock, gate, *has_patch = await change.read(
+            first, limits, taken, clock, gate, *has_patch = await change.read(
                 hmget(keys.experiment(e.experiment_id), "retests", "status"),
-                hmget(keys("decided", e.tag), e.experiment_id, f"{e.experiment_id}:constants"),
                 *reading_books(keys, e.tag, RUNS),
                 *reading_queue(keys, e.tag, retest.agent),
                 *([exists(patch)] if patch else []),
@@ -187,7 +176,6 @@ class Retesting(ExperimentReader):
             change.hincrby(keys.experiment(e.experiment_id), "retests")
             stored = flatten(again.model_dump(exclude_none=True, exclude={"registered_at"}))
             change.hset(record, {**stored, "registered_at": NOW})
-            change.hset(keys("decided", e.tag), _decided_again(again, decided))
             for index in keys.indexes(again, again.status):
                 change.zadd(index, {name: e.number})
             told = {"experiment_id": e.experiment_id, "retest_id": name, "seed": retest.seed}
@@ -251,19 +239,6 @@ class Retesting(ExperimentReader):
             return True
 
         return await self._lab.change(decide)
-
-
-def _decided_again(again: Experiment, decided: Mapping[str, str | None]) -> dict[str, str]:
-    """What was decided of the experiment that it repeats, with a seed of its own."""
-    code, constants = decided.values()
-    if code is None:
-        return {}
-    kept = {
-        "": json.dumps({**json.loads(code), "seed": again.seed, "is_retest": True}),
-        ":constants": constants,
-        ":limits": limits_text(again),
-    }
-    return {again.experiment_id + part: text for part, text in kept.items() if text is not None}
 
 
 def retest_ids(experiment_id: str, begin: int, end: int) -> list[str]:

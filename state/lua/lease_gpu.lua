@@ -1,11 +1,11 @@
 -- Lend the first of the candidates that is still idle and fresh to an experiment, with a new fence. A queued experiment
 -- that holds a GPU itself (its agent acquired it) is leased that one.
--- parts: gpu queue listing decided
+-- parts: gpu queue listing
 -- keys: experiment attempts tag paused starting leases fence held_gpu? candidates*
 -- args: tag status_before attempt lease_s stale_s held_before? chosen_from? agent? experiment_traceparent?
 -- `held_before` is the GPU that it held last; `chosen_from` are the idle GPUs that the candidates were chosen from, joined
 -- by commas, where it matters. What an agent registered for itself is lent to that `agent` only.
--- returns: {leased, gpu, index, fence, expiry, what was decided of it} | {held, gpu, index, fence, expiry} | {none} | {paused} | {stale}
+-- returns: {leased | held, gpu, index, fence, expiry} | {none} | {paused} | {stale}
 local t = now()
 
 local function about(gpu, fence)
@@ -32,7 +32,7 @@ if redis.call('HEXISTS', K.tag, 'paused_at') == 1 then return {'paused'} end
 if holds then
   redis.call('HSET', K.held_gpu, 'attempt', A.attempt)
   begin_attempt(own[3], own[2])
-  return {'leased', own[3], own[4], own[2], own[5], decided_of(A.id)}
+  return {'leased', own[3], own[4], own[2], own[5]}
 end
 for _, candidate in ipairs(K.candidates) do
   local gpu = redis.call('HMGET', candidate, 'status', 'heartbeat_at', 'gpu_id', 'gpu_index', 'gpu_name', 'of_agent', 'owner')
@@ -50,7 +50,7 @@ for _, candidate in ipairs(K.candidates) do
       begin_attempt(gpu[3], fence)
     end
     emit('gpu.leased', A.tag, gpu[3], about(gpu[3], fence), A.experiment_traceparent)
-    return {'leased', gpu[3], gpu[4], tostring(fence), expiry, decided_of(A.id)}
+    return {'leased', gpu[3], gpu[4], tostring(fence), expiry}
   end
 end
 -- What was idle when the candidates were chosen, and what is idle now, may both hold one that fits: look again.

@@ -1,6 +1,6 @@
 -- Have a registered experiment trained, its run set aside from the tag's budget: it waits in the queue, or has the GPU that
 -- it holds. Where that lease is `returned`, the GPU is free again: the tag is paused, and it would stand idle for as long.
--- parts: queue books listing gpu waiting decided
+-- parts: queue books listing gpu waiting
 -- keys: experiment attempts open starting held_gpu? leases rivals*
 -- args: baseline? fence run_s fields* agent priority own_round? served_round? round? lease? gpu_id? experiment_traceparent?
 -- Returns {queued | leased, attempt, place in the queue} | {stale} | {turn, the rounds now} |
@@ -23,7 +23,6 @@ local attempt = redis.call('HINCRBY', K.experiment, 'attempt', 1)
 local about = {experiment_id = A.id, attempt = attempt}
 reserve(K.experiment, ms(A.run_s))
 redis.call('HSET', K.experiment, 'queued_at', at, unpack(A.fields))
-keep(A.id, nil, A.constants, A.limits)
 redis.call('HSET', K.attempts, attempt .. ':status', 'queued', attempt .. ':queued_at', at)
 redis.call('ZREM', K.open, A.id)
 relist()

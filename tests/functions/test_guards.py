@@ -32,12 +32,12 @@ dimension::measure best:<tag> finished:<tag> in_flight:<tag> keeps:<tag> policy:
 dimension::propose best:<tag> finished:<tag> keeps:<tag> policy:<tag> proposed_dimensions:<tag> \
     status:<tag>:<status> tags:<tag>
 dimension::unfreeze tags:<tag>
-experiment::baseline best:<tag> decided:<tag> forest:<tag> gpus policy:<tag> status:<tag>:<status> \
+experiment::baseline best:<tag> forest:<tag> gpus policy:<tag> status:<tag>:<status> \
     tags:<tag>
-experiment::register best:<tag> decided:<tag> forest:<tag> policy:<tag> selections:<id> tags:<tag> \
+experiment::register best:<tag> forest:<tag> policy:<tag> selections:<id> tags:<tag> \
     trace:<id>
 experiment::retest tags:<tag>
-experiment::submit best:<tag> decided:<tag> forest:<tag> gpus policy:<tag> selections:<id> tags:<tag>
+experiment::submit best:<tag> forest:<tag> gpus policy:<tag> selections:<id> tags:<tag>
 gpu::built tags:<tag>
 experiment::complete experiments:<id>
 experiment::crash experiments:<id>

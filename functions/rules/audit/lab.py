@@ -12,7 +12,6 @@ from functions.rules.keeps.noise import parsed
 from functions.rules.keeps.verdict import score
 from functions.rules.swarm.dimensions import violations as dimension_violations
 from state.budgets import SET_ASIDE, Books, milliseconds
-from state.decided import differences, tag_differences
 from state.derived import Derived
 from state.records import OPEN, Best, Dimension, Experiment, Gpu, GpuStatus, Tag
 
@@ -37,8 +36,6 @@ class TagSnapshot:
     """How often each experiment finishes in the stream; None if the stream was trimmed."""
     lost_patches: Mapping[str, str] = field(default_factory=dict)
     """Digests of patches that neither Redis nor the archive has, by their experiments."""
-    decided: Mapping[str, str] = field(default_factory=dict)
-    """What was decided of it and its experiments, which no worker can write: see `state.decided`."""
     books: Books = field(default_factory=Books)
     """The sums that the experiments have spent and reserved."""
     ranks: Mapping[float, frozenset[str]] = field(default_factory=dict)
@@ -87,7 +84,6 @@ def tag_violations(s: TagSnapshot) -> Iterator[str]:
     yield from _budget(s)
     yield from _retests(s, records)
     yield from _chain(s, records)
-    yield from _rewritten(s)
     yield from _ranks(s, records)
     for problem in dimension_violations(s.dimensions):
         yield f"{s.tag.name}: {problem}"
@@ -236,17 +232,6 @@ def _chain(s: TagSnapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
         yield f"{name}: the chain of the best gets worse"
     if any(score(rival.val_bpb, s.tag.direction) >= scores[0] for rival in rivals):
         yield f"{name}: a rival is not better than the first link"
-
-
-def _rewritten(s: TagSnapshot) -> Iterator[str]:
-    """Records agree with the decisions from which runs are started."""
-    if of_tag := tag_differences(s.tag, s.decided):
-        yield f"{s.tag.name}: its record has another {', '.join(of_tag)} than it was opened with"
-    for e in (*s.experiments, *s.retests):
-        if (found := differences(e, s.decided)) is None:
-            yield f"{e.experiment_id} was never registered"
-        elif found:
-            yield f"{e.experiment_id}: its record has another {', '.join(found)} than was registered"
 
 
 def _ranks(s: TagSnapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
