@@ -216,6 +216,19 @@ def test_a_search_with_the_defaults_of_a_swarm_beats_random_search() -> None:
     assert ours < 0.5 * blind
 
 
+def test_the_answer_of_a_swarm_is_its_best_by_the_keep_rule_and_retests_are_runs() -> None:
+    task = search.task_of("digits", None)
+    ours = search.METHODS["nightjar"](task, 8, 32, 1)
+
+    found = searched(task, ours, 8, 32 * RUN_S, 1)
+
+    assert isinstance(ours, Nightjar)
+    assert ours.best is not None
+    assert found.regret(32 * RUN_S) == min(1.0, task.regret(ours.best))
+    assert ours.retests
+    assert found.started == len(ours.seen) + len(ours.retests)
+
+
 def test_what_is_measured_are_the_defaults_of_the_server() -> None:
     ours = search.METHODS["nightjar"](planted(1), 8, 64, 1)
 
