@@ -33,27 +33,6 @@ NO_ROUNDS = Rounds(None, 0)
 
 
 @dataclass(frozen=True)
-class Turn:
-    """The round that an agent's next experiment waits in, and the rounds that this was decided on."""
-
-    round: int
-    rounds: Rounds
-
-
-@dataclass(frozen=True)
-class WaitQueue:
-    """The wait queue, as it was read."""
-
-    rounds: Rounds
-    workers: Sequence[str]
-    """GPUs whose worker is there."""
-    paused: bool
-    """The tag is."""
-    waiting: int = 0
-    """Experiments of the tag that wait already."""
-
-
-@dataclass(frozen=True)
 class Parent:
     """An experiment that is named as a parent."""
 
@@ -166,9 +145,6 @@ class TrainFacts:
     policy: Policy
     slots: Sequence[GpuState]
     """Every GPU."""
-    rounds: Rounds
-    waiting: int
-    """Experiments of the tag that wait for a GPU."""
     holds: bool
     """The lease that it names is its own."""
 
@@ -179,8 +155,14 @@ HeldLease = Literal["used", "returned"]
 
 @dataclass(frozen=True)
 class Queued:
-    """An experiment that is to be trained."""
+    """An experiment that is to be trained, once its change is committed."""
 
     status: Literal["queued", "leased"]
     attempt: int
-    position: int
+    counts: Sequence[Count] = ()
+    """Experiments in the wait queue up to it."""
+
+    @property
+    def position(self) -> int:
+        """In the wait queue, counted from 1; 0 where it does not wait."""
+        return sum(count.value for count in self.counts)
