@@ -74,10 +74,8 @@ class EntryFacts:
     has_patch: bool = False
     """The lab has its patch."""
     rounds: Rounds = NO_ROUNDS
-    gate: Mapping[str, str | None] = field(default_factory=dict)
-    """What lets the tag's experiments wait aside; see `state/experiments/queueing.py`."""
-    books: Sequence[Mapping[str, str | None]] = ()
-    """Limits and sums of what it takes of the tag's budget; see `state/reserving.py`."""
+    of_tag: Mapping[str, str | None] = field(default_factory=dict)
+    """The tag's fields as they are stored: what it may take of its budget, and whether its experiments wait aside."""
 
     @property
     def duplicate_of(self) -> str | None:

@@ -38,6 +38,8 @@ from state.tags import reading_pins
 
 BASELINE_FIELDS: Mapping[str, str] = {"baseline": "true"}
 A = TypeVar("A")
+GATE = ("paused_at", "awaits_baseline", "baseline_id")
+"""Fields of a tag that let its experiments wait aside."""
 ARRIVALS = 10**6
 """Experiments after which their orders of arrival begin again."""
 Waiting = Mapping[str | None, Mapping[str, float]]
@@ -291,7 +293,7 @@ def reading_queue(keys: Keys, tag: str, agent: str | None) -> list[Read[dict[str
     """Reads of the queue's rounds, and of what lets a tag's experiments wait aside."""
     return [
         hmget(keys("queue_clock"), f"agent:{agent or ''}", "round"),
-        hmget(keys.tag(tag), "paused_at", "awaits_baseline", "baseline_id"),
+        hmget(keys.tag(tag), *GATE),
     ]
 
 
