@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from state.change import Count, Number
 from state.policy import Policy
 from state.records import Experiment, GpuState, Idea, Selection, Tag, Trace
+
+
+class Later(Protocol):
+    """A number that is known once a change is committed."""
+
+    value: int
 
 
 @dataclass(frozen=True)
@@ -113,10 +118,10 @@ class Entered:
     """An experiment that is registered once its change is committed."""
 
     tag: str
-    handed_out: Number
+    handed_out: Later
     duplicate_of: str | None
     parent_ids: Sequence[str]
-    counts: Sequence[Count] = ()
+    counts: Sequence[Later] = ()
     """Experiments in the wait queue up to it."""
 
     @property
@@ -157,7 +162,7 @@ class Queued:
 
     status: Literal["queued", "leased"]
     attempt: int
-    counts: Sequence[Count] = ()
+    counts: Sequence[Later] = ()
     """Experiments in the wait queue up to it."""
 
     @property
