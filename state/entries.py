@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from state.change import Count, Number
 from state.policy import Policy
 from state.records import Experiment, GpuState, Idea, Selection, Tag, Trace
+
+
+class Later(Protocol):
+    """A number that is known once a change is committed."""
+
+    value: int
 
 
 @dataclass(frozen=True)
@@ -30,27 +35,6 @@ class Rounds:
 
 
 NO_ROUNDS = Rounds(None, 0)
-
-
-@dataclass(frozen=True)
-class Turn:
-    """The round that an agent's next experiment waits in, and the rounds that this was decided on."""
-
-    round: int
-    rounds: Rounds
-
-
-@dataclass(frozen=True)
-class WaitQueue:
-    """The wait queue, as it was read."""
-
-    rounds: Rounds
-    workers: Sequence[str]
-    """GPUs whose worker is there."""
-    paused: bool
-    """The tag is."""
-    waiting: int = 0
-    """Experiments of the tag that wait already."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +79,8 @@ class EntryFacts:
     has_patch: bool = False
     """The lab has its patch."""
     rounds: Rounds = NO_ROUNDS
-    gate: Mapping[str, str | None] = field(default_factory=dict)
-    """What lets the tag's experiments wait aside; see `state/experiments/queueing.py`."""
-    books: Sequence[Mapping[str, str | None]] = ()
-    """Limits and sums of what it takes of the tag's budget; see `state/reserving.py`."""
+    of_tag: Mapping[str, str | None] = field(default_factory=dict)
+    """The tag's fields as they are stored: what it may take of its budget, and whether its experiments wait aside."""
 
     @property
     def duplicate_of(self) -> str | None:
@@ -136,10 +118,10 @@ class Entered:
     """An experiment that is registered once its change is committed."""
 
     tag: str
-    handed_out: Number
+    handed_out: Later
     duplicate_of: str | None
     parent_ids: Sequence[str]
-    counts: Sequence[Count] = ()
+    counts: Sequence[Later] = ()
     """Experiments in the wait queue up to it."""
 
     @property
@@ -166,9 +148,6 @@ class TrainFacts:
     policy: Policy
     slots: Sequence[GpuState]
     """Every GPU."""
-    rounds: Rounds
-    waiting: int
-    """Experiments of the tag that wait for a GPU."""
     holds: bool
     """The lease that it names is its own."""
 
@@ -179,8 +158,14 @@ HeldLease = Literal["used", "returned"]
 
 @dataclass(frozen=True)
 class Queued:
-    """An experiment that is to be trained."""
+    """An experiment that is to be trained, once its change is committed."""
 
     status: Literal["queued", "leased"]
     attempt: int
-    position: int
+    counts: Sequence[Later] = ()
+    """Experiments in the wait queue up to it."""
+
+    @property
+    def position(self) -> int:
+        """In the wait queue, counted from 1; 0 where it does not wait."""
+        return sum(count.value for count in self.counts)

@@ -43,9 +43,13 @@ def set_aside(change: Change, experiment: Key, run_s: float) -> None:
 
 def reading_books(keys: Keys, tag: str, resources: Sequence[Resource]) -> list[Read[dict[str, str | None]]]:
     """Reads of limits, and of what is taken. Others may take more meanwhile: `Booking` watches that there is room."""
-    limits = [f"{what}_{name}" for name in resources for what in ("budget", "warned")]
     taken = [field for name in resources for field in SUMS[name]]
-    return [hmget(keys.tag(tag), *limits), hmget(keys.tag(tag), *taken).loose()]
+    return [hmget(keys.tag(tag), *limits_of(resources)), hmget(keys.tag(tag), *taken).loose()]
+
+
+def limits_of(resources: Sequence[Resource]) -> list[str]:
+    """Fields of a tag that limit these resources."""
+    return [f"{what}_{name}" for name in resources for what in ("budget", "warned")]
 
 
 @dataclass

@@ -12,11 +12,10 @@ from functions.rules.access import check_own
 from functions.rules.baselines import is_base_code, owes_baseline
 from functions.rules.entering import run_of, scripts_of_run
 from functions.rules.keeps.reports import REGISTER, already_finished
-from functions.rules.pool.lending import next_turn
 from functions.rules.time_limits import TIMEOUT, ends_after_s
 from functions.views.budgets import held_back
 from functions.views.hints import Queue, alive, next_step, standstill
-from state.entries import HeldLease, WaitQueue
+from state.entries import HeldLease
 from state.errors import Invalid
 from state.experiments import Experiments
 from state.ids import ExperimentId, GpuId, Sha
@@ -101,11 +100,11 @@ async def train(request: Train, call: Call, experiments: Experiments, settings: 
             pinned_gpu=pinned,
             config_delta=request.config_delta,
         )
-        waits = WaitQueue(facts.rounds, workers, paused=held_back(tag, e) is not None, waiting=facts.waiting)
         # while its tag is paused the GPU that it holds would stand idle
         lease: HeldLease | None = ("returned" if paused else "used") if facts.holds else None
-        decide = None if e.retest_of is not None or lease == "used" else next_turn
-        queued = await experiments.enqueue(e, run, waits, decide, lease=lease, is_baseline=is_baseline)
+        queued = await experiments.enqueue(
+            e, run, workers, takes_turn=e.retest_of is None, lease=lease, is_baseline=is_baseline
+        )
         if queued is not None:
             now = e.model_copy(
                 update={"status": queued.status, "attempt": queued.attempt, "timeout_s": run.timeout_s}

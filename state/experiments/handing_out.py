@@ -90,7 +90,7 @@ class HandingOut(Registering, EndingStore, Ranking):
             branch=None,
             slots=(),
             tried=found["tried"],
-            books=(found["limits"], found["taken"]),
+            of_tag={**found["limits"], **found["taken"]},
         )
         of_run = {
             "worker_id": worker.worker_id,

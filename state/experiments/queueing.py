@@ -3,32 +3,46 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
-from weakref import WeakValueDictionary
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
-from state.budgets import WARN_AT
-from state.change import NOW, Change, Count, Digits, Joined, Read, hmget, loosely, size, zscore
+from state.change import (
+    NOW,
+    Change,
+    Count,
+    Digits,
+    Joined,
+    Read,
+    Word,
+    hgetall,
+    hmget,
+    loosely,
+    size,
+    zscore,
+)
 from state.client import Lab, time_of
-from state.entries import HeldLease, Queued, Rounds, Run, TrainFacts, Turn, WaitQueue
+from state.entries import HeldLease, Queued, Rounds, Run, TrainFacts
 from state.experiments.reading import ExperimentReader, experiment_in
+from state.experiments.writing import relist
+from state.gpu_flags import FLAGS, keep_gpu
 from state.ids import named_by
 from state.indexes import members, read_as, values
 from state.keys import Keys
 from state.moves import Arg
 from state.policy import read_policy
-from state.records import STATUSES, Experiment, GpuState, Status, Tag, flatten, words
-from state.tags import exhausted, pins_of, places_of, reading_pins
+from state.records import STATUSES, Experiment, GpuState, Status, Tag, flatten
+from state.reserving import RUNS, Booking, a_run, reading_books, set_aside
+from state.tags import reading_pins
 
 BASELINE_FIELDS: Mapping[str, str] = {"baseline": "true"}
 A = TypeVar("A")
+GATE = ("paused_at", "awaits_baseline", "baseline_id")
+"""Fields of a tag that let its experiments wait aside."""
 ARRIVALS = 10**6
 """Experiments after which their orders of arrival begin again."""
 Waiting = Mapping[str | None, Mapping[str, float]]
 """Places of experiments in the queues, by the GPU that they are pinned to."""
-Decide = Callable[[Rounds], Turn]
-"""Rule that chooses an experiment's round in the wait queue."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +55,6 @@ class Census:
 
 class Queueing(ExperimentReader):
     """Part of `Experiments`."""
-
-    def __init__(self, lab: Lab) -> None:
-        super().__init__(lab)
-        self._lines = WeakValueDictionary[str | None, _Line]()
 
     async def position(self, e: Experiment, gpu_ids: Sequence[str]) -> int:
         """Its place, from 1, among the experiments that wait for one of the GPUs `gpu_ids`; 0 if it does not wait."""
@@ -139,22 +149,15 @@ class Queueing(ExperimentReader):
         """
         found = await self._lab.read(self._with_tag_and_slots(experiment_id))
         e = experiment_in(found["experiment"], experiment_id)
-        held = self._keys.gpu(e.gpu_id or "none")
-        rounds, lease, waiting = await self._lab.pipeline(
-            [
-                self._rounds(e.agent),
-                ("HMGET", held, "holder", "fence"),
-                ("ZCARD", self._keys.status(e.tag, "queued", "")[0]),
-            ]
-        )
+        lease: list[str] = []
+        if e.gpu_id is not None:
+            lease = await self._lab.command("HMGET", self._keys.gpu(e.gpu_id), "holder", "fence")
         return TrainFacts(
             now=time_of(found["now"]),
             experiment=e,
             tag=Tag.parse(found["tag"]),
             policy=read_policy(found["policy"]),
             slots=slots_of(found["slots"]),
-            rounds=rounds_of(rounds),
-            waiting=int(waiting),
             holds=lease == [e.experiment_id, str(e.fence)],
         )
 
@@ -173,113 +176,96 @@ class Queueing(ExperimentReader):
         self,
         e: Experiment,
         run: Run,
-        queue: WaitQueue,
-        decide: Decide | None,
+        workers: Sequence[str],
         *,
+        takes_turn: bool = True,
         lease: HeldLease | None = None,
         is_baseline: bool = False,
     ) -> Queued | None:
         """Put a registered experiment into the wait queue, or onto the GPU whose lease it holds.
 
-        Its run is reserved in the tag's budget. In a paused tag it waits aside with its place, and its lease is
-        `returned`. `decide` chooses its round; without it, it joins the round that is served now. Other experiments
-        wait for the end of one that `is_baseline`. None if its facts have changed.
+        Its run is reserved in the tag's budget. In a paused tag it waits aside, and its lease is `returned`: the GPU
+        would be idle for as long. Without a turn of its agent it joins the round that is served now. Other
+        experiments wait for the end of one that `is_baseline`. None if it, or its lease, has changed.
 
         Raises:
             BudgetExhausted: the tag's budget has no room for the run.
         """
-        keys = self._keys
-        places = await self._places(e.tag, queue.waiting if is_baseline else 0)
+        keys, name, tag, gpu_id = self._keys, e.experiment_id, e.tag, e.gpu_id or "none"
+        record, attempts, gpu = keys.experiment(name), keys.attempts(name), keys.gpu(gpu_id)
 
-        async def move(turn: Turn | None) -> Any:
-            return await self._lab.move(
-                "queue_experiment",
-                keys={
-                    "experiment": keys.experiment(e.experiment_id),
-                    "attempts": keys.attempts(e.experiment_id),
-                    **keys.relisted(e, "registered", "leased" if lease == "used" else "queued"),
-                    **places,
-                    "queue": keys.queue(run.pinned_gpu),
-                    "parked": keys.parked(e.tag, run.pinned_gpu),
-                    "rivals": self._rivals(e.tag, run.pinned_gpu, queue.workers, paused=queue.paused),
-                    "held_gpu": keys.gpu(e.gpu_id) if e.gpu_id and lease else None,
-                },
-                args={
-                    "id": e.experiment_id,
-                    "number": e.number,
-                    "tag": e.tag,
-                    "agent": e.agent or "",
-                    "fence": e.fence,
-                    "gpu_id": e.gpu_id,
-                    "lease": lease,
-                    "priority": run.priority,
-                    "run_s": run.budget_s,
-                    "warn_at": WARN_AT,
-                    "fields": words(
-                        {**run_fields(run), **BASELINE_FIELDS} if is_baseline else run_fields(run)
-                    ),
-                    "baseline": 1 if is_baseline else None,
-                    "experiment_traceparent": e.traceparent,
-                    **turn_of(turn),
-                },
+        async def decide(change: Change) -> Queued | None:
+            now, limits, taken, clock, gate, *lent = await change.read(
+                hmget(record, "status", "fence", "attempt", "reserved_gpu_seconds"),
+                *reading_books(keys, tag, RUNS),
+                *reading_queue(keys, tag, e.agent),
+                *([hgetall(gpu, "fence", *FLAGS)] if lease else []),
             )
-
-        answer = await (self._in_turn(e.agent, queue.rounds, decide, move) if decide else move(None))
-        match answer:
-            case ["queued" | "leased" as status, attempt, place]:
-                return Queued(status, int(attempt), int(place))
-            case ["exhausted", *_]:
-                raise exhausted(e.tag, answer)
-            case _:
+            is_paused = gate["paused_at"] is not None
+            if (now["status"], now["fence"] or "0") != ("registered", str(e.fence)):
                 return None
+            if is_baseline and gate["baseline_id"] is not None:
+                return None
+            for before in lent:
+                is_its_own = (before.get("holder"), before.get("fence")) == (name, str(e.fence))
+                if not is_its_own or is_paused != (lease == "returned"):
+                    return None
+            takes = a_run(run.budget_s, now["reserved_gpu_seconds"])
+            booking = Booking(change, tag, takes, limits, taken)
+            await booking.check()
+            others: Waiting = {}
+            if is_baseline:
+                others, _ = await self._to_hold_back(change, tag, hmget(keys.tag(tag), "baseline_id"))
+            booking.write()
+            set_aside(change, record, run.budget_s)
+            attempt, rounds = int(now["attempt"] or 0) + 1, rounds_of(clock.values())
+            status: Literal["queued", "leased"] = "leased" if lease == "used" else "queued"
+            fields = {**run_fields(run), **(BASELINE_FIELDS if is_baseline else {})}
+            change.hset(record, {**fields, "status": status, "attempt": attempt, "queued_at": NOW})
+            change.hset(attempts, {f"{attempt}:status": status, f"{attempt}:queued_at": NOW})
+            change.zrem(keys("open"), name)
+            relist(change, keys, e, "registered", status)
+            told = {"experiment_id": name, "attempt": attempt}
+            change.emit("experiment.queued", tag, name, told, e.traceparent)
+            if lease == "used":
+                change.hset(gpu, {"attempt": attempt})
+                leased: dict[str, Word] = {"gpu_id": gpu_id, "fence": e.fence, "leased_at": NOW}
+                change.hset(attempts, {f"{attempt}:{what}": value for what, value in leased.items()})
+                change.zadd(keys("starting"), {name: 0})
+                told |= {"gpu_id": gpu_id, "fence": e.fence}
+                change.emit("experiment.leased", tag, name, told, e.traceparent)
+                return Queued(status, attempt)
+            for before in lent:
+                self._give_up(change, e, gpu_id, before)
+            if is_baseline:
+                begin_baseline(change, tag, name, others)
+            if takes_turn:
+                change.hset(record, {"queue_round": rounds.next})
+            aside = is_paused if is_baseline else waits_aside(gate, name)
+            room = self._room(tag, run.pinned_gpu, aside=aside)
+            enter_queue(
+                change,
+                room,
+                name,
+                agent=e.agent,
+                priority=run.priority,
+                rounds=rounds,
+                takes_turn=takes_turn,
+            )
+            in_round = rounds.next if takes_turn else rounds.served
+            return Queued(status, attempt, self._position(change, tag, run, workers, in_round, aside=aside))
 
-    async def _places(self, tag: str, waiting: int) -> Mapping[str, str | Sequence[str]]:
-        """Keys of the tag's queues, for a move that lets its experiments wait for a baseline."""
-        pinned = await self._lab.pipeline([reading_pins(self._lab, tag)] if waiting else [])
-        return places_of(self._keys, tag, [pin for answer in pinned for pin in pins_of(answer)])
+        return await self._lab.change(decide, in_turn=line_of(e.agent))
 
-    async def _in_turn(
-        self,
-        agent: str | None,
-        rounds: Rounds,
-        decide: Decide,
-        move: Callable[[Turn], Awaitable[Any]],
-    ) -> Any:
-        """Make a move in the round that `decide` chooses. If the rounds have changed, make it again in the next one.
-
-        Simultaneous requests of one agent in this process are sent one after the other, each in the next round. None
-        waits for an answer. If one fails, those behind it are sent again.
-        """
-        line = self._lines.setdefault(agent, _Line())
-        line.rounds = line.rounds or rounds
-        while True:
-            turn, sent_after = decide(line.rounds), line.failures
-            line.rounds = replace(turn.rounds, own=turn.round)
-            answer = await move(turn)
-            if answer[0] != "turn":
-                return answer
-            if sent_after == line.failures:
-                line.rounds, line.failures = rounds_of(answer[1:]), line.failures + 1
-
-    def _rounds(self, agent: str | None) -> Sequence[Arg]:
-        return reading_rounds(self._keys, agent)
-
-
-@dataclass
-class _Line:
-    """Requests of one agent on their way into the queue."""
-
-    rounds: Rounds | None = None
-    """The rounds after them, if none fails."""
-    failures: int = 0
-    """Number of times that `rounds` was read anew."""
-
-
-def turn_of(turn: Turn | None) -> dict[str, int | None]:
-    """A turn as the moves take it."""
-    if turn is None:
-        return {}
-    return {"round": turn.round, "own_round": turn.rounds.own, "served_round": turn.rounds.served}
+    def _give_up(self, change: Change, e: Experiment, gpu_id: str, before: Mapping[str, str]) -> None:
+        """Give the lease back that an experiment holds. A retest waits for the class of GPU that it has to run on."""
+        record = self._keys.experiment(e.experiment_id)
+        change.hdel(record, "gpu_id", *([] if e.retest_of else ["gpu_class"]))
+        change.hset(record, {"fence": 0})
+        change.zrem(self._keys("leases"), gpu_id)
+        ended = ("holder", "leased_at", "lease_expires_at")
+        after: dict[str, Word] = {field: text for field, text in before.items() if field not in ended}
+        keep_gpu(change, gpu_id, before, after, "its holder waits: the tag is paused")
 
 
 def line_of(agent: str | None) -> str:
@@ -304,7 +290,7 @@ def reading_queue(keys: Keys, tag: str, agent: str | None) -> list[Read[dict[str
     """Reads of the queue's rounds, and of what lets a tag's experiments wait aside."""
     return [
         hmget(keys("queue_clock"), f"agent:{agent or ''}", "round"),
-        hmget(keys.tag(tag), "paused_at", "awaits_baseline", "baseline_id"),
+        hmget(keys.tag(tag), *GATE),
     ]
 
 
@@ -347,11 +333,6 @@ def begin_baseline(change: Change, tag: str, name: str | Joined, others: Waiting
     for pin, places in others.items():
         change.zadd(keys.parked(tag, pin), places)
         change.zrem(keys.queue(pin), *places)
-
-
-def reading_rounds(keys: Keys, agent: str | None) -> Sequence[Arg]:
-    """A command that reads the queue's rounds."""
-    return ("HMGET", keys("queue_clock"), f"agent:{agent or ''}", "round")
 
 
 def rounds_of(stored: Iterable[str | None]) -> Rounds:

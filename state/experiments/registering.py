@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from state.budgets import in_seconds, milliseconds
-from state.change import NOW, Asked, Change, Joined, Word, exists, get, hmget, zscore
+from state.change import NOW, Asked, Change, Joined, Word, exists, get, hgetall, hmget, zscore
 from state.client import NOTHING, time_of
 from state.digests import REQUEST_TTL_S, RequestKey
 from state.entries import NO_ROUNDS, Entered, Entry, EntryFacts, Parent, Run
 from state.experiments.queueing import (
     BASELINE_FIELDS,
+    GATE,
     Queueing,
     Waiting,
     begin_baseline,
@@ -28,7 +30,7 @@ from state.experiments.queueing import (
 from state.policy import Policy, read_policy
 from state.records import Experiment, Idea, Selection, Status, Tag, Trace
 from state.refusals import check_pinned, no_hypothesis, no_selection
-from state.reserving import PATCHES, RUNS, Booking, PatchEntry, a_run, reading_books
+from state.reserving import PATCHES, RUNS, Booking, PatchEntry, a_run, limits_of
 from state.tags import Resource, unknown
 
 ENDLESS = Joined("+inf")
@@ -60,7 +62,7 @@ class Registering(Queueing):
         slots = slots_of(found["slots"] or ())
         if to_train:
             check_pinned(idea.pinned_gpu, slots)
-        policy = read_policy(found["policy"])
+        policy = read_policy(found["policy"]["values"])
         named = {name: _parent(found[f"parent {name}"]) for name in idea.parent_ids}
         parents = {name: parent for name, parent in named.items() if parent is not None}
         first = asked.registered(found["first"]) if asked and found["first"] else None
@@ -76,7 +78,7 @@ class Registering(Queueing):
             now=time_of(found["now"]),
             tag=tag,
             policy=policy,
-            policy_version=int(found["version"]["version"]),
+            policy_version=int(found["policy"]["version"]),
             crashes=int((found.get("crashes") or {}).get("consecutive") or 0),
             first=Experiment.parse(found["experiment"]) if first else None,
             parents=parents,
@@ -90,21 +92,19 @@ class Registering(Queueing):
             tip=newest or tag.baseline_id,
             has_patch=bool(found["patch"]),
             rounds=rounds_of(found["rounds"].values()) if to_train else NO_ROUNDS,
-            gate=found["gate"] or {},
-            books=(found["limits"] or {}, found["taken"] or {}),
+            of_tag=defaultdict(lambda: None, found["tag"]),
         )
 
     def _named_by(self, idea: Idea, asked: RequestKey | None, *, to_train: bool) -> dict[str, Asked | None]:
         """Reads of what an idea names. What is guarded comes first, for what is read loosely is no older."""
         keys, tag, chosen = self._keys, idea.tag, idea.selection_id
         resources: list[Resource] = [*(PATCHES if idea.diff_id else ()), *(RUNS if to_train else ())]
-        limits, taken = reading_books(keys, tag, resources) if resources else (None, None)
-        rounds, gate = reading_queue(keys, tag, idea.agent) if to_train else (None, None)
+        of_tag = hgetall(keys.tag(tag), *(GATE if to_train else ()), *limits_of(resources))
+        rounds = reading_queue(keys, tag, idea.agent)[0] if to_train else None
         selection = keys.selection(chosen or "none")
         guarded: dict[str, Asked | None] = {
-            "version": hmget(keys("policy", tag), "version"),
-            "gate": gate,
-            "limits": limits,
+            "policy": hgetall(keys("policy", tag), "version"),
+            "tag": of_tag if resources else of_tag.loose(),
             "rounds": rounds,
             "tried": hmget(keys("tried", tag), *names_of(idea)),
             "patch": exists(keys("diffs", idea.diff_id)) if idea.diff_id else None,
@@ -118,11 +118,8 @@ class Registering(Queueing):
         return {
             **guarded,
             "now": ("TIME",),
-            "tag": ("HGETALL", keys.tag(tag)),
-            "policy": ("HGET", keys("policy", tag), "values"),
             "of_best": ("HGET", keys.best(tag), "trace_id"),
             "newest": ("HGET", keys("forest", tag), "newest"),
-            "taken": taken,
             "claim": ("HGET", keys("hypotheses", tag), idea.hypothesis_id) if idea.hypothesis_id else None,
             "selection": ("HGETALL", selection) if chosen else None,
             "slots": slots(self._lab) if to_train else None,
@@ -212,8 +209,8 @@ class Registering(Queueing):
         Raises:
             BudgetExhausted: the tag's budget has no room for the patch or for the run.
         """
-        idea, is_paused = entry.idea, facts.gate["paused_at"] is not None
-        aside = is_paused if is_baseline else waits_aside(facts.gate)
+        idea, is_paused = entry.idea, facts.of_tag["paused_at"] is not None
+        aside = is_paused if is_baseline else waits_aside(facts.of_tag)
         others: Waiting = {}
         if is_baseline:
             names = hmget(self._keys("tried", idea.tag), *names_of(idea))
@@ -257,8 +254,7 @@ class Registering(Queueing):
             else None
         )
         takes = [*(stored.takes if stored else []), *(a_run(run.budget_s) if run else [])]
-        limits, taken = facts.books
-        booking = Booking(change, tag, takes, limits, taken)
+        booking = Booking(change, tag, takes, limits=facts.of_tag, taken=facts.of_tag)
         await booking.check()
         if facts.selection_ends is not None:
             change.before(facts.selection_ends)

@@ -39,6 +39,7 @@ experiment::register best:<tag> forest:<tag> policy:<tag> selections:<id> tags:<
 experiment::retest tags:<tag>
 experiment::submit best:<tag> forest:<tag> gpus policy:<tag> selections:<id> tags:<tag>
 gpu::built tags:<tag>
+gpu::train tags:<tag>
 experiment::complete experiments:<id>
 experiment::crash experiments:<id>
 hypothesis::bootstrap archived_hypotheses:<tag> dimensions:<tag> hypotheses:<tag> keeps:<tag> policy:<tag> \

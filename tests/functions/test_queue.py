@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from functions.process.lifecycle import opened
-from functions.rules.pool.lending import next_turn
-from state.entries import Rounds, Run, WaitQueue
+from state.entries import Run
 from state.pool import Pool
 from state.settings import Settings
 from tests.functions.conftest import TagUnderTest
@@ -258,8 +257,7 @@ async def test_a_gpu_acquired_while_its_experiment_was_being_queued_is_used(tag:
     before = await experiments.get(name)
     await tag.told("/api/pool/acquire", experiment_id=name)
 
-    queue = WaitQueue(Rounds(None, 0), workers=["g0"], paused=False)
-    late = await experiments.enqueue(before, Run(0, budget_s=1.0, timeout_s=60.0), queue, next_turn)
+    late = await experiments.enqueue(before, Run(0, budget_s=1.0, timeout_s=60.0), ["g0"])
     accepted = await tag.told("/api/gpu/train", experiment_id=name)
 
     assert late is None

@@ -100,7 +100,7 @@ async def forget_answers(process: Process) -> None:
         ("commit", "/api/experiment/complete", {"val_bpb": 0.9}),
         ("commit", "/api/experiment/crash", {"error": "boom"}),
         ("commit", "/api/experiment/stop", {}),
-        ("queue_experiment", "/api/gpu/train", {}),
+        ("commit", "/api/gpu/train", {}),
         ("lease_gpu", "/api/pool/acquire", {}),
     ],
 )

@@ -8,7 +8,6 @@ from functions.rules.access import Caller, check_own, check_own_gpu, owns_gpu
 from functions.rules.keeps.reports import REGISTER, already_finished
 from functions.rules.pool.health import is_stale
 from functions.rules.time_limits import has_time
-from state.entries import Rounds, Turn
 from state.leases import GpuRequest, Line
 from state.records import OPEN, Experiment, Gpu
 
@@ -64,11 +63,6 @@ def why_none(wanted: GpuRequest) -> str:
     if not has_time(wanted.tag):
         return f"the budget of {wanted.tag.name} has no GPU seconds left: POST /api/tag/budget raises it"
     return "no idle, healthy GPU fits"
-
-
-def next_turn(rounds: Rounds) -> Turn:
-    """The round of an agent's next experiment, with the rounds that it was decided on."""
-    return Turn(rounds.next, rounds)
 
 
 def pairs(waiting: Sequence[Experiment], idle: Sequence[Gpu]) -> list[tuple[Experiment, str]]:

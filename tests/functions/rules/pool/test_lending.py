@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.rules.access import LOCAL, Caller
-from functions.rules.pool.lending import candidates, lendable, next_turn, pairs, suitable, why_none
+from functions.rules.pool.lending import candidates, lendable, pairs, suitable, why_none
 from state.entries import Rounds
 from state.errors import Conflict, Forbidden
 from state.leases import GpuRequest, Line
@@ -92,23 +92,22 @@ def test_an_agent_is_told_to_start_a_worker_where_there_is_none() -> None:
 
 
 def test_an_agents_experiments_wait_in_one_round_each() -> None:
-    assert [next_turn(Rounds(own, 0)).round for own in (None, 0, 1)] == [0, 1, 2]
+    assert [Rounds(own, 0).next for own in (None, 0, 1)] == [0, 1, 2]
 
 
 def test_an_agent_that_comes_late_joins_the_round_that_is_served() -> None:
-    assert next_turn(Rounds(None, 7)).round == 7
-    assert next_turn(Rounds(3, 7)).round == 7
+    assert Rounds(None, 7).next == 7
+    assert Rounds(3, 7).next == 7
 
 
 @given(own=st.none() | st.integers(0, 1000), served=st.integers(0, 1000))
 def test_no_turn_is_over_or_shared_with_an_earlier_one_of_the_same_agent(
     own: int | None, served: int
 ) -> None:
-    turn = next_turn(Rounds(own, served))
+    following = Rounds(own, served).next
 
-    assert turn.round >= served
-    assert own is None or turn.round > own
-    assert turn.rounds == Rounds(own, served)
+    assert following >= served
+    assert own is None or following > own
 
 
 PINS = st.lists(st.sampled_from([None, None, "g0", "g1", "g9"]), max_size=8)
