@@ -366,7 +366,9 @@ def _gpu_crashes(run: RunFacts, gpu: Gpu | None, breaker: Breaker) -> GpuCrashes
         return None
     after = breaker.after_crash(gpu, is_probe=is_probe(run.first))
     trip = after.trip
-    return GpuCrashes(after.in_a_row, *((trip.reason, trip.out_s) if trip else ()))
+    if trip is None:
+        return GpuCrashes(after.in_a_row)
+    return GpuCrashes(after.in_a_row, trip.reason, trip.out_s)
 
 
 @dataclass(frozen=True)
