@@ -91,9 +91,9 @@ class Tag(Record):
     spent_gpu_ms: int = 0
     """Milliseconds, as `state.budgets` counts."""
     spent_runs: int = 0
-    warned_gpu_seconds: bool = False
+    warned_gpu_seconds: bool | None = None
     """Whether the warning of this limit was given."""
-    warned_runs: bool = False
+    warned_runs: bool | None = None
     budget_patch_bytes: int | None = None
     spent_patch_bytes: int = 0
     """Bytes of new patches of its experiments, compressed."""
