@@ -1,5 +1,6 @@
 -- The tag's baseline has ended: what waited for it goes into the queues, each in its place, unless the tag is paused.
 -- One that was stopped or lost says nothing of the code: the tag has none, and its next submit brings another.
+-- A script: all that waits comes in at one moment, however much it is.
 -- parts: events waiting
 -- keys: tag baseline baselines
 -- args: tag

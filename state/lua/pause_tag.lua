@@ -1,5 +1,6 @@
 -- Pause a tag: its waiting experiments leave the queues with their places, all at once; its runs in progress are told to
 -- stop, where there is a `stop_reason`; agents that train themselves are told by their next heartbeat.
+-- A script: all that waits leaves the queues at one moment, however much it is.
 -- parts: events waiting
 -- keys: tag paused fence queued queues* asides* leased running in_progress*
 -- args: tag reason? stop_reason?

@@ -1,4 +1,5 @@
 -- How far the event handlers are behind. Writes nothing.
+-- A script: each group is read further by what it has read, in one round trip.
 -- keys: events dead_letters
 -- returns: {Redis' clock, length of the stream, dead letters, {group, undelivered or -1, unacknowledged, oldest or empty}, ...}
 local found = {clock(now()), redis.call('XLEN', K.events), redis.call('XLEN', K.dead_letters)}

@@ -1,4 +1,5 @@
 -- Read the members of an index with the hashes that they name, in one round trip. Writes nothing.
+-- A script: the index names the hashes, in one round trip.
 -- parts: rows
 -- keys: index
 -- args: hashes low high offset limit newest? fields* brief? holding? texts* most_bytes?

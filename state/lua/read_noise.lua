@@ -1,4 +1,5 @@
 -- The noise of a tag's main class of GPU. Writes nothing.
+-- A script: the tag names the key, in one round trip.
 -- keys: tag
 -- args: tag noise no_class
 -- returns: {squares, df}

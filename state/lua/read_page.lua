@@ -1,4 +1,5 @@
 -- The values of the first of some keys as DUMP writes them, with their expiry in milliseconds since 1970 (-1: none).
+-- A script: it ends by the bytes that it has read.
 -- keys: page*
 -- args: most_bytes
 -- returns: per key {payload or nothing, expiry}; it ends early once the payloads have `most_bytes`. Reads only.

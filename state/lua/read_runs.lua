@@ -1,4 +1,5 @@
 -- An experiment with every further run of its code. Writes nothing.
+-- A script: the experiment names its retests, in one round trip.
 -- keys: experiment? best?
 -- args: tag? experiments? named_by? fields*
 -- returns: {{field, value, ...}, ...}: the experiment, then its retests in the order in which they were begun

@@ -1,4 +1,5 @@
 -- Put a paused tag's experiments back into the queues, each in its old place; those that wait for the baseline stay aside.
+-- A script: all that waits comes back at one moment, however much it is.
 -- parts: events waiting
 -- keys: tag paused queued queues* asides*
 -- args: tag
