@@ -22,7 +22,7 @@ from tests.labs import add_gpu, begun, curl, idea, open_tag, told
 TAG = "mar11"
 CODES = [f"aaaaaa{n:x}" for n in range(8)]
 CLASSES = ["H100", "H100", "A100"]
-GPU_CLASSES = dict(zip(GPUS, CLASSES, strict=True))
+GPU_CLASSES: dict[str, str] = dict(zip(GPUS, CLASSES, strict=True))
 CATEGORIES = ["architecture", "optimizer"]
 
 
@@ -40,7 +40,8 @@ class History:
         retracts: bool = True,
     ) -> None:
         self.tag, self.chance, self.snapshots = tag, random.Random(seed), Snapshots(tag.lab)
-        self.direction, self.keep_rule, self.trains, self.retracts = direction, keep_rule, trains, retracts
+        self.direction: Direction = direction
+        self.keep_rule, self.trains, self.retracts = keep_rule, trains, retracts
         self.names: list[str] = []
 
     async def ask(self, path: str, **body: Any) -> dict[str, Any]:
