@@ -121,9 +121,10 @@ class AnsweredRun(BaseModel):
 class CompleteAnswer(RunVerdict, AnsweredRun):
     """The answer to a report of a result."""
 
-    improved: bool
-    delta: float
-    near_miss: bool
+    # narrower than stored, which is safe: answers are frozen
+    improved: bool  # pyright: ignore[reportGeneralTypeIssues, reportIncompatibleVariableOverride]
+    delta: float  # pyright: ignore[reportGeneralTypeIssues, reportIncompatibleVariableOverride]
+    near_miss: bool  # pyright: ignore[reportGeneralTypeIssues, reportIncompatibleVariableOverride]
     best_val_bpb: float | None
     action: Literal["keep_commit", "git_reset"]
     """What to do with the commit: keep_commit, or git_reset to `base_commit_sha`."""
