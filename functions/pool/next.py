@@ -93,6 +93,8 @@ async def _work(held: Holding, stores: Stores) -> Work | None:
     if e is None or e.status != "leased" or e.fence != gpu.fence:
         return None
     tag = await stores.tags.get(e.tag)
+    assert e.budget_s is not None
+    assert e.timeout_s is not None
     try:
         [patch] = await stores.experiments.patches_named([e.sent_diff_id or e.diff_id])
     except (Damaged, Unavailable) as problem:

@@ -31,7 +31,7 @@ from state.experiments import Experiments
 from state.graph_summaries import GraphSummaries
 from state.hypotheses import Hypotheses
 from state.journal import Journal
-from state.local_keys import KEY_ROLES, made_key
+from state.local_keys import KEY_ROLES, KeyRole, made_key
 from state.overview import Overviews
 from state.pipelines import Pipelines
 from state.policies import Policies
@@ -127,7 +127,9 @@ def _bound(
     meters: Meters,
     author: Author | None,
 ) -> Process:
-    own = {role: made_key(settings, role) for role in KEY_ROLES} if kind == "web" else None
+    own: dict[KeyRole, str] = {}
+    if kind == "web":
+        own = {role: made_key(settings, role) for role in KEY_ROLES}
     answers, presence, stream, tokens = Answers(lab), Presence(lab), Stream(lab), Tokens(lab, own)
     schedules, wakeups = Schedules(lab), Wakeups(lab)
     stores: list[object] = [
