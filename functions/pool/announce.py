@@ -7,8 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from functions.contract import Call, Request, Response, function
-from functions.rules.access import OWN_WORKER
-from state.presence import Presence
+from state.errors import Conflict
+from state.presence import FORGOTTEN_S, Presence
+
+MOST = 128
+"""Most processes that a token's owner has announced at once: 64 GPUs, and a supervisor for each."""
 
 Line = Annotated[str, Field(max_length=2000)]
 
@@ -48,7 +51,13 @@ async def announce(request: WorkerProcess, call: Call, presence: Presence) -> Wo
         await presence.leave(name)
         return WorkerShown(name=name)
     facts = request.model_dump(exclude={"name", "ended"}, exclude_unset=True)
-    if call.caller != OWN_WORKER:
+    if owner is not None:
         facts.pop("repository_head", None)
+        its = {p.name for p in await presence.alive(FORGOTTEN_S) if p.name.endswith(f"/{owner}")}
+        if len(its) >= MOST and name not in its:
+            raise Conflict(
+                f"{len(its)} processes of {owner!r} are announced already",
+                hint="it may work unannounced; those that are silent for an hour are forgotten",
+            )
     await presence.announce(name, facts)
     return WorkerShown(name=name)

@@ -78,7 +78,7 @@ class Caller:
 
 OPERATOR = Caller("operator", "operator")
 """The bearer of the operator's key."""
-OWN_WORKER = Caller("worker", "worker")
+OWN_WORKER = Caller("lab", "worker")
 """The bearer of the key of the lab's own workers."""
 LOCAL = Caller("local", "local")
 """A program on this machine that sends no token, while the lab is open."""

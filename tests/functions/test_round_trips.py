@@ -129,6 +129,7 @@ CEILINGS: dict[str, Most] = {
     "pool::list": Most(1),
     "lab::status": Most(2),
     "agent::announce": Most(2, 1),
+    "pool::announce": Most(1, 1),
     "function::calls": Most(1),
     "function::list": Most(0),
     "event::list": Most(1),
@@ -410,6 +411,7 @@ async def readers(a: Counter) -> None:
     await a.paid("search::strategy", tag=PLAIN)
     await a.paid("pool::list")
     await a.paid("agent::announce", tag=PLAIN, agent="ada", state="working")
+    await a.paid("pool::announce", name="keeper@h:1", kind="keeper", host="h", pid=1)
     await a.paid("lab::status")
     await a.paid("function::calls")
     await a.paid("function::list")

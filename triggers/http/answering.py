@@ -33,7 +33,14 @@ log = logging.getLogger(__name__)
 JSON = "application/json"
 NEVER_FULL = frozenset(
     {
-        *("agent::announce", "event::ticket", "swarm::register", "token::rotate", "token::sign_in"),
+        *(
+            "agent::announce",
+            "event::ticket",
+            "pool::announce",
+            "swarm::register",
+            "token::rotate",
+            "token::sign_in",
+        ),
         *("experiment::complete", "experiment::crash", "experiment::stop", "experiment::retract"),
         *("gpu::begin", "gpu::built", "gpu::renew", "gpu::stopped", "run::tick", "swarm::result"),
         *("pool::deregister", "pool::give_back", "pool::heartbeat", "pool::leave", "pool::next"),

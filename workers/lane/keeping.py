@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -9,12 +10,14 @@ from typing import Any, Literal
 
 from functions.process.alive import beating, process_name
 from state.client_settings import host_name
-from state.errors import NotFound
+from state.errors import NightjarError, NotFound, Unavailable
 from state.records import Gpu
 from state.settings import Settings
 from workers.lane.client import RemoteLab, calling, found
 from workers.lane.spool import HANDED_IN, Spool, spool_of
 from workers.slot import Slot
+
+log = logging.getLogger(__name__)
 
 CALLED = (
     *(
@@ -65,7 +68,12 @@ class LabClient:
 async def announce(lab: RemoteLab, kind: Literal["keeper", "supervisor"], **facts: Any) -> None:
     """See LabClient.announce."""
     who = {"name": process_name(kind), "kind": kind, "host": host_name(), "pid": os.getpid()}
-    await lab.call("pool::announce", {**who, **facts})
+    try:
+        await lab.call("pool::announce", {**who, **facts})
+    except Unavailable:
+        raise
+    except NightjarError as problem:  # it works all the same
+        log.warning("this process is not shown in the lab: %s", problem.detail)
 
 
 @asynccontextmanager
