@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from state.decisions import Ending, Retraction, Ruling
+from state.decisions import Retraction, Ruling
 from state.experiments import Experiments
 from tests.functions.conftest import TagUnderTest
 from tests.labs import (
     add_gpu,
+    before_next_commit,
     begun,
     expire,
     idea,
@@ -376,15 +377,7 @@ async def test_a_branch_that_begins_as_its_base_falls_stands_on_the_keep_before(
 ) -> None:
     lucky = await with_a_keep_that_will_fall(tag)
     branch = await tag.made(await tag.selected(intent="branch", parent_ids=[lucky]))
-    committed, delayed = Experiments.end, [branch]
-
-    async def end(store: Experiments, ending: Ending) -> bool:
-        if ending.experiment.experiment_id in delayed:
-            delayed.clear()
-            await fall(tag, how, lucky)
-        return await committed(store, ending)
-
-    monkeypatch.setattr(Experiments, "end", end)
+    before_next_commit(monkeypatch, lambda: fall(tag, how, lucky))
 
     await tag.told("/api/experiment/crash", experiment_id=branch, error="boom")
 

@@ -32,12 +32,10 @@ dimension::measure best:<tag> finished:<tag> in_flight:<tag> keeps:<tag> policy:
 dimension::propose best:<tag> finished:<tag> keeps:<tag> policy:<tag> proposed_dimensions:<tag> \
     status:<tag>:<status> tags:<tag>
 dimension::unfreeze tags:<tag>
-experiment::baseline best:<tag> forest:<tag> gpus policy:<tag> status:<tag>:<status> \
-    tags:<tag>
-experiment::register best:<tag> forest:<tag> policy:<tag> selections:<id> tags:<tag> \
-    trace:<id>
+experiment::baseline best:<tag> forest:<tag> gpus status:<tag>:<status>
+experiment::register best:<tag> forest:<tag> selections:<id> tags:<tag> trace:<id>
 experiment::retest tags:<tag>
-experiment::submit best:<tag> forest:<tag> gpus policy:<tag> selections:<id> tags:<tag>
+experiment::submit best:<tag> forest:<tag> gpus selections:<id>
 gpu::built tags:<tag>
 gpu::train tags:<tag>
 experiment::complete experiments:<id>
@@ -54,6 +52,7 @@ journal::checkpoint archived_hypotheses:<tag> assigned:<tag> hypotheses:<tag> la
     populations:<tag> tags:<tag>
 pipeline::flush beliefs:<tag> programs:<tag> tags:<tag>
 pool::heartbeat experiments:<id> gpu_history:<gpu_id> policy:<tag> tags:<tag>
+pool::announce processes
 program::write programs:<tag>
 run::start best:<tag> configs:<tag> finished:<tag> in_flight:<tag> keeps:<tag> policy:<tag> populations:<tag> \
     proposals:<tag>:<population> status:<tag>:<status> swarm_seen:<tag> tags:<tag>

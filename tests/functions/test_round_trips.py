@@ -552,7 +552,7 @@ announce = Presence.announce
 
 async def silent(presence: Presence, name: str, facts: Mapping[str, Any]) -> None:
     """Signs of life of the process are not counted."""
-    if facts["kind"] != "agent":
+    if facts["kind"] not in ("agent", "keeper"):
         await asyncio.Event().wait()
     await announce(presence, name, facts)
 
