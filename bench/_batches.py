@@ -16,9 +16,9 @@ from typing import Final
 
 from bench._planted import DIMENSIONS, GAINS, SIGMA, Truth
 from bench._swarm_night import POLICY, TAG, Night
-from functions.rules.beliefs.sharing import reference_config
-from functions.rules.pipeline.predicting import RESAMPLES, Prediction, predicted
-from functions.rules.pipeline.stepping import (
+from functions.beliefs.rules.sharing import reference_config
+from functions.pi.rules.predicting import RESAMPLES, Prediction, predicted
+from functions.pi.rules.stepping import (
     PipelineTerms,
     drafted,
     is_due,
@@ -29,7 +29,7 @@ from functions.rules.pipeline.stepping import (
     wants_draft,
     written,
 )
-from functions.rules.stopping.ranks import standing
+from functions.runs.rules.stopping import standing
 from state.pipeline_facts import OutlierRun, PipelineFacts, PipelineState, PipelineStep
 from state.policy import BUCKETS
 from state.records import BatchDecision, Experiment, Hypothesis, Pipeline, SwarmWorker

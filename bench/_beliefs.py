@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from functions.rules.beliefs.concluding import concerned, finished_run, learned
-from functions.rules.beliefs.dimension_claims import adapted, begun, irrelevant_dimension
-from functions.rules.beliefs.sharing import shared_out, texts
-from functions.rules.swarm.dimensions import frozen, with_one
+from functions.beliefs.rules.concluding import concerned, finished_run, learned
+from functions.beliefs.rules.dimension_claims import adapted, begun, irrelevant_dimension
+from functions.beliefs.rules.sharing import shared_out, texts
+from functions.swarm.rules.dimensions import frozen, with_one
 from state.belief_facts import BeliefFacts, Learning, LearningFacts, ProposalFacts, StoredEvidence
 from state.facts import Spread
 from state.hypotheses import REFERENCES

@@ -10,7 +10,7 @@ from itertools import product
 from random import Random
 from typing import Any
 
-from functions.rules.swarm.dimensions import DeclaredDimension, checked
+from functions.swarm.rules.dimensions import DeclaredDimension, checked
 from state.records import Dimension, Value
 
 SIGMA = 0.002

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench._load import Wanted
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.embedded import EmbeddedRedis
 from state.settings import Settings
 

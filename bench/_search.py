@@ -20,17 +20,17 @@ import numpy as np
 from bench._planted import DIMENSIONS, SIGMA, Truth, declared
 from bench._tag import KeepingTag, SimulatedRetest
 from bench.earlystop import StoppingTag
-from functions.profiles import swarm_dimensions
-from functions.rules.keeps.retests import Effort
-from functions.rules.opening import swarm_policy, swarm_tag
-from functions.rules.stopping.ticks import bucket_of
-from functions.rules.swarm.dimensions import checked
-from functions.rules.swarm.duplicates import fingerprint
-from functions.rules.swarm.handing_out import QueuedConfig
-from functions.rules.swarm.populations import everyone, queue_target
-from functions.rules.swarm.refilling import replenished
-from functions.rules.swarm.shapes import Shape, drawn_config
-from functions.rules.swarm.simulating import final, simulate_metric
+from functions.experiments.rules.opening import swarm_policy, swarm_tag
+from functions.runs.rules.ticks import bucket_of
+from functions.swarm.profiles import swarm_dimensions
+from functions.swarm.rules.dimensions import checked
+from functions.swarm.rules.duplicates import fingerprint
+from functions.swarm.rules.handing_out import QueuedConfig
+from functions.swarm.rules.populations import everyone, queue_target
+from functions.swarm.rules.refilling import replenished
+from functions.swarm.rules.shapes import Shape, drawn_config
+from functions.swarm.rules.simulating import final, simulate_metric
+from functions.trust.rules.retests import Effort
 from state.policy import Policy
 from state.records import Dimension, Value
 from state.swarm_facts import Observed, RefillFacts

@@ -12,15 +12,14 @@ from typing import Any
 from bench._beliefs import BeliefsInMemory
 from bench._planted import DIMENSIONS, SIGMA, Truth
 from bench._tag import KeepingTag, SimulatedRetest
-from functions.rules.beliefs.protocols import CellRun, RunningTest, missing_cells
-from functions.rules.beliefs.sharing import reference_config
-from functions.rules.beliefs.specs import cells_of
-from functions.rules.keeps.retests import Effort
-from functions.rules.opening import swarm_policy, swarm_tag
-from functions.rules.stopping.judging import REASON
-from functions.rules.swarm.dimensions import same
-from functions.rules.swarm.duplicates import fingerprint
-from functions.rules.swarm.handing_out import (
+from functions.beliefs.rules.protocols import CellRun, RunningTest, missing_cells
+from functions.beliefs.rules.sharing import reference_config
+from functions.beliefs.rules.specs import cells_of
+from functions.experiments.rules.opening import swarm_policy, swarm_tag
+from functions.runs.rules.stopping import REASON
+from functions.swarm.rules.dimensions import same
+from functions.swarm.rules.duplicates import fingerprint
+from functions.swarm.rules.handing_out import (
     CATEGORY,
     REFERENCE_PRIORITY,
     QueuedConfig,
@@ -28,8 +27,9 @@ from functions.rules.swarm.handing_out import (
     lost,
     retest_for,
 )
-from functions.rules.swarm.populations import Population, everyone, population_of, populations_of
-from functions.rules.swarm.refilling import observations_of, presumed_best, replenished
+from functions.swarm.rules.populations import Population, everyone, population_of, populations_of
+from functions.swarm.rules.refilling import observations_of, presumed_best, replenished
+from functions.trust.rules.retests import Effort
 from state.decisions import HandOut
 from state.facts import Spread
 from state.policy import Policy

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 
 from bench._users import Book, User
-from functions.rules.audit.simulation import Acknowledged, ShownRun, lost, miscounted
-from functions.rules.swarm import simulate_metric
+from functions.swarm.rules.simulating import simulate_metric
+from functions.trust.rules.audit_tags import Acknowledged, ShownRun, lost, miscounted
 from tests.journeys.running import RunningLab
 
 PULLING = "pulled"

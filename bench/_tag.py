@@ -7,23 +7,22 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
-from functions.rules.keeps.best_chain import (
+from functions.experiments.rules.keeping import (
+    KEEP_RULES,
+    SURE_SIGMAS,
+    SeedScores,
     falls,
     new_best,
+    plausible_margin,
     restored,
     revalued,
     rises,
     stands,
     without_rivals,
 )
-from functions.rules.keeps.keeping import (
-    KEEP_RULES,
-    SURE_SIGMAS,
-    SeedScores,
-    plausible_margin,
-)
-from functions.rules.keeps.noise import Noise, Repeats, Sums, cautious, further_mean, run_again, run_of_worker
-from functions.rules.keeps.retests import (
+from functions.experiments.rules.verdict import judge, score
+from functions.trust.rules.noise import Noise, Repeats, Sums, cautious, further_mean, run_again, run_of_worker
+from functions.trust.rules.retests import (
     Confirm,
     Contender,
     Demote,
@@ -35,9 +34,10 @@ from functions.rules.keeps.retests import (
     RunAgain,
     Step,
     due_step,
+    learned,
+    own_noise,
+    shift_of,
 )
-from functions.rules.keeps.seeds import learned, own_noise, shift_of
-from functions.rules.keeps.verdict import judge, score
 from state.codes import noise_entry
 from state.records import Best, Direction, Experiment, Link, Trust
 

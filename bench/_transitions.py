@@ -16,14 +16,20 @@ from pathlib import Path
 from typing import Final
 
 from bench._categories import category_of
-from functions.contract import CATEGORIES
+from functions.experiments.rules.verdict import is_near, score
 from functions.formats.results_log import LogRow, read_log
-from functions.rules.keeps.noise import LEAST
-from functions.rules.keeps.verdict import is_near, score
-from functions.rules.search.kinds import NO_CATEGORY, OF_CATEGORY, kept_category, kind_of
-from functions.rules.search.strategy import MIN_FINISHED, next_strategy
-from functions.rules.search.suggestions import least_tried_of
-from functions.rules.search.yields import best_category
+from functions.kernel.contract import CATEGORIES
+from functions.search.rules.strategy import (
+    MIN_FINISHED,
+    NO_CATEGORY,
+    OF_CATEGORY,
+    best_category,
+    kept_category,
+    kind_of,
+    next_strategy,
+)
+from functions.search.rules.suggestions import least_tried_of
+from functions.trust.rules.noise import LEAST
 from state.policy import Adapt
 from state.records import Direction, End, Mode, Status
 from triggers.cli.recorded import Recorded, from_file

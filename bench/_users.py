@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from functions.process.loop_watch import HELD_MOST_S
-from functions.rules.audit.simulation import Acknowledged
+from functions.kernel.process.meters import HELD_MOST_S
+from functions.trust.rules.audit_tags import Acknowledged
 from tests.journeys.running import RunningLab
 
 TAG = "chaos"

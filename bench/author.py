@@ -28,7 +28,7 @@ from rich.table import Table
 from bench._load import LoadResult, Wanted, load
 from bench._report import Bench, posted, private_redis, url_of
 from bench._servers import ServerProcess, web
-from functions.process.own_modules import started
+from functions.kernel.process.own_modules import started
 from state.client import Lab
 from state.parent_death import tethered
 from state.presence import Presence

@@ -4,7 +4,7 @@
 
 The noise of a run is normal with a standard deviation of 1 sigma. A claim that is not true has no effect. A pair is a
 run and a fresh run of the reference config, by the same worker unless stated otherwise. Every figure comes from the
-rules of `functions/rules/beliefs`, applied after every run. For thousands of claims a table replaces them: the result
+rules of `functions/beliefs/rules`, applied after every run. For thousands of claims a table replaces them: the result
 of `after` at each number of wins and losses. Rates without a bound are for comparison.
 """
 
@@ -26,13 +26,12 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from bench._report import Bench
-from functions.rules.beliefs.evidence import ARCHIVED, outcome_of
-from functions.rules.beliefs.learning import BeliefState, after, after_run
-from functions.rules.beliefs.pairing import MOST_KEPT, wants_reference
-from functions.rules.beliefs.posterior import posterior_of
-from functions.rules.beliefs.strategies import COMPARED, strategy_of
-from functions.rules.beliefs.terms import BeliefTerms, FinishedRun, Survivors, band_of
-from functions.rules.beliefs.whole_range import (
+from functions.beliefs.rules.evidence import ARCHIVED, MOST_KEPT, outcome_of, wants_reference
+from functions.beliefs.rules.learning import BeliefState, after, after_run
+from functions.beliefs.rules.posterior import posterior_of
+from functions.beliefs.rules.strategies import COMPARED, strategy_of
+from functions.beliefs.rules.terms import BeliefTerms, FinishedRun, Survivors, band_of
+from functions.beliefs.rules.whole_range import (
     ENOUGH_REPEATS,
     Block,
     e_values_of,
@@ -40,12 +39,11 @@ from functions.rules.beliefs.whole_range import (
     lacking,
     with_run,
 )
-from functions.rules.keeps.noise import Noise, usual_distance
-from functions.rules.stopping.judging import Checkpoint, judge
-from functions.rules.stopping.ranks import standing
-from functions.rules.swarm.dimensions import DeclaredDimension, checked
-from functions.rules.swarm.rooms import END
-from functions.rules.swarm.shapes import SwarmStrategy
+from functions.runs.rules.stopping import Checkpoint, judge, standing
+from functions.swarm.rules.dimensions import DeclaredDimension, checked
+from functions.swarm.rules.rooms import END
+from functions.swarm.rules.shapes import SwarmStrategy
+from functions.trust.rules.noise import Noise, usual_distance
 from state.policy import Stopping
 from state.records import Evidence, Hypothesis
 

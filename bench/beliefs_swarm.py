@@ -33,8 +33,8 @@ from rich.table import Table
 from bench._planted import APART, DIMENSIONS, IRRELEVANT, SIGMA, TOGETHER, WEAK, value_at
 from bench._report import Bench, Interval, mean_of
 from bench._swarm_night import Conditions, Night
-from functions.rules.beliefs.protocols import CellRun, ProtocolResult, RunningTest, missing_cells, verdict
-from functions.rules.beliefs.specs import check_spec
+from functions.beliefs.rules.protocols import CellRun, ProtocolResult, RunningTest, missing_cells, verdict
+from functions.beliefs.rules.specs import check_spec
 from state.records import Value
 
 RESULTS = 1000

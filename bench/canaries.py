@@ -26,13 +26,13 @@ import click
 from rich.table import Table
 
 from bench._report import Bench, call, private_redis
-from functions.contract import On
-from functions.process.lifecycle import Process, opened
-from functions.rules.swarm.canaries.judging import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
-from functions.rules.swarm.canaries.stalling import LEAST_GAIN, LEAST_RESULTS, WINDOW
-from functions.rules.swarm.shapes import CANARY_SHARE
-from functions.rules.swarm.simulating import DOES_NOTHING, HELPS, HELPS_LITTLE, HURTS, metric_with
-from functions.table import table
+from functions.kernel.contract import On
+from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.table import table
+from functions.swarm.rules.shapes import CANARY_SHARE
+from functions.swarm.rules.simulating import DOES_NOTHING, HELPS, HELPS_LITTLE, HURTS, metric_with
+from functions.swarm.rules.trial_proposals import LEAST_GAIN, LEAST_RESULTS, WINDOW
+from functions.swarm.rules.trial_verdicts import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
 from state.events import Event
 from state.experiments import Experiments
 from state.policy import SamplerName

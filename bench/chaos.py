@@ -48,7 +48,7 @@ from bench._users import (
     TrainsItself,
     User,
 )
-from functions.process.loop_watch import HELD_MOST_S
+from functions.kernel.process.meters import HELD_MOST_S
 from tests.journeys.anywhere import RemoteWorker, remote_worker
 from tests.journeys.running import TRAIN, RunningLab, running_lab
 

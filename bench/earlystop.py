@@ -3,7 +3,7 @@
     .venv/bin/python -P -m bench.earlystop
 
 In a replay, 200 runs of a pool come in random order to 8 workers, and report at each tenth of their way. The server's
-own rules (`functions/rules/stopping/`) decide which to stop. They use what the server keeps of a tag: ranks at each
+own rules (`functions/runs/rules/`) decide which to stop. They use what the server keeps of a tag: ranks at each
 bucket, ends, trends and counts of stopped runs. A stopped run frees its worker at once.
 
 The curves are in `bench/curves/`, whose README names their sources. On the easy pools the ranking of the runs is
@@ -28,11 +28,20 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from bench._report import Bench
-from functions.rules.stopping.judging import Checkpoint, TickVerdict, drawn, judge
-from functions.rules.stopping.ranks import PeerRank, place_among
-from functions.rules.stopping.stoppers import STOPPERS, looks_at
-from functions.rules.stopping.ticks import bucket_of
-from functions.rules.stopping.trends import score_of, together, told_by
+from functions.runs.rules.stopping import (
+    STOPPERS,
+    Checkpoint,
+    PeerRank,
+    TickVerdict,
+    drawn,
+    judge,
+    looks_at,
+    place_among,
+    score_of,
+    together,
+    told_by,
+)
+from functions.runs.rules.ticks import bucket_of
 from state.facts import NO_TREND, Trend
 from state.policy import BUCKETS, Stopping, StoppingRule
 

@@ -34,8 +34,8 @@ from bench._planted import DIMENSIONS, SIGMA, Truth
 from bench._report import Bench, mean_of
 from bench._swarm_night import POLICY, RUN_S, Night
 from bench.earlystop import POINTS, StoppingTag, pool
-from functions.rules.opening import swarm_policy
-from functions.rules.swarm.shapes import Shape, drawn_config
+from functions.experiments.rules.opening import swarm_policy
+from functions.swarm.rules.shapes import Shape, drawn_config
 from state.policy import BUCKETS, Policy, StoppingRule
 from state.records import Experiment, SwarmWorker
 

@@ -29,8 +29,8 @@ from rich.table import Table
 
 from bench._report import Bench, Interval
 from bench._tag import KeepingTag, SimulatedRetest
-from functions.rules.keeps.noise import Mean, Noise, p_better
-from functions.rules.keeps.retests import Effort
+from functions.trust.rules.noise import Mean, Noise, p_better
+from functions.trust.rules.retests import Effort
 from state.policy import Policy
 
 Floats = NDArray[np.float64]

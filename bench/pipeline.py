@@ -29,7 +29,7 @@ from rich.table import Table
 
 from bench._batches import AUTHOR_S, Batches, EndedBatch, SimulatedPipeline
 from bench._report import Bench, Interval, mean_of
-from functions.rules.pipeline.stepping import PipelineTerms
+from functions.pi.rules.stepping import PipelineTerms
 
 SEEDS = 20
 RESULTS = 800

@@ -21,7 +21,7 @@ import click
 from rich.table import Table
 
 from bench._report import Bench, call, private_redis
-from functions.process.lifecycle import Process, opened
+from functions.kernel.process.lifecycle import Process, opened
 from tests.crowd import TAG, crowd
 
 TARGET = 1.3

@@ -59,9 +59,9 @@ from bench._search import (
     searched,
     simulated,
 )
-from functions.rules.swarm.observations import Observation
-from functions.rules.swarm.sampling import sampler_of
-from functions.rules.swarm.shapes import drawn_config
+from functions.swarm.rules.proposals import Observation
+from functions.swarm.rules.sampling import sampler_of
+from functions.swarm.rules.shapes import drawn_config
 from state.policy import Policy
 
 OURS = "nightjar"

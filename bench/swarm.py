@@ -23,7 +23,7 @@ from rich.table import Table
 from bench._load import LoadResult, Wanted, load
 from bench._report import Bench, posted, private_redis
 from bench._servers import ServerProcess, web
-from functions.rules.swarm import simulate_metric
+from functions.swarm.rules.simulating import simulate_metric
 from state.policy import BUCKETS
 from state.settings import Settings
 

@@ -3,7 +3,7 @@
     .venv/bin/python -P -m bench.traces
 
 The first two tables use simulated traces in memory. Some traces find better values than others. The schedulers
-(`functions/rules/branches/schedulers.py`) rank them, and selections are opened and committed as in a lab. Spread: the
+(`functions/branches/rules/schedulers.py`) rank them, and selections are opened and committed as in a lab. Spread: the
 largest difference between the selections of two traces at any time, if no trace is ever busy. Passed over: most
 selections in a row that went to other traces while a trace was free. There each trace has at most one open selection,
 and a random number of agents works. Only round_robin has bounds for both. In the second table eight agents select at
@@ -30,8 +30,7 @@ import click
 from rich.table import Table
 
 from bench._report import Bench, call, private_redis
-from functions.process.lifecycle import Process, opened
-from functions.rules.branches.schedulers import (
+from functions.branches.rules.schedulers import (
     SCHEDULERS,
     ForestView,
     TraceView,
@@ -39,6 +38,7 @@ from functions.rules.branches.schedulers import (
     ranking,
     turn_taken,
 )
+from functions.kernel.process.lifecycle import Process, opened
 
 MEAN, AMONG, WITHIN = 0.97, 0.002, 0.0006
 """Bits per byte: mean value of traces, standard deviation among traces, and within one trace."""

@@ -32,7 +32,7 @@ from bench._transitions import (
     recorded_tries,
     scaled,
 )
-from functions.contract import CATEGORIES
+from functions.kernel.contract import CATEGORIES
 from state.errors import NightjarError
 from state.records import Direction
 

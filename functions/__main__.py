@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from functions.contract import Function
-from functions.table import table
+from functions.kernel.contract import Function
+from functions.kernel.table import table
 
 
 def markdown() -> str:

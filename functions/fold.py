@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from functions.rules.keeps.keeping import plausible_margin
-from functions.rules.keeps.noise import Repeats, Sums, run_again, run_of_worker
-from functions.rules.keeps.verdict import score
+from functions.experiments.rules.keeping import plausible_margin
+from functions.experiments.rules.verdict import score
+from functions.trust.rules.noise import Repeats, Sums, run_again, run_of_worker
 from state.codes import code_of, noise_entry
 from state.derived import Derived, Field
 from state.noise import class_id

@@ -57,7 +57,7 @@ class EvidenceFacts(BeliefFacts):
     noise: Spread
     """Between runs of one config."""
     reprieved: Mapping[str, str]
-    """Sums of outcomes and counts of runs by bucket and band of ranks; see `functions/rules/beliefs/terms.py`."""
+    """Sums of outcomes and counts of runs by bucket and band of ranks; see `functions/beliefs/rules/terms.py`."""
 
 
 @dataclass(frozen=True)

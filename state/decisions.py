@@ -71,7 +71,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Learnt:
-    """What the end of a run tells of ends: see `functions/rules/stopping/trends.py`."""
+    """What the end of a run tells of ends: see `functions/runs/rules/stopping.py`."""
 
     value: float
     """What it ended with, as it was ranked on its way."""

@@ -114,7 +114,7 @@ class RankFacts:
 class Trend:
     """Sums over the runs of a tag and GPU class that were ranked at a bucket and ended with a value.
 
-    `u` is a run's place at the bucket and `v` its place at the end, as `functions/rules/stopping/trends.py` has them.
+    `u` is a run's place at the bucket and `v` its place at the end, as `functions/runs/rules/stopping.py` has them.
     """
 
     runs: float = 0.0

@@ -22,7 +22,7 @@ from starlette.applications import Starlette
 from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-from functions.process.lifecycle import Process, opened
+from functions.kernel.process.lifecycle import Process, opened
 from state.embedded import EmbeddedRedis
 from state.errors import NightjarError
 from state.local_keys import read_key
@@ -47,7 +47,7 @@ def pytest_configure() -> None:
         os.environ.pop(name, None)  # no test may ask a real model
     os.environ.setdefault(
         "OPENBLAS_NUM_THREADS", "1"
-    )  # as in the processes: see `functions.process.running.run`
+    )  # as in the processes: see `functions.kernel.process.running.run`
     # Each HTTP client reads the certificates of all authorities, and no server of the tests' has one of theirs.
     os.environ.setdefault(OTHERS, os.environ.get("SSL_CERT_FILE", ""))  # not again in a worker of xdist
     os.environ["SSL_CERT_FILE"] = str(AUTHORITY)
@@ -77,11 +77,13 @@ def trusting_others() -> Iterator[None]:
         yield
 
 
-SUPERVISING = ("tests/functions/test_supervision.py", "tests/triggers/test_lab.py", "tests/workers/")
+SUPERVISING = ("tests/functions/kernel/test_supervision.py", "tests/triggers/test_lab.py", "tests/workers/")
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Tests run on the event loop of the processes that run what they test: see `functions.process.running.run`."""
+    """Tests run on the event loop of the processes that run what they test: see
+    `functions.kernel.process.running.run`.
+    """
     is_supervising = item.nodeid.startswith(SUPERVISING)
     return {"loop": asyncio.new_event_loop if is_supervising else uvloop.new_event_loop}
 

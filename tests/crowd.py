@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from functions.contract import CATEGORIES
+from functions.kernel.contract import CATEGORIES
 from state.change import Change
 from state.client import Lab
 from state.decisions import Ending

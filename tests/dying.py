@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from functions.process.lifecycle import opened
+from functions.kernel.process.lifecycle import opened
 from state.connection import Connection
 from state.moves import Arg
 from state.settings import Settings

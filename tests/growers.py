@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Literal
 
-from functions.process.lifecycle import Process, opened
+from functions.kernel.process.lifecycle import Process, opened
 from state.errors import Conflict
 from state.settings import Settings
 from tests.labs import idea

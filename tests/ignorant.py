@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from functions.process.lifecycle import opened
+from functions.kernel.process.lifecycle import opened
 from state.embedded import EmbeddedRedis
 from state.settings import Settings
 from tests.conftest import http_client

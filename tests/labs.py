@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.change import Change
 from state.client import Lab
 from state.client_settings import host_name

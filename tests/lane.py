@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from functions.process.remote import Remote
+from functions.kernel.process.remote import Remote
 from tests.labs import told
 from workers.attempt.attempted import attempted
 from workers.attempt.job import Runner

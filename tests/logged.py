@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from functions.process.logs import formatter
+from functions.kernel.process.logs import formatter
 
 
 class Lines:

@@ -21,10 +21,10 @@ from bench._swarm_night import POLICY
 from bench._users import LoopHolds, came_too_late
 from bench.chaos import StreamEvent, kept_logs, taken_out
 from bench.keeps import AGAIN, ALONE, FALSE, GAIN, KEPT, OVER, PAIRED, KeepingNight, RuleFigures, simulate
-from functions.rules.opening import swarm_policy
-from functions.rules.swarm.gaussian_process.sampler import GaussianProcess
-from functions.rules.swarm.sampling import sampler_of
-from functions.rules.swarm.shapes import CANARY_SHARE, Shape, drawn_config
+from functions.experiments.rules.opening import swarm_policy
+from functions.swarm.rules.gaussian_search import GaussianProcess
+from functions.swarm.rules.sampling import sampler_of
+from functions.swarm.rules.shapes import CANARY_SHARE, Shape, drawn_config
 from state.policy import Policy, StoppingRule
 
 NIGHTS = 40

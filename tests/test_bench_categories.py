@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench._categories import category_of
-from functions.contract import CATEGORIES
+from functions.kernel.contract import CATEGORIES
 
 
 @pytest.mark.parametrize(

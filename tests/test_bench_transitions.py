@@ -19,7 +19,7 @@ from bench._transitions import (
     scaled,
     weighed,
 )
-from functions.contract import CATEGORIES
+from functions.kernel.contract import CATEGORIES
 from state.records import Direction, End, Status
 
 BASE = Try(End("keep", baseline=True), 1.0)

@@ -14,15 +14,15 @@ import pytest
 from pydantic import AliasChoices
 
 from functions.__main__ import markdown
-from functions.contract import Cron, Every, On, function
-from functions.experiment.best import best
-from functions.experiment.setup import OpenTag
-from functions.experiment.submit import Submit
+from functions.branches.rules.schedulers import SCHEDULERS, checked_params
+from functions.experiments.entering import Submit
+from functions.experiments.reading import best
+from functions.experiments.rules.opening import swarm_policy
+from functions.experiments.setup import OpenTag
 from functions.formats.metrics_block import FailureKind
-from functions.rules.branches.schedulers import SCHEDULERS, checked_params
-from functions.rules.opening import swarm_policy
-from functions.rules.time_limits import default_timeout_s
-from functions.table import check, table
+from functions.kernel.contract import Cron, Every, On, function
+from functions.kernel.table import check, table
+from functions.runs.rules.time_limits import default_timeout_s
 from state.policy import Policy, names
 from state.records import RETESTED, ROLES, STATUSES
 from state.settings import WITHOUT_COUNTERPART, Settings

@@ -136,7 +136,7 @@ def test_the_commands_of_the_install_page_are_those_of_the_wheel(installed: Inst
 def test_agents_are_told_the_path_of_the_installed_command(installed: Installed) -> None:
     say = (
         "import nightjar, sys; sys.path.insert(0, nightjar.__path__[0]);"
-        "from functions.process.own_modules import launcher; print(launcher())"
+        "from functions.kernel.process.own_modules import launcher; print(launcher())"
     )
 
     done = subprocess.run([installed.python, "-c", say], env={}, capture_output=True, text=True, check=True)

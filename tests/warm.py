@@ -25,8 +25,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from functions.process import forking
-from functions.process.own_modules import started
+from functions.kernel.process import forking
+from functions.kernel.process.own_modules import started
 from state.proc_title import tell
 
 ROOT = Path(__file__).parents[1]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from functions.contract import Cron, Every, Http, On
-from functions.table import table
+from functions.kernel.contract import Cron, Every, Http, On
+from functions.kernel.table import table
 
 
 def main() -> None:

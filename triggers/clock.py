@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from functions.contract import Function
-from functions.process.lifecycle import Process, opened
-from functions.process.running import run, stop_signals
-from functions.rules.firings import GRACE_S, Schedule, due
-from functions.table import schedules, table
+from functions.kernel.contract import Function
+from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.process.running import run, stop_signals
+from functions.kernel.rules.firings import GRACE_S, Schedule, due
+from functions.kernel.table import schedules, table
 from state.errors import Unavailable
 from state.schedules import Schedules
 from state.settings import Settings

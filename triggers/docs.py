@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from functions.contract import Function, Picture, Text
-from functions.schemas import schema_of
+from functions.kernel.contract import Function, Picture, Text
+from functions.kernel.schemas import schema_of
 
 STYLE = """
 :root { color-scheme: light dark; }

@@ -17,12 +17,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from functions.formats.program_document import charter_of
-from functions.process.author_keys import may_write
-from functions.process.own_modules import started
-from functions.process.readiness import connected, until_ready
-from functions.process.supervision import ProcessGroup, ProcessSpec, RestartBackoff, stopping_on_signals
-from functions.profiles import swarm_dimensions
-from functions.table import table
+from functions.kernel.process.author_keys import may_write
+from functions.kernel.process.own_modules import started
+from functions.kernel.process.readiness import connected, until_ready
+from functions.kernel.process.supervision import (
+    ProcessGroup,
+    ProcessSpec,
+    RestartBackoff,
+    stopping_on_signals,
+)
+from functions.kernel.table import table
+from functions.swarm.profiles import swarm_dimensions
 from state.charter_file import charter_file, read_charter
 from state.child_heartbeat import LOOKS
 from state.client_settings import host_name

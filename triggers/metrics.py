@@ -17,10 +17,10 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
-from functions.process.lifecycle import Process
-from functions.rules.keeps.gains import unbiased
-from functions.rules.pool.health import effective_status
-from functions.views.gpus import pool_counts
+from functions.experiments.rules.gains import unbiased
+from functions.kernel.process.lifecycle import Process
+from functions.pool.rules.health import effective_status
+from functions.pool.views import pool_counts
 from state.author_budget import AuthorBudget
 from state.errors import Unavailable
 from state.experiments import Experiments

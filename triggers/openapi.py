@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, RootModel
 
-from functions.contract import BadTable, Function, Http, Picture, Text
-from functions.schemas import schema_of
-from functions.table import fields_of_path
+from functions.kernel.contract import BadTable, Function, Http, Picture, Text
+from functions.kernel.schemas import schema_of
+from functions.kernel.table import fields_of_path
 from state.version import VERSION
 from triggers.http.identity import COOKIE
 

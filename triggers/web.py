@@ -15,12 +15,12 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 from starlette.applications import Starlette
 
-from functions.process.lifecycle import opened
-from functions.process.loop_watch import import_late, watch
-from functions.process.process_identity import birth_name
-from functions.process.running import ended, run, stop_signals
-from functions.profiles import swarm_dimensions
-from functions.table import table
+from functions.kernel.process.lifecycle import opened
+from functions.kernel.process.meters import import_late, watch
+from functions.kernel.process.process_identity import birth_name
+from functions.kernel.process.running import ended, run, stop_signals
+from functions.kernel.table import table
+from functions.swarm.profiles import swarm_dimensions
 from state.client_settings import host_name
 from state.settings import Settings, set_in_vain
 from triggers.http.connection import LimitedConnection

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from functions.process.lifecycle import Process
-from functions.views.messages import message_id, payload, signed
+from functions.kernel.process.lifecycle import Process
+from functions.people.views.messages import message_id, payload, signed
 from state.errors import NightjarError, Unavailable
 from state.events import Event
 from state.receivers import Receivers

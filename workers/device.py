@@ -20,7 +20,7 @@ from typing import Literal, Self
 import psutil
 from pydantic import TypeAdapter
 
-from functions.rules.pool.health import is_memory_back
+from functions.pool.rules.health import is_memory_back
 from state.errors import Invalid
 from state.records import Footprint
 from workers.attempt.job import HealthSample, Unfit

@@ -19,11 +19,11 @@ from rq import Queue, Worker
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
-from functions.process.ending import adopt_orphans
-from functions.process.logs import start_logging
-from functions.process.redaction import hide
-from functions.process.running import exit_with
-from functions.table import chosen
+from functions.kernel.process.ending import adopt_orphans
+from functions.kernel.process.logs import start_logging
+from functions.kernel.process.redaction import hide
+from functions.kernel.process.running import exit_with
+from functions.kernel.table import chosen
 from state.child_heartbeat import ChildHeartbeat
 from state.embedded import broker_url
 from state.errors import NightjarError

@@ -10,12 +10,11 @@ from typing import get_args
 
 import click
 
-from functions.process.ending import adopt_orphans
-from functions.process.joined import Joined, WorkerTerms
-from functions.process.logs import start_logging
-from functions.process.remote import alone_in, remembered
-from functions.process.running import exit_with
-from functions.process.worker_options import Isolation
+from functions.kernel.process.ending import adopt_orphans
+from functions.kernel.process.logs import start_logging
+from functions.kernel.process.remote import Joined, WorkerTerms, alone_in, remembered
+from functions.kernel.process.running import exit_with
+from functions.kernel.process.worker_options import Isolation
 from state.errors import Invalid, NightjarError
 from state.program import PROGRAM
 from state.settings import Settings

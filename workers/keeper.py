@@ -18,13 +18,13 @@ from functools import partial
 
 import psutil
 
-from functions.process.forking import Threads
-from functions.process.logs import start_logging
-from functions.process.own_modules import started
-from functions.process.process_identity import birth_name, boot_id, is_alive
-from functions.process.project import repository_head
-from functions.process.running import ended, exit_with
-from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
+from functions.kernel.process.forking import Threads
+from functions.kernel.process.logs import start_logging
+from functions.kernel.process.own_modules import started
+from functions.kernel.process.process_identity import birth_name, boot_id, is_alive
+from functions.kernel.process.project import repository_head
+from functions.kernel.process.running import ended, exit_with
+from functions.kernel.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from state.client_settings import host_name
 from state.errors import Conflict, NightjarError, NotFound, Unavailable
 from state.records import Gpu

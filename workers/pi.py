@@ -19,9 +19,9 @@ from rq.exceptions import StopRequested
 from rq.serializers import JSONSerializer
 from rq.timeouts import TimerDeathPenalty
 
-from functions.process.lifecycle import Process, opened
-from functions.process.redaction import hide
-from functions.process.running import ended, run, stop_signals
+from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.process.redaction import hide
+from functions.kernel.process.running import ended, run, stop_signals
 from state.client import Lab
 from state.embedded import broker_url
 from state.errors import NightjarError

@@ -18,17 +18,17 @@ from typing import Any
 import click
 
 from functions.formats.train_command import SCRIPT, scripts_of
-from functions.process.alive import beating
-from functions.process.forking import Threads
-from functions.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
-from functions.process.logs import start_logging
-from functions.process.own_modules import started
-from functions.process.project import check_data_dir, check_repository
-from functions.process.remote import alone_in, remote_of
-from functions.process.run_files import UPSTREAM_CACHE, left_behind, linked
-from functions.process.running import ended, exit_with
-from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
-from functions.process.worker_options import Isolation, isolation_options, python_option
+from functions.kernel.process.alive import beating
+from functions.kernel.process.forking import Threads
+from functions.kernel.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
+from functions.kernel.process.logs import start_logging
+from functions.kernel.process.own_modules import started
+from functions.kernel.process.project import check_data_dir, check_repository
+from functions.kernel.process.remote import alone_in, remote_of
+from functions.kernel.process.run_files import UPSTREAM_CACHE, left_behind, linked
+from functions.kernel.process.running import ended, exit_with
+from functions.kernel.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
+from functions.kernel.process.worker_options import Isolation, isolation_options, python_option
 from state.client_settings import host_name
 from state.errors import Forbidden, NightjarError
 from state.program import PROGRAM

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from functions.rules.beliefs.declaring import LONGEST_RATIONALE, LONGEST_STATEMENT
-from functions.rules.beliefs.specs import Spec
-from functions.rules.swarm.dimensions import LONGEST_TEXT, MOST, MOST_CATEGORIES
+from functions.beliefs.rules.declaring import LONGEST_RATIONALE, LONGEST_STATEMENT
+from functions.beliefs.rules.specs import Spec
+from functions.swarm.rules.dimensions import LONGEST_TEXT, MOST, MOST_CATEGORIES
 from state.records import Dtype, HypothesisKind, Number, Value
 
 LONGEST_LINE: Final = 300

@@ -20,11 +20,11 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from functions.beliefs.rules.declaring import DeclaredHypothesis, declared_hypotheses
 from functions.formats.constants import read_constants
 from functions.formats.hyperparameters import choices_in, computed_at_top, found_elsewhere
-from functions.rules.beliefs.declaring import DeclaredHypothesis, declared_hypotheses
-from functions.rules.swarm.dimensions import DeclaredDimension, checked, complete
-from functions.rules.swarm.scanning import Scanned, scanned, untouched
+from functions.swarm.rules.dimensions import DeclaredDimension, checked, complete
+from functions.swarm.rules.scanning import Scanned, scanned, untouched
 from state.errors import Invalid
 
 LONGEST_FILE: Final = 256 * 1024

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from functions.experiments.rules.directions import is_known
 from functions.formats.metrics_block import LONGEST_LINE, MEASURES, named_number, newest_lines
 from functions.formats.said_number import NUMBER, Columns, Name, readable
-from functions.rules.directions import is_known
 
 MOST_METRICS = 256
 """Of a block."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from functions.formats.constants import read_constants, reseeded, settable_constants, trained_source
 from functions.formats.parsing import decoded, parsed
-from functions.rules.swarm.scanning import suggestion
+from functions.swarm.rules.scanning import suggestion
 from state.errors import Invalid
 
 BUDGET: Final = "TOTAL_WALL_CLOCK_TIME"

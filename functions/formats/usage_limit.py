@@ -15,7 +15,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from functions.formats.metrics_block import without_controls
-from functions.rules.search.suggestions import short
+from functions.search.rules.suggestions import short
 
 LONGEST = 160
 """Characters of the line that is quoted."""

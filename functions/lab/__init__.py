@@ -1,1 +1,1 @@
-"""Functions of the noun `lab`."""
+"""The lab itself: status, archive, events, schedules, functions."""

@@ -1,20 +1,26 @@
-"""lab::status shows the lab's processes, queue and event lags."""
+"""The lab: its status, and its archive of patches."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from functions.contract import Http, Request, Response, function
-from functions.table import table
-from functions.views.gpus import pool_counts
-from functions.views.hints import ADD_WORKER, event_hints, standstill
+from functions.experiments.views.hints import ADD_WORKER, event_hints, standstill
+from functions.kernel.contract import Command, Every, Http, Request, Response, function
+from functions.kernel.table import table
+from functions.pool.views import pool_counts
+from state.archive import PatchArchiving
 from state.overview import Overview, Overviews
+from state.policies import Policies
 from state.presence import LiveProcess
 from state.program import as_typed
-from state.records import stamp
+from state.records import EndedRun, UsedPatches, stamp
 from state.settings import Settings
+from state.tags import Tags
+
+log = logging.getLogger(__name__)
 
 
 class ReadStatus(Request):
@@ -106,3 +112,70 @@ def hints(lab: Overview, kinds: Collection[str], stale_s: float) -> Iterator[str
         resume = as_typed(f"./nightjar call cron::resume --function {name}")
         yield f"the clock does not fire {name}, it is paused: {resume}"
     yield from event_hints(lab.events)
+
+
+DAY_S = 86400.0
+ARCHIVE_S = 3600
+AT_ONCE = 25
+MOST = 1000
+"""Patches that one firing moves."""
+TRIES = 10
+"""Tries to remove a batch while its patches are used."""
+
+
+class ArchivePatches(Command):
+    """No fields."""
+
+
+class ArchivedPatches(Response):
+    moved: int
+    more: bool
+    """Others are left for the next firing."""
+    without_archive: list[str]
+    """Tags whose policy asks for it while the lab has no archive."""
+
+
+@function("lab::archive", Every(ARCHIVE_S), role="operator", writes=True, costly=True)
+async def archive(
+    request: ArchivePatches, patches: PatchArchiving, policies: Policies, tags: Tags
+) -> ArchivedPatches:
+    """Move patches of runs that were not kept to NIGHTJAR_ARCHIVE, as old as patches.archive_after_days says.
+
+    Each is read again there before it is removed from Redis. Later requests read it from the archive.
+    The patches of open and of kept runs stay.
+    """
+    names = await tags.names()
+    moved, without_archive = 0, list[str]()
+    for tag in names:
+        policy, _ = await policies.get(tag)
+        if (days := policy.patches.archive_after_days) is None:
+            continue
+        if not patches.can_leave:
+            log.warning("%s is to archive its patches, and NIGHTJAR_ARCHIVE names no place", tag)
+            without_archive.append(tag)
+            continue
+        before = await patches.now() - days * DAY_S
+        async for page in patches.ended(tag):
+            waiting = leaving(page, await patches.used(tag, names), before)
+            while waiting:
+                if moved >= MOST:
+                    return ArchivedPatches(moved=moved, more=True, without_archive=without_archive)
+                batch, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
+                moved += await _removed(tag, names, await patches.copy(batch), patches)
+    return ArchivedPatches(moved=moved, more=False, without_archive=without_archive)
+
+
+async def _removed(tag: str, names: list[str], batch: list[str], patches: PatchArchiving) -> int:
+    """Remove those of these patches that nothing uses by now; answers how many."""
+    for _ in range(TRIES):
+        used = await patches.used(tag, names)
+        unused = [digest for digest in batch if digest not in used.digests]
+        if await patches.remove(tag, unused, used.uses):
+            return len(unused)
+    return 0
+
+
+def leaving(page: Iterable[EndedRun], used: UsedPatches, before: float) -> list[str]:
+    """The patches of runs that ended before this time, but those that something still uses."""
+    old = {digest for ended in page if ended.finished_at < before for digest in ended.digests}
+    return sorted(old - used.digests)

@@ -1,1 +1,1 @@
-"""Functions of the noun `pool`."""
+"""GPUs: the pool, leases, dispatch, health."""

@@ -1,1 +1,1 @@
-"""Functions of the noun `search`."""
+"""How a tag's search goes on, and what an agent could try next."""

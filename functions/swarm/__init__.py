@@ -1,1 +1,1 @@
-"""swarm::*: the workers of a swarm, what they run and what they have found."""
+"""Swarms: registration, dimensions, the next configs, results."""

@@ -1,4 +1,4 @@
--- The wait queue: places in it, and whose turn is when. Rounds are decided in Python (`functions/rules/pool/turns.py`).
+-- The wait queue: places in it, and whose turn is when. Rounds are decided in Python (`functions/pool/rules/lending.py`).
 -- parts: baseline
 -- keys: queue parked? queue_clock? paused? tag?
 

@@ -41,7 +41,7 @@ Value = Annotated[bool | int | float | str, PlainValidator(_value), WithJsonSche
 class DimensionFields(Record):
     """What the record of a dimension and its answer have in common.
 
-    `min` and `max` belong to a range, `categories` to a categorical; `functions/rules/swarm` checks it.
+    `min` and `max` belong to a range, `categories` to a categorical; `functions/swarm/rules` checks it.
     """
 
     name: str

@@ -344,7 +344,7 @@ class ExperimentRecord(RunVerdict, Idea, Sketch):
     gpu_id: str | None = None
     priority: int = 0
     queue_round: int | None = None
-    """The round of its agent that it waits in, until it had its turn; see `functions.rules.pool.lending`."""
+    """The round of its agent that it waits in, until it had its turn; see `functions.pool.rules.lending`."""
     budget_s: float | None = None
     timeout_s: float | None = None
     reserved_gpu_seconds: float | None = None
@@ -364,7 +364,7 @@ class ExperimentRecord(RunVerdict, Idea, Sketch):
     ranked: dict[str, tuple[float, float]] | None = None
     """Rank at each bucket, 0 (worst) to 100, and the probability of a stop there."""
     places: dict[str, float] | None = None
-    """Normal scores at each bucket among all runs, stopped ones too; see `functions/rules/stopping/trends.py`."""
+    """Normal scores at each bucket among all runs, stopped ones too; see `functions/runs/rules/stopping.py`."""
     end_place: float | None = None
     """Normal score of its final value in its class of GPU; None: none, or never ranked."""
     rank_class: str | None = None

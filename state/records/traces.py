@@ -115,7 +115,7 @@ class Trace(Record):
     since_best: int = 0
     """Nodes since its best value."""
     virtual_time: int = 0
-    """When its next turn comes, in the tag's virtual time; see `rules.branches.schedulers`."""
+    """When its next turn comes, in the tag's virtual time; see `functions/branches/rules/schedulers.py`."""
     last_selected: int = 0
     """`select_seq` of its newest selection."""
     priority: float = 0.0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from tests.conftest import served_client
 from tests.examples.standin import EXAMPLES, git
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from functions.formats.constants import read_constants
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.experiments import Experiments
 from state.leases import GpuLease
 from state.pool import Pool

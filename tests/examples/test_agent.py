@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from functions.formats.constants import read_constants
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from tests.examples.standin import EXAMPLES, Score, build, git, git_env, standing_in
 from tests.labs import told, tried
 

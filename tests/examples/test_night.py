@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from functions.formats.charter import FILES, Reader, charter
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.token_values import Issued
 from tests.commands import command_line
 from tests.examples.standin import ROOT, git, git_env, standing_in

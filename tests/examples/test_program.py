@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from functions.formats.charter import FILES, Reader, charter
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from tests.examples.standin import ROOT, git, git_env, standing_in
 
 PROGRAM = (ROOT / FILES[0]).read_text()

@@ -22,8 +22,8 @@ from proposer import (  # pyright: ignore[reportMissingImports]  # the examples 
     trait_of,
 )
 
-from functions.contract import CATEGORIES
 from functions.formats import constants as workers
+from functions.kernel.contract import CATEGORIES
 
 TINYLM = (Path(__file__).parents[2] / "examples" / "tinylm" / "train.py").read_text()
 SCRIPT = read_constants(TINYLM)

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from functions.formats.metrics_block import with_remedies
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from tests.commands import command_line, forked_nightjar
 from tests.examples.standin import StandIn, git, git_env, standing_in
 from tests.labs import told

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from tests.examples.test_program import BLOCK, CURLRC, run
 from tests.labs import told
 

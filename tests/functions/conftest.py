@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.client import Lab
 from state.experiments import Experiments
 from state.pool import Pool

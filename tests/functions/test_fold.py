@@ -10,13 +10,13 @@ import httpx
 import pytest
 
 from functions.fold import ClassNoise, noise, rebuild, step
-from functions.process.lifecycle import Process
-from functions.rules.keeps.noise import Repeats, parsed
+from functions.kernel.process.lifecycle import Process
+from functions.trust.rules.noise import Repeats, parsed
 from state.derived import Derived, Field
 from state.records import Direction, Experiment
 from state.snapshots import Snapshots
 from tests.functions.conftest import GPUS, TagUnderTest
-from tests.functions.test_swarm import DIMENSIONS, Swarm
+from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
 from tests.labs import add_gpu, begun, curl, idea, open_tag, told
 
 TAG = "mar11"

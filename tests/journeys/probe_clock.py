@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from functions.contract import Every, Request, Response, function
-from functions.process.running import run
+from functions.kernel.contract import Every, Request, Response, function
+from functions.kernel.process.running import run
 from triggers.clock import serve
 
 NAME = "probe::tick"

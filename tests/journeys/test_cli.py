@@ -89,7 +89,15 @@ def test_a_command_that_asks_the_lab_imports_no_function_record_or_settings_of_i
 
     assert "triggers.cli.lab_http" in imported
     heavy = {
-        *("functions.table", "functions.report", "functions.contract", "redis", "httpx", "numpy", "difflib"),
+        *(
+            "functions.kernel.table",
+            "functions.people",
+            "functions.kernel.contract",
+            "redis",
+            "httpx",
+            "numpy",
+            "difflib",
+        ),
         *("state.settings", "state.records", "state.policy", "rich.console"),
     }
     assert not imported & heavy
@@ -100,7 +108,14 @@ def test_what_needs_no_lab_reads_no_settings(word: str) -> None:
     imported = imported_by(word)
 
     assert "click" in imported
-    assert not imported & {"state.client_settings", "pydantic", "rich", "asyncio", "functions.table", "redis"}
+    assert not imported & {
+        "state.client_settings",
+        "pydantic",
+        "rich",
+        "asyncio",
+        "functions.kernel.table",
+        "redis",
+    }
 
 
 def test_without_a_lab_call_says_what_this_checkout_can_do(tmp_path: Path) -> None:

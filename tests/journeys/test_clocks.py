@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.settings import Settings
 from tests.journeys.probe_clock import NAME, PERIOD_S
 

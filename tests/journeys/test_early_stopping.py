@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from functions.rules.stopping.judging import REASON
+from functions.runs.rules.stopping import REASON
 from tests.journeys.running import RunningLab, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]

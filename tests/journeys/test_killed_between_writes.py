@@ -8,14 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process, opened
+from functions.kernel.process.lifecycle import Process, opened
 from state.experiments import Experiments
 from state.pool import Pool
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.dying import Asked, died
 from tests.functions.conftest import TagUnderTest
-from tests.functions.test_breaker import GPU, LIMIT, Slot, with_a_baseline
+from tests.functions.pool.test_breaker import GPU, LIMIT, Slot, with_a_baseline
 from tests.labs import add_gpu, bearer, begun, curl, events_of, open_tag, registered, told
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -179,7 +179,7 @@ async def test_a_merge_that_was_cut_off_is_selected_once_and_ends_its_sources_on
 async def test_a_probe_that_was_cut_off_is_begun_once(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("functions.rules.pool.breaker.CRASH_LIMIT", LIMIT)
+    monkeypatch.setattr("functions.pool.rules.leases.CRASH_LIMIT", LIMIT)
     async with opened("web", settings) as process, http_client(process) as olga:
         await add_gpu(olga, GPU)
         olga.headers.update(await bearer(process, "olga", "operator"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.functions.test_programs_by_models import SAID, WRITTEN
+from tests.functions.pi.test_programs_by_models import SAID, WRITTEN
 from tests.journeys.running import RunningLab, running_lab
 from tests.workers.author.provider import KEY, Act, Silence, Stage
 

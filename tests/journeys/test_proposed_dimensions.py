@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from functions.formats.dimensions import scan
-from functions.rules.swarm.canaries.judging import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
+from functions.swarm.rules.trial_verdicts import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
 from tests.journeys.running import RunningLab, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]

@@ -17,11 +17,11 @@ import psutil
 import pytest
 from scipy.stats import binomtest
 
-from functions.rules.swarm.canaries.judging import JUDGED_AFTER
-from functions.rules.swarm.canaries.stalling import LEAST_RESULTS
-from functions.rules.swarm.canaries.trials import SIGNALS
-from functions.rules.swarm.shapes import CANARY_SHARE
-from functions.rules.swarm.simulating import DOES_NOTHING, HELPS
+from functions.swarm.rules.shapes import CANARY_SHARE
+from functions.swarm.rules.simulating import DOES_NOTHING, HELPS
+from functions.swarm.rules.trial_proposals import LEAST_RESULTS
+from functions.swarm.rules.trial_verdicts import JUDGED_AFTER
+from functions.swarm.rules.trials import SIGNALS
 from tests.commands import PATIENCE_S, command_line, nightjar, started_nightjar
 from tests.journeys.running import RunningLab, running_lab
 from triggers.cli.simulate_view import TRIAL

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from functions.process.readiness import until_ready
+from functions.kernel.process.readiness import until_ready
 from state.acl import lab_rules, setuser, worker_rules
 from state.client import Lab
 from state.errors import Unavailable

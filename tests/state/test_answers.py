@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from functions.process.lifecycle import Process
-from functions.process.running import ended
+from functions.kernel.process.lifecycle import Process
+from functions.kernel.process.running import ended
 from state import answers
 from state.answers import Answers, StoredAnswer
 

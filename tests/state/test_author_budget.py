@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.author_budget import AuthorBudget, Cost, Limits, Reserved, UsedUp
 
 LIMITS = Limits(tokens=1000, micro_usd=1_000_000)

@@ -26,7 +26,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import state.backup
-from functions.process.lifecycle import Process, opened
+from functions.kernel.process.lifecycle import Process, opened
 from state.backup import FORMAT, Entry, Manifest, back_up, entries, packed, read_manifest, restore, write
 from state.client import LAYOUT, Lab
 from state.embedded import EmbeddedRedis, serving

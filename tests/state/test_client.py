@@ -15,7 +15,7 @@ import redis
 from redis import exceptions
 
 import state.connection
-from functions.process.running import ended
+from functions.kernel.process.running import ended
 from state.client import Lab
 from state.connection import unavailable
 from state.embedded import EmbeddedRedis

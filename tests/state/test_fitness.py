@@ -15,7 +15,7 @@ import pytest
 import redis
 from pydantic import SecretStr
 
-from functions.process.readiness import until_ready
+from functions.kernel.process.readiness import until_ready
 from state.acl import lab_rules, setuser
 from state.client import Lab
 from state.embedded import EmbeddedRedis, broker_url, redis_url
@@ -182,7 +182,9 @@ async def test_a_redis_that_forbids_to_be_asked_is_used_and_what_it_does_not_tel
     await lab.close()
 
     warnings = [
-        record.getMessage() for record in caplog.records if record.name == "functions.process.readiness"
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "functions.kernel.process.readiness"
     ]
     assert len(warnings) == len(told)
     assert all(words in warning for words, warning in zip(told, warnings, strict=True))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from functions.process.lifecycle import opened
+from functions.kernel.process.lifecycle import opened
 from state.client import LAYOUT, Lab
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import state.moves
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.moves import load, moves
 
 

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 import redis
 
-from functions.process.running import ended
+from functions.kernel.process.running import ended
 from state.client import Lab
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.errors import Invalid, NotFound
 from state.policies import Policies
 from state.policy import Policy, read_policy

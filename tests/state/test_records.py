@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.change import Change
 from state.keys import Keys
 from state.moves import wire

@@ -20,8 +20,8 @@ import redis
 from pydantic import SecretStr
 
 import state.answers
-from functions.process.lifecycle import Process, opened
-from functions.process.running import ended
+from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.process.running import ended
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
 from state.moves import load

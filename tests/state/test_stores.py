@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process
-from functions.process.running import ended
+from functions.kernel.process.lifecycle import Process
+from functions.kernel.process.running import ended
 from state.change import Change
 from state.client import Lab
 from state.decisions import Ending

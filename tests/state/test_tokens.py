@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.client import Lab
 from state.errors import Conflict, TooManyRequests, Unauthenticated
 from state.token_values import Issued, Proof, digest_of_secret

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.client import Lab
 from state.experiments import Experiments
 from state.experiments.walking import STEPS, ancestors, ancestry

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 import click
 import pytest
 
-from functions.process.process_identity import birth_name
-from functions.process.redaction import presentable, scrubbed
+from functions.kernel.process.process_identity import birth_name
+from functions.kernel.process.redaction import presentable, scrubbed
 from state.client_settings import host_name
 from state.errors import NightjarError, Unauthenticated
 from state.local_keys import key_file, made_key, read_key

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from functions.table import table
+from functions.kernel.table import table
 from state.errors import Conflict
 from tests.commands import command_line
 from triggers.cli import demo

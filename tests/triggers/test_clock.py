@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from functions.contract import Cron, Every, Function, Request, Response, function
-from functions.process.lifecycle import Process, opened
-from functions.rules.firings import Schedule, SteadyTimes
+from functions.kernel.contract import Cron, Every, Function, Request, Response, function
+from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.rules.firings import Schedule, SteadyTimes
 from state.schedules import Firings
 from state.settings import Settings
 from tests.labs import claimed

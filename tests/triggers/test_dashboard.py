@@ -7,7 +7,7 @@ import re
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.events import CATALOGUE
 from tests.conftest import http_client
 from tests.labs import dump, problem

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from functions.contract import Call, Every, Function, On, Request, Response, function
-from functions.invoke import Invoker
-from functions.process.lifecycle import Process
-from functions.process.running import ended
-from functions.rules.firings import Overlap
-from functions.table import table
+from functions.kernel.contract import Call, Every, Function, On, Request, Response, function
+from functions.kernel.invoke import Invoker
+from functions.kernel.process.lifecycle import Process
+from functions.kernel.process.running import ended
+from functions.kernel.rules.firings import Overlap
+from functions.kernel.table import table
 from state.errors import NotFound, Unavailable
 from state.pool import Pool
 from state.records import Gpu

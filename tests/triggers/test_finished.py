@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.experiments import Experiments
 from tests.labs import crashed, open_tag, told, tried
 from triggers.cli.up import WIDTH, begun, line

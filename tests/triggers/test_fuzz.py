@@ -26,8 +26,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from functions.process.lifecycle import opened
-from functions.table import table
+from functions.kernel.process.lifecycle import opened
+from functions.kernel.table import table
 from state.embedded import EmbeddedRedis
 from state.settings import Settings
 from tests.conftest import http_client

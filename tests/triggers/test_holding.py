@@ -27,11 +27,11 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from functions.contract import CATEGORIES, MIB, Function
 from functions.formats.patches import LONGEST_PATCH
-from functions.process.lifecycle import Process, opened
-from functions.process.loop_watch import LOOK_S
-from functions.table import table
+from functions.kernel.contract import CATEGORIES, MIB, Function
+from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.process.meters import LOOK_S
+from functions.kernel.table import table
 from state.client import Lab
 from state.embedded import EmbeddedRedis
 from state.events import CATALOGUE

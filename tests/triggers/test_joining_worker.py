@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from functions.process.joined import Joined
+from functions.kernel.process.remote import Joined
 from triggers.cli.join import joining_worker
 
 URL, OTHER = "https://swarm.example:8000", "https://other.example"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from functions.rules.agents import LONGEST_LIMIT_S, Patience
+from functions.people.rules.agents import LONGEST_LIMIT_S, Patience
 from triggers.agents.keeper import AgentOrders, KeptAgent
 from triggers.agents.place import AgentFolder
 

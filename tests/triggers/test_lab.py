@@ -15,7 +15,7 @@ import pytest
 import redis
 
 import triggers.lab
-from functions.process.supervision import ProcessGroup, ProcessSpec, RestartBackoff
+from functions.kernel.process.supervision import ProcessGroup, ProcessSpec, RestartBackoff
 from state.embedded import EmbeddedRedis, adopt
 from state.errors import Unavailable
 from state.settings import Settings

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from functions.process.lifecycle import Process, opened
+from functions.kernel.process.lifecycle import Process, opened
 from state.embedded import EmbeddedRedis
 from state.settings import Settings
 from tests.conftest import http_client

@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.contract import Function, Request
-from functions.process.lifecycle import Process
-from functions.rules.access import CallerRole
-from functions.table import table
+from functions.kernel.contract import Function, Request
+from functions.kernel.process.lifecycle import Process
+from functions.kernel.rules.access import CallerRole
+from functions.kernel.table import table
 from state.local_keys import made_key
 from state.records import ROLES, Role
 from tests.conftest import http_client, served_client

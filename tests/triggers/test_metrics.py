@@ -16,9 +16,9 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from functions.process.lifecycle import Process, opened
-from functions.process.meters import Meters
-from functions.table import table
+from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.process.meters import Meters
+from functions.kernel.table import table
 from state.author_budget import AuthorBudget, Cost, Limits
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable

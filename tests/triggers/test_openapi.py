@@ -11,8 +11,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from functions.contract import BadTable, Request, Response, function
-from functions.table import table
+from functions.kernel.contract import BadTable, Request, Response, function
+from functions.kernel.table import table
 from triggers.docs import docs_page
 from triggers.openapi import openapi
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from functions.process.lifecycle import Process
-from functions.table import table
+from functions.kernel.process.lifecycle import Process
+from functions.kernel.table import table
 from state.records import ROLES
 from tests.conftest import http_client, served_client
-from tests.functions.test_table import a_long_story
+from tests.functions.kernel.test_table import a_long_story
 from tests.labs import PRESENCE, add_gpu, dump, idea, registered, told
 
 VARIANTS: dict[str, list[dict[str, str]]] = {

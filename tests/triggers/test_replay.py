@@ -11,7 +11,7 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.errors import Invalid
 from tests.labs import open_tag, tried
 from triggers.cli.lab_http import LabHttp

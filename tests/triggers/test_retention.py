@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.settings import Settings
 from state.stream import TRIM_STEP, UNSERVED_S, Subscription
 from tests.labs import events_of, open_tag, refused, told
@@ -27,7 +27,7 @@ def settings(settings: Settings) -> Settings:
 @pytest.fixture(autouse=True)
 def few_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the newest ten events."""
-    monkeypatch.setattr("functions.event.trim.KEPT", 10)
+    monkeypatch.setattr("functions.lab.events.KEPT", 10)
 
 
 async def past(process: Process, count: int, days: float, tag: str = "mar11") -> list[str]:
@@ -314,7 +314,7 @@ async def test_events_are_found_by_tag_type_and_time(client: httpx.AsyncClient, 
 async def test_a_rare_event_is_found_page_by_page_never_in_one_long_read(
     client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("functions.event.list.MOST_READ", 10)
+    monkeypatch.setattr("functions.lab.events.MOST_READ", 10)
     await open_tag(client)
     await past_is_refused(process)
     for nth in range(25):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from functions.rules.swarm.simulating import HELPS, Faults
+from functions.swarm.rules.simulating import HELPS, Faults
 from triggers.simulator.book import Book
 from triggers.simulator.proposer import Fortune
 from triggers.simulator.swarm import Plan

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.settings import Settings
 from triggers.ports import free_port
 

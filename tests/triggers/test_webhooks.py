@@ -22,8 +22,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook as Reference
 
-from functions.process.lifecycle import Process
-from functions.views.messages import SENTENCES, message_id, payload, sentence, signed
+from functions.kernel.process.lifecycle import Process
+from functions.people.views.messages import SENTENCES, message_id, payload, sentence, signed
 from state.events import CATALOGUE, UNREADABLE, Event
 from state.receivers import Receivers, is_public, seconds
 from state.settings import Settings

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process
-from functions.rules.keeps.overruns import HINT
+from functions.kernel.process.lifecycle import Process
+from functions.trust.rules.overruns import HINT
 from state.experiments import Experiments
 from state.records import Experiment, ReferenceTime, TimeSpent
 from state.settings import Settings

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import workers.keeper
-from functions.process.lifecycle import Process, opened
-from functions.process.running import ended
-from functions.process.supervision import ProcessGroup
+from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.process.running import ended
+from functions.kernel.process.supervision import ProcessGroup
 from state.pool import Pool
 from state.records import Footprint, Gpu
 from state.settings import Settings

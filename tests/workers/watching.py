@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from functions.lanes import Extension, Order, Source
+from functions.kernel.lanes import Extension, Order, Source
 
 
 class Orders:
-    """Implements functions.lanes.Watcher."""
+    """Implements functions.kernel.lanes.Watcher."""
 
     def __init__(
         self,

@@ -21,8 +21,8 @@ from typing import Any
 from functions.formats.agent_output import LONGEST_LINE, Meter, Usage
 from functions.formats.metrics_block import without_controls
 from functions.formats.usage_limit import UsageLimit, usage_limit
-from functions.process.own_modules import started
-from functions.rules.agents import (
+from functions.kernel.process.own_modules import started
+from functions.people.rules.agents import (
     Patience,
     awaited,
     end_of_night,
@@ -31,7 +31,7 @@ from functions.rules.agents import (
     pause_after_limit,
     pause_before,
 )
-from functions.rules.search.suggestions import short
+from functions.search.rules.suggestions import short
 from state.errors import Exhausted, NightjarError, TooManyRequests, Unavailable
 from state.parent_death import tethered
 from triggers.agents.minder import GRACE_S, KILL_S

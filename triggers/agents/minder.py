@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from functions.process.ending import adopt_orphans, end_children
+from functions.kernel.process.ending import adopt_orphans, end_children
 from state.parent_death import tethered
 
 GRACE_S = 5.0

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from functions.formats.agent_output import Usage
-from functions.process.own_modules import launcher
-from functions.process.redaction import hide
-from functions.rules.agents import Patience
+from functions.kernel.process.own_modules import launcher
+from functions.kernel.process.redaction import hide
+from functions.people.rules.agents import Patience
 from state.errors import Conflict, Forbidden, Invalid, NightjarError, Unauthenticated
 from state.settings import Settings, own_environment
 from triggers.agents.keeper import AgentOrders, KeptAgent

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from functions.formats.charter import FILES, Reader, charter
-from functions.git import command, environment
+from functions.kernel.git import command, environment
 from state.errors import Conflict, Invalid, Unavailable
 from state.private import write_private
 

@@ -75,8 +75,8 @@ def command(
     has {program}, it gets the name of that file instead; {name} and {tag} stand for its own name and tag. It is
     started again when it exits, is silent or idle. The night ends with the tag's budget, a pause, or Ctrl-C.
     """
-    from functions.process.project import repository_around
-    from functions.rules.agents import Patience
+    from functions.kernel.process.project import repository_around
+    from functions.people.rules.agents import Patience
     from triggers.agents.night import night
 
     names = [name] if count == 1 else [f"{name}-{nth + 1}" for nth in range(count)]

@@ -86,7 +86,7 @@ def _operations(**lab: Any) -> Mapping[str, Sequence[Operation]]:
 
 
 def _own() -> dict[str, Any]:
-    from functions.table import table
+    from functions.kernel.table import table
     from triggers.openapi import openapi
 
     return openapi(table())

@@ -17,7 +17,7 @@ from rich import markup
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from functions.process.logs import start_logging
+from functions.kernel.process.logs import start_logging
 from state.embedded import make_data_dir
 from state.errors import Unavailable
 from state.parent_death import tethered

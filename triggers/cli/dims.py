@@ -48,8 +48,8 @@ def command() -> None:
 def scan(script: Path, as_json: bool) -> None:
     """Print a dimensions.toml for the top-level constants of TRAIN_PY. Nothing is run, and no lab is needed."""
     from functions.formats.dimensions import (
-        scan as scanned,
-    )  # imported late: the other commands need no reader
+        scan as scanned,  # imported late: the other commands need no reader
+    )
     from functions.formats.dimensions import scanned_file
     from functions.formats.parsing import decoded
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from functions.invoke import Invoker
-from functions.process.readiness import until_ready
-from functions.table import table
+from functions.kernel.invoke import Invoker
+from functions.kernel.process.readiness import until_ready
+from functions.kernel.table import table
 from state.client import Lab
 from state.embedded import serving
 from state.experiments import Experiments

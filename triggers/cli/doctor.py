@@ -17,11 +17,11 @@ import click
 
 from functions.formats.metrics_block import deciding_line
 from functions.formats.train_command import SCRIPT
-from functions.git import NAME_YOURSELF, knows_user
-from functions.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
-from functions.process.project import check_repository, no_project, project_around, repository_around
-from functions.process.run_files import UPSTREAM_CACHE, left_behind, linked
-from functions.process.worker_options import python_option
+from functions.kernel.git import NAME_YOURSELF, knows_user
+from functions.kernel.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
+from functions.kernel.process.project import check_repository, no_project, project_around, repository_around
+from functions.kernel.process.run_files import UPSTREAM_CACHE, left_behind, linked
+from functions.kernel.process.worker_options import python_option
 from state.archive import archive_of
 from state.client import LAYOUT, Lab
 from state.embedded import redis_url

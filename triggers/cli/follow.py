@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from functions.process.supervision import RestartBackoff
+from functions.kernel.process.supervision import RestartBackoff
 from state.client_settings import ClientSettings
 from state.errors import Exhausted, TooManyRequests, Unavailable
 from triggers.cli.lab_http import LabHttp

@@ -9,9 +9,8 @@ from pathlib import Path
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from functions.process.joined import Joined, joined_places, place_to_join
-from functions.process.own_modules import started
-from functions.process.remote import new_name, remembered
+from functions.kernel.process.own_modules import started
+from functions.kernel.process.remote import Joined, joined_places, new_name, place_to_join, remembered
 from state.ids import Id
 from state.settings import Settings, own_environment
 from triggers.cli.lab_http import warn_of_plain_http

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from functions.process.redaction import presentable
+from functions.kernel.process.redaction import presentable
 from state.errors import BudgetExhausted, Forbidden, NightjarError, Unauthenticated
 from state.program import PROGRAM
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from functions.experiments.rules.directions import direction_of
+from functions.experiments.rules.replaying import RecordedRun, by_running_best, noise_of
 from functions.formats.results_log import LogRow, Remark, read_log
-from functions.rules.directions import direction_of
-from functions.rules.keeps.noise import Noise
-from functions.rules.keeps.replaying import RecordedRun, by_running_best, noise_of
+from functions.trust.rules.noise import Noise
 from state.errors import Invalid, NotFound, Unavailable
 from state.records import RETESTED, Direction
 from state.seeds import unseeded

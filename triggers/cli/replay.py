@@ -12,10 +12,10 @@ from typing import Any
 
 import click
 
+from functions.experiments.rules.keeping import KEEP_RULES
+from functions.experiments.rules.replaying import MANY, SURE, USUAL, Judged, Replay, ReplayVerdict, replay
 from functions.formats.results_log import BITS_PER_BYTE
-from functions.rules.keeps.keeping import KEEP_RULES
-from functions.rules.keeps.noise import Noise, rounded
-from functions.rules.keeps.replaying import MANY, SURE, USUAL, Judged, Replay, ReplayVerdict, replay
+from functions.trust.rules.noise import Noise, rounded
 from state.errors import Invalid
 from state.ids import TAG_PATTERN
 from state.records import Direction

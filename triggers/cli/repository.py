@@ -16,7 +16,7 @@ from typing import Any
 from functions.formats.constants import patch_constants
 from functions.formats.patches import applicable
 from functions.formats.train_command import SCRIPT, no_script
-from functions.git import command, environment, knows_user, user_excludes
+from functions.kernel.git import command, environment, knows_user, user_excludes
 from state.errors import Conflict, Invalid, NotFound, Unavailable
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.runs import Run

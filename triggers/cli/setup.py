@@ -112,7 +112,7 @@ def _check_direction(metric: str) -> None:
     Raises:
         Invalid: it does not.
     """
-    from functions.rules.directions import direction_of  # imported late: few need it
+    from functions.experiments.rules.directions import direction_of  # imported late: few need it
 
     try:
         direction_of(metric)

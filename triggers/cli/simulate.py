@@ -9,7 +9,7 @@ from typing import TextIO
 
 import click
 
-from functions.rules.swarm.simulating import DOES_NOTHING, HELPS, Faults
+from functions.swarm.rules.simulating import DOES_NOTHING, HELPS, Faults
 from state.errors import Conflict
 from state.local_keys import read_key
 from triggers.cli.lab_http import bearer_of

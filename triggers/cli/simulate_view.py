@@ -10,7 +10,7 @@ import click
 from rich import progress as bars
 from rich.console import Console
 
-from functions.rules.swarm.simulating import is_planted
+from functions.swarm.rules.simulating import is_planted
 from triggers.cli import output
 from triggers.simulator.book import Book
 from triggers.simulator.proposer import Fortune

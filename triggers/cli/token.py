@@ -10,9 +10,9 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from functions.process.redaction import hide
-from functions.token.issue import Issue
-from functions.validation import invalid
+from functions.kernel.process.redaction import hide
+from functions.kernel.validation import invalid
+from functions.people.tokens import Issue
 from state.errors import NotFound
 from state.program import PROGRAM
 from state.records import ROLES

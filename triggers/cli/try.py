@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from functions.contract import CATEGORIES
+from functions.experiments.views.hints import HUNG
 from functions.formats.metrics_block import deciding_line, remedies_in
-from functions.views.hints import HUNG
+from functions.kernel.contract import CATEGORIES
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.one_idea import OneIdea, TryRequest, TryVerdict
 from triggers.cli.options import with_lab

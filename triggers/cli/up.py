@@ -14,16 +14,16 @@ from pathlib import Path
 
 import click
 
-from functions.process.interpreter import find_interpreter, named
-from functions.process.logs import start_logging
-from functions.process.project import check_data_dir, check_repository, no_project, project_around
-from functions.process.readiness import connected
-from functions.process.run_files import linked
-from functions.process.running import ended
-from functions.process.worker_options import isolation_options, python_option
-from functions.rules.keeps.gains import gain_of
-from functions.rules.keeps.noise import noise_of
-from functions.views.experiments import view
+from functions.experiments.rules.gains import gain_of
+from functions.experiments.views.runs import view
+from functions.kernel.process.interpreter import find_interpreter, named
+from functions.kernel.process.logs import start_logging
+from functions.kernel.process.project import check_data_dir, check_repository, no_project, project_around
+from functions.kernel.process.readiness import connected
+from functions.kernel.process.run_files import linked
+from functions.kernel.process.running import ended
+from functions.kernel.process.worker_options import isolation_options, python_option
+from functions.trust.rules.noise import noise_of
 from state.errors import NightjarError, NotFound
 from state.experiments import Experiments
 from state.facts import Shown, Spread

@@ -12,8 +12,8 @@ import click
 import platformdirs
 from pydantic import SecretStr
 
-from functions.process.own_modules import started
-from functions.process.remote import Remote, new_name, place_of, remembered
+from functions.kernel.process.own_modules import started
+from functions.kernel.process.remote import Remote, new_name, place_of, remembered
 from state.errors import Forbidden
 from state.settings import Settings, own_environment
 from triggers.cli.lab_http import Bearer, LabHttp, given, named

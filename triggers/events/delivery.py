@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from functions.process.alive import has_died
-from functions.process.logs import bound
-from functions.process.running import ended
+from functions.kernel.process.alive import has_died
+from functions.kernel.process.logs import bound
+from functions.kernel.process.running import ended
 from state.errors import NightjarError, Unavailable
 from state.events import UNREADABLE, Event
 from state.settings import Settings

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from functions.contract import Function, On, Timed
-from functions.process.lifecycle import Process, opened
-from functions.process.running import run, stop_signals
-from functions.table import table
+from functions.kernel.contract import Function, On, Timed
+from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.process.running import run, stop_signals
+from functions.kernel.table import table
 from state.events import Event
 from state.pool import Pool
 from state.receivers import Receivers

@@ -14,12 +14,12 @@ from typing import Any
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from functions.contract import Call, Command, Function, Http, Nothing, Picture, Text
-from functions.contract import Response as FunctionResponse
-from functions.invoke import check_role
-from functions.process.lifecycle import Process
-from functions.process.running import ended
-from functions.rules.access import STRANGER
+from functions.kernel.contract import Call, Command, Function, Http, Nothing, Picture, Text
+from functions.kernel.contract import Response as FunctionResponse
+from functions.kernel.invoke import check_role
+from functions.kernel.process.lifecycle import Process
+from functions.kernel.process.running import ended
+from functions.kernel.rules.access import STRANGER
 from state.answers import StoredAnswer
 from state.errors import Conflict, Invalid, TooManyRequests, Unauthenticated, Unavailable
 from state.quota import Quota, counting

@@ -13,9 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect
 
-from functions.contract import Function, Http, Request
-from functions.rules.keeps.verdict import NO_VALUE
-from functions.validation import invalid, invalid_fields
+from functions.experiments.rules.verdict import NO_VALUE
+from functions.kernel.contract import Function, Http, Request
+from functions.kernel.validation import invalid, invalid_fields
 from state.errors import Invalid, Malformed, TooLarge, UnsupportedMedia
 from triggers.http.exchange import Exchange
 

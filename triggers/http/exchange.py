@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.traceparent import random_hex
 
 GONE = 499

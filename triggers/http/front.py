@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from functions.process.logs import EXTRA, bound
+from functions.kernel.process.logs import EXTRA, bound
 from state.errors import NightjarError
 from state.traceparent import accepted
 from triggers.http.exchange import GONE, Endpoint, Exchange

@@ -11,8 +11,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from functions.process.lifecycle import Process
-from functions.rules.access import LOCAL, OPERATOR, OWN_WORKER, STRANGER, VISITOR, Audience, Caller, allows
+from functions.kernel.process.lifecycle import Process
+from functions.kernel.rules.access import (
+    LOCAL,
+    OPERATOR,
+    OWN_WORKER,
+    STRANGER,
+    VISITOR,
+    Audience,
+    Caller,
+    allows,
+)
 from state.errors import Forbidden, Unauthenticated
 from state.token_values import Proof, Token
 from state.tokens import Tokens

@@ -7,7 +7,7 @@ import math
 
 from starlette.responses import Response
 
-from functions.process.redaction import without_tokens
+from functions.kernel.process.redaction import without_tokens
 from state import errors
 from state.errors import NightjarError
 from triggers.http.status import STATUS

@@ -15,8 +15,8 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Lifespan
 
-from functions.contract import Function
-from functions.schemas import prepare
+from functions.kernel.contract import Function
+from functions.kernel.schemas import prepare
 from state.settings import Settings
 from triggers.dashboard.page import dashboard
 from triggers.docs import docs_page

@@ -13,9 +13,9 @@ from typing import Self
 from pydantic import Field, ValidationError, model_validator
 from starlette.responses import JSONResponse, Response
 
-from functions.contract import Request
-from functions.rules.access import Caller, allows
-from functions.validation import invalid
+from functions.kernel.contract import Request
+from functions.kernel.rules.access import Caller, allows
+from functions.kernel.validation import invalid
 from state.errors import Unauthenticated
 from state.token_values import Proof
 from state.tokens import SESSION_S

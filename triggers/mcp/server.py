@@ -17,11 +17,11 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from functions.contract import Call, Function
-from functions.invoke import check_role
-from functions.process.redaction import without_tokens
-from functions.schemas import schema_of
-from functions.validation import invalid
+from functions.kernel.contract import Call, Function
+from functions.kernel.invoke import check_role
+from functions.kernel.process.redaction import without_tokens
+from functions.kernel.schemas import schema_of
+from functions.kernel.validation import invalid
 from state.errors import NightjarError
 from state.version import VERSION
 from triggers.http.answering import answered

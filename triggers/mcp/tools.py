@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from functions.contract import Function
-from functions.schemas import schema_of
+from functions.kernel.contract import Function
+from functions.kernel.schemas import schema_of
 from state.errors import Invalid
 
 Functions = Mapping[str, Function[Any, Any]]

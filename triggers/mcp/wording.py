@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from functions.validation import NAMED
+from functions.kernel.validation import NAMED
 from state.errors import NightjarError
 from triggers.mcp.tools import WHAT, Tool
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from functions.rules.audit.simulation import Acknowledged
+from functions.trust.rules.audit_tags import Acknowledged
 
 
 @dataclass

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from functions.process.logs import start_logging
+from functions.kernel.process.logs import start_logging
 from state.settings import Settings
 from triggers.lab import LabParts, LocalLab
 from triggers.ports import free_port

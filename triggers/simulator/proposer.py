@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from functions.rules.audit.simulation import SearchProgress
-from functions.rules.swarm.simulating import Hidden
+from functions.swarm.rules.simulating import Hidden
+from functions.trust.rules.audit_tags import SearchProgress
 from state.ids import number_of
 from triggers.simulator.book import Book
 from triggers.simulator.wire import Wire

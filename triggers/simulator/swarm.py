@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from functions.rules.audit.simulation import ShownRun, lost, miscounted
-from functions.rules.swarm.simulating import Faults, Hidden, deaths
+from functions.swarm.rules.simulating import Faults, Hidden, deaths
+from functions.trust.rules.audit_tags import ShownRun, lost, miscounted
 from triggers.simulator.book import Book
 from triggers.simulator.proposer import Fortune, Proposer
 from triggers.simulator.wire import Refused, Wire

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from functions.rules.audit.simulation import Acknowledged
-from functions.rules.stopping.ticks import MOST_PROGRESS
-from functions.rules.swarm.simulating import Death, Fate, Faults, Hidden, fate, metric_with
+from functions.runs.rules.ticks import MOST_PROGRESS
+from functions.swarm.rules.simulating import Death, Fate, Faults, Hidden, fate, metric_with
+from functions.trust.rules.audit_tags import Acknowledged
 from state.errors import Unavailable
 from triggers.simulator.book import Book
 from triggers.simulator.wire import Refused, Wire

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 
 from starlette.responses import Response
 
-from functions.contract import Call
-from functions.experiment.log import LogLines
-from functions.process.running import ended
+from functions.experiments.waiting import LogLines
+from functions.kernel.contract import Call
+from functions.kernel.process.running import ended
 from state.errors import Invalid
 from triggers.http.exchange import Endpoint, Exchange
 from triggers.http.identity import identify

@@ -24,8 +24,8 @@ from starlette.datastructures import QueryParams
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from functions.process.lifecycle import Process
-from functions.process.running import ended
+from functions.kernel.process.lifecycle import Process
+from functions.kernel.process.running import ended
 from state.errors import Exhausted, Invalid, TooManyRequests, Unavailable
 from state.events import CATALOGUE, Event
 from state.ids import TAG_PATTERN

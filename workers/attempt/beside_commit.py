@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
-from functions.process.run_files import (
+from functions.kernel.process.run_files import (
     common_dir,
     fetch,
     has_object,

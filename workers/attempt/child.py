@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from functions.formats.metrics_block import newest_lines
 from functions.formats.printed_score import Printed, PrintedScore
-from functions.lanes import Extension, Order
-from functions.process.process_tree import children_of
-from functions.process.running import ended
+from functions.kernel.lanes import Extension, Order
+from functions.kernel.process.ending import children_of
+from functions.kernel.process.running import ended
 from state.policy import TickSource
 from state.records import TimeSpent
 from workers.attempt import processes

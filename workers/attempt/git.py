@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-from functions.git import command, environment
+from functions.kernel.git import command, environment
 from state.errors import NightjarError
 
 _GIT_S = 300.0

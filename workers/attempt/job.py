@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from functions.formats.metrics_block import FailureKind
-from functions.lanes import Extension, Order, Source
+from functions.kernel.lanes import Extension, Order, Source
 from state.policy import TickSource
 from state.records import Footprint, Score, TimeSpent
 

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from functions.formats.path_strings import is_write, strings_of
-from functions.process.run_files import (
+from functions.kernel.process.run_files import (
     folder_of_data,
     folders_of,
     if_opened,

@@ -13,7 +13,7 @@ from io import FileIO
 from pathlib import Path
 
 from functions.formats.progress_line import ProgressLines, Tick
-from functions.rules.stopping.ticks import bucket_of
+from functions.runs.rules.ticks import bucket_of
 
 _log = logging.getLogger(__name__)
 

@@ -19,8 +19,15 @@ from pathlib import Path
 
 import psutil
 
-from functions.process.ending import adopt_orphans, end_children, is_living
-from functions.process.process_tree import children_of, descendants_of, environment_of, threads_of
+from functions.kernel.process.ending import (
+    adopt_orphans,
+    children_of,
+    descendants_of,
+    end_children,
+    environment_of,
+    is_living,
+    threads_of,
+)
 
 ATTEMPT = "NIGHTJAR_ATTEMPT"
 """Environment variable with the label of an attempt: `<lab>/<gpu>/<experiment>/<attempt>/<fence>`."""

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from functions.formats.metrics_block import with_remedies
-from functions.process.interpreter import find_interpreter
-from functions.process.process_identity import birth_name
-from functions.rules.pool.health import MIN_FREE_MB
+from functions.kernel.process.interpreter import find_interpreter
+from functions.kernel.process.process_identity import birth_name
+from functions.pool.rules.health import MIN_FREE_MB
 from state.client_settings import host_name
 from state.errors import Invalid, NightjarError
 from state.records import Footprint
@@ -61,7 +61,7 @@ _THREADS_EACH = 4
 
 
 class TrainingRunner:
-    """The lane `gpu` of one slot; implements functions.lanes.Runner.
+    """The lane `gpu` of one slot; implements functions.kernel.lanes.Runner.
 
     The script sees only an allow-list of `environ` and the names in the slot's `pass_env`. With `alone`, this process
     runs nothing else and adopts orphans, so all its descendants belong to the attempt. With `apart`, runs get no
@@ -99,7 +99,7 @@ class TrainingRunner:
             _log.warning("training scripts run without any limits (isolation none)")
 
     async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
-        """See functions.lanes.Runner."""
+        """See functions.kernel.lanes.Runner."""
         try:
             async with self._checkouts(self._slot.repo, job, self._work_dir) as built:
                 if await watcher.built(built.source) == "lost":
@@ -122,16 +122,16 @@ class TrainingRunner:
 
     @property
     def gpu_id(self) -> str:
-        """See functions.lanes.Runner."""
+        """See functions.kernel.lanes.Runner."""
         return self._slot.gpu_id
 
     @property
     def name(self) -> str:
-        """See functions.lanes.Runner."""
+        """See functions.kernel.lanes.Runner."""
         return birth_name(host_name(), os.getpid())
 
     async def survey(self) -> Footprint | Unfit | None:
-        """See functions.lanes.Runner."""
+        """See functions.kernel.lanes.Runner."""
         try:
             free = free_mb(self._work_dir)
         except OSError as error:
@@ -143,7 +143,7 @@ class TrainingRunner:
         return await look_until(self._sampler, self._slot.device, patience_s=_DRIVER_PATIENCE_S)
 
     async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
-        """See functions.lanes.Runner."""
+        """See functions.kernel.lanes.Runner."""
         # once the run's last process has ended, none can follow
         if not self._is_buried and not await asyncio.to_thread(
             processes.kill_all, self._label_of(job), spare=self._spare()

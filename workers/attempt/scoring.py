@@ -15,7 +15,7 @@ from functions.formats.failure_kind import classify_failure
 from functions.formats.metrics_block import FailureKind, failure_tail, newest_lines
 from functions.formats.printed_score import nearest
 from functions.formats.train_command import words_of
-from functions.lanes import Order, Source
+from functions.kernel.lanes import Order, Source
 from workers.attempt.child import EndedRun
 from workers.attempt.disk import remove_tree
 from workers.attempt.git import Unbuildable
@@ -172,7 +172,9 @@ def joined(training: str, scoring: str) -> str:
 
 
 class ScoringWatcher:
-    """The lab's side of a scoring: its log is shown below the training's; implements functions.lanes.Watcher."""
+    """The lab's side of a scoring: its log is shown below the training's; implements
+    functions.kernel.lanes.Watcher.
+    """
 
     def __init__(self, watcher: Watcher, training_log: str) -> None:
         self._watcher = watcher

@@ -9,16 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from functions.formats.constants import (
-    patch_constants,
-    settable_constants,
-    trained_source,
-    with_seeds,
-)
+from functions.formats.constants import patch_constants, settable_constants, trained_source, with_seeds
 from functions.formats.metrics_block import FailureKind
 from functions.formats.parsing import decoded
 from functions.formats.patches import LONGEST_PATCH, applicable
-from functions.lanes import Source
+from functions.kernel.lanes import Source
 from state.errors import Invalid, NightjarError
 from state.seeds import unseeded
 from workers.attempt.git import GitFailed, git

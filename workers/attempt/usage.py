@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from functions.formats.metrics_block import FailureKind
-from functions.process.process_tree import children_of
+from functions.kernel.process.ending import children_of
 
 _MIB = 1024 * 1024
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")

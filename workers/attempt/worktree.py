@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from functions.formats.patches import applicable
 from functions.formats.train_command import SCRIPT, no_script
-from functions.lanes import Source
+from functions.kernel.lanes import Source
 from workers.attempt.beside_commit import completed, start_repository
 from workers.attempt.disk import LARGEST_FILE, remove_tree
 from workers.attempt.evaluator import EvaluatorGuard

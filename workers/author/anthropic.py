@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from functions.rules.authoring import Used, counted
+from functions.pi.rules.authoring import Used, counted
 from workers.author.failures import failure
 from workers.author.provider import (
     MOST_WRITTEN,

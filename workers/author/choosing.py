@@ -13,11 +13,11 @@ from typing import Final
 import httpx2
 from pydantic import SecretStr
 
-from functions.lanes import Author
-from functions.process.author_keys import ProviderName, key_of, named_key
-from functions.process.meters import Meters
-from functions.process.redaction import hide
-from functions.rules.authoring import RequestBackoff, price_of
+from functions.kernel.lanes import Author
+from functions.kernel.process.author_keys import ProviderName, key_of, named_key
+from functions.kernel.process.meters import Meters
+from functions.kernel.process.redaction import hide
+from functions.pi.rules.authoring import RequestBackoff, price_of
 from state.author_budget import AuthorBudget, Limits
 from state.client import Lab
 from state.errors import Invalid

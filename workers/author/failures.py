@@ -10,7 +10,7 @@ from email.utils import mktime_tz, parsedate_tz
 
 import httpx2
 
-from functions.process.redaction import presentable
+from functions.kernel.process.redaction import presentable
 from workers.author.http import ReplyTooLarge
 from workers.author.provider import Garbled, ModelRefused, ProviderBusy, ProviderFailed
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from functions.lanes import Commission
+from functions.kernel.lanes import Commission
 from workers.author.provider import FormRequest
 
 SYSTEM = """\

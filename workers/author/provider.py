@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from functions.rules.authoring import Used
+from functions.pi.rules.authoring import Used
 
 MOST_WRITTEN: Final = 16_000
 """Most tokens of one reply, thinking included; a filled-in form has a few thousand."""

@@ -12,10 +12,10 @@ from typing import Generic, Literal
 
 from pydantic import ValidationError
 
-from functions.lanes import Commission, Draft
-from functions.process.meters import Meters
-from functions.process.redaction import presentable
-from functions.rules.authoring import Price, RequestBackoff, Used, micro_usd, most_used, pause_s
+from functions.kernel.lanes import Commission, Draft
+from functions.kernel.process.meters import Meters
+from functions.kernel.process.redaction import presentable
+from functions.pi.rules.authoring import Price, RequestBackoff, Used, micro_usd, most_used, pause_s
 from state.author_budget import AuthorBudget, Cost, Limits, Reserved, UsedUp
 from state.errors import Unavailable
 from workers.author.prompt import again, request_for
@@ -61,7 +61,7 @@ class _Ended(Generic[Draft]):
 
 
 class ModelAuthor:
-    """An author with one model of one provider; see `functions/lanes.py:Author`."""
+    """An author with one model of one provider; see `functions/kernel/lanes.py:Author`."""
 
     def __init__(self, provider: Provider, budget: AuthorBudget, terms: AuthorTerms, meters: Meters) -> None:
         self._provider = provider

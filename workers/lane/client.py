@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 from pydantic import SecretStr
 
-from functions.process.redaction import hide
-from functions.process.remote import Remote, served
-from functions.table import chosen
+from functions.kernel.process.redaction import hide
+from functions.kernel.process.remote import Remote, served
+from functions.kernel.table import chosen
 from state.errors import NightjarError, TooManyRequests, TooSlow, Unavailable
 from state.settings import Settings
 from workers.attempt.attempted import delivered
@@ -62,7 +62,7 @@ async def found(settings: Settings, *, remote: bool = False) -> Remote:
     """The lab that a worker with these settings serves, once it runs.
 
     Raises:
-        Invalid, Unavailable: see functions.process.remote.served.
+        Invalid, Unavailable: see functions.kernel.process.remote.served.
     """
 
     async def looked() -> Remote:

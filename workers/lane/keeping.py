@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
-from functions.process.alive import beating, process_name
+from functions.kernel.process.alive import beating, process_name
 from state.client_settings import host_name
 from state.errors import NightjarError, NotFound, Unavailable
 from state.records import Gpu

@@ -7,8 +7,8 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from functions.lanes import Extension, Order, Source
-from functions.rules.stopping.ticks import bucket_of
+from functions.kernel.lanes import Extension, Order, Source
+from functions.runs.rules.ticks import bucket_of
 from state.records import Footprint
 from workers.attempt.attempted import delivered
 from workers.attempt.job import TrainingJob
@@ -19,7 +19,7 @@ CALLED = ("gpu::begin", "gpu::built", "gpu::renew", "pool::give_back", "pool::re
 
 
 class RemoteLease:
-    """See functions.lanes.Lease.
+    """See functions.kernel.lanes.Lease.
 
     At least `every_s` seconds pass between two requests. A request carries the newest report and the newest lines.
     """

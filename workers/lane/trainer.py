@@ -13,9 +13,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from functions.process.ending import adopt_orphans
-from functions.process.logs import bound, start_logging
-from functions.process.remote import remote_of
+from functions.kernel.process.ending import adopt_orphans
+from functions.kernel.process.logs import bound, start_logging
+from functions.kernel.process.remote import remote_of
 from state.settings import Settings
 from workers.attempt.attempted import attempted
 from workers.attempt.job import TrainingJob

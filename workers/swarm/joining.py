@@ -11,9 +11,9 @@ from typing import Any
 
 import httpx
 
-from functions.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
-from functions.process.joined import Baseline, Joined, WorkerTerms
-from functions.process.project import check_data_dir
+from functions.kernel.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
+from functions.kernel.process.project import check_data_dir
+from functions.kernel.process.remote import Baseline, Joined, WorkerTerms
 from state.errors import Invalid, NotFound, Unauthenticated
 from state.settings import Settings
 from workers.attempt.disk import remove_tree

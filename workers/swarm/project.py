@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from functions.formats.swarm_script import SwarmScript, read_swarm_script
-from functions.lanes import Source
-from functions.process.joined import Baseline
+from functions.kernel.lanes import Source
+from functions.kernel.process.remote import Baseline
 from state.errors import Invalid
 from workers.attempt.disk import LARGEST_FILE, bytes_on_disk, remove_tree
 from workers.attempt.git import Unbuildable

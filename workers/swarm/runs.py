@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from functions.lanes import Extension, Order, Source
-from functions.rules.stopping.ticks import MOST_PROGRESS, bucket_of
-from functions.rules.swarm.results import NO_CONSTANT, RETURNED, TIMEOUT
-from functions.rules.time_limits import default_timeout_s
+from functions.kernel.lanes import Extension, Order, Source
+from functions.runs.rules.ticks import MOST_PROGRESS, bucket_of
+from functions.runs.rules.time_limits import default_timeout_s
+from functions.swarm.rules.results import NO_CONSTANT, RETURNED, TIMEOUT
 from state.errors import NightjarError, Unauthenticated, Unavailable
 from state.records import Footprint
 from workers.attempt.job import FailedTraining, TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
@@ -75,7 +75,7 @@ class DeviceRuns:
 
 
 class BaselineWatcher:
-    """Watcher of a baseline run (see functions.lanes.Watcher). The owner ends it by leaving."""
+    """Watcher of a baseline run (see functions.kernel.lanes.Watcher). The owner ends it by leaving."""
 
     def __init__(self, leaving: Leaving) -> None:
         self._leaving = leaving
@@ -179,7 +179,7 @@ def result_of(
 
 
 class SwarmTicks:
-    """Sends ticks to the swarm (see functions.lanes.Watcher). Without an answer the run goes on."""
+    """Sends ticks to the swarm (see functions.kernel.lanes.Watcher). Without an answer the run goes on."""
 
     def __init__(
         self, server: SwarmServer, given: SwarmAssignment, baseline: float, leaving: Leaving

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
-from functions.process.joined import Joined
+from functions.kernel.process.remote import Joined
 from state.errors import NightjarError, Unavailable
 from state.ids import Id
 from state.policy import TickSource

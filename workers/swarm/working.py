@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from functions.process.joined import Baseline
+from functions.kernel.process.remote import Baseline
 from state.errors import NightjarError, Unavailable
 from workers.attempt.job import HaltedRun, TrainingResult
 from workers.swarm.leaving import Leaving

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from functions.beliefs.rules.gate import gated
 from functions.formats.authored import (
     DimensionProposals,
     GraphSummary,
@@ -17,8 +18,7 @@ from functions.formats.authored import (
     HypothesisProposals,
     ProgramUpdate,
 )
-from functions.rules.beliefs.gate import gated
-from tests.functions.rules.swarm.sample import SOME
+from tests.functions.swarm.rules.sample import SOME
 
 FORMS: list[type[BaseModel]] = [HypothesisProposals, DimensionProposals, ProgramUpdate, GraphSummary]
 TEST: dict[str, Any] = {

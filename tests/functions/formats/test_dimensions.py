@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from functions.formats.constants import patch_constants, read_constants
 from functions.formats.dimensions import EXAMPLE, LONGEST_FILE, read_dimensions, scan, scanned_file
-from functions.profiles import PROFILES, dimensions_of
-from functions.rules.swarm.dimensions import MOST, checked, value_of
-from functions.rules.swarm.scanning import suggestion
+from functions.swarm.profiles import PROFILES, dimensions_of
+from functions.swarm.rules.dimensions import MOST, checked, value_of
+from functions.swarm.rules.scanning import suggestion
 from state.errors import Invalid
 
 TINYLM = (Path(__file__).parents[3] / "examples" / "tinylm" / "train.py").read_text()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from functions.formats.results_log import ResultsLog, number_in, read_log
 from functions.formats.tsv import HEADER, row
 from state.errors import Invalid
-from tests.functions.rules.sample import experiment
+from tests.functions.sample import experiment
 
 EXCERPTS = Path(__file__).parents[2] / "data" / "logs"
 PUBLIC = Path(__file__).parents[4] / "shared" / "data" / "autoresearch_logs"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from functions.formats.tsv import HEADER, HEADER_BY_DELTA, LEFT_OUT, row, rows
 from state.records import Status
-from tests.functions.rules.sample import experiment
+from tests.functions.sample import experiment
 
 STATUSES = get_args(Status)  # those of retests too
 

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from tests.conftest import served_client
 from tests.labs import problem
 from tests.logged import logged

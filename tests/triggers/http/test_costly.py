@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 
-from functions.process.lifecycle import opened
-from functions.table import table
+from functions.kernel.process.lifecycle import opened
+from functions.kernel.table import table
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.labs import bearer, open_tag, problem
@@ -33,7 +33,7 @@ def test_what_takes_seconds_is_declared_costly() -> None:
 
 @pytest.fixture(autouse=True)
 def _few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("functions.invoke.COSTLY_EACH", EACH)
+    monkeypatch.setattr("functions.kernel.invoke.COSTLY_EACH", EACH)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         may_draw.wait(60)
         return b"a picture"
 
-    monkeypatch.setattr("functions.report.progress.draw_progress", drawing)
+    monkeypatch.setattr("functions.people.plot.draw_progress", drawing)
     yield may_draw
     may_draw.set()
 

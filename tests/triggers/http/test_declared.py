@@ -16,7 +16,7 @@ import httpx
 import pytest
 from pydantic import Field, RootModel
 
-from functions.contract import (
+from functions.kernel.contract import (
     BadTable,
     Command,
     Function,
@@ -28,9 +28,9 @@ from functions.contract import (
     Text,
     function,
 )
-from functions.invoke import Invoker
-from functions.process.lifecycle import Process
-from functions.table import check
+from functions.kernel.invoke import Invoker
+from functions.kernel.process.lifecycle import Process
+from functions.kernel.table import check
 from tests.conftest import http_client, served_client
 from tests.labs import problem
 from triggers.docs import docs_page

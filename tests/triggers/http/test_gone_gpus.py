@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from functions.pool.sweep import FORGET_GPU_DAYS
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
+from functions.pool.returning import FORGET_GPU_DAYS
 from state.experiments import Experiments
 from state.pool import Pool
 from tests.conftest import http_client

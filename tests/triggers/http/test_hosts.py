@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process
-from functions.table import table
+from functions.kernel.process.lifecycle import Process
+from functions.kernel.table import table
 from state.errors import Invalid
 from tests.conftest import http_client
 from tests.labs import dump, problem

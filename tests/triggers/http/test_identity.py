@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process, opened
+from functions.kernel.process.lifecycle import Process, opened
 from state.local_keys import read_key
 from state.records import Role
 from state.settings import Settings

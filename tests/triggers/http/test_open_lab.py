@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.contract import BadTable, Call, Function, Http, Request, Response, function
-from functions.invoke import Invoker
-from functions.process.lifecycle import Process, opened
-from functions.table import check
+from functions.kernel.contract import BadTable, Call, Function, Http, Request, Response, function
+from functions.kernel.invoke import Invoker
+from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.table import check
 from state.local_keys import read_key
 from state.token_values import Issued
 from tests.conftest import http_client, served_client

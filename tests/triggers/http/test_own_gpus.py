@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.pool.register_gpu import AGENT_GPUS, WORKER_GPUS
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
+from functions.pool.gpus import AGENT_GPUS, WORKER_GPUS
 from state.experiments import Experiments
 from state.pool import Pool
 from state.records import Role

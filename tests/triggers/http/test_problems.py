@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process
-from functions.table import table
+from functions.kernel.process.lifecycle import Process
+from functions.kernel.table import table
 from state.errors import Exhausted, NightjarError, NotFound
 from tests.labs import add_gpu, asked, crashed, dump, idea, open_tag, registered, running, told, tried
 from triggers.http.problems import problem_document, problem_response

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.contract import Http
-from functions.invoke import Invoker
-from functions.pool.heartbeat import heartbeat
-from functions.process.lifecycle import Process, opened
+from functions.kernel.contract import Http
+from functions.kernel.invoke import Invoker
+from functions.kernel.process.lifecycle import Process, opened
+from functions.pool.gpus import heartbeat
 from state.local_keys import key_file, made_key
 from state.records import Role
 from state.token_values import Issued, digest_of_secret

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process, opened
-from functions.table import table
+from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.table import table
 from state.experiments import Experiments
 from state.ids import RESERVED
 from state.settings import Settings

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from functions import invoke
-from functions.process.lifecycle import opened
-from functions.table import table
+from functions.kernel import invoke
+from functions.kernel.process.lifecycle import opened
+from functions.kernel.table import table
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.labs import bearer, open_tag, problem, registered

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
-from functions.table import table
+from functions.kernel.table import table
 from triggers.mcp.tools import NAMES, tools_of
 
 ROOT = Path(__file__).parents[3]

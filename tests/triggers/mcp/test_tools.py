@@ -19,9 +19,9 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextContent
 
-from functions.process.lifecycle import Process, opened
-from functions.schemas import schema_of
-from functions.table import table
+from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.schemas import schema_of
+from functions.kernel.table import table
 from state.records import ExperimentRecord
 from state.settings import Settings
 from tests.conftest import served_client
@@ -333,7 +333,7 @@ async def test_a_wait_is_cut_to_what_the_function_allows_and_says_so(http: httpx
 async def test_a_token_waits_as_often_by_mcp_as_by_http_and_no_more(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("functions.invoke.WAITS_EACH", 1)
+    monkeypatch.setattr("functions.kernel.invoke.WAITS_EACH", 1)
     async with opened("web", settings) as process, served_client(process) as http:
         headers = await bearer(process, "ann", "agent")
         http.headers.update(headers)

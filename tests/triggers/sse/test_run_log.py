@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.experiments import Experiments
 from state.records import Role
 from tests.conftest import served_client

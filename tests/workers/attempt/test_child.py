@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from functions.lanes import Extension, Order
+from functions.kernel.lanes import Extension, Order
 from tests.workers.headless import HEADLESS, needs_number_of_exit
 from tests.workers.watching import Orders
 from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
@@ -195,7 +195,7 @@ async def test_no_grandchild_outlives_the_script(tmp_path: Path, label: str, esc
 
 ALONE = """
 import os, subprocess, sys, time
-from functions.process.ending import adopt_orphans
+from functions.kernel.process.ending import adopt_orphans
 from workers.attempt.processes import kill_all
 
 adopt_orphans()
@@ -220,9 +220,9 @@ def test_a_process_that_is_alone_with_an_attempt_kills_orphans_that_cleared_thei
 MEASURED = """
 import asyncio, os, sys
 from pathlib import Path
-from functions.lanes import Order
+from functions.kernel.lanes import Order
 from workers.attempt.child import RunCommand, RunTiming, run_command
-from functions.process.ending import adopt_orphans
+from functions.kernel.process.ending import adopt_orphans
 from tests.workers.watching import Orders
 
 adopt_orphans()
@@ -311,7 +311,7 @@ REFORKING = """
 import importlib.util, os, subprocess, sys, time
 from pathlib import Path
 from workers.attempt import processes
-from functions.process.ending import adopt_orphans
+from functions.kernel.process.ending import adopt_orphans
 
 def of_worker():
     assert processes.kill_all(sys.argv[2], spare=[])

@@ -12,13 +12,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from functions.contract import Request
-from functions.experiment.complete import Complete
-from functions.experiment.crash import Crash
+from functions.experiments.ending import Complete, Crash
 from functions.formats.printed_score import printed_in
-from functions.lanes import Source
-from functions.table import table
-from functions.validation import validated
+from functions.kernel.contract import Request
+from functions.kernel.lanes import Source
+from functions.kernel.table import table
+from functions.kernel.validation import validated
 from workers.attempt.attempted import hand_in
 from workers.attempt.child import EndedRun
 from workers.attempt.job import FailedTraining, RunLease, TrainedRun, TrainingJob

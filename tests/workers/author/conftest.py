@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from functions.lanes import Author, Commission
-from functions.process.lifecycle import Process
-from functions.process.meters import Meters
-from functions.rules.authoring import RequestBackoff
+from functions.kernel.lanes import Author, Commission
+from functions.kernel.process.lifecycle import Process
+from functions.kernel.process.meters import Meters
+from functions.pi.rules.authoring import RequestBackoff
 from state.author_budget import AuthorBudget, Cost
 from tests.workers.author.provider import DIALECTS, KEY, Act, Dialect, Stage
 from workers.author.choosing import author_for

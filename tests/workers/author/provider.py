@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from functions.process.running import ended
+from functions.kernel.process.running import ended
 
 KEY = "sk-test-0123456789abcdef"
 READ, CACHED, WRITTEN = 100, 40, 20

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from functions.lanes import Author
-from functions.process.lifecycle import Process
-from functions.process.meters import Meters
-from functions.process.redaction import HIDDEN, scrubbed
-from functions.rules.authoring import LIST_PRICES
+from functions.kernel.lanes import Author
+from functions.kernel.process.lifecycle import Process
+from functions.kernel.process.meters import Meters
+from functions.kernel.process.redaction import HIDDEN, scrubbed
+from functions.pi.rules.authoring import LIST_PRICES
 from state.errors import Invalid
 from state.settings import Settings
 from workers.author.choosing import MODELS, author_for, choose

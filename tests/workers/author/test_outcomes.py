@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from functions.formats.authored import GraphSummary, HypothesisProposals
-from functions.process.lifecycle import Process
-from functions.process.redaction import HIDDEN
-from functions.process.running import ended
-from functions.rules.authoring import MOST_TRIES
+from functions.kernel.process.lifecycle import Process
+from functions.kernel.process.redaction import HIDDEN
+from functions.kernel.process.running import ended
+from functions.pi.rules.authoring import MOST_TRIES
 from state.author_budget import Cost, Limits
 from state.tallies import Tallies
 from tests.workers.author.conftest import COMMISSION, SUMMARY, Play

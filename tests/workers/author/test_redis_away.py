@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from functions.formats.authored import GraphSummary
-from functions.process.lifecycle import Process
+from functions.kernel.process.lifecycle import Process
 from state.author_budget import AuthorBudget
 from state.errors import Unavailable
 from tests.workers.author.conftest import COMMISSION, SUMMARY, playing

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from functions.process.remote import Remote
+from functions.kernel.process.remote import Remote
 from state.errors import Conflict, NightjarError, Unauthenticated, Unavailable
 from workers.lane.client import RemoteLab
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from functions.lanes import Extension, Source
+from functions.kernel.lanes import Extension, Source
 from state.errors import Conflict, NightjarError, Unavailable
 from workers.attempt.job import TrainingJob
 from workers.lane.client import RemoteLab

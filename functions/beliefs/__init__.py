@@ -1,0 +1,1 @@
+"""Hypotheses of a swarm: evidence, allocation, tests, journal."""

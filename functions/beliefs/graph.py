@@ -1,0 +1,186 @@
+"""The graph of a tag's hypotheses, and its summary in prose."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from functions.beliefs.rules.theory import children_by_id, edges_of, linked_by_id, status_digest, summary_of
+from functions.beliefs.views import HypothesisView, hypothesis_view
+from functions.formats.authored import GraphSummary
+from functions.kernel.authoring import PiLane
+from functions.kernel.contract import Call, Command, Http, OfSwarm, On, Response, Sparse, function
+from functions.kernel.lanes import Author, Commission
+from functions.pi.views import graph_text
+from state.graph_summaries import GraphSummaries, StoredGraphSummary
+from state.hypotheses import Hypotheses
+from state.ids import Tag as TagName
+from state.records import Hypothesis
+from state.settings import Settings
+
+
+@dataclass(frozen=True)
+class Telling:
+    """The stores of a graph in prose."""
+
+    hypotheses: Hypotheses
+    graphs: GraphSummaries
+    lane: PiLane
+
+
+class ReadGraph(OfSwarm):
+    """No field but the tag."""
+
+
+class TheoryNode(HypothesisView):
+    id: str
+    """hypothesis_id, under its published name."""
+    posterior: float
+    """posterior_mean, under its published name."""
+    children_ids: list[str]
+    linked_ids: list[str]
+    """Ids of hypotheses that share a dimension."""
+
+
+class GraphEdge(BaseModel):
+    model_config = ConfigDict(frozen=True, defer_build=True, serialize_by_alias=True)
+
+    type: Literal["decomposes_into", "linked"]
+    source: str = Field(alias="from")
+    target: str = Field(alias="to")
+
+
+class TheoryGraph(Response):
+    nodes: list[TheoryNode]
+    edges: list[GraphEdge]
+
+
+@function("hypothesis::graph", Http("GET", "/theory_graph"), role="viewer", is_public=True)
+async def graph(request: ReadGraph, hypotheses: Hypotheses, settings: Settings) -> TheoryGraph:
+    """All hypotheses, archived ones too, and their relations; empty while the swarm has none."""
+    facts = await hypotheses.find(request.tag_in(settings))
+    return await drawn([] if facts is None else [*facts.open, *facts.archived])
+
+
+async def drawn(found: list[Hypothesis]) -> TheoryGraph:
+    """The graph of these hypotheses; in a thread, because a thousand have some hundred thousand edges."""
+    return await asyncio.to_thread(_drawn, found)
+
+
+def _drawn(found: list[Hypothesis]) -> TheoryGraph:
+    edges = edges_of(found)
+    children, linked = children_by_id(edges), linked_by_id(edges)
+    return TheoryGraph(
+        nodes=[_node(h, children.get(h.hypothesis_id, ()), linked.get(h.hypothesis_id, ())) for h in found],
+        edges=[GraphEdge(type=e.kind, **{"from": e.source, "to": e.target}) for e in edges],
+    )
+
+
+def _node(h: Hypothesis, children: Sequence[str], linked: Sequence[str]) -> TheoryNode:
+    shown = hypothesis_view(h)
+    return TheoryNode(
+        **shown.model_dump(),
+        id=h.hypothesis_id,
+        posterior=shown.posterior_mean,
+        children_ids=[*children],
+        linked_ids=[*linked],
+    )
+
+
+class ReadGraphSummary(OfSwarm):
+    include_graph: bool = Field(False, description="send the graph, too")
+
+
+class DerivedLayer(BaseModel):
+    """A summary of the graph, which decides nothing."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    summary_text: str
+    author: str | None
+    """The language model that wrote the summary; null: it is computed."""
+    derived_not_authoritative: bool = True
+
+
+class GraphInProse(Sparse):
+    derived_layer: DerivedLayer
+    graph: TheoryGraph | None = None
+
+
+@function("hypothesis::graph_summary", Http("GET", "/theory_graph/human"), role="viewer", is_public=True)
+async def graph_summary(
+    request: ReadGraphSummary, hypotheses: Hypotheses, graphs: GraphSummaries, settings: Settings
+) -> GraphInProse:
+    """Supported, refuted and undecided hypotheses in a few sentences; with include_graph, the graph too.
+
+    A language model's summary is served until the status of a hypothesis changes. Then the summary is computed.
+    """
+    tag = request.tag_in(settings)
+    facts, written = await asyncio.gather(hypotheses.find(tag), graphs.find(tag))
+    found = [] if facts is None else [*facts.open, *facts.archived]
+    if written is not None and written.digest == status_digest(found):
+        layer = DerivedLayer(summary_text=written.text, author=written.author)
+    else:
+        layer = DerivedLayer(summary_text=summary_of(found), author=None)
+    return GraphInProse(
+        derived_layer=layer,
+        graph=await drawn(found) if request.include_graph else None,
+    )
+
+
+FUNCTION = "hypothesis::tell"
+TASK = (
+    "Summarise the hypotheses for a person who has not followed the search: what is known, what is open and why, what"
+    " was given up, and how they relate. Use figures only as they are given."
+)
+
+
+class TellGraph(Command):
+    tag: TagName
+    number: int = Field(1, ge=1, description="the version of the program that it goes with", examples=[7])
+
+
+class TellingBegun(Response):
+    tag: str
+    became: Literal["asked", "computed"]
+    """asked: a language model writes. computed: there is none, and /theory_graph/human computes its summary."""
+
+
+class ToldOfGraph(Response):
+    tag: str
+    author: str | None
+    """Who wrote the summary; null: no usable reply came, or nothing has changed."""
+
+
+@function("hypothesis::tell", role="operator", writes=True, keeps_answer=False)
+async def accept(request: TellGraph, stores: Telling) -> TellingBegun:
+    """Ask the lane `pi` if it has a language model."""
+    asked = await stores.lane.asked(FUNCTION, request.tag, request.number)
+    return TellingBegun(tag=request.tag, became="asked" if asked else "computed")
+
+
+@function(
+    "hypothesis::tell",
+    On("program.written"),
+    role="operator",
+    lane="pi",
+    writes=True,
+    keeps_answer=False,
+    accept=accept,
+)
+async def tell(request: TellGraph, call: Call, stores: Telling, author: Author) -> ToldOfGraph:
+    """Write a new summary if the status of a hypothesis has changed since the last one."""
+    facts = await stores.hypotheses.find(request.tag)
+    found = [] if facts is None else [*facts.open, *facts.archived]
+    digest, before = status_digest(found), await stores.graphs.find(request.tag)
+    if not found or (before is not None and before.digest == digest):
+        return ToldOfGraph(tag=request.tag, author=None)
+    given = await author.write(GraphSummary, Commission(TASK, graph_text(found)))
+    if given is None:
+        return ToldOfGraph(tag=request.tag, author=None)
+    await stores.graphs.tell(request.tag, StoredGraphSummary(given.summary, author.name, digest))
+    return ToldOfGraph(tag=request.tag, author=author.name)

@@ -1,0 +1,1 @@
+"""Branches of a tag: traces, selections, schedulers, merging."""

@@ -1,0 +1,354 @@
+"""Traces: listed, configured, closed, reopened, audited."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import gather
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from functions.branches.rules.merging import never_grown, no_room, single_mode
+from functions.branches.views import drawn
+from functions.kernel.contract import Call, Command, Line, Request, Response, function
+from functions.kernel.plugins import Schedulers
+from functions.kernel.rules.access import check_trace
+from functions.trust.rules.audit_tags import forest_violations
+from state.experiments import PAGE_BYTES, Experiments, Window
+from state.ids import OWN_LINE, Id, TraceId
+from state.ids import Tag as TagName
+from state.policies import Policies
+from state.policy import Policy, TracePolicy
+from state.pool import Pool
+from state.records import Experiment, Trace, TraceStatus, stamp
+from state.settings import Settings
+from state.snapshots import Snapshots
+from state.tags import Tags
+from state.traces import Traces
+from state.wakeups import Wakeups
+
+
+@dataclass(frozen=True)
+class Stores:
+    tags: Tags
+    policies: Policies
+    experiments: Experiments
+    traces: Traces
+    pool: Pool
+    schedulers: Schedulers
+    wakeups: Wakeups
+    settings: Settings
+
+
+class ListTraces(Request):
+    tag: TagName
+    status: TraceStatus | None = Field(None, description="only traces of this status", examples=["live"])
+    limit: int = Field(200, ge=1, le=1000, description="newest nodes of the graph, and newest traces")
+    draw: bool = Field(False, description="also answer the graph as text")
+    cursor: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="next_cursor of the page before", examples=[40]
+    )
+
+
+class Branch(Response):
+    trace_id: str
+    number: int
+    status: TraceStatus
+    kind: str
+    root: str | None
+    origin: str | None
+    """The node at which a branch began."""
+    tip: str | None
+    base: str | None
+    """Its best keep."""
+    base_commit_sha: str | None
+    length: int
+    kept: int
+    in_flight: int
+    selections: int
+    best_score: float | None
+    """Lower is better, for metrics of both directions."""
+    priority: float
+    created_at: str
+    ended_at: str | None
+    reason: str | None
+    merged_into: str | None
+
+
+class Node(Response):
+    experiment_id: str
+    id: str
+    """`experiment_id` once more."""
+    number: int
+    parent_ids: list[str]
+    parent_id: str | None
+    """The first of `parent_ids`."""
+    trace_id: str | None
+    status: str
+    val_bpb: float | None
+    claimed: bool
+    """Only its agent says so: the lab has not run its code."""
+    category: str
+    description: str
+    agent: str | None
+    forked: bool
+    """A leaf beside its branch."""
+    is_tip: bool
+    is_base: bool
+
+
+class TraceList(Response):
+    tag: str
+    mode: str
+    epoch: int
+    select_seq: int
+    open_selections: int
+    traces: list[Branch]
+    """By number."""
+    total_traces: int
+    nodes: list[Node]
+    """The newest, by number; a parent that is missing here is older."""
+    total_nodes: int
+    next_cursor: int | None
+    drawing: str | None = None
+    """A line for each node, newest first, and a column for each trace: ● kept, ○ discarded, × failed."""
+
+
+@function("trace::list", role="viewer")
+async def list_traces(request: ListTraces, stores: Stores) -> TraceList:
+    """A tag's traces with their tips and bases, and its newest experiments as a graph: parents, status, value."""
+    tag = request.tag
+    _, (policy, _), forest, still_open, (newest, total_traces), page = await gather(
+        stores.tags.get(tag),
+        stores.policies.get(tag),
+        stores.traces.forest(tag),
+        stores.traces.open_selections(tag),
+        stores.traces.page(tag, request.limit),
+        stores.experiments.page(Window(tag, request.limit, cursor=request.cursor, most_bytes=PAGE_BYTES)),
+    )
+    by_number = sorted({t.trace_id: t for t in (*forest.growing, *newest)}.values(), key=lambda t: t.number)
+    tips, bases = {t.tip for t in by_number}, {t.base for t in by_number}
+    return TraceList(
+        tag=tag,
+        mode=policy.traces.mode,
+        epoch=forest.epoch,
+        select_seq=forest.select_seq,
+        open_selections=len(still_open),
+        traces=[branch(t) for t in by_number if request.status in (None, t.status)],
+        total_traces=total_traces,
+        nodes=[node(e, e.experiment_id in tips, e.experiment_id in bases) for e in page.experiments],
+        total_nodes=page.total,
+        next_cursor=page.following,
+        drawing="\n".join(drawn(page.experiments)) if request.draw else None,
+    )
+
+
+def branch(trace: Trace) -> Branch:
+    """A trace as an answer."""
+    return Branch(
+        created_at=stamp(trace.created_at),
+        ended_at=stamp(trace.ended_at) if trace.ended_at is not None else None,
+        **trace.model_dump(include=set(Branch.model_fields) - {"created_at", "ended_at"}),
+    )
+
+
+def node(e: Experiment, is_tip: bool, is_base: bool) -> Node:
+    return Node(
+        id=e.experiment_id,
+        parent_id=e.parent_ids[0] if e.parent_ids else None,
+        is_tip=is_tip,
+        is_base=is_base,
+        claimed=e.is_claim,
+        **e.model_dump(include=set(Node.model_fields) - {"claimed"}),
+    )
+
+
+Count = Annotated[int, Field(ge=1)]
+Priority = Annotated[float, Field(ge=-1e6, le=1e6)]
+
+
+class Configure(Command):
+    tag: TagName
+    mode: Literal["single", "multi"] | None = Field(
+        None, description="one trace or several; a new mode begins a new epoch", examples=["multi"]
+    )
+    target_traces: Count | None = Field(None, description="traces that grow at once", examples=[3])
+    max_parallel: Count | None = Field(None, description="selections that are open at once", examples=[8])
+    max_inflight_per_trace: Count | None = Field(
+        None, description="selections that are open at once in one trace", examples=[1]
+    )
+    scheduler: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None,
+        description="round_robin, priority, weighted, softmax, uct, or package.module:Class of a plug-in",
+        examples=["uct"],
+    )
+    scheduler_params: dict[str, float] | None = Field(
+        None, max_length=32, description="the scheduler's own values", examples=[{"c": 1.4}]
+    )
+    lease_ttl_s: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="seconds after which a selection expires", examples=[900]
+    )
+    dead_after_crashes: Count | None = Field(
+        None, description="crashes in a row that end a trace", examples=[3]
+    )
+    stale_after: Count | None = Field(
+        None, description="experiments without a new best of the trace that end it", examples=[30]
+    )
+    priorities: dict[Id, Priority] | None = Field(
+        None,
+        max_length=100,
+        description="by trace id, higher first; used by the scheduler `priority`",
+        examples=[{"mar11-t3": 2.0}],
+    )
+    new_epoch: bool = Field(
+        False, description="experiments of selections that are open now are recorded, but cannot be parents"
+    )
+
+
+class Configured(Response):
+    tag: str
+    version: int
+    """Of the tag's policy."""
+    epoch: int
+    traces: TracePolicy
+    priorities: dict[str, float]
+    """Of the growing traces."""
+
+
+@function("trace::configure", role="operator", writes=True)
+async def configure(request: Configure, stores: Stores) -> Configured:
+    """Change the traces part of a tag's policy, and the priorities of traces."""
+    policy, version = await _changed(request, request.priorities or {}, stores)
+    forest = await stores.traces.forest(request.tag)
+    return Configured(
+        tag=request.tag,
+        version=version,
+        epoch=forest.epoch,
+        traces=policy.traces,
+        priorities={t.trace_id: t.priority for t in forest.growing},
+    )
+
+
+async def _changed(request: Configure, priorities: Mapping[str, float], stores: Stores) -> tuple[Policy, int]:
+    """The policy after the request, and its version."""
+    named = request.model_dump(exclude={"tag", "request_id", "priorities", "new_epoch"}, exclude_none=True)
+    if not named and not request.new_epoch:
+        if priorities:
+            await stores.traces.prioritise(request.tag, priorities)
+        return await stores.policies.get(request.tag)
+    changes: dict[str, Any] = {"traces": named} if named else {}
+    return await stores.policies.change(
+        request.tag,
+        changes,
+        check=lambda _, new: stores.schedulers.check(new),
+        new_epoch=request.new_epoch,
+        priorities=priorities,
+    )
+
+
+class Close(Command):
+    tag: TagName
+    trace_id: TraceId
+    reason: Line = Field("closed by hand", description="why it grows no further")
+
+
+class Closed(Response):
+    trace_id: str
+    status: str
+    """The status now; a trace that had ended before keeps its status."""
+    reason: str | None
+
+
+@function("trace::close", role="agent", writes=True)
+async def close(request: Close, call: Call, traces: Traces) -> Closed:
+    """End a trace and free its slot; its open experiments may still finish. An agent ends its own traces."""
+
+    def check(trace: Trace, policy: Policy, growing: int) -> None:
+        check_trace(call.caller, trace)
+        if trace.number == OWN_LINE and policy.traces.mode == "single":
+            raise single_mode(request.tag)
+
+    trace = await traces.close(request.tag, request.trace_id, request.reason, check)
+    return Closed(trace_id=trace.trace_id, status=trace.status, reason=trace.reason)
+
+
+class Reopen(Command):
+    tag: TagName
+    trace_id: TraceId
+
+
+class Reopened(Response):
+    trace_id: str
+    status: str
+    tip: str | None
+    base: str | None
+
+
+@function("trace::reopen", role="agent", writes=True)
+async def reopen(request: Reopen, call: Call, traces: Traces) -> Reopened:
+    """Let a closed, dead or merged trace grow again from its tip, if the tag has room for one more."""
+
+    def check(trace: Trace, policy: Policy, growing: int) -> None:
+        check_trace(call.caller, trace)
+        if policy.traces.mode == "single":
+            raise single_mode(request.tag)
+        if trace.grows:
+            return
+        if trace.tip is None:
+            raise never_grown(trace.trace_id)
+        if growing >= policy.traces.target_traces:
+            raise no_room(request.tag, policy.traces.target_traces)
+
+    trace = await traces.reopen(request.tag, request.trace_id, check)
+    return Reopened(trace_id=trace.trace_id, status=trace.status, tip=trace.tip, base=trace.base)
+
+
+LOOKS = 5
+"""A violation counts only if all these looks find it: the tag may change while it is read."""
+
+
+class AuditTraces(Request):
+    tag: TagName
+
+
+class AuditedTraces(Response):
+    ok: bool
+    violations: list[str]
+    traces: int
+    open_selections: int
+    experiments: int
+
+
+@function("trace::audit", role="operator", costly=True)
+async def audit(request: AuditTraces, policies: Policies, snapshots: Snapshots) -> AuditedTraces:
+    """Compare each trace's tip, base, counters and leases with the tag's experiments; lab::audit checks all tags.
+
+    Reads the whole tag while it is in use; a violation counts only if every look finds it.
+    """
+    seen = await _look(request.tag, policies, snapshots)
+    for _ in range(LOOKS - 1):
+        if seen.ok:
+            break
+        again = await _look(request.tag, policies, snapshots)
+        before = set(seen.violations)
+        lasting = [v for v in again.violations if v in before]
+        seen = again.model_copy(update={"ok": not lasting, "violations": lasting})
+    return seen
+
+
+async def _look(tag: str, policies: Policies, snapshots: Snapshots) -> AuditedTraces:
+    policy, _ = await policies.get(tag)
+    found = await snapshots.experiments(tag)
+    forest = await snapshots.forest(tag)
+    mode = policy.traces.mode
+    # In a thread: of a large tag it takes long.
+    violations = await asyncio.to_thread(lambda: [*forest_violations(mode, forest, found)])
+    return AuditedTraces(
+        ok=not violations,
+        violations=violations,
+        traces=len(forest.traces),
+        open_selections=len(forest.open),
+        experiments=len(found),
+    )

@@ -1,0 +1,1 @@
+"""Experiments: opening a tag, entering, ending, reading, waiting."""

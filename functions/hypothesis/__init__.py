@@ -1,1 +1,0 @@
-"""hypothesis::*: the hypotheses that a swarm tests."""

@@ -1,1 +1,0 @@
-"""journal::*: a swarm's journal of what it has learned."""

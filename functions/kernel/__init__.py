@@ -1,0 +1,1 @@
+"""What every function is written with, and what every process has."""

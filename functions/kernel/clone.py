@@ -1,0 +1,229 @@
+"""Code in the lab's clone: does a commit exist, can it be trained, and which commits lead to it?"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import tempfile
+from asyncio.subprocess import PIPE
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar
+
+from functions.formats.constants import patch_constants, settable_constants
+from functions.formats.patches import applicable
+from functions.formats.train_command import SCRIPT, no_script
+from functions.kernel.git import command, environment
+from functions.kernel.off_loop import Children
+from state.errors import Invalid
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_TRY_S = 10.0
+_BLOB = re.compile(r"([0-9a-f]{40,64}) blob \d+")
+_LONGEST_WORDS = 2000
+_LONGEST_LINE = 200
+"""Commits between a run's own and the tag's base in which its parent is looked for."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """Code to be trained: a commit, or else a patch on the base, with constants to set."""
+
+    commit: str
+    base: str | None
+    patch: bytes | None
+    constants: Mapping[str, object]
+    seed: int | None = None
+    scripts: Collection[tuple[str, ...]] = ((SCRIPT,),)
+    """`Gpu.scripts` of the slots that may train it."""
+
+
+async def check_trainable(clone: Path | None, children: Children, code: Code) -> None:
+    """Refuse a patch that does not apply to the base, and constants or a seed that cannot be set in the code.
+
+    It passes if the clone cannot tell: there is none, it has neither commit nor base, or the script does not parse.
+
+    Raises:
+        Invalid: git does not apply it, or a constant or the seed cannot be set. Exhausted: too many others are tried.
+    """
+    if clone is None or not asks_git(clone, code):
+        return
+    for script in await _answered(children, lambda folder: _scripts(clone, code, folder)) or ():
+        await asyncio.to_thread(_check_constants, script, code.constants)
+
+
+def asks_git(clone: Path | None, code: Code) -> bool:
+    """Whether git has to be asked about some code.
+
+    Raises:
+        Invalid: it sets constants, and no script would take them.
+    """
+    if code.constants and () in code.scripts:
+        raise no_script(())
+    is_as_it_is = not (code.patch or code.constants or (code.seed is not None and () in code.scripts))
+    return clone is not None and not is_as_it_is
+
+
+def _check_constants(script: str, values: Mapping[str, object]) -> None:
+    try:
+        settable_constants(script)
+    except Invalid:
+        return  # the worker says what is wrong with it
+    patch_constants(script, values)
+
+
+async def lacks(clone: Path, children: Children, commit: str) -> bool:
+    """Whether the clone lacks this commit; False if git cannot tell.
+
+    Raises:
+        Exhausted: too many others ask.
+    """
+    return await _answered(children, lambda folder: _are_missing(clone, [commit], folder)) == [True]
+
+
+async def line_to_base(
+    clone: Path, children: Children, commit: str, base: str, parents: Sequence[str]
+) -> list[str] | None:
+    """The ancestors of a commit down to the tag's base, nearest first.
+
+    None if git cannot tell, if the clone lacks one of the `parents`, or if one of them is this commit.
+
+    Raises:
+        Exhausted: too many others ask.
+    """
+    return await _answered(children, lambda folder: _line_to_base(clone, commit, base, parents, folder))
+
+
+class Untold(Exception):
+    """Git failed; the message is its error output."""
+
+
+async def _answered(children: Children, ask: Callable[[Path], Awaitable[T]]) -> T | None:
+    """Git's answer, with a temporary folder to write in; None: no answer."""
+    async with children.one():
+        with tempfile.TemporaryDirectory(prefix="nightjar-git-", ignore_cleanup_errors=True) as made:
+            try:
+                async with asyncio.timeout(_TRY_S):
+                    return await ask(Path(made))
+            except (TimeoutError, OSError, Untold) as cause:
+                log.warning("git did not answer in the lab's clone: %s", cause or "no time left")
+                return None
+
+
+async def _scripts(clone: Path, code: Code, folder: Path) -> list[str]:
+    """The scripts in which workers would set the constants; empty without constants, or if git cannot tell.
+
+    Raises:
+        Invalid: the patch does not apply, there is no such script, or nothing would take the seed.
+    """
+    known = [sha for sha in (code.commit, code.base) if sha is not None]
+    lacks_commit, *lacks_base = await _are_missing(clone, known, folder)
+    tree, apart = code.commit, {}
+    if lacks_commit:
+        if not code.patch or code.base is None or lacks_base != [False]:
+            return []
+        objects = await _git(clone, folder, "rev-parse", "--path-format=absolute", "--git-path", "objects")
+        tree = ""  # what is in the index
+        apart = {"GIT_OBJECT_DIRECTORY": str(folder), "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects.strip()}
+        await _git(clone, folder, "read-tree", code.base)
+        apply = ("apply", "--cached", "--binary", "--whitespace=nowarn")
+        try:
+            await _git(clone, folder, *apply, stdin=applicable(code.patch), environ=apart)
+        except Untold as refusal:
+            raise Invalid(
+                f"the patch does not apply to the tag's base commit {code.base}: {refusal}",
+                hint=f"send the whole patch against that commit: git diff --binary {code.base}",
+                fields={"code": "patch"},
+            ) from refusal
+    if code.seed is not None and () in code.scripts:
+        where = [tree] if tree else ["--cached"]
+        try:
+            await _git(clone, folder, "grep", "-q", "-F", "NIGHTJAR_SEED", *where, environ=apart)
+        except Untold:
+            raise no_script(()) from None
+    if not code.constants:
+        return []
+    return [await _script(clone, tree, scripts, folder, apart) for scripts in code.scripts]
+
+
+async def _script(
+    clone: Path, tree: str, scripts: Sequence[str], folder: Path, apart: Mapping[str, str]
+) -> str:
+    """The first of these files that a tree has.
+
+    Raises:
+        Invalid: it has none.
+    """
+    asked = "".join(f"{tree}:{path}\n" for path in scripts).encode()
+    told = await _git(clone, folder, "cat-file", "--batch-check", stdin=asked, environ=apart)
+    blob = next((found[1] for line in told.splitlines() if (found := _BLOB.fullmatch(line))), None)
+    if blob is None:
+        raise no_script(scripts)
+    return await _git(clone, folder, "cat-file", "blob", blob, environ=apart)
+
+
+async def _line_to_base(
+    clone: Path, commit: str, base: str, parents: Sequence[str], folder: Path
+) -> list[str] | None:
+    own, end, *others = await _hashes(clone, [commit, base, *parents], folder)
+    if own is None or end is None or None in others or own in others:
+        return None
+    most = f"--max-count={_LONGEST_LINE}"
+    line = (await _git(clone, folder, "rev-list", "--topo-order", "--boundary", most, own, f"^{end}")).split()
+    if own == end:
+        return [end]
+    above = [found for found in line[1:] if not found.startswith("-")]
+    return [*above, end] if f"-{end}" in line else None
+
+
+async def _are_missing(clone: Path, commits: Sequence[str], folder: Path) -> list[bool]:
+    """Whether the clone lacks each of these commits."""
+    return [found is None for found in await _hashes(clone, commits, folder)]
+
+
+async def _hashes(clone: Path, commits: Sequence[str], folder: Path) -> list[str | None]:
+    """The whole hash of each of these commits; None: the clone lacks it."""
+    asked = "".join(f"{commit}^{{commit}}\n" for commit in commits).encode()
+    told = await _git(clone, folder, "cat-file", "--batch-check", stdin=asked)
+    words = [line.split() for line in told.splitlines()]
+    return [found[0] if found[1:2] == ["commit"] else None for found in words]
+
+
+async def _git(
+    clone: Path,
+    folder: Path,
+    *arguments: str,
+    stdin: bytes = b"",
+    environ: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """Git's output in the clone. Git writes nothing there: its index is in `folder`.
+
+    Raises:
+        Untold: it ends with an error. OSError: it is not there, or was killed.
+    """
+    env = environment(GIT_INDEX_FILE=str(folder / "index"), **environ)
+    said = folder / "said"
+    await asyncio.to_thread(said.write_bytes, stdin)
+    with said.open("rb") as file:  # a pipe whose reader ends early is a fault to uvloop
+        child = await asyncio.create_subprocess_exec(
+            *command(clone, *arguments), env=env, stdin=file, stdout=PIPE, stderr=PIPE
+        )
+    try:
+        output, errors = await child.communicate()
+    finally:
+        if child.returncode is None:
+            with suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+    if child.returncode is None or child.returncode < 0:
+        raise OSError(f"git {arguments[0]} ended by the signal {-(child.returncode or 0)}")
+    if child.returncode > 0:
+        raise Untold(errors.decode("utf-8", "replace").strip()[-_LONGEST_WORDS:])
+    return output.decode("utf-8", "replace")

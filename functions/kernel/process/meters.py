@@ -1,0 +1,280 @@
+"""Metrics of one process: calls, HTTP requests, texts of language models, and what blocks its event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import logging
+import time
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from state.tallies import Tallies
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+log = logging.getLogger(__name__)
+
+# -- Metrics of one process: calls of functions, HTTP requests, and texts of language models.
+#
+# Labels are names out of this code (functions, routes, kinds, outcomes), never ids or anything that a caller sent.
+
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0)
+"""Seconds: requests take milliseconds, waits up to 50 s, trainings minutes to hours."""
+HTTP_BUCKETS = BUCKETS[:-2]
+HELD_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+Sample = tuple[str, Mapping[str, str], float]
+"""Name, labels and value, as Prometheus has them."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """A counter by labels."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    counts: defaultdict[tuple[str, ...], float] = field(default_factory=lambda: defaultdict(float))
+    kind = "counter"
+
+    def add(self, *labels: str, amount: float = 1) -> None:
+        self.counts[labels] += amount
+
+    def samples(self) -> Iterator[Sample]:
+        for labels, count in self.counts.items():
+            yield f"{self.name}_total", dict(zip(self.labels, labels, strict=True)), float(count)
+
+
+@dataclass(frozen=True)
+class Durations:
+    """A histogram of seconds by labels."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    buckets: Sequence[float]
+    """Upper bounds in seconds."""
+    seen: dict[tuple[str, ...], list[float]] = field(default_factory=dict)
+    """Number in each bucket, number above the last one, sum of all seconds."""
+    kind = "histogram"
+
+    def add(self, seconds: float, *labels: str) -> None:
+        seen = self.seen.setdefault(labels, [0.0] * (len(self.buckets) + 2))
+        seen[bisect_left(self.buckets, seconds)] += 1
+        seen[-1] += seconds
+
+    def samples(self) -> Iterator[Sample]:
+        bounds = [*map(repr, self.buckets), "+Inf"]
+        for values, (*counts, total) in self.seen.items():
+            labels = dict(zip(self.labels, values, strict=True))
+            up_to = 0.0
+            for bound, count in zip(bounds, counts, strict=True):
+                up_to += count
+                yield f"{self.name}_bucket", {**labels, "le": bound}, up_to
+            yield f"{self.name}_count", labels, up_to
+            yield f"{self.name}_sum", labels, total
+
+
+@dataclass
+class CallCount:
+    """Calls of one function."""
+
+    calls: int = 0
+    errors: int = 0
+    """Calls that were refused or failed."""
+    last_at: float | None = None
+    """When this process answered the last one, in seconds since 1970."""
+
+
+class Meters:
+    """The counters of one process. They are plain numbers until a scrape: prometheus_client takes 0.1 s to import."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._calls = Count(
+            "nightjar_function_calls",
+            "Calls of functions, by what fired them and how they ended.",
+            ("process", "function", "trigger", "outcome"),
+        )
+        self._seconds = Durations(
+            "nightjar_function_duration_seconds",
+            "How long calls of functions took.",
+            ("process", "function", "trigger"),
+            BUCKETS,
+        )
+        self._requests = Count(
+            "nightjar_http_requests", "HTTP requests, by route and status.", ("method", "route", "status")
+        )
+        self._request_seconds = Durations(
+            "nightjar_http_request_duration_seconds",
+            "How long HTTP requests took to their last byte.",
+            ("method", "route"),
+            HTTP_BUCKETS,
+        )
+        self._held = Durations(
+            "nightjar_event_loop_held_seconds",
+            "CPU time for which the event loop's thread let nothing else run, where it was 0.1 s or more.",
+            ("process",),
+            HELD_BUCKETS,
+        )
+        self._written = Count(
+            "nightjar_author_calls",
+            "Texts that a language model was asked for, by the form and how it ended.",
+            ("provider", "kind", "outcome"),
+        )
+        self._tokens = Count(
+            "nightjar_author_tokens", "Tokens that it has read and written.", ("provider", "direction")
+        )
+        self._usd = Count("nightjar_author_usd", "What it has cost, in US dollars.", ("provider",))
+        self._calling: Counter[str] = Counter()
+        self._last_at: dict[str, float] = {}
+        self._called_lately: set[str] = set()
+        self.requests_in_flight = 0
+        """HTTP requests that are being answered."""
+        self._handed_over: dict[str, float] = {}
+
+    def begun(self, function: str) -> None:
+        """A call of a function began; `called` ends it."""
+        self._calling[function] += 1
+        self._called_lately.add(function)
+
+    def called_lately(self) -> Sequence[str]:
+        """The functions that ran at some time since this was asked before."""
+        lately = sorted(self._called_lately)
+        self._called_lately = {name for name, count in self._calling.items() if count}
+        return lately
+
+    def held(self, seconds: float) -> None:
+        """The event loop was held for so much CPU time."""
+        self._held.add(seconds, self.kind)
+
+    def called(self, function: str, trigger: str, outcome: str, seconds: float) -> None:
+        """A call of a function ended."""
+        self._calling[function] -= 1
+        self._last_at[function] = time.time()
+        self._calls.add(self.kind, function, trigger, outcome)
+        self._seconds.add(seconds, self.kind, function, trigger)
+
+    def requested(self, method: str, route: str, status: int, seconds: float) -> None:
+        """An HTTP request ended."""
+        self._requests.add(method, route, str(status))
+        self._request_seconds.add(seconds, method, route)
+
+    def of_functions(self, tallies: Mapping[str, float]) -> dict[str, CallCount]:
+        """Calls by function: of this process, and of the others that have handed theirs over."""
+        others = ((*json.loads(key), count) for key, count in tallies.items())
+        found = defaultdict[str, CallCount](CallCount)
+        for name, labels, count in (*self._calls.samples(), *others):
+            if name == f"{self._calls.name}_total":
+                of_function = found[labels["function"]]
+                of_function.calls += int(count)
+                of_function.errors += 0 if labels["outcome"] in ("ok", "cancelled") else int(count)
+        for function, at in self._last_at.items():
+            found[function].last_at = at
+        return found
+
+    def author_called(self, provider: str, kind: str, outcome: str) -> None:
+        """A request for a text of a language model ended."""
+        self._written.add(provider, kind, outcome)
+
+    def author_spent(self, provider: str, read: int, written: int, usd: float) -> None:
+        """A request to it has ended: so many tokens, so many US dollars."""
+        self._tokens.add(provider, "in", amount=read)
+        self._tokens.add(provider, "out", amount=written)
+        self._usd.add(provider, amount=usd)
+
+    @property
+    def _of_all_processes(self) -> list[Count | Durations]:
+        """Metrics that may be added up over processes."""
+        return [self._calls, self._seconds, self._written, self._tokens, self._usd]
+
+    def families(self) -> list[Metric]:
+        """All metrics of this process, with those of its operating system process."""
+        from prometheus_client import Metric
+        from prometheus_client.core import GaugeMetricFamily
+        from prometheus_client.process_collector import ProcessCollector
+
+        found = [
+            GaugeMetricFamily(
+                "nightjar_functions_in_flight",
+                "Calls of functions that this web process is answering.",
+                self._calling.total(),
+            ),
+            GaugeMetricFamily(
+                "nightjar_http_requests_in_flight",
+                "HTTP requests that are being answered.",
+                self.requests_in_flight,
+            ),
+            *ProcessCollector(registry=None).collect(),
+        ]
+        for counted in [*self._of_all_processes, self._requests, self._request_seconds, self._held]:
+            family = Metric(counted.name, counted.help, counted.kind)
+            for name, labels, value in counted.samples():
+                family.add_sample(name, dict(labels), value)
+            found.append(family)
+        return found
+
+    async def hand_over(self, tallies: Tallies) -> None:
+        """Add what was counted since the last time to the lab's tallies. (Gauges of a process mean nothing in a sum.)
+
+        Raises:
+            Unavailable: Redis does not answer; it is added the next time (twice, if only the answer was lost).
+        """
+        counted = {
+            json.dumps([name, labels]): value
+            for those in self._of_all_processes
+            for name, labels, value in those.samples()
+        }
+        fresh = {
+            name: value - self._handed_over.get(name, 0.0)
+            for name, value in counted.items()
+            if value != self._handed_over.get(name)
+        }
+        if fresh:
+            await tallies.add(fresh)
+        self._handed_over = counted
+
+
+# -- Watches for code that blocks the event loop.
+
+LOOK_S = 0.05
+"""Seconds between two looks, and the error of a measured block."""
+NOTED_S = 0.1
+HELD_MOST_S = 0.25
+"""CPU seconds without a pause that no function may take of the event loop's thread."""
+
+
+LATE = ("apscheduler.triggers.cron", "httpx", "prometheus_client.process_collector", "scipy.special")
+"""Modules that functions import late, because each takes 0.1 to 1 s."""
+
+
+async def import_late() -> None:
+    """Import them before anybody waits for them, beside the event loop."""
+    for name in LATE:
+        await asyncio.to_thread(importlib.import_module, name)
+
+
+async def watch(meters: Meters) -> None:
+    """Count how long the event loop is blocked, until cancelled; log long blocks.
+
+    It counts CPU time of the loop's thread. On a busy machine, waiting for a core does not count.
+    """
+    while True:
+        before = time.thread_time()
+        await asyncio.sleep(LOOK_S)
+        held = time.thread_time() - before
+        lately = meters.called_lately()
+        if held >= NOTED_S:
+            meters.held(held)
+        if held > HELD_MOST_S:
+            log.warning(
+                "the event loop was held for %.2f s of CPU time; functions that ran meanwhile: %s",
+                held,
+                ", ".join(lately) or "none",
+            )

@@ -1,0 +1,55 @@
+"""Waits until Redis serves a lab of this version."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from functions.kernel.process.redaction import hide
+from state.archive import archive_of
+from state.client import Lab
+from state.embedded import redis_url
+from state.errors import Unavailable
+from state.redis_requirements import look, refuse
+from state.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def connected(settings: Settings) -> AsyncIterator[Lab]:
+    """The lab's Redis, whether it answers or not."""
+    url = redis_url(settings)
+    hide(url)
+    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s, archive=archive_of(settings.archive))
+    try:
+        yield lab
+    finally:
+        await lab.close()
+
+
+async def until_ready(lab: Lab, settings: Settings | None = None, patience_s: float = 30.0) -> None:
+    """Wait until Redis answers. An error that waiting cannot mend (a wrong password or layout) is raised at once.
+
+    With settings, a Redis that would lose the lab is refused before anything is written.
+
+    Raises:
+        Unavailable: it does not answer within `patience_s`, or may not hold a lab.
+    """
+    give_up = time.monotonic() + patience_s
+    while True:
+        try:
+            findings = look(await lab.facts()) if settings is not None else []
+            refuse(findings)
+            await lab.check()
+            for finding in findings:
+                if finding.state == "warning":
+                    log.warning("Redis: %s; %s", finding.found, finding.remedy)
+            return
+        except Unavailable as problem:
+            if problem.retry_after is None or time.monotonic() > give_up:
+                raise
+            await asyncio.sleep(0.2)

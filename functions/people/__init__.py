@@ -1,0 +1,1 @@
+"""For people and agents: reports, tokens, webhooks."""

@@ -1,0 +1,287 @@
+"""The code between two experiments, by git's diff in a child process."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from functions.experiments.views.runs import score_of
+from functions.formats.patches import HEAD, between_codes, essence, text_of
+from functions.kernel.contract import Request, Response, function
+from functions.kernel.git import command, environment
+from functions.kernel.off_loop import Children
+from state.errors import Unavailable
+from state.experiments import Experiments
+from state.ids import ExperimentId
+from state.records import Experiment
+
+# -- The code between two patches, and each keep's own change, by git's diff in a child process.
+
+DIFF_S = 10.0
+"""Seconds for one diff; the worst patches of MOST_LINES take git 3 s."""
+MOST_LINES = 400_000
+"""Lines of a patch that is compared: git needs 100 bytes of memory for each."""
+DIFFERENT = 1
+"""The exit code of git where two files differ."""
+LONGEST_DIFF = 4 * 1024 * 1024
+"""Bytes of a diff that is answered."""
+
+_DIFF = (
+    *("diff", "--no-index", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--text"),
+    *("--unified=4000000", "--", "a", "b"),
+)
+
+
+@dataclass(frozen=True)
+class Between:
+    """The difference between two patches."""
+
+    diff: str | None = None
+    """The change from a's code to b's, file by file; empty if they are equal."""
+    cut: str | None = None
+    """Why there is no diff, or where it ends early."""
+
+
+async def between(patch_a: bytes, patch_b: bytes, name_a: str, name_b: str) -> Between:
+    """The change from patch a to patch b.
+
+    Raises:
+        Unavailable: there is no git on this machine, or it fails.
+    """
+    sides = await asyncio.to_thread(_sides, patch_a, patch_b)
+    if sides is None:
+        return Between(cut=f"a patch of more than {MOST_LINES:,} lines is not compared")
+    if sides[0] == sides[1]:
+        return Between("")
+    with tempfile.TemporaryDirectory(prefix="nightjar-diff-") as made:
+        folder = await asyncio.to_thread(_written, Path(made), sides)
+        try:
+            async with asyncio.timeout(DIFF_S):
+                printed = await _printed(folder)
+        except TimeoutError:
+            return Between(cut=f"git took more than {DIFF_S:g} s for the diff: compare the patches yourself")
+    return await asyncio.to_thread(_shown, printed, name_a, name_b)
+
+
+def _sides(*patches: bytes) -> tuple[bytes, ...] | None:
+    if any(patch.count(b"\n") > MOST_LINES for patch in patches):
+        return None
+    return tuple(essence(patch) for patch in patches)
+
+
+def _written(folder: Path, sides: tuple[bytes, ...]) -> Path:
+    for name, side in zip("ab", sides, strict=True):
+        (folder / name).write_bytes(side)
+    return folder.resolve()
+
+
+async def _printed(folder: Path) -> bytes:
+    """Git's diff of the files a and b, cut after LONGEST_DIFF + 1 bytes."""
+    child = await _begun(folder)
+    assert child.stdout is not None
+    printed = bytearray()
+    try:
+        while len(printed) <= LONGEST_DIFF and (part := await child.stdout.read(LONGEST_DIFF)):
+            printed += part
+        if len(printed) <= LONGEST_DIFF and await child.wait() != DIFFERENT:
+            raise Unavailable(
+                f"git diff ended with {child.returncode} on the machine of the web process",
+                hint="repeat it; or read both patches with experiment::get and compare them yourself",
+            )
+    finally:
+        if child.returncode is None:
+            with suppress(ProcessLookupError):
+                child.kill()
+        while await child.stdout.read(LONGEST_DIFF):
+            pass  # a pipe that is not read to its end stays open
+        await child.wait()
+    return bytes(printed[: LONGEST_DIFF + 1])
+
+
+async def _begun(folder: Path) -> Process:
+    """Git in a folder that is no repository, without anybody's settings, variables or secrets."""
+    env = environment(HOME=str(folder), GIT_CEILING_DIRECTORIES=str(folder.parent))
+    try:
+        return await asyncio.create_subprocess_exec(
+            *command(folder, *_DIFF), env=env, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
+        )
+    except FileNotFoundError as problem:
+        raise Unavailable(
+            "there is no git on the machine of the web process, and it makes the diff",
+            hint="install git there, or read both patches with experiment::get and compare them yourself",
+        ) from problem
+
+
+def _shown(printed: bytes, name_a: str, name_b: str) -> Between:
+    """The change between the codes, under the experiments' names."""
+    whole = len(printed) <= LONGEST_DIFF
+    hunks = printed[printed.find(b"\n@@ ") + 1 :]
+    if not whole:
+        hunks = hunks[: hunks.rfind(b"\n") + 1]
+    change = between_codes(text_of(hunks) or "")
+    diff = f"--- {name_a}\n+++ {name_b}\n{change}" if change else ""
+    return Between(diff, None if whole else f"only its first {LONGEST_DIFF // 1024**2} MiB are shown")
+
+
+LINES_SHOWN = 60
+"""Lines of one change that are shown."""
+CHANGES_S = 20.0
+"""Seconds for all changes; later ones are not shown."""
+
+
+async def own_changes(
+    pairs: Sequence[tuple[bytes | None, bytes | None]], children: Children
+) -> list[str | None]:
+    """The changed lines of each pair of patches against one base commit.
+
+    An empty patch is the base commit itself. If one is None, the change is not known.
+
+    Raises:
+        Unavailable: there is no git on this machine, or it fails.
+    """
+    give_up = time.monotonic() + CHANGES_S
+    async with children.one():
+        return [
+            await _own_change(above, patch) if time.monotonic() < give_up else None for above, patch in pairs
+        ]
+
+
+async def _own_change(above: bytes | None, patch: bytes | None) -> str | None:
+    if above is None or patch is None:
+        return None
+    if not above:
+        return await asyncio.to_thread(_code, text_of(patch) or "")
+    made = await between(above, patch, "a/", "b/")
+    return None if made.diff is None else await asyncio.to_thread(_code, made.diff)
+
+
+def _code(patch: str) -> str:
+    """Its lines that add or remove code."""
+    return _shortened(
+        [line for line in patch.splitlines() if line[:1] in ("+", "-") and not HEAD.match(line)]
+    )
+
+
+def _shortened(lines: list[str]) -> str:
+    left_out = len(lines) - LINES_SHOWN
+    return "\n".join([*lines[:LINES_SHOWN], *([f"... {left_out} more lines"] if left_out > 0 else [])])
+
+
+class CompareExperiments(Request):
+    experiment_a: ExperimentId = Field(description="the one to compare with")
+    experiment_b: ExperimentId = Field(description="the one that is compared", examples=["mar11-52"])
+
+
+class Difference(Response):
+    a: dict[str, Any]
+    b: dict[str, Any]
+    delta_bpb: float | None
+    """b's value minus a's; for two runs of swarms, b's delta from its baseline minus a's."""
+    delta_params_m: float | None
+    delta_vram_mb: float | None
+    patch_a: str | None
+    patch_b: str | None
+    """Each one's whole patch against the tag's base commit; null where none was sent."""
+    diff: str | None
+    """The change from a to b, file by file. For two runs of swarms: the constants in which their configs differ.
+    Null: a patch is missing, or `diff_cut` says why."""
+    diff_cut: str | None
+    """Why `diff` is missing although both patches are there, or where it ends early; null: it is whole."""
+    constants: str | None
+    """In words, the constants that each side set over its code. Null: neither set any, both are the same in code and
+    constants, or `diff` shows them."""
+
+
+@function("report::diff", role="viewer", costly=True)
+async def diff(request: CompareExperiments, experiments: Experiments, children: Children) -> Difference:
+    """Both sides, b minus a, and the code; a discarded experiment's patch can be read for ever."""
+    one, other = await experiments.compared(request.experiment_a, request.experiment_b)
+    a, b = one.experiment, other.experiment
+    beside = _of_swarm(a, b)
+    made = Between()
+    if one.patch is not None and other.patch is not None:
+        async with children.one():
+            made = await between(one.patch, other.patch, a.experiment_id, b.experiment_id)
+    elif beside is not None:
+        made = Between(beside)
+    return Difference(
+        a=_side(a),
+        b=_side(b),
+        delta_bpb=_minus(b.val_bpb, a.val_bpb) if beside is None else _minus(b.delta_bpb, a.delta_bpb),
+        delta_params_m=_minus(b.num_params_m, a.num_params_m),
+        delta_vram_mb=_minus(b.peak_vram_mb, a.peak_vram_mb),
+        patch_a=text_of(one.patch),
+        patch_b=text_of(other.patch),
+        diff=made.diff,
+        diff_cut=made.cut,
+        constants=None if beside is not None else _constants(a, b, is_same_code=made.diff == ""),
+    )
+
+
+def _of_swarm(a: Experiment, b: Experiment) -> str | None:
+    """The difference of the configs of two runs of swarms; None for other runs."""
+    if a.worker_id is None or b.worker_id is None:
+        return None
+    return between_configs(a.config_delta or {}, b.config_delta or {}, a.experiment_id, b.experiment_id)
+
+
+def _constants(a: Experiment, b: Experiment, *, is_same_code: bool) -> str | None:
+    """The constants that two runs set, in words. None if there is nothing to say."""
+    sets = [", ".join(_lines(e.config_delta or {})) for e in (a, b)]
+    if not any(sets) or (is_same_code and sets[0] == sets[1]):
+        return None
+    words = [f"{e.experiment_id} sets {own or 'no constants'}" for e, own in zip((a, b), sets, strict=True)]
+    return f"{'; '.join(words)}. A constant that is set holds, whatever the code says."
+
+
+def _side(e: Experiment) -> dict[str, Any]:
+    return {
+        "id": e.experiment_id,
+        "val_bpb": e.val_bpb,
+        "delta_bpb": e.delta_bpb,
+        "config_delta": e.config_delta,
+        "score": score_of(e),
+        "reported": e.reported,
+        "claimed": e.is_claim,
+        "description": e.description,
+        "category": e.category,
+        "num_params_m": e.num_params_m,
+        "peak_vram_mb": e.peak_vram_mb,
+        "status": e.status,
+        "commit_sha": e.commit_sha,
+    }
+
+
+def _minus(b: float | None, a: float | None) -> float | None:
+    return None if a is None or b is None else b - a
+
+
+def between_configs(a: Mapping[str, object], b: Mapping[str, object], name_a: str, name_b: str) -> str:
+    """The constants in which b differs from a; one that only one of them sets is left to train.py by the other.
+
+    Empty where they are equal. 1 and 1.0, which train.py tells apart, differ.
+    """
+    lines = [
+        line
+        for name in {**a, **b}
+        if (before := _line(a, name)) != (after := _line(b, name))
+        for line in (*(f"-{text}" for text in before), *(f"+{text}" for text in after))
+    ]
+    return "\n".join((f"--- {name_a}", f"+++ {name_b}", *lines, "")) if lines else ""
+
+
+def _line(config: Mapping[str, object], name: str) -> list[str]:
+    return [f"{name} = {config[name]!r}"] if name in config else []
+
+
+def _lines(config: Mapping[str, object]) -> list[str]:
+    return [line for name in sorted(config) for line in _line(config, name)]

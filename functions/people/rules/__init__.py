@@ -1,0 +1,1 @@
+"""Rules decide: values in, values out; no clock, no chance, no input or output."""

@@ -1,0 +1,241 @@
+"""Tokens: issued, listed, rotated, and who one is by it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from functions.kernel.contract import Call, Command, Http, Request, Response, function
+from state.errors import Conflict, Forbidden, Invalid
+from state.ids import Id
+from state.ids import Tag as TagName
+from state.quota import Quota, counting
+from state.records import Role, stamp
+from state.settings import Settings
+from state.token_values import Issued, Kind
+from state.tokens import CODE_S, OVERLAP_MOST_S, Tokens
+
+Lasting = Annotated[
+    float, Field(gt=0, le=10 * 365 * 86400, description="seconds until it ends", examples=[86400])
+]
+
+
+class Issue(Command):
+    name: Id = Field(description="who will bear it; what it begins is under this name", examples=["agent-1"])
+    role: Role = Field(description="what it may do", examples=["agent"])
+    kind: Kind = Field("access", description="enroll: it opens nothing but token::enroll")
+    tags: list[TagName] | None = Field(
+        None, min_length=1, max_length=100, description="an agent's tags; default: all", examples=[["mar11"]]
+    )
+    lasts_s: Lasting | None = None
+    uses: int | None = Field(
+        None, ge=1, le=1_000_000, description="of an enroll token; default: any number", examples=[1]
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.tags is not None and self.role != "agent":
+            raise ValueError("tags are for agents: viewers read, and operators act on, all of them")
+        if self.kind == "access" and self.uses is not None:
+            raise ValueError("uses are for enroll tokens")
+        if self.kind == "enroll" and self.role not in ("agent", "worker"):
+            raise ValueError("only agents and workers enroll")
+        if self.kind == "enroll" and self.uses is None and self.lasts_s is None:
+            raise ValueError("an enroll token has uses, or ends: send uses or lasts_s")
+        return self
+
+
+class Shown(Response):
+    id: str
+    name: str
+    role: str
+    kind: Kind
+    tags: list[str] | None
+    expires_at: str | None
+    token: str
+    """Sent as `Authorization: Bearer`; it is shown here and never again."""
+
+
+@function("token::issue", role="operator", writes=True, keeps_answer=False)
+async def issue(request: Issue, call: Call, tokens: Tokens) -> Shown:
+    """Issue a token, shown this once; the first is an operator's, and from then on every call needs one."""
+    return shown(
+        await tokens.issue(
+            name=request.name,
+            role=request.role,
+            kind=request.kind,
+            tags=request.tags,
+            lasts_s=request.lasts_s,
+            uses=request.uses,
+            issued_by=call.caller.name,
+        )
+    )
+
+
+def shown(issued: Issued) -> Shown:
+    """A token as its owner sees it."""
+    token = issued.token
+    return Shown(
+        id=token.id,
+        name=token.name,
+        role=token.role,
+        kind=token.kind,
+        tags=token.tags,
+        expires_at=stamp(token.expires_at) if token.expires_at is not None else None,
+        token=issued.text,
+    )
+
+
+BODY_LIMIT = 4096
+"""Bytes: strangers send it."""
+
+
+class Enroll(Command):
+    enroll_token: str = Field(
+        max_length=200,
+        description="what token::issue answered with kind=enroll",
+        examples=["nj_mfrggzdfmz_..."],
+    )
+    name: Id = Field(description="the name of the new token's owner; a new one", examples=["agent-1"])
+
+
+@function("token::enroll", role="anyone", writes=True, keeps_answer=False, body_limit=BODY_LIMIT)
+async def enroll(request: Enroll, tokens: Tokens, settings: Settings) -> Shown:
+    """Join with an enroll token: a token of your own, shown this once.
+
+    The name is yours from then on. Where the answer is lost, so is the name: take another one, or ask an operator.
+    """
+    enrolling, proof = await tokens.recognise(request.enroll_token)
+    if enrolling.kind != "enroll":
+        raise Forbidden(
+            "this is an access token: it opens the lab by itself", hint="send it as Authorization: Bearer"
+        )
+    await tokens.take(proof, settings.rate_per_s)
+    with counting(Quota(enrolling.name, settings.stored_bytes_a_day)):
+        return shown(await tokens.enroll(enrolling, request.name))
+
+
+class Rotate(Command):
+    id: Id | None = Field(
+        None, description="default: the token that this is asked with", examples=["mfrggzdfmz"]
+    )
+    overlap_s: float = Field(
+        300, ge=0, le=OVERLAP_MOST_S, description="seconds for which the present secret stays good"
+    )
+
+
+@function("token::rotate", role=("viewer", "worker"), writes=True, keeps_answer=False)
+async def rotate(request: Rotate, call: Call, tokens: Tokens) -> Shown:
+    """A new secret for a token, shown once; the one before stays valid for a while.
+
+    Everybody may rotate their own token. If the answer is lost, ask again with the same token. With overlap_s=0, the
+    secret before and all sessions made with it end at once.
+    """
+    asked = request.id or call.caller.token_id
+    if asked is None:
+        raise Invalid("no token was sent that could be rotated", hint="name one by its id")
+    if asked != call.caller.token_id and not call.caller.may_do_all:
+        raise Forbidden("only operators rotate other tokens", hint="leave out the id to rotate your own")
+    return shown(await tokens.rotate(await tokens.get(asked), request.overlap_s, call.proof))
+
+
+class ListTokens(Request):
+    """Nothing to ask for."""
+
+
+class TokenRow(Response):
+    id: str
+    name: str
+    role: str
+    kind: Kind
+    status: Literal["active", "revoked", "expired"]
+    tags: list[str] | None
+    created_at: str
+    issued_by: str
+    expires_at: str | None
+    rotated_at: str | None
+    last_used_at: str | None
+    uses_left: int | None
+    enrolled_with: str | None
+
+
+class TokenList(Response):
+    tokens: list[TokenRow]
+
+
+@function("token::list", role="operator")
+async def list_tokens(request: ListTokens, tokens: Tokens) -> TokenList:
+    """Every token with its owner, role and state, oldest first; never a secret."""
+    used, now = await tokens.last_used(), await tokens.now()
+    return TokenList(
+        tokens=[
+            TokenRow(
+                id=t.id,
+                name=t.name,
+                role=t.role,
+                kind=t.kind,
+                status=t.end(now) or "active",
+                tags=t.tags,
+                created_at=stamp(t.created_at),
+                issued_by=t.issued_by,
+                expires_at=_stamp(t.expires_at),
+                rotated_at=_stamp(t.rotated_at),
+                last_used_at=_stamp(used.get(t.id)),
+                uses_left=t.uses_left,
+                enrolled_with=t.enrolled_with,
+            )
+            for t in await tokens.all()
+        ]
+    )
+
+
+def _stamp(seconds: float | None) -> str | None:
+    return stamp(seconds) if seconds is not None else None
+
+
+class ReadIdentity(Request):
+    """Nothing to ask for."""
+
+
+class Identity(Response):
+    name: str
+    role: str
+    tags: list[str] | None
+    token_id: str | None
+    """None: the operator's key was sent, or nothing, to an open lab on its own machine."""
+
+
+@function(
+    "token::whoami",
+    Http("GET", "/api/token/whoami"),
+    Http("POST", "/api/token/whoami"),
+    role=("viewer", "worker"),
+)
+async def whoami(request: ReadIdentity, call: Call) -> Identity:
+    """The caller's name, role and tags."""
+    caller = call.caller
+    return Identity(
+        name=caller.name,
+        role=caller.role,
+        tags=sorted(caller.tags) if caller.tags is not None else None,
+        token_id=caller.token_id,
+    )
+
+
+class OpenCode(Command):
+    """Nothing to ask for."""
+
+
+class SignInCode(Response):
+    code: str
+    """For the page's address, behind `#sign-in=`: it opens one session, once."""
+    expires_in_s: int
+
+
+@function("token::sign_in", role=("viewer", "worker"), writes=True, keeps_answer=False)
+async def sign_in(request: OpenCode, call: Call, tokens: Tokens) -> SignInCode:
+    """A code that signs one browser in as its caller, once, within 10 minutes."""
+    if call.proof is None:
+        raise Conflict("no token was sent, so there is nobody to sign in", hint=call.caller.remedy)
+    return SignInCode(code=await tokens.open_code(call.proof), expires_in_s=CODE_S)

@@ -1,0 +1,433 @@
+"""A night's results, and the same as Markdown, fit for a pull request."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from functions.experiments.rules.gains import ChainStep, Gain, gain_over, unbiased
+from functions.experiments.views.runs import sketch_view
+from functions.formats.metrics_block import deciding_line
+from functions.kernel.contract import CATEGORIES
+from functions.search.rules.suggestions import short
+from functions.trust.rules.noise import noise_of
+from state.facts import Runs
+from state.records import Experiment, FailureRecord, KeepRecord, OneRun, Result, Sketch, Tag, stamp
+from state.reports import NightFacts
+
+# -- A night's results: progress, chain of keeps, failures and untried categories.
+
+CAUSE = 160
+"""Longest cause of a failure, in characters."""
+
+
+class StepView(BaseModel):
+    """A keep on the way to the best."""
+
+    experiment_id: str
+    above: str | None
+    """The keep whose code it changed; None: the tag's base commit. For a swarm's run: the best before it; None: its
+    worker's baseline."""
+    val_bpb: float | None
+    gain: float | None
+    """Gain over that one, on the same seeds; above zero is better."""
+    baseline: bool
+    trust: str | None
+    """Evidence for the keep, such as first or confirmed."""
+    hung: bool
+    """It hung after it had printed its result, and its worker ended it."""
+    agent: str | None
+    description: str
+    change: str | None
+    """Lines that it added (+) and removed (-); None: not known, or not asked for."""
+
+
+class FailureView(BaseModel):
+    """Runs with the same failure."""
+
+    kind: str
+    """`oom`, `patch`, `timeout`, ...; else the status."""
+    count: int
+    experiment_id: str
+    """The newest of them."""
+    description: str
+    error: str
+    """The last line of its error."""
+
+
+class LimitView(BaseModel):
+    """The newest usage limit that an agent of `nightjar agent` has met."""
+
+    agent: str
+    times: int
+    """How many limits it has met."""
+    since: str
+    until: str
+    """Time of its restart."""
+    said: str
+    """The line that it printed."""
+
+
+class NightView(BaseModel):
+    """A tag's results for people in the morning."""
+
+    tag: str
+    metric: str
+    """Name of the values; `delta_bpb` if runs are judged by their delta from their worker's baseline."""
+    direction: str
+    by_delta: bool
+    """Whether its runs are a swarm's, judged by their delta from their worker's baseline."""
+    base_commit: str | None
+    """The tag's base commit, which every patch is against."""
+    headline: str
+    """Summary in a few sentences."""
+    first: float | None
+    """The baseline on the seeds of `gain`, else the first keep in the chain; 0 for a swarm."""
+    last: float | None
+    """The best on the same seeds."""
+    best: float | None
+    """The best's unbiased value: the mean of its further runs, else its value."""
+    first_seen: float | None
+    """The best's value in the run for which it was kept."""
+    further_runs: int
+    """Number of runs in the mean `best`; 0: the first run alone."""
+    gain: float | None
+    """Gain from `first` to `last`, above zero is better; None: they share no seed."""
+    gain_runs: int | None
+    """Number of further runs in the means `first` and `last`; 0: one run of each."""
+    sigma: float | None
+    """Run-to-run standard deviation on the tag's main class of GPU; None while no code ran twice there."""
+    best_experiment_id: str | None
+    commit_sha: str | None
+    ideas: int
+    """Finished experiments, the baseline aside."""
+    kept: int
+    demoted: int
+    """Lucky wins among the newest 1,000 discards: kept at first, then worse in a further run."""
+    gpu_hours: float
+    runs_an_hour: float | None
+    """Rate of the last 30 finished runs; None until they span a minute."""
+    last_keep_at: str | None
+    """When the newest keep except the baseline finished."""
+    chain: list[StepView]
+    """From the first keep to the best."""
+    failures: list[FailureView]
+    """Among the newest 50 of each status, the most frequent first."""
+    near_misses: list[dict[str, Any]]
+    categories: dict[str, dict[str, int]]
+    never_tried: list[str]
+    """Categories without a finished experiment; empty for a swarm, which varies only constants."""
+    limits: list[LimitView]
+    """The newest limit of each agent, by name."""
+
+
+def night_view(
+    facts: NightFacts,
+    near: Sequence[Sketch],
+    steps: Sequence[ChainStep],
+    runs: Mapping[str, Runs[OneRun]],
+    changes: Mapping[str, str | None],
+) -> NightView:
+    """The night; `runs` are those of the baseline and of the keeps in the chain, `changes` the keeps' own, by id."""
+    tag, best = facts.tag, facts.best
+    value, further = unbiased(best)
+    noise = noise_of(facts.noise.squares, facts.noise.df)
+    by_delta = any(e.delta_bpb is not None for e in facts.recent)
+
+    def gain(before: str | None, after: str) -> Gain | None:
+        if after not in runs or (before not in runs if before else not by_delta):
+            return None
+        return gain_over(runs[before] if before else None, runs[after], tag.direction)
+
+    begin = None if by_delta else _begin(tag, steps, runs)
+    whole = gain(begin, best.experiment.experiment_id) if best else None
+    gains = [
+        gain(step.above.experiment_id if step.above else None, step.keep.experiment_id) for step in steps
+    ]
+    chain = [
+        _step(step, its, changes.get(step.keep.experiment_id)) for step, its in zip(steps, gains, strict=True)
+    ]
+    return NightView(
+        tag=tag.name,
+        metric="delta_bpb" if by_delta else tag.metric,
+        by_delta=by_delta,
+        direction=tag.direction,
+        base_commit=tag.base_commit,
+        headline=headline(tag, whole, value, further, best, facts.demoted, chain),
+        first=whole.before if whole else None,
+        last=whole.after if whole else None,
+        best=value,
+        first_seen=best.experiment.own_value if best else None,
+        further_runs=further,
+        gain=whole.by if whole else None,
+        gain_runs=whole.runs if whole else None,
+        sigma=noise.sigma if noise else None,
+        best_experiment_id=best.experiment.experiment_id if best else None,
+        commit_sha=best.experiment.commit_sha if best else None,
+        ideas=tag.total - tag.baselines,
+        kept=tag.kept,
+        demoted=facts.demoted,
+        gpu_hours=tag.spent_gpu_seconds / 3600,
+        runs_an_hour=_pace(facts.recent),
+        last_keep_at=_last_keep(facts.keeps),
+        chain=chain,
+        failures=_failures(facts.failures),
+        near_misses=[sketch_view(e) for e in near],
+        categories={name: {"total": total, "kept": kept} for name, (total, kept) in facts.categories.items()},
+        never_tried=[
+            name for name in CATEGORIES if name != "other" and name not in facts.categories and not by_delta
+        ],
+        limits=[
+            LimitView(
+                agent=limit.agent,
+                times=limit.times,
+                since=stamp(limit.since),
+                until=stamp(limit.until),
+                said=limit.said,
+            )
+            for limit in sorted(facts.limits, key=lambda limit: limit.agent)
+        ],
+    )
+
+
+def headline(
+    tag: Tag,
+    gain: Gain | None,
+    value: float | None,
+    further: int,
+    best: Runs[Experiment] | None,
+    demoted: int,
+    chain: Sequence[StepView],
+) -> str:
+    """Summary in a few sentences."""
+    if value is None or best is None:
+        return f"Nothing was kept yet. {_counts(tag, demoted)}."
+    seen = "" if best.experiment.own_value is None else f"first seen {figure(best.experiment.own_value)}"
+    runs = "run on another seed" if further == 1 else "runs on other seeds"
+    sure = f" (claimed: mean of {further} more {runs}; {seen})" if further else " (one run)"
+    if best.experiment.baseline:
+        return f"Nothing beat the baseline yet, {figure(value)}{sure}. {_counts(tag, demoted)}."
+    told = f"{figure(value)}{sure}, on no seed of the baseline"
+    if gain is not None:
+        more = "1 more run" if gain.runs == 1 else f"{gain.runs} more runs"
+        each = "" if best.experiment.delta_bpb is not None else " of each"
+        how = f"mean of {more}{each}; {seen}" if gain.runs else "one run"
+        claimed = f"; {figure(value)}{sure}" if further and not gain.runs else ""
+        told = f"{figure(gain.before)} -> {figure(gain.after)} ({how}){claimed}"
+    told = f"{told}. {_counts(tag, demoted)}."
+    gains = [step for step in chain if step.gain is not None]
+    if gains:
+        biggest = max(gains, key=lambda step: step.gain or 0.0)
+        told += f" Biggest: {short(biggest.description, 80)}."
+    return told
+
+
+def figure(value: float) -> str:
+    """Six digits, as people compare them."""
+    return f"{value:.6g}"
+
+
+def _begin(tag: Tag, steps: Sequence[ChainStep], runs: Mapping[str, Runs[OneRun]]) -> str | None:
+    """The baseline; where it has no value, the first keep in the chain."""
+    baseline = runs.get(tag.baseline_id or "")
+    if baseline is not None and baseline.experiment.status == "keep":
+        return tag.baseline_id
+    return steps[0].keep.experiment_id if steps else None
+
+
+def _counts(tag: Tag, demoted: int) -> str:
+    lucky = f", {demoted} lucky {'win' if demoted == 1 else 'wins'} caught" if demoted else ""
+    what = "CPU hours" if (tag.key_gpu_class or "").startswith("cpu") else "GPU hours"
+    tried = tag.total - tag.baselines
+    ideas = "1 idea" if tried == 1 else f"{tried} ideas"
+    return f"{ideas}, {tag.kept} kept{lucky}, {tag.spent_gpu_seconds / 3600:.2f} {what}"
+
+
+def _step(step: ChainStep, gain: Gain | None, change: str | None) -> StepView:
+    keep = step.keep
+    return StepView(
+        experiment_id=keep.experiment_id,
+        above=step.above.experiment_id if step.above else None,
+        val_bpb=keep.judged,
+        gain=gain.by if gain else None,
+        baseline=keep.baseline,
+        trust=keep.trust,
+        hung=keep.hung,
+        agent=keep.agent,
+        description=short(keep.description, 120),
+        change=change,
+    )
+
+
+_SHORTEST_S = 60.0
+"""Span of finished runs from which a rate is told: seconds make it any number."""
+
+
+def _pace(recent: Sequence[Result]) -> float | None:
+    """Finished runs an hour, from the first to the last of these."""
+    times = [e.finished_at for e in recent if e.finished_at is not None]
+    spread = max(times) - min(times) if len(times) > 1 else 0.0
+    return 3600 * (len(times) - 1) / spread if spread >= _SHORTEST_S else None
+
+
+def _last_keep(keeps: Sequence[KeepRecord]) -> str | None:
+    times = [e.finished_at for e in keeps if e.finished_at is not None and not e.baseline]
+    return stamp(max(times)) if times else None
+
+
+def _failures(failures: Sequence[FailureRecord]) -> list[FailureView]:
+    """One for each kind, with its newest run."""
+    kinds = [e.error_kind or e.status for e in failures]
+    newest = dict(zip(reversed(kinds), reversed(failures), strict=True))
+    return [
+        FailureView(
+            kind=kind,
+            count=count,
+            experiment_id=newest[kind].experiment_id,
+            description=short(newest[kind].description, 120),
+            error=short(deciding_line(newest[kind].error or "", kind) or "nothing is known of it", CAUSE),
+        )
+        for kind, count in Counter(kinds).most_common()
+    ]
+
+
+# -- A night's results as Markdown, fit for a pull request.
+#
+# Words of agents and errors stand in code spans and fences: there they are no links, no mentions and no HTML.
+
+MOST_POINTS = 40
+"""Keeps in the chart."""
+OF_AGENTS = "and is against what the experiment was made from, on the same seeds."
+OF_SWARM = (
+    "and is against the best before it. No run was made from another: each is its worker's unchanged train.py with a"
+    " config of its own."
+)
+"""What a gain is against."""
+
+
+def markdown(night: NightView, picture: str | None) -> str:
+    """The whole report. `picture` names the file of the plot; without it the keeps are drawn as a chart."""
+    return "\n".join(_lines(night, picture))
+
+
+def _lines(night: NightView, picture: str | None) -> Iterator[str]:
+    yield f"# {night.tag}: {_first_words(night)}"
+    yield f"\n{_headline(night)}\n"
+    if picture is not None:
+        yield f"![{night.metric} of every experiment, and the best so far]({picture})\n"
+    else:
+        yield from _chart(night)
+    yield from _chain(night)
+    yield from _changes(night.chain)
+    yield from _failed(night)
+    yield from _untried(night)
+    yield from _limits(night)
+
+
+def _first_words(night: NightView) -> str:
+    if night.best is None:
+        return "nothing was kept yet"
+    if night.chain[-1:] and night.chain[-1].baseline:
+        return "nothing beat the baseline yet"
+    if night.first is None or night.last is None:
+        return f"{night.metric} {figure(night.best)}"
+    return f"{night.metric} {figure(night.first)} -> {figure(night.last)}"
+
+
+def _headline(night: NightView) -> str:
+    """The headline; its last words come from an agent and are shown as code."""
+    told, biggest, words = night.headline.partition(" Biggest: ")
+    return f"{told}{biggest}{code(words.removesuffix('.'))}." if biggest else told
+
+
+def _chart(night: NightView) -> Iterator[str]:
+    """The values of the chain, as GitHub and GitLab draw them (Mermaid)."""
+    drawn = [step for step in night.chain if step.val_bpb is not None][-MOST_POINTS:]
+    if len(drawn) < 2:
+        return
+    names = ", ".join(f'"{step.experiment_id}"' for step in drawn)
+    values = ", ".join(f"{step.val_bpb:.6g}" for step in drawn)
+    yield "```mermaid\nxychart-beta"
+    yield f'    title "{night.metric} of each keep"'
+    yield f"    x-axis [{names}]"
+    yield f"    line [{values}]\n```\n"
+
+
+def _chain(night: NightView) -> Iterator[str]:
+    if not night.chain:
+        return
+    yield "## What was kept\n"
+    above = "better than" if night.by_delta else "made from"
+    yield f"| experiment | {above} | {night.metric} | gain | how sure | what |"
+    yield "|---|---|---|---|---|---|"
+    for step in night.chain:
+        value = "" if step.val_bpb is None else figure(step.val_bpb)
+        gain = "" if step.gain is None else f"{step.gain:+.6f}"
+        sure = "baseline" if step.baseline else step.trust or ""
+        sure = ", ".join(filter(None, (sure, "hung" if step.hung else "")))
+        above = step.above or ("its baseline" if night.by_delta else "base commit")
+        yield f"| {step.experiment_id} | {above} | {value} | {gain} | {sure} | {code(step.description)} |"
+    yield f"\nA gain above zero is better, {OF_SWARM if night.by_delta else OF_AGENTS}\n"
+
+
+def _changes(chain: Sequence[StepView]) -> Iterator[str]:
+    changed = [step for step in chain if step.change]
+    if changed:
+        yield "## What each changed\n"
+    for step in changed:
+        assert step.change is not None
+        fence = "`" * max(3, 1 + _longest_run(step.change))
+        yield f"**{step.experiment_id}** on {step.above or 'the base commit'}\n"
+        yield f"{fence}diff\n{step.change}\n{fence}\n"
+
+
+def _failed(night: NightView) -> Iterator[str]:
+    if night.failures:
+        yield "## What failed\n\n| kind | runs | the newest | why |\n|---|---|---|---|"
+        for failure in night.failures:
+            yield (
+                f"| {failure.kind} | {failure.count} | {failure.experiment_id} {code(failure.description)}"
+                f" | {code(failure.error)} |"
+            )
+        yield ""
+    if night.near_misses:
+        yield "## What came close\n\n| experiment | value | what |\n|---|---|---|"
+        for e in night.near_misses:
+            yield f"| {e['experiment_id']} | {figure(e.get('delta_bpb', e['val_bpb']))} | {code(e['description'])} |"
+        yield ""
+
+
+def _untried(night: NightView) -> Iterator[str]:
+    if night.categories:
+        tried = sorted(night.categories.items(), key=lambda each: -each[1]["total"])
+        yield f"## What was tried{', and what never' if night.never_tried else ''}\n"
+        yield ", ".join(f"{code(name)} {n['total']} ({n['kept']} kept)" for name, n in tried) + "."
+    if night.never_tried:
+        yield f"Never: {', '.join(night.never_tried)}."
+
+
+def _limits(night: NightView) -> Iterator[str]:
+    if night.limits:
+        yield "\n## Usage limits\n\n| agent | times | the last from | started again at | it printed |"
+        yield "|---|---|---|---|---|"
+        for limit in night.limits:
+            yield f"| {limit.agent} | {limit.times} | {limit.since} | {limit.until} | {code(limit.said)} |"
+
+
+def code(text: str) -> str:
+    """One line of untrusted text as a code span, safe in a table."""
+    apart = re.sub(r"\\(?=\|)", r"\\ ", short(text, 200))  # a backslash before a bar would end the cell
+    line = apart.replace("|", "\\|")
+    if not line:
+        return ""
+    fence = "`" * (1 + _longest_run(line))
+    edge = " " if len(fence) > 1 else ""
+    return f"{fence}{edge}{line}{edge}{fence}"
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall("`+", text)), default=0)

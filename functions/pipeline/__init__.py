@@ -1,1 +1,0 @@
-"""pipeline::*: programs that are drafted before their time."""

@@ -1,1 +1,0 @@
-"""program::*: the programs that agents and workers follow."""

@@ -1,1 +1,0 @@
-"""Whether a result is kept: verdicts, noise, keep rules, retests."""

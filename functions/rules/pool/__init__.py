@@ -1,1 +1,0 @@
-"""Which experiment gets which GPU, and whether a GPU is healthy."""

@@ -1,1 +1,0 @@
-"""What a tag's program says, and when it is written anew."""

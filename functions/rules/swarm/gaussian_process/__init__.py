@@ -1,1 +1,0 @@
-"""Proposes configs by a model of the runs so far, a Gaussian process; see `sampler`."""

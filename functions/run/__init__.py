@@ -1,1 +1,0 @@
-"""run::*: the runs of a swarm while they go on."""

@@ -1,1 +1,0 @@
-"""Tokens: who may call the lab from outside."""

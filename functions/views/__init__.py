@@ -1,1 +1,0 @@
-"""What answers show of a record, with hints and messages."""

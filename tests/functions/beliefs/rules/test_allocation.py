@@ -1,0 +1,390 @@
+"""Workers go where the next result is worth most; none is lost or made up, and no active hypothesis starves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from random import Random
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.beliefs.rules.allocation import (
+    MOONSHOT,
+    credibility,
+    has_converged,
+    information_value,
+    minimum,
+    population_for,
+    steadied,
+    targets,
+    uncertainty,
+)
+from state.records import Hypothesis
+from tests.functions.beliefs.rules.sample import believed, claim, claims
+
+WORKERS = st.integers(0, 400)
+TURNS = st.integers(0, 50)
+
+
+def calm_targets(
+    hypotheses: list[Hypothesis], workers: int, temperature: float = 1.0, converged: Collection[str] = ()
+) -> dict[str, int]:
+    """Targets without moonshots."""
+    with patch("functions.beliefs.rules.allocation.MOONSHOT_SHARE", 0):
+        return targets(hypotheses, workers, temperature, converged=converged)
+
+
+def needed(hypotheses: list[Hypothesis]) -> int:
+    return sum(map(minimum, hypotheses))
+
+
+def converged_of(hypotheses: list[Hypothesis], some: set[int]) -> list[str]:
+    return [h.hypothesis_id for n, h in enumerate(hypotheses) if n in some]
+
+
+# -- information value
+
+
+@pytest.mark.parametrize(("results", "expected"), [(0, 0.25), (4, 0.5), (8, 0.75), (12, 1.0), (200, 1.0)])
+def test_a_model_s_proposal_becomes_credible_in_a_straight_line_over_12_results(
+    results: int, expected: float
+) -> None:
+    assert credibility(claim(source="llm_proposed", n_experiments=results)) == pytest.approx(expected)
+    assert credibility(claim(source="operator", n_experiments=results)) == 1
+    assert credibility(claim(source="default", n_experiments=results)) == 1
+
+
+@given(st.floats(0, 1))
+def test_uncertainty_is_largest_at_a_coin_flip_and_nothing_at_certainty(probability: float) -> None:
+    assert 0 <= uncertainty(probability) <= uncertainty(0.5) == 1
+    assert uncertainty(0) == uncertainty(1) == 0
+    assert uncertainty(probability) == pytest.approx(uncertainty(1 - probability))
+
+
+def test_information_value_is_the_product_of_its_four_parts() -> None:
+    found = believed(0.8, 4, source="llm_proposed", importance=0.6, allocation_penalty=0.5)
+
+    assert information_value(found) == pytest.approx(4 * 0.8 * 0.2 * 0.6 * 0.5 * 0.5)
+
+
+# -- for any hypotheses and any number of workers
+
+
+@given(claims(), WORKERS, TURNS, st.sets(st.integers(0, 11)))
+def test_targets_add_up_to_the_workers_and_none_is_negative(
+    hypotheses: list[Hypothesis], workers: int, turn: int, some: set[int]
+) -> None:
+    found = targets(hypotheses, workers, converged=converged_of(hypotheses, some), turn=turn)
+
+    assert sum(found.values()) == workers
+    assert min(found.values()) >= 0
+    assert found.keys() - {MOONSHOT} == {h.hypothesis_id for h in hypotheses}
+
+
+@given(claims(), WORKERS, TURNS, st.sets(st.integers(0, 11)), st.floats(0.05, 5))
+def test_every_hypothesis_has_its_minimum_while_the_workers_suffice(
+    hypotheses: list[Hypothesis], more: int, turn: int, some: set[int], temperature: float
+) -> None:
+    found = targets(
+        hypotheses,
+        needed(hypotheses) + more,
+        temperature,
+        converged=converged_of(hypotheses, some),
+        turn=turn,
+    )
+
+    for hypothesis in hypotheses:
+        assert found[hypothesis.hypothesis_id] >= minimum(hypothesis)
+
+
+@given(claims(), WORKERS, TURNS)
+def test_of_two_with_the_same_minimum_the_more_valuable_never_has_fewer_workers(
+    hypotheses: list[Hypothesis], more: int, turn: int
+) -> None:
+    found = targets(hypotheses, needed(hypotheses) + more, turn=turn)
+
+    for one in hypotheses:
+        for other in hypotheses:
+            if minimum(one) == minimum(other) and information_value(one) > information_value(other) + 1e-6:
+                assert found[one.hypothesis_id] >= found[other.hypothesis_id]
+
+
+@given(claims(), WORKERS, st.floats(0, 1), st.floats(0, 1), st.integers(0, 11))
+def test_a_hypothesis_that_becomes_more_valuable_loses_no_worker_but_one_to_rounding(
+    hypotheses: list[Hypothesis], more: int, one: float, other: float, nth: int
+) -> None:
+    nth %= len(hypotheses)
+    low, high = sorted((one, other))
+
+    def workers_at(importance: float) -> int:
+        raised = [
+            h.model_copy(update={"importance": importance}) if n == nth else h
+            for n, h in enumerate(hypotheses)
+        ]
+        return calm_targets(raised, needed(hypotheses) + more)[hypotheses[nth].hypothesis_id]
+
+    assert workers_at(high) >= workers_at(low) - 1
+
+
+@given(st.integers(1, 12), st.integers(0, 400), st.floats(0.05, 0.95))
+def test_equal_values_share_equally(count: int, workers: int, probability: float) -> None:
+    equal = [believed(probability, name=f"hyp_{n:06x}") for n in range(count)]
+
+    found = calm_targets(equal, 3 * count + workers)
+
+    assert max(found.values()) - min(found.values()) <= 1
+
+
+def test_values_are_spread_before_the_softmax() -> None:
+    valuable, worthless = believed(0.66), believed(0.005, name="hyp_000002")
+    rest = [believed(0.9, name=f"hyp_{n:06x}") for n in range(3, 7)]
+
+    found = calm_targets([valuable, worthless, *rest], 60)
+
+    assert found[valuable.hypothesis_id] > 5 * found[worthless.hypothesis_id]
+
+
+def test_a_higher_temperature_evens_out() -> None:
+    two = [believed(0.5), believed(0.95, name="hyp_000002")]
+
+    hot, cold = (calm_targets(two, 60, t)["hyp_000001"] for t in (10, 0.1))
+
+    assert hot <= 36
+    assert cold == 57
+
+
+def test_small_differences_of_value_are_not_blown_up() -> None:
+    found = calm_targets([believed(0.5), believed(0.51, name="hyp_000002")], 60)
+
+    assert found == {"hyp_000001": 30, "hyp_000002": 30}
+
+
+@pytest.mark.parametrize("verdict", ["refuted", "irrelevant"])
+def test_a_claim_that_is_given_up_has_no_workers_and_alone_leaves_none_to_share(verdict: str) -> None:
+    settled = claim("hyp_000002", settled=verdict)
+
+    assert calm_targets([claim(), settled], 8) == {"hyp_000001": 8}
+    assert targets([settled], 8) == {}
+
+
+def test_a_claim_that_is_settled_as_supported_is_built_on() -> None:
+    assert calm_targets([claim(settled="supported")], 8) == {"hyp_000001": 8}
+
+
+# -- too few workers
+
+
+@given(claims(2), st.integers(1, 40))
+def test_with_too_few_workers_all_have_their_turn_and_none_starves(
+    hypotheses: list[Hypothesis], workers: int
+) -> None:
+    workers = min(workers, needed(hypotheses) - 1)
+    rounds = [targets(hypotheses, workers, turn=turn) for turn in range(len(hypotheses))]
+
+    for hypothesis in hypotheses:
+        served = [found[hypothesis.hypothesis_id] for found in rounds]
+        assert any(served)
+        assert all(had == 0 or had >= min(minimum(hypothesis), workers) for had in served)
+    assert all(sum(found.values()) == workers for found in rounds)
+
+
+def test_with_too_few_workers_the_most_valuable_come_first() -> None:
+    four = [believed(p, name=f"hyp_{n:06x}") for n, p in enumerate((0.9, 0.5, 0.7, 0.8))]
+
+    first, second = (targets(four, 7, turn=turn) for turn in (0, 1))
+
+    assert first == {"hyp_000001": 4, "hyp_000002": 3, "hyp_000000": 0, "hyp_000003": 0}
+    assert second == {"hyp_000001": 0, "hyp_000002": 0, "hyp_000000": 3, "hyp_000003": 4}
+
+
+# -- moonshots
+
+
+def test_moonshots_have_a_twentieth_of_the_workers() -> None:
+    assert targets([claim()], 60)[MOONSHOT] == 3
+
+
+def test_few_workers_have_a_moonshot_in_some_turns() -> None:
+    shots = Counter(targets([claim()], 8, turn=turn).get(MOONSHOT, 0) for turn in range(100))
+
+    assert shots == {0: 60, 1: 40}
+
+
+def test_moonshots_leave_every_hypothesis_its_minimum() -> None:
+    three = [claim(f"hyp_{n:06x}") for n in range(3)]
+
+    assert targets(three, 9, turn=2) == {h.hypothesis_id: 3 for h in three}
+
+
+# -- convergence
+
+
+@pytest.mark.parametrize(
+    ("support", "results", "expected"), [(0.85, 15, True), (0.849, 15, False), (0.99, 14, False)]
+)
+def test_a_hypothesis_converges_at_a_support_of_085_after_15_results(
+    support: float, results: int, expected: bool
+) -> None:
+    assert has_converged(support, results) is expected
+
+
+def test_the_converged_one_has_seven_tenths_of_the_workers() -> None:
+    three = [believed(p, name=f"hyp_{n:06x}") for n, p in enumerate((0.9, 0.5, 0.5))]
+
+    found = calm_targets(three, 60, converged=["hyp_000000"])
+
+    assert found == {"hyp_000000": 42, "hyp_000001": 9, "hyp_000002": 9}
+
+
+def test_the_converged_one_has_less_where_the_others_need_it_for_their_minimum() -> None:
+    many = [believed(0.9, name=f"hyp_{n:06x}") for n in range(5)]
+
+    found = calm_targets(many, 20, converged=["hyp_000000"])
+
+    assert found["hyp_000000"] == 8
+    assert {found[f"hyp_{n:06x}"] for n in range(1, 5)} == {3}
+
+
+def test_several_that_converged_share_the_seven_tenths() -> None:
+    three = [believed(0.9, name=f"hyp_{n:06x}") for n in range(3)]
+
+    found = calm_targets(three, 60, converged=["hyp_000000", "hyp_000001"])
+
+    assert found == {"hyp_000000": 21, "hyp_000001": 21, "hyp_000002": 18}
+
+
+# -- the published example
+
+
+def test_most_workers_test_the_claim_of_which_least_is_known() -> None:
+    published = {"hyp_000084": 0.84, "hyp_000051": 0.51, "hyp_000012": 0.12, "hyp_000028": 0.28}
+
+    found = targets([believed(p, name=name) for name, p in published.items()], 40)
+
+    assert sorted(published, key=lambda name: -found[name])[0] == "hyp_000051"
+    assert found["hyp_000051"] > sum(found[name] for name in published) / 2
+
+
+# -- which population a worker joins
+
+
+TARGETS = st.dictionaries(st.sampled_from("ABCDEF"), st.integers(0, 12), min_size=1)
+
+
+def round_of(members: dict[int, str | None], targets: dict[str, int], rng: Random) -> int:
+    """Each worker asks once, in any order; how many moved."""
+    moved = 0
+    for worker in rng.sample(sorted(members), len(members)):
+        before = members[worker]
+        members[worker] = population_for(before, targets, assigned_of(members))
+        moved += before is not None and members[worker] != before
+    return moved
+
+
+def assigned_of(members: dict[int, str | None]) -> Counter[str]:
+    return Counter(name for name in members.values() if name is not None)
+
+
+def drawn_targets(workers: int, rng: Random) -> dict[str, int]:
+    """Any targets that add up to the workers, some populations ended or new."""
+    names = rng.sample("ABCDEFGHIJ", rng.randint(1, 10))
+    return dict.fromkeys(names, 0) | Counter(rng.choices(names, k=workers))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_over_500_results_membership_is_what_the_targets_say_one_round_after_every_change(seed: int) -> None:
+    rng = Random(seed)
+    members: dict[int, str | None] = dict.fromkeys(range(60))
+    results, changes = 0, 0
+    while results < 500:
+        for worker in rng.sample(sorted(members), rng.randint(0, 5)):
+            del members[worker]
+        joining = range(max(members) + 1, max(members) + 1 + rng.randint(0, 5))
+        members |= dict.fromkeys(joining)
+        targets = drawn_targets(len(members), rng)
+
+        round_of(members, targets, rng)
+
+        results, changes = results + len(members), changes + 1
+        assert assigned_of(members) == +Counter(targets)
+    assert changes >= 8
+
+
+@given(TARGETS, st.lists(st.sampled_from("ABCDEF"), max_size=60), st.integers(0, 99))
+def test_nobody_moves_twice_and_no_more_than_are_missing_elsewhere(
+    targets: dict[str, int], start: list[str], seed: int
+) -> None:
+    members: dict[int, str | None] = dict(enumerate(start))
+    ended = sum(name not in targets for name in start)
+    assigned = assigned_of(members)
+    surplus = sum(max(0, assigned[name] - targets[name]) for name in targets)
+
+    first = round_of(members, targets, Random(seed))
+    again = round_of(members, targets, Random(seed + 1))
+
+    assert first <= ended + surplus
+    # workers of populations that ended may have filled others beyond their targets: those leave in the second round
+    assert again <= surplus
+    assert round_of(members, targets, Random(seed + 2)) == 0
+
+
+def test_a_newcomer_joins_the_population_that_lacks_most() -> None:
+    assert population_for(None, {"A": 5, "B": 9, "C": 3}, {"A": 1, "B": 4, "C": 3}) == "B"
+
+
+def test_of_equal_lacks_the_larger_target_then_the_lower_id_comes_first() -> None:
+    assert population_for(None, {"A": 2, "B": 9, "C": 9}, {"B": 7, "C": 7}) == "B"
+    assert population_for(None, {"D": 2, "C": 2}, {}) == "C"
+
+
+def test_a_worker_stays_where_it_is_needed_though_another_lacks_more() -> None:
+    assert population_for("A", {"A": 3, "B": 9}, {"A": 3, "B": 1}) == "A"
+
+
+def test_a_worker_stays_where_there_are_too_many_while_no_other_lacks_one() -> None:
+    assert population_for("A", {"A": 3, "B": 2}, {"A": 5, "B": 2}) == "A"
+
+
+def test_the_workers_of_a_population_that_ended_find_another() -> None:
+    assert population_for("Z", {"A": 3, "B": 2}, {"A": 1, "B": 1, "Z": 4}) == "A"
+    assert population_for("Z", {"A": 3}, {"A": 7, "Z": 1}) == "A"
+
+
+def test_without_populations_there_is_none_to_join() -> None:
+    assert population_for("A", {}, {"A": 1}) is None
+    assert population_for(None, {}, {}) is None
+
+
+# -- targets that hardly change
+
+
+def test_a_change_by_one_worker_moves_nobody() -> None:
+    assert steadied({"A": 5, "B": 5, "C": 5}, {"A": 6, "B": 4, "C": 5}) == {"A": 5, "B": 5, "C": 5}
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"A": 7, "B": 3, "C": 0},  # by two
+        {"A": 5, "B": 4, "C": 1},  # a first worker
+        {"A": 6, "B": 5, "C": 0},  # one more in all
+        {"A": 6, "B": 4},  # a population ended
+        {"A": 5, "B": 4, "D": 1},  # another began
+    ],
+)
+def test_other_changes_count(wanted: dict[str, int]) -> None:
+    assert steadied({"A": 5, "B": 5, "C": 0}, wanted) == wanted
+
+
+@given(TARGETS, TARGETS)
+def test_the_targets_in_force_are_never_further_than_one_from_those_wanted(
+    before: dict[str, int], wanted: dict[str, int]
+) -> None:
+    found = steadied(before, wanted)
+
+    assert found.keys() == wanted.keys()
+    assert sum(found.values()) == sum(wanted.values())
+    assert all(abs(found[name] - wanted[name]) <= 1 for name in wanted)

@@ -1,0 +1,233 @@
+"""Changes between two checkpoints, and their Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from functions.beliefs.rules.chronicle import chapter, eliminated, is_due, snapshot
+from functions.beliefs.views import MOST_ROWS, checkpoint_text, journal_text
+from functions.swarm.rules.populations import Population
+from functions.swarm.rules.shapes import SwarmStrategy
+from state.journal_facts import BeliefSnapshot, JournalFacts, Pages
+from state.records import Evidence, Hypothesis
+from tests.functions.beliefs.rules.sample import believed, claim, claims
+
+NOON = 1_767_268_800.0
+"""2026-01-01 12:00 UTC."""
+NONE: Mapping[str, Evidence] = {}
+
+
+def facts(*hypotheses: Hypothesis, before: BeliefSnapshot | None = None, **changes: Any) -> JournalFacts:
+    """A tag after 100 results, 26 of them of reference runs."""
+    given: dict[str, Any] = {
+        "tag": "swarm",
+        "now": NOON,
+        "version": 140,
+        "results": 100,
+        "references": 26,
+        "hypotheses": hypotheses,
+        "populations": {},
+        "assigned": {},
+        "before": before or BeliefSnapshot(),
+    }
+    return JournalFacts(**given | changes)
+
+
+def staffed(name: str, strategy: SwarmStrategy, target: int) -> dict[str, str]:
+    return {name: Population(name, strategy, "hyp_000001", "LR matters", target=target).text()}
+
+
+def section(text: str, title: str) -> list[str]:
+    """The lines below a heading."""
+    return text.split(f"### {title}\n\n")[1].split("\n\n### ")[0].split("\n")
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of every row of every table, as a reader's program takes them apart."""
+    html = MarkdownIt().enable("table").render(text)
+    assert "<table" in html
+    assert not re.search(r"<(?!/?(h2|h3|p|table|thead|tbody|tr|th|td|code)\b)", html), html
+    return [re.findall(r"<td>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", html, re.DOTALL)]
+
+
+def test_the_first_checkpoint_moves_from_one_half() -> None:
+    sure = believed(0.84, 20, "hyp_000001", statement="LR matters", status="supported")
+    even = believed(0.48, 6, "hyp_000002", statement="SEED matters")
+
+    text = checkpoint_text(chapter(facts(even, sure), NONE))
+
+    assert text.startswith("## Checkpoint 1 · 100 experiments · 2026-01-01 12:00\n\n### Belief movements\n")
+    assert section(text, "Belief movements") == [
+        "| Hypothesis | Prior P | Current P | Delta | n | Status |",
+        "|---|---|---|---|---|---|",
+        "| `LR matters` | 0.50 | 0.84 | +0.34 | 20 | supported |",
+        "| `SEED matters` | 0.50 | 0.48 | -0.02 | 6 | active |",
+    ]
+
+
+def test_the_next_one_moves_from_where_the_last_one_stood() -> None:
+    first = snapshot(facts(believed(0.84, 20)))
+
+    told = chapter(facts(believed(0.80, 25), claim("hyp_000002"), before=first, results=200), NONE)
+
+    assert [(m.prior, round(m.delta, 6), m.now.n_experiments) for m in told.movements] == [
+        (0.84, -0.04, 25),
+        (0.5, 0.0, 0),
+    ]
+    assert [h.hypothesis_id for h in told.proposed] == ["hyp_000002"]
+    assert told.now.number == 2
+
+
+def test_what_was_eliminated_is_told_once_with_its_last_evidence() -> None:
+    first = snapshot(facts(believed(0.3, 10, "hyp_000001"), believed(0.5, 20, "hyp_000002")))
+    refuted = believed(0.1, 20, "hyp_000001", statement="WIDTH matters", settled="refuted", status="refuted")
+    level = believed(0.5, 40, "hyp_000002", statement="SEED matters", settled="irrelevant")
+    evidence = {
+        "hyp_000001": Evidence(
+            experiment_id="swarm-9", outcome=0.0, against="reference", reference_id="swarm-4", contrast=0.0125
+        ),
+        "hyp_000002": Evidence(experiment_id="swarm-8", outcome=None, against="baseline", delta=-0.001),
+    }
+    second = facts(refuted, level, before=first)
+
+    text = checkpoint_text(chapter(second, evidence))
+
+    assert section(text, "Eliminated this cycle")[2:] == [
+        "| `WIDTH matters` | refuted | swarm-9: a loss against the reference run swarm-4, contrast +0.012500 |",
+        "| `SEED matters` | irrelevant | swarm-8: a tie against its worker's baseline, delta -0.001000 |",
+    ]
+    assert "| `SEED matters` | 0.50 | 0.50 | +0.00 | 40 | settled: irrelevant |" in text
+    third = facts(refuted, level, before=snapshot(second))
+    assert eliminated(third) == []
+    assert "WIDTH" not in checkpoint_text(chapter(third, NONE))
+
+
+def test_a_claim_that_begins_anew_is_a_new_one_and_a_refuted_one_that_is_still_tested_is_not() -> None:
+    irrelevant = believed(0.5, 40, "hyp_000001", settled="irrelevant")
+    doubted = believed(0.1, 12, "hyp_000002", status="refuted")
+    first = snapshot(facts(irrelevant, doubted))
+
+    told = chapter(facts(claim("hyp_000001"), doubted, before=first), NONE)
+
+    assert [h.hypothesis_id for h in told.proposed] == ["hyp_000001"]
+    assert told.eliminated == []
+
+
+def test_new_hypotheses_say_why_and_whose_they_are() -> None:
+    asked = claim(statement="a low LR wins", source="llm_proposed", rationale="the best five have one")
+
+    text = checkpoint_text(chapter(facts(asked, claim("hyp_000002", statement="LR matters")), NONE))
+
+    assert section(text, "New hypotheses generated")[2:] == [
+        "| `a low LR wins` | llm_proposed | `the best five have one` |",
+        "| `LR matters` | default | none given |",
+    ]
+
+
+def test_population_changes_say_what_was_what_is_and_who_moved() -> None:
+    old = staffed("pop_1", "investigate", 3) | staffed("pop_2", "falsify", 1) | staffed("pop_4", "exploit", 1)
+    first = snapshot(facts(populations=old, assigned={"a": "pop_1", "b": "pop_1", "c": "pop_2"}))
+    new = staffed("pop_1", "exploit", 5) | staffed("pop_3", "moonshot", 1) | staffed("pop_4", "exploit", 1)
+
+    text = checkpoint_text(
+        chapter(
+            facts(populations=new, assigned={"a": "pop_1", "b": "pop_3", "c": "pop_1"}, before=first), NONE
+        )
+    )
+
+    assert section(text, "Population changes")[2:5] == [
+        "| pop_1 | `LR matters` | investigate → exploit | 3 → 5 | 1 | 1 |",
+        "| pop_3 | `LR matters` | moonshot (new) | 1 | 1 | 0 |",
+        "| pop_2 | `LR matters` | falsify (ended) | 1 | 0 | 1 |",
+    ]
+    assert "pop_4" not in text
+
+
+def test_the_share_of_reference_runs_is_told_since_the_last_checkpoint_and_in_all() -> None:
+    first = snapshot(facts())
+
+    text = checkpoint_text(chapter(facts(before=first, results=205, references=50), NONE))
+
+    told = "Reference runs: 24 of 105 (23%) since the checkpoint before, 50 of 205 (24%) in all."
+    assert text.splitlines()[-1] == told
+    nothing = checkpoint_text(chapter(facts(results=0, references=0), NONE))
+    assert "Reference runs: 0 of 0 since the checkpoint before, 0 of 0 in all." in nothing
+
+
+def test_a_section_without_content_says_so_in_one_line() -> None:
+    text = checkpoint_text(chapter(facts(), NONE))
+
+    assert section(text, "Belief movements") == ["There are no hypotheses."]
+    assert section(text, "Eliminated this cycle") == ["None was refuted, and none is irrelevant."]
+    assert section(text, "New hypotheses generated") == ["None."]
+    assert section(text, "Population changes")[0] == "None."
+
+
+def test_a_table_ends_after_a_hundred_rows_and_says_how_many_more_there_are() -> None:
+    many = [claim(f"hyp_{n:06x}") for n in range(MOST_ROWS + 7)]
+
+    text = checkpoint_text(chapter(facts(*many), NONE))
+
+    lines = section(text, "Belief movements")
+    assert (len(lines), lines[-1]) == (2 + MOST_ROWS + 2, "And 7 more.")
+
+
+@given(statement=st.text(min_size=1, max_size=60), rationale=st.text(max_size=60))
+def test_words_of_a_model_never_break_a_table(statement: str, rationale: str) -> None:
+    gone = claim(statement=statement, rationale=rationale, settled="refuted")
+    population = Population("pop_1", "investigate", "hyp_000001", statement, target=2).text()
+
+    text = checkpoint_text(chapter(facts(gone, populations={"pop_1": population}), NONE))
+
+    assert [len(row) for row in rows(text) if row] == [6, 3, 3, 6]
+
+
+def test_pipes_backslashes_newlines_and_html_of_a_statement_stay_in_its_cell() -> None:
+    hostile = claim(statement="a | b \\| c\n\n# <img src=x>`` d")
+
+    [moved, *_] = [row for row in rows(checkpoint_text(chapter(facts(hostile), NONE))) if row]
+
+    assert len(moved) == 6
+    assert "&lt;img src=x&gt;" in moved[0]
+
+
+@given(st.lists(claims(), min_size=1, max_size=4))
+def test_each_checkpoint_begins_where_the_one_before_ended_as_it_was_kept(
+    history: list[list[Hypothesis]],
+) -> None:
+    before = BeliefSnapshot()
+    for nth, hypotheses in enumerate(history):
+        told = chapter(facts(*hypotheses, before=before, version=nth + 1), NONE)
+
+        kept = BeliefSnapshot.read(told.now.text())
+        assert (kept, kept.number) == (told.now, nth + 1)
+        stood = [before.beliefs.get(h.hypothesis_id) for h in hypotheses]
+        priors = [0.5 if stand is None else stand.posterior_mean for stand in stood]
+        assert sorted(m.prior for m in told.movements) == sorted(priors)
+        before = kept
+
+
+def test_a_checkpoint_is_due_when_anything_is_new_and_none_tells_of_so_many_results() -> None:
+    told = snapshot(facts())
+
+    assert is_due(facts(), None)
+    assert is_due(facts(), 100)
+    assert not is_due(facts(before=told), None)
+    assert is_due(facts(before=told, version=141), None)
+    assert not is_due(facts(before=told, version=141), 100)
+    assert is_due(facts(before=told, version=300, results=203), 200)
+
+
+def test_a_journal_says_where_the_checkpoints_are_that_it_leaves_out() -> None:
+    assert journal_text(Pages(2, 1, ["one\n", "two\n"]), "swarm") == "one\n\ntwo\n"
+    assert journal_text(Pages(0, 1, []), "swarm") == ""
+    told = journal_text(Pages(9, 9, ["nine\n"]), "swarm")
+    assert told == (
+        "Checkpoints 1 to 8 are left out here: `./nightjar journal --tag swarm` prints them too.\n\nnine\n"
+    )

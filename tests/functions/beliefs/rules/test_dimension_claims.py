@@ -1,0 +1,190 @@
+"""A tag begins with one hypothesis for each dimension, and takes others from its dimensions.toml."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.beliefs.rules.constraints import named_dimensions
+from functions.beliefs.rules.declaring import (
+    DeclaredHypothesis,
+    declared_hypotheses,
+    hypothesis_id,
+    new_hypothesis,
+)
+from functions.beliefs.rules.dimension_claims import bootstrapped
+from state.errors import Conflict, Invalid
+from state.records import Hypothesis
+from tests.functions.swarm.rules.sample import DEPTH, DROPOUT, LR, OPTIMIZER, SOME, at, dimension
+
+DEEPER: dict[str, Any] = {"statement": "deeper is better", "config_constraint": {"DEPTH": {"min": 12}}}
+
+
+def known(hypotheses: list[Hypothesis]) -> dict[str, str]:
+    return {h.hypothesis_id: h.statement for h in hypotheses}
+
+
+def register(table: dict[str, Any], statements: dict[str, str] | None = None) -> Hypothesis:
+    (declared,) = declared_hypotheses([table])
+    return new_hypothesis(declared, "swarm", SOME, statements or {}, {"LR": 0.01}, source="operator", now=5.0)
+
+
+# -- one for each dimension
+
+
+def test_every_dimension_that_may_vary_has_a_hypothesis_at_even_odds() -> None:
+    found = bootstrapped("swarm", [LR, at(DEPTH, 8), OPTIMIZER], {}, {"LR": 0.01}, 5.0)
+
+    assert [(h.statement, h.dimensions) for h in found] == [
+        ("LR matters", ["LR"]),
+        ("OPTIMIZER matters", ["OPTIMIZER"]),
+    ]
+    assert {(h.alpha, h.beta, h.source, h.status, h.created_at) for h in found} == {
+        (2.0, 2.0, "default", "active", 5.0)
+    }
+    assert all(h.reference_config == {"LR": 0.01} for h in found)
+
+
+def test_a_dimension_with_one_value_has_none() -> None:
+    alone = dimension("ACTIVATION", "categorical", categories=["tanh"])
+
+    assert bootstrapped("swarm", [alone], {}, {}, 5.0) == []
+
+
+def test_only_a_dimension_that_is_new_gets_one_later() -> None:
+    first = bootstrapped("swarm", [LR, OPTIMIZER], {}, {}, 5.0)
+
+    later = bootstrapped("swarm", [LR, DEPTH, OPTIMIZER], known(first), {}, 9.0)
+
+    assert [h.dimensions for h in later] == [["DEPTH"]]
+    assert bootstrapped("swarm", [LR, DEPTH, OPTIMIZER], known(first + later), {}, 10.0) == []
+
+
+def test_ids_are_the_same_whenever_they_are_made_and_others_in_another_tag() -> None:
+    one, again = (bootstrapped("swarm", SOME, {}, {}, now) for now in (1.0, 2.0))
+    other = bootstrapped("else", SOME, {}, {}, 1.0)
+
+    assert known(one) == known(again)
+    assert known(one).keys().isdisjoint(known(other))
+    assert all(len(name) == 10 and name.startswith("hyp_") for name in known(one))
+
+
+def test_a_statement_whose_digits_another_has_takes_the_next_ones() -> None:
+    first = hypothesis_id("swarm", "LR matters", {})
+
+    second = hypothesis_id("swarm", "LR matters", {first: "another claim"})
+
+    assert second != first
+    assert hypothesis_id("swarm", "LR matters", {first: "another claim", second: "LR matters"}) == second
+
+
+def test_a_statement_is_refused_where_all_its_ids_are_others() -> None:
+    taken: dict[str, str] = {}
+    for _ in range(10):
+        taken[hypothesis_id("swarm", "LR matters", taken)] = "another claim"
+
+    with pytest.raises(Conflict):
+        hypothesis_id("swarm", "LR matters", taken)
+
+
+# -- tables [[hypothesis]]
+
+
+def test_a_table_becomes_a_hypothesis_about_what_it_constrains_and_names() -> None:
+    found = register({**DEEPER, "statement": "deeper is better with less dropout", "type": "interaction"})
+
+    assert found.dimensions == ["DEPTH", "DROPOUT"]
+    assert found.config_constraint == {"DEPTH": {"min": 12}}
+    assert (found.kind, found.importance, found.source) == ("interaction", 0.5, "operator")
+    assert found.reference_config == {"LR": 0.01}
+
+
+def test_what_it_is_about_may_be_said() -> None:
+    assert register({**DEEPER, "dimensions": ["LR", "LR"]}).dimensions == ["LR"]
+
+
+def test_a_constraint_has_its_values_as_the_dimensions_do() -> None:
+    constraint = {"DEPTH": [8.0, 12], "LR": 0.0012345, "OPTIMIZER": "sgd", "DROPOUT": {"max": 0.2}}
+
+    found = register({"statement": "s", "config_constraint": constraint}).config_constraint
+
+    assert repr(found["DEPTH"]) == "[8, 12]"
+    assert found == {"DEPTH": [8, 12], "LR": 0.00123, "OPTIMIZER": "sgd", "DROPOUT": {"max": 0.2}}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"statement": None}, "statement"),
+        ({"statement": " "}, "statement"),
+        ({"statement": "two\nlines"}, "statement"),
+        ({"importance": 1.5}, "importance"),
+        ({"importance": "high"}, "importance"),
+        ({"importance": True}, "importance"),
+        ({"type": "perhaps"}, "type"),
+        ({"phase": "done"}, "phase"),
+        ({"belief": 0.9}, "there is no field 'belief'"),
+        ({"dimensions": ["WIDTH"]}, "dimensions: 'WIDTH' is no dimension"),
+        ({"config_constraint": {"WIDTH": 3}}, "config_constraint: 'WIDTH' is no dimension"),
+        ({"config_constraint": {"DEPTH": 3}}, "config_constraint.DEPTH"),
+        ({"config_constraint": {"DEPTH": True}}, "config_constraint.DEPTH"),
+        ({"config_constraint": {"DEPTH": None}}, "config_constraint.DEPTH"),
+        ({"config_constraint": {"DEPTH": []}}, "config_constraint.DEPTH"),
+        ({"config_constraint": {"DEPTH": [8, 99]}}, "config_constraint.DEPTH[1]"),
+        ({"config_constraint": {"DEPTH": {}}}, "config_constraint.DEPTH"),
+        ({"config_constraint": {"DEPTH": {"least": 8}}}, "config_constraint.DEPTH"),
+        ({"config_constraint": {"DEPTH": {"max": 99}}}, "config_constraint.DEPTH.max"),
+        ({"config_constraint": {"DEPTH": {"min": "8"}}}, "config_constraint.DEPTH.min"),
+        ({"config_constraint": {"DEPTH": {"min": 12, "max": 8}}}, "config_constraint.DEPTH"),
+        ({"config_constraint": {"OPTIMIZER": "adamw"}}, "config_constraint.OPTIMIZER"),
+        ({"config_constraint": {"OPTIMIZER": {"min": 1}}}, "config_constraint.OPTIMIZER"),
+    ],
+)
+def test_a_wrong_table_is_told_with_its_field_and_a_remedy(wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(Invalid) as refusal:
+        register({**DEEPER, **wrong})
+
+    assert told in refusal.value.detail
+    assert refusal.value.hint
+
+
+def test_a_table_without_a_statement_is_told_by_its_place() -> None:
+    with pytest.raises(Invalid, match="hypothesis 2: it has no statement"):
+        declared_hypotheses([DEEPER, {"importance": 0.5}])
+
+
+def test_a_constraint_that_a_frozen_dimension_does_not_meet_is_refused() -> None:
+    with pytest.raises(Invalid, match="frozen at 8"):
+        new_hypothesis(
+            DeclaredHypothesis(**DEEPER), "swarm", [at(DEPTH, 8)], {}, {}, source="operator", now=1.0
+        )
+
+
+# -- names in a statement
+
+
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("a higher Learning Rate helps", ["LEARNING_RATE"]),
+        ("learning-rate and depth interact", ["LEARNING_RATE", "DEPTH"]),
+        ("depths beyond 12 hurt", []),
+        ("a model of a kind", []),
+        ("LR decides", ["LR"]),
+        ("lr decides", []),
+    ],
+)
+def test_a_statement_names_dimensions_as_people_spell_them(statement: str, named: list[str]) -> None:
+    assert named_dimensions(statement, ["LEARNING_RATE", "DEPTH", "LR", "A"]) == named
+
+
+@given(st.text(max_size=50), st.sampled_from(["_", "__", "A", "a_b", "X1"]))
+def test_any_statement_can_be_searched_for_any_name(statement: str, name: str) -> None:
+    assert named_dimensions(f"{statement} {name} matters", [name]) == [name]
+
+
+def test_dropout_is_named_in_small_letters() -> None:
+    assert named_dimensions("less dropout helps", [DROPOUT.name]) == ["DROPOUT"]

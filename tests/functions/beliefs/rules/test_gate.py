@@ -1,0 +1,205 @@
+"""Every proposal gets one answer with its reason; only what is new and can be tested becomes a hypothesis."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.beliefs.rules.gate import Gated, GateReason, gated
+from state.records import Hypothesis
+from tests.functions.beliefs.rules.sample import claim
+from tests.functions.swarm.rules.sample import DEPTH, SOME, at
+
+PROPOSAL: dict[str, Any] = {
+    "statement": "Models with a DEPTH of 16 or more reach a lower loss",
+    "type": "positive",
+    "importance": 0.7,
+    "config_constraint": {"DEPTH": {"min": 16}},
+    "rationale": "the best five are deep",
+}
+TEST: dict[str, Any] = {
+    "type": "single_factor_effect",
+    "variable": "DEPTH",
+    "values": [6, 12.0],
+    "decision_rule": {"threshold": 0.01},
+}
+KNOWN = [
+    claim("hyp_00000a", statement="LR matters", dimensions=["LR"]),
+    claim("hyp_00000b", statement="Less dropout improves the loss", settled="refuted"),
+]
+REASONS: dict[GateReason, dict[str, Any]] = {
+    "schema_valid_and_novel": {},
+    "schema_invalid": {"type": "perhaps"},
+    "missing_statement": {"statement": " "},
+    "invalid_phase": {"phase": "done"},
+    "duplicate_statement": {"statement": "lr  matters."},
+    "duplicate_semantic": {"statement": "The loss gets lower with smaller dropout", "config_constraint": {}},
+    "importance_too_low": {"importance": 0.149},
+    "invalid_constraint": {"config_constraint": {"DEPTH": 99}},
+    "invalid_parent_id": {"parent_id": "hyp_00000c"},
+    "missing_test_spec": {"phase": "validation"},
+    "invalid_test_spec": {"phase": "validation", "test_spec": {**TEST, "values": [6, 99]}},
+}
+
+
+def answer_to(known: list[Hypothesis] = KNOWN, **fields: Any) -> Gated:
+    given = {**PROPOSAL, **fields}
+    proposal = {name: value for name, value in given.items() if value is not ...}
+    return gated(proposal, "swarm", SOME, known, {"LR": 0.01}, source="llm_proposed", now=7.0)
+
+
+@pytest.mark.parametrize("reason", get_args(GateReason))
+def test_every_reason_is_reached(reason: GateReason) -> None:
+    found = answer_to(**REASONS[reason])
+
+    assert found.answer.reason == reason
+    assert found.answer.accepted == found.answer.registry_add == (reason == "schema_valid_and_novel")
+    assert (found.hypothesis is not None) == found.answer.accepted
+    assert found.answer.immediate_forced_pursuit is False
+    assert found.answer.detail
+    assert found.answer.accepted or found.answer.hint
+
+
+def test_what_is_accepted_begins_at_even_odds_with_what_was_proposed() -> None:
+    found = answer_to(parent_id="hyp_00000a").hypothesis
+
+    assert found is not None
+    assert (found.alpha, found.beta, found.status, found.n_experiments) == (2, 2, "active", 0)
+    assert (found.statement, found.dimensions, found.source) == (
+        PROPOSAL["statement"],
+        ["DEPTH"],
+        "llm_proposed",
+    )
+    assert (found.parent_id, found.rationale, found.created_at) == (
+        "hyp_00000a",
+        PROPOSAL["rationale"],
+        7.0,
+    )
+    assert found.reference_config == {"LR": 0.01}
+
+
+def test_a_test_is_kept_with_values_as_the_dimensions_have_them() -> None:
+    found = answer_to(phase="validation", test_spec=TEST).hypothesis
+
+    assert found is not None
+    assert found.test_spec is not None
+    assert repr(found.test_spec["values"]) == "[6, 12]"
+    assert found.test_spec["min_runs_per_cell"] == 3
+    again = answer_to([found], statement="LR matters", phase="validation", test_spec=found.test_spec)
+    assert again.hypothesis is not None
+    assert again.hypothesis.test_spec == found.test_spec
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"statement": ...}, "statement"),
+        ({"statement": 3}, "statement"),
+        ({"statement": "x" * 501}, "statement"),
+        ({"phase": ["validation"]}, "phase"),
+        ({"phase": None}, "phase"),
+        ({"importance": "high"}, "importance"),
+        ({"importance": float("nan")}, "importance"),
+        ({"importance": 2}, "importance"),
+        ({"config_constraint": [1]}, "config_constraint"),
+        ({"config_constraint": {"WIDTH": 1}}, "config_constraint"),
+        ({"config_constraint": {"DEPTH": {"max": 10**400}}}, "config_constraint.DEPTH.max"),
+        ({"dimensions": ["WIDTH"]}, "dimensions"),
+        ({"test_spec": {**TEST, "variable": "WIDTH"}}, "test_spec.variable"),
+        ({"test_spec": {**TEST, "decision_rule": {}}}, "test_spec.decision_rule.threshold"),
+        ({"alpha": 90}, "alpha"),
+    ],
+)
+def test_a_rejection_names_the_field(wrong: dict[str, Any], field: str) -> None:
+    found = answer_to(**wrong).answer
+
+    assert not found.accepted
+    assert field in found.detail
+
+
+def test_a_claim_that_names_no_dimension_is_about_what_its_test_varies() -> None:
+    bigger: dict[str, Any] = {"statement": "bigger models reach a lower loss", "config_constraint": {}}
+
+    tested, vague = answer_to(**bigger, test_spec=TEST), answer_to(**bigger)
+
+    assert tested.hypothesis is not None
+    assert (tested.hypothesis.dimensions, tested.answer.detail) == (
+        ["DEPTH"],
+        "it has workers from the next allocation",
+    )
+    assert vague.hypothesis is not None
+    assert vague.hypothesis.dimensions == []
+    assert "about no dimension" in vague.answer.detail
+
+
+def test_a_duplicate_is_told_with_what_it_repeats_also_of_what_was_refuted() -> None:
+    exact, other_words = (
+        answer_to(**REASONS[reason]).answer for reason in ("duplicate_statement", "duplicate_semantic")
+    )
+
+    assert (exact.duplicate_of, exact.similarity) == ("hyp_00000a", 1.0)
+    assert other_words.duplicate_of == "hyp_00000b"
+    assert other_words.similarity is not None
+    assert other_words.similarity < 1 or other_words.reason == "duplicate_semantic"
+
+
+def test_a_near_duplicate_in_other_words_is_caught_and_another_number_is_not() -> None:
+    first = answer_to().hypothesis
+    assert first is not None
+
+    again = answer_to([first], statement="Loss is lower for networks at least 16 layers deep")
+    deeper = answer_to(
+        [first],
+        statement="Models with a DEPTH of 20 or more reach a lower loss",
+        config_constraint={"DEPTH": {"min": 20}},
+    )
+
+    assert again.answer.similarity is not None
+    assert deeper.answer.accepted
+    assert deeper.answer.similarity is not None
+    assert deeper.answer.similarity < again.answer.similarity
+
+
+def test_the_same_words_with_another_constraint_are_another_claim_only_in_other_words() -> None:
+    first = answer_to().hypothesis
+    assert first is not None
+
+    assert answer_to([first], config_constraint={"DEPTH": {"min": 20}}).answer.reason == "duplicate_statement"
+
+
+def test_the_first_claim_of_a_tag_is_like_none() -> None:
+    assert answer_to([]).answer.similarity is None
+
+
+def test_a_constraint_against_a_frozen_dimension_is_invalid() -> None:
+    found = gated(PROPOSAL, "swarm", [at(DEPTH, 8)], [], {}, source="operator", now=1.0)
+
+    assert found.answer.reason == "invalid_constraint"
+    assert "frozen at 8" in found.answer.detail
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from([*PROPOSAL, "phase", "test_spec", "parent_id", "dimensions", "other"])
+
+
+@given(st.dictionaries(FIELDS, JSON), st.booleans())
+def test_anything_at_all_gets_an_answer(fields: dict[str, Any], alone: bool) -> None:
+    proposal = fields if alone else {**PROPOSAL, **fields}
+
+    found = gated(proposal, "swarm", SOME, KNOWN, {}, source="llm_proposed", now=1.0)
+
+    assert found.answer.reason in get_args(GateReason)
+
+
+@given(st.dictionaries(st.sampled_from([*TEST, "fixed", "grid", "variables", "cut", "stop_condition"]), JSON))
+def test_any_test_spec_at_all_gets_an_answer(fields: dict[str, Any]) -> None:
+    found = answer_to(phase="validation", test_spec={**TEST, **fields})
+
+    assert found.answer.reason in ("invalid_test_spec", "schema_valid_and_novel")

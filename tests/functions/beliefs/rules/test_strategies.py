@@ -1,0 +1,171 @@
+"""A belief calls for a strategy, and the strategy shapes the configs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.beliefs.rules.strategies import COMPARED, MOST_VARIED, moonshot_shape, shape_of, strategy_of
+from functions.swarm.rules.shapes import NEAR, Shape, SwarmStrategy, drawn_config
+from state.records import Hypothesis, Value
+from tests.functions.beliefs.rules.sample import believed, claim
+from tests.functions.swarm.rules.sample import SOME, STRATEGIES
+
+REFERENCE: Mapping[str, Value] = {
+    "LR": 0.001,
+    "DEPTH": 8,
+    "LAYERS": 2,
+    "DROPOUT": 0.125,
+    "OPTIMIZER": "adam",
+}
+BEST: Mapping[str, Value] = {"LR": 0.003, "DEPTH": 12, "LAYERS": 3, "DROPOUT": 0.25, "OPTIMIZER": "sgd"}
+DIMENSIONS = st.lists(st.sampled_from(list(BEST)), unique=True, max_size=5)
+
+
+def varied(shape: Shape, center: Mapping[str, Value], n: int = 60) -> list[set[str]]:
+    """Of some configs, the dimensions that do not stand at the center."""
+    rng = Random(3)
+    configs = [drawn_config(SOME, shape, rng) for _ in range(n)]
+    return [{name for name, value in config.items() if value != center[name]} for config in configs]
+
+
+def about(*dimensions: str, **fields: Any) -> Hypothesis:
+    return claim(dimensions=list(dimensions), reference_config=dict(REFERENCE), **fields)
+
+
+# -- which strategy
+
+CONSTRAINED: dict[str, Any] = {"config_constraint": {"LR": 0.01}}
+
+
+@pytest.mark.parametrize(
+    ("belief", "expected"),
+    [
+        (believed(0.84, **CONSTRAINED), "exploit"),
+        (believed(0.51, **CONSTRAINED), "investigate"),
+        (believed(0.28, **CONSTRAINED), "moonshot"),
+        (believed(0.12, **CONSTRAINED), "falsify"),
+        (believed(0.65, 996, dimensions=["LR"]), "exploit"),
+        (believed(0.649, 996, dimensions=["LR"]), "investigate"),
+        (believed(0.35, 996, dimensions=["LR"]), "investigate"),
+        (believed(0.28, dimensions=["LR"]), "falsify"),  # a doubted influence is compared in pairs
+        (believed(0.12), "moonshot"),  # a claim about no dimension cannot be falsified
+        (believed(0.6, status="supported"), "exploit"),
+    ],
+)
+def test_a_belief_calls_for_its_strategy(belief: Hypothesis, expected: str) -> None:
+    assert strategy_of(belief) == expected
+
+
+def test_a_test_comes_before_a_sprint_and_a_sprint_before_all_else() -> None:
+    sprinting = believed(0.9, sprint_left=3)
+
+    assert strategy_of(sprinting, converged=True) == "decision_sprint"
+    assert strategy_of(sprinting.model_copy(update={"phase": "validation"})) == "validate"
+    assert strategy_of(believed(0.9), converged=True) == "converge"
+
+
+# -- what its configs vary
+
+
+@given(DIMENSIONS, DIMENSIONS, st.sampled_from(STRATEGIES))
+def test_a_config_varies_at_most_three_dimensions_unless_the_claim_is_about_more(
+    own: list[str], constrained: list[str], strategy: SwarmStrategy
+) -> None:
+    hypothesis = about(*own, config_constraint={name: [BEST[name]] for name in constrained})
+
+    for moved in varied(
+        shape_of(hypothesis, strategy, BEST), BEST if strategy not in COMPARED else REFERENCE
+    ):
+        free = moved - set(constrained)
+        assert len(free) <= max(MOST_VARIED, len(own))
+        assert not own or strategy in NEAR or free <= set(own)
+
+
+@pytest.mark.parametrize("strategy", ["investigate", "falsify", "decision_sprint"])
+def test_what_is_compared_with_the_reference_stands_there_in_all_else(strategy: SwarmStrategy) -> None:
+    shape = shape_of(about("LR", "DEPTH"), strategy, BEST)
+
+    assert set[str]().union(*varied(shape, REFERENCE)) == {"LR", "DEPTH"}
+
+
+def test_a_moonshot_of_a_claim_stands_at_the_best_in_all_else() -> None:
+    shape = shape_of(about("LR", "DEPTH"), "moonshot", BEST)
+
+    assert set[str]().union(*varied(shape, BEST)) == {"LR", "DEPTH"}
+
+
+@pytest.mark.parametrize("strategy", ["exploit", "converge"])
+def test_near_the_best_a_config_varies_the_claim_s_dimensions_and_any_others_up_to_three(
+    strategy: SwarmStrategy,
+) -> None:
+    moved = varied(shape_of(about("LR", "DROPOUT"), strategy, BEST), BEST, 400)
+
+    assert max(map(len, moved)) == MOST_VARIED
+    assert set[str]().union(*moved) == set(BEST)
+    assert sum({"LR", "DROPOUT"} <= each for each in moved) > len(moved) / 2
+
+
+def test_a_claim_about_one_dimension_is_never_tested_at_its_reference() -> None:
+    apart: list[SwarmStrategy] = ["investigate", "falsify", "decision_sprint"]
+
+    assert all(all(varied(shape_of(about("OPTIMIZER"), each, BEST), REFERENCE)) for each in apart)
+    assert all(varied(shape_of(about("DEPTH"), "decision_sprint", BEST), REFERENCE))
+
+
+def test_without_a_best_config_the_reference_takes_its_place() -> None:
+    assert shape_of(about("LR"), "exploit", {}).center == REFERENCE
+    assert shape_of(claim(dimensions=["LR"]), "investigate", BEST).center == BEST
+
+
+def test_a_claim_about_no_dimension_varies_three_at_a_time_and_all_in_time() -> None:
+    moved = varied(shape_of(about(), "investigate", BEST), REFERENCE)
+
+    assert max(map(len, moved)) == MOST_VARIED
+    assert set[str]().union(*moved) == set(BEST)
+
+
+def test_a_claim_varies_what_it_is_about_before_what_its_constraint_names() -> None:
+    hypothesis = about("OPTIMIZER", "LR", config_constraint={"DEPTH": {"min": 16}, "DROPOUT": {"max": 0.1}})
+
+    assert shape_of(hypothesis, "investigate", BEST).free == ("OPTIMIZER", "LR", "DEPTH")
+
+
+def test_the_constraint_is_honoured_under_every_strategy() -> None:
+    hypothesis = about("LR", config_constraint={"DEPTH": {"min": 16}, "OPTIMIZER": ["lion"]})
+    rng = Random(1)
+
+    for strategy in STRATEGIES:
+        for _ in range(20):
+            config = drawn_config(SOME, shape_of(hypothesis, strategy, BEST), rng)
+            depth = config["DEPTH"]
+            assert not isinstance(depth, str)
+            assert depth >= 16
+            assert config["OPTIMIZER"] == "lion"
+
+
+def test_every_config_of_a_validation_is_a_cell_of_its_test() -> None:
+    test = (["LR", "OPTIMIZER"], {"LR": [0.001, 0.01], "OPTIMIZER": ["sgd", "lion"], "DEPTH": 6})
+    rng = Random(1)
+
+    configs = [drawn_config(SOME, shape_of(about(), "validate", BEST, test), rng) for _ in range(60)]
+
+    assert {(c["LR"], c["OPTIMIZER"]) for c in configs} == {
+        (0.001, "sgd"),
+        (0.001, "lion"),
+        (0.01, "sgd"),
+        (0.01, "lion"),
+    }
+    assert {(c["DEPTH"], c["LAYERS"], c["DROPOUT"]) for c in configs} == {(6, 2, 0.125)}
+
+
+def test_moonshots_lie_at_the_ends_of_three_dimensions() -> None:
+    moved = varied(moonshot_shape(BEST), BEST)
+
+    assert max(map(len, moved)) == MOST_VARIED
+    assert set[str]().union(*moved) == set(BEST)

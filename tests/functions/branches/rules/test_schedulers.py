@@ -1,0 +1,430 @@
+"""Trace schedulers: fair turns, chance that replays, and no crash that is worth more than a success."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.branches.rules.schedulers import (
+    LEAST_WEIGHT,
+    SCHEDULERS,
+    ForestView,
+    Ranked,
+    Softmax,
+    TraceScheduler,
+    TraceView,
+    checked_params,
+    drawn,
+    ranking,
+    turn_taken,
+)
+from functions.experiments.rules.verdict import score
+from state.errors import Conflict, Invalid
+from state.records import Direction
+
+SCORES = st.none() | st.floats(-1e100, 1e100)
+DRAWN = 0.40744064036620486
+EVERY = pytest.mark.parametrize("name", SCHEDULERS)
+
+
+def trace(number: int, scores: Sequence[float | None] = (), **more: Any) -> TraceView:
+    """A trace with these committed nodes."""
+    known = [s for s in scores if s is not None]
+    view = TraceView(
+        f"t{number}",
+        number,
+        length=len(scores),
+        children=len(scores),
+        scores=tuple(scores),
+        best_score=min(known, default=None),
+    )
+    return replace(view, **more)
+
+
+@st.composite
+def forests(draw: st.DrawFn) -> ForestView:
+    """Traces of any history."""
+    histories = draw(st.lists(st.lists(SCORES, max_size=6), min_size=1, max_size=7))
+    traces = [
+        trace(
+            number,
+            scores,
+            in_flight=draw(st.integers(0, 3)),
+            kept=draw(st.integers(0, 5)),
+            virtual_time=draw(st.integers(0, 3)),
+        )
+        for number, scores in enumerate(histories)
+    ]
+    return ForestView("mar11", draw(st.integers(1, 1000)), traces, virtual_time=draw(st.integers(0, 3)))
+
+
+def select(forest: ForestView, trace_id: str) -> ForestView:
+    """The forest after a selection of this trace."""
+    chosen = next(t for t in forest.traces if t.trace_id == trace_id)
+    own, whole = turn_taken(chosen, forest)
+    after = replace(chosen, virtual_time=own, last_selected=forest.select_seq, in_flight=chosen.in_flight + 1)
+    traces = [after if t is chosen else t for t in forest.traces]
+    return replace(forest, select_seq=forest.select_seq + 1, virtual_time=whole, traces=traces)
+
+
+def first(name: str, forest: ForestView) -> str:
+    return SCHEDULERS[name].rank(forest)[0].trace_id
+
+
+@given(st.integers(1, 9), st.integers(1, 60))
+def test_by_turns_every_trace_has_the_same_number_of_selections_after_any_prefix(k: int, n: int) -> None:
+    forest = ForestView("mar11", 1, [trace(number) for number in range(k)])
+    picks = Counter[str]({t.trace_id: 0 for t in forest.traces})
+
+    for made in range(1, n + 1):
+        chosen = first("round_robin", forest)
+        forest = select(forest, chosen)
+        picks[chosen] += 1
+
+        assert set(picks.values()) <= {made // k, math.ceil(made / k)}
+
+
+@given(st.integers(2, 6), st.data())
+def test_by_turns_a_free_trace_is_passed_over_at_most_once_by_each_other_one(
+    k: int, data: st.DataObject
+) -> None:
+    forest = ForestView("mar11", 1, [trace(number) for number in range(k)])
+    passed = Counter[str]()
+
+    for _ in range(15):
+        free = data.draw(st.sets(st.sampled_from([t.trace_id for t in forest.traces]), min_size=1))
+        passed = Counter({name: times for name, times in passed.items() if name in free})
+        chosen = next(r.trace_id for r in SCHEDULERS["round_robin"].rank(forest) if r.trace_id in free)
+        forest = select(forest, chosen)
+        passed.update(free - {chosen})
+        del passed[chosen]
+
+        assert all(times <= k - 1 for times in passed.values()), passed
+
+
+def test_a_trace_that_was_away_neither_makes_up_for_its_turns_nor_waits_for_those_it_had() -> None:
+    forest = ForestView("mar11", 1, [trace(0), trace(1)])
+    for _ in range(10):
+        forest = select(forest, "t0")
+
+    picks = []
+    for _ in range(4):
+        picks.append(first("round_robin", forest))
+        forest = select(forest, picks[-1])
+
+    assert picks == ["t1", "t0", "t1", "t0"]
+
+
+@pytest.mark.parametrize(("own", "whole", "expected"), [(3, 5, (6, 5)), (7, 5, (8, 7)), (5, 5, (6, 5))])
+def test_a_turn_begins_where_the_trace_or_the_forest_is_whichever_is_later(
+    own: int, whole: int, expected: tuple[int, int]
+) -> None:
+    assert turn_taken(trace(1, virtual_time=own), ForestView("mar11", 1, [], whole)) == expected
+
+
+def test_of_traces_that_were_away_the_one_not_selected_for_longest_comes_first() -> None:
+    traces = [
+        trace(0, virtual_time=2, last_selected=8),
+        trace(1, virtual_time=4, last_selected=3),
+        trace(2, virtual_time=9, last_selected=1),
+    ]
+
+    ranked = SCHEDULERS["round_robin"].rank(ForestView("mar11", 9, traces, virtual_time=6))
+
+    assert [r.trace_id for r in ranked] == ["t1", "t0", "t2"]
+
+
+@EVERY
+@given(forests())
+def test_every_trace_has_one_place_and_a_finite_score(name: str, forest: ForestView) -> None:
+    ranked = ranking(name, SCHEDULERS[name], forest)
+
+    assert len(ranked) == len(forest.traces)
+
+
+@EVERY
+@pytest.mark.parametrize("scores", [[], [None], [0.97], [0.97, 0.97, None]], ids=str)
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_equal_traces_have_equal_scores(name: str, scores: list[float | None], k: int) -> None:
+    forest = ForestView("mar11", 1, [trace(number, scores) for number in range(k)])
+
+    ranked = ranking(name, SCHEDULERS[name], forest)
+
+    assert len({r.score for r in ranked}) == 1
+
+
+@EVERY
+@given(forests(), st.randoms())
+def test_the_same_log_replays_the_same_selections_however_the_traces_are_listed(
+    name: str, forest: ForestView, chance: Random
+) -> None:
+    listed = list(forest.traces)
+    chance.shuffle(listed)
+
+    assert SCHEDULERS[name].rank(replace(forest, traces=listed)) == SCHEDULERS[name].rank(forest)
+
+
+def test_chance_is_the_same_in_every_process_and_of_its_own_for_every_selection() -> None:
+    forest = ForestView("mar11", 7, [])
+
+    numbers = [drawn(replace(forest, select_seq=n), "t1") for n in range(1000)]
+
+    assert drawn(forest, "t1") == DRAWN
+    assert 0 < min(numbers) < 0.01
+    assert 0.99 < max(numbers) < 1
+    assert len(set(numbers)) == 1000
+
+
+@pytest.mark.parametrize("name", ["weighted", "uct"])
+@given(st.lists(st.lists(st.none() | st.floats(0.5, 2), max_size=5), min_size=1, max_size=5))
+def test_to_maximise_mirrors_to_minimise(name: str, runs: list[list[float | None]]) -> None:
+    def forest(direction: Direction, sign: int) -> ForestView:
+        scores = [[None if v is None else score(sign * v, direction) for v in each] for each in runs]
+        return ForestView("mar11", 1, [trace(number, each) for number, each in enumerate(scores)])
+
+    assert SCHEDULERS[name].rank(forest("maximize", -1)) == SCHEDULERS[name].rank(forest("minimize", 1))
+
+
+@pytest.mark.parametrize("name", ["weighted", "uct"])
+@pytest.mark.parametrize(("direction", "expected"), [("minimize", "t0"), ("maximize", "t1")])
+def test_the_better_of_two_traces_comes_first(name: str, direction: Direction, expected: str) -> None:
+    forest = ForestView("mar11", 1, [trace(0, [score(0.96, direction)]), trace(1, [score(0.97, direction)])])
+
+    assert first(name, forest) == expected
+
+
+@pytest.mark.parametrize("name", ["weighted", "softmax", "uct"])
+@given(forests(), st.lists(st.floats(-1e100, 1e100), min_size=1, max_size=4), st.integers(0, 4))
+def test_a_trace_that_crashed_is_never_worth_more_than_one_that_succeeded(
+    name: str, others: ForestView, successes: list[float], kept: int
+) -> None:
+    crashed = trace(50, [None] * len(successes))
+    succeeded = trace(51, successes, kept=min(kept, len(successes)))
+
+    ranked = SCHEDULERS[name].rank(replace(others, traces=[*others.traces, crashed, succeeded]))
+
+    scores = {r.trace_id: r.score or 0.0 for r in ranked}
+    assert scores["t50"] <= scores["t51"]
+
+
+@given(forests(), st.floats(-1e100, 1e100), st.data())
+def test_under_uct_no_trace_would_stand_better_with_a_crash_in_place_of_a_success(
+    forest: ForestView, success: float, data: st.DataObject
+) -> None:
+    changed = data.draw(st.sampled_from(forest.traces))
+    crashes = [place for place, s in enumerate(changed.scores) if s is None]
+    if not crashes:
+        return
+    scores = list(changed.scores)
+    scores[data.draw(st.sampled_from(crashes))] = success
+    better = replace(changed, scores=scores, best_score=min(s for s in scores if s is not None))
+    traces = [better if t is changed else t for t in forest.traces]
+
+    before, after = (
+        {r.trace_id: r.score or 0.0 for r in SCHEDULERS["uct"].rank(f)}
+        for f in (forest, replace(forest, traces=traces))
+    )
+
+    assert after[changed.trace_id] >= before[changed.trace_id]
+    for other in {t.trace_id for t in traces} - {changed.trace_id}:
+        assert after[other] <= before[other] + 1e-12
+
+
+def test_weighted_goes_by_how_far_a_trace_lies_above_the_median_over_its_visits() -> None:
+    forest = ForestView(
+        "mar11",
+        1,
+        [
+            trace(0, [0.98, 0.96], in_flight=1),  # the best: two deviations above the median
+            trace(1, [0.98]),
+            trace(2, [0.99, None]),
+            trace(3, [0.97, 0.99, 0.99]),
+            trace(4, [2.0]),  # far off
+            trace(5, [None]),
+            trace(6),
+        ],
+    )
+
+    weights = {r.trace_id: r.score for r in SCHEDULERS["weighted"].rank(forest)}
+
+    def sigmoid(z: float) -> float:
+        return 1 / (1 + math.exp(-z))
+
+    assert weights == pytest.approx(
+        {
+            "t0": sigmoid(2) / 4,
+            "t1": sigmoid(0) / 2,
+            "t2": sigmoid(-1) / 3,
+            "t3": sigmoid(1) / 4,
+            "t4": LEAST_WEIGHT / 2,
+            "t5": LEAST_WEIGHT / 2,
+            "t6": 0.5,
+        }
+    )
+
+
+def test_weighted_still_tells_the_better_trace_where_most_are_equal() -> None:
+    forest = ForestView("mar11", 1, [trace(0, [0.97]), trace(1, [0.96]), trace(2, [0.97]), trace(3, [0.97])])
+
+    assert first("weighted", forest) == "t1"
+
+
+@given(forests(), st.floats(0.001, 1), st.floats(-100, 100), st.floats(0, 100), st.floats(0.01, 100))
+def test_under_softmax_no_trace_has_less_than_its_floor(
+    forest: ForestView, eps: float, length: float, kept: float, temperature: float
+) -> None:
+    params = {"eps": eps, "length": length, "kept": kept, "random": 1.0, "temperature": temperature}
+
+    shares = Softmax().shares(replace(forest, params=params))
+
+    assert math.fsum(shares.values()) == pytest.approx(1)
+    assert min(shares.values()) >= eps / len(forest.traces)
+
+
+def test_softmax_draws_traces_as_often_as_their_shares_say_among_the_free_ones_too() -> None:
+    forest = ForestView("mar11", 0, [trace(0, kept=0), trace(1, kept=1), trace(2, kept=4)])
+    shares = Softmax().shares(forest)
+
+    orders = [
+        [r.trace_id for r in SCHEDULERS["softmax"].rank(replace(forest, select_seq=n))] for n in range(4000)
+    ]
+
+    led = Counter(order[0] for order in orders)
+    free = Counter(next(name for name in order if name != "t2") for order in orders)
+    assert led["t2"] / 4000 == pytest.approx(shares["t2"], abs=0.03)
+    assert free["t1"] / 4000 == pytest.approx(shares["t1"] / (shares["t0"] + shares["t1"]), abs=0.03)
+
+
+@pytest.mark.parametrize(("length", "expected"), [(50.0, "t2"), (-50.0, "t0")])
+def test_softmax_can_prefer_long_traces_or_short_ones(length: float, expected: str) -> None:
+    traces = [trace(0, [1.0]), trace(1, [1.0] * 2), trace(2, [1.0] * 3)]
+    params = {"length": length, "kept": 0.0, "eps": 0.001}
+
+    shares = Softmax().shares(ForestView("mar11", 1, traces, params=params))
+
+    assert shares[expected] > 0.99
+
+
+def test_uct_adds_what_a_trace_earned_and_what_it_may_hide() -> None:
+    forest = ForestView("mar11", 1, [trace(0, [0.96, None], in_flight=1), trace(1, [0.97]), trace(2)])
+
+    ranked = SCHEDULERS["uct"].rank(replace(forest, params={"c": 0.5}))
+
+    # Of the two other nodes 0.96 beats both, 0.97 one, the crash none; three are committed and one is open.
+    assert {r.trace_id: r.score for r in ranked} == pytest.approx(
+        {
+            "t0": (1 + 0) / 2 + 0.5 * math.sqrt(math.log(5) / 4),
+            "t1": 1 / 2 + 0.5 * math.sqrt(math.log(5) / 2),
+            "t2": 1 / 2 + 0.5 * math.sqrt(math.log(5) / 1),
+        }
+    )
+
+
+def test_under_uct_selections_made_together_spread_over_the_traces() -> None:
+    forest = ForestView("mar11", 1, [trace(n, [0.96 + n / 1000] * 2) for n in range(8)])
+
+    together, alone = Counter[str](), Counter[str]()
+    for _ in range(8):
+        chosen = first("uct", forest)
+        unseen = replace(forest, traces=[replace(t, in_flight=0) for t in forest.traces])
+        together[chosen] += 1
+        alone[first("uct", unseen)] += 1
+        forest = select(forest, chosen)
+
+    assert max(alone.values()) == 8
+    assert len(together) >= 4
+    assert max(together.values()) <= 4
+
+
+def test_the_highest_priority_comes_first_and_equal_ones_take_turns() -> None:
+    forest = ForestView("mar11", 1, [trace(0), trace(1, [None], priority=1.0), trace(2, [0.9], priority=1.0)])
+
+    picks = []
+    for _ in range(4):
+        picks.append(first("priority", forest))
+        forest = select(forest, picks[-1])
+
+    assert picks == ["t1", "t2", "t1", "t2"]
+
+
+def test_parameters_not_given_have_their_defaults() -> None:
+    params = checked_params("softmax", SCHEDULERS["softmax"], {"eps": 1})
+
+    assert params == {"length": 0.0, "kept": 1.0, "random": 0.0, "temperature": 1.0, "eps": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "problem", "remedy"),
+    [
+        ("uct", {"C": 1.0}, "no parameter 'C'", "c (0 to 100)"),
+        ("uct", {"c": -0.1}, "'c' of the scheduler 'uct' is -0.1", "c (0 to 100)"),
+        ("softmax", {"kept": -1.0}, "'kept'", "kept (0 to 100)"),
+        ("softmax", {"eps": math.nan}, "nan", "eps (0.001 to 1)"),
+        ("round_robin", {"c": 1.0}, "no parameter 'c'", "empty"),
+    ],
+)
+def test_a_wrong_parameter_is_refused_with_those_that_there_are(
+    name: str, params: dict[str, float], problem: str, remedy: str
+) -> None:
+    with pytest.raises(Invalid, match=problem) as refused:
+        checked_params(name, SCHEDULERS[name], params)
+
+    assert remedy in (refused.value.hint or "")
+
+
+class Fixed(TraceScheduler):
+    """Answers what it was made with."""
+
+    def __init__(self, *ranked: Ranked) -> None:
+        self.ranked = list(ranked)
+
+    def rank(self, forest: ForestView) -> list[Ranked]:
+        return self.ranked
+
+
+@pytest.mark.parametrize(
+    ("ranked", "problem"),
+    [
+        ([Ranked("t0", None)], "not every trace once"),
+        ([Ranked("t0", None), Ranked("t0", None)], "not every trace once"),
+        ([Ranked("t0", None), Ranked("t1", None), Ranked("t9", None)], "not every trace once"),
+        ([Ranked("t0", math.nan), Ranked("t1", 1.0)], "not a finite number"),
+    ],
+)
+def test_a_plug_in_that_ranks_anything_but_the_traces_is_not_believed(
+    ranked: list[Ranked], problem: str
+) -> None:
+    forest = ForestView("mar11", 1, [trace(0), trace(1)])
+
+    with pytest.raises(Conflict, match=problem) as refused:
+        ranking("mine:Fixed", Fixed(*ranked), forest)
+
+    assert "trace/configure" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ("raise KeyError('loss')", "KeyError: 'loss'"),
+        ("return None", "TypeError"),
+        ("return ['t0', 't1']", "AttributeError"),
+        ("return [Ranked('t0', 'high'), Ranked('t1', 'low')]", "TypeError"),
+        ("return [Ranked(None, 1.0), Ranked('t1', 1.0)]", "not every trace once"),
+    ],
+)
+def test_a_plug_in_that_fails_says_why_and_is_no_fault_of_ours(answer: str, problem: str) -> None:
+    known: dict[str, Any] = {"TraceScheduler": TraceScheduler, "Ranked": Ranked}
+    exec(f"class Mine(TraceScheduler):\n    def rank(self, forest):\n        {answer}", known)
+
+    with pytest.raises(Conflict, match=problem) as refused:
+        ranking("mine:Mine", known["Mine"](), ForestView("mar11", 1, [trace(0), trace(1)]))
+
+    assert refused.value.fields["code"] == "broken_scheduler"

@@ -1,0 +1,240 @@
+"""Whether an idea may enter the lab, and what it is made from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from functions.experiments.rules.entering import admitted, run_of
+from functions.kernel.rules.access import LOCAL, Caller
+from state.entries import EntryFacts, Parent
+from state.errors import Conflict, Forbidden, Invalid
+from state.policy import Policy
+from state.records import Idea, Selection, Tag, Trace
+from tests.functions.sample import experiment
+
+ADA, BOB = (Caller(name, "agent", token_id=name) for name in ("ada", "bob"))
+MULTI = Policy().changed({"traces.mode": "multi"})
+BLOCK = Policy(on_abort="block", crash_limit=3)
+
+
+def idea(**fields: Any) -> Idea:
+    plain = {
+        "tag": "mar11",
+        "hypothesis": "h",
+        "description": "d",
+        "category": "optimizer",
+        "commit_sha": "abc1234",
+        "diff_summary": "s",
+    }
+    return Idea.model_validate(plain | fields)
+
+
+def facts(**known: Any) -> EntryFacts:
+    nothing = EntryFacts(
+        now=100.0,
+        tag=Tag(name="mar11", branch="b", created_at=0.0),
+        policy=Policy(),
+        policy_version=7,
+        crashes=0,
+        first=None,
+        parents={},
+        epoch=1,
+        selection=None,
+        selection_ends=None,
+        branch=None,
+        slots=(),
+    )
+    return replace(nothing, **known)
+
+
+def selected(*, ends: float | None = 200.0, **fields: Any) -> dict[str, Any]:
+    """Facts of an open selection."""
+    plain = {
+        "selection_id": "mar11-s1",
+        "tag": "mar11",
+        "select_seq": 1,
+        "epoch": 1,
+        "kind": "extend",
+        "trace_id": "mar11-t1",
+        "parent_ids": ["mar11-4"],
+        "local_selection": [4],
+        "created_at": 0.0,
+        "lease_expires_at": 200.0,
+    }
+    return {"selection": Selection.model_validate(plain | fields), "selection_ends": ends}
+
+
+def parent(tag: str = "mar11", *, outdated: bool = False, retest_of: str | None = None) -> Parent:
+    return Parent(tag, retest_of, outdated, trace_id="mar11-t1")
+
+
+def branch(tip: str | None = "mar11-9") -> Trace:
+    return Trace(
+        trace_id="mar11-t1", tag="mar11", number=1, status="live", created_at=0.0, tip=tip, base="mar11-8"
+    )
+
+
+def test_an_idea_is_stamped_with_the_policy_that_holds_for_it() -> None:
+    policy = Policy(keep_rule="confirmed", stale_after_s=60.0)
+
+    entry = admitted(idea(), facts(policy=policy), LOCAL)
+
+    found = entry.idea
+    assert (found.policy_version, found.keep_rule, found.patience_s) == (7, "confirmed", 60.0)
+
+
+def test_crashes_refuse_it_only_where_the_policy_blocks() -> None:
+    assert admitted(idea(), facts(crashes=9), LOCAL)
+    assert admitted(idea(), facts(policy=BLOCK, crashes=2), LOCAL)
+    with pytest.raises(Conflict, match="3 experiments of 'mar11' in a row have crashed"):
+        admitted(idea(), facts(policy=BLOCK, crashes=3), LOCAL)
+
+
+BEST = experiment(commit_sha="badcafe0", diff_id="d1", config_delta={"WIDTH": 96, "SEED": 1})
+ABORTED = facts(policy=BLOCK, crashes=3, best=BEST)
+
+
+@pytest.mark.parametrize(
+    ("what", "is_best"),
+    [
+        ({"commit_sha": "badcafe0"}, True),
+        ({"commit_sha": "badcafe"}, True),
+        ({"commit_sha": "badcafe0", "diff_id": "d1"}, True),
+        ({"commit_sha": "feedbee0", "diff_id": "d1"}, True),
+        ({"commit_sha": "feedbee0"}, False),
+        ({"commit_sha": "badcafe0", "diff_id": "d2"}, False),
+    ],
+)
+def test_after_too_many_crashes_the_best_s_commit_or_patch_is_let_in(
+    what: dict[str, Any], is_best: bool
+) -> None:
+    asked = idea(config_delta={"WIDTH": 96}, **what)
+
+    if not is_best:
+        with pytest.raises(Conflict, match="3 experiments of 'mar11' in a row have crashed") as refusal:
+            admitted(asked, ABORTED, LOCAL)
+        assert f"submit or register {BEST.experiment_id}, the best, unchanged (commit badcafe0" in (
+            refusal.value.hint or ""
+        )
+    else:
+        assert admitted(asked, ABORTED, LOCAL).idea.commit_sha == asked.commit_sha
+
+
+@pytest.mark.parametrize("delta", [None, {"WIDTH": 48}, {"WIDTH": 96, "DEPTH": 3}])
+def test_the_best_with_other_constants_is_not_the_best(delta: dict[str, Any] | None) -> None:
+    with pytest.raises(Conflict):
+        admitted(idea(commit_sha="badcafe0", config_delta=delta), ABORTED, LOCAL)
+
+
+def test_without_a_best_the_base_commit_is_let_in_and_its_change_is_not() -> None:
+    tag = Tag(name="mar11", branch="b", created_at=0.0, base_commit="0123456789")
+    aborted = facts(policy=BLOCK, crashes=3, tag=tag)
+
+    assert admitted(idea(commit_sha="0123456789", config_delta={"SEED": 7}), aborted, LOCAL)
+    for change in ({"diff_id": "d1"}, {"config_delta": {"WIDTH": 96}}):
+        with pytest.raises(Conflict) as refusal:
+            admitted(idea(commit_sha="0123456789", **change), aborted, LOCAL)
+        assert "submit or register the base commit unchanged (commit 0123456789" in (refusal.value.hint or "")
+
+
+def test_where_there_is_nothing_to_run_unchanged_only_an_operator_lifts_the_abort() -> None:
+    with pytest.raises(Conflict) as refusal:
+        admitted(idea(), facts(policy=BLOCK, crashes=3), LOCAL)
+
+    assert refusal.value.hint == (
+        "find the common cause: have an operator lift it with POST /api/experiment/resume"
+    )
+
+
+@pytest.mark.parametrize(
+    ("named", "problem"),
+    [
+        (None, "is no experiment of 'mar11'"),
+        (parent("other"), "is no experiment of 'mar11'"),
+        (parent(retest_of="mar11-1"), "is a retest"),
+    ],
+)
+def test_a_parent_is_an_experiment_of_the_tag_and_no_retest(named: Parent | None, problem: str) -> None:
+    parents = {"mar11-2": named} if named else {}
+
+    with pytest.raises(Invalid, match=problem):
+        admitted(idea(parent_ids=["mar11-2"]), facts(parents=parents), LOCAL)
+
+
+def test_what_is_selected_names_the_parents() -> None:
+    entry = admitted(idea(selection_id="mar11-s1"), facts(**selected()), LOCAL)
+
+    found = entry.idea
+    assert (found.parent_ids, found.local_selection, found.trace_id) == (["mar11-4"], [4], "mar11-t1")
+    assert found.selection is not None
+    assert found.selection.selection_id == "mar11-s1"
+
+
+@pytest.mark.parametrize(
+    ("selection", "code"),
+    [
+        (selected(experiment_id="mar11-5"), "selection_used"),
+        (selected(epoch=0), "stale_epoch"),
+        (selected(epoch=0, status="expired"), "stale_epoch"),
+        (selected(status="expired"), "selection_expired"),
+        (selected(status="released"), "selection_released"),
+        (selected(status="committed", epoch=0), "selection_committed"),
+        (selected(ends=100.0), "selection_expired"),
+        (selected(ends=None), "selection_expired"),
+    ],
+)
+def test_a_selection_that_is_over_or_used_is_refused_with_its_code(
+    selection: dict[str, Any], code: str
+) -> None:
+    with pytest.raises(Conflict) as refusal:
+        admitted(idea(selection_id="mar11-s1"), facts(**selection), LOCAL)
+
+    assert refusal.value.fields["code"] == code
+
+
+def test_nobody_registers_with_a_selection_of_another_or_for_other_parents() -> None:
+    mine = facts(**selected(owner="ada"))
+    named = replace(mine, parents={"mar11-3": parent()})
+
+    with pytest.raises(Forbidden):
+        admitted(idea(selection_id="mar11-s1"), mine, BOB)
+    with pytest.raises(Invalid, match="with the parents"):
+        admitted(idea(selection_id="mar11-s1", parent_ids=["mar11-3"]), named, ADA)
+    assert admitted(idea(selection_id="mar11-s1"), mine, ADA).idea.trace_id == "mar11-t1"
+
+
+def test_without_a_selection_it_is_made_from_the_tip_of_the_branch_of_the_best() -> None:
+    entry = admitted(idea(), facts(policy=MULTI, epoch=3, branch=branch()), LOCAL)
+
+    choice = entry.idea.selection
+    assert choice is not None
+    assert (choice.kind, choice.expected_tip, choice.base_experiment_id) == ("extend", "mar11-9", "mar11-8")
+    assert (entry.idea.parent_ids, entry.idea.local_selection, choice.epoch) == (["mar11-9"], [9], 3)
+
+
+def test_in_single_mode_it_is_made_from_the_parents_that_are_named_and_from_no_trace() -> None:
+    known = facts(parents={"mar11-2": parent()}, branch=branch())
+
+    entry = admitted(idea(parent_ids=["mar11-2"]), known, LOCAL)
+
+    assert (entry.idea.parent_ids, entry.idea.selection) == (["mar11-2"], None)
+
+
+def test_a_parent_of_an_earlier_epoch_is_refused_where_traces_grow_in_parallel() -> None:
+    known = facts(policy=MULTI, parents={"mar11-2": parent(outdated=True)}, branch=branch())
+
+    with pytest.raises(Conflict, match="when its epoch was over"):
+        admitted(idea(parent_ids=["mar11-2"]), known, LOCAL)
+
+
+def test_a_run_lasts_as_the_policy_says_where_nothing_is_asked_for() -> None:
+    plain = run_of(Policy(), priority=2)
+    own = run_of(Policy(), priority=0, budget_s=10.0)
+    limited = run_of(Policy(), priority=0, timeout_s=5.0)
+
+    assert (plain.priority, plain.budget_s, plain.timeout_s) == (2, 300.0, 660.0)
+    assert (own.budget_s, own.timeout_s) == (10.0, 80.0)
+    assert limited.timeout_s == 5.0

@@ -1,0 +1,162 @@
+"""Keep rules: what is lower is kept; confirmed, it has to be lower again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.experiments.rules.keeping import (
+    KEEP_RULES,
+    KeepRule,
+    SeedScores,
+    is_confirmed,
+    plausible_margin,
+    winner,
+)
+from functions.experiments.rules.verdict import judge, score
+from state.records import Direction
+
+SIGMA = 0.0006
+VALUES = st.floats(0.9, 1.1)
+SIGMAS = st.none() | st.floats(0, 0.1)
+STRICT, CONFIRMED = KEEP_RULES["strict"], KEEP_RULES["confirmed"]
+BEST = SeedScores("best", 0.9700, (0.9706,))
+
+
+@given(VALUES, VALUES, st.sampled_from(["minimize", "maximize"]), SIGMAS)
+def test_strict_keeps_what_the_published_contract_keeps(
+    value: float, best: float, direction: Direction, sigma: float | None
+) -> None:
+    candidate, incumbent = (
+        SeedScores("new", score(value, direction)),
+        SeedScores("best", score(best, direction)),
+    )
+
+    kept = STRICT.decide(candidate, incumbent, sigma) == "keep"
+
+    assert kept == judge(value, best, direction, 0.002).improved
+
+
+@pytest.mark.parametrize("rule", KEEP_RULES.values(), ids=KEEP_RULES)
+def test_the_first_run_of_a_tag_is_kept(rule: KeepRule) -> None:
+    assert rule.decide(BEST, None, None) == "keep"
+
+
+@given(VALUES, VALUES, SIGMAS)
+def test_both_rules_discard_the_same_runs(value: float, best: float, sigma: float | None) -> None:
+    candidate, incumbent = SeedScores("new", value), SeedScores("best", best)
+
+    strict, confirmed = (rule.decide(candidate, incumbent, sigma) for rule in (STRICT, CONFIRMED))
+
+    assert (strict == "discard") == (confirmed == "discard") == (value >= best)
+
+
+def test_a_small_win_is_kept_provisionally_and_runs_again() -> None:
+    decision = CONFIRMED.decide(SeedScores("new", 0.9695), BEST, SIGMA)
+
+    assert decision == "provisional"
+
+
+def test_a_margin_of_more_than_four_sigmas_needs_no_second_run() -> None:
+    just, beyond = BEST.first - 3.99 * SIGMA, BEST.first - 4.01 * SIGMA
+
+    assert CONFIRMED.decide(SeedScores("new", just), BEST, SIGMA) == "provisional"
+    assert CONFIRMED.decide(SeedScores("new", beyond), BEST, SIGMA) == "keep"
+
+
+def test_a_margin_far_beyond_all_earlier_gains_runs_again_once_ten_keeps_show_what_is_plausible() -> None:
+    assert plausible_margin(0.1, 9) is None
+    assert plausible_margin(0.1, 10) == 0.5
+    assert CONFIRMED.decide(SeedScores("new", 0.4), BEST, SIGMA, 0.5) == "provisional"
+    assert CONFIRMED.decide(SeedScores("new", 0.5), BEST, SIGMA, 0.5) == "keep"
+
+
+def test_while_nobody_knows_the_noise_every_win_runs_again() -> None:
+    assert CONFIRMED.decide(SeedScores("new", 0.5), BEST, None) == "provisional"
+
+
+def test_a_gain_that_is_there_again_is_confirmed() -> None:
+    assert is_confirmed(SeedScores("new", 0.9690, (0.9698,)), BEST, SIGMA)
+
+
+def test_a_lucky_run_is_demoted() -> None:
+    assert not is_confirmed(SeedScores("new", 0.9690, (0.9715,)), BEST, SIGMA)
+
+
+@pytest.mark.parametrize(("ahead", "expected"), [(0.51, True), (0.49, False)])
+def test_the_two_means_have_to_be_half_a_standard_error_apart(ahead: float, expected: bool) -> None:
+    # the standard error of a difference of two means of two runs each is sigma
+    new = SeedScores("new", BEST.first - 2 * ahead * SIGMA, BEST.fresh)
+
+    assert is_confirmed(new, BEST, SIGMA) == expected
+
+
+def test_runs_that_only_one_side_has_are_not_compared() -> None:
+    longer = SeedScores("best", 0.9700, (0.9706, 0.5))
+
+    assert is_confirmed(SeedScores("new", 0.9690, (0.9698,)), longer, SIGMA)
+
+
+def test_equal_runs_are_never_confirmed_whatever_the_noise() -> None:
+    same = SeedScores("new", BEST.first, BEST.fresh)
+
+    assert not is_confirmed(same, BEST, 0.0)
+    assert not is_confirmed(same, BEST, None)
+
+
+@given(st.lists(VALUES, min_size=4, max_size=4), SIGMAS)
+def test_no_two_runs_confirm_each_other(values: list[float], sigma: float | None) -> None:
+    one, two = SeedScores("one", values[0], (values[1],)), SeedScores("two", values[2], (values[3],))
+
+    assert not (is_confirmed(one, two, sigma) and is_confirmed(two, one, sigma))
+
+
+@given(st.lists(VALUES, min_size=4, max_size=4), st.floats(-5, 5), st.floats(-5, 5))
+def test_what_a_seed_does_to_every_run_settles_nothing(values: list[float], one: float, two: float) -> None:
+    a, b, c, d = values
+    ahead = (c + d - a - b) / 2
+    if abs(ahead - SIGMA / 2) < 1e-9:
+        return
+
+    plain = is_confirmed(SeedScores("new", a, (b,)), SeedScores("best", c, (d,)), SIGMA)
+
+    assert (
+        is_confirmed(SeedScores("new", a + one, (b + two,)), SeedScores("best", c + one, (d + two,)), SIGMA)
+        == plain
+    )
+
+
+def test_nothing_is_settled_before_both_have_run_again() -> None:
+    with pytest.raises(ValueError, match="'new' and 'best' have to run again"):
+        is_confirmed(SeedScores("new", 0.9690), BEST, SIGMA)
+
+
+def test_a_claim_rests_on_the_runs_that_chose_nothing() -> None:
+    assert SeedScores("new", 0.96, (0.970, 0.972)).claimed == pytest.approx(0.971)
+    assert SeedScores("new", 0.96).claimed == 0.96
+
+
+def test_the_race_goes_to_the_best_mean_not_to_the_luckiest_first() -> None:
+    lucky = SeedScores("lucky", 0.9680, (0.9710, 0.9705))
+    steady = SeedScores("steady", 0.9690, (0.9688, 0.9692))
+    incumbent = SeedScores("best", 0.9700, (0.9706, 0.9704))
+
+    assert winner([lucky, steady], incumbent, SIGMA) == steady
+    assert winner([lucky], incumbent, SIGMA) == lucky
+    assert winner([SeedScores("lucky", 0.9680, (0.9730, 0.9705))], incumbent, SIGMA) is None
+    assert winner([], incumbent, SIGMA) is None
+
+
+def test_a_race_is_not_judged_before_everybody_has_run() -> None:
+    with pytest.raises(ValueError, match="'new' and 'best' have to run again"):
+        winner([SeedScores("new", 0.9690), SeedScores("other", 0.9691, (0.97,))], BEST, SIGMA)
+
+
+@given(st.lists(st.lists(VALUES, min_size=3, max_size=3), min_size=1, max_size=6), SIGMAS)
+def test_whoever_wins_is_ahead_of_the_incumbent(runs: list[list[float]], sigma: float | None) -> None:
+    trials = [SeedScores(str(n), first, (one, two)) for n, (first, one, two) in enumerate(runs)]
+
+    won = winner(trials[1:], trials[0], sigma)
+
+    assert won is None or sum(runs[int(won.name)]) < sum(runs[0])

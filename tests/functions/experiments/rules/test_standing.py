@@ -1,0 +1,36 @@
+"""What stands and what is history."""
+
+from __future__ import annotations
+
+from functions.experiments.rules.keeping import MOST_STANDING, new_best
+from state.records import Best
+from tests.functions.sample import experiment
+
+
+def test_keeps_that_nobody_runs_again_do_not_pile_up_for_ever() -> None:
+    best: Best | None = None
+    for number in range(1, MOST_STANDING + 51):
+        best = new_best(experiment(number, keep_rule="confirmed"), 10.0 - number / 1000, best, "minimize")
+
+    assert best is not None
+    assert best.experiment_id == f"mar11-{MOST_STANDING + 50}"
+    assert [link.experiment_id for link in best.chain] == [
+        f"mar11-{n}" for n in range(51, MOST_STANDING + 51)
+    ]
+
+
+def test_what_leaves_the_pile_takes_its_rivals_along() -> None:
+    best: Best | None = None
+    for number in range(1, MOST_STANDING + 1):
+        best = new_best(experiment(number, keep_rule="confirmed"), float(number), best, "maximize")
+    assert best is not None
+    first = best.chain[0].val_bpb
+    rival = new_best(experiment(900, keep_rule="confirmed"), first + 0.5, best, "maximize")
+
+    after = new_best(experiment(901, keep_rule="confirmed"), 1000.0, rival, "maximize")
+
+    assert rival is not None
+    assert after is not None
+    assert [link.experiment_id for link in rival.rivals] == ["mar11-900"]
+    assert after.chain[0].val_bpb > first + 0.5
+    assert after.rivals == []

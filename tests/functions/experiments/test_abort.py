@@ -1,0 +1,197 @@
+"""After too many crashes in a row a blocking tag takes the unchanged best, whose success lifts the abort."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.kernel.process.lifecycle import Process
+from state.experiments import Experiments
+from tests.labs import (
+    add_gpu,
+    begun,
+    crashed,
+    dump,
+    events_of,
+    idea,
+    open_tag,
+    refused,
+    registered,
+    running,
+    told,
+    tried,
+)
+
+BASE = "ba5e0000ba5e"
+BEST: dict[str, Any] = {"commit_sha": "badcafe0", "diff": "a patch\n", "config_delta": {"WIDTH": 96}}
+BLOCKS: dict[str, Any] = {"on_abort": "block", "baseline_first": False}
+
+
+@pytest.fixture
+async def http(client: httpx.AsyncClient) -> httpx.AsyncClient:
+    """A tag with a best, in which three runs in a row have crashed since."""
+    await open_tag(client, policy=BLOCKS, base_commit=BASE)
+    await tried(client, 1.0, **BEST)
+    for _ in range(3):
+        await crashed(client)
+    return client
+
+
+async def lifted(process: Process) -> list[dict[str, Any]]:
+    return [e for e in await events_of(process, "tag.resumed") if e.get("lifted") == "crashes"]
+
+
+async def test_of_several_who_resume_a_tag_at_once_one_has_lifted_its_abort(
+    http: httpx.AsyncClient, process: Process
+) -> None:
+    answers = await asyncio.gather(*(told(http, "/api/experiment/resume", tag="mar11") for _ in range(3)))
+
+    assert sorted(answer["consecutive_crashes_before"] for answer in answers) == [0, 0, 3]
+    assert [e["crashes"] for e in await lifted(process)] == [3]
+
+
+async def test_the_unchanged_best_is_let_in_and_its_success_lifts_the_abort(
+    http: httpx.AsyncClient, process: Process
+) -> None:
+    refusal = await refused(http, 409, "/api/experiment/register", **idea())
+    again = await told(http, "/api/experiment/register", **idea(**BEST))
+    still = await refused(http, 409, "/api/experiment/submit", **idea())
+    name = again["experiment_id"]
+    verdict = await told(http, "/api/experiment/complete", experiment_id=name, val_bpb=0.99)
+    after = await told(http, "/api/experiment/register", **idea())
+
+    assert "mar11-1, the best, unchanged (commit badcafe0" in refusal["hint"]
+    assert refusal["base_commit_sha"] == "badcafe0"
+    assert again["duplicate_of"] == "mar11-1"
+    assert still["consecutive_crashes"] == 3
+    assert (verdict["status"], verdict["repeats_best"]) == ("discard", True)
+    assert after["status"] == "registered"
+    (event,) = await lifted(process)
+    assert (event["crashes"], event["experiment_id"]) == (3, name)
+    assert (await told(http, "/api/lab/audit"))["violations"] == []
+
+
+async def test_a_best_that_crashes_as_well_leaves_the_tag_aborted(
+    http: httpx.AsyncClient, process: Process
+) -> None:
+    again = await told(http, "/api/experiment/register", **idea(**BEST))
+    crash = await told(http, "/api/experiment/crash", experiment_id=again["experiment_id"], error="boom")
+
+    assert (crash["consecutive_crashes"], crash["should_abort"]) == (4, True)
+    await refused(http, 409, "/api/experiment/register", **idea())
+    await told(http, "/api/experiment/register", **idea(**BEST))
+    assert await lifted(process) == []
+
+
+@pytest.mark.parametrize(
+    "change", [{"diff": "another\n"}, {"config_delta": {"WIDTH": 48}}, {"config_delta": None}]
+)
+async def test_anything_but_the_unchanged_best_is_refused_and_changes_nothing(
+    http: httpx.AsyncClient, process: Process, change: dict[str, Any]
+) -> None:
+    before = await dump(process.lab)
+
+    for verb in ("register", "submit"):
+        await refused(http, 409, f"/api/experiment/{verb}", **idea(**BEST | change))
+
+    assert await dump(process.lab) == before
+
+
+async def test_who_rebuilt_the_best_from_its_patch_runs_it_as_well(http: httpx.AsyncClient) -> None:
+    await told(http, "/api/experiment/register", **idea(**BEST | {"commit_sha": "feedbee0"}))
+
+
+async def test_a_lab_run_of_the_best_lifts_the_abort(http: httpx.AsyncClient, process: Process) -> None:
+    await add_gpu(http)
+    e = await running(http, process, **BEST)
+    result = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence, "val_bpb": 1.01}
+
+    await told(http, "/api/experiment/complete", **result)
+
+    assert [event["experiment_id"] for event in await lifted(process)] == [e.experiment_id]
+    await told(http, "/api/experiment/submit", **idea())
+
+
+async def test_where_the_lab_measures_an_agent_s_word_for_the_best_lifts_nothing(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client, policy=BLOCKS, base_commit=BASE)
+    await add_gpu(client)
+    e = await running(client, process, **BEST)
+    who = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
+    await told(client, "/api/experiment/complete", **who, val_bpb=1.0)
+    for _ in range(3):
+        await crashed(client)
+
+    refusal = await refused(client, 409, "/api/experiment/register", **idea())
+    name = await registered(client, **BEST)
+    claim = await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=0.9)
+
+    assert "submit mar11-1, the best, unchanged" in refusal["hint"]
+    assert claim["claimed"]
+    await refused(client, 409, "/api/experiment/submit", **idea())
+    await told(client, "/api/experiment/submit", **idea(**BEST))
+    assert await lifted(process) == []
+
+
+async def test_without_a_best_the_base_commit_lifts_the_abort(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client, policy=BLOCKS, base_commit=BASE)
+    for _ in range(3):
+        await crashed(client)
+
+    refusal = await refused(client, 409, "/api/experiment/register", **idea())
+    name = await registered(client, commit_sha=BASE, diff="")
+    await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=1.0)
+
+    assert f"register the base commit unchanged (commit {BASE}" in refusal["hint"]
+    assert len(await lifted(process)) == 1
+    await told(client, "/api/experiment/register", **idea())
+
+
+async def test_a_baseline_that_crashed_into_an_abort_can_be_submitted_again(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client, policy={"on_abort": "block", "crash_limit": 1}, base_commit=BASE)
+    await add_gpu(client)
+    await told(client, "/api/experiment/submit", **idea())
+    await told(client, "/api/pool/dispatch")
+    baseline = await begun(process, "mar11-1")
+    failed = {"experiment_id": "mar11-1", "attempt": baseline.attempt, "fence": baseline.fence}
+    await told(client, "/api/experiment/crash", **failed, error="no data")
+
+    await refused(client, 409, "/api/experiment/submit", **idea())
+    again = await told(client, "/api/experiment/submit", **idea(commit_sha=BASE, diff=""))
+
+    assert again["duplicate_of"] == "mar11-1"
+    assert (await Experiments(process.lab).get(again["experiment_id"])).status == "queued"
+
+
+async def test_a_result_of_what_was_under_way_lifts_the_abort_once(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client, policy=BLOCKS)
+    under_way = [await registered(client) for _ in range(2)]
+    for _ in range(3):
+        await crashed(client)
+
+    for name in under_way:
+        await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=1.0)
+
+    assert [event["experiment_id"] for event in await lifted(process)] == under_way[:1]
+
+
+async def test_an_advising_tag_was_never_closed_so_no_result_opens_it(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    for _ in range(3):
+        await crashed(client)
+
+    await tried(client, 1.0)
+
+    assert await lifted(process) == []

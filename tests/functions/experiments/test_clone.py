@@ -1,0 +1,204 @@
+"""Code that no worker could train is refused before a run waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from functions.kernel.process.lifecycle import opened
+from state.settings import Settings
+from tests.conftest import http_client
+from tests.labs import add_gpu, idea, open_tag, refused, registered, told, tried
+from tests.workers.repository import Repository
+
+ELSEWHERE = "0123456789abcdef0123456789abcdef01234567"
+OF_ANOTHER = (
+    "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-NO = 1\n+NO = 2\n"
+)
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "repo")
+
+
+@pytest.fixture
+async def client(settings: Settings, repo: Repository) -> AsyncIterator[httpx.AsyncClient]:
+    """A lab whose web process has the clone, and a tag on its first commit."""
+    with_clone = settings.model_copy(update={"clone": repo.path})
+    async with opened("web", with_clone) as process, http_client(process) as http:
+        await open_tag(http, base_commit=repo.base, policy={"baseline_first": False})
+        yield http
+
+
+def deeper(repo: Repository) -> tuple[str, str]:
+    """A commit, and its patch against the base."""
+    commit = repo.commit({"train.py": "DEPTH = 9\n", "data.bin": bytes(range(256))})
+    return commit, repo.git_bytes("diff", "--binary", repo.base, commit).decode()
+
+
+async def test_a_patch_that_does_not_apply_is_refused_and_git_says_why(
+    client: httpx.AsyncClient, repo: Repository
+) -> None:
+    before = repo.state()
+
+    over = await refused(client, 422, "/api/experiment/submit", **idea(diff=OF_ANOTHER, commit_sha=ELSEWHERE))
+
+    assert over["code"] == "patch"
+    assert "patch failed: train.py:1" in over["detail"]
+    assert f"git diff --binary {repo.base}" in over["hint"]
+    assert (await told(client, "/api/experiment/history", tag="mar11"))["total"] == 0
+    assert repo.state() == before
+
+
+@pytest.mark.parametrize("cut", [0, 1], ids=["whole", "without its last line end"])
+async def test_one_that_applies_is_taken(client: httpx.AsyncClient, repo: Repository, cut: int) -> None:
+    _, patch = deeper(repo)
+
+    await told(client, "/api/experiment/submit", **idea(diff=patch[: len(patch) - cut], commit_sha=ELSEWHERE))
+
+
+async def test_a_commit_that_the_clone_has_is_trained_whatever_the_patch(
+    client: httpx.AsyncClient, repo: Repository
+) -> None:
+    commit, _ = deeper(repo)
+
+    await told(client, "/api/experiment/submit", **idea(diff=OF_ANOTHER, commit_sha=commit))
+
+
+async def test_a_clone_that_cannot_tell_refuses_nothing(
+    settings: Settings, repo: Repository, tmp_path: Path
+) -> None:
+    for clone in (Repository(tmp_path / "another").path, tmp_path, tmp_path / "none"):
+        with_clone = settings.model_copy(update={"clone": clone})
+        async with opened("web", with_clone) as process, http_client(process) as http:
+            tag = f"of-{clone.name}"
+            await open_tag(http, tag, base_commit=ELSEWHERE[::-1], policy={"baseline_first": False})
+            await told(http, "/api/experiment/submit", **idea(tag, diff=OF_ANOTHER, commit_sha=ELSEWHERE))
+
+
+async def test_a_base_commit_that_the_clone_lacks_is_told_of_when_its_tag_is_opened(
+    client: httpx.AsyncClient, repo: Repository
+) -> None:
+    known = await open_tag(client, "known", base_commit=repo.base)
+    unknown = await open_tag(client, "unknown", base_commit=ELSEWHERE)
+
+    assert known["hint"] is None
+    assert f"`git -C {repo.path} fetch --all`" in unknown["hint"]
+
+
+async def test_a_clone_that_cannot_tell_says_nothing_of_a_base_commit(
+    settings: Settings, tmp_path: Path
+) -> None:
+    with_clone = settings.model_copy(update={"clone": tmp_path / "none"})
+    async with opened("web", with_clone) as process, http_client(process) as http:
+        assert (await open_tag(http, base_commit=ELSEWHERE))["hint"] is None
+
+
+@pytest.mark.parametrize("name", ["HEAD", "main", "v1.0", "123", "abc123", "0" * 41, "mar11-base"])
+async def test_a_name_in_the_place_of_a_commit_s_hash_is_refused(
+    client: httpx.AsyncClient, name: str
+) -> None:
+    submitted = await refused(client, 422, "/api/experiment/submit", **idea(commit_sha=name))
+    opened_on = await refused(client, 422, "/api/experiment/setup", tag="t", base_commit=name)
+
+    assert [e["field"] for e in submitted["errors"]] == ["commit_sha"]
+    assert [e["field"] for e in opened_on["errors"]] == ["base_commit"]
+    assert "git rev-parse HEAD" in submitted["detail"]
+    assert (await told(client, "/api/experiment/history", tag="mar11"))["total"] == 0
+
+
+async def test_constants_that_the_script_does_not_have_are_refused_at_submit(
+    client: httpx.AsyncClient, repo: Repository
+) -> None:
+    commit, patch = deeper(repo)
+    before = repo.state()
+
+    for code in ({"commit_sha": commit}, {"commit_sha": ELSEWHERE, "diff": patch}):
+        wrong = await refused(
+            client, 422, "/api/experiment/submit", **idea(**code, config_delta={"WIDTH": 3})
+        )
+        await told(client, "/api/experiment/submit", **idea(**code, config_delta={"DEPTH": 12}))
+
+        assert "constant 'WIDTH' is not a top-level name of the script; available: DEPTH" in wrong["detail"]
+
+    assert (await told(client, "/api/experiment/history", tag="mar11"))["total"] == 2
+    assert repo.state() == before
+
+
+async def test_constants_of_code_without_a_script_are_refused_at_submit(
+    client: httpx.AsyncClient, repo: Repository
+) -> None:
+    (repo.path / "train.py").unlink()
+    commit = repo.commit({"main.py": "DEPTH = 9\n"})
+
+    wrong = await refused(
+        client, 422, "/api/experiment/submit", **idea(commit_sha=commit, config_delta={"DEPTH": 3})
+    )
+
+    assert "'train.py' is not a file of this code" in wrong["detail"]
+
+
+async def test_constants_are_looked_for_in_the_file_that_the_workers_command_runs(
+    client: httpx.AsyncClient, repo: Repository
+) -> None:
+    commit = repo.commit({"src/main.py": "LR = 3e-4\nLR = f()\n", "train.py": "DEPTH = 8\n"})
+    patch = repo.git_bytes("diff", "--binary", repo.base, commit).decode()
+    await add_gpu(client, scripts=["src/main/__main__.py", "src/main.py"])
+
+    for code in ({"commit_sha": commit}, {"commit_sha": ELSEWHERE, "diff": patch}):
+        await told(client, "/api/experiment/submit", **idea(**code, config_delta={"LR": 0.02}))
+        wrong = await refused(
+            client, 422, "/api/experiment/submit", **idea(**code, config_delta={"DEPTH": 9})
+        )
+        assert "constant 'DEPTH' is not a top-level name of the script; available: LR" in wrong["detail"]
+
+    before = await refused(
+        client, 422, "/api/experiment/submit", **idea(commit_sha=repo.base, config_delta={"LR": 0.02})
+    )
+    assert "'src/main/__main__.py' or 'src/main.py' is not a file of this code" in before["detail"]
+
+
+async def test_constants_and_a_seed_are_refused_where_a_worker_s_command_hides_its_file(
+    client: httpx.AsyncClient, repo: Repository
+) -> None:
+    reading = repo.commit({"run.sh": "exec python train.py --seed $NIGHTJAR_SEED\n"})
+    blind = repo.commit({"run.sh": "exec python train.py\n"})
+    await add_gpu(client, "host:gpu0", scripts=[])
+    await add_gpu(client, "host:gpu1", scripts=["train.py"])
+
+    for fields in ({"config_delta": {"DEPTH": 9}}, {"seed": 7}):
+        wrong = await refused(client, 422, "/api/experiment/submit", **idea(commit_sha=blind, **fields))
+        assert "--command does not say which Python file it runs" in wrong["detail"]
+        assert "leave config_delta and seed out" in wrong["hint"]
+        await told(client, "/api/experiment/submit", **idea(commit_sha=blind, gpu_id="host:gpu1", **fields))
+    name = await registered(client, commit_sha=blind)
+    await refused(client, 422, "/api/gpu/train", experiment_id=name, config_delta={"DEPTH": 9})
+    await told(client, "/api/experiment/submit", **idea(commit_sha=blind))
+    await told(client, "/api/experiment/submit", **idea(commit_sha=reading, seed=7))
+
+
+async def test_another_seed_is_refused_where_nothing_would_take_it(
+    client: httpx.AsyncClient, repo: Repository
+) -> None:
+    blind = await tried(client, 1.0, commit_sha=repo.base)
+    reading = await tried(client, 0.9, commit_sha=repo.commit({"run.sh": "python train.py $NIGHTJAR_SEED\n"}))
+    gpu = await add_gpu(client, scripts=[])
+
+    wrong = await refused(client, 422, "/api/experiment/retest", experiment_id=blind["experiment_id"])
+    await told(client, "/api/experiment/retest", experiment_id=blind["experiment_id"], train=False)
+    await told(client, "/api/experiment/retest", experiment_id=reading["experiment_id"])
+
+    assert gpu["worker"]["scripts"] == []
+    assert "--command does not say which Python file it runs" in wrong["detail"]
+
+
+async def test_constants_of_a_script_that_does_not_parse_are_left_to_the_worker(
+    client: httpx.AsyncClient, repo: Repository
+) -> None:
+    commit = repo.commit({"train.py": "match = DEPTH :=\n"})
+
+    await told(client, "/api/experiment/submit", **idea(commit_sha=commit, config_delta={"DEPTH": 3}))

@@ -1,0 +1,1455 @@
+"""The published contract: an agent that knows only curl and the published program gets what it was promised."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import ValidationError
+
+from functions.kernel.contract import CATEGORIES, Http
+from functions.kernel.process.lifecycle import Process
+from functions.kernel.table import table
+from state.experiments import Experiments
+from tests.labs import (
+    add_gpu,
+    asked,
+    begun,
+    crashed,
+    curl,
+    dump,
+    events_of,
+    expire,
+    idea,
+    open_tag,
+    problem,
+    refused,
+    registered,
+    running,
+    silence,
+    told,
+    tried,
+)
+
+
+@pytest.fixture
+def client(local: httpx.AsyncClient) -> httpx.AsyncClient:
+    """What the published program has: curl, and no token."""
+    return local
+
+
+# -- experiment::setup
+
+
+async def test_setup_opens_a_tag_and_names_its_branch(client: httpx.AsyncClient) -> None:
+    answer = await open_tag(client)
+
+    assert answer["branch"] == "autoresearch/mar11"
+    assert answer["tag"]["name"] == "mar11"
+    assert answer["tag"]["branch"] == "autoresearch/mar11"
+    assert answer["tag"]["created_at"].endswith("Z")
+    assert answer["tag"]["best_val_bpb"] is None
+    assert answer["tag"]["total_experiments"] == answer["tag"]["kept_experiments"] == 0
+
+
+async def test_a_tag_that_exists_is_a_conflict_that_shows_what_is_there(client: httpx.AsyncClient) -> None:
+    await open_tag(client, branch="mine")
+    await tried(client, 0.99)
+
+    document = await refused(client, 409, "/api/experiment/setup", tag="mar11", branch="another")
+
+    assert document["existing"]["branch"] == "mine"
+    assert document["existing"]["best_val_bpb"] == 0.99
+    assert document["existing"]["total_experiments"] == 1
+
+
+async def test_a_new_tag_explores(client: httpx.AsyncClient) -> None:
+    opened = await open_tag(client)
+
+    strategy = await told(client, "/api/search/strategy", tag="mar11")
+
+    assert (strategy["mode"], strategy["explore_ratio"], strategy["temperature"]) == ("explore", 0.7, 1.0)
+    assert strategy["reason"]
+    assert strategy["updated_at"] == opened["tag"]["created_at"]
+    assert strategy["version"] == 1
+    assert strategy["pinned_until"] is None
+
+
+async def test_the_base_commit_defaults_to_the_head_of_the_workers_repository(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await process.presence.announce("keeper@host:1", {"kind": "keeper", "repository_head": "fedcba9"})
+
+    await open_tag(client, "of-workers")
+    await open_tag(client, "chosen", base_commit="1234567")
+
+    assert (await told(client, "/api/report/brief", tag="of-workers"))["base_commit_sha"] == "fedcba9"
+    assert (await told(client, "/api/report/brief", tag="chosen"))["base_commit_sha"] == "1234567"
+
+
+# -- experiment::register
+
+
+async def test_registering_numbers_the_experiments_of_a_tag(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await open_tag(client, "apr1")
+
+    answers = [await told(client, "/api/experiment/register", **idea()) for _ in range(3)]
+    other = await told(client, "/api/experiment/register", **idea("apr1"))
+
+    assert [a["experiment_id"] for a in answers] == ["mar11-1", "mar11-2", "mar11-3"]
+    assert [a["number"] for a in answers] == [1, 2, 3]
+    assert {a["status"] for a in answers} == {"registered"}
+    assert other["experiment_id"] == "apr1-1"
+
+
+async def test_an_unknown_tag_is_not_found_by_any_function(operator: httpx.AsyncClient) -> None:
+    bodies: dict[str, dict[str, Any]] = {
+        "/api/experiment/register": idea(),
+        "/api/experiment/submit": idea(),
+        "/api/search/set-strategy": {"tag": "mar11", "mode": "exploit", "reason": "r"},
+        "/api/search/set-policy": {"tag": "mar11", "policy": {}},
+    }
+    for name in ("experiment/history", "experiment/best", "experiment/near-misses", "experiment/resume"):
+        bodies[f"/api/{name}"] = {"tag": "mar11"}
+    for name in ("strategy", "adapt", "suggest", "policy"):
+        bodies[f"/api/search/{name}"] = {"tag": "mar11"}
+    for name in ("summary", "tsv", "brief"):
+        bodies[f"/api/report/{name}"] = {"tag": "mar11"}
+
+    for path, body in bodies.items():
+        document = await refused(operator, 404, path, **body)
+
+        assert "mar11" in document["detail"], path
+        assert "setup" in document["hint"], path
+
+
+async def test_every_published_category_is_taken_and_no_other(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+
+    for category in CATEGORIES:
+        await registered(client, category=category)
+    document = await refused(client, 422, "/api/experiment/register", **idea(category="magic"))
+
+    assert document["errors"][0]["field"] == "category"
+
+
+async def test_a_parent_has_to_be_an_experiment_of_the_same_tag(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await open_tag(client, "apr1")
+    parent, stranger = await registered(client), await registered(client, "apr1")
+
+    child = await registered(client, parent_id=parent)
+    for wrong in ("mar11-99", stranger):
+        document = await refused(client, 422, "/api/experiment/register", **idea(parent_id=wrong))
+        assert wrong in document["detail"]
+
+    assert (await asked(client, f"/api/experiment/{child}"))["experiment"]["parent_ids"] == [parent]
+
+
+async def test_a_repeated_idea_is_reported_not_refused(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    first = await registered(client, commit_sha="aaaaaaa", diff="--- a\n+++ b\n")
+
+    same_diff = await told(client, "/api/experiment/register", **idea(diff="--- a\n+++ b\n"))
+    same_commit = await told(client, "/api/experiment/register", **idea(commit_sha="aaaaaaa"))
+    new = await told(client, "/api/experiment/register", **idea())
+
+    assert same_diff["duplicate_of"] == same_commit["duplicate_of"] == first
+    assert new["duplicate_of"] is None
+
+
+async def test_other_constants_on_one_commit_are_no_repeated_idea(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    deltas: list[dict[str, float]] = [{"LR": 0.1}, {"LR": 0.2}, {}, {"LR": 0.2}]
+
+    first, second, plain, again = [
+        await told(client, "/api/experiment/register", **idea(commit_sha="aaaaaaa", config_delta=delta))
+        for delta in deltas
+    ]
+
+    assert [one["duplicate_of"] for one in (first, second, plain)] == [None, None, None]
+    assert again["duplicate_of"] == second["experiment_id"]
+
+
+async def test_the_description_defaults_to_the_first_line_of_the_diff_summary(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+
+    name = await registered(client, diff_summary="wider MLP\nand more")
+
+    assert (await asked(client, f"/api/experiment/{name}"))["experiment"]["description"] == "wider MLP"
+
+
+async def test_a_discarded_experiments_patch_can_still_be_read(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 0.9)
+    patch = (
+        "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-A = 1\n+A = 2 # ü\n"
+    )
+
+    verdict = await tried(client, 1.5, diff=patch)
+
+    assert verdict["status"] == "discard"
+    assert (await asked(client, f"/api/experiment/{verdict['experiment_id']}"))["diff"] == patch
+
+
+# -- experiment::complete
+
+
+async def test_the_first_result_is_kept_and_is_the_best(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+
+    verdict = await tried(client, 0.9979, commit_sha="abc1234", result={"peak_vram_mb": 45060.2})
+
+    assert verdict == {
+        "experiment_id": "mar11-1",
+        "status": "keep",
+        "val_bpb": 0.9979,
+        "improved": True,
+        "delta": 0.0,
+        "best_val_bpb": 0.9979,
+        "action": "keep_commit",
+        "base_commit_sha": "abc1234",
+        "near_miss": False,
+        "p_better": None,
+        "trust": "first",
+        "retest": None,
+        "branch_improved": None,
+        "judged_val_bpb": None,
+        "compared_with": None,
+        "repeats_best": False,
+        "over_budget": False,
+        "reason": None,
+        "hint": None,
+        "score": "reported",
+        "reported": None,
+        "claimed": False,
+        "replayed": False,
+    }
+
+
+async def test_delta_is_the_best_before_minus_the_value(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0, commit_sha="aaaaaaa")
+
+    better = await tried(client, 0.75, commit_sha="bbbbbbb")
+    worse = await tried(client, 1.25, commit_sha="ccccccc")
+
+    assert (better["delta"], better["best_val_bpb"], better["base_commit_sha"]) == (0.25, 0.75, "bbbbbbb")
+    assert (worse["delta"], worse["best_val_bpb"], worse["base_commit_sha"]) == (-0.5, 0.75, "bbbbbbb")
+    assert (better["action"], worse["action"]) == ("keep_commit", "git_reset")
+
+
+async def test_the_agent_resets_to_the_tags_base_while_there_is_no_best(client: httpx.AsyncClient) -> None:
+    await open_tag(client, base_commit="0000000")
+
+    answer = await crashed(client)
+    brief = await told(client, "/api/report/brief", tag="mar11")
+
+    assert answer["base_commit_sha"] == brief["base_commit_sha"] == "0000000"
+
+
+async def test_all_that_a_run_measured_is_kept_with_it(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    measured = {
+        "peak_vram_mb": 45060.2,
+        "training_seconds": 300.1,
+        "total_tokens_m": 499.6,
+        "mfu_percent": 39.8,
+        "num_steps": 953,
+        "num_params_m": 50.3,
+        "depth": 8,
+        "metrics": {"startup_seconds": 1.5},
+    }
+
+    verdict = await tried(client, 0.9979, result=measured)
+
+    shown = (await asked(client, f"/api/experiment/{verdict['experiment_id']}"))["experiment"]
+    assert {name: shown[name] for name in measured} == measured
+    assert shown["val_bpb"] == 0.9979
+
+
+@pytest.mark.parametrize("value", [0, -0.0, -1.0, 5e300])
+async def test_an_implausible_value_is_refused_and_nothing_recorded(
+    client: httpx.AsyncClient, process: Process, value: float
+) -> None:
+    await open_tag(client)
+    name = await registered(client)
+    before = await dump(process.lab)
+
+    document = await refused(client, 422, "/api/experiment/complete", experiment_id=name, val_bpb=value)
+
+    assert "crash" in document["hint"]
+    assert await dump(process.lab) == before
+
+
+async def test_a_finished_experiment_is_a_conflict_unless_the_call_is_a_repetition(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+    name = await registered(client)
+    body = {"experiment_id": name, "val_bpb": 0.99}
+    first = await told(client, "/api/experiment/complete", **body)
+
+    again = await told(client, "/api/experiment/complete", **body)
+    document = await refused(client, 409, "/api/experiment/complete", experiment_id=name, val_bpb=0.98)
+    other = await refused(client, 409, "/api/experiment/crash", experiment_id=name, error="boom")
+
+    assert again == first | {"replayed": True}
+    assert document["experiment_status"] == other["experiment_status"] == "keep"
+
+
+async def test_a_worker_counts_with_the_fence_it_was_given_only(
+    operator: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(operator)
+    await add_gpu(operator)
+    e = await running(operator, process)
+    result = {"experiment_id": e.experiment_id, "val_bpb": 0.99, "attempt": e.attempt}
+
+    document = await refused(operator, 409, "/api/experiment/complete", **result, fence=e.fence + 1)
+    await refused(operator, 409, "/api/experiment/complete", experiment_id=e.experiment_id, val_bpb=0.99)
+    verdict = await told(operator, "/api/experiment/complete", **result, fence=e.fence)
+
+    assert "evidence" in document["hint"]
+    assert verdict["status"] == "keep"
+    shown = await asked(operator, f"/api/experiment/{e.experiment_id}")
+    assert [late["fence"] for late in shown["late_results"]] == [e.fence + 1]
+
+
+@pytest.mark.parametrize("path", ["complete", "crash"])
+async def test_only_results_of_attempts_that_there_were_are_kept_as_evidence_and_not_without_end(
+    operator: httpx.AsyncClient, process: Process, path: str
+) -> None:
+    await open_tag(operator)
+    await add_gpu(operator)
+    e = await running(operator, process)
+    result: dict[str, Any] = {"val_bpb": 0.99} if path == "complete" else {"error": "boom"}
+
+    for attempt in (0, 2, 10**6):
+        await refused(
+            operator, 409, f"/api/experiment/{path}", experiment_id=e.experiment_id, attempt=attempt, **result
+        )
+    nothing = (await asked(operator, f"/api/experiment/{e.experiment_id}"))["late_results"]
+    for fence in range(e.fence + 1, e.fence + 111):
+        await refused(
+            operator,
+            409,
+            f"/api/experiment/{path}",
+            experiment_id=e.experiment_id,
+            attempt=1,
+            fence=fence,
+            **result,
+        )
+
+    kept = (await asked(operator, f"/api/experiment/{e.experiment_id}"))["late_results"]
+    assert nothing == []
+    assert sorted(late["fence"] for late in kept) == list(range(e.fence + 1, e.fence + 101))
+
+
+async def test_a_changed_evaluator_makes_a_run_invalid(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 0.99, commit_sha="aaaaaaa", result={"evaluator_hash": "e1"})
+
+    verdict = await tried(client, 0.5, result={"evaluator_hash": "e2"})
+
+    assert (verdict["status"], verdict["improved"], verdict["best_val_bpb"]) == ("invalid", False, 0.99)
+    assert (verdict["action"], verdict["base_commit_sha"]) == ("git_reset", "aaaaaaa")
+    stats = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
+    assert (stats["total"], stats["invalid"]) == (1, 1)
+
+
+async def test_another_gpu_class_is_judged_by_itself_and_never_moves_the_main_best(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+    await tried(client, 0.99, result={"gpu_class": "H100"})
+
+    first = await tried(client, 0.5, result={"gpu_class": "A100"})
+    second = await tried(client, 0.6, result={"gpu_class": "A100"})
+
+    assert (first["status"], first["delta"]) == ("keep", 0.0)
+    assert (second["status"], second["best_val_bpb"]) == ("discard", 0.5)
+    best = await told(client, "/api/experiment/best", tag="mar11")
+    assert best["best"]["val_bpb"] == 0.99
+
+
+# -- experiment::crash
+
+
+async def test_three_crashes_in_a_row_should_abort(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+
+    answers = [await crashed(client, kind=kind) for kind in ("oom", "nan", "other")]
+
+    assert [a["consecutive_crashes"] for a in answers] == [1, 2, 3]
+    assert [a["should_abort"] for a in answers] == [False, False, True]
+    assert {(a["status"], a["action"]) for a in answers} == {("crash", "git_reset")}
+
+
+async def test_faults_of_the_infrastructure_never_count_against_the_tag(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    for _ in range(2):
+        await crashed(client)
+
+    answers = [await crashed(client, kind="infra") for _ in range(5)]
+
+    assert {a["consecutive_crashes"] for a in answers} == {2}
+    assert not any(a["should_abort"] for a in answers)
+
+
+@pytest.mark.parametrize(("kind", "of_tag"), [("oom", 1), ("infra", 0)])
+async def test_a_crash_counts_against_its_worker_too(
+    operator: httpx.AsyncClient, process: Process, kind: str, of_tag: int
+) -> None:
+    await open_tag(operator)
+    await add_gpu(operator)
+    e = await running(operator, process)
+    report = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
+
+    answer = await told(operator, "/api/experiment/crash", **report, error="boom", kind=kind)
+
+    assert answer["consecutive_crashes"] == of_tag
+    assert (await asked(operator, "/api/pool/list"))["workers"][0]["consecutive_crashes"] == 1
+
+
+async def test_a_gpu_that_was_deregistered_is_not_brought_back_by_a_late_crash(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+    await add_gpu(client)
+    name = await registered(client)
+    await told(client, "/api/pool/acquire", experiment_id=name)
+    await told(client, "/api/pool/release", gpu_id="host:gpu0")
+    await told(client, "/api/pool/deregister", gpu_id="host:gpu0")
+
+    await told(client, "/api/experiment/crash", experiment_id=name, error="boom")
+
+    assert (await asked(client, "/api/pool/list"))["total"] == 0
+    assert (await add_gpu(client))["worker"]["status"] == "idle"
+
+
+async def test_after_an_abort_a_blocking_tag_takes_no_experiment_until_it_is_resumed(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    await open_tag(client, policy={"on_abort": "block"})
+    for _ in range(3):
+        await crashed(client)
+
+    document = await refused(client, 409, "/api/experiment/register", **idea())
+    submitted = await refused(client, 409, "/api/experiment/submit", **idea())
+    resumed = await told(operator, "/api/experiment/resume", tag="mar11")
+    after = await told(client, "/api/experiment/register", **idea())
+
+    assert "resume" in document["hint"]
+    assert "resume" in submitted["hint"]
+    assert resumed["consecutive_crashes_before"] == 3
+    assert after["status"] == "registered"
+
+
+# -- experiment::history, ::best, ::near_misses
+
+
+async def numbers_of(http: httpx.AsyncClient, **ask: Any) -> list[int]:
+    page = await told(http, "/api/experiment/history", tag="mar11", **ask)
+    return [e["number"] for e in page["experiments"]]
+
+
+@pytest.mark.parametrize(
+    ("order", "pages"), [("newest", [[4, 5], [2, 3], [1]]), ("oldest", [[1, 2], [3, 4], [5]])]
+)
+async def test_history_pages_lead_through_everything_once(
+    client: httpx.AsyncClient, order: str, pages: list[list[int]]
+) -> None:
+    await open_tag(client)
+    for _ in range(5):
+        await registered(client)
+
+    seen, cursor = [], None
+    while True:
+        page = await told(client, "/api/experiment/history", tag="mar11", limit=2, order=order, cursor=cursor)
+        seen.append([e["number"] for e in page["experiments"]])
+        assert page["total"] == 5
+        if (cursor := page["next_cursor"]) is None:
+            break
+
+    assert seen == pages
+
+
+async def test_history_filters_by_status_and_category(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0, category="optimizer")
+    await tried(client, 1.1, category="optimizer")
+    await tried(client, 1.1, category="attention")
+    await registered(client, category="optimizer")
+
+    assert await numbers_of(client, status="keep") == [1]
+    assert await numbers_of(client, status="discard") == [2, 3]
+    assert await numbers_of(client, category="optimizer") == [1, 2, 4]
+    assert await numbers_of(client, category="optimizer", status="discard") == [2]
+    assert await numbers_of(client, status="crash") == []
+
+
+async def test_best_shows_the_experiment_to_beat(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    none_yet = await refused(client, 404, "/api/experiment/best", tag="mar11")
+    await tried(client, 1.0)
+    await tried(client, 0.9, commit_sha="abc1234")
+
+    answer = await told(client, "/api/experiment/best", tag="mar11")
+
+    assert "baseline" in none_yet["hint"]
+    assert answer["best"]["experiment_id"] == answer["experiment"]["experiment_id"] == "mar11-2"
+    assert (answer["best"]["val_bpb"], answer["best"]["commit_sha"]) == (0.9, "abc1234")
+    assert answer["best"]["updated_at"].endswith("Z")
+
+
+async def test_near_misses_are_measured_against_the_best_as_it_is_now(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0)
+    await tried(client, 1.0015)
+    await tried(client, 1.0005)
+    await tried(client, 1.5)
+
+    early = await told(client, "/api/experiment/near-misses", tag="mar11")
+    await tried(client, 0.999)
+    late = await told(client, "/api/experiment/near-misses", tag="mar11")
+    one = await told(client, "/api/experiment/near-misses", tag="mar11", limit=1)
+    await tried(client, 0.9)
+    none = await told(client, "/api/experiment/near-misses", tag="mar11")
+
+    assert [n["experiment_id"] for n in early["near_misses"]] == ["mar11-3", "mar11-2"]
+    assert [n["delta"] for n in early["near_misses"]] == pytest.approx([0.0005, 0.0015])
+    assert [n["experiment_id"] for n in late["near_misses"]] == ["mar11-3"]
+    assert (late["total"], one["total"], len(one["near_misses"])) == (1, 1, 1)
+    assert none == {"near_misses": [], "total": 0}
+    shown = early["near_misses"][0]
+    assert (shown["val_bpb"], shown["category"]) == (1.0005, "architecture")
+    assert shown["hypothesis"]
+    assert shown["diff_summary"]
+
+
+# -- experiment::get, ::wait, ::stop, ::submit, invocation::get
+
+
+async def test_an_unknown_experiment_is_not_found_by_any_function(client: httpx.AsyncClient) -> None:
+    bodies: dict[str, dict[str, Any]] = {
+        "/api/experiment/complete": {"val_bpb": 1.0},
+        "/api/experiment/crash": {"error": "boom"},
+        "/api/experiment/stop": {},
+        "/api/gpu/train": {},
+        "/api/pool/acquire": {},
+    }
+
+    for path, body in bodies.items():
+        await refused(client, 404, path, experiment_id="mar11-7", **body)
+    await refused(client, 404, "/api/report/diff", experiment_a="mar11-7", experiment_b="mar11-8")
+    for path in ("/api/experiment/mar11-7", "/api/experiment/mar11-7/wait", "/api/invocation/mar11-7.1"):
+        problem(await client.get(path), 404)
+
+
+async def waiting(
+    http: httpx.AsyncClient, process: Process, name: str, query: str
+) -> asyncio.Task[dict[str, Any]]:
+    """A wait that has read the experiment's state: it touches the experiment right after."""
+    open_key = process.lab.keys("open")
+    await process.lab.command("ZADD", open_key, "XX", "1", name)
+    task = asyncio.create_task(asked(http, f"/api/experiment/{name}/wait?{query}"))
+    touched = 1.0
+    while touched == 1.0:
+        await asyncio.sleep(0.005)
+        touched = float(await process.lab.command("ZSCORE", open_key, name))
+    return task
+
+
+async def test_wait_answers_when_the_state_changes(client: httpx.AsyncClient, process: Process) -> None:
+    await open_tag(client)
+    name = await registered(client, commit_sha="abc1234")
+    task = await waiting(client, process, name, "timeout=50")
+
+    await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=0.99)
+    outcome = await task
+
+    assert (outcome["status"], outcome["changed"], outcome["finished"]) == ("keep", True, True)
+    assert (outcome["val_bpb"], outcome["improved"], outcome["best_val_bpb"]) == (0.99, True, 0.99)
+    assert (outcome["action"], outcome["base_commit_sha"]) == ("keep_commit", "abc1234")
+    assert outcome["next"]
+
+
+async def test_wait_until_finished_sleeps_through_other_changes(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    name = await registered(client)
+    task = await waiting(client, process, name, "timeout=50&until=finished")
+
+    await told(client, "/api/gpu/train", experiment_id=name)
+    await told(client, "/api/experiment/stop", experiment_id=name)
+    outcome = await task
+
+    assert (outcome["status"], outcome["action"]) == ("stopped", "git_reset")
+
+
+async def test_wait_gives_up_after_its_timeout(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    name = await registered(client)
+
+    outcome = await asked(client, f"/api/experiment/{name}/wait?timeout=0.01")
+
+    assert (outcome["status"], outcome["changed"], outcome["finished"]) == ("registered", False, False)
+    problem(await client.get(f"/api/experiment/{name}/wait?timeout=51"), 422)
+
+
+async def test_a_submitted_experiment_is_queued_and_told_what_it_waits_for(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+
+    answers = [await told(client, "/api/experiment/submit", **idea()) for _ in range(2)]
+    outcome = await asked(client, "/api/experiment/mar11-2/wait?timeout=0")
+
+    assert [a["status"] for a in answers] == ["queued", "queued"]
+    assert [a["queue"] for a in answers] == [{"position": 1, "workers": 0}, {"position": 2, "workers": 0}]
+    assert "./nightjar worker" in answers[0]["next"]
+    assert outcome["queue"] == {"position": 2, "workers": 0}
+    assert "./nightjar worker" in outcome["next"]
+    assert answers[0]["wait_url"] == "/api/experiment/mar11-1/wait"
+    assert answers[0]["status_url"] == "/api/invocation/mar11-1.1"
+
+
+@pytest.mark.parametrize("wrong", [{"gpu_id": "host:none"}, {"timeout_s": 1e9}])
+async def test_a_submission_that_cannot_be_trained_registers_nothing(
+    client: httpx.AsyncClient, process: Process, wrong: dict[str, Any]
+) -> None:
+    await open_tag(client)
+    before = await dump(process.lab)
+
+    problem(await curl(client, "/api/experiment/submit", idea(**wrong)))
+
+    assert await dump(process.lab) == before
+
+
+async def test_a_training_is_accepted_and_its_invocation_followed(
+    operator: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(operator)
+    await add_gpu(operator)
+    name = await registered(operator)
+    accepted = await curl(operator, "/api/gpu/train", {"experiment_id": name})
+    queued = await asked(operator, accepted.json()["status_url"])
+    await told(operator, "/api/pool/dispatch")
+    e = await begun(process, name)
+    under_way = await asked(operator, accepted.json()["status_url"])
+
+    await told(
+        operator,
+        "/api/experiment/complete",
+        experiment_id=name,
+        val_bpb=0.9,
+        attempt=e.attempt,
+        fence=e.fence,
+    )
+    done = await asked(operator, accepted.json()["status_url"])
+
+    assert accepted.status_code == 202
+    assert accepted.json()["invocation_id"] == "mar11-1.1"
+    assert [i["status"] for i in (queued, under_way, done)] == ["queued", "running", "keep"]
+    assert [i["finished"] for i in (queued, under_way, done)] == [False, False, True]
+    assert done["result"]["val_bpb"] == 0.9
+    problem(await operator.get("/api/invocation/mar11-1.2"), 404)
+
+
+async def test_stopping_a_waiting_experiment_ends_it_at_once(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    name = await registered(client)
+    queued = (await told(client, "/api/experiment/submit", **idea()))["experiment_id"]
+
+    answers = [await told(client, "/api/experiment/stop", experiment_id=n) for n in (name, queued)]
+
+    assert [(a["status"], a["stopping"]) for a in answers] == [("stopped", False)] * 2
+    stats = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
+    assert (stats["total"], stats["stopped"], stats["queued"]) == (0, 2, 0)
+
+
+async def test_stopping_a_running_experiment_reaches_its_worker(
+    operator: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(operator)
+    await add_gpu(operator)
+    e = await running(operator, process)
+
+    answer = await told(operator, "/api/experiment/stop", experiment_id=e.experiment_id, reason="enough")
+    heartbeat = await told(operator, "/api/pool/heartbeat", gpu_id="host:gpu0", fence=e.fence)
+    order = await Experiments(process.lab).renew(e.experiment_id, "host:gpu0", e.fence, 60)
+
+    assert (answer["status"], answer["stopping"]) == ("running", True)
+    assert heartbeat["action"] == order == "stop"
+
+
+async def test_stopping_a_finished_experiment_is_a_conflict(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0)
+
+    document = await refused(client, 409, "/api/experiment/stop", experiment_id="mar11-1")
+
+    assert document["experiment_status"] == "keep"
+
+
+async def test_an_agent_that_never_reported_is_lost_and_still_judged_when_it_comes_late(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    name = await registered(client)
+    await process.lab.command("ZADD", process.lab.keys("open"), "1", name)
+
+    swept = await told(operator, "/api/pool/sweep")
+    lost = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
+    verdict = await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=0.99)
+    after = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
+
+    assert swept["experiments"] == {name: "lost"}
+    assert (lost["total"], lost["lost"]) == (0, 1)
+    assert verdict["status"] == "keep"
+    assert (after["total"], after["kept"], after["lost"]) == (1, 1, 0)
+
+
+# -- search
+
+
+async def test_a_pinned_strategy_survives_adapt_for_its_experiments(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+
+    pinned = await told(
+        client, "/api/search/set-strategy", tag="mar11", mode="ablation", reason="tidy up", pin_for=2
+    )
+    modes = []
+    for value in (1.0, 0.9):
+        await tried(client, value)
+        modes.append((await told(client, "/api/search/adapt", tag="mar11"))["mode"])
+
+    assert (pinned["mode"], pinned["explore_ratio"], pinned["temperature"]) == ("ablation", 0.7, 1.0)
+    assert (pinned["reason"], pinned["pinned_until"]) == ("tidy up", 2)
+    assert modes == ["ablation", "explore"]
+
+
+async def test_a_strategy_is_pinned_for_five_experiments_by_default(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0)
+
+    pinned = await told(client, "/api/search/set-strategy", tag="mar11", mode="exploit", reason="go on")
+
+    assert pinned["pinned_until"] == 6
+
+
+FAR, NEAR = "d", "n"
+
+
+async def play(http: httpx.AsyncClient, history: str) -> None:
+    """k keep, d discard far off, n near miss, c crash, t timeout, i fault of the infrastructure."""
+    best = 2.0
+    for nth, what in enumerate(history):
+        if what in "cti":
+            await crashed(http, kind={"c": "oom", "t": "timeout", "i": "infra"}[what])
+        else:
+            best -= 0.01 if what == "k" else 0.0
+            value = best + {"k": 0.0, "d": 0.5, "n": 0.001}[what]
+            await tried(http, value, category=CATEGORIES[nth % 5])
+
+
+@pytest.mark.parametrize(
+    ("history", "mode", "temperature"),
+    [
+        ("", "explore", 1.0),
+        ("kdtct", "exploit", 0.3),  # 60 % crashed
+        ("kdiii", "explore", 0.8),  # the infrastructure's faults are none; 20 % kept
+        ("knn" + "d" * 18, "combine", 0.5),  # near misses need not be recent
+        ("knnk" + "d" * 18, "ablation", 0.3),  # they miss the current best by far
+        ("kkkk" + "d" * 6, "exploit", 0.5),
+    ],
+)
+async def test_adapt_decides_by_what_the_tag_has_finished(
+    client: httpx.AsyncClient, history: str, mode: str, temperature: float
+) -> None:
+    await open_tag(client)
+    await play(client, history)
+
+    answer = await told(client, "/api/search/adapt", tag="mar11")
+
+    assert (answer["mode"], answer["temperature"]) == (mode, temperature)
+    assert answer["explore_ratio"] == (0.8 if mode == "explore" else 0.3)
+    if len(history) < 5:
+        assert "too few" in answer["reason"]
+
+
+async def test_the_strategy_event_tells_of_new_modes_only(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    await tried(client, 1.0)
+    first = await told(client, "/api/search/adapt", tag="mar11")
+    for _ in range(4):
+        await crashed(client)
+
+    second = await told(client, "/api/search/adapt", tag="mar11")
+
+    assert (first["changed"], second["changed"]) == (False, True)
+    assert [e["mode"] for e in await events_of(process, "strategy.changed")] == ["exploit"]
+
+
+async def test_concurrent_adapts_agree(client: httpx.AsyncClient, process: Process) -> None:
+    await open_tag(client)
+    await play(client, "kdccc")
+
+    answers = await asyncio.gather(*(told(client, "/api/search/adapt", tag="mar11") for _ in range(10)))
+
+    assert {(a["mode"], a["version"]) for a in answers} == {("exploit", 2)}
+    assert len(await events_of(process, "strategy.changed")) == 1
+
+
+async def test_a_suggestion_tells_all_that_was_promised(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    for value in (1.0, 0.9, 0.8):
+        await tried(client, value, category="optimizer")
+    await tried(client, 0.801, category="attention")
+    await crashed(client)
+
+    answer = await told(client, "/api/search/suggest", tag="mar11")
+
+    assert answer["total_experiments"] == 5
+    assert answer["category_stats"]["optimizer"] == {"total": 3, "kept": 3}
+    assert answer["category_stats"]["attention"] == {"total": 1, "kept": 0}
+    assert "optimizer" not in answer["underexplored_categories"]
+    assert "attention" in answer["underexplored_categories"]
+    assert answer["high_yield_categories"] == ["optimizer"]
+    assert answer["near_misses_available"] == 1
+    assert answer["near_miss_categories"] == ["attention"]
+    assert answer["recent_bpb_trend"] == [1.0, 0.9, 0.8, 0.801]
+    assert answer["suggestions"]
+    # adapt ran first, because experiments had finished since the last decision
+    assert answer["strategy"]["mode"] == "exploit"
+
+
+async def test_every_mode_suggests_something_concrete(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+
+    for values in ([], [1.0], [1.001, 1.5]):
+        for value in values:
+            await tried(client, value)
+        for mode in ("explore", "exploit", "combine", "ablation"):
+            await told(client, "/api/search/set-strategy", tag="mar11", mode=mode, reason="try it")
+            answer = await told(client, "/api/search/suggest", tag="mar11")
+
+            assert answer["strategy"]["mode"] == mode
+            assert all(answer["suggestions"])
+            assert answer["suggestions"]
+
+
+async def test_combine_names_two_near_misses_not_combined_yet_of_different_categories_first(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+    await tried(client, 1.0)
+    await tried(client, 1.0001, category="optimizer")  # 2
+    await tried(client, 1.0002, category="optimizer")  # 3
+    await tried(client, 1.0003, category="attention")  # 4
+    await told(client, "/api/search/set-strategy", tag="mar11", mode="combine", reason="try it")
+
+    async def idea() -> str:
+        suggestions: list[str] = (await told(client, "/api/search/suggest", tag="mar11"))["suggestions"]
+        return suggestions[0]
+
+    async def pair() -> set[str]:
+        first = await idea()
+        return {f"mar11-{n}" for n in (2, 3, 4) if f"mar11-{n} " in first}
+
+    first = await pair()
+    await registered(client, category="combination", parent_ids=["mar11-4", "mar11-2"])
+    second = await pair()
+    await registered(client, category="optimizer", parent_ids=["mar11-3", "mar11-4"])
+    third = await pair()
+    await registered(client, category="optimizer", parent_ids=["mar11-2", "mar11-3"])
+
+    assert first == {"mar11-2", "mar11-4"}
+    assert second == {"mar11-3", "mar11-4"}
+    assert third == {"mar11-2", "mar11-3"}
+    assert "All pairs of 3 near misses were tried" in await idea()
+
+
+async def test_exploring_names_what_was_tried_in_the_least_tried_category(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    for category in CATEGORIES:
+        for value in (1.0,) if category == "attention" else (1.0, 1.1, 1.2):
+            await tried(client, value, category=category, diff_summary=f"{category} at {value}")
+    await told(client, "/api/search/set-strategy", tag="mar11", mode="explore", reason="look around")
+
+    found = await told(client, "/api/search/suggest", tag="mar11")
+
+    number = 3 * CATEGORIES.index("attention") + 1
+    assert f"attention (tried there: mar11-{number} discard: attention at 1.0)" in found["suggestions"][0]
+
+
+async def test_a_category_without_a_keep_in_ten_tries_is_named(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    for value in (1.0, *(1.1 for _ in range(10))):
+        await tried(client, value, category="hyperparams" if value > 1 else "other")
+
+    found = await told(client, "/api/search/suggest", tag="mar11")
+
+    assert found["barren_categories"] == ["hyperparams"]
+    assert "Barren so far: 10 hyperparams, 0 keeps." in found["suggestions"]
+
+
+async def test_an_empty_tag_begins_with_its_baseline(client: httpx.AsyncClient) -> None:
+    opened = await open_tag(client)
+
+    empty = await told(client, "/api/report/brief", tag="mar11")
+    first = await told(client, "/api/search/suggest", tag="mar11")
+    await tried(client, 1.0)
+    second = await told(client, "/api/search/suggest", tag="mar11")
+    after = await told(client, "/api/report/brief", tag="mar11")
+
+    assert "baseline" in opened["next"]
+    assert opened["next"] == empty["next"]
+    assert after["next"] == "Ask for a direction: POST /api/search/suggest."
+    assert "submit it unchanged" in first["next"]
+    assert "commit one change to it" in second["next"]
+    assert {a["trace_mode"] for a in (opened, empty, first, after)} == {"single"}
+
+
+async def test_so_many_crashes_that_something_is_broken_change_what_is_next(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+    await tried(client, 1.0)
+    before = [await crashed(client) for _ in range(2)]
+    third = await crashed(client)
+
+    waited = await asked(client, f"/api/experiment/{third['experiment_id']}/wait?timeout=0")
+    brief = await told(client, "/api/report/brief", tag="mar11")
+    suggestion = await told(client, "/api/search/suggest", tag="mar11")
+    await tried(client, 1.0)
+    healed = await told(client, "/api/report/brief", tag="mar11")
+
+    assert "unchanged" not in "".join(a["next"] for a in before)
+    assert all(a["should_abort"] for a in (third, waited, brief, suggestion))
+    assert all("3 runs in a row crashed" in a["next"] for a in (third, waited, brief, suggestion))
+    assert suggestion["suggestions"][0] == "Run mar11-1 unchanged: 3 runs in a row crashed."
+    assert (healed["should_abort"], healed["consecutive_crashes"]) == (False, 0)
+    assert "crashed" not in healed["next"]
+
+
+async def test_briefs_and_suggestions_fit_into_two_thousand_tokens(client: httpx.AsyncClient) -> None:
+    tag, text = "t" * 40, "word " * 799
+    await open_tag(client, tag, branch=text)
+    for nth in range(12):
+        await tried(
+            client, 1.0 + nth / 10000, tag, hypothesis=text, diff_summary=text, category=CATEGORIES[nth]
+        )
+    for _ in range(12):
+        await registered(client, tag, diff_summary=text)
+    await told(client, "/api/search/set-strategy", tag=tag, mode="combine", reason=text)
+
+    brief = await curl(client, "/api/report/brief", {"tag": tag})
+    suggestion = await curl(client, "/api/search/suggest", {"tag": tag})
+
+    assert len(brief.content) <= 4 * 2000
+    assert len(suggestion.content) <= 4 * 2000
+
+
+async def test_a_policy_is_versioned_and_stamped_on_each_decision(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    await open_tag(client)
+    first = await told(client, "/api/search/policy", tag="mar11")
+
+    changed = await told(operator, "/api/search/set-policy", tag="mar11", policy={"near_miss_margin": 0.1})
+    await tried(client, 1.0)
+    near = await tried(client, 1.1)
+    stale = await refused(
+        operator, 409, "/api/search/set-policy", tag="mar11", policy={"crash_limit": 9}, expected_version=1
+    )
+
+    assert (first["version"], first["policy"]["near_miss_margin"]) == (1, None)
+    assert (changed["version"], changed["policy"]["near_miss_margin"]) == (2, 0.1)
+    assert near["near_miss"] is True
+    assert "version 2" in stale["detail"]
+
+
+# -- pool
+
+
+async def test_a_registered_gpu_is_idle(client: httpx.AsyncClient) -> None:
+    answer = await add_gpu(client, labels={"rack": "a"}, host="h", uuid="GPU-1", boot_id="b")
+
+    assert answer["registered"] is True
+    worker = answer["worker"]
+    assert (worker["gpu_id"], worker["status"], worker["labels"]) == ("host:gpu0", "idle", {"rack": "a"})
+
+
+async def test_the_pool_lists_and_counts_every_gpu(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    for name in ("g0", "g1", "g2", "g3"):
+        await add_gpu(client, name)
+    await told(client, "/api/pool/acquire", experiment_id=await registered(client))
+    await told(operator, "/api/pool/drain", gpu_id="g1")
+    await silence(process.lab, "g2")
+    before = await dump(process.lab)
+
+    answer = await asked(client, "/api/pool/list")
+
+    states = {w["gpu_id"]: w["status"] for w in answer["workers"]}
+    assert states == {"g0": "training", "g1": "draining", "g2": "offline", "g3": "idle"}
+    counts = {
+        name: answer[name] for name in ("total", "idle", "training", "offline", "draining", "unhealthy")
+    }
+    assert counts == {"total": 4, "idle": 1, "training": 1, "offline": 1, "draining": 1, "unhealthy": 0}
+    assert await dump(process.lab) == before
+
+
+async def test_registering_a_leased_gpu_again_leaves_the_lease(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await add_gpu(client)
+    name = await registered(client)
+    lease = await told(client, "/api/pool/acquire", experiment_id=name)
+
+    again = await add_gpu(client)
+
+    assert (again["worker"]["status"], again["worker"]["experiment_id"]) == ("training", name)
+    assert (await told(client, "/api/pool/acquire", experiment_id=name))["fence"] == lease["fence"]
+
+
+async def test_a_heartbeat_of_an_unknown_gpu_is_not_found(operator: httpx.AsyncClient) -> None:
+    for path in ("heartbeat", "release", "drain", "deregister"):
+        document = await refused(operator, 404, f"/api/pool/{path}", gpu_id="host:none")
+
+        assert "register" in document["hint"]
+
+
+async def test_a_heartbeat_brings_an_offline_gpu_back(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient, process: Process
+) -> None:
+    await add_gpu(client)
+    await silence(process.lab, "host:gpu0")
+    swept = await told(operator, "/api/pool/sweep")
+
+    answer = await told(client, "/api/pool/heartbeat", gpu_id="host:gpu0")
+
+    assert swept["offline"] == ["host:gpu0"]
+    assert answer["status"] == "idle"
+    assert (await asked(client, "/api/pool/list"))["idle"] == 1
+    assert len(await events_of(process, "gpu.offline")) == 1
+
+
+async def test_the_longest_idle_gpu_is_lent_with_a_fence(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await add_gpu(client, "g0", gpu_index=3)
+    await add_gpu(client, "g1")
+
+    first = await told(client, "/api/pool/acquire", experiment_id=await registered(client))
+    second = await told(client, "/api/pool/acquire", experiment_id=await registered(client))
+
+    assert (first["acquired"], first["gpu_id"], first["gpu_index"]) == (True, "g0", 3)
+    assert first["lease_expires_at"].endswith("Z")
+    assert (second["gpu_id"], second["fence"]) == ("g1", first["fence"] + 1)
+
+
+async def test_acquire_waits_for_a_gpu_that_comes_free(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await add_gpu(client)
+    holder, other = await registered(client), await registered(client)
+    await told(client, "/api/pool/acquire", experiment_id=holder)
+    task = asyncio.create_task(told(client, "/api/pool/acquire", experiment_id=other, wait=50))
+    await asyncio.sleep(0.02)
+
+    await told(client, "/api/pool/release", gpu_id="host:gpu0", experiment_id=holder)
+
+    assert (await task)["acquired"] is True
+
+
+async def test_only_the_holder_releases_a_gpu(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await add_gpu(client)
+    holder, other = await registered(client), await registered(client)
+    fence = (await told(client, "/api/pool/acquire", experiment_id=holder))["fence"]
+
+    strange = await refused(client, 409, "/api/pool/release", gpu_id="host:gpu0", experiment_id=other)
+    await refused(client, 409, "/api/pool/release", gpu_id="host:gpu0", fence=fence + 1)
+    answer = await told(client, "/api/pool/release", gpu_id="host:gpu0")
+
+    assert strange["holder"] == holder
+    assert answer == {"released": True}
+    assert (await asked(client, "/api/pool/list"))["idle"] == 1
+
+
+async def test_a_drained_gpu_finishes_its_run_and_gets_no_other(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    await open_tag(client)
+    await add_gpu(client)
+    name, other = await registered(client), await registered(client)
+    await told(client, "/api/pool/acquire", experiment_id=name)
+
+    drained = await told(operator, "/api/pool/drain", gpu_id="host:gpu0")
+    beat = await told(client, "/api/pool/heartbeat", gpu_id="host:gpu0")
+    held = await refused(operator, 409, "/api/pool/deregister", gpu_id="host:gpu0")
+    await told(client, "/api/pool/release", gpu_id="host:gpu0")
+    denied = await told(client, "/api/pool/acquire", experiment_id=other)
+    undone = await told(operator, "/api/pool/drain", gpu_id="host:gpu0", undo=True)
+
+    assert (drained["status"], drained["experiment_id"]) == ("training", name)
+    assert beat["action"] == "drain"
+    assert "drain" in held["hint"]
+    assert denied["acquired"] is False
+    assert undone["status"] == "idle"
+
+
+async def test_a_deregistered_gpu_is_forgotten(client: httpx.AsyncClient) -> None:
+    await add_gpu(client)
+
+    answer = await told(client, "/api/pool/deregister", gpu_id="host:gpu0")
+
+    assert answer == {"deregistered": True}
+    assert (await asked(client, "/api/pool/list"))["total"] == 0
+
+
+@pytest.mark.parametrize("gone", [silence, expire])
+async def test_the_sweep_ends_a_dead_lease_and_the_run_waits_again(
+    operator: httpx.AsyncClient, process: Process, gone: Callable[..., Awaitable[None]]
+) -> None:
+    await open_tag(operator)
+    await add_gpu(operator)
+    e = await running(operator, process)
+    await gone(process.lab, "host:gpu0")
+
+    swept = await told(operator, "/api/pool/sweep")
+    again = await told(operator, "/api/pool/sweep")
+    late = await refused(
+        operator,
+        409,
+        "/api/experiment/complete",
+        experiment_id=e.experiment_id,
+        val_bpb=0.5,
+        attempt=e.attempt,
+        fence=e.fence,
+    )
+
+    assert swept["leases_ended"] == ["host:gpu0"]
+    assert swept["experiments"] == {e.experiment_id: "queued"}
+    assert (again["leases_ended"], again["experiments"]) == ([], {})
+    assert (late["experiment_status"], late["attempt"]) == ("queued", 2)
+    shown = await asked(operator, f"/api/experiment/{e.experiment_id}")
+    assert shown["attempts"]["1"]["status"] == "lost"
+    assert [r["val_bpb"] for r in shown["late_results"]] == [0.5]
+
+
+async def test_a_gpu_whose_lease_was_broken_is_not_lent_before_it_is_proven_empty(
+    operator: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(operator)
+    await add_gpu(operator)
+    await running(operator, process)
+    await silence(process.lab, "host:gpu0")
+    await told(operator, "/api/pool/sweep")
+
+    beat = await told(operator, "/api/pool/heartbeat", gpu_id="host:gpu0")
+    early = await told(operator, "/api/pool/dispatch")
+    given = await told(
+        operator, "/api/pool/give-back", gpu_id="host:gpu0", fence=beat["fence"], reason="nothing left"
+    )
+    late = await told(operator, "/api/pool/dispatch")
+
+    assert beat["action"] == "prove"
+    assert early["leased"] == []
+    assert given["given_back"] is True
+    assert late["leased"] == ["mar11-1"]
+
+
+async def test_a_sick_gpu_is_told_of_and_gets_no_work(client: httpx.AsyncClient) -> None:
+    await add_gpu(client)
+
+    await told(client, "/api/pool/heartbeat", gpu_id="host:gpu0", health={"temperature_c": 99.5})
+    health = await asked(client, "/api/gpu/host:gpu0/health")
+
+    assert health["temperature_c"] == 99.5
+    assert "99.5 °C" in health["error"]
+
+
+# -- report
+
+
+async def a_short_story(http: httpx.AsyncClient) -> None:
+    """A baseline, a discard, a crash, a keep with a tab in its text, a timeout, an open one."""
+    await open_tag(http)
+    await tried(
+        http, 0.9979, commit_sha="a" * 40, result={"peak_vram_mb": 45060.2, "training_seconds": 300.0}
+    )
+    await tried(http, 1.01, commit_sha="bbbbbbb", diff_summary="worse", result={"training_seconds": 300.0})
+    name = await registered(http, commit_sha="ccccccc", diff_summary="double width")
+    await told(http, "/api/experiment/crash", experiment_id=name, error="OOM", kind="oom")
+    await tried(http, 0.9932, commit_sha="ddddddd", diff_summary="LR\tto 0.04", category="optimizer")
+    late = await registered(http, commit_sha="eeeeeee", diff_summary="too slow")
+    await told(http, "/api/experiment/crash", experiment_id=late, error="late", kind="timeout")
+    stop = await registered(http, commit_sha="fffffff", diff_summary="stop me")
+    await told(http, "/api/experiment/stop", experiment_id=stop)
+    await registered(http, commit_sha="1111111")
+
+
+async def test_the_summary_tells_the_tags_state(client: httpx.AsyncClient) -> None:
+    await a_short_story(client)
+    await add_gpu(client)
+
+    summary = await told(client, "/api/report/summary", tag="mar11")
+
+    assert (summary["tag"], summary["branch"]) == ("mar11", "autoresearch/mar11")
+    assert (summary["best"]["experiment_id"], summary["best"]["val_bpb"]) == ("mar11-4", 0.9932)
+    stats = summary["stats"]
+    assert {n: stats[n] for n in ("total", "kept", "discarded", "crashed", "running", "keep_rate")} == {
+        "total": 5,
+        "kept": 2,
+        "discarded": 1,
+        "crashed": 2,
+        "running": 1,  # by its agent
+        "keep_rate": 0.4,
+    }
+    assert summary["categories"]["optimizer"] == {"total": 1, "kept": 1}
+    assert [p["id"] for p in summary["bpb_progression"]] == ["mar11-1", "mar11-4"]
+    assert {"id", "val_bpb", "description", "category", "at"} == set(summary["bpb_progression"][0])
+    assert summary["total_training_minutes"] == 10.0
+    assert summary["strategy"]["mode"] == "explore"
+    assert {n: summary["gpu_pool"][n] for n in ("total", "idle", "training")} == {
+        "total": 1,
+        "idle": 1,
+        "training": 0,
+    }
+
+
+async def test_the_tsv_is_the_familiar_one(client: httpx.AsyncClient) -> None:
+    await a_short_story(client)
+
+    answer = await told(client, "/api/report/tsv", tag="mar11")
+
+    assert answer["tsv"].splitlines() == [
+        "commit\tval_bpb\tmemory_gb\tstatus\tdescription",
+        "aaaaaaa\t0.997900\t44.0\tkeep\tMLP ratio 4 -> 5",
+        "bbbbbbb\t1.010000\t0.0\tdiscard\tworse",
+        "ccccccc\t0.000000\t0.0\tcrash\tdouble width",
+        "ddddddd\t0.993200\t0.0\tkeep\tLR\\tto 0.04",
+        "eeeeeee\t0.000000\t0.0\tcrash\ttoo slow",
+        "fffffff\t0.000000\t0.0\tdiscard\tstop me (stopped at 0 %)",
+    ]
+    assert answer["count"] == 6
+
+
+async def test_a_diff_compares_numbers_and_code(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    sides = [{"num_params_m": 50.0, "peak_vram_mb": 1000.0}, {"num_params_m": 60.0, "peak_vram_mb": 1500.0}]
+    await tried(client, 1.0, diff="+A = 1\n", result=sides[0])
+    await tried(client, 0.75, diff="+A = 1\n+B = 2\n", result=sides[1])
+
+    answer = await told(client, "/api/report/diff", experiment_a="mar11-1", experiment_b="mar11-2")
+
+    assert (answer["delta_bpb"], answer["delta_params_m"], answer["delta_vram_mb"]) == (-0.25, 10.0, 500.0)
+    for side, name in (("a", "mar11-1"), ("b", "mar11-2")):
+        assert answer[side]["id"] == name
+        assert {"val_bpb", "description", "category", "num_params_m", "peak_vram_mb"} <= set(answer[side])
+    assert (answer["patch_a"], answer["patch_b"]) == ("+A = 1\n", "+A = 1\n+B = 2\n")
+    assert answer["diff"].endswith("\n A = 1\n+B = 2\n")
+
+
+async def test_tags_are_listed_newest_first(client: httpx.AsyncClient) -> None:
+    for name in ("one", "two", "three"):
+        await open_tag(client, name)
+
+    answer = await asked(client, "/api/report/tags")
+    page = await asked(client, "/api/report/tags?limit=1&offset=1")
+
+    assert [t["name"] for t in answer["tags"]] == ["three", "two", "one"]
+    assert [t["name"] for t in page["tags"]] == ["two"]
+    assert answer["total"] == page["total"] == 3
+
+
+async def test_a_brief_is_all_that_an_empty_context_needs(client: httpx.AsyncClient) -> None:
+    await a_short_story(client)
+
+    brief = await told(client, "/api/report/brief", tag="mar11", agent="a1")
+
+    assert brief["base_commit_sha"] == "ddddddd"
+    assert [e["experiment_id"] for e in brief["open_experiments"]] == ["mar11-7"]
+    assert [e["status"] for e in brief["last_results"]] == ["keep", "discard", "crash", "keep", "timeout"]
+    assert brief["strategy"]["mode"] == "explore"
+    assert brief["near_misses"] == []
+    assert brief["next"]
+
+
+async def test_a_brief_tells_why_runs_failed(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await crashed(
+        client, error="Traceback (most recent call last):\n  ...\nRuntimeError: shapes differ\n", kind="other"
+    )
+    await tried(client, 1.0)
+
+    failed, kept = (await told(client, "/api/report/brief", tag="mar11"))["last_results"]
+
+    assert (failed["error_kind"], failed["error"]) == ("other", "RuntimeError: shapes differ")
+    assert not {"error", "error_kind"} & kept.keys()
+
+
+@pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
+async def test_progress_is_drawn(client: httpx.AsyncClient, kind: str, start: bytes) -> None:
+    await a_short_story(client)
+
+    response = await client.get(f"/api/report/progress.{kind}?tag=mar11")
+
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("image/")
+    assert response.content.startswith(start)
+    problem(await client.get("/api/report/progress.gif?tag=mar11"), 422)
+
+
+# -- every route
+
+
+ROUTES = [(name, door) for name, declared in table().items() for door in declared.doors]
+
+
+async def test_every_route_is_documented_and_documents_itself(client: httpx.AsyncClient) -> None:
+    document = await asked(client, "/openapi.json")
+    page = (await client.get("/docs")).text
+    listed = {row["name"] for row in (await asked(client, "/api/function/list"))["functions"]}
+
+    assert document["openapi"].startswith("3.1")
+    for name, door in ROUTES:
+        operation = document["paths"][door.path][door.method.lower()]
+        assert operation["responses"], door
+        assert str(door) in page
+        assert name in listed
+    references = set(_references(document))
+    assert references <= {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+
+
+def _references(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["$ref"]] if "$ref" in value else []
+        return own + [r for v in value.values() for r in _references(v)]
+    return [r for v in value for r in _references(v)] if isinstance(value, list) else []
+
+
+POSTS = [(name, door) for name, door in ROUTES if door.method == "POST"]
+
+
+@pytest.mark.parametrize("noun", sorted({name.partition("::")[0] for name, _ in POSTS}))
+async def test_every_route_answers_a_bad_body_with_a_problem_and_a_hint(
+    operator: httpx.AsyncClient, process: Process, noun: str
+) -> None:
+    for name, door in POSTS:
+        if name.startswith(f"{noun}::"):
+            await answers_bad_bodies(operator, process, name, door)
+
+
+async def answers_bad_bodies(http: httpx.AsyncClient, process: Process, name: str, door: Http) -> None:
+    path = door.path.replace("{gpu_id}", "host:gpu0")
+    required = {f for f, info in table()[name].request.model_fields.items() if info.is_required()}
+
+    for body in ("", "{}", "[]", "no json", '{"no_such_field": 1}'):
+        before = await dump(process.lab)
+
+        response = await curl(http, path, body)
+
+        if body in ("", "{}") and name in OF_A_TOKEN:
+            problem(response)
+        elif body in ("", "{}") and _is_valid(name, {}):
+            assert response.status_code == 200, (name, body)
+        else:
+            document = problem(response, 400 if body == "no json" else 422)
+            if body == "{}":
+                assert {e["field"] for e in document["errors"]} == (required or {"body"})
+            assert await dump(process.lab) == before, (name, body)
+
+
+OF_A_TOKEN = {"token::rotate"}
+"""It is about the caller's token, and here nobody has one."""
+
+
+def _is_valid(name: str, body: dict[str, Any]) -> bool:
+    try:
+        table()[name].request.model_validate(body)
+    except ValidationError:
+        return False
+    return True
+
+
+async def test_json_is_read_from_whatever_type_curl_and_programs_send(client: httpx.AsyncClient) -> None:
+    body = json.dumps({"tag": "mar11"})
+    await open_tag(client)
+
+    for kind in ("application/json", "application/json; charset=utf-8", "text/plain", "", None):
+        headers = {} if kind is None else {"content-type": kind}
+        response = await client.post("/api/search/strategy", content=body, headers=headers)
+
+        assert response.status_code == 200, kind
+
+
+async def test_the_roles_are_the_published_ones() -> None:
+    agent = ["setup", "register", "submit", "complete", "crash", "wait", "stop"]
+    published = {f"experiment::{verb}": "agent" for verb in agent} | {
+        "search::suggest_direction": "agent",
+        "search::adapt": "agent",
+        "report::brief": "agent",
+        "pool::heartbeat": "worker",
+        "pool::register_gpu": "worker",
+        "pool::acquire": "agent",
+        "pool::release": "agent",
+        "search::set_strategy": "operator",
+        "search::set_policy": "operator",
+        "experiment::resume": "operator",
+        "pool::drain": "operator",
+        "pool::deregister": "operator",
+    }
+    reads = {
+        "history",
+        "best",
+        "near_misses",
+        "get",
+        "strategy",
+        "policy",
+        "list",
+        "summary",
+        "tsv",
+        "diff",
+        "tags",
+    }
+
+    nouns = {"experiment", "search", "pool", "report"}
+
+    for name, declared in table().items():
+        if name in published:
+            assert published[name] in declared.roles, name
+            assert "viewer" not in declared.roles, name
+        elif name.partition("::")[0] in nouns and name.partition("::")[2] in reads:
+            assert declared.roles == ("viewer",), name
+            assert not declared.writes, name
+
+
+async def test_a_tag_without_a_base_commit_is_told_what_that_means(client: httpx.AsyncClient) -> None:
+    without = await open_tag(client)
+    with_one = await open_tag(client, "other", base_commit="abc1234")
+
+    assert "base_commit" in without["hint"]
+    assert with_one["hint"] is None
+
+
+async def test_a_table_for_a_spreadsheet_has_no_formula_of_an_agent(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0, description="=1+1")
+
+    plain = await told(client, "/api/report/tsv", tag="mar11")
+    quoted = await told(client, "/api/report/tsv", tag="mar11", spreadsheet=True)
+
+    assert plain["tsv"].endswith("\t1.000000\t0.0\tkeep\t=1+1\n")
+    assert quoted["tsv"].endswith("\t1.000000\t0.0\tkeep\t'=1+1\n")

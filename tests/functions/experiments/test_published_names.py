@@ -1,0 +1,170 @@
+"""A client that reads the names of the published proposals finds them in every view, beside ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.kernel.process.lifecycle import Process
+from tests.labs import add_gpu, asked, begun, idea, open_tag, refused, registered, told, tried
+
+
+@pytest.fixture
+def client(local: httpx.AsyncClient) -> httpx.AsyncClient:
+    """A published client sends no token."""
+    return local
+
+
+async def shown(http: httpx.AsyncClient, experiment_id: str) -> dict[str, Any]:
+    """An experiment, which its history tells as itself does."""
+    alone: dict[str, Any] = (await asked(http, f"/api/experiment/{experiment_id}"))["experiment"]
+    tag, _, number = experiment_id.rpartition("-")
+    history = (await told(http, "/api/experiment/history", tag=tag))["experiments"]
+    assert history[int(number) - 1] == alone
+    return alone
+
+
+async def test_an_experiment_names_its_id_and_the_first_of_its_parents(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    first = await registered(client)
+    second = await registered(client, parent_id=first)
+    merged = await registered(client, parent_ids=[second, first])
+
+    parents = [
+        (e["id"], e["parent_id"]) for e in [await shown(client, name) for name in (first, second, merged)]
+    ]
+
+    assert parents == [(first, None), (second, first), (merged, second)]
+
+
+async def test_an_experiment_that_its_agent_trains_runs_from_its_registration_to_its_report(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+    name = await registered(client)
+
+    before = await shown(client, name)
+    during = (await told(client, "/api/report/summary", tag="mar11"))["stats"]["running"]
+    await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=0.99)
+    after = await shown(client, name)
+
+    assert (before["status"], before["running"], during) == ("registered", True, 1)
+    assert before["started_at"] == after["started_at"] == before["registered_at"]
+    assert after["running"] is False
+    assert after["finished_at"] >= after["started_at"]
+    assert (await told(client, "/api/report/summary", tag="mar11"))["stats"]["running"] == 0
+
+
+async def test_an_experiment_that_waits_for_a_worker_has_not_started(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    waits = (await told(client, "/api/experiment/submit", **idea()))["experiment_id"]
+    queued = await shown(client, waits)
+    stats = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
+    await add_gpu(operator)
+    await told(operator, "/api/pool/dispatch")
+    await begun(process, waits)
+    trains = await shown(client, waits)
+
+    assert (queued["running"], queued["started_at"]) == (False, None)
+    assert (stats["running"], stats["queued"]) == (0, 1)
+    assert trains["running"] is True
+    assert trains["started_at"] >= queued["queued_at"]
+
+
+async def test_a_gpu_names_its_id_its_name_and_what_it_trains(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    name = await registered(client)
+    added = (await add_gpu(client, gpu_index=3))["worker"]
+    await told(client, "/api/pool/acquire", experiment_id=name)
+
+    [gpu] = (await asked(client, "/api/pool/list"))["workers"]
+
+    assert (added["id"], added["name"], added["current_experiment_id"]) == ("host:gpu0", "gpu-3", None)
+    assert (gpu["id"], gpu["name"], gpu["current_experiment_id"]) == ("host:gpu0", "gpu-3", name)
+
+
+async def test_the_best_names_its_commit_and_every_view_of_a_strategy_its_mode(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+    await tried(client, 0.99, commit_sha="4f9a1c2")
+
+    views = {
+        path: await told(client, path, tag="mar11")
+        for path in (
+            "/api/report/summary",
+            "/api/report/brief",
+            "/api/experiment/best",
+            "/api/search/suggest",
+        )
+    }
+
+    commits = [answer["best"]["commit"] for answer in views.values() if "best" in answer]
+    modes = [answer["strategy_mode"] for answer in views.values() if "strategy" in answer]
+    assert commits == ["4f9a1c2"] * 3
+    assert modes == ["explore"] * 3
+
+
+async def selected(http: httpx.AsyncClient, **wish: Any) -> str:
+    """The trace of an experiment that is made from a new selection, and ends as the values say."""
+    chosen = await told(http, "/api/trace/select", tag="mar11", **wish)
+    value = 1.0 - chosen["select_seq"] / 1000
+    await tried(http, value, selection_id=chosen["selection_id"], category=wish.pop("category", "other"))
+    return str(chosen["trace_id"])
+
+
+async def test_history_tells_one_trace_of_a_status_and_category_page_by_page(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    await open_tag(client, policy={"traces.mode": "multi", "traces.max_parallel": 9})
+    one, other = [await selected(client, intent="new_root") for _ in "12"]
+    for trace in (one, other, one, other, one):
+        await selected(client, trace_id=trace)
+    failed = await told(client, "/api/trace/select", tag="mar11", trace_id=one)
+    worse = await tried(client, 2.0, selection_id=failed["selection_id"], category="optimizer")
+
+    async def listed(**asked: Any) -> tuple[list[str], int, int | None]:
+        page = await told(client, "/api/experiment/history", tag="mar11", **asked)
+        return [e["id"].partition("-")[2] for e in page["experiments"]], page["total"], page["next_cursor"]
+
+    assert await listed(trace_id=one) == (["1", "3", "5", "7", "8"], 5, None)
+    assert await listed(trace_id=other) == (["2", "4", "6"], 3, None)
+    assert await listed(trace_id=one, status="keep") == (["1", "3", "5", "7"], 4, None)
+    assert await listed(trace_id=one, status="discard", category="optimizer") == (["8"], 1, None)
+    assert await listed(trace_id=other, category="optimizer") == ([], 0, None)
+    assert await listed(trace_id=one, status="keep", limit=2) == (["5", "7"], 4, 5)
+    assert await listed(trace_id=one, status="keep", limit=2, cursor=5) == (["1", "3"], 4, None)
+    assert await listed(trace_id=one, status="keep", limit=3, order="oldest") == (["1", "3", "5"], 4, 5)
+    assert worse["experiment_id"] == "mar11-8"
+    assert (await told(operator, "/api/lab/audit"))["violations"] == []
+
+
+async def test_history_of_a_trace_that_its_tag_does_not_have_is_not_found(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await open_tag(client, "apr1", policy={"traces.mode": "multi"})
+    elsewhere = (await told(client, "/api/trace/select", tag="apr1"))["trace_id"]
+
+    for name in ("mar11-t7", elsewhere):
+        document = await refused(client, 404, "/api/experiment/history", tag="mar11", trace_id=name)
+
+        assert name in document["detail"]
+
+
+async def test_near_misses_nodes_and_what_a_branch_remembers_name_their_id_and_parent(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+    first = (await tried(client, 0.99))["experiment_id"]
+    near = (await tried(client, 0.991, parent_id=first))["experiment_id"]
+
+    [miss] = (await told(client, "/api/experiment/near-misses", tag="mar11"))["near_misses"]
+    nodes = (await told(client, "/api/trace/list", tag="mar11"))["nodes"]
+    above = await told(client, "/api/trace/context", tag="mar11", parent_ids=[near])
+
+    assert miss["id"] == near
+    assert [(n["id"], n["parent_id"]) for n in nodes] == [(first, None), (near, first)]
+    assert [(e["id"], e["parent_id"]) for e in above["branch"]["kept"]] == [(first, None)]

@@ -1,0 +1,537 @@
+"""Many at once, and the same again: every move happens once, whoever repeats it and however they meet."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections import Counter
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from functions.kernel.process.lifecycle import Process
+from functions.kernel.table import table
+from state.experiments import Experiments
+from tests.labs import (
+    add_gpu,
+    asked,
+    begun,
+    crashed,
+    curl,
+    dump,
+    events_of,
+    idea,
+    open_tag,
+    problem,
+    registered,
+    running,
+    told,
+    tried,
+)
+
+CATEGORIES = ("architecture", "optimizer", "attention")
+
+
+async def test_fifty_workers_finishing_together_leave_the_lowest_as_best(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    chance = random.Random(7)
+    values = [round(1.0 + chance.random() / 100, 6) for _ in range(50)]
+    names = [await registered(client, category=CATEGORIES[n % 3]) for n in range(50)]
+
+    async def finish(name: str, value: float) -> dict[str, Any]:
+        return await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=value)
+
+    verdicts = await asyncio.gather(*(finish(n, v) for n, v in zip(names, values, strict=True)))
+
+    lab, keys = process.lab, process.lab.keys
+    kept = [v for v in verdicts if v["status"] == "keep"]
+    best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
+    assert best["val_bpb"] == min(values)
+    order = await lab.command("ZRANGE", keys("finished", "mar11"), 0, -1)
+    in_turn = [v["val_bpb"] for v in sorted(kept, key=lambda v: order.index(v["experiment_id"]))]
+    assert in_turn == sorted(in_turn, reverse=True)  # every keep improved on the one before it
+    stats = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
+    assert (stats["total"], stats["kept"], stats["discarded"]) == (50, len(kept), 50 - len(kept))
+    counted = await told(client, "/api/report/summary", tag="mar11")
+    kept_of = Counter(CATEGORIES[(int(v["experiment_id"].rpartition("-")[2]) - 1) % 3] for v in kept)
+    assert counted["categories"] == {
+        c: {"total": 17 if c != "attention" else 16, "kept": kept_of[c]} for c in sorted(CATEGORIES)
+    }
+    for status in ("keep", "discard"):
+        index = await lab.command("ZRANGE", keys.status("mar11", status, "")[0], 0, -1)
+        assert set(index) == {v["experiment_id"] for v in verdicts if v["status"] == status}
+        by_category = [
+            await lab.command("ZRANGE", keys.status("mar11", status, c)[1], 0, -1) for c in CATEGORIES
+        ]
+        assert set(index) == set().union(*map(set, by_category))
+    assert await lab.command("ZCARD", keys.status("mar11", "registered", "")[0]) == 0
+    assert await lab.command("ZCARD", keys("open")) == 0
+    finished = await lab.command("ZRANGE", keys("finished", "mar11"), 0, -1, "WITHSCORES")
+    assert [float(n) for n in finished[1::2]] == [float(n) for n in range(1, 51)]
+    assert set(finished[::2]) == set(names)
+    assert await lab.command("ZRANGE", keys("lineage", "mar11"), 0, -1) == names
+    near = await lab.command("ZRANGE", keys("near_misses", "mar11"), 0, -1, "WITHSCORES")
+    scores = dict(zip(near[::2], map(float, near[1::2]), strict=True))
+    assert scores == {v["experiment_id"]: v["val_bpb"] for v in verdicts if v["status"] == "discard"}
+    assert len(await events_of(process, "experiment.finished")) == 50
+    assert [e["val_bpb"] for e in await events_of(process, "best.changed")][-1] == min(values)
+    assert len(await events_of(process, "best.changed")) == len(kept)
+
+
+async def test_racing_crashes_are_counted_one_by_one(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    names = [await registered(client) for _ in range(20)]
+
+    async def crash(name: str) -> dict[str, Any]:
+        return await told(client, "/api/experiment/crash", experiment_id=name, error="boom")
+
+    answers = await asyncio.gather(*map(crash, names))
+
+    assert sorted(a["consecutive_crashes"] for a in answers) == list(range(1, 21))
+    assert sum(a["should_abort"] for a in answers) == 18
+
+
+async def test_racing_registrations_get_numbers_of_their_own(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+
+    answers = await asyncio.gather(*(told(client, "/api/experiment/register", **idea()) for _ in range(50)))
+
+    assert sorted(a["number"] for a in answers) == list(range(1, 51))
+    page = await told(client, "/api/experiment/history", tag="mar11", limit=100)
+    assert [e["number"] for e in page["experiments"]] == list(range(1, 51))
+
+
+async def test_of_racing_setups_one_opens_the_tag(client: httpx.AsyncClient, process: Process) -> None:
+    answers = await asyncio.gather(
+        *(curl(client, "/api/experiment/setup", {"tag": "mar11"}) for _ in range(10))
+    )
+
+    assert Counter(a.status_code for a in answers) == {200: 1, 409: 9}
+    assert all(problem(a)["existing"]["name"] == "mar11" for a in answers if a.status_code == 409)
+    assert len(await events_of(process, "tag.created")) == 1
+
+
+async def test_fifty_experiments_racing_for_few_gpus_never_share_one(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    gpus = {f"g{n}" for n in range(3)}
+    for name in sorted(gpus):
+        await add_gpu(client, name)
+    names = [await registered(client) for _ in range(50)]
+
+    answers = await asyncio.gather(*(told(client, "/api/pool/acquire", experiment_id=name) for name in names))
+
+    leases = [a for a in answers if a["acquired"]]
+    assert sorted(a["gpu_id"] for a in leases) == sorted(gpus)
+    assert len({a["fence"] for a in leases}) == 3
+    assert len(await events_of(process, "gpu.leased")) == 3
+    pool = await asked(client, "/api/pool/list")
+    assert (pool["training"], pool["idle"]) == (3, 0)
+
+
+async def test_one_experiment_asking_ten_times_at_once_holds_one_gpu(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    for n in range(5):
+        await add_gpu(client, f"g{n}")
+    name = await registered(client)
+
+    answers = await asyncio.gather(
+        *(told(client, "/api/pool/acquire", experiment_id=name) for _ in range(10))
+    )
+
+    assert len({(a["gpu_id"], a["fence"], a["lease_expires_at"]) for a in answers}) == 1
+    assert len(await events_of(process, "gpu.leased")) == 1
+    assert (await asked(client, "/api/pool/list"))["idle"] == 4
+
+
+async def test_racing_dispatchers_give_each_gpu_to_one_experiment(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    for n in range(3):
+        await add_gpu(client, f"g{n}")
+    for _ in range(5):
+        await told(client, "/api/experiment/submit", **idea())
+
+    answers = await asyncio.gather(*(told(client, "/api/pool/dispatch") for _ in range(10)))
+
+    left = await told(client, "/api/pool/dispatch")  # racers may have stepped back for each other
+    leased = [name for a in [*answers, left] for name in a["leased"]]
+    assert sorted(leased) == ["mar11-1", "mar11-2", "mar11-3"]
+    workers = (await asked(client, "/api/pool/list"))["workers"]
+    assert sorted(w["experiment_id"] for w in workers) == sorted(leased)
+
+
+async def test_racing_sweeps_end_a_lease_once(client: httpx.AsyncClient, process: Process) -> None:
+    await open_tag(client)
+    await add_gpu(client)
+    e = await running(client, process)
+    await process.lab.command("HSET", process.lab.keys.gpu("host:gpu0"), "heartbeat_at", "1")
+
+    answers = await asyncio.gather(*(told(client, "/api/pool/sweep") for _ in range(10)))
+
+    assert sum(len(a["leases_ended"]) for a in answers) == 1
+    shown = await asked(client, f"/api/experiment/{e.experiment_id}")
+    assert (shown["experiment"]["status"], shown["experiment"]["attempt"]) == ("queued", 2)
+
+
+async def test_of_a_racing_result_crash_and_stop_the_first_wins(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+
+    for _ in range(5):
+        name = await registered(client)
+        answers = await asyncio.gather(
+            curl(client, "/api/experiment/complete", {"experiment_id": name, "val_bpb": 1.0}),
+            curl(client, "/api/experiment/crash", {"experiment_id": name, "error": "boom"}),
+            curl(client, "/api/experiment/stop", {"experiment_id": name}),
+        )
+
+        assert Counter(a.status_code for a in answers) == {200: 1, 409: 2}
+        winner = next(a.json()["status"] for a in answers if a.status_code == 200)
+        shown = await asked(client, f"/api/experiment/{name}")
+        assert shown["experiment"]["status"] == winner
+
+
+@pytest.mark.parametrize("nth", range(4))
+async def test_two_first_finishers_with_other_keys_leave_one_main_best(
+    client: httpx.AsyncClient, nth: int
+) -> None:
+    await open_tag(client)
+    classes = ("H100", "A100")
+    names = [await registered(client) for _ in classes]
+
+    verdicts = await asyncio.gather(
+        *(
+            told(client, "/api/experiment/complete", experiment_id=n, val_bpb=v, gpu_class=c)
+            for n, v, c in zip(names, (1.0, 0.5), classes, strict=True)
+        )
+    )
+    best = await told(client, "/api/experiment/best", tag="mar11")
+
+    assert [v["status"] for v in verdicts] == ["keep", "keep"]
+    winner = best["experiment"]["gpu_class"]
+    assert best["key"]["gpu_class"] == winner
+    assert best["best"]["val_bpb"] == dict(zip(classes, (1.0, 0.5), strict=True))[winner]
+    stats = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
+    assert (stats["total"], stats["kept"]) == (2, 2)
+
+
+async def test_two_first_finishers_with_other_evaluators_leave_one_valid(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    names = [await registered(client) for _ in range(2)]
+
+    verdicts = await asyncio.gather(
+        *(
+            told(client, "/api/experiment/complete", experiment_id=n, val_bpb=1.0, evaluator_hash=n)
+            for n in names
+        )
+    )
+
+    assert sorted(v["status"] for v in verdicts) == ["invalid", "keep"]
+
+
+# -- the same again
+
+
+REPEATS = (1, 2, 10)
+
+
+ONE, TWO = "mar11-1", "mar11-2"
+
+
+@pytest.fixture
+async def lab(client: httpx.AsyncClient) -> httpx.AsyncClient:
+    """Two tags, two idle GPUs, two registered experiments and one that crashed."""
+    for tag in ("mar11", "apr1"):
+        await open_tag(client, tag)
+    for gpu_id in ("g0", "g1"):
+        await add_gpu(client, gpu_id)
+    for _ in range(2):
+        await registered(client)
+    await crashed(client)
+    return client
+
+
+NATURAL: dict[str, dict[str, Any]] = {
+    "/api/experiment/complete": {"experiment_id": ONE, "val_bpb": 0.9},
+    "/api/experiment/crash": {"experiment_id": ONE, "error": "boom"},
+    "/api/experiment/stop": {"experiment_id": ONE},
+    "/api/gpu/train": {"experiment_id": ONE},
+    "/api/pool/acquire": {"experiment_id": ONE},
+    "/api/pool/release": {"gpu_id": "g0", "experiment_id": TWO, "fence": 1},
+    "/api/pool/heartbeat": {"gpu_id": "g0", "fence": 1},
+    "/api/pool/register": {"gpu_id": "new", "gpu_index": 0, "gpu_name": "H100", "vram_mb": 1.0},
+    "/api/pool/drain": {"gpu_id": "g0"},
+}
+TIMES = {"replayed", "worker"}
+
+
+@pytest.mark.parametrize("path", NATURAL)
+@pytest.mark.parametrize("times", REPEATS)
+async def test_what_has_a_natural_key_has_one_effect_however_often_it_is_sent(
+    lab: httpx.AsyncClient, process: Process, path: str, times: int
+) -> None:
+    body = NATURAL[path]
+    assert (await told(lab, "/api/pool/acquire", experiment_id=TWO))["gpu_id"] == "g0"
+    first = await told(lab, path, **body) if times == 1 else None
+    after_first = await quiet(process) if first else None
+
+    answers = await asyncio.gather(*(told(lab, path, **body) for _ in range(times)))
+    once = await quiet(process)
+    again = await told(lab, path, **body)
+
+    said = [
+        {k: v for k, v in a.items() if k not in TIMES} for a in [*answers, again, *([first] if first else [])]
+    ]
+    assert all(a == said[0] for a in said)
+    assert await quiet(process) == once
+    assert after_first in (None, once)
+
+
+async def quiet(process: Process) -> dict[str, Any]:
+    """The lab's state without the times of last heartbeats."""
+    state = await dump(process.lab, without=frozenset({"processes", "process_facts", "open", "leases"}))
+    moving = {"heartbeat_at", "lease_expires_at"}
+    return {
+        key: {f: v for f, v in value.items() if f not in moving} if isinstance(value, dict) else value
+        for key, value in state.items()
+    }
+
+
+KEYED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "/api/experiment/setup": ({"tag": "may1"}, {"tag": "may2"}),
+    "/api/experiment/register": (idea(), idea()),
+    "/api/experiment/submit": (idea(), idea()),
+    "/api/experiment/stop": ({"experiment_id": ONE}, {"experiment_id": TWO}),
+    "/api/experiment/complete": (
+        {"experiment_id": ONE, "val_bpb": 0.9},
+        {"experiment_id": ONE, "val_bpb": 0.8},
+    ),
+    "/api/experiment/resume": ({"tag": "mar11"}, {"tag": "apr1"}),
+    "/api/search/set-strategy": (
+        {"tag": "mar11", "mode": "exploit", "reason": "r"},
+        {"tag": "mar11", "mode": "combine", "reason": "r"},
+    ),
+    "/api/search/set-policy": (
+        {"tag": "mar11", "policy": {"crash_limit": 4}},
+        {"tag": "mar11", "policy": {"crash_limit": 5}},
+    ),
+    "/api/search/adapt": ({"tag": "mar11"}, {"tag": "apr1"}),
+    "/api/search/suggest": ({"tag": "mar11"}, {"tag": "apr1"}),
+    "/api/pool/deregister": ({"gpu_id": "g0"}, {"gpu_id": "g1"}),
+    "/api/gpu/train": ({"experiment_id": ONE}, {"experiment_id": TWO}),
+}
+"""A body of each, and another one."""
+# a question takes no request_id
+DOORS = [(path, own) for path in KEYED for own in (False, True) if not own or "suggest" not in path]
+
+
+async def insisted(
+    client: httpx.AsyncClient, path: str, body: dict[str, Any], **headers: str
+) -> httpx.Response:
+    """Repeat while the first is still being answered, as its `retry_after` asks."""
+    while True:
+        response = await curl(client, path, body, **headers)
+        if response.status_code != 409 or "retry_after" not in response.json():
+            return response
+        assert response.headers["retry-after"]
+        await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize(("path", "in_body"), DOORS)
+@pytest.mark.parametrize("times", REPEATS)
+async def test_what_carries_an_idempotency_key_has_one_effect_however_often_it_is_sent(
+    lab: httpx.AsyncClient, process: Process, path: str, times: int, in_body: bool
+) -> None:
+    body, other = KEYED[path]
+    headers = {} if in_body else {"idempotency_key": "key-1"}
+    named = {"request_id": "key-1"} if in_body else {}
+
+    answers = await asyncio.gather(*(insisted(lab, path, body | named, **headers) for _ in range(times)))
+    once = await quiet(process)
+    again = await curl(lab, path, body | named, **headers)
+    wrong = await curl(lab, path, other | named, **headers)
+
+    assert {a.status_code for a in answers} <= {200, 202}
+    assert len({a.text for a in [*answers, again]}) == 1
+    assert again.headers["idempotent-replayed"] == "true"
+    assert "another body" in problem(wrong, 422)["detail"]
+    assert await quiet(process) == once
+
+
+async def test_a_refused_request_leaves_its_key_free(client: httpx.AsyncClient) -> None:
+    body = idea()
+    early = await curl(client, "/api/experiment/register", body, idempotency_key="k")
+    await open_tag(client)
+
+    late = await curl(client, "/api/experiment/register", body, idempotency_key="k")
+
+    assert (early.status_code, late.status_code) == (404, 200)
+
+
+@pytest.mark.parametrize("in_body", [True, False], ids=["request_id", "header"])
+@pytest.mark.parametrize(("first", "second"), [("register", "submit"), ("submit", "register")])
+async def test_a_key_of_one_function_is_nothing_to_another(
+    client: httpx.AsyncClient, first: str, second: str, in_body: bool
+) -> None:
+    await open_tag(client)
+    headers = {} if in_body else {"idempotency_key": "k"}
+    named = {"request_id": "k"} if in_body else {}
+
+    one = await curl(client, f"/api/experiment/{first}", idea() | named, **headers)
+    two = await curl(client, f"/api/experiment/{second}", idea() | named, **headers)
+
+    assert [r.json()["experiment_id"] for r in (one, two)] == ["mar11-1", "mar11-2"]
+
+
+@pytest.mark.parametrize("in_body", [True, False], ids=["request_id", "header"])
+@pytest.mark.parametrize("path", ["register", "submit"])
+async def test_a_registration_is_told_from_another_body_even_where_its_answer_was_lost(
+    client: httpx.AsyncClient, process: Process, path: str, in_body: bool
+) -> None:
+    await open_tag(client)
+    headers = {} if in_body else {"idempotency_key": "k"}
+    named = {"request_id": "k"} if in_body else {}
+    body = idea() | named
+    first = await curl(client, f"/api/experiment/{path}", body, **headers)
+    await forget_answers(process)
+
+    again = await curl(client, f"/api/experiment/{path}", body, **headers)
+    await forget_answers(process)
+    other = await curl(client, f"/api/experiment/{path}", idea() | named, **headers)
+
+    assert again.json()["experiment_id"] == first.json()["experiment_id"] == "mar11-1"
+    assert "another body" in problem(other, 422)["detail"]
+    assert (await told(client, "/api/experiment/history", tag="mar11"))["total"] == 1
+
+
+async def forget_answers(process: Process) -> None:
+    """As if the web process had died before it could keep its answers."""
+    for key in await dump(process.lab):
+        if ":answers:" in key:
+            await process.lab.command("DEL", key)
+
+
+async def test_a_lease_is_never_answered_from_memory(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await add_gpu(client, "g0")
+    one, two = await registered(client), await registered(client)
+    acquire = {"experiment_id": one}
+    key = {"idempotency_key": "k"}
+
+    first = await curl(client, "/api/pool/acquire", acquire, **key)
+    await curl(client, "/api/pool/release", {"gpu_id": "g0"}, **key)
+    await told(client, "/api/pool/acquire", experiment_id=two)
+    again = await curl(client, "/api/pool/acquire", acquire, **key)
+    released = await curl(client, "/api/pool/release", {"gpu_id": "g0"}, **key)
+    pool = await asked(client, "/api/pool/list")
+
+    assert (first.json()["acquired"], again.json()["acquired"]) == (True, False)
+    assert released.json() == {"released": True}
+    assert pool["idle"] == 1
+
+
+@pytest.mark.parametrize("name", ["pool::acquire", "pool::release", "pool::heartbeat", "pool::register_gpu"])
+def test_what_is_idempotent_by_state_keeps_no_answer(name: str) -> None:
+    assert not table()[name].keeps_answer
+
+
+async def test_an_unexpected_fault_leaves_the_key_free(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await open_tag(client)
+    body = idea()
+
+    async def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Experiments, "register", broken)
+        failed = await curl(client, "/api/experiment/register", body, idempotency_key="k")
+    again = await curl(client, "/api/experiment/register", body, idempotency_key="k")
+
+    assert (failed.status_code, again.status_code) == (500, 200)
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256])
+async def test_a_key_of_a_wrong_length_is_refused(client: httpx.AsyncClient, key: str) -> None:
+    await open_tag(client)
+
+    response = await curl(client, "/api/experiment/register", idea(), idempotency_key=key)
+
+    problem(response, 422)
+
+
+async def test_a_repeated_answer_outlives_the_best_it_was_given_for(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    first = await tried(client, 1.0)
+    await tried(client, 0.5)
+
+    again = await told(client, "/api/experiment/complete", experiment_id="mar11-1", val_bpb=1.0)
+
+    assert again == first | {"replayed": True}
+
+
+async def test_a_workers_result_is_answered_again_after_its_lease_has_gone(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    await add_gpu(client)
+    e = await running(client, process)
+    body = {"experiment_id": e.experiment_id, "val_bpb": 1.0, "attempt": e.attempt, "fence": e.fence}
+    first = await told(client, "/api/experiment/complete", **body)
+    await told(client, "/api/pool/release", gpu_id="host:gpu0", experiment_id=e.experiment_id)
+
+    again = await told(client, "/api/experiment/complete", **body)
+
+    assert again == first | {"replayed": True}
+
+
+async def test_a_second_worker_cannot_begin_the_same_attempt(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    await add_gpu(client)
+    await told(client, "/api/experiment/submit", **idea())
+    await told(client, "/api/pool/dispatch")
+    leased = await Experiments(process.lab).get("mar11-1")
+
+    await begun(process, "mar11-1")
+    again = await Experiments(process.lab).start(
+        leased, attempt=leased.attempt, fence=leased.fence, runner="host:2:2", lease_s=60
+    )
+
+    assert again is False
+
+
+# -- both directions
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(-20, 20).map(lambda n: 1.0 + n / 2000), min_size=1, max_size=8))
+async def test_maximising_mirrors_minimising(client: httpx.AsyncClient, values: list[float]) -> None:
+    marks = [uuid.uuid4().hex for _ in range(2)]
+    for tag, direction in zip(marks, ("minimize", "maximize"), strict=True):
+        await open_tag(client, tag, metric={"name": "loss", "direction": direction})
+
+    down = [await tried(client, v, marks[0]) for v in values]
+    up = [await tried(client, -v, marks[1]) for v in values]
+
+    for a, b in zip(down, up, strict=True):
+        same = ("status", "improved", "delta", "near_miss", "action")
+        assert {n: a[n] for n in same} == {n: b[n] for n in same}
+        assert (a["val_bpb"], a["best_val_bpb"]) == (-b["val_bpb"], -b["best_val_bpb"])
+    near = [await told(client, "/api/experiment/near-misses", tag=tag) for tag in marks]
+    assert [[(n["delta"], -n["val_bpb"]) for n in near[0]["near_misses"]]] == [
+        [(n["delta"], n["val_bpb"]) for n in near[1]["near_misses"]]
+    ]
+    assert near[0]["total"] == near[1]["total"]

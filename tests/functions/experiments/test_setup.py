@@ -1,0 +1,128 @@
+"""experiment::setup: metrics of any usual name, the direction that a name tells, and a second setup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.experiments.rules.directions import KNOWN, direction_of
+from state.errors import Invalid
+from tests.labs import open_tag, refused
+
+BOTH = '"minimize" or "maximize"'
+
+
+@pytest.mark.parametrize(
+    ("name", "direction"),
+    [
+        *(
+            (name, "minimize")
+            for name in ("val_bpb", "val/loss", "val loss", "log_loss", "test.mse", "WER", "fid-50k")
+        ),
+        *((name, "maximize") for name in ("val_acc", "eval/acc@1", "f1", "macro F1", "bbox_mAP")),
+        *((name, "maximize") for name in ("mean_val_auc", "rouge-l", "Accuracy", "r2", "episode.reward")),
+    ],
+)
+async def test_a_metric_s_name_tells_its_direction(
+    client: httpx.AsyncClient, name: str, direction: str
+) -> None:
+    opened = await open_tag(client, metric={"name": name})
+
+    assert opened["tag"]["metric"] == {"name": name, "direction": direction, "target": None}
+
+
+async def test_no_metric_at_all_is_val_bpb_and_lower_is_better(client: httpx.AsyncClient) -> None:
+    opened = await open_tag(client)
+
+    assert opened["tag"]["metric"] == {"name": "val_bpb", "direction": "minimize", "target": None}
+
+
+@pytest.mark.parametrize(
+    "name", ["quality", "top-1", "val_fbeta", "lossless", "accuracyish", "map_loss", "error_score"]
+)
+async def test_a_metric_whose_direction_nobody_can_tell_is_refused(
+    client: httpx.AsyncClient, name: str
+) -> None:
+    over = await refused(client, 422, "/api/experiment/setup", tag="t", metric={"name": name})
+    said = await open_tag(client, metric={"name": name, "direction": "maximize"})
+
+    assert BOTH in over["hint"]
+    assert name in over["detail"]
+    assert said["tag"]["metric"]["direction"] == "maximize"
+
+
+def test_the_page_lists_the_words_that_tell_a_direction() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "your-problem.md").read_text()
+
+    for direction, words in KNOWN.items():
+        listed = next(line for line in page.splitlines() if line.endswith(f"| `{direction}` |"))
+        assert set(listed.split("|")[1].strip().split(", ")) == words
+
+
+def test_words_that_disagree_are_named() -> None:
+    with pytest.raises(Invalid, match="its words loss and map disagree"):
+        direction_of("map_loss")
+
+
+@pytest.mark.parametrize(
+    "name", ["", " loss", "loss ", "a" * 81, "loss\n", "lo:ss", "---", "1.5", "a\u202eb", "lösung"]
+)
+async def test_what_is_no_metric_s_name_is_refused(client: httpx.AsyncClient, name: str) -> None:
+    metric = {"name": name, "direction": "minimize"}
+
+    over = await refused(client, 422, "/api/experiment/setup", tag="t", metric=metric)
+
+    assert over["errors"][0]["field"] == "metric.name"
+
+
+@pytest.mark.parametrize("name", ["a" * 80, "1st_loss", "@loss", "val/loss.mean@10", "-loss-"])
+async def test_a_metric_s_name_may_have_the_signs_of_loggers(client: httpx.AsyncClient, name: str) -> None:
+    opened = await open_tag(client, metric={"name": name, "direction": "minimize"})
+
+    assert opened["tag"]["metric"]["name"] == name
+
+
+@pytest.mark.parametrize(
+    ("body", "ignored"),
+    [
+        ({}, {}),
+        ({"metric": {"name": "val_bpb"}, "policy": {"crash_limit": 3}}, {}),
+        (
+            {"metric": {"name": "accuracy"}},
+            {
+                "metric.name": {"sent": "accuracy", "has": "val_bpb"},
+                "metric.direction": {"sent": "maximize", "has": "minimize"},
+            },
+        ),
+        ({"metric": {"target": 0.5}}, {"metric.target": {"sent": 0.5, "has": None}}),
+        (
+            {"policy": {"budgets.base_s": 60, "traces": {"mode": "multi"}}},
+            {
+                "policy.budgets.base_s": {"sent": 60.0, "has": 300.0},
+                "policy.traces.mode": {"sent": "multi", "has": "single"},
+            },
+        ),
+        (
+            {"branch": "other", "base_commit": "abc1234", "evaluator": "score.py"},
+            {
+                "base_commit": {"sent": "abc1234", "has": None},
+                "branch": {"sent": "other", "has": "autoresearch/mar11"},
+                "evaluator": {"sent": "score.py", "has": "prepare.py"},
+            },
+        ),
+    ],
+)
+async def test_a_second_setup_says_what_it_ignored(
+    client: httpx.AsyncClient, body: dict[str, Any], ignored: dict[str, Any]
+) -> None:
+    await open_tag(client)
+
+    over = await refused(client, 409, "/api/experiment/setup", tag="mar11", **body)
+
+    assert over["ignored"] == ignored
+    assert over["existing"]["metric"]["name"] == "val_bpb"
+    for name, pair in ignored.items():
+        assert f"{name} {pair['sent']!r} (it has {pair['has']!r})" in over["detail"]

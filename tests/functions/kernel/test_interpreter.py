@@ -1,0 +1,227 @@
+"""Which Python trains a project, and what it does not have."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import venv
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from functions.kernel.process.interpreter import (
+    PROVIDED,
+    Interpreter,
+    find_interpreter,
+    missing_imports,
+    named,
+    shortcomings,
+)
+from state.errors import Invalid
+from tests.conftest import ROOT
+from tests.workers.repository import Repository
+
+OWN = Interpreter(Path(sys.executable), is_own=True)
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "repo")
+
+
+def environment(folder: Path) -> Path:
+    """An environment's folder; answers its interpreter."""
+    (folder / "bin").mkdir(parents=True)
+    python = folder / "bin" / "python"
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    return python
+
+
+async def found(repo: Repository, environ: Mapping[str, str]) -> Path:
+    interpreter = await find_interpreter(repo.path, environ)
+    assert not interpreter.is_own
+    return interpreter.path
+
+
+async def test_the_project_s_environment_comes_before_uv_s_the_active_one_and_conda_s(
+    repo: Repository, tmp_path: Path
+) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "uv").write_text(
+        f"#!/bin/sh\n[ \"$*\" = 'python find --project {repo.path}' ] && echo {tools}/python\n"
+    )
+    (tools / "uv").chmod(0o755)
+    (tools / "python").touch()
+    conda, active = environment(tmp_path / "conda"), environment(tmp_path / "active")
+    environ = {"PATH": f"{tools}:{os.environ['PATH']}"}
+
+    assert await find_interpreter(repo.path, environ) == OWN
+    environ["CONDA_PREFIX"] = str(tmp_path / "conda")
+    assert await found(repo, environ) == conda
+    environ["VIRTUAL_ENV"] = str(tmp_path / "active")
+    assert await found(repo, environ) == active
+    (repo.path / "uv.lock").touch()
+    assert await found(repo, environ) == tools / "python"
+    own = environment(repo.path / ".venv")
+    assert await found(repo, environ) == own
+
+
+async def test_an_environment_without_a_python_is_passed_over(repo: Repository, tmp_path: Path) -> None:
+    conda = environment(tmp_path / "conda")
+    gone = {"VIRTUAL_ENV": str(tmp_path / "gone"), "CONDA_PREFIX": str(tmp_path / "conda")}
+
+    assert await found(repo, gone) == conda
+    assert await find_interpreter(repo.path, {"VIRTUAL_ENV": "", "CONDA_PREFIX": ""}) == OWN
+
+
+@pytest.mark.parametrize("name", [".venv", "VIRTUAL_ENV", "CONDA_PREFIX"])
+@pytest.mark.parametrize("fault", ["removed", "no program", "a loop"])
+async def test_an_environment_whose_python_cannot_be_used_is_refused_by_name(
+    repo: Repository, tmp_path: Path, name: str, fault: str
+) -> None:
+    folder = repo.path / name if name == ".venv" else tmp_path / "active"
+    python = environment(folder)
+    if fault == "no program":
+        python.chmod(0o644)
+    else:
+        python.unlink()
+        python.symlink_to(python if fault == "a loop" else tmp_path / "removed" / "python3")
+
+    with pytest.raises(Invalid, match=f"^{re.escape(str(python))} cannot be used: ") as refused:
+        await find_interpreter(repo.path, {name: str(folder)})
+
+    assert "or name another with --python" in (refused.value.hint or "")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root becomes another user")
+async def test_an_environment_below_a_folder_of_another_user_is_refused_by_name(
+    repo: Repository, tmp_path: Path
+) -> None:
+    python = environment(tmp_path / "of-root" / "env")
+    (tmp_path / "of-root").chmod(0o700)
+    own = repo.path / ".venv" / "bin" / "python"
+    own.parent.mkdir(parents=True)
+    own.symlink_to(python)
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+
+    os.seteuid(12345)
+    try:
+        with pytest.raises(Invalid, match=f"^{re.escape(str(own))} cannot be used: Permission denied$"):
+            await find_interpreter(repo.path, {})
+        with pytest.raises(Invalid, match="is no program that can be run"):
+            named(str(python))
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("name", ["VIRTUAL_ENV", "CONDA_PREFIX"])
+async def test_an_active_environment_that_is_nightjar_s_own_is_known_as_such(
+    repo: Repository, name: str
+) -> None:
+    assert await find_interpreter(repo.path, {name: sys.prefix}) == OWN
+
+
+def test_an_operator_names_an_interpreter_an_environment_or_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = environment(tmp_path / "env")
+    monkeypatch.setenv("PATH", str(python.parent))
+    monkeypatch.chdir(tmp_path)
+
+    for word in (str(python), str(tmp_path / "env"), "env", "repo/../env/bin/python", "python"):
+        assert named(word) == python
+    for word in ("python9", "env/bin/python9", str(tmp_path)):
+        with pytest.raises(Invalid, match="is no program that can be run"):
+            named(word)
+
+
+def test_what_the_scripts_import_and_the_interpreter_lacks_is_named(repo: Repository) -> None:
+    repo.commit(
+        {
+            "train.py": "import os, torchless.nn\nfrom kernelless import fast\nimport model, prepare, data.words",
+            "prepare.py": "import tokenless, json\ntry:\n    import flashless\nexcept ImportError:\n    pass",
+            "model.py": "",
+            "data/words.py": "",
+        }
+    )
+
+    missing = missing_imports(Path(sys.executable), repo.path, os.environ)
+
+    assert missing == {"train.py": ["torchless", "kernelless"], "prepare.py": ["tokenless"]}
+
+
+def test_modules_in_a_folder_that_a_script_puts_on_its_path_are_found(repo: Repository) -> None:
+    files = {"src/lab/__init__.py": "", "tools/plots.py": ""}
+    repo.commit({"train.py": "import sys\nsys.path.append('src')\nimport lab, plots, torchless", **files})
+
+    assert missing_imports(Path(sys.executable), repo.path, os.environ) == {"train.py": ["torchless"]}
+
+    repo.commit({"train.py": "import lab", **files})
+
+    assert missing_imports(Path(sys.executable), repo.path, os.environ) == {"train.py": ["lab"]}
+
+
+def test_a_module_that_was_not_committed_is_to_be_committed_not_installed(repo: Repository) -> None:
+    repo.commit({"train.py": "import notes, package.inner, torchless"})
+    (repo.path / "notes.py").touch()
+    (repo.path / "package").mkdir()
+    (repo.path / "package" / "__init__.py").touch()
+
+    uncommitted, lack = shortcomings(Interpreter(Path(sys.executable)), repo.path, os.environ)
+
+    assert uncommitted == "no commit has notes, package, which its scripts import: commit it"
+    assert "torchless (train.py)" in lack
+    assert "notes" not in lack
+
+
+def test_nightjar_s_own_packages_do_not_count_as_found(repo: Repository) -> None:
+    repo.commit({"train.py": "import state, functions, workers, numpy"})
+
+    missing = missing_imports(Path(sys.executable), repo.path, os.environ)
+
+    assert missing == {"train.py": ["state", "functions", "workers"]}
+
+
+def test_each_module_that_runs_are_given_is_known() -> None:
+    attempt = ROOT / "workers" / "attempt"
+    given = [*(attempt / "child_path").iterdir(), *(attempt / "scoring_path").iterdir()]
+    assert {place.stem for place in given if place.name != "__pycache__"} == PROVIDED | {"score"}
+
+
+def test_nothing_is_missed_of_the_example_project() -> None:
+    assert missing_imports(Path(sys.executable), ROOT / "examples" / "tinylm", os.environ) == {}
+
+
+def test_packages_are_looked_for_in_the_environment_that_trains(repo: Repository, tmp_path: Path) -> None:
+    venv.create(tmp_path / "env", symlinks=True)
+    python = tmp_path / "env" / "bin" / "python"
+    (packages,) = (tmp_path / "env").glob("lib/python3.*/site-packages")
+    repo.commit({"train.py": "import numpy, onlyhere"})
+    (packages / "onlyhere.py").touch()
+
+    assert missing_imports(python, repo.path, os.environ) == {"train.py": ["numpy"]}
+    assert missing_imports(Path(sys.executable), repo.path, os.environ) == {"train.py": ["onlyhere"]}
+
+
+def test_shortcomings_say_what_is_missing_where_and_what_helps(repo: Repository, tmp_path: Path) -> None:
+    repo.commit({"train.py": "import torchless"})
+    broken = environment(tmp_path / "broken")
+    broken.write_text("#!/bin/sh\necho no libpython >&2; exit 127\n")
+
+    own, lack = shortcomings(OWN, repo.path, os.environ)
+    (unfit,) = shortcomings(Interpreter(broken), repo.path, os.environ)
+
+    assert own.startswith(f"Nightjar's own Python trains, {repo.path} has none: ")
+    assert lack.startswith(f"{sys.executable} does not have: torchless (train.py)")
+    assert unfit == f"{broken} does not run (exit status 127: no libpython): name another with --python"
+    (repo.path / "uv.lock").touch()
+    (unsynced,) = shortcomings(Interpreter(Path(sys.executable)), repo.path, os.environ)
+    assert unsynced.endswith(f"torchless (train.py); `uv sync` in {repo.path} makes its environment")
+    shutil.rmtree(repo.path / ".git")
+    assert shortcomings(Interpreter(Path(sys.executable)), repo.path, os.environ) == []

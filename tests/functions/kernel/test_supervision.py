@@ -1,0 +1,513 @@
+"""Process supervision, with tiny real children."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import functions.kernel.process.supervision
+import state.child_heartbeat
+from functions.kernel.process.supervision import ProcessGroup, ProcessSpec, RestartBackoff
+from state.child_heartbeat import LOOKS, PULSE, ChildHeartbeat, HeartbeatListener
+
+pytestmark = pytest.mark.process
+
+QUICK = RestartBackoff(first_s=0.02, most_s=0.1, forgiven_after_s=30.0)
+SLEEP = "import time; print('up', flush=True); time.sleep(60)"
+IGNORE_TERM = f"import signal; signal.signal(15, signal.SIG_IGN); {SLEEP}"
+SLOW_END = """
+import signal, sys, time
+def end(*_):
+    time.sleep(0.3); print("ended", flush=True); sys.exit(0)
+signal.signal(15, end)
+print("up\\n", end="", flush=True)  # in one write, which a signal does not split
+time.sleep(60)
+"""
+WITH_CHILD = f"""
+import signal, subprocess, sys, time
+signal.signal(15, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", {IGNORE_TERM!r}])
+print("child", child.pid, flush=True)
+time.sleep(60)
+"""
+BEATING = f"""
+import asyncio, os, signal, subprocess, sys, time
+sys.path.insert(0, {str(Path(__file__).parents[3])!r})
+from state.child_heartbeat import ChildHeartbeat
+
+async def main():
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(15, stop.set)
+    pulse = ChildHeartbeat.inherited()
+    beating = asyncio.create_task(pulse.from_loop())
+    await asyncio.sleep(0)
+    print("up", flush=True)
+    HOOK
+    await stop.wait()
+    await asyncio.sleep(DRAIN_S)
+    print("ended", flush=True)
+
+asyncio.run(main())
+"""
+LOOK_AROUND = """
+import os
+inodes = []
+for fd in range(64):
+    try:
+        inodes.append(str(os.fstat(fd).st_ino))
+    except OSError:
+        pass
+print("theirs", os.environ.get("NIGHTJAR_PULSE"), ",".join(inodes), "told", flush=True)
+"""
+SILENT_S = 2.0
+
+
+def spec(name: str, code: str = SLEEP, drain_s: float = 10.0, silent_s: float | None = None) -> ProcessSpec:
+    return ProcessSpec(name, (sys.executable, "-c", code), None, drain_s, silent_s)
+
+
+def beating(hook: str = "pass", drain_s: float = 0.0) -> ProcessSpec:
+    """A child that beats from its event loop, and does something once it is up."""
+    code = BEATING.replace("HOOK", hook).replace("DRAIN_S", repr(drain_s))
+    return spec("web", code, drain_s=60.0, silent_s=SILENT_S)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def eventually(what: Callable[[], bool], within_s: float = 15.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < deadline, "it never happened"
+        await asyncio.sleep(0.01)
+
+
+class Lab:
+    def __init__(self, specs: Sequence[ProcessSpec], log_dir: Path, backoff: RestartBackoff) -> None:
+        self.said: list[str] = []
+        self.log_dir = log_dir
+        self.group = ProcessGroup(specs, log_dir, self.said.append, backoff)
+
+    def log(self, name: str) -> str:
+        path = self.log_dir / f"{name}.log"
+        return path.read_text() if path.exists() else ""
+
+
+@asynccontextmanager
+async def running(
+    tmp_path: Path, *specs: ProcessSpec, backoff: RestartBackoff = QUICK, say: str = "up"
+) -> AsyncIterator[Lab]:
+    """A started group whose children have all said that they are up; nothing of it is left behind."""
+    lab = Lab(specs, tmp_path / "logs", backoff)
+    try:
+        await lab.group.start()
+        await eventually(lambda: all(say in lab.log(spec.name) for spec in specs))
+        yield lab
+    finally:
+        lab.group.force()
+        await lab.group.drain()
+
+
+async def test_a_child_that_was_killed_comes_back(tmp_path: Path) -> None:
+    async with running(tmp_path, spec("web"), spec("clock")) as lab:
+        first = lab.group.pids
+        os.kill(first["web"], signal.SIGKILL)
+        await eventually(lambda: lab.log("web").count("up") == 2)
+
+        assert lab.group.pids["web"] != first["web"]
+        assert lab.group.pids["clock"] == first["clock"]
+        assert lab.said == [
+            f"restarting web in 0.02 s: exit status -9 (log: {tmp_path / 'logs' / 'web.log'})"
+        ]
+
+
+async def test_a_child_that_dies_again_and_again_waits_longer_each_time(tmp_path: Path) -> None:
+    async with running(tmp_path, spec("web", "print('up'); raise SystemExit(3)")) as lab:
+        await eventually(lambda: len(lab.said) >= 4)
+
+    assert [line.partition(" (")[0] for line in lab.said[:4]] == [
+        "restarting web in 0.02 s: exit status 3",
+        "restarting web in 0.04 s: exit status 3",
+        "restarting web in 0.08 s: exit status 3",
+        "restarting web in 0.1 s: exit status 3",
+    ]
+
+
+async def test_a_child_that_lived_long_enough_is_forgiven(tmp_path: Path) -> None:
+    forgiving = RestartBackoff(first_s=0.02, most_s=10.0, forgiven_after_s=0.0)
+    async with running(tmp_path, spec("web", "print('up')"), backoff=forgiving) as lab:
+        await eventually(lambda: len(lab.said) >= 3)
+
+    assert all(line.startswith("restarting web in 0.02 s") for line in lab.said[:3])
+
+
+@given(deaths=st.integers(1, 10_000))
+def test_the_delay_grows_from_half_a_second_to_ten(deaths: int) -> None:
+    backoff = RestartBackoff()
+
+    assert 0.5 <= backoff.delay(deaths) <= backoff.delay(deaths + 1) <= 10.0
+    assert [backoff.delay(n) for n in (1, 2, 3, 4, 5, 6)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0]
+
+
+async def test_a_drain_asks_the_last_started_first_and_waits_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, spec("web"), spec("events"), spec("worker", SLOW_END)) as lab:
+        pids = lab.group.pids
+        asked: list[int] = []
+        kill = os.kill
+
+        def note(pid: int, number: int) -> None:
+            asked.append(pid)
+            kill(pid, number)
+
+        monkeypatch.setattr(os, "kill", note)
+        await lab.group.drain()
+
+        assert asked == [pids["worker"], pids["events"], pids["web"]]
+        assert lab.group.pids == {}
+        assert not any(alive(pid) for pid in pids.values())
+        assert lab.log("worker").split() == ["up", "ended"]
+        assert lab.said[0].startswith("stopping; waiting for worker, events, web")
+        assert lab.said[-1] == "waiting for worker"
+
+
+async def test_a_child_that_exceeds_its_time_to_drain_is_killed(tmp_path: Path) -> None:
+    async with running(tmp_path, spec("worker", IGNORE_TERM, drain_s=0.2)) as lab:
+        pid = lab.group.pids["worker"]
+        await lab.group.drain()
+
+        assert not alive(pid)
+        assert lab.said[-1] == "worker took too long to end: killed"
+
+
+async def test_force_kills_a_child_that_ignores_term_with_its_whole_process_group(tmp_path: Path) -> None:
+    async with running(tmp_path, spec("worker", WITH_CHILD), say="child") as lab:
+        grandchild = int(lab.log("worker").split("child ")[1].split()[0])
+        pid = lab.group.pids["worker"]
+        draining = asyncio.create_task(lab.group.drain())
+        await asyncio.sleep(0.1)
+        assert not draining.done()
+        assert alive(pid)
+
+        lab.group.force()
+        await draining
+        await eventually(lambda: not alive(grandchild))
+
+        assert not alive(pid)
+
+
+async def test_a_drain_does_not_wait_for_a_backoff(tmp_path: Path) -> None:
+    slow = RestartBackoff(first_s=60.0, most_s=60.0)
+    async with running(tmp_path, spec("web", "print('up')"), backoff=slow) as lab:
+        await eventually(lambda: len(lab.said) == 1)
+        await asyncio.wait_for(lab.group.drain(), 5)
+
+        assert lab.said[1:] == []
+
+
+async def test_the_end_of_a_task_beside_the_children_ends_the_running(tmp_path: Path) -> None:
+    async def dies() -> None:
+        raise RuntimeError("it cannot go on")
+
+    async with running(tmp_path, spec("web")) as lab:
+        with pytest.raises(RuntimeError, match="it cannot go on"):
+            await asyncio.wait_for(lab.group.run_until(asyncio.Event(), asyncio.create_task(dies())), 5)
+
+
+async def test_what_keeps_a_child_from_starting_again_is_raised(tmp_path: Path) -> None:
+    async with running(tmp_path, spec("web", "print('up')"), backoff=RestartBackoff(first_s=0.1)) as lab:
+        await eventually(lambda: len(lab.said) == 1)
+        (tmp_path / "logs" / "web.log").unlink()
+        (tmp_path / "logs" / "web.log").mkdir()
+
+        with pytest.raises(IsADirectoryError):
+            await asyncio.wait_for(lab.group.run_until(asyncio.Event()), 5)
+
+
+async def test_a_child_gets_the_environment_and_the_log_it_was_given(tmp_path: Path) -> None:
+    code = "import os, sys, time; print('up', *os.environ, file=sys.stderr); time.sleep(60)"
+    web = ProcessSpec("web", (sys.executable, "-u", "-c", code), {"LC_CTYPE": "C.UTF-8"}, 10.0)
+    async with running(tmp_path, web) as lab:
+        assert lab.log("web").split() == ["up", "LC_CTYPE"]
+
+
+async def test_a_large_log_is_put_aside_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(functions.kernel.process.supervision, "_KEEP_LOG_BYTES", 100)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "web.log").write_text("x" * 101)
+
+    async with running(tmp_path, spec("web")) as lab:
+        assert lab.log("web") == "up\n"
+        assert (tmp_path / "logs" / "web.log.1").read_text() == "x" * 101
+
+
+async def test_a_stopped_child_counts_as_dead_and_comes_back(tmp_path: Path) -> None:
+    async with running(tmp_path, beating(), spec("clock")) as lab:
+        first = lab.group.pids
+        os.kill(first["web"], signal.SIGSTOP)
+        await eventually(lambda: lab.log("web").count("up") == 2)
+
+        assert not alive(first["web"])
+        assert lab.group.pids["clock"] == first["clock"]
+        assert [line.partition(" (")[0] for line in lab.said] == [
+            "web gave no sign of life for 2 s: killed",
+            "restarting web in 0.02 s: exit status -9",
+        ]
+
+
+async def test_a_child_whose_event_loop_hangs_counts_as_dead_with_all_of_its_process_group(
+    tmp_path: Path,
+) -> None:
+    hangs = (
+        "print('child', subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid, flush=True)"
+        "; time.sleep(60)"
+    )
+    async with running(tmp_path, beating(hangs), say="child") as lab:
+        grandchild = int(lab.log("web").split("child ")[1].split()[0])
+        pid = lab.group.pids["web"]
+
+        await eventually(lambda: lab.said != [] and not alive(pid) and not alive(grandchild))
+
+        assert lab.said[0] == "web gave no sign of life for 2 s: killed"
+
+
+async def test_a_child_that_beats_lives_on_while_it_works_and_while_it_drains(tmp_path: Path) -> None:
+    async with running(tmp_path, beating(drain_s=2 * SILENT_S)) as lab:
+        await asyncio.sleep(2 * SILENT_S)
+        pid = lab.group.pids["web"]
+        await lab.group.drain()
+
+        assert not alive(pid)
+        assert lab.log("web").split() == ["up", "ended"]
+        assert not any("killed" in line for line in lab.said)
+
+
+async def test_a_child_that_is_stopped_while_it_drains_holds_nobody_up(tmp_path: Path) -> None:
+    async with running(tmp_path, beating()) as lab:
+        os.kill(lab.group.pids["web"], signal.SIGSTOP)
+        await asyncio.wait_for(lab.group.drain(), 30)
+
+        assert lab.group.pids == {}
+        assert lab.said[-1] == "web gave no sign of life for 2 s: killed"
+
+
+async def test_a_child_may_take_long_to_start_but_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, spec("web", silent_s=0.1)) as lab:
+        await asyncio.sleep(1.0)
+        assert lab.said == []
+
+    monkeypatch.setattr(state.child_heartbeat, "START_S", 1.0)
+    async with running(tmp_path / "second", spec("web", silent_s=0.1)) as lab:
+        await eventually(lambda: lab.said != [])
+        assert lab.said[0] == "web gave no sign of life for 0.1 s: killed"
+
+
+async def test_a_child_that_is_stopped_before_its_first_beat_is_not_waited_for(tmp_path: Path) -> None:
+    async with running(tmp_path, spec("web", silent_s=0.1)) as lab:
+        os.kill(lab.group.pids["web"], signal.SIGSTOP)
+
+        await eventually(lambda: lab.said != [])
+
+        assert lab.said[0] == "web gave no sign of life for 0.1 s: killed"
+
+
+async def test_what_a_child_starts_inherits_nothing_of_its_pulse(tmp_path: Path) -> None:
+    hook = f"""
+    print("mine", os.fstat(pulse.descriptor).st_ino, flush=True)
+    subprocess.run([sys.executable, "-c", {LOOK_AROUND!r}], close_fds=False)
+    """
+    async with running(tmp_path, beating(hook.strip()), say="told") as lab:
+        said = lab.log("web").split()
+
+    mine, name, inodes = said[said.index("mine") + 1], *said[said.index("theirs") + 1 :][:2]
+    assert name == "None"
+    assert mine not in inodes.split(",")
+
+
+def test_silence_is_counted_in_looks_so_a_parent_that_slept_does_not_blame_its_children() -> None:
+    listener = HeartbeatListener(silent_s=0.001)  # every look comes far too late
+    pulse = child_of(listener)
+
+    pulse.beat()
+    first = listener.is_silent()
+    time.sleep(0.1)
+    then = [listener.is_silent() for _ in range(LOOKS)]
+    pulse.beat()
+    after_a_beat = listener.is_silent()
+    at_last = [listener.is_silent() for _ in range(LOOKS + 1)]
+
+    assert (first, any(then), after_a_beat) == (False, False, False)
+    assert at_last == [False] * LOOKS + [True]
+    listener.close()
+
+
+def test_a_parent_that_does_not_look_never_holds_its_child_up_nor_does_one_that_died() -> None:
+    listener = HeartbeatListener(silent_s=1.0)
+    pulse = child_of(listener)
+
+    for _ in range(100_000):
+        pulse.beat()
+    silent = listener.is_silent()
+    listener.close()
+    pulse.beat()
+
+    assert not silent
+
+
+@pytest.mark.parametrize("stale", ["", "rubbish", "0:1:1.5", "12345:1:1.5", "1:2"])
+def test_a_pulse_that_was_meant_for_another_process_is_ignored(
+    stale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PULSE, stale)
+
+    assert ChildHeartbeat.inherited() is None
+    assert PULSE not in os.environ
+
+
+def child_of(listener: HeartbeatListener) -> ChildHeartbeat:
+    """The pulse of a child; it has its own copy of the pipe's end, as one that was forked."""
+    return ChildHeartbeat(os.dup(listener.descriptor), listener.every_s)
+
+
+def supervising(child: str, folder: Path) -> str:
+    """A program that runs one child, whose log is in a folder."""
+    code = f"""
+        import asyncio, sys
+        from pathlib import Path
+        from functions.kernel.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
+
+        async def main():
+            spec = ProcessSpec("web", (sys.executable, "-c", {child!r}), None, 600.0)
+            group = ProcessGroup([spec], Path({str(folder)!r}), lambda line: print(line, flush=True))
+            with stopping_on_signals(group) as stop:
+                await group.start()
+                print("up", group.pids["web"], flush=True)
+                await group.run_until(stop)
+                await group.drain()
+
+        asyncio.run(main())
+    """
+    return textwrap.dedent(code)
+
+
+def supervisor(tmp_path: Path, child: str) -> tuple[subprocess.Popen[str], int]:
+    """A supervisor in a process of its own and the pid of the one child it runs, which is up."""
+    argv = [sys.executable, "-c", supervising(child, tmp_path)]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
+    assert process.stdout is not None
+    pid = int(process.stdout.readline().split()[1])
+    said(tmp_path, "up")
+    return process, pid
+
+
+def said(folder: Path, word: str) -> str:
+    """What the child's log holds, once it has this word."""
+    deadline = time.monotonic() + 60
+    while not (log := folder / "web.log").exists() or word not in log.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return log.read_text()
+
+
+def ends(pid: int) -> None:
+    """Wait until a process has ended; far sooner than what it does would take."""
+    deadline = time.monotonic() + 60
+    while alive(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_drains(tmp_path: Path, number: signal.Signals) -> None:
+    process, child = supervisor(tmp_path, SLOW_END)
+
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=20)
+
+    assert process.returncode == 0
+    assert "waiting for web" in said
+    assert (tmp_path / "web.log").read_text().split() == ["up", "ended"]
+    assert not alive(child)
+
+
+def test_a_second_interrupt_forces(tmp_path: Path) -> None:
+    process, child = supervisor(tmp_path, IGNORE_TERM)
+
+    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None
+    assert "waiting for web" in process.stdout.readline()
+    assert alive(child)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+
+    assert process.returncode == 0
+    assert not alive(child)
+
+
+def test_a_killed_supervisor_leaves_no_orphan_and_its_children_still_drain(tmp_path: Path) -> None:
+    process, child = supervisor(tmp_path, SLOW_END)
+
+    process.kill()
+    process.communicate(timeout=20)
+
+    ends(child)
+    assert (tmp_path / "web.log").read_text().split() == ["up", "ended"]
+
+
+def test_what_drains_for_a_supervisor_that_is_killed_meanwhile_ends_at_once(tmp_path: Path) -> None:
+    """As a GPU's keeper does after the second Ctrl-C: nothing waits for its run any more."""
+    inner = tmp_path / "inner"
+    process, _ = supervisor(tmp_path, supervising(IGNORE_TERM, inner))
+    said(inner, "up")
+    child = int(said(tmp_path, "up").split()[1])
+    process.terminate()
+    said(tmp_path, "waiting for web")
+
+    process.kill()
+    process.communicate(timeout=60)
+
+    ends(child)
+
+
+COMPUTES = """
+import asyncio, time
+from functions.kernel.process.running import stop_signals
+
+async def main():
+    stop_signals(0.5)
+    print("up", flush=True)
+    await asyncio.to_thread(time.sleep, 600)
+
+asyncio.run(main())
+"""
+
+
+def test_what_computes_for_minutes_does_not_outlive_a_killed_supervisor(tmp_path: Path) -> None:
+    process, child = supervisor(tmp_path, COMPUTES)
+
+    process.kill()
+    process.communicate(timeout=60)
+
+    ends(child)

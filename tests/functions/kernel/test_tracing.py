@@ -1,0 +1,186 @@
+"""Spans of requests and calls: who is whose parent, what they say, and what it costs without anybody listening."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.process.tracing import Tracing, exporting
+from state.settings import Settings
+from tests.conftest import http_client
+from tests.labs import idea, open_tag
+from tests.logged import logged
+
+TRACE, SPAN = "a" * 32, "b" * 16
+HEADERS = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
+
+
+class Collector:
+    """The spans that a process exported."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+
+    def span(self, name: str) -> ReadableSpan:
+        found = [span for span in self._exporter.get_finished_spans() if span.name == name]
+        assert len(found) == 1, [span.name for span in self._exporter.get_finished_spans()]
+        return found[0]
+
+
+def ids(span: ReadableSpan) -> tuple[str, str, str | None]:
+    """Trace, own and parent id, as W3C writes them."""
+    own = span.get_span_context()
+    assert own is not None
+    parent = f"{span.parent.span_id:016x}" if span.parent is not None else None
+    return f"{own.trace_id:032x}", f"{own.span_id:016x}", parent
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Collector:
+    found = Collector()
+    monkeypatch.setattr("functions.kernel.process.lifecycle.exporting", lambda *_: Tracing(found.provider))
+    return found
+
+
+async def test_one_span_per_request_and_call_under_the_caller_s(
+    collector: Collector, settings: Settings
+) -> None:
+    async with opened("web", settings) as process, http_client(process) as client:
+        await open_tag(client)
+        response = await client.post("/api/experiment/submit", json=idea(), headers=HEADERS)
+        stored = (await process.stream.last(1))[0].trace
+        later = process.invoker.system("test", traceparent=stored)
+        await later.invoke("gpu::train", {"experiment_id": response.json()["experiment_id"]})
+
+    request, submit = collector.span("HTTP POST /api/experiment/submit"), collector.span("experiment::submit")
+    accept = collector.span("gpu::train")
+    assert ids(request)[0] == ids(submit)[0] == ids(accept)[0] == TRACE
+    assert ids(request)[2] == SPAN
+    assert ids(submit)[2] == ids(request)[1]
+    assert ids(accept)[2] == ids(submit)[1]
+    assert response.headers["traceresponse"] == f"00-{TRACE}-{ids(request)[1]}-01"
+    assert stored == f"00-{TRACE}-{ids(submit)[1]}-01"  # what trains it later hangs below what registered it
+
+
+async def test_a_span_says_what_fired_the_call_for_whom_and_how_it_ended(
+    collector: Collector, settings: Settings
+) -> None:
+    async with opened("web", settings) as process, http_client(process) as client:
+        await client.get("/api/experiment/mar11-1", headers=HEADERS)
+
+    assert dict(collector.span("experiment::get").attributes or {}) == {
+        "nightjar.experiment_id": "mar11-1",
+        "nightjar.trigger": "http",
+        "nightjar.role": "operator",
+        "nightjar.outcome": "notfound",
+    }
+    assert not collector.span("experiment::get").events  # exceptions may quote what a caller sent
+    request = collector.span("HTTP GET /api/experiment/{experiment_id}").attributes
+    assert request is not None
+    assert request["nightjar.status"] == 404
+
+
+async def test_calls_without_a_trace_begin_one_each(collector: Collector, settings: Settings) -> None:
+    async with opened("events", settings) as process:
+        for name in ("pool::sweep", "pool::dispatch"):
+            await process.invoker.call(name, {}, process.invoker.system("clock", "cron"))
+
+    sweep, dispatch = collector.span("pool::sweep"), collector.span("pool::dispatch")
+    assert sweep.parent is dispatch.parent is None
+    assert ids(sweep)[0] != ids(dispatch)[0]
+
+
+async def test_what_a_caller_does_not_sample_is_not_exported_but_goes_on(
+    collector: Collector, settings: Settings
+) -> None:
+    async with opened("web", settings) as process, http_client(process) as client:
+        response = await client.get("/healthz", headers={"traceparent": f"00-{TRACE}-{SPAN}-00"})
+
+    assert response.headers["traceresponse"].startswith(f"00-{TRACE}-")
+    with pytest.raises(AssertionError):
+        collector.span("HTTP GET /healthz")
+
+
+async def test_without_an_exporter_the_caller_s_trace_passes_unchanged(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+
+    response = await client.post("/api/experiment/register", json=idea(), headers=HEADERS)
+
+    assert response.headers["traceresponse"] == HEADERS["traceparent"]
+    assert (await process.stream.last(1))[0].trace == HEADERS["traceparent"]
+
+
+async def test_every_event_carries_the_trace_of_what_caused_it(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    def trace_of(response: httpx.Response) -> str:
+        assert response.is_success, response.text
+        return response.headers["traceresponse"]
+
+    gpu = {"gpu_id": "host:gpu0", "gpu_index": 0, "gpu_name": "H100", "vram_mb": 80000.0}
+    mode = {"tag": "mar11", "mode": "exploit", "reason": "close to the goal"}
+    caused = {
+        "tag.created": trace_of(await client.post("/api/experiment/setup", json={"tag": "mar11"})),
+        "gpu.registered": trace_of(await client.post("/api/pool/register", json=gpu)),
+        "strategy.changed": trace_of(await client.post("/api/search/set-strategy", json=mode)),
+        "gpu.draining": trace_of(await client.post("/api/pool/drain", json={"gpu_id": "host:gpu0"})),
+    }
+
+    events = await process.stream.last(100)
+
+    assert {e.type: e.trace for e in events if e.type in caused} == caused
+    assert len(set(caused.values())) == 4
+
+
+async def test_an_experiment_s_events_keep_its_own_trace_whoever_moves_it(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    await client.post("/api/experiment/submit", json=idea(), headers=HEADERS)
+
+    other = await client.post("/api/experiment/stop", json={"experiment_id": "mar11-1"})
+
+    assert other.headers["traceresponse"] != HEADERS["traceparent"]
+    events = [e for e in await process.stream.last(100) if e.subject == "mar11-1"]
+    assert [e.type for e in events][-1] == "experiment.finished"
+    assert {e.trace for e in events} == {HEADERS["traceparent"]}
+
+
+def test_missing_packages_are_told_with_the_command_that_brings_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+
+    with logged() as lines:
+        tracing = exporting("web@host:1")
+
+    line = lines.one(level="warning")
+    assert "pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http" in line["message"]
+    with tracing.span("work", None) as span:
+        assert span.traceparent.endswith("-00")
+
+
+def test_who_exports_nothing_does_not_import_the_tracing_sdk() -> None:
+    program = "import sys, triggers.web; print('opentelemetry.sdk.trace' in sys.modules)"  # redis-py has its metrics
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,120 @@
+"""Agents that are announced: seen in lab::status while they are heard of, and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+
+from functions.kernel.process.lifecycle import Process
+from functions.people.agents import MOST
+from state.presence import Presence
+from tests.labs import asked, events_of, open_tag, refused, told
+
+ANNOUNCE = "/api/agent/announce"
+
+
+async def seen(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+    agents: list[dict[str, Any]] = (await asked(client, "/api/lab/status"))["agents"]
+    return agents
+
+
+async def test_an_agent_is_shown_until_it_has_ended(client: httpx.AsyncClient) -> None:
+    await told(client, ANNOUNCE, tag="mar11", agent="bob", state="waiting", starts=2)
+    await told(
+        client, ANNOUNCE, tag="mar11", agent="ada", state="working", experiments=3, tokens=1000, cost_usd=0.5
+    )
+
+    ada, bob = await seen(client)
+    assert (ada["agent"], ada["state"], ada["tokens"], ada["cost_usd"]) == ("ada", "working", 1000, 0.5)
+    assert (bob["agent"], bob["starts"], bob["tokens"], bob["cost_usd"]) == ("bob", 2, None, None)
+
+    await told(client, ANNOUNCE, tag="mar11", agent="ada", state="ended")
+    assert [a["agent"] for a in await seen(client)] == ["bob"]
+
+
+async def test_an_agent_is_no_process_of_the_lab(client: httpx.AsyncClient) -> None:
+    await told(client, ANNOUNCE, tag="mar11", agent="ada", state="working")
+
+    status = await asked(client, "/api/lab/status")
+    assert "agent" not in status["counts"]
+    assert not [p for p in status["processes"] if p.get("kind") == "agent"]
+
+
+async def test_one_agent_on_two_tags_and_one_announced_twice(client: httpx.AsyncClient) -> None:
+    for tag in ("mar11", "other", "mar11"):
+        await told(client, ANNOUNCE, tag=tag, agent="ada", state="working")
+
+    assert [(a["tag"], a["agent"]) for a in await seen(client)] == [("mar11", "ada"), ("other", "ada")]
+
+
+async def test_no_flood_of_agents_is_remembered(client: httpx.AsyncClient, process: Process) -> None:
+    presence = Presence(process.lab)
+    for nth in range(MOST):
+        await presence.announce(f"agent@/mar11/a{nth}", {"kind": "agent"})
+
+    document = await refused(client, 409, ANNOUNCE, tag="mar11", agent="one-more", state="working")
+
+    assert f"{MOST} agents are announced already" in document["detail"]
+    await told(client, ANNOUNCE, tag="mar11", agent="a7", state="working")
+
+
+async def test_what_is_no_count_is_refused(client: httpx.AsyncClient) -> None:
+    for wrong in ({"tokens": -1}, {"cost_usd": 1e99}, {"starts": 10**16}, {"state": "asleep"}):
+        body = {"tag": "mar11", "agent": "ada", "state": "working"} | wrong
+        await refused(client, 422, ANNOUNCE, **body)
+
+
+LIMIT = {"since": 1795755600, "until": 1795759200, "said": "usage limit reached, resets 3am"}
+
+
+async def limited(client: httpx.AsyncClient, agent: str = "ada", **limit: Any) -> None:
+    await told(client, ANNOUNCE, tag="mar11", agent=agent, state="limited", limit={**LIMIT, **limit})
+
+
+async def test_a_usage_limit_is_one_event_and_is_shown_by_status_and_the_report(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    await asyncio.gather(*(limited(client) for _ in range(3)))
+
+    [event] = await events_of(process, "agent.limited")
+    assert event["until"] == "2026-11-27T06:00:00.000Z"
+    assert event["said"] == LIMIT["said"]
+    [ada] = await seen(client)
+    assert (ada["state"], ada["limit"], ada["until"]) == ("limited", LIMIT["said"], event["until"])
+    night = await told(client, "/api/report/night", tag="mar11")
+    assert [(limit["agent"], limit["times"]) for limit in night["limits"]] == [("ada", 1)]
+    assert "| ada | 1 | 2026-11-27T05:00:00.000Z | 2026-11-27T06:00:00.000Z |" in night["markdown"]
+    assert "`usage limit reached, resets 3am`" in night["markdown"]
+
+
+async def test_an_agent_writes_a_limit_once_a_minute_and_into_its_tag_alone(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await limited(client)  # there is no such tag yet
+    await open_tag(client)
+    for since in (1, 2, 3):
+        await limited(client, since=since)
+    await told(client, ANNOUNCE, tag="mar11", agent="bob", state="working")
+
+    assert len(await events_of(process, "agent.limited")) == 1
+    night = await told(client, "/api/report/night", tag="mar11")
+    assert [limit["agent"] for limit in night["limits"]] == ["ada"]
+
+
+async def test_a_second_limit_is_another_event(client: httpx.AsyncClient, process: Process) -> None:
+    await open_tag(client)
+    await limited(client)
+    key = process.lab.keys("agent_limits", "mar11")
+    [stored] = await process.lab.pipeline([("HGET", key, "ada")])
+    an_hour_ago = {**json.loads(stored), "noted": 0}
+    await process.lab.pipeline([("HSET", key, "ada", json.dumps(an_hour_ago))])
+
+    await limited(client, since=LIMIT["until"])
+
+    assert len(await events_of(process, "agent.limited")) == 2
+    night = await told(client, "/api/report/night", tag="mar11")
+    assert [limit["times"] for limit in night["limits"]] == [2]

@@ -1,0 +1,145 @@
+"""report::night: progress, chain of keeps, failures and untried categories."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from functions.experiments.rules.gains import Gain, chain
+from functions.people.views.nights import code, headline
+from state.facts import Runs
+from state.records import Experiment, KeepRecord, Tag
+from tests.labs import crashed, open_tag, refused, told, tried
+
+HEAD = "diff --git a/train.py b/train.py\nindex 1..2 100644\n--- a/train.py\n+++ b/train.py\n"
+
+
+def patch(*changes: tuple[str, str]) -> str:
+    """A patch of train.py by which these lines replace others."""
+    body = "".join(f"-{before}\n+{after}\n" for before, after in changes)
+    return f"{HEAD}@@ -1,9 +1,9 @@\n a\n{body}"
+
+
+FIRST = patch(("LR = 0.1", "LR = 0.2"))
+SECOND = patch(("LR = 0.1", "LR = 0.3"), ("DEPTH = 1", "DEPTH = 2"))
+
+
+async def test_a_night_without_a_keep_says_so(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+
+    night = await told(client, "/api/report/night", tag="mar11")
+
+    assert night["headline"] == "Nothing was kept yet. 0 ideas, 0 kept, 0.00 GPU hours."
+    assert (night["best"], night["chain"], night["failures"]) == (None, [], [])
+    assert "optimizer" in night["never_tried"]
+
+
+async def test_each_keep_shows_its_own_change_and_its_own_gain(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0, diff="", description="baseline")
+    await tried(client, 0.9, diff=FIRST, description="LR 0.1 -> 0.2")
+    await tried(client, 0.95, diff=patch(("LR = 0.1", "LR = 9")), description="too much")
+    await tried(client, 0.6, diff=SECOND, description="deeper")
+
+    night = await told(client, "/api/report/night", tag="mar11")
+
+    assert [step["experiment_id"] for step in night["chain"]] == ["mar11-1", "mar11-2", "mar11-4"]
+    assert [step["above"] for step in night["chain"]] == [None, "mar11-1", "mar11-2"]
+    assert [step["gain"] for step in night["chain"]] == [None, pytest.approx(0.1), pytest.approx(0.3)]
+    assert night["chain"][1]["change"] == "-LR = 0.1\n+LR = 0.2"
+    assert sorted(night["chain"][2]["change"].split("\n")) == [
+        "+DEPTH = 2",
+        "+LR = 0.3",
+        "-DEPTH = 1",
+        "-LR = 0.2",
+    ]
+    assert night["gain"] == pytest.approx(0.4)
+    assert night["headline"] == "1 -> 0.6 (one run). 4 ideas, 3 kept, 0.00 GPU hours. Biggest: deeper."
+    assert "| mar11-4 | mar11-2 | 0.6 | +0.300000 |  | `deeper` |" in night["markdown"]
+    assert "```diff\n-LR = 0.1\n+LR = 0.2\n```" in night["markdown"]
+
+
+async def test_failures_are_told_by_kind_with_the_newest_and_its_cause(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0)
+    for error in ("boom", "Traceback\nValueError: x | `y`\n"):
+        await crashed(client, error=error)
+
+    night = await told(client, "/api/report/night", tag="mar11")
+
+    [failure] = night["failures"]
+    assert (failure["count"], failure["experiment_id"]) == (2, "mar11-3")
+    assert failure["error"] == "ValueError: x | `y`"
+    assert "| `` ValueError: x \\| `y` `` |" in night["markdown"]
+
+
+async def test_a_picture_that_is_no_file_s_name_is_refused(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await refused(client, 422, "/api/report/night", tag="mar11", picture="x) <script>")
+
+
+def keep(number: int, value: float, made_from: int | None, *, baseline: bool = False) -> KeepRecord:
+    return KeepRecord(
+        experiment_id=f"t-{number}",
+        number=number,
+        status="keep",
+        category="other",
+        description="",
+        val_bpb=value,
+        baseline=baseline,
+        compared_with=None if made_from is None else f"t-{made_from}",
+    )
+
+
+def test_the_chain_leads_past_a_keep_that_is_none_any_more() -> None:
+    keeps = [keep(1, 1.0, None, baseline=True), keep(2, 0.9, 1), keep(5, 0.7, 4)]
+
+    steps = chain("t-5", keeps)
+
+    assert [(s.keep.number, s.above and s.above.number) for s in steps] == [(1, None), (2, 1), (5, 2)]
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.one_of(st.none(), st.integers(1, 9))), max_size=9))
+def test_the_chain_ends_whatever_the_records_say(links: list[tuple[int, int | None]]) -> None:
+    keeps = list({number: keep(number, 1.0, above) for number, above in links}.values())
+
+    steps = chain("t-9", keeps)
+
+    numbers = [step.keep.number for step in steps]
+    assert numbers == sorted(set(numbers))
+
+
+@given(st.text(max_size=80))
+def test_words_of_an_agent_are_never_markdown(words: str) -> None:
+    shown = MarkdownIt().enable("table").render(f"| a | b |\n|---|---|\n| {code(words)} | end |")
+
+    assert "<td>end</td>" in shown
+    assert not re.search(r"<(?!/?(table|thead|tbody|tr|th|td|code)\b)", shown)
+
+
+def test_a_backslash_before_a_bar_does_not_end_the_cell() -> None:
+    assert code(r"a|b \| c") == r"`a\|b \ \| c`"
+
+
+def test_a_baseline_that_nothing_beat_is_no_gain() -> None:
+    tag = Tag(name="t", branch="b", created_at=0.0, total=3, baselines=1, spent_gpu_ms=3_600_000)
+    baseline = Experiment(
+        **{**keep(1, 1.0, None, baseline=True).model_dump(exclude={"selection"}), "status": "keep"},
+        tag="t",
+        hypothesis="",
+        commit_sha="abc1234",
+        diff_summary="",
+        registered_at=0.0,
+    )
+
+    told = headline(tag, Gain(1.0, 1.0, 0.0, 0), 0.98, 2, Runs(baseline), 0, [])
+
+    assert told == (
+        "Nothing beat the baseline yet, 0.98 (claimed: mean of 2 more runs on other seeds; first seen 1)."
+        " 2 ideas, 0 kept, 1.00 GPU hours."
+    )

@@ -1,0 +1,312 @@
+"""What becomes of a draft, and how far drafts are trusted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from functions.experiments.rules.opening import swarm_tag
+from functions.pi.rules.predicting import Prediction
+from functions.pi.rules.stepping import (
+    PipelineTerms,
+    confirmed_version,
+    drafted,
+    expectations,
+    flushed,
+    hit_rate,
+    is_due,
+    is_news,
+    may_deploy,
+    next_step,
+    wants_draft,
+    written,
+)
+from functions.swarm.rules.populations import Population
+from state.belief_facts import BeliefFacts
+from state.pipeline_facts import OutlierRun, PipelineFacts, PipelineState, PipelineStep
+from state.policy import Policy
+from state.program_facts import ProgramVersion
+from state.records import BatchDecision, ConfirmedDraft, Hypothesis, Pipeline
+
+TERMS = PipelineTerms(enabled=True, auto_deploy=True)
+LR = BatchDecision(hypothesis_id="lr", strategy="investigate")
+
+
+def hypothesis(name: str, **fields: Any) -> Hypothesis:
+    return Hypothesis(hypothesis_id=name, tag="t", statement=f"{name} matters", created_at=0.0, **fields)
+
+
+HYPOTHESES = (
+    hypothesis("lr", effects=100, effect_mu=-0.02, effect_m2=0.0099),
+    hypothesis("depth"),
+)
+"""The runs of lr spread by 0.01 around -0.02; depth has none."""
+
+
+def facts(
+    p: Pipeline,
+    *,
+    results: int = 105,
+    ticks: int = 0,
+    now: float = 1000.0,
+    targets: tuple[int, int] = (5, 3),
+    strategy: Any = "investigate",
+    ended: tuple[OutlierRun, ...] = (),
+) -> PipelineFacts:
+    """A tag with two hypotheses, whose populations have these targets."""
+    populations = [
+        Population(h.hypothesis_id, strategy, h.hypothesis_id, "", target=n)
+        for h, n in zip(HYPOTHESES, targets, strict=True)
+    ]
+    beliefs = BeliefFacts(
+        now=now,
+        tag=swarm_tag("t"),
+        policy=Policy(),
+        dimensions=[],
+        version=1,
+        open=HYPOTHESES,
+        active_workers=8,
+        populations={each.population_id: each.text() for each in populations},
+        results=results,
+        allocated_at=0,
+        allocations=1,
+    )
+    return PipelineFacts(PipelineState(now, p, results, ticks, has_program=True), beliefs, ended)
+
+
+def running(**fields: Any) -> Pipeline:
+    """A pipeline in its sixth batch, without a draft."""
+    return Pipeline(**{"batch_id": 5, "decided": LR, **fields})
+
+
+def drafting(confidence: float = 0.9, predicted: BatchDecision = LR, p: Pipeline | None = None) -> Pipeline:
+    return drafted(facts(p or running()), Prediction(predicted, confidence)).after
+
+
+def ready(confidence: float = 0.9, predicted: BatchDecision = LR, p: Pipeline | None = None) -> Pipeline:
+    p = drafting(confidence, predicted, p)
+    assert p.draft is not None
+    step = written(p, p.draft.number, "the program")
+    assert step is not None
+    return step.after
+
+
+def step_of(p: Pipeline, **stands: Any) -> PipelineStep:
+    step = next_step(facts(p, **stands), TERMS)
+    assert step is not None
+    return step
+
+
+def test_a_draft_begins_after_ten_ticks_of_a_batch_and_not_before() -> None:
+    p = running(ticks_drafted=70)
+
+    assert not wants_draft(facts(p, ticks=79).stand, TERMS)
+    assert wants_draft(facts(p, ticks=80).stand, TERMS)
+
+
+def test_no_draft_begins_before_workers_have_a_generated_program() -> None:
+    stand = replace(facts(running(), ticks=80).stand, has_program=False)
+
+    assert not wants_draft(stand, TERMS)
+    assert not is_due(stand, TERMS)
+
+
+def test_a_draft_that_came_true_is_confirmed_as_its_batch_ends_and_adds_trust() -> None:
+    step = step_of(ready(), results=120, ticks=33)
+
+    assert (step.kind, step.after.batch_id, step.after.confirmed_count) == ("confirmed", 6, 1)
+    assert step.after.bank == pytest.approx(0.58)
+    assert step.after.draft is not None
+    assert step.after.draft.state == "confirmed"
+    assert (step.after.ticks_before, step.after.ticks_drafted) == (33, 33)
+
+
+def test_a_confirmed_draft_is_known_by_what_most_workers_do_at_its_batch_s_end() -> None:
+    exploit = BatchDecision(hypothesis_id="lr", strategy="exploit")
+
+    p = step_of(ready(predicted=exploit), results=120, now=1100.0, strategy="exploit").after
+
+    assert p.confirmed == ConfirmedDraft(spec_id="t-spec-1", at=1100.0, strategy="exploit")
+
+
+@pytest.mark.parametrize(
+    ("stands", "reason"),
+    [
+        ({"results": 120, "strategy": "exploit"}, "mismatch"),
+        ({"results": 120, "targets": (3, 5)}, "mismatch"),
+        ({"targets": (3, 5)}, "hypothesis_flip"),
+        ({"now": 1601.0}, "age"),
+        (
+            {
+                "ended": (
+                    OutlierRun(experiment_id="t-9", hypothesis_id="lr", delta_bpb=0.03, finished_at=1001.0),
+                )
+            },
+            "outlier",
+        ),
+    ],
+)
+def test_a_draft_that_does_not_hold_is_flushed_and_takes_trust(stands: dict[str, Any], reason: str) -> None:
+    step = step_of(ready(p=running(bank=0.9)), **stands)
+
+    assert (step.kind, step.data["reason"]) == ("flushed", reason)
+    assert step.after.draft is None
+    assert (step.after.last_flush_token, step.after.flush_count) == ("t-spec-1", 1)
+    assert step.after.bank == pytest.approx(0.7)
+
+
+def test_a_mismatch_begins_the_next_batch_at_once() -> None:
+    after = step_of(ready(), results=121, strategy="exploit").after
+
+    assert (after.batch_id, after.decided) == (6, BatchDecision(hypothesis_id="lr", strategy="exploit"))
+    assert next_step(facts(after, results=121, strategy="exploit"), TERMS) is None
+
+
+def test_a_draft_that_is_not_ready_when_its_batch_ends_counts_for_nothing() -> None:
+    step = step_of(drafting(), results=120)
+
+    assert (step.kind, step.after.draft, step.after.bank) == ("batch", None, 0.5)
+    assert (step.after.confirmed_count, step.after.flush_count, step.after.last_flush_token) == (0, 0, None)
+    assert hit_rate(step.after) is None
+
+
+@pytest.mark.parametrize("hypothesis_id", ["lr", "depth"])
+def test_a_hypothesis_that_leads_as_predicted_or_as_before_is_no_flip(hypothesis_id: str) -> None:
+    p = ready(predicted=BatchDecision(hypothesis_id="depth", strategy="investigate"))
+    targets = (5, 3) if hypothesis_id == "lr" else (3, 5)
+
+    assert next_step(facts(p, targets=targets), TERMS) is None
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        OutlierRun(experiment_id="t-9", hypothesis_id="lr", delta_bpb=0.019, finished_at=1001.0),
+        OutlierRun(experiment_id="t-9", hypothesis_id="lr", delta_bpb=0.5, finished_at=999.0),
+        OutlierRun(
+            experiment_id="t-9", hypothesis_id="lr", delta_bpb=0.5, finished_at=1001.0, is_reference=True
+        ),
+        OutlierRun(experiment_id="t-9", hypothesis_id="depth", delta_bpb=0.5, finished_at=1001.0),
+        OutlierRun(experiment_id="t-9", hypothesis_id="lr", finished_at=1001.0),
+    ],
+    ids=[
+        "within 4 sigma",
+        "before the draft",
+        "of the reference config",
+        "of a claim without runs",
+        "crashed",
+    ],
+)
+def test_what_no_runs_contradict_is_no_outlier(ended: OutlierRun) -> None:
+    assert next_step(facts(ready(), ended=(ended,)), TERMS) is None
+
+
+def test_few_runs_leave_more_room_for_chance_than_many() -> None:
+    few = hypothesis("few", effects=10, effect_mu=0.0, effect_m2=9e-4)
+    many = hypothesis("many", effects=1001, effect_mu=0.0, effect_m2=0.1)
+
+    found = expectations([few, many, hypothesis("none")])
+
+    assert found.keys() == {"few", "many"}
+    assert found["many"].sigma == pytest.approx(0.01, rel=0.02)
+    assert found["few"].sigma > 1.5 * found["many"].sigma
+
+
+def test_after_a_flush_another_draft_begins_once_ten_more_ticks_are_in() -> None:
+    p = flushed(ready(), facts(ready(), ticks=90).stand, "operator").after
+
+    assert not wants_draft(facts(p, ticks=99).stand, TERMS)
+    assert wants_draft(facts(p, ticks=100).stand, TERMS)
+    assert drafting(p=p).draft is not None
+    assert drafting(p=p).specs == 2
+
+
+def test_a_text_for_another_draft_or_a_second_one_is_not_taken() -> None:
+    assert written(drafting(), 2, "of another one") is None
+    assert written(ready(), 1, "again") is None
+    assert written(running(), 1, "flushed") is None
+
+
+def test_trust_stays_between_0_and_1() -> None:
+    assert step_of(ready(p=running(bank=0.97)), results=120).after.bank == 1.0
+    assert step_of(ready(p=running(bank=0.1)), now=2000.0).after.bank == 0.0
+
+
+def test_three_confirmed_drafts_are_enough_trust_to_deploy_the_next_one() -> None:
+    p, results = running(), 100
+    for _ in range(3):
+        results += 20
+        p = step_of(ready(p=p), results=results).after
+
+    assert p.bank == pytest.approx(0.74)
+    assert may_deploy(p, TERMS)
+    assert may_deploy(ready(p=p), TERMS)
+    assert not may_deploy(drafting(p=p), TERMS)
+
+
+@pytest.mark.parametrize(
+    ("p", "terms"),
+    [
+        (ready(p=running(bank=0.69)), TERMS),
+        (ready(0.64, p=running(bank=0.9)), TERMS),
+        (ready(p=running(bank=0.9)), replace(TERMS, enabled=False)),
+        (ready(p=running(bank=0.9)), replace(TERMS, auto_deploy=False)),
+        (running(bank=0.9), TERMS),
+    ],
+    ids=["little trust", "little confidence", "switched off", "not asked for", "no draft"],
+)
+def test_nothing_is_deployed_with(p: Pipeline, terms: PipelineTerms) -> None:
+    assert not may_deploy(p, terms)
+
+
+def test_the_thresholds_themselves_are_enough() -> None:
+    assert may_deploy(ready(0.65, p=running(bank=0.70)), TERMS)
+
+
+def test_the_hit_rate_is_the_share_of_confirmed_drafts() -> None:
+    assert hit_rate(running(confirmed_count=9, flush_count=3)) == 0.75
+
+
+def test_equal_shares_leave_the_leader_where_it_was() -> None:
+    depth = BatchDecision(hypothesis_id="depth", strategy="investigate")
+
+    assert step_of(running(decided=depth), results=120, targets=(4, 4)).after.decided == depth
+    assert step_of(running(decided=LR), results=120, targets=(4, 4)).after.decided == LR
+    assert step_of(running(decided=depth), results=120, targets=(5, 4)).after.decided == LR
+
+
+# -- whether a confirmed draft is newer than the current version
+
+
+def version(results: int, strategy: str, at: float, reason: str = "50 results came") -> ProgramVersion:
+    return ProgramVersion(1, at, "templates", reason, results, strategy, "text", "digest")
+
+
+DRAFTED = version(110, "exploit", 500.0, "drafted ahead as t-spec-1")
+CONFIRMED = confirmed_version(DRAFTED, ConfirmedDraft(spec_id="t-spec-1", at=1000.0, strategy="falsify"))
+"""Drafted after 110 results, and confirmed as most workers had begun to falsify."""
+
+
+@pytest.mark.parametrize(
+    ("current", "expected"),
+    [
+        (version(100, "falsify", 400.0), True),
+        (version(115, "exploit", 900.0), True),
+        (version(115, "falsify", 900.0), False),
+        (version(121, "converge", 1001.0), False),
+    ],
+    ids=[
+        "written before the draft",
+        "with the strategy of before",
+        "with the strategy of now",
+        "written after the confirmation",
+    ],
+)
+def test_a_confirmed_draft_is_news_over(current: ProgramVersion, expected: bool) -> None:
+    assert is_news(CONFIRMED, current) is expected
+
+
+def test_an_adopted_draft_is_no_news() -> None:
+    assert not is_news(CONFIRMED, CONFIRMED)

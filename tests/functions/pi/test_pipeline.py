@@ -1,0 +1,358 @@
+"""The draft of a swarm's next program over HTTP: begun, written, confirmed, flushed, and what a restart loses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.kernel.process.lifecycle import Process, opened
+from functions.pi.rules.findings import APART, reason_due, strategy_of
+from functions.pi.rules.stepping import flushed, open_draft
+from functions.swarm.rules.populations import Population
+from state.pipeline_facts import PipelineState, PipelineStep
+from state.pipelines import Pipelines
+from state.programs import Programs
+from state.settings import Settings
+from tests.conftest import http_client
+from tests.functions.pi.test_programs_by_models import WRITTEN, author_process
+from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
+from tests.labs import asked, events_of, told
+from workers.pi import SerialCalls, resume
+
+EVERY = 4
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    switched_on = {"pipeline_enabled": True, "pipeline_auto_deploy": True, "pipeline_least_bank": 0.5}
+    return settings.model_copy(update={**switched_on, "pipeline_batch_every": EVERY})
+
+
+@pytest.fixture(autouse=True)
+def _drafts_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("functions.pi.rules.stepping.DRAFT_AFTER", 2)
+
+
+@pytest.fixture
+async def swarm(client: httpx.AsyncClient, process: Process) -> AsyncIterator[Swarm]:
+    """A swarm with 56 results, two workers and a generated program, which keeps its populations as they are."""
+    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+    await told(client, "/api/hypothesis/bootstrap", tag="swarm")
+    lab = process.lab
+    await told(client, "/api/program/write", tag="swarm")
+    await lab.command("HSET", lab.keys("beliefs", "swarm"), "results", 56, "allocated_at", 10_000)
+    found = Swarm(client, process)
+    for name in ("w1", "w2"):
+        await found.join(name)
+    await followed(found)
+    yield found
+    assert await found.audited() == []
+
+
+async def followed(swarm: Swarm) -> list[str]:
+    return list((await told(swarm.http, "/api/pipeline/follow", tag="swarm"))["steps"])
+
+
+async def status(swarm: Swarm) -> dict[str, Any]:
+    return await asked(swarm.http, "/pipeline/status")
+
+
+async def drafted(swarm: Swarm) -> str:
+    """The id of a draft that has just begun, while two runs are under way."""
+    for name in ("w1", "w2"):
+        run = await swarm.next(name)
+        await swarm.tick(run["run_id"], 0.2, 1.1)
+    assert await followed(swarm) == ["drafting"]
+    return str((await status(swarm))["spec_id"])
+
+
+async def written(swarm: Swarm) -> str:
+    """The same, once it is ready."""
+    spec_id = await drafted(swarm)
+    assert await wrote(swarm, spec_id) == "written"
+    return spec_id
+
+
+async def wrote(swarm: Swarm, spec_id: str) -> str:
+    """What became of the writing of a draft."""
+    number = int(spec_id.rpartition("-")[2])
+    return str((await told(swarm.http, "/api/pipeline/draft", tag="swarm", number=number))["became"])
+
+
+async def learned(swarm: Swarm, runs: int) -> None:
+    """Runs that end, and are learned from."""
+    for n in range(runs):
+        run_id = await swarm.run(f"w{1 + n % 2}", 1.0)
+        await told(swarm.http, "/api/hypothesis/learn", tag="swarm", experiment_id=run_id)
+
+
+async def is_served(swarm: Swarm) -> bool:
+    answers = [await swarm.http.get(f"/pipeline/{name}") for name in ("spec", "spec_payload")]
+    codes = {a.status_code for a in answers}
+    assert codes in ({200}, {204})
+    return codes == {200}
+
+
+async def test_a_pipeline_that_has_not_begun_serves_nothing(swarm: Swarm) -> None:
+    found = await status(swarm)
+
+    assert found == {
+        "enabled": True,
+        "auto_deploy": True,
+        "deploy_allowed": False,
+        "deployment_confidence": 0.5,
+        "thresholds": {"confidence": 0.65, "deployment_confidence": 0.5},
+        "batch_id": 14,
+        "ticks_this_batch": 0,
+        "spec_state": None,
+        "spec_id": None,
+        "confidence": None,
+        "last_flush_token": None,
+        "flush_count": 0,
+        "confirmed_count": 0,
+        "hit_rate": None,
+    }
+    assert not await is_served(swarm)
+    assert await asked(swarm.http, "/pipeline/flush_token") == {"flush_token": None}
+
+
+async def test_a_draft_is_begun_written_served_and_confirmed(swarm: Swarm) -> None:
+    spec_id = await drafted(swarm)
+    assert (await status(swarm))["spec_state"] == "drafting"
+    assert (await status(swarm))["ticks_this_batch"] == 2
+    assert not await is_served(swarm)
+
+    assert await wrote(swarm, spec_id) == "written"
+    payload = await asked(swarm.http, "/pipeline/spec_payload")
+    assert payload == {
+        "spec_id": spec_id,
+        "program_md": (await swarm.http.get("/pipeline/spec")).text,
+        "confidence": 1.0,
+        "deployment_confidence": 0.5,
+    }
+    charter, _, block = payload["program_md"].partition("## Current direction")
+    assert charter == (await swarm.http.get("/program.md")).text.partition("## Current direction")[0]
+    assert "Why: most workers test the claim" in block
+    assert "investigate" in block
+    assert (await status(swarm))["deploy_allowed"]
+
+    await learned(swarm, EVERY)
+    assert await followed(swarm) == ["confirmed"]
+    found = await status(swarm)
+    assert (found["spec_state"], found["spec_id"], found["batch_id"]) == ("confirmed", spec_id, 15)
+    assert (found["confirmed_count"], found["hit_rate"]) == (1, 1.0)
+    assert found["deployment_confidence"] == pytest.approx(0.58)
+    assert await is_served(swarm)
+    [due] = await events_of(swarm.process, "pipeline.due")
+    assert due == {"subject": "swarm", "results": 60}
+    for kind in ("drafting", "ready", "confirmed"):
+        [event] = await events_of(swarm.process, f"pipeline.{kind}")
+        assert (event["subject"], event["spec_id"]) == (spec_id, spec_id)
+
+
+async def test_a_confirmed_draft_is_the_next_version_unless_one_of_later_results_says_the_same(
+    swarm: Swarm,
+) -> None:
+    spec_id = await written(swarm)
+    adopting = {"tag": "swarm", "spec_id": spec_id}
+    assert (await told(swarm.http, "/api/pipeline/adopt", **adopting))["number"] is None
+    await learned(swarm, EVERY)
+    await followed(swarm)
+    stale = (await told(swarm.http, "/api/program/write", tag="swarm"))["number"]
+    assert (await told(swarm.http, "/api/pipeline/adopt", **adopting))["number"] is None
+    await swarm.process.lab.command("RPOP", swarm.process.lab.keys("programs", "swarm"))
+    assert stale == 2
+
+    adopted = [(await told(swarm.http, "/api/pipeline/adopt", **adopting))["number"] for _ in range(2)]
+
+    assert adopted == [2, None]
+    assert (await swarm.http.get("/program.md")).text == (await swarm.http.get("/pipeline/spec")).text
+
+
+async def test_an_adopted_draft_is_not_superseded_where_most_workers_follow_another_strategy_than_the_leading_ones(
+    swarm: Swarm,
+) -> None:
+    lab = swarm.process.lab
+    key = lab.keys("populations", "swarm")
+    for place, (name, text) in enumerate(sorted((await lab.hash(key)).items())):
+        p = Population.read(text)
+        leads = place == 0
+        changed = (
+            replace(p, strategy="investigate", target=5)
+            if leads
+            else replace(p, strategy="exploit", target=4)
+        )
+        await lab.command("HSET", key, name, changed.text())
+    spec_id = await written(swarm)
+    await learned(swarm, EVERY)
+    assert await followed(swarm) == ["confirmed"]
+
+    adopted = await told(swarm.http, "/api/pipeline/adopt", tag="swarm", spec_id=spec_id)
+
+    assert adopted["number"] == 2
+    due = await Programs(lab).due_facts("swarm")
+    assert due.current is not None
+    assert (due.current.strategy, strategy_of(due)) == ("exploit", "exploit")
+    assert "its strategy is investigate" in due.current.block
+    later = due.tag.model_copy(update={"total": due.tag.total + APART, "kept": due.tag.kept + APART})
+    assert later.results == due.current.results + APART + EVERY
+    assert reason_due(replace(due, tag=later)) is None
+
+
+async def test_a_confirmed_draft_is_adopted_even_after_the_next_one_has_begun(swarm: Swarm) -> None:
+    spec_id = await written(swarm)
+    document = (await swarm.http.get("/pipeline/spec")).text
+    await learned(swarm, EVERY)
+    assert await followed(swarm) == ["confirmed"]
+    assert await written(swarm) != spec_id
+    await told(swarm.http, "/pipeline/flush")
+
+    async with opened("web", swarm.process.settings) as process, http_client(process) as http:
+        adopting = {"tag": "swarm", "spec_id": spec_id}
+        adopted = [(await told(http, "/api/pipeline/adopt", **adopting))["number"] for _ in range(2)]
+
+        assert adopted == [2, None]
+        assert (await http.get("/program.md")).text == document
+
+
+async def test_a_worker_preloads_the_draft_with_what_its_population_does(swarm: Swarm) -> None:
+    shown = {"Authorization": f"Bearer {await swarm.join('w3')}"}
+    await written(swarm)
+    document = (await swarm.http.get("/pipeline/spec")).text
+
+    preloaded = (await swarm.http.get("/pipeline/spec_payload", headers=shown)).json()["program_md"]
+    synced = (await swarm.http.get("/sync/w3", headers=shown)).json()
+
+    def own(text: str) -> str:
+        return text.partition("### Your population")[2]
+
+    assert synced["population_id"] in own(preloaded)
+    assert own(preloaded) == own(synced["program_md"])
+    assert preloaded.partition("## Current direction")[2].partition("\n\n### Your population")[0] in document
+    assert own(document) == own((await asked(swarm.http, "/pipeline/spec_payload"))["program_md"]) == ""
+
+
+async def test_a_worker_of_another_swarm_preloads_the_draft_as_everyone_sees_it(swarm: Swarm) -> None:
+    await told(swarm.http, "/api/dimension/define", tag="other", dimensions=DIMENSIONS)
+    shown = {"Authorization": f"Bearer {await swarm.join('w3', tag='other')}"}
+    await written(swarm)
+
+    answer = await swarm.http.get("/pipeline/spec_payload", headers=shown, params={"tag": "swarm"})
+
+    assert answer.json()["program_md"] == (await swarm.http.get("/pipeline/spec")).text
+
+
+async def test_a_language_model_writes_the_draft_where_there_is_one(
+    swarm: Swarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with author_process(swarm.process, monkeypatch, WRITTEN) as (pi, stage):
+        spec_id = await drafted(swarm)
+        assert await wrote(swarm, spec_id) == "asked"
+        assert not await is_served(swarm)
+        call = pi.invoker.system("pi", "queue")
+        job = {"tag": "swarm", "number": int(spec_id.rpartition("-")[2])}
+        answers = [(await pi.invoker.call("pipeline::draft", job, call)).model_dump() for _ in range(2)]
+
+    assert answers[0]["author"].startswith("anthropic ")
+    assert answers[1]["author"] is None
+    [request] = stage.received
+    assert "predicted to decide" in str(request.body)
+    assert "most workers test the claim" in str(request.body)
+    document = (await swarm.http.get("/pipeline/spec")).text
+    assert "Set LR to 0.01 and vary DEPTH from 4 to 8." in document
+    assert document.count("NIGHTJAR_MUTABLE_END") == 1
+
+
+async def test_a_draft_that_a_killed_process_was_asked_for_is_written_by_the_next_one(
+    swarm: Swarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with author_process(swarm.process, monkeypatch, WRITTEN) as (pi, stage):
+        await drafted(swarm)
+        await resume(SerialCalls(pi))
+        await resume(SerialCalls(pi))
+
+    assert (await status(swarm))["spec_state"] == "ready"
+    assert len(stage.received) == 1
+
+
+async def test_a_flushed_draft_is_served_no_more_at_once(swarm: Swarm) -> None:
+    spec_id = await written(swarm)
+
+    answer = await told(swarm.http, "/pipeline/flush?reason=another+plan")
+
+    assert answer == {"ok": True, "reason": "another plan", "flushed": spec_id}
+    assert not await is_served(swarm)
+    assert await asked(swarm.http, "/pipeline/flush_token") == {"flush_token": spec_id}
+    found = await status(swarm)
+    assert (found["flush_count"], found["hit_rate"], found["spec_state"]) == (1, 0.0, None)
+    assert found["deployment_confidence"] == pytest.approx(0.3)
+    [event] = await events_of(swarm.process, "pipeline.flushed")
+    assert (event["reason"], event["why"], event["spec_id"]) == ("operator", "another plan", spec_id)
+    assert (await told(swarm.http, "/pipeline/flush"))["flushed"] is None
+    assert (await status(swarm))["flush_count"] == 1
+
+
+async def test_a_confirmed_draft_is_not_flushed(swarm: Swarm) -> None:
+    spec_id = await written(swarm)
+    await learned(swarm, EVERY)
+    assert await followed(swarm) == ["confirmed"]
+    before = await status(swarm)
+
+    answer = await told(swarm.http, "/pipeline/flush")
+
+    assert answer["flushed"] is None
+    assert await status(swarm) == before
+    assert (before["confirmed_count"], before["flush_count"], before["spec_id"]) == (1, 0, spec_id)
+    assert await is_served(swarm)
+
+
+async def test_a_text_that_comes_after_the_flush_is_dropped(swarm: Swarm) -> None:
+    spec_id = await drafted(swarm)
+    await told(swarm.http, "/pipeline/flush")
+
+    assert await wrote(swarm, spec_id) == "nothing"
+    assert not await is_served(swarm)
+
+
+async def test_a_step_that_two_processes_take_at_once_counts_once(swarm: Swarm) -> None:
+    await written(swarm)
+    store = Pipelines(swarm.process.lab)
+
+    async def flush(stand: PipelineState) -> PipelineStep | None:
+        return flushed(stand.pipeline, stand, "operator") if open_draft(stand.pipeline) else None
+
+    taken = await asyncio.gather(store.take("swarm", flush), store.take("swarm", flush))
+
+    assert [step is not None for step in taken].count(True) == 1
+    assert (await status(swarm))["flush_count"] == 1
+
+
+async def test_a_restart_loses_neither_trust_nor_draft(swarm: Swarm) -> None:
+    await written(swarm)
+    await learned(swarm, EVERY)
+    await followed(swarm)
+    spec_id = await written(swarm)
+    before, text = await status(swarm), (await swarm.http.get("/pipeline/spec")).text
+
+    async with opened("web", swarm.process.settings) as process, http_client(process) as http:
+        again = Swarm(http, process)
+        assert await status(again) == before
+        assert (await http.get("/pipeline/spec")).text == text
+        await learned(again, EVERY)
+        assert await followed(again) == ["confirmed"]
+        assert (await status(again))["spec_id"] == spec_id
+
+
+async def test_a_lab_that_drafts_nothing_ahead_serves_nothing(settings: Settings, swarm: Swarm) -> None:
+    await written(swarm)
+    off = settings.model_copy(update={"pipeline_enabled": False})
+
+    async with opened("web", off) as process, http_client(process) as http:
+        assert (await http.get("/pipeline/spec")).status_code == 204
+        assert (await told(http, "/api/pipeline/follow", tag="swarm"))["steps"] == []
+        assert not (await asked(http, "/pipeline/status"))["deploy_allowed"]

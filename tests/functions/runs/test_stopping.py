@@ -1,0 +1,530 @@
+"""Early stopping: the lab's workers rank a run's reports among those of its tag, and end the worst."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.experiments.views.hints import NO_SIGNAL
+from functions.kernel.lanes import Extension, Order
+from functions.kernel.process.lifecycle import Process, opened
+from functions.runs.leases import ranked
+from functions.runs.rules.stopping import REASON
+from state.backup import back_up, restore
+from state.client import Lab as RedisLab
+from state.experiments import Experiments
+from state.experiments.ranking import all_ranks_at, ranks_at
+from state.policy import LONGEST_EXTENSION_S
+from state.records import Experiment, Footprint
+from state.settings import Settings
+from state.train_jobs import gpu_queue
+from state.train_queue import broker
+from tests.conftest import http_client
+from tests.labs import (
+    add_gpu,
+    asked,
+    begun,
+    events_of,
+    expire,
+    idea,
+    open_tag,
+    refused,
+    told,
+    tried,
+)
+from tests.lane import trained
+from workers.attempt.job import HaltedRun, TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
+
+Ticks = Sequence[tuple[float, float]]
+"""(metric, progress) as a script reports them."""
+CERTAIN = {
+    "stopping.rule": "stochastic",
+    "stopping.max_prob": 1.0,
+    "stopping.warmup_runs": 5,
+    "stopping.min_peers": 5,
+    "baseline_first": False,
+}
+"""The worst of six runs is stopped, whatever is drawn for it."""
+
+
+class Reporting:
+    """A runner whose script reports these ticks, and obeys."""
+
+    name = "host:1:1"
+    gpu_id = "host:gpu0"
+
+    def __init__(self) -> None:
+        self.ticks: Ticks = ()
+        self.prints: float | None = None
+        """The metric, where that is not its last report."""
+        self.orders: list[Order | Extension] = []
+
+    async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
+        self.orders = []
+        value = 1.0
+        for value, progress in self.ticks:
+            self.orders.append(await watcher.tick(value, progress))
+            if self.orders[-1] == "stop":
+                return HaltedRun("stop")
+        value = self.prints or value
+        return TrainedRun({metric: value}, evaluator_hash="e1", gpu_class="H100", log_tail="", metric=value)
+
+    async def survey(self) -> Footprint | Unfit | None:
+        return None
+
+    async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
+        return True
+
+
+class Lab:
+    """A lab with one GPU, whose runs report what a test wants."""
+
+    def __init__(self, client: httpx.AsyncClient, process: Process, runner: Reporting) -> None:
+        self.client = client
+        self.process = process
+        self._runner = runner
+
+    async def run(
+        self, *ticks: tuple[float, float], tag: str = "mar11", prints: float | None = None, **changes: Any
+    ) -> dict[str, Any]:
+        """Train one experiment that reports this; answers its record."""
+        self._runner.prints = prints
+        submitted = await told(self.client, "/api/experiment/submit", **idea(tag, **changes))
+        return await self.train(submitted["experiment_id"], *ticks)
+
+    async def train(self, experiment_id: str, *ticks: tuple[float, float]) -> dict[str, Any]:
+        self._runner.ticks = ticks
+        await told(self.client, "/api/pool/dispatch")
+        await trained(self.client, self._runner)
+        shown: dict[str, Any] = (await asked(self.client, f"/api/experiment/{experiment_id}"))["experiment"]
+        return shown
+
+    async def begin(self) -> tuple[Experiments, Experiment]:
+        """The next experiment, whose run has begun; a test reports for it."""
+        submitted = await told(self.client, "/api/experiment/submit", **idea())
+        await told(self.client, "/api/pool/dispatch")
+        return Experiments(self.process.lab), await begun(self.process, submitted["experiment_id"])
+
+    @property
+    def orders(self) -> list[Order | Extension]:
+        return self._runner.orders
+
+    async def pool(self, bucket: float, tag: str = "mar11") -> dict[str, float]:
+        """What runs had at a bucket."""
+        key = ranks_at(self.process.lab.keys, tag, "H100", bucket)
+        rows = await self.process.lab.command("ZRANGE", key, 0, -1, "WITHSCORES", withscores=True)
+        return {str(name): float(value) for name, value in rows}
+
+
+@pytest.fixture
+async def lab(client: httpx.AsyncClient, process: Process) -> Lab:
+    await add_gpu(client)
+    return Lab(client, process, Reporting())
+
+
+async def test_the_worst_of_six_runs_is_stopped_with_what_it_had_reported(lab: Lab) -> None:
+    await open_tag(lab.client, policy=CERTAIN)
+    for n in range(5):
+        assert (await lab.run((2 + n / 10, 0.2), (1 + n / 10, 0.4), (0.9 + n / 10, 1.0)))[
+            "status"
+        ] != "stopped"
+
+    worst = await lab.run((3.0, 0.2), (2.9, 0.4), (2.8, 1.0))
+
+    assert lab.orders == ["stop"]
+    assert (worst["status"], worst["last_progress"], worst["val_bpb"]) == ("stopped", 0.2, 3.0)
+    assert worst["error"] == REASON
+    [event] = await events_of(lab.process, "run.stopping")
+    assert {
+        name: event[name] for name in ("subject", "bucket", "metric", "rank", "peers", "told", "chance")
+    } == {
+        "subject": "mar11-6",
+        "bucket": 0.2,
+        "metric": 3.0,
+        "rank": 0.0,
+        "peers": 5,
+        "told": "stop",
+        "chance": 1.0,
+    }
+    assert (await told(lab.client, "/api/report/summary", tag="mar11"))["stats"]["stopped"] == 1
+    assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
+
+
+async def test_a_run_enters_each_pool_once_with_its_first_tick_there(lab: Lab) -> None:
+    await open_tag(lab.client, policy=CERTAIN)
+
+    await lab.run((3.0, 0.1), (2.5, 0.16), (2.4, 0.2), (2.3, 0.24), (2.0, 0.5), (1.5, 1.0))
+
+    assert await lab.pool(0.2) == {"mar11-1": 2.5}
+    assert await lab.pool(0.4) == {}
+    assert await lab.pool(1.0) == {"mar11-1": 1.5}
+    ticked = await events_of(lab.process, "run.ticked")
+    assert [(e["bucket"], e["metric"], e["told"]) for e in ticked] == [
+        (0.2, 2.5, "continue"),
+        (1.0, 1.5, "continue"),
+    ]
+
+
+async def test_nothing_is_ranked_in_a_tag_without_early_stopping(lab: Lab) -> None:
+    await open_tag(lab.client, policy={"baseline_first": False})
+
+    for n in range(7):
+        assert (await lab.run((1.0 + n, 0.2), (1.0 + n, 1.0)))["status"] != "stopped"
+
+    assert await lab.pool(0.2) == {}
+    assert await events_of(lab.process, "run.ticked") == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stopping.rule": "best"},
+        {"stopping.eta": 1},
+        {"stopping.max_prob": 1.1},
+        {"stopping.extend_at": 0.5},
+        {"stopping.min_peers": 0},
+        {"stopping.tick_source": "stderr"},
+    ],
+)
+async def test_a_value_that_no_rule_knows_is_refused(
+    client: httpx.AsyncClient, change: dict[str, Any]
+) -> None:
+    await open_tag(client)
+
+    problem = await refused(client, 422, "/api/search/set-policy", tag="mar11", policy=change)
+
+    assert "stopping" in problem["detail"]
+
+
+async def test_a_retest_is_neither_ranked_nor_stopped(lab: Lab) -> None:
+    await open_tag(lab.client, policy=CERTAIN)
+    for n in range(5):
+        await lab.run((1.0 + n / 10, 0.2), (1.0 + n / 10, 1.0))
+    retest = await told(lab.client, "/api/experiment/retest", experiment_id="mar11-1")
+
+    ended = await lab.train(retest["retest_id"], (9.0, 0.2), (9.0, 1.0))
+
+    assert ended["status"] == "measured"
+    assert len(await lab.pool(0.2)) == 5
+
+
+async def test_a_baseline_is_ranked_and_never_stopped(lab: Lab, process: Process) -> None:
+    await open_tag(lab.client, base_commit="0123456", policy=CERTAIN | {"stopping.warmup_runs": 0})
+    pool = ranks_at(process.lab.keys, "mar11", "H100", 0.2)
+    await process.lab.command("ZADD", pool, *[word for n in range(5) for word in (f"{n}.0", f"other-{n}")])
+    await told(lab.client, "/api/search/set-policy", tag="mar11", policy={"baseline_first": True})
+    submitted = await told(lab.client, "/api/experiment/submit", **idea())
+
+    baseline = await lab.train("mar11-1", (99.0, 0.2), (1.0, 1.0))
+
+    assert submitted["experiment_id"] != "mar11-1"
+    assert (baseline["status"], baseline["baseline"]) == ("keep", True)
+    assert (await lab.pool(0.2))["mar11-1"] == 99.0
+
+
+async def test_a_repeated_tick_is_told_the_first_answer_whatever_the_others_have_done(
+    lab: Lab, process: Process
+) -> None:
+    await open_tag(lab.client, policy=CERTAIN)
+    submitted = await told(lab.client, "/api/experiment/submit", **idea())
+    await told(lab.client, "/api/pool/dispatch")
+    experiments = Experiments(process.lab)
+    e = await experiments.get(submitted["experiment_id"])
+    await experiments.start(e, attempt=e.attempt, fence=e.fence, runner="host:1:1", lease_s=60)
+    pool = ranks_at(process.lab.keys, "mar11", "H100", 0.4)
+    await process.lab.command("ZADD", pool, *[word for n in range(9) for word in (f"{n}.0", f"other-{n}")])
+
+    at_once = await asyncio.gather(*(ranked(e, (1.0, 0.2), 0.2, experiments) for _ in range(5)))
+    of_another_lease = await ranked(e.model_copy(update={"fence": 99}), (50.0, 0.4), 0.4, experiments)
+    first = await ranked(e, (0.0, 0.4), 0.4, experiments)
+    again = await ranked(e, (50.0, 0.4), 0.4, experiments)
+
+    assert (*at_once, of_another_lease, first, again) == (*["continue"] * 5, "lost", *["continue"] * 2)
+    assert await lab.pool(0.2) == {"mar11-1": 1.0}
+    assert len(await events_of(process, "run.ticked")) == 2
+    assert not (await experiments.get(e.experiment_id)).stopping
+
+
+async def test_ranks_are_kept_by_tag_class_and_bucket(lab: Lab, process: Process) -> None:
+    for tag in ("one", "two"):
+        await open_tag(lab.client, tag, policy=CERTAIN)
+        await lab.run((1.0, 0.2), (1.0, 0.4), tag=tag)
+
+    keys = sorted([key async for key in process.lab.scan("ranks:*")])
+
+    assert keys == sorted(
+        pool
+        for tag in ("one", "two")
+        for bucket in (0.2, 0.4)
+        for pool in (
+            ranks_at(process.lab.keys, tag, "H100", bucket),
+            all_ranks_at(process.lab.keys, tag, bucket),
+        )
+    )
+    assert set((await process.lab.hash(process.lab.keys("rank_classes", "one"))).values()) == {"H100"}
+
+
+async def test_ranks_that_no_run_stands_behind_are_a_violation(lab: Lab, process: Process) -> None:
+    await open_tag(lab.client, policy=CERTAIN)
+    await lab.run((1.0, 0.2), (1.0, 0.4))
+    keys = process.lab.keys
+    await process.lab.command("ZADD", ranks_at(keys, "mar11", "H100", 0.2), "0.1", "mar11-7")
+    await process.lab.command("ZREM", ranks_at(keys, "mar11", "H100", 0.4), "mar11-1")
+
+    violations = (await told(lab.client, "/api/lab/audit"))["violations"]
+
+    assert violations == [
+        "mar11: the ranks at 0.2 of a run and the record of mar11-7 disagree",
+        "mar11: the ranks at 0.4 of a run and the record of mar11-1 disagree",
+    ]
+
+
+async def test_a_result_that_is_taken_back_is_ranked_no_more(lab: Lab) -> None:
+    await open_tag(lab.client, policy=CERTAIN)
+    await lab.run((1.0, 0.2), (1.0, 0.4))
+    await lab.run((0.5, 0.2), (0.5, 0.4), prints=0.5)
+
+    await told(lab.client, "/api/experiment/retract", experiment_id="mar11-2", reason="a bug")
+
+    assert [await lab.pool(bucket) for bucket in (0.2, 0.4)] == [{"mar11-1": 1.0}] * 2
+    assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
+
+
+async def test_a_restored_lab_goes_on_with_the_ranks_it_had(
+    lab: Lab, process: Process, settings: Settings, tmp_path: Path
+) -> None:
+    await open_tag(lab.client, policy=CERTAIN)
+    for n in range(5):
+        await lab.run((1 + n / 10, 0.2), (1 + n / 10, 1.0))
+    await back_up(process.lab, tmp_path / "lab.nightjar")
+    elsewhere = settings.model_copy(update={"lab": f"{settings.lab}x"})
+    await restored(elsewhere, process.lab.url, tmp_path / "lab.nightjar")
+
+    async with (
+        opened("web", elsewhere) as web,
+        http_client(web) as client,
+    ):
+        await add_gpu(client)
+        worst = await Lab(client, web, Reporting()).run((9.0, 0.2), (9.0, 1.0))
+
+    assert worst["status"] == "stopped"
+
+
+async def restored(settings: Settings, url: str, file: Path) -> None:
+    target = RedisLab(settings.lab, url)
+    try:
+        await restore(target, file)
+    finally:
+        await target.close()
+
+
+async def commands(process: Process, act: Callable[[], Awaitable[Any]]) -> dict[str, int]:
+    """Redis commands (those of scripts too) that this takes, by name."""
+    await process.lab.command("CONFIG", "RESETSTAT")
+    await act()
+    stats = await process.lab.command("INFO", "commandstats")
+    found = {name.removeprefix("cmdstat_"): int(facts["calls"]) for name, facts in stats.items()}
+    return {name: found.get(name, 0) for name in (*OF_A_TICK, *OF_MANY)}
+
+
+OF_A_TICK = ("zcount", "zcard", "zscore", "zadd", "xadd", "lrange", "zrange")
+OF_MANY = ("zrangebyscore", "zrevrange", "zunionstore", "zinter", "sort", "zscan")
+
+
+async def test_a_rank_among_a_hundred_thousand_runs_takes_the_commands_that_it_takes_among_ten(
+    lab: Lab, process: Process
+) -> None:
+    await open_tag(lab.client, policy=CERTAIN | {"stopping.warmup_runs": 0, "stopping.max_prob": 0})
+    experiments, e = await lab.begin()
+    taken = []
+
+    for bucket, runs in ((0.2, 10), (0.4, 100_000)):
+        pool = ranks_at(process.lab.keys, "mar11", "H100", bucket)
+        for start in range(0, runs, 10_000):
+            many = range(start, min(start + 10_000, runs))
+            await process.lab.command(
+                "ZADD", pool, *[w for n in many for w in (repr(n / runs), f"other-{n}")]
+            )
+        taken.append(await commands(process, partial(ranked, e, (0.75, bucket), bucket, experiments)))
+
+    assert taken[0] == taken[1]
+    assert taken[0] == dict.fromkeys((*OF_A_TICK, *OF_MANY), 0) | {
+        "zcount": 2,
+        "zcard": 1,
+        "zscore": 1,
+        "zadd": 2,
+        "xadd": 1,
+    }
+    peers, _ = await experiments.peers(e, "H100", 0.4, 0.75)
+    assert (peers.lower, peers.equal, peers.runs) == (75_000, 1, 100_000)
+
+
+async def told_of(lab: Lab, experiment_id: str) -> list[str | None]:
+    """What `wait` and `get` say of a run that reports nothing."""
+    waited = await asked(lab.client, f"/api/experiment/{experiment_id}/wait?until=finished")
+    shown = await asked(lab.client, f"/api/experiment/{experiment_id}")
+    return [waited["no_signal"], shown["no_signal"]]
+
+
+async def test_a_run_without_a_report_is_told_the_two_lines_that_it_lacks(lab: Lab) -> None:
+    await open_tag(lab.client, policy=CERTAIN)
+
+    await lab.run()
+    await lab.run((1.0, 0.3))
+
+    assert await told_of(lab, "mar11-1") == [NO_SIGNAL, NO_SIGNAL]
+    assert "from nightjar_report import report" in NO_SIGNAL
+    assert "report(value, step / steps)" in NO_SIGNAL
+    assert await told_of(lab, "mar11-2") == [None, None]
+
+
+async def test_a_run_need_not_report_where_nothing_is_stopped_early_or_its_agent_trains_it(lab: Lab) -> None:
+    await open_tag(lab.client, policy={"baseline_first": False})
+    await lab.run()
+    await open_tag(lab.client, "own", policy=CERTAIN)
+    await tried(lab.client, 1.0, "own")
+
+    assert await told_of(lab, "mar11-1") == [None, None]
+    assert await told_of(lab, "own-1") == [None, None]
+
+
+EXTENDING = CERTAIN | {"budgets.base_s": 300, "budgets.extend_s": 60, "stopping.extend_at": 0.8}
+
+
+async def five_runs(lab: Lab, **policy: Any) -> None:
+    """A tag whose five runs have 2.0 to 2.4 at 80 % of their way, and 1.0 to 1.4 at the end."""
+    await open_tag(lab.client, policy=EXTENDING | policy)
+    for n in range(5):
+        await lab.run((2 + n / 10, 0.8), prints=1 + n / 10)
+
+
+async def test_the_best_run_is_given_more_time_once(lab: Lab) -> None:
+    await five_runs(lab)
+
+    best = await lab.run((1.9, 0.76), (1.8, 0.8), (1.7, 0.84), prints=0.9)
+
+    assert lab.orders == [Extension(extra_s=60, budget_s=360)] * 3  # the same one, said again
+    assert await events_of(lab.process, "run.extended") == []  # it never reported beyond its budget
+    assert (best["status"], best["val_bpb"], best["reason"]) == ("keep", 0.9, None)
+    assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
+
+
+async def test_a_run_that_has_used_its_extension_is_judged_by_what_it_had_at_the_end_of_its_budget(
+    lab: Lab,
+) -> None:
+    await five_runs(lab)
+
+    used = await lab.run(
+        (1.9, 0.8), (1.3, 0.98), (1.2, 1.01), (1.1, 1.05), (0.6, 1.2), (0.5, 1.3), prints=0.5
+    )
+
+    [event] = await events_of(lab.process, "run.extended")
+    assert (event["subject"], event["progress"], event["extra_s"]) == ("mar11-6", 1.2, 60)
+    assert (used["status"], used["val_bpb"]) == ("discard", 1.2)
+    assert "given 60 s more" in used["reason"]
+    assert "printed 0.5" in used["reason"]
+    best = await told(lab.client, "/api/experiment/best", tag="mar11")
+    assert best["best"]["experiment_id"] == "mar11-1"
+    assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"budgets.extend_s": 0},
+        {"stopping.extend_at": None},
+        {"stopping.extend_at": 0.6},
+        {"stopping.rule": "none"},
+    ],
+)
+async def test_no_run_is_given_more_time_where_that_is_switched_off(
+    lab: Lab, changes: dict[str, Any]
+) -> None:
+    await five_runs(lab, **changes)
+
+    await lab.run((0.1, 0.8), (0.1, 1.0))
+
+    assert lab.orders == ["continue", "continue"]
+
+
+async def test_a_run_that_an_evaluator_command_measures_is_never_given_more_time(
+    lab: Lab, process: Process
+) -> None:
+    await five_runs(lab)
+    await process.lab.command("HSET", process.lab.keys.tag("mar11"), "evaluator_command", "python prepare.py")
+    experiments, e = await lab.begin()
+
+    assert await ranked(e, (0.1, 0.8), 0.8, experiments) == "continue"
+
+
+async def test_another_attempt_begins_without_the_extension_of_the_first(lab: Lab, process: Process) -> None:
+    await five_runs(lab)
+    experiments, e = await lab.begin()
+    assert await ranked(e, (0.1, 0.8), 0.8, experiments) == Extension(60, 360)
+    assert await ranked(e, (9.9, 0.8), 0.8, experiments) == Extension(60, 360)
+
+    await add_gpu(lab.client, "host:gpu1")
+    await expire(process.lab, "host:gpu0")
+    await told(lab.client, "/api/pool/sweep")
+    await told(lab.client, "/api/pool/dispatch")
+    again = await begun(process, e.experiment_id)
+
+    assert (again.attempt, again.extended_s, again.base_metric) == (2, None, None)
+    assert await ranked(again, (9.9, 0.8), 0.8, experiments) == "stop"
+
+
+async def test_a_run_that_was_given_more_time_still_ends_with_its_tag_s_budget(
+    lab: Lab, process: Process
+) -> None:
+    await five_runs(lab)
+    submitted = await told(lab.client, "/api/experiment/submit", **idea())
+    await told(lab.client, "/api/tag/budget", tag="mar11", gpu_seconds=330)
+    await told(lab.client, "/api/pool/dispatch")
+    experiments, e = Experiments(process.lab), await begun(process, submitted["experiment_id"])
+    assert await ranked(e, (0.1, 0.8), 0.8, experiments) == Extension(60, 360)
+
+    async def after(seconds: float) -> str:
+        """What the run is told so long after it began."""
+        began = repr(await process.lab.now() - seconds)
+        await process.lab.command("HSET", process.lab.keys.experiment(e.experiment_id), "started_at", began)
+        return await experiments.renew(e.experiment_id, e.gpu_id or "", e.fence, 60)
+
+    assert [await after(200), await after(350)] == ["continue", "stop"]
+
+
+async def test_the_queue_of_a_gpu_leaves_a_run_the_time_that_it_may_be_given(
+    lab: Lab, process: Process
+) -> None:
+    await open_tag(lab.client, policy=EXTENDING)
+    await told(lab.client, "/api/experiment/submit", **idea())
+    await told(lab.client, "/api/pool/dispatch")
+
+    with closing(broker(process.lab.url)) as connection:
+        [job] = gpu_queue(process.lab.name, "host:gpu0", connection).jobs
+
+    assert job.timeout is not None
+    assert job.timeout > 660 + LONGEST_EXTENSION_S
+
+
+async def test_what_was_told_at_a_bucket_is_told_again_without_another_look_at_the_ranks(
+    lab: Lab, process: Process
+) -> None:
+    await five_runs(lab)
+    experiments, e = await lab.begin()
+    answers = [await ranked(e, (2.2, 0.6), 0.6, experiments), await ranked(e, (0.1, 0.8), 0.8, experiments)]
+
+    async def again() -> None:
+        answers.append(await ranked(e, (9.9, 0.6), 0.6, experiments))
+        answers.append(await ranked(e, (9.9, 0.8), 0.8, experiments))
+
+    taken = await commands(process, again)
+
+    assert answers == ["continue", Extension(60, 360)] * 2
+    assert taken == dict.fromkeys((*OF_A_TICK, *OF_MANY), 0)

@@ -1,0 +1,89 @@
+"""Searches that have proposed dimensions, as rules are handed them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from functions.experiments.rules.opening import swarm_policy, swarm_tag
+from functions.swarm.rules.trial_verdicts import Repeated
+from functions.swarm.rules.trials import followed
+from state.policy import Policy
+from state.records import Best, ProposedDimension
+from state.trial_facts import EndedResult, Following, KeptRun, TrialFacts, TriedRun
+from tests.functions.swarm.rules.test_trial_proposals import proposed
+from tests.functions.swarm.rules.trial_sample import DEPTH, LR, WARMUP
+
+ADOPTED = {
+    "state": "on_trial",
+    "adopted_at": 100.0,
+    "adopted_results": 100,
+    "adopted_number": 100,
+    "best_before": -0.05,
+    "cycles": [1, 2],
+}
+
+
+def kept(at: float, delta: float, number: int = 1, **fields: Any) -> KeptRun:
+    told = {"val_bpb": 1 + delta, "delta_bpb": delta, "finished_at": at, "number": number}
+    return KeptRun.model_validate({"experiment_id": f"swarm-{number}", **told, **fields})
+
+
+def searched(results: int, *keeps: KeptRun, **changes: Any) -> TrialFacts:
+    """A swarm with a result a second, the newest at `results`."""
+    by_value = sorted(keeps, key=lambda k: k.judged or 0.0)
+    best = by_value[0] if by_value else None
+    facts: dict[str, Any] = {
+        "now": float(results),
+        "tag": swarm_tag("swarm").model_copy(
+            update={"discarded": results, "last_number": results, "finishes": results}
+        ),
+        "policy": swarm_policy(Policy()),
+        "dimensions": [LR, DEPTH],
+        "best": best
+        and Best(
+            experiment_id=best.experiment_id,
+            val_bpb=best.judged or 0.0,
+            commit_sha="abc1234",
+            updated_at=0.0,
+        ),
+        "proposals": [],
+        "cycle": 0,
+        "cycle_at": 0,
+        "asked": 0,
+        "ended": [
+            EndedResult(experiment_id=f"swarm-{n}", status="discard", finished_at=float(n))
+            for n in range(results, max(0, results - 100), -1)
+        ],
+        "keeps": by_value,
+    }
+    return TrialFacts(**{**facts, **changes})
+
+
+STALLED = searched(100, kept(5, -0.05))
+
+
+def trial(name: str = "WARMUP", **changes: Any) -> ProposedDimension:
+    return proposed(name).model_copy(update={**ADOPTED, "proposal_id": name, **changes})
+
+
+def after(facts: TrialFacts, ran: Sequence[TriedRun] = (), repeated: Repeated | None = None) -> Following:
+    found = followed(facts, ran, repeated or {})
+    assert found is not None
+    return found
+
+
+def ran(varied: int, others: int = 0, status: str = "discard") -> list[TriedRun]:
+    configs = [{"WARMUP": 0.2}] * varied + [{}] * others
+    rows = [
+        {"experiment_id": f"swarm-{n}", "number": n, "status": status, "config_delta": config}
+        for n, config in enumerate(configs, 101)
+    ]
+    return [TriedRun.model_validate(row) for row in rows]
+
+
+def on_trial(results: int, *keeps: KeptRun, **changes: Any) -> TrialFacts:
+    """A swarm whose trial began after 100 results; no dimensions are asked for."""
+    known = {"proposals": [trial()], "dimensions": [LR, DEPTH, WARMUP], "asked": 99} | changes
+    at = {"cycle": 99, "cycle_at": results}
+    return searched(results, kept(5, -0.05), *keeps, **at, **known)

@@ -1,0 +1,382 @@
+"""A queue is filled with what may run; where little is left to run, the swarm goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.swarm.rules.duplicates import REPEATING, RunCounts, fingerprint
+from functions.swarm.rules.handing_out import QueuedConfig, lost
+from functions.swarm.rules.populations import Population, everyone, queue_target
+from functions.swarm.rules.proposals import ConfigProposal, ConfigSampler, Observation, top_configs
+from functions.swarm.rules.refilling import MISSES, Refilling, observations_of, replenished
+from functions.swarm.rules.sampling import Thompson
+from functions.swarm.rules.shapes import Shape, SwarmStrategy, drawn_config
+from state.policy import Duplicates, Policy
+from state.records import Dimension, Tag, Value
+from state.swarm_facts import Observed, RefillFacts
+from tests.functions.sample import experiment
+from tests.functions.swarm.rules.sample import (
+    DEPTH,
+    INVESTIGATE,
+    LAYERS,
+    OPTIMIZER,
+    SHAPES,
+    SOME,
+    STRATEGIES,
+    at,
+    dimension,
+    runs,
+    swarm_facts,
+    swarms,
+)
+
+CENTER: dict[str, Value] = {"LR": 0.003, "DEPTH": 12, "LAYERS": 3, "DROPOUT": 0.25, "OPTIMIZER": "sgd"}
+FLAG = dimension("FLAG", "categorical", categories=["on", "off"])
+
+
+def thompson(shape: Shape) -> ConfigSampler:
+    """What proposes within any shape."""
+    return Thompson()
+
+
+def refilled(
+    dimensions: Sequence[Dimension],
+    seen: Sequence[Observation],
+    shape: Shape,
+    tried: Mapping[str, RunCounts],
+    count: int,
+    rng: Random,
+) -> list[ConfigProposal]:
+    return Refilling(dimensions, seen, shape, thompson, rng, tried).refilled(count)
+
+
+def keys(proposals: Sequence[ConfigProposal], dimensions: Sequence[Dimension] = SOME) -> Counter[str]:
+    return Counter(fingerprint(p.config, dimensions) for p in proposals)
+
+
+# -- how many
+
+
+@pytest.mark.parametrize(
+    ("target", "workers", "length"), [(None, 0, 8), (None, 3, 8), (None, 20, 20), (4, 20, 4), (50, 2, 50)]
+)
+def test_a_queue_holds_as_many_configs_as_workers_and_at_least_8(
+    target: int | None, workers: int, length: int
+) -> None:
+    assert queue_target(Policy(queue_target=target), workers) == length
+
+
+# -- for any dimensions and shape
+
+
+@given(swarms(), SHAPES, st.integers(1, 12), st.integers(0, 2**32), st.data())
+def test_places_are_filled_within_the_limits_and_never_left_all_empty(
+    dimensions: list[Dimension], shape: Shape, count: int, seed: int, data: st.DataObject
+) -> None:
+    seen, rng = runs([0.1, 0.3, None, 0.2], dimensions), Random(seed)
+    often = st.builds(RunCounts, st.integers(0, 7), st.integers(0, 3))
+    tried = {fingerprint(o.config, dimensions): data.draw(often) for o in seen}
+
+    proposals = refilled(dimensions, seen, shape, tried, count, rng)
+
+    assert 1 <= len(proposals) <= count
+    if len(proposals) > 1 and not shape.is_of_claim:
+        for key, times in keys(proposals, dimensions).items():
+            before = tried.get(key, RunCounts())
+            assert before.all + times <= 6
+            assert shape.strategy in REPEATING or before.in_flight + times <= 2
+
+
+def test_nothing_is_proposed_for_no_place() -> None:
+    assert refilled(SOME, [], INVESTIGATE, {}, 0, Random(1)) == []
+
+
+# -- duplicates
+
+
+def test_a_config_that_was_run_is_not_proposed_while_others_are_left() -> None:
+    layers = [LAYERS]
+    tried = {fingerprint({"LAYERS": n}, layers): RunCounts(trials=1) for n in (1, 2, 4)}
+
+    proposals = refilled(layers, [], INVESTIGATE, tried, 2, Random(1))
+
+    assert {p.config["LAYERS"] for p in proposals} == {3, 5}
+
+
+def test_a_batch_counts_its_own_proposals() -> None:
+    proposals = refilled([LAYERS], [], INVESTIGATE, {}, 5, Random(1))
+
+    assert sorted(int(p.config["LAYERS"]) for p in proposals) == [1, 2, 3, 4, 5]
+
+
+def test_a_sprint_fills_its_places_with_repeats() -> None:
+    shape = Shape("decision_sprint", center=CENTER)
+
+    proposals = refilled(SOME, [], shape, {}, 8, Random(1))
+
+    assert max(keys(proposals).values()) == 6
+    assert proposals[0].config == CENTER
+
+
+@pytest.mark.parametrize("strategy", sorted(REPEATING))
+def test_places_of_a_repeating_strategy_have_nothing_from_elsewhere(strategy: SwarmStrategy) -> None:
+    shape = Shape(strategy, free=("LR",), center=CENTER)
+
+    for seed in range(20):
+        for proposal in refilled(SOME, runs([0.1] * 110), shape, {}, 8, Random(seed)):
+            assert {**proposal.config, "LR": 0.003} == CENTER
+
+
+# -- the swarm goes on
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_where_all_is_frozen_the_one_config_is_repeated(strategy: SwarmStrategy) -> None:
+    stands = [at(DEPTH, 8), at(OPTIMIZER, "sgd")]
+    config: dict[str, Value] = {"DEPTH": 8, "OPTIMIZER": "sgd"}
+    key = fingerprint(config, stands)
+
+    fresh = refilled(stands, [], Shape(strategy), {}, 4, Random(1))
+    used_up = refilled(stands, [], Shape(strategy), {key: RunCounts(90, 9)}, 4, Random(1))
+
+    assert [p.config for p in fresh] == [config] * (4 if strategy in REPEATING else 2)
+    assert [p.config for p in used_up] == [config]
+
+
+def test_where_all_was_run_the_one_that_was_run_least_is_run_again() -> None:
+    tried = {fingerprint({"FLAG": value}, [FLAG]): RunCounts(n) for value, n in (("on", 40), ("off", 30))}
+
+    proposals = refilled([FLAG], [], INVESTIGATE, tried, 4, Random(1))
+
+    assert [p.config for p in proposals] == [{"FLAG": "off"}]
+    assert "nothing else is left" in proposals[0].why
+
+
+def test_repeats_come_before_going_beyond_a_limit() -> None:
+    tried = {fingerprint({"FLAG": value}, [FLAG]): RunCounts(1) for value in ("on", "off")}
+
+    proposals = refilled([FLAG], [], INVESTIGATE, tried, 8, Random(1))
+
+    assert Counter(p.config["FLAG"] for p in proposals) == {"on": 2, "off": 2}
+    assert all("again" in p.why for p in proposals)
+
+
+def test_moonshots_fill_the_places_of_a_shape_that_is_used_up() -> None:
+    shape = Shape("converge", center={"LAYERS": 1})
+    tried = {fingerprint({"LAYERS": n}, [LAYERS]): RunCounts(6) for n in (1, 2)}
+
+    proposals = [refilled([LAYERS], [], shape, tried, 1, Random(n))[0] for n in range(20)]
+
+    assert not {p.config["LAYERS"] for p in proposals} & {1, 2}
+    assert {p.config["LAYERS"] for p in proposals if p.why == "moonshot"} == {5}
+
+
+def test_a_sampler_that_proposes_one_config_only_does_not_stop_the_others() -> None:
+    class Stuck:
+        def propose(
+            self,
+            dimensions: Sequence[Dimension],
+            observations: Sequence[Observation],
+            shape: Shape,
+            count: int,
+            rng: Random,
+        ) -> list[ConfigProposal]:
+            return [ConfigProposal(CENTER, 0.9, "stuck")] * (MISSES * 3)
+
+        def believed_best(self, dimensions: Sequence[Dimension], observations: Sequence[Observation]) -> None:
+            raise AssertionError("nothing is near the best here")
+
+    once = Duplicates(max_inflight=1)
+    search = Refilling(SOME, [], Shape("converge"), lambda _: Stuck(), Random(1), duplicates=once)
+    proposals = search.refilled(8)
+
+    assert len(proposals) == 8
+    assert keys(proposals)[fingerprint(CENTER, SOME)] == 1
+
+
+# -- promotion and moonshots
+
+
+def moved(config: Mapping[str, Value]) -> int:
+    """Dimensions that are not at the center."""
+    return sum(config[name] != CENTER[name] for name in CENTER)
+
+
+def reasons(ended: int, shape: Shape = INVESTIGATE) -> Counter[str]:
+    seen = runs([0.01 * n for n in range(ended)])
+    drawn = [p for seed in range(20) for p in refilled(SOME, seen, shape, {}, 10, Random(seed))]
+    return Counter(p.why.split()[0].rstrip(":") for p in drawn)
+
+
+@pytest.mark.parametrize(
+    ("ended", "promotes"), [(39, False), (99, False), (100, True), (139, True), (140, False), (200, True)]
+)
+def test_every_100_results_the_best_configs_get_neighbours(ended: int, promotes: bool) -> None:
+    found = reasons(ended)
+
+    assert (found["near"] > 50) is promotes
+    assert (found["near"] > 0) is promotes
+    assert 0 < found["moonshot"] < 30
+
+
+def test_no_neighbours_or_moonshots_are_mixed_into_the_places_near_a_winner() -> None:
+    found = reasons(120, Shape("converge", center=CENTER))
+
+    assert found.keys() == {"thompson", "all", "presumed"}
+    assert found["all"] < found["thompson"] / 8
+
+
+def test_the_config_that_a_winner_is_looked_for_around_is_run_three_times() -> None:
+    shape, key = Shape("converge", center=CENTER), fingerprint(CENTER, SOME)
+
+    def times(tried: RunCounts) -> int:
+        return keys(refilled(SOME, runs([0.1]), shape, {key: tried}, 8, Random(1)))[key]
+
+    assert [times(RunCounts(n)) for n in range(5)] == [2, 2, 1, 0, 0]
+    assert times(RunCounts(1, in_flight=1)) == 1
+
+
+def test_what_builds_on_a_claim_puts_together_now_and_then_what_was_learned_of_each_dimension() -> None:
+    shape = Shape("exploit", center=CENTER, at_most=2, first=("LR",))
+
+    proposals = refilled(SOME, runs([0.1, 0.2]), shape, {}, 60, Random(1))
+
+    apart = [(p.why.startswith("all dimensions anew"), moved(p.config)) for p in proposals]
+    leaps = [n for is_leap, n in apart if is_leap]
+    assert 10 < len(leaps) < 40
+    assert max(leaps) > 2
+    assert all(n <= 2 for is_leap, n in apart if not is_leap)
+
+
+def test_neighbours_are_near_the_best_configs() -> None:
+    seen: list[Observation] = runs([0.01 * n for n in range(100)])
+    best = top_configs(seen, SOME)
+
+    proposals = refilled(SOME, seen, INVESTIGATE, {}, 20, Random(1))
+
+    near = [p for p in proposals if p.why.startswith("near")]
+    assert near
+    for proposal in near:
+        assert any(sum(proposal.config[n] != one[n] for n in one) <= 2 for one in best)
+
+
+# -- what leaves the queue after much was learned
+
+
+CONFIG = drawn_config(SOME, INVESTIGATE, Random(3))
+EVERYONE = everyone("swarm")
+MANY = 1000
+"""Results of the tag: far more than workers are active."""
+
+
+def facts(*waiting: str, population: Population = EVERYONE, **changes: Any) -> RefillFacts:
+    tag = Tag(name="swarm", branch="swarm/swarm", created_at=0.0, kept=MANY)
+    plain = swarm_facts(SOME) | {"tag": tag, "policy": Policy(), "active_workers": 10, "best_config": {}}
+    queue = {population.population_id: waiting}
+    return RefillFacts(**plain | {"observed": [], "waiting": queue} | changes)
+
+
+def test_a_config_that_was_proposed_before_much_was_learned_leaves_the_queue() -> None:
+    old = QueuedConfig(CONFIG, 0.5, "random", results=MANY - 11).text(1)
+    new = QueuedConfig(CONFIG, 0.5, "random", results=MANY - 10).text(2)
+
+    assert replenished(facts(old, new), everyone("swarm"), Random(1)).dropped == [old]
+
+
+def test_a_config_near_a_best_that_is_no_more_leaves_the_queue_as_the_next_best_is_found() -> None:
+    near = Population(
+        "pop_1", "exploit", "hyp_1", "LR matters", target=1, shape=Shape("exploit", center=CONFIG)
+    )
+    old = QueuedConfig(CONFIG, 0.5, "random", results=MANY, around={**CONFIG, "LAYERS": 4}).text(1)
+    new = QueuedConfig(CONFIG, 0.5, "random", results=MANY, around=CONFIG).text(2)
+    now = facts(old, new, population=near, best_config=CONFIG)
+
+    change = replenished(now, near, Random(1))
+
+    assert change.dropped == [old]
+    assert all(QueuedConfig.read(text).around == CONFIG for text, _ in change.added)
+
+
+def test_a_run_that_was_stopped_tells_the_sampler_nothing_of_its_config() -> None:
+    whole = Observed(experiment_id="swarm-1", status="discard", config_delta=CONFIG, delta_bpb=-0.1)
+    stopped = Observed(experiment_id="swarm-2", status="stopped", config_delta={**CONFIG, "DROPOUT": 0.5})
+    going = Observed(experiment_id="swarm-3", status="running", config_delta=CONFIG)
+
+    seen = observations_of(facts(observed=[whole, stopped, going]))
+
+    assert [(o.config["DROPOUT"], o.value, o.pending) for o in seen] == [
+        (CONFIG["DROPOUT"], -0.1, False),
+        (CONFIG["DROPOUT"], None, True),
+    ]
+
+
+def test_a_lucky_run_is_the_best_of_a_tag_and_not_what_the_next_configs_are_near() -> None:
+    near = Population("pop_1", "converge", "hyp_1", "LR matters", target=8, shape=Shape("converge"))
+    rng = Random(5)
+    good, lucky = {**CONFIG, "DROPOUT": 0.1}, {**CONFIG, "DROPOUT": 0.5}
+    values = [(good, -0.1)] * 6 + [(lucky, -0.11), *[(lucky, 0.1)] * 3]
+    values += [(drawn_config(SOME, INVESTIGATE, rng), 0.3 + rng.gauss(0, 0.01)) for _ in range(20)]
+    ended = [
+        Observed(experiment_id=f"swarm-{n}", status="discard", config_delta=config, delta_bpb=value)
+        for n, (config, value) in enumerate(values)
+    ]
+    now = facts(population=near, observed=ended, best_config=lucky)
+
+    def around(sampler: str) -> list[float]:
+        policy = Policy.model_validate({"sampler": sampler})
+        added = replenished(replace(now, policy=policy), near, Random(1)).added
+        return [(QueuedConfig.read(text).around or {})["DROPOUT"] for text, _ in added]
+
+    assert max(around("gaussian_process")) < 0.2
+    assert {*around("thompson")} == {lucky["DROPOUT"]}
+
+
+def test_what_is_compared_keeps_its_center_and_what_looks_for_the_best_is_around_the_newest() -> None:
+    other = {**CONFIG, "DEPTH": 5}
+    tested = Population(
+        "pop_1", "investigate", "hyp_1", "LR matters", shape=Shape("investigate", center=CONFIG)
+    )
+    near = Population("pop_2", "exploit", "hyp_1", "LR matters", shape=Shape("exploit", center=CONFIG))
+
+    assert tested.shape_around(other).center == CONFIG
+    assert near.shape_around(other).center == other
+    assert near.shape_around({}).center == CONFIG
+    assert EVERYONE.shape_around(other).center == other
+
+
+def test_the_config_of_a_lost_run_waits_however_much_was_learned_since() -> None:
+    run = experiment(status="running", config_delta=CONFIG, proposal_priority=0.7)
+    returned = lost(run, "its worker is silent").returned
+    assert returned is not None
+
+    assert replenished(facts(returned), everyone("swarm"), Random(1)).dropped == []
+
+
+def test_what_is_near_a_config_that_has_hardly_moved_stays_in_the_queue() -> None:
+    near = Population(
+        "pop_1", "exploit", "hyp_1", "LR matters", target=1, shape=Shape("exploit", center=CONFIG)
+    )
+    dropout = CONFIG["DROPOUT"]
+    assert isinstance(dropout, float)
+    by: dict[str, dict[str, Value]] = {
+        "a little": {"DROPOUT": dropout + 0.05},
+        "far": {"DROPOUT": dropout + 0.1},
+        "to another category": {"OPTIMIZER": "lion"},
+    }
+    moved = {
+        name: QueuedConfig(CONFIG, 0.5, "random", results=MANY, around={**CONFIG, **change}).text(1)
+        for name, change in by.items()
+    }
+    now = facts(*moved.values(), population=near, best_config=CONFIG)
+
+    dropped = replenished(now, near, Random(1)).dropped
+
+    assert {name for name, text in moved.items() if text in dropped} == {"far", "to another category"}

@@ -1,0 +1,179 @@
+"""The regression is the textbook's, checked against slower ways to the same numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.integrate import quad
+from scipy.optimize import approx_fprime
+from scipy.stats import norm
+
+from functions.swarm.rules import gaussian_process
+from functions.swarm.rules.gaussian_process import (
+    Floats,
+    Regression,
+    chance_to_improve,
+    fitted,
+    log_expected_improvement,
+)
+from functions.swarm.rules.gaussian_search import REPEATED, Beliefs
+
+NOMINAL = np.array([False, False, True])
+
+
+def points(count: int, seed: int = 1) -> Floats:
+    """Two ranges and a category of three values."""
+    rng = np.random.default_rng(seed)
+    return np.column_stack([rng.random(count), rng.random(count), rng.integers(3, size=count).astype(float)])
+
+
+def truth(at: Floats) -> Floats:
+    return np.asarray(np.sin(4 * at[:, 0]) + 0.7 * (at[:, 2] == 1))
+
+
+def learned(count: int = 40, noise: float = 0.05, seed: int = 1) -> Regression:
+    at = points(count, seed)
+    return fitted(at, truth(at) + noise * np.random.default_rng(seed + 1).standard_normal(count), NOMINAL)
+
+
+def test_the_posterior_is_that_of_the_joint_normal_distribution() -> None:
+    model, others = learned(20), points(5, 9)
+    values = model.root @ model.whitened
+    covariance = model.covariance(model.points, model.points) + (
+        model.noise + gaussian_process.JITTER
+    ) * np.eye(20)
+    across = model.covariance(model.points, others)
+
+    mean, variance = model.predicted(others)
+
+    inverse = np.linalg.inv(covariance)
+    assert mean == pytest.approx(model.mean + model.scale * across.T @ inverse @ values)
+    wanted = np.diag(model.covariance(others, others) - across.T @ inverse @ across)
+    assert variance == pytest.approx(model.scale**2 * np.maximum(wanted, gaussian_process.JITTER))
+
+
+@given(arrays(np.float64, 5, elements=st.floats(-2, 2)))
+def test_the_gradient_is_that_of_the_density(logs: Floats) -> None:
+    at = points(12)
+    search = gaussian_process._ScaleSearch(at, truth(at), NOMINAL)
+
+    _, gradient = search.loss(logs)
+
+    slow = approx_fprime(logs, lambda x: search.loss(x)[0], 1e-6)
+    assert gradient == pytest.approx(slow, rel=1e-3, abs=1e-3)
+
+
+def test_it_predicts_what_it_has_not_seen() -> None:
+    model, others = learned(60), points(300, 9)
+
+    mean, variance = model.predicted(others)
+
+    off = mean - truth(others)
+    assert np.sqrt(np.mean(off**2)) < 0.15 * truth(others).std()
+    assert np.mean(np.abs(off) < 2 * np.sqrt(variance)) > 0.8
+
+
+def test_informed_of_what_it_knows_it_believes_the_same() -> None:
+    one, others = learned(), points(20, 9)
+    results = one.mean + one.scale * (one.root @ one.whitened)
+
+    mean = one.smoothed(one.points, results)
+
+    assert mean(others) == pytest.approx(one.predicted(others)[0])
+
+
+def test_it_finds_which_axis_matters_and_how_large_the_noise_is() -> None:
+    model = learned(120, noise=0.3)
+
+    first, second, category = 1 / np.sqrt(model.precisions)
+
+    assert second > 3 * first
+    assert math.isfinite(category)
+    assert model.noise * model.scale**2 == pytest.approx(0.09, rel=0.5)
+
+
+@pytest.mark.parametrize(("factor", "shift"), [(1e-9, 0.0), (1e6, -3.0), (1.0, 1e6)])
+def test_the_unit_of_the_results_does_not_matter(factor: float, shift: float) -> None:
+    at, others = points(30), points(10, 9)
+
+    mean, variance = fitted(at, truth(at), NOMINAL).predicted(others)
+    scaled, larger = fitted(at, factor * truth(at) + shift, NOMINAL).predicted(others)
+
+    assert (scaled - shift) / factor == pytest.approx(mean, rel=1e-3, abs=1e-3)
+    assert larger / factor**2 == pytest.approx(variance, rel=1e-2)
+
+
+@pytest.mark.parametrize("values", [[1.0], [2.0, 2.0], [0.0] * 30])
+def test_results_that_say_nothing_are_no_error(values: list[float]) -> None:
+    model = fitted(points(len(values)), np.array(values), NOMINAL)
+
+    mean, variance = model.predicted(points(4, 9))
+
+    assert mean == pytest.approx(values[0])
+    assert np.all(variance > 0)
+
+
+def test_equal_points_with_other_results_are_no_error() -> None:
+    at = np.repeat(points(2), 10, axis=0)
+
+    mean, _ = fitted(at, np.arange(20.0), NOMINAL).predicted(at[[0, 10]])
+
+    assert mean == pytest.approx([4.5, 14.5], abs=1.0)
+
+
+# -- improvement
+
+
+@pytest.mark.parametrize("z", [5.0, 1.0, 0.0, -0.99, -1.01, -3.0, -8.0])
+@pytest.mark.parametrize("deviation", [1e-3, 1.0, 50.0])
+def test_the_expected_improvement_is_the_integral(z: float, deviation: float) -> None:
+    best = 2.0
+    mean = best - z * deviation
+
+    found = log_expected_improvement(np.array([mean]), np.array([deviation]), best)[0]
+
+    slow, _ = quad(lambda u: u * norm.pdf(u - z), 0, max(z, 0) + 12, epsabs=0, epsrel=1e-10)
+    assert found == pytest.approx(math.log(slow) + math.log(deviation), rel=1e-6, abs=1e-6)
+
+
+def test_improvements_that_are_hardly_possible_still_have_an_order() -> None:
+    far = np.array([-10.0, -100.0, -1e4, -1e8])
+
+    found = log_expected_improvement(-far, np.ones(4), 0.0)
+
+    assert np.all(np.isfinite(found))
+    assert np.all(np.diff(found) < 0)
+
+
+def test_the_chance_to_improve_is_that_of_the_normal_distribution() -> None:
+    assert chance_to_improve(np.array([1.0]), np.array([2.0]), 0.0)[0] == pytest.approx(norm.cdf(-0.5))
+
+
+# -- what is thought to be known
+
+
+def test_believing_a_value_is_learning_that_it_is_what_was_expected() -> None:
+
+    model, others = learned(25), points(6, 9)
+    beliefs = Beliefs(model, others)
+    mean, _ = model.predicted(others)
+
+    beliefs.believe([2])
+    beliefs.believe([4])
+
+    expected = (mean[[2, 4]] - model.mean) / model.scale
+    more = np.concatenate([model.points, others[[2, 4]]])
+    covariance = model.covariance(more, more) + np.diag(
+        [model.noise + gaussian_process.JITTER] * 25 + [REPEATED] * 2
+    )
+    root: Floats = np.linalg.cholesky(covariance).astype(np.float64)
+    whitened = np.linalg.solve(root, np.concatenate([model.root @ model.whitened, expected]))
+    after = replace(model, points=more, root=root, whitened=whitened)
+    assert after.predicted(others)[0] == pytest.approx(mean)
+    assert beliefs.deviation**2 == pytest.approx(after.predicted(others)[1], rel=1e-6, abs=1e-5)

@@ -1,0 +1,281 @@
+"""The default sampler finds more than Thompson sampling, and knows a best config."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from statistics import fmean
+
+import pytest
+
+from functions.swarm.rules.duplicates import canonical
+from functions.swarm.rules.gaussian_search import GaussianProcess
+from functions.swarm.rules.proposals import (
+    LEAST,
+    AtRandom,
+    ConfigProposal,
+    ConfigSampler,
+    Observation,
+    drawn_proposal,
+)
+from functions.swarm.rules.sampling import Thompson, sampler_of
+from functions.swarm.rules.shapes import Shape, SwarmStrategy, drawn_config, freedoms_of
+from state.policy import Policy
+from state.records import Dimension, Value
+from tests.functions.swarm.rules.sample import (
+    INVESTIGATE,
+    LAYERS,
+    LR,
+    OPTIMIZER,
+    SOME,
+    dimension,
+    runs,
+)
+
+MODEL = GaussianProcess()
+
+
+def proposed(
+    seen: Sequence[Observation],
+    dimensions: Sequence[Dimension] = SOME,
+    shape: Shape = INVESTIGATE,
+    n: int = 8,
+    seed: int = 1,
+) -> list[ConfigProposal]:
+    return MODEL.propose(dimensions, seen, shape, n, Random(seed))
+
+
+def bowl(config: Mapping[str, Value], rng: Random, noise: float = 0.01) -> float:
+    """Best at LR 0.003, 4 layers, dropout 0.1 and lion, where it is about 0."""
+    away = 0.05 * abs(math.log10(float(config["LR"])) - math.log10(0.003))
+    away += 0.01 * abs(float(config["LAYERS"]) - 4) + 0.1 * abs(float(config["DROPOUT"]) - 0.1)
+    return away + 0.03 * (config["OPTIMIZER"] != "lion") + rng.gauss(0, noise)
+
+
+def learned(n: int = 60, seed: int = 3) -> list[Observation]:
+    """Runs of configs at random."""
+    rng = Random(seed)
+    configs = [drawn_config(SOME, INVESTIGATE, rng) for _ in range(n)]
+    return [Observation(config, bowl(config, rng)) for config in configs]
+
+
+def mean_of(proposals: Sequence[ConfigProposal]) -> float:
+    return fmean(bowl(p.config, Random(0), noise=0.0) for p in proposals)
+
+
+def test_what_it_takes_for_the_best_is_what_all_runs_speak_for_and_not_the_luckiest() -> None:
+    seen = learned(100)
+    lucky = max(seen, key=lambda one: bowl(one.config, Random(0), noise=0.0))
+
+    found = MODEL.believed_best(SOME, [*seen, Observation(lucky.config, -0.05)])
+
+    assert bowl(found or {}, Random(0), noise=0.0) < BLIND / 3
+
+
+def test_what_it_takes_for_the_best_need_not_have_been_run() -> None:
+    seen = learned(100)
+
+    found = MODEL.believed_best(SOME, seen)
+
+    assert found not in [one.config for one in seen]
+
+
+def test_it_is_not_misled_by_the_luck_of_many_runs_near_the_best() -> None:
+    taken, luckiest = list[float](), list[float]()
+    for seed in range(6):
+        rng, seen = Random(seed), learned(60, seed)
+        best = min(seen, key=lambda one: one.value or 0.0).config
+        near = [{**best, "LR": float(f"{10 ** rng.uniform(-4, -1):.3g}")} for _ in range(100)]
+        seen += [Observation(config, bowl(config, rng, noise=0.03)) for config in near]
+        found = MODEL.believed_best(SOME, seen) or {}
+        taken.append(bowl(found, Random(0), noise=0.0))
+        luckiest.append(bowl(min(seen, key=lambda one: one.value or 0.0).config, Random(0), noise=0.0))
+
+    assert fmean(taken) < 0.75 * fmean(luckiest)
+
+
+def test_with_few_runs_it_takes_none_for_the_best() -> None:
+    assert MODEL.believed_best(SOME, learned(len(SOME))) is None
+    assert Thompson().believed_best(SOME, learned(100)) is None
+
+
+BLIND = fmean(bowl(one.config, Random(0), noise=0.0) for one in learned(400))
+"""Of configs at random."""
+
+
+def test_the_same_chance_proposes_the_same_configs() -> None:
+    assert proposed(learned()) == proposed(learned())
+    assert proposed(learned()) != proposed(learned(), seed=2)
+
+
+# -- what it learns
+
+
+def test_it_proposes_what_is_better_than_configs_at_random() -> None:
+    assert mean_of(proposed(learned())) < 0.4 * BLIND
+
+
+@pytest.mark.parametrize("poison", [1e300, -1e300, 1.7e308, -1.7e308])
+def test_a_poisoned_result_does_not_blind_it(poison: float) -> None:
+    seen, rng = learned(), Random(5)
+    worst = max(range(60), key=lambda n: seen[n].value or 0.0)
+    seen[worst] = Observation(seen[worst].config, poison)
+
+    misled = proposed(seen)
+    after = proposed([*seen, *(Observation(p.config, bowl(p.config, rng)) for p in misled)])
+
+    assert mean_of(after) < 0.5 * BLIND
+
+
+def test_the_order_of_categories_that_are_numbers_counts() -> None:
+    batch = dimension("BATCH", "categorical", categories=[16, 32, 64, 128, 256, 512, 1024])
+    seen = [Observation({"BATCH": size}, abs(math.log2(size / 256))) for size in (16, 64, 1024, 16, 64)]
+
+    assert proposed(seen, [batch], n=1)[0].config["BATCH"] in (128, 256, 512)
+
+
+def test_values_that_are_none_of_the_dimensions_are_no_error() -> None:
+    strange: Sequence[Mapping[str, Value]] = [
+        {"LR": 1e300, "DEPTH": -5, "LAYERS": "two", "DROPOUT": True, "OPTIMIZER": 7},
+        {"LR": -1.0},
+        {"GONE": 1},
+        {},
+    ]
+
+    assert len(proposed([*learned(), *(Observation(config, 0.1) for config in strange)])) == 8
+
+
+def test_of_thousands_of_runs_the_best_are_among_those_it_learns_from() -> None:
+    seen = [*learned(1000), *learned(30, seed=8)]
+
+    assert mean_of(proposed(seen)) < 0.3 * BLIND
+
+
+# -- what a config varies
+
+
+@pytest.mark.parametrize("strategy", ["moonshot", "exploit", "converge", "investigate"])
+def test_a_config_varies_no_more_dimensions_than_its_shape_lets_it(strategy: SwarmStrategy) -> None:
+    many = [dimension(f"D{n}", "float", min=0, max=1) for n in range(9)]
+    center: dict[str, Value] = {d.name: 0.5 for d in many}
+    shape = Shape(strategy, center=center, at_most=3)
+    seen = runs([0.01 * n for n in range(40)], many)
+
+    for proposal in proposed(seen, many, shape, n=20):
+        assert sum(proposal.config[name] != value for name, value in center.items()) <= 3
+
+
+def test_only_its_share_of_the_configs_varies_a_canary() -> None:
+    canary = LR.model_copy(update={"name": "NEW", "is_canary": True, "canary_prob": 0.12})
+    rng = Random(2)
+    seen = [
+        Observation({**o.config, "NEW": 10 ** rng.uniform(-4, -1)}, o.value) for o in learned(40)
+    ]  # nothing better is known than to vary it
+
+    proposals = [p for seed in range(25) for p in proposed(seen, [*SOME, canary], n=8, seed=seed)]
+
+    standing = freedoms_of([canary], INVESTIGATE)[0].fixed
+    assert 0.06 < fmean(p.config["NEW"] != standing for p in proposals) < 0.2
+
+
+# -- what is not known
+
+
+def test_few_runs_teach_nothing_and_configs_are_drawn() -> None:
+    assert {p.why for p in proposed(learned(len(SOME)))} == {"drawn at random"}
+    assert all(p.why.startswith("model: ") for p in proposed(learned(len(SOME) + 1)))
+
+
+def test_a_batch_is_spread() -> None:
+    assert len({canonical(p.config) for p in proposed(learned(), n=30)}) > 25
+
+
+def test_what_is_pending_is_not_proposed_again() -> None:
+    seen = learned()
+    first = proposed(seen, n=1)[0].config
+    values = [(layers, optimizer) for layers in range(1, 6) for optimizer in OPTIMIZER.categories or ()]
+    few = [LAYERS, OPTIMIZER]
+    small = [Observation({"LAYERS": a, "OPTIMIZER": b}, 0.1 * a) for a, b in values[:8]]
+    best = proposed(small, few, n=1)[0].config
+
+    again = proposed([*seen, *[Observation(first, None, pending=True)] * 3], n=1)[0].config
+    other = proposed([*small, *[Observation(best, None, pending=True)] * 9], few, n=1)[0].config
+
+    assert again != first
+    assert other != best
+
+
+def test_a_thousand_pending_runs_are_no_error() -> None:
+    pending = [Observation(o.config, None, pending=True) for o in learned(1000)]
+
+    assert len(proposed([*learned(), *pending])) == 8
+
+
+def test_what_promises_more_comes_first() -> None:
+    first, *_, last = proposed(learned(), n=30)
+
+    assert LEAST["investigate"] < last.priority
+    assert first.priority > LEAST["investigate"]
+    assert first.why.startswith("model: better than the best with a chance of ")
+
+
+# -- at equal budget
+
+Propose = Callable[[Sequence[Observation], Random], list[ConfigProposal]]
+
+
+def valley(config: Mapping[str, Value], rng: Random, noise: float = 0.01) -> float:
+    """The best learning rate depends on the optimizer and on the depth, as it does in practice."""
+    wanted = {"adam": 1e-3, "lion": 3e-4, "sgd": 3e-2, "adafactor": 1e-2}[str(config["OPTIMIZER"])]
+    wanted *= 12 / float(config["DEPTH"])
+    away = abs(math.log10(float(config["LR"]) / wanted)) + 0.03 * (24 - float(config["DEPTH"]))
+    return away + 0.3 * float(config["DROPOUT"]) + rng.gauss(0, noise)
+
+
+def searched(propose: Propose, seed: int) -> float:
+    """The best true value among 48 runs, 8 at a time; every tenth crashes."""
+    rng, seen = Random(seed), list[Observation]()
+    while len(seen) < 48:
+        for proposal in propose(seen, rng):
+            seen.append(
+                Observation(proposal.config, None if rng.random() < 0.1 else valley(proposal.config, rng))
+            )
+    best = min((o for o in seen if o.value is not None), key=lambda o: o.value or 0.0)
+    return valley(best.config, rng, noise=0.0)
+
+
+def test_it_finds_better_configs_than_others_where_dimensions_interact() -> None:
+    def asks(sampler: ConfigSampler) -> Propose:
+        return lambda seen, rng: sampler.propose(SOME, seen, INVESTIGATE, 8, rng)
+
+    def at_random(seen: Sequence[Observation], rng: Random) -> list[ConfigProposal]:
+        return [drawn_proposal(SOME, INVESTIGATE, rng, "") for _ in range(8)]
+
+    model, thompson, blind = (
+        fmean(searched(how, seed) for seed in range(6)) for how in (asks(MODEL), asks(Thompson()), at_random)
+    )
+
+    assert model < 0.6 * thompson
+    assert model < 0.4 * blind
+
+
+# -- where it is asked
+
+
+def test_a_policy_names_its_sampler_and_the_default_is_the_model() -> None:
+    assert isinstance(sampler_of(Policy().sampler, INVESTIGATE), GaussianProcess)
+    assert isinstance(sampler_of("thompson", INVESTIGATE), Thompson)
+
+
+@pytest.mark.parametrize("strategy", ["falsify", "validate", "decision_sprint"])
+def test_what_tests_something_is_not_led_to_good_values(strategy: str) -> None:
+    tests = Shape(strategy)  # type: ignore[arg-type]
+    of_claim = Shape("investigate", free=("LR",), center={"LR": 0.003})
+
+    better = Shape("investigate", free=("LR",), constraint={"LR": {"max": 0.01}}, center={"LR": 0.003})
+
+    assert isinstance(sampler_of("gaussian_process", tests), AtRandom)
+    assert isinstance(sampler_of("gaussian_process", better), Thompson)
+    assert isinstance(sampler_of("gaussian_process", of_claim), AtRandom)
+    assert isinstance(sampler_of("gaussian_process", Shape("exploit", center={"LR": 0.003})), GaussianProcess)

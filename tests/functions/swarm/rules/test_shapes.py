@@ -1,0 +1,286 @@
+"""A drawn config is valid, honours what its population may vary, and is what its strategy says."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.swarm.rules.dimensions import value_of
+from functions.swarm.rules.duplicates import canonical
+from functions.swarm.rules.rooms import Allowed, room_of
+from functions.swarm.rules.shapes import CANARY_SHARE, Shape, SwarmStrategy, contradictions, drawn_config
+from state.records import Dimension, Value
+from tests.functions.swarm.rules.sample import (
+    DEPTH,
+    INVESTIGATE,
+    LR,
+    OPTIMIZER,
+    SHAPES,
+    SOME,
+    STRATEGIES,
+    at,
+    dimension,
+    swarms,
+)
+
+CENTER: Mapping[str, Value] = {"LR": 0.003, "DEPTH": 12, "LAYERS": 3, "DROPOUT": 0.25, "OPTIMIZER": "sgd"}
+
+
+def drawn(shape: Shape, dimensions: Sequence[Dimension] = SOME, n: int = 400) -> list[dict[str, Value]]:
+    rng = Random(1)
+    return [drawn_config(dimensions, shape, rng) for _ in range(n)]
+
+
+def values(configs: Sequence[Mapping[str, Value]], name: str) -> set[Value]:
+    return {config[name] for config in configs}
+
+
+def numbers(configs: Sequence[Mapping[str, Value]], name: str) -> list[float]:
+    return [value for config in configs if not isinstance(value := config[name], str)]
+
+
+def moved(config: Mapping[str, Value]) -> set[str]:
+    """The dimensions that do not stand at the center."""
+    return {name for name, value in config.items() if value != CENTER[name]}
+
+
+# -- for any dimensions and any shape
+
+
+@given(swarms(), SHAPES, st.integers(0, 2**32))
+def test_every_value_of_a_config_is_one_of_its_dimension_s(
+    dimensions: list[Dimension], shape: Shape, seed: int
+) -> None:
+    config = drawn_config(dimensions, shape, Random(seed))
+
+    assert list(config) == [d.name for d in dimensions]
+    for found in dimensions:
+        value = config[found.name]
+        assert json.dumps(value_of(found, value)) == json.dumps(value)
+
+
+@given(swarms(), SHAPES, st.integers(0, 2**32))
+def test_a_frozen_dimension_stands_where_it_is_frozen(
+    dimensions: list[Dimension], shape: Shape, seed: int
+) -> None:
+    config = drawn_config(dimensions, shape, Random(seed))
+
+    for found in dimensions:
+        if found.frozen:
+            assert json.dumps(config[found.name]) == json.dumps(found.frozen_value)
+
+
+@given(swarms(), SHAPES, st.integers(0, 2**32))
+def test_a_constraint_is_honoured_unless_it_is_told_as_a_contradiction(
+    dimensions: list[Dimension], shape: Shape, seed: int
+) -> None:
+    config = drawn_config(dimensions, shape, Random(seed))
+    told = " ".join(contradictions(dimensions, shape))
+
+    for found in dimensions:
+        allowed = shape.constraint.get(found.name)
+        if allowed is not None and f"'{found.name}'" not in told:
+            room = room_of(found, allowed)
+            assert room is not None
+            assert room.holds(config[found.name])
+
+
+@given(swarms(), SHAPES, st.integers(0, 2**32))
+def test_one_draw_of_numbers_gives_one_config(dimensions: list[Dimension], shape: Shape, seed: int) -> None:
+    one, other = (drawn_config(dimensions, shape, Random(seed)) for _ in range(2))
+
+    assert canonical(one) == canonical(other)
+
+
+# -- ranges
+
+
+def test_a_float_log_is_drawn_by_factors() -> None:
+    found = Counter(
+        math.floor(math.log10(lr)) for lr in numbers(drawn(INVESTIGATE, n=3000), "LR") if lr < 0.1
+    )
+
+    assert found.keys() == {-4, -3, -2}
+    assert min(found.values()) > 850
+
+
+def test_ints_reach_both_ends_and_categoricals_all_of_theirs() -> None:
+    configs = drawn(INVESTIGATE)
+
+    assert values(configs, "LAYERS") == {1, 2, 3, 4, 5}
+    assert values(configs, "OPTIMIZER") == {"adam", "sgd", "lion", "adafactor"}
+    assert all(type(config["LAYERS"]) is int for config in configs)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_where_all_is_frozen_there_is_one_config(strategy: SwarmStrategy) -> None:
+    stands = [at(found, CENTER[found.name]) for found in SOME]
+
+    assert {canonical(c) for c in drawn(Shape(strategy), stands, n=20)} == {canonical(CENTER)}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_categorical_of_one_value_has_it(strategy: SwarmStrategy) -> None:
+    only = dimension("ONLY", "categorical", categories=["one"])
+
+    assert values(drawn(Shape(strategy), [only], n=20), "ONLY") == {"one"}
+
+
+# -- canaries
+
+
+def test_a_canary_varies_in_its_share_of_the_configs_only() -> None:
+    for share in (None, 0.5):
+        canary = dimension("DROPOUT", "float", min=0, max=0.5, is_canary=True, canary_prob=share)
+        configs = drawn(Shape("investigate", center=CENTER), [LR, canary], n=2000)
+
+        varied = sum(config["DROPOUT"] != 0.25 for config in configs) / len(configs)
+
+        assert varied == pytest.approx(CANARY_SHARE if share is None else share, abs=0.05)
+
+
+def test_a_canary_without_a_best_known_value_stands_in_the_middle_of_its_range() -> None:
+    fields = {"is_canary": True, "canary_prob": 0.01}
+    canaries = [
+        dimension("LR", "float_log", min=1e-4, max=1e-2, **fields),
+        dimension("DEPTH", "int", min=4, max=24, **fields),
+        dimension("DROPOUT", "float", min=0, max=0.5, **fields),
+    ]
+
+    most = Counter(map(canonical, drawn(INVESTIGATE, canaries))).most_common(1)[0][0]
+
+    assert json.loads(most) == {"LR": 0.001, "DEPTH": 14, "DROPOUT": 0.25}
+
+
+# -- constraints
+
+
+def test_a_constraint_is_a_value_a_list_or_a_range() -> None:
+    allowed: dict[str, Allowed] = {
+        "LR": 0.01,
+        "DEPTH": [6, 8.0],
+        "DROPOUT": {"min": 0.1, "max": 0.2},
+        "LAYERS": {"min": 4},
+    }
+
+    configs = drawn(Shape("investigate", constraint=allowed))
+
+    assert values(configs, "LR") == {0.01}
+    assert values(configs, "DEPTH") == {6, 8}
+    assert values(configs, "LAYERS") == {4, 5}
+    assert min(numbers(configs, "DROPOUT")) == pytest.approx(0.1, abs=0.01)
+    assert max(numbers(configs, "DROPOUT")) == pytest.approx(0.2, abs=0.01)
+
+
+@pytest.mark.parametrize("bounds", [{"min": -1e-250, "max": 1e-250}, {"max": 1e-101}, {"min": -1e-101}])
+def test_a_number_too_small_to_be_written_is_never_drawn(bounds: dict[str, float]) -> None:
+    signed = dimension("BIAS", "float", min=-1, max=1)
+
+    for config in drawn(Shape("exploit", constraint={"BIAS": bounds}, center={"BIAS": 2e-250}), [signed]):
+        assert value_of(signed, config["BIAS"]) == config["BIAS"]
+
+
+def test_what_is_not_varied_honours_the_constraint_too() -> None:
+    configs = drawn(
+        Shape("falsify", free=("LR",), center=CENTER, constraint={"DEPTH": {"min": 16}, "OPTIMIZER": "lion"})
+    )
+
+    assert values(configs, "DEPTH") == {16}
+    assert values(configs, "OPTIMIZER") == {"lion"}
+
+
+def test_a_constraint_that_nothing_meets_is_told_and_left_out() -> None:
+    stands = [at(DEPTH, 8), LR, OPTIMIZER]
+    shape = Shape("investigate", constraint={"LR": {"min": 1}, "DEPTH": 9, "OPTIMIZER": ["sgd"], "NONE": 1})
+
+    told = list(contradictions(stands, shape))
+
+    assert [part in line for part, line in zip(("'LR'", "frozen at 8", "'NONE'"), told, strict=True)] == [
+        True
+    ] * 3
+    assert len(values(drawn(shape, stands), "LR")) > 50
+
+
+# -- strategies
+
+
+def test_investigate_varies_what_is_free_over_its_whole_range_and_leaves_the_rest_at_the_best() -> None:
+    configs = drawn(Shape("investigate", free=("DEPTH", "OPTIMIZER"), center=CENTER))
+
+    assert values(configs, "DEPTH") == set(range(4, 25))
+    assert values(configs, "OPTIMIZER") == {"adam", "sgd", "lion", "adafactor"}
+    assert set[str]().union(*map(moved, configs)) == {"DEPTH", "OPTIMIZER"}
+
+
+def test_investigate_leaves_no_dimension_out() -> None:
+    assert set[str]().union(*map(moved, drawn(Shape("investigate", center=CENTER)))) == set(CENTER)
+
+
+def test_exploit_stays_near_the_best_and_converge_nearer() -> None:
+    exploit, converge = (drawn(Shape(each, center=CENTER)) for each in ("exploit", "converge"))
+
+    for configs, apart in ((exploit, 1 / 8), (converge, 1 / 64)):
+        assert max(abs(d - 0.25) / 0.5 for d in numbers(configs, "DROPOUT")) == pytest.approx(apart, abs=0.01)
+        assert max(abs(math.log10(lr / 0.003)) / 3 for lr in numbers(configs, "LR")) < apart + 0.01
+        others = sum(config["OPTIMIZER"] != "sgd" for config in configs) / len(configs)
+        assert 0 < others < 0.3
+    assert values(converge, "LAYERS") == {2, 3, 4}
+
+
+def test_near_the_best_the_few_values_of_a_short_range_are_tried_as_seldom_as_categories() -> None:
+    exploit, converge = (drawn(Shape(each, center=CENTER)) for each in ("exploit", "converge"))
+
+    def elsewhere(configs: Sequence[Mapping[str, Value]], name: str) -> float:
+        return sum(config[name] != CENTER[name] for config in configs) / len(configs)
+
+    assert elsewhere(converge, "LAYERS") == pytest.approx(0.05 * 2 / 3, abs=0.03)
+    assert elsewhere(exploit, "LAYERS") == pytest.approx(0.25 * 2 / 3, abs=0.05)
+    assert elsewhere(exploit, "DEPTH") > 0.5
+
+
+def test_exploit_without_a_best_looks_everywhere() -> None:
+    assert values(drawn(Shape("exploit")), "LAYERS") == {1, 2, 3, 4, 5}
+
+
+def test_falsify_varies_one_dimension_and_nothing_else() -> None:
+    assert set[str]().union(*map(moved, drawn(Shape("falsify", free=("LR",), center=CENTER)))) == {"LR"}
+    assert max(len(moved(c)) for c in drawn(Shape("falsify", center=CENTER))) == 1
+
+
+def test_validate_visits_every_cell_of_its_test() -> None:
+    cells: dict[str, Allowed] = {"LR": [0.001, 0.01], "OPTIMIZER": ["adam", "sgd"]}
+
+    configs = drawn(Shape("validate", center=CENTER, constraint=cells))
+
+    assert {(c["LR"], c["OPTIMIZER"]) for c in configs} == {
+        (0.001, "adam"),
+        (0.001, "sgd"),
+        (0.01, "adam"),
+        (0.01, "sgd"),
+    }
+    assert set[str]().union(*map(moved, configs)) == {"LR", "OPTIMIZER"}
+
+
+def test_a_sprint_has_few_configs_to_repeat() -> None:
+    one = drawn(Shape("decision_sprint", center=CENTER))
+    levels = drawn(Shape("decision_sprint", free=("DROPOUT", "LAYERS"), center=CENTER))
+
+    assert {canonical(c) for c in one} == {canonical(CENTER)}
+    assert len({canonical(c) for c in levels}) == 9
+    assert values(levels, "DROPOUT") == {0.05, 0.2, 0.45}
+
+
+def test_moonshots_lie_at_the_ends_of_the_ranges() -> None:
+    configs = drawn(Shape("moonshot", center=CENTER))
+
+    assert values(configs, "DEPTH") == {4, 5, 6, 22, 23, 24}
+    assert values(configs, "LAYERS") == {1, 5}
+    assert all(min(d, 0.5 - d) <= 0.0625 for d in numbers(configs, "DROPOUT"))
+    assert {lr < 0.003 for lr in numbers(configs, "LR")} == {True, False}

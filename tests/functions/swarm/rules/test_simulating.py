@@ -1,0 +1,190 @@
+"""A simulated swarm has something to find, and its server's mistakes are found."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from statistics import mean, stdev
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.swarm.profiles import PROFILES, dimensions_of
+from functions.swarm.rules.dimensions import checked
+from functions.swarm.rules.shapes import drawn_config
+from functions.swarm.rules.simulating import (
+    DOES_NOTHING,
+    HELPS,
+    HURTS,
+    NOISE,
+    NONE,
+    PLANTED,
+    UNTUNED,
+    Faults,
+    deaths,
+    fate,
+    final,
+    metric_with,
+    shape_of,
+    simulate_metric,
+)
+from functions.trust.rules.audit_tags import Acknowledged, ShownRun, lost, miscounted
+from tests.functions.swarm.rules.sample import INVESTIGATE
+
+CONFIGS = st.dictionaries(
+    st.sampled_from([*PLANTED, "OTHER"]),
+    st.floats(1e-9, 1e9) | st.integers(-5, 10**6) | st.booleans() | st.sampled_from(["adam", "sgd", "SSL"]),
+)
+
+
+def drawn(profile: Any, count: int) -> list[dict[str, Any]]:
+    dimensions = [checked(d) for d in dimensions_of(profile)]
+    return [dict(drawn_config(dimensions, INVESTIGATE, Random(seed))) for seed in range(count)]
+
+
+# -- learning curves
+
+
+@given(CONFIGS, st.floats(0, 1.5), st.integers())
+def test_every_config_has_a_finite_positive_metric_at_every_progress(
+    config: dict[str, Any], progress: float, seed: int
+) -> None:
+    value = simulate_metric(config, progress, Random(seed))
+
+    assert math.isfinite(value)
+    assert value > 0
+
+
+def test_a_hidden_constant_stands_at_its_default_where_no_config_names_it() -> None:
+    hidden = (HELPS, DOES_NOTHING, HURTS)
+
+    assert metric_with(hidden, {}, 1.0) == UNTUNED
+    assert metric_with(hidden, {each.name: each.default for each in hidden}, 1.0) == UNTUNED
+    assert metric_with(hidden, {HELPS.name: 2e-3}, 1.0) == pytest.approx(UNTUNED - 0.011, abs=0.001)
+    assert metric_with(hidden, {DOES_NOTHING.name: 200}, 1.0) == UNTUNED
+    assert metric_with(hidden, {HURTS.name: 30}, 1.0) > UNTUNED + NOISE
+
+
+def test_the_effect_of_a_hidden_constant_grows_with_the_progress_of_the_run() -> None:
+    untuned, tuned = (
+        [metric_with((HELPS,), config, progress) for progress in (0.0, 0.5, 1.0)]
+        for config in ({}, {HELPS.name: 2e-3})
+    )
+
+    gains = [a - b for a, b in zip(untuned, tuned, strict=True)]
+    assert gains == pytest.approx([0.0, gains[2] / 2, gains[2]])
+    assert gains[2] > 0
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_dimension_of_a_profile_has_a_planted_effect_or_none(profile: Any) -> None:
+    assert {d.name for d in dimensions_of(profile)} <= PLANTED.keys()
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_best_of_many_configs_beats_the_baseline_by_far_more_than_the_noise(profile: Any) -> None:
+    values = [final(config) for config in drawn(profile, 200)]
+
+    assert min(values) < UNTUNED - 10 * NOISE
+    assert max(values) > UNTUNED + 10 * NOISE
+
+
+def test_a_constant_without_an_effect_changes_nothing_at_the_end() -> None:
+    irrelevant = [name for name, effect in PLANTED.items() if effect is NONE]
+
+    assert irrelevant
+    assert {final({"LR": 0.003, name: value}) for name in irrelevant for value in (1e-6, 1, 512)} == {
+        final({"LR": 0.003})
+    }
+
+
+def test_a_learning_rate_that_is_far_too_high_diverges() -> None:
+    assert shape_of({"LR": 0.1}) == "diverging"
+    assert simulate_metric({"LR": 0.1}, 1.0) > simulate_metric({"LR": 0.1}, 0.2)
+
+
+def test_two_runs_of_a_config_differ_by_the_noise_and_a_seed_repeats_one() -> None:
+    config = {"LR": 0.002}
+    values = [simulate_metric(config, 1.0, Random(seed)) for seed in range(500)]
+
+    assert simulate_metric(config, 1.0, Random(7)) == values[7]
+    assert mean(values) == pytest.approx(simulate_metric(config, 1.0), abs=NOISE / 5)
+    assert stdev(values) == pytest.approx(NOISE, rel=0.15)
+
+
+# -- what goes wrong
+
+
+def test_as_many_workers_die_as_were_asked_for() -> None:
+    found = deaths(Faults(deaths=0.1), workers=1000, rounds=3, rng=Random(1))
+
+    assert len(found) == 100
+    assert {death.nth for death in found.values()} == {0, 1, 2}
+
+
+def test_crashes_and_stragglers_come_at_their_rates_and_never_together() -> None:
+    rng = Random(1)
+    fates = [fate(Faults(), rng) for _ in range(20_000)]
+
+    assert mean(its.crashes_at is not None for its in fates) == pytest.approx(0.03, abs=0.005)
+    assert mean(its.is_late for its in fates) == pytest.approx(0.05, abs=0.006)
+    assert not any(its.is_late and its.crashes_at is not None for its in fates)
+
+
+# -- what a server has
+
+MEASURED = Acknowledged("w1", 0.9)
+CRASHED = Acknowledged("w1", None)
+STOPPED = Acknowledged("w2", None, is_stopped=True)
+
+
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        (MEASURED, ShownRun("keep", 0.9)),
+        (MEASURED, ShownRun("discard", 0.9)),
+        (CRASHED, ShownRun("crash", None)),
+        (CRASHED, ShownRun("timeout", None)),
+        (STOPPED, ShownRun("stopped", None)),
+    ],
+)
+def test_a_result_that_is_stored_as_it_was_acknowledged_is_not_lost(
+    sent: Acknowledged, stored: ShownRun
+) -> None:
+    assert [*lost({"r": sent}, {"r": stored})] == []
+
+
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        (MEASURED, None),
+        (MEASURED, ShownRun("lost", None)),
+        (MEASURED, ShownRun("running", None)),
+        (MEASURED, ShownRun("keep", 0.91)),
+        (MEASURED, ShownRun("stopped", None)),
+        (CRASHED, ShownRun("lost", None)),
+        (STOPPED, ShownRun("keep", 0.9)),
+    ],
+)
+def test_a_result_that_is_missing_or_stored_otherwise_is_lost(
+    sent: Acknowledged, stored: ShownRun | None
+) -> None:
+    assert len([*lost({"r": sent}, {} if stored is None else {"r": stored})]) == 1
+
+
+def test_counts_agree_where_values_and_stops_are_counted_once_and_crashes_not_at_all() -> None:
+    acknowledged = {"a": MEASURED, "b": CRASHED, "c": STOPPED}
+
+    assert [*miscounted(acknowledged, 2, {"w1": 1, "w2": 1, "another": 9})] == []
+    assert [*miscounted(acknowledged, None, {})] == []
+
+
+@pytest.mark.parametrize(("experiments", "of_w1", "differences"), [(3, 2, [1, 1]), (1, 0, [-1, -1])])
+def test_a_result_that_is_counted_twice_or_not_at_all_is_found(
+    experiments: int, of_w1: int, differences: list[int]
+) -> None:
+    found = [*miscounted({"a": MEASURED, "c": STOPPED}, experiments, {"w1": of_w1})]
+
+    assert [difference for difference, _ in found] == differences

@@ -1,0 +1,288 @@
+"""Thompson sampling tries what it has not seen; priorities and neighbours of the best configs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from statistics import fmean
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.swarm.rules.proposals import (
+    LEAST,
+    LIMIT,
+    ConfigProposal,
+    Observation,
+    drawn_proposal,
+    priority_of,
+    promoted,
+    scored,
+    top_configs,
+)
+from functions.swarm.rules.rooms import room_of
+from functions.swarm.rules.sampling import BUCKETS, Thompson, index_of, parts
+from functions.swarm.rules.shapes import Shape
+from state.records import Dimension, Value
+from tests.functions.swarm.rules.sample import (
+    DEPTH,
+    INVESTIGATE,
+    LAYERS,
+    LR,
+    OPTIMIZER,
+    RESULTS,
+    SOME,
+    STRATEGIES,
+    by_optimizer,
+    dimension,
+    dimensions,
+    runs,
+    share,
+)
+
+THOMPSON = Thompson()
+
+Propose = Callable[[Sequence[Observation], Random], list[ConfigProposal]]
+
+
+def proposed(
+    seen: Sequence[Observation],
+    dimensions: Sequence[Dimension] = SOME,
+    shape: Shape = INVESTIGATE,
+    n: int = 200,
+    seed: int = 1,
+) -> list[ConfigProposal]:
+    return THOMPSON.propose(dimensions, seen, shape, n, Random(seed))
+
+
+# -- for any dimensions and runs
+
+
+@given(st.lists(RESULTS, min_size=1, max_size=30))
+def test_a_score_is_a_number_and_bounded_whatever_the_results_are(values: list[float | None]) -> None:
+    scores = scored(runs(values, [LR]))
+
+    assert all(abs(score) <= LIMIT * (1 + 1e-9) for score in [*scores.each, scores.mean])
+
+
+@given(dimensions(), st.integers(0, 2**32))
+def test_every_value_lies_in_the_bucket_that_it_is_drawn_from(found: Dimension, seed: int) -> None:
+    room, index = room_of(found), index_of(found)
+    assert room is not None
+
+    split = parts(room)
+
+    assert len(split) <= (len(found.categories) if found.categories else BUCKETS)
+    for bucket, part in split.items():
+        value = part.drawn(Random(seed))
+        at_an_edge = found.dtype in ("float", "float_log") and (index(value) or 0) - 1 == bucket
+        assert index(value) == bucket or at_an_edge
+    assert index("no value of it" * 9) is None
+
+
+def test_buckets_are_equal_in_the_dimension_s_own_scale() -> None:
+    assert [index_of(LR)(value) for value in (1e-4, 2e-4, 3e-4, 3e-3, 3.3e-3, 0.1)] == [0, 0, 1, 3, 4, 7]
+    assert [index_of(LAYERS)(value) for value in (1, 2, 3, 4, 5)] == [0, 1, 2, 3, 4]
+    assert Counter(index_of(DEPTH)(depth) for depth in range(4, 25)) == dict.fromkeys(range(8), 3) | {
+        2: 2,
+        5: 2,
+        7: 2,
+    }
+    assert [index_of(LR)(value) for value in (True, "0.01", 1.0)] == [None] * 3
+
+
+# -- what it learns
+
+
+def test_what_it_has_not_seen_can_win() -> None:
+    seen = [o for o in by_optimizer("sgd", n=200) if o.config["OPTIMIZER"] != "lion"]
+
+    few = proposed(seen[:12])
+    bad = proposed([o for o in seen if o.config["OPTIMIZER"] != "sgd"])
+
+    assert share(few, "OPTIMIZER", "lion") > 0.02
+    assert share(bad, "OPTIMIZER", "lion") > 0.1
+    assert any("OPTIMIZER" in p.why for p in bad if p.config["OPTIMIZER"] == "lion")
+
+
+def test_without_any_run_it_looks_everywhere() -> None:
+    proposals = proposed([])
+
+    assert {p.config["LAYERS"] for p in proposals} == {1, 2, 3, 4, 5}
+    assert len({p.config["OPTIMIZER"] for p in proposals}) == 4
+    assert len({index_of(LR)(p.config["LR"]) for p in proposals}) == BUCKETS
+
+
+def test_one_batch_spreads_because_what_it_proposed_is_pending() -> None:
+    alone = Counter(
+        proposed([], [OPTIMIZER], n=1, seed=seed)[0].config["OPTIMIZER"] for seed in range(400)
+    ).most_common()
+    together = [
+        Counter(p.config["OPTIMIZER"] for p in proposed([], [OPTIMIZER], n=40, seed=seed))
+        for seed in range(20)
+    ]
+
+    assert len(alone) == 4
+    assert min(min(batch.values()) for batch in together if len(batch) == 4) >= 1
+    assert all(len(batch) == 4 for batch in together)
+
+
+def test_a_pending_run_counts_as_the_mean_of_those_that_ended() -> None:
+    seen = runs([0.0, 1.0, 5.0, None])
+
+    scores = scored([*seen, Observation(seen[0].config, None, pending=True)])
+
+    assert scores.each[-1] == scores.mean == pytest.approx(fmean(scores.each[:-1]))
+
+
+# -- traps
+
+
+def test_equal_metrics_teach_nothing_and_stop_nothing() -> None:
+    proposals = proposed(runs([0.25] * 26))
+
+    assert {p.config["LAYERS"] for p in proposals} == {1, 2, 3, 4, 5}
+    assert all(p.priority == pytest.approx(LEAST["investigate"] + 0.1) for p in proposals)
+
+
+@pytest.mark.parametrize("poison", [1e300, -1e300, 1.7e308, -1.7e308])
+def test_a_poisoned_result_does_not_blind_it(poison: float) -> None:
+    seen = by_optimizer("sgd")
+    seen[7] = Observation({**seen[7].config, "OPTIMIZER": "adam"}, poison)
+
+    assert share(proposed(seen), "OPTIMIZER", "sgd") > 0.75
+
+
+def test_a_result_apart_from_26_equal_ones_is_noticed() -> None:
+    seen = [Observation({"OPTIMIZER": "adam"}, 0.25)] * 26 + [Observation({"OPTIMIZER": "sgd"}, 0.2)]
+
+    assert share(proposed(seen, [OPTIMIZER]), "OPTIMIZER", "adam") < 0.5
+
+
+def test_a_categorical_of_one_value_beside_others_does_no_harm() -> None:
+    only = dimension("ONLY", "categorical", categories=["one"])
+
+    assert share(proposed(runs([0.1, 0.2], [only, LR]), [only, LR]), "ONLY", "one") == 1.0
+
+
+# -- priority
+
+
+def test_priorities_rank_repeats_above_neighbours_above_exploring() -> None:
+    sprint, explore, shot = (
+        proposed(by_optimizer("sgd"), shape=Shape(s)) for s in ("decision_sprint", "investigate", "moonshot")
+    )
+    near = promoted(by_optimizer("sgd"), SOME, Random(1))
+
+    assert min(p.priority for p in sprint) > max(p.priority for p in near if p is not near[0])
+    assert min(p.priority for p in near) > max(p.priority for p in explore)
+    assert max(p.priority for p in shot) <= 0.3
+    assert [p.priority for p in near] == sorted((p.priority for p in near), reverse=True)
+    assert set(LEAST) == set(STRATEGIES)
+    assert priority_of(0.95, 1.0) == 1.0
+
+
+def test_a_proposal_that_promises_more_has_a_higher_priority() -> None:
+    proposals = proposed(by_optimizer("sgd"), [OPTIMIZER])
+
+    best = {p.priority for p in proposals if p.config["OPTIMIZER"] == "sgd"}
+    others = {p.priority for p in proposals if p.config["OPTIMIZER"] != "sgd"}
+
+    assert min(best) > max(others, default=0)
+
+
+# -- promotion
+
+
+def test_the_best_fifth_is_taken_by_the_mean_of_each_config_and_not_by_one_lucky_run() -> None:
+    steady: Mapping[str, Value] = {"DEPTH": 8}
+    lucky: Mapping[str, Value] = {"DEPTH": 9}
+    others = [Observation({"DEPTH": 10 + n}, 0.05 * n) for n in range(8)]
+    seen = [
+        *[Observation(steady, -0.3)] * 6,
+        Observation(lucky, -9.0),
+        *[Observation(lucky, 0.2)] * 3,
+        *others,
+    ]
+
+    best = top_configs(seen, [DEPTH])
+
+    assert best == [steady, *best[1:]]
+    assert len(best) == 2
+    assert lucky not in top_configs([*seen, *[Observation(lucky, 0.3)] * 2], [DEPTH])
+
+
+def test_spellings_of_one_config_are_one_config() -> None:
+    seen = [
+        Observation({"DEPTH": 8}, -1.0),
+        Observation({"DEPTH": 8.0}, -1.0),
+        Observation({"DEPTH": 9}, 1.0),
+    ]
+
+    assert top_configs(seen, [DEPTH]) == [{"DEPTH": 8}]
+
+
+def test_what_only_crashed_or_is_pending_gets_no_neighbours() -> None:
+    config: Mapping[str, Value] = {"DEPTH": 8}
+    seen = [Observation(config, None), Observation(config, None, pending=True)]
+
+    assert promoted(seen, [DEPTH], Random(1)) == []
+    assert promoted([], [DEPTH], Random(1)) == []
+
+
+def test_a_neighbour_differs_in_one_or_two_dimensions_and_by_little() -> None:
+    config: Mapping[str, Value] = {
+        "LR": 0.003,
+        "DEPTH": 12,
+        "LAYERS": 3,
+        "DROPOUT": 0.25,
+        "OPTIMIZER": "sgd",
+    }
+    seen = [Observation(config, -1.0)]
+
+    near = [promoted(seen, SOME, Random(seed))[0].config for seed in range(400)]
+
+    assert {sum(one[name] != config[name] for name in config) for one in near} == {1, 2}
+    assert {name for one in near for name in config if one[name] != config[name]} == set(config)
+    assert {one["LAYERS"] for one in near} == {2, 3, 4}
+    assert all(abs(math.log10(float(one["LR"]) / 0.003)) <= 0.31 for one in near)
+    assert 0.02 < fmean(one["OPTIMIZER"] != "sgd" for one in near) < 0.3
+
+
+# -- at equal budget
+
+
+def bowl(config: Mapping[str, Value], rng: Random) -> float:
+    """Best at LR 0.003, 4 layers, dropout 0.1 and lion, where it is about 0; the noise is 0.01."""
+    away = 0.05 * abs(math.log10(float(config["LR"])) - math.log10(0.003))
+    away += 0.01 * abs(float(config["LAYERS"]) - 4) + 0.1 * abs(float(config["DROPOUT"]) - 0.1)
+    return away + 0.03 * (config["OPTIMIZER"] != "lion") + rng.gauss(0, 0.01)
+
+
+def searched(propose: Propose, seed: int) -> list[Observation]:
+    """A search of 120 runs, 8 at a time; every tenth crashes."""
+    rng, seen = Random(seed), list[Observation]()
+    while len(seen) < 120:
+        for proposal in propose(seen, rng):
+            value = None if rng.random() < 0.1 else bowl(proposal.config, rng)
+            seen.append(Observation(proposal.config, value))
+    return seen
+
+
+def test_thompson_beats_random_search_at_equal_budget_and_finds_the_category() -> None:
+    def thompson(seen: Sequence[Observation], rng: Random) -> list[ConfigProposal]:
+        return THOMPSON.propose(SOME, seen, INVESTIGATE, 8, rng)
+
+    def at_random(seen: Sequence[Observation], rng: Random) -> list[ConfigProposal]:
+        return [drawn_proposal(SOME, INVESTIGATE, rng, "") for _ in range(8)]
+
+    learned, blind = ([searched(how, seed)[60:] for seed in range(20)] for how in (thompson, at_random))
+
+    def mean(found: Sequence[Sequence[Observation]]) -> float:
+        return fmean(o.value for seen in found for o in seen if o.value is not None)
+
+    assert mean(learned) < 0.5 * mean(blind)
+    assert fmean(o.config["OPTIMIZER"] == "lion" for seen in learned for o in seen) > 0.8

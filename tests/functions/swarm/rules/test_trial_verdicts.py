@@ -1,0 +1,299 @@
+"""How the trial of a dimension ends: by its best run beside the best without it, both run again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+import pytest
+
+from functions.swarm.rules.trial_verdicts import REPEATS, SPARE, is_repeated, needs_repeat
+from functions.swarm.rules.trials import followed, to_repeat
+from state.facts import RetestFacts
+from state.records import Link, ProposedDimension
+from state.trial_facts import KeptRun, TrialFacts, TriedRun
+from tests.functions.sample import experiment
+from tests.functions.swarm.rules.searches import STALLED, after, kept, on_trial, ran, trial
+
+WITH: dict[str, Any] = {"config_delta": {"WARMUP": 0.2}, "number": 120}
+BEST, RIVAL = "swarm-120", "swarm-1"
+
+
+def again(number: int, deltas: Sequence[float], *, status: str = "measured", **fields: Any) -> RetestFacts:
+    """A run that was run again, with these results."""
+    of = {"worker_id": "w1", "status": "keep", "val_bpb": 1.0} | fields
+    its = [
+        experiment(number, **of | {"status": status, "val_bpb": 1 + delta, "delta_bpb": delta})
+        for delta in deltas
+    ]
+    return RetestFacts(experiment(number, **of), its, STALLED.tag, STALLED.policy)
+
+
+def both(best: float, rival: float = -0.05, spread: float = 0.0) -> dict[str, RetestFacts]:
+    """The best run and its rival, run again often enough: with these means, and this distance between two runs."""
+    shifts = [spread / 2 * (-1) ** nth for nth in range(REPEATS)]
+    return {
+        BEST: again(120, [best + shift for shift in shifts]),
+        RIVAL: again(1, [rival + shift for shift in shifts]),
+    }
+
+
+def judged(facts: TrialFacts, repeated: Mapping[str, RetestFacts]) -> ProposedDimension:
+    """WARMUP after 60 results of which 12 varied it."""
+    [found] = after(facts, ran(12, 48), repeated).proposals
+    return found
+
+
+def test_a_trial_is_judged_after_forty_results_of_which_twelve_varied_it() -> None:
+    better = kept(120, -0.06, **WITH)
+
+    assert followed(on_trial(139, better), ran(12, 27), both(-0.06)) is None
+    assert followed(on_trial(140, better), ran(11, 29), both(-0.06)) is None
+    assert followed(on_trial(140, better), ran(40, status="crash"), both(-0.06)) is None
+    assert after(on_trial(140, better), ran(12, 28), both(-0.06)).told.keys() == {"dimension.promoted"}
+
+
+@pytest.mark.parametrize(
+    ("delta", "state"), [(-0.051, "promoted"), (-0.0509, "reverted"), (-0.04, "reverted")]
+)
+def test_it_is_promoted_where_further_runs_bear_a_thousandth_out(delta: float, state: str) -> None:
+    found = after(on_trial(160, kept(120, -0.06, **WITH)), ran(12, 48), both(delta))
+
+    [judged] = found.proposals
+    assert (judged.state, judged.varied, judged.judged_results) == (state, 12, 160)
+    assert judged.gain == pytest.approx(-0.05 - delta)
+    names = {d.name: d for d in found.dimensions or []}
+    assert ("WARMUP" in names) == (state == "promoted")
+    if state == "promoted":
+        assert not names["WARMUP"].is_canary
+        assert names["WARMUP"].default_value == 0.0
+        assert found.defined["changed"] == ["WARMUP"]
+    else:
+        assert found.defined["removed"] == ["WARMUP"]
+
+
+def test_where_more_is_better_a_higher_value_is_a_gain() -> None:
+    up = STALLED.tag.model_copy(update={"direction": "maximize"})
+    facts = on_trial(160, kept(120, 0.06, **WITH), tag=up, proposals=[trial(best_before=0.05)])
+    facts = on_trial(160, tag=up, proposals=facts.proposals, keeps=[facts.keeps[1], kept(5, 0.05)])
+
+    assert judged(facts, both(0.06, 0.05)).gain == pytest.approx(0.01)
+    assert judged(facts, both(0.06, 0.05)).state == "promoted"
+    assert judged(facts, both(0.04, 0.05)).state == "reverted"
+
+
+def test_a_gain_that_chance_may_explain_does_not_promote() -> None:
+    facts = on_trial(160, kept(120, -0.06, **WITH))
+
+    unsure, sure = (judged(facts, both(-0.052, spread=spread)) for spread in (0.005, 0.002))
+
+    assert (unsure.state, sure.state) == ("reverted", "promoted")
+    assert unsure.gain == pytest.approx(0.002)
+    assert unsure.reason == (
+        "12 of 60 results varied it; run again 6 times, the best of them beats the best without it by 0.002,"
+        " which may be chance"
+    )
+
+
+def test_the_run_that_a_keep_was_chosen_by_does_not_count() -> None:
+    lucky = kept(120, -0.09, **WITH)
+
+    found = judged(on_trial(160, lucky), both(-0.05))
+
+    assert found.state == "reverted"
+    assert found.gain == pytest.approx(0.0)
+    assert (found.reason or "").endswith("the best of them does not beat the best without it")
+
+
+def test_its_best_run_and_the_best_without_it_are_run_again_once_twelve_varied_it() -> None:
+    facts = on_trial(160, kept(120, -0.06, **WITH))
+
+    assert to_repeat(facts, ran(11, 49)) == []
+    assert to_repeat(facts, ran(12, 48)) == [BEST, RIVAL]
+    assert to_repeat(on_trial(160, kept(120, -0.0501, **WITH)), ran(12, 48)) == [BEST, RIVAL]
+    assert to_repeat(on_trial(160, kept(120, -0.05, **WITH)), ran(12, 48)) == []
+    assert followed(facts, ran(12, 48), {}) is None
+    assert followed(facts, ran(12, 48), both(-0.06) | {RIVAL: again(1, [])}) is None
+
+
+def test_what_others_found_meanwhile_is_not_the_dimension_s() -> None:
+    found = judged(on_trial(160, kept(120, -0.06, **WITH), kept(150, -0.07, number=150)), {})
+
+    assert found.state == "reverted"
+    assert found.gain == pytest.approx(-0.01)
+    assert found.reason == "12 of 60 results varied it; the best of them does not beat the best without it"
+
+
+def test_without_a_better_run_beside_it_the_unchanged_train_py_is_the_rival() -> None:
+    alone = on_trial(160, proposals=[trial(best_before=0.0)], keeps=[kept(120, -0.01, **WITH)])
+
+    assert to_repeat(alone, ran(12, 48)) == [BEST]
+    found = judged(alone, {BEST: again(120, [-0.011, -0.009] * 3)})
+    assert found.state == "promoted"
+    assert found.gain == pytest.approx(0.01)
+
+
+def test_a_rival_that_cannot_be_run_again_counts_with_its_one_value() -> None:
+    facts = on_trial(160, kept(120, -0.06, **WITH))
+    agent_s = again(1, [], worker_id=None)
+
+    assert not needs_repeat(agent_s)
+    assert judged(facts, both(-0.06, spread=0.002) | {RIVAL: agent_s}).state == "promoted"
+    assert judged(facts, both(-0.06, spread=0.02) | {RIVAL: agent_s}).state == "reverted"
+
+
+def test_six_further_runs_are_begun_and_more_where_two_of_them_come_to_nothing() -> None:
+    assert needs_repeat(again(1, [0.0] * (REPEATS - 1)))
+    assert not needs_repeat(again(1, [0.0] * REPEATS))
+    waits = again(1, [0.0] * REPEATS, status="registered")
+    assert not needs_repeat(waits)
+    assert not is_repeated(waits)
+    assert needs_repeat(again(1, [0.0] * SPARE, status="crash"))
+    broken = again(1, [0.0] * (SPARE + 1), status="crash")
+    assert not needs_repeat(broken)
+    assert is_repeated(broken)
+
+
+def test_a_best_run_that_cannot_be_run_again_promotes_nothing() -> None:
+    broken = again(120, [0.0] * (SPARE + 1), status="crash")
+
+    found = judged(on_trial(160, kept(120, -0.06, **WITH)), both(0.0) | {BEST: broken})
+
+    assert found.state == "reverted"
+    assert (found.reason or "").endswith("by 0.01, but could not be run again")
+
+
+def test_where_the_policy_has_nothing_run_again_first_runs_decide() -> None:
+    policy = STALLED.policy.changed({"max_retests": 0})
+    facts = on_trial(160, kept(120, -0.051, **WITH), policy=policy)
+
+    assert to_repeat(facts, ran(12, 48)) == []
+    assert judged(facts, {}).state == "promoted"
+
+
+def test_what_a_run_without_it_gained_is_not_the_dimension_s() -> None:
+    found = after(on_trial(160, kept(120, -0.08, number=130)), ran(12, 48))
+
+    [judged] = found.proposals
+    assert (judged.state, judged.gain) == ("reverted", None)
+    assert judged.reason == "12 of 60 results varied it, and none improved the best"
+
+
+def test_what_was_kept_before_the_trial_is_not_the_trial_s() -> None:
+    early = kept(120, -0.08, number=90, config_delta={"WARMUP": 0.2})
+
+    assert after(on_trial(160, early), ran(12, 48)).proposals[0].state == "reverted"
+
+
+def test_a_keep_that_waits_for_its_first_retest_is_waited_for_and_never_decides() -> None:
+    lucky = kept(120, -0.06, trust="provisional", **WITH)
+
+    assert followed(waiting(160, lucky), ran(12, 48), both(-0.06)) is None
+    assert after(waiting(350, lucky), ran(12, 238), both(-0.06)).proposals[0].state == "reverted"
+    sure = lucky.model_copy(update={"trust": "confirmed"})
+    assert after(on_trial(160, sure), ran(12, 48), both(-0.06)).proposals[0].state == "promoted"
+
+
+def test_a_run_that_was_demoted_counts_as_what_its_further_runs_show() -> None:
+    fallen = TriedRun(
+        experiment_id=BEST, status="discard", delta_bpb=-0.06, val_bpb=0.94, trust="demoted", **WITH
+    )
+    facts, others = on_trial(160), ran(11, 48)
+
+    assert to_repeat(facts, [fallen, *others]) == [BEST, RIVAL]
+    assert after(facts, [fallen, *others], both(-0.06)).proposals[0].state == "promoted"
+    assert after(facts, [fallen, *others], both(-0.05)).proposals[0].state == "reverted"
+    plain = fallen.model_copy(update={"trust": None})
+    assert after(facts, [plain, *others], both(-0.06)).proposals[0].state == "reverted"
+
+
+def test_while_a_best_without_it_waits_for_its_retest_nothing_is_judged_nor_run_again() -> None:
+    better, lucky = kept(120, -0.06, **WITH), kept(150, -0.07, number=150, trust="provisional")
+    facts = waiting(160, better, lucky)
+
+    assert to_repeat(facts, ran(12, 48)) == []
+    assert followed(facts, ran(12, 48), both(-0.06)) is None
+    assert after(waiting(350, better, lucky), ran(12, 238), both(-0.06)).proposals[0].state == "promoted"
+
+
+def waiting(results: int, *keeps: KeptRun) -> TrialFacts:
+    """A trial whose tag has a provisional best."""
+    facts = on_trial(results, *keeps)
+    assert facts.best is not None
+    names = [RIVAL, facts.best.experiment_id]
+    chain = [Link(experiment_id=name, val_bpb=0.0, commit_sha="abc1234") for name in names]
+    return replace(facts, best=facts.best.model_copy(update={"chain": chain}))
+
+
+def test_after_250_results_that_hardly_varied_it_it_is_reverted_with_the_line_that_scripts_lack() -> None:
+    assert followed(on_trial(349), ran(3, 246), {}) is None
+
+    [judged] = after(on_trial(350), ran(3, 247)).proposals
+
+    assert judged.state == "reverted"
+    assert judged.reason == "only 3 of 250 results varied it: a train.py needs the line 'WARMUP = 0.0'"
+
+
+def test_results_of_runs_that_were_handed_out_before_the_trial_do_not_count() -> None:
+    early = [run.model_copy(update={"number": run.number - 300}) for run in ran(0, 300)]
+
+    assert followed(on_trial(500), [*early, *ran(3, 246)], {}) is None
+    [judged] = after(on_trial(500), [*early, *ran(3, 247)]).proposals
+    assert (judged.reason or "").startswith("only 3 of 250 results varied it")
+
+
+def judged_in_a_swarm(workers: int, *, gain: float, share: float) -> ProposedDimension:
+    """WARMUP after its trial: a share of the configs varies it, and each of these runs beats the best by the gain.
+
+    What decides is run again at once. All workers have a run as the trial begins. A run takes 0.5 to 1.5 units of
+    time.
+    """
+    rng = Random(f"a swarm of {workers}")
+    first = 100 + workers
+    begun = trial(adopted_number=first)
+    going: list[tuple[float, int, Mapping[str, Any]]] = []
+    for number in range(101, first + 1):
+        heappush(going, (rng.uniform(0.0, 1.5), number, {}))
+    ended, keeps = list[TriedRun](), list[KeptRun]()
+    for results in range(101, 101 + workers + 500):
+        at, number, config = heappop(going)
+        ended.append(
+            TriedRun(
+                experiment_id=f"swarm-{number}", number=number, status="discard", config_delta={**config}
+            )
+        )
+        if config and gain:
+            keeps = [kept(results, -0.05 - gain, number=number, config_delta=config)]
+        facts = on_trial(results, *keeps, proposals=[begun])
+        names = to_repeat(facts, ended)
+        repeated = {name: again(1, [-0.05 - gain * (name != RIVAL)] * REPEATS) for name in names}
+        found = followed(facts, ended, repeated)
+        if found is not None:
+            return found.proposals[0]
+        first += 1
+        given = {"WARMUP": 0.2} if rng.random() < share else {}
+        heappush(going, (at + rng.uniform(0.5, 1.5), first, given))
+    raise AssertionError("the trial has no end")
+
+
+@pytest.mark.parametrize("workers", [8, 60, 200, 1000])
+@pytest.mark.parametrize(
+    ("gain", "share", "state", "reason"),
+    [
+        (0.01, 0.12, "promoted", "by 0.01"),
+        (0.0, 0.12, "reverted", "results varied it, and none improved the best"),
+        (0.0, 0.0, "reverted", "only 0 of 250 results varied it: a train.py needs the line 'WARMUP = 0.0'"),
+    ],
+    ids=["it helps", "it does not help", "no script has it"],
+)
+def test_a_trial_ends_alike_in_a_swarm_of_any_size(
+    workers: int, gain: float, share: float, state: str, reason: str
+) -> None:
+    found = judged_in_a_swarm(workers, gain=gain, share=share)
+
+    assert found.state == state
+    assert (found.reason or "").endswith(reason)
+    assert not share or (found.varied or 0) >= 12

@@ -1,0 +1,324 @@
+"""When a search stalls, and what becomes of a proposed dimension: adopted, promoted, reverted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from functions.swarm.rules.trial_proposals import (
+    MOST_LISTED,
+    check_share,
+    cycle_of,
+    displaced,
+    entered,
+    improvement,
+    is_asked_for,
+    is_stalled,
+)
+from functions.swarm.rules.trials import eligibility_of, followed
+from state.errors import Conflict
+from state.records import ProposedDimension
+from state.trial_facts import EndedResult, KeptRun, TrialFacts
+from tests.functions.swarm.rules.searches import STALLED, after, kept, on_trial, searched, trial
+from tests.functions.swarm.rules.test_trial_proposals import proposed
+from tests.functions.swarm.rules.trial_sample import LR, WARMUP
+
+# -- stalls
+
+
+@pytest.mark.parametrize(
+    ("facts", "stalls"),
+    [
+        (searched(24), False),
+        (searched(25), True),
+        (searched(25, kept(9, -0.0004)), True),
+        (searched(25, kept(9, -0.0005)), False),
+        (searched(100, kept(50, -0.05)), True),
+        (searched(100, kept(51, -0.05)), False),
+        (searched(100, kept(9, -0.05), kept(90, -0.0504)), True),
+        (searched(100, kept(9, -0.05), kept(90, -0.0505)), False),
+    ],
+)
+def test_a_search_stalls_once_its_newest_fifty_results_have_improved_the_best_by_next_to_nothing(
+    facts: TrialFacts, stalls: bool
+) -> None:
+    assert is_stalled(facts) == stalls
+
+
+def test_where_more_is_better_more_is_an_improvement() -> None:
+    up = STALLED.tag.model_copy(update={"direction": "maximize"})
+    worse, better = kept(9, 0.05), kept(90, 0.06, number=2)
+
+    facts = searched(100, tag=up, keeps=[better, worse])
+
+    assert improvement(facts) == pytest.approx(0.01)
+    assert is_stalled(searched(100, tag=up, keeps=[worse]))
+
+
+def test_crashes_are_no_results_and_stopped_runs_are() -> None:
+    ended = [
+        EndedResult(
+            experiment_id=f"swarm-{n}", status="stopped" if n <= 60 else "crash", finished_at=float(n)
+        )
+        for n in range(1, 101)
+    ]
+
+    assert improvement(searched(100, kept(10.5, -0.05), ended=ended)) == 0.0
+    assert improvement(searched(100, kept(11.5, -0.05), ended=ended)) == pytest.approx(0.05)
+
+
+def test_where_values_are_compared_few_results_are_measured_against_the_best_baseline() -> None:
+    by_value = STALLED.policy.changed({"compare_by": "value"})
+    ended = [
+        EndedResult(experiment_id="swarm-1", status="discard", finished_at=1.0, baseline_bpb=baseline)
+        for baseline in (1.0, 0.98)
+    ]
+    better = KeptRun(experiment_id="swarm-1", number=1, val_bpb=0.97, judged_val_bpb=0.97, finished_at=1.0)
+
+    assert improvement(searched(30, policy=by_value, ended=ended, keeps=[better])) == pytest.approx(0.01)
+    assert improvement(searched(30, policy=by_value, ended=[], keeps=[better])) is None
+
+
+def test_a_stall_cycle_lasts_25_results_and_goes_on_where_the_stall_was_interrupted() -> None:
+    first = cycle_of(STALLED)
+    assert first is not None
+    assert (first.number, first.at) == (1, 100)
+
+    later = [cycle_of(searched(n, kept(5, -0.05), cycle=1, cycle_at=100)) for n in (101, 124, 125)]
+
+    assert [each and (each.number, each.at) for each in later] == [(1, 100), (1, 100), (2, 125)]
+    assert cycle_of(searched(101, kept(90, -0.05), cycle=1, cycle_at=100)) is None
+
+
+def test_dimensions_are_asked_for_once_at_the_start_and_once_in_each_stall_cycle() -> None:
+    stalled = replace(STALLED, cycle=1, cycle_at=90)
+
+    assert is_asked_for(searched(0, asked=None)) == "start"
+    assert is_asked_for(searched(0)) is None
+    assert is_asked_for(searched(100, kept(90, -0.05), asked=None)) is None
+    assert is_asked_for(stalled) == "stall"
+    assert is_asked_for(replace(stalled, asked=1)) is None
+    assert is_asked_for(replace(stalled, asked=1, cycle_at=75)) == "stall"
+    assert is_asked_for(replace(stalled, dimensions=[])) is None
+    assert is_asked_for(replace(stalled, policy=stalled.policy.changed({"canaries": "off"}))) is None
+    assert is_asked_for(replace(stalled, proposals=[trial()])) is None
+
+
+# -- signals
+
+
+def listed(*cycles: int, **fields: Any) -> ProposedDimension:
+    return proposed(**fields).model_copy(update={"proposal_id": "dim_1", "cycles": [*cycles]})
+
+
+def test_a_proposal_counts_once_in_a_stall_cycle_however_often_it_is_made() -> None:
+    once = entered(STALLED, proposed())
+    facts = replace(STALLED, proposals=[once], cycle=1, cycle_at=100)
+
+    again = entered(facts, proposed("warm_up"))
+    later = entered(searched(125, kept(5, -0.05), proposals=[again], cycle=1, cycle_at=100), proposed())
+
+    assert (once.cycles, once.times) == ([1], 1)
+    assert (again.proposal_id, again.cycles, again.times) == (once.proposal_id, [1], 2)
+    assert (later.cycles, later.times) == ([1, 2], 3)
+
+
+def test_a_better_wording_takes_the_place_of_the_one_before_and_a_wrong_one_does_not() -> None:
+    first = entered(STALLED, proposed(train_py_line="no line"))
+    facts = replace(STALLED, proposals=[first])
+
+    better = entered(facts, proposed(rationale="the loss jumps", train_py_line="WARMUP = 0.0"))
+    worse = entered(replace(STALLED, proposals=[better]), proposed("WARM UP", rationale="again"))
+
+    assert (better.train_py_line, better.rationale) == ("WARMUP = 0.0", "the loss jumps")
+    assert (worse.name, worse.rationale, worse.times) == ("WARMUP", "the loss jumps", 3)
+
+
+def test_what_is_proposed_while_the_search_does_not_stall_is_listed_and_does_not_count() -> None:
+    facts = searched(100, kept(90, -0.05))
+
+    found = entered(facts, proposed())
+
+    assert found.cycles == []
+    assert eligibility_of(found, facts).reason == "to be proposed in 2 more stall cycles"
+
+
+def full(**first: Any) -> TrialFacts:
+    """A search in its second stall cycle with a full list, of which all but the first two counted in that cycle."""
+    old = proposed("OLD", **ID).model_copy(update={"cycles": [1], **first})
+    other = proposed("OTHER", **ID | {"proposal_id": "other"}).model_copy(update={"cycles": [1]})
+    many = [
+        listed(2, name=f"D{n}").model_copy(update={"proposal_id": f"D{n}"}) for n in range(MOST_LISTED - 2)
+    ]
+    return replace(STALLED, proposals=[old, other, *many], cycle=2, cycle_at=90)
+
+
+ID = {"proposal_id": "old"}
+
+
+@pytest.mark.parametrize(
+    ("first", "leaves"),
+    [
+        ({}, "old"),
+        ({"state": "reverted"}, "old"),
+        ({"state": "ended"}, "old"),
+        ({"state": "on_trial"}, "other"),
+        ({"state": "promoted"}, "other"),
+        ({"cycles": [1, 2]}, "other"),
+    ],
+)
+def test_a_full_list_drops_the_oldest_that_is_not_tried_promoted_or_counted_in_this_stall(
+    first: dict[str, Any], leaves: str
+) -> None:
+    found = displaced(full(**first), proposed("ANOTHER"))
+
+    assert found is not None
+    assert found.proposal_id == leaves
+
+
+def test_nothing_leaves_a_list_with_a_place_nor_for_what_is_listed() -> None:
+    facts = full()
+
+    assert displaced(replace(facts, proposals=facts.proposals[1:]), proposed("ANOTHER")) is None
+    assert displaced(facts, facts.proposals[7]) is None
+
+
+def test_what_counted_in_the_newest_stall_leaves_for_nothing_until_the_next_one() -> None:
+    facts = full()
+    counted = replace(facts, proposals=[*facts.proposals[2:], listed(2), listed(1, 2)])
+    interrupted = searched(
+        101, kept(90, -0.05), proposals=counted.proposals, cycle=counted.cycle, cycle_at=counted.cycle_at
+    )
+    later = replace(counted, cycle_at=75)
+
+    for each in (counted, interrupted):
+        with pytest.raises(Conflict, match="100 proposed dimensions"):
+            displaced(each, proposed("ANOTHER"))
+    assert displaced(later, proposed("ANOTHER")) == counted.proposals[0]
+
+
+def by(agent: str, *at: int, **fields: Any) -> list[ProposedDimension]:
+    """What an agent proposed when the tag had so many results."""
+    told = {"source": "agent", "proposed_by": agent, **fields}
+    names = [f"{agent}{n}" for n in range(len(at))]
+    return [
+        proposed(name).model_copy(update={"proposal_id": name, "proposed_results": results, **told})
+        for name, results in zip(names, at, strict=True)
+    ]
+
+
+def test_an_agent_adds_ten_proposals_within_25_results() -> None:
+    [another] = by("ann", 100, proposal_id="new")
+    nine = by("ann", *[76] * 9)
+
+    check_share(replace(STALLED, proposals=[*nine, *by("bob", *[76] * 9)]), another)
+    check_share(replace(STALLED, proposals=[*nine, *by("ann", 75, proposal_id="early")]), another)
+    with pytest.raises(Conflict, match="'ann' has proposed 10 dimensions") as problem:
+        check_share(replace(STALLED, proposals=[*nine, *by("ann", 99, proposal_id="late")]), another)
+
+    assert "after 1 more results" in (problem.value.hint or "")
+
+
+def test_what_is_listed_already_and_what_an_operator_proposes_is_not_limited() -> None:
+    facts = replace(STALLED, proposals=by("ann", *[100] * 10))
+
+    check_share(facts, facts.proposals[3])
+    check_share(facts, facts.proposals[3].model_copy(update={"proposal_id": "new", "source": "operator"}))
+
+
+# -- trials
+
+
+def test_a_dimension_of_two_stall_cycles_is_on_trial_from_then_on() -> None:
+    facts = replace(STALLED, proposals=[listed(1, 2)], cycle=2, cycle_at=90, asked=2)
+
+    found = after(facts)
+
+    [adopted] = found.proposals
+    assert (adopted.state, adopted.adopted_results, adopted.best_before) == ("on_trial", 100, -0.05)
+    assert [d.name for d in found.dimensions or []] == ["LR", "DEPTH", "WARMUP"]
+    assert found.defined["added"] == ["WARMUP"]
+    told = found.told["dimension.adopted"]["WARMUP"]
+    assert (told["train_py_line"], told["share"]) == ("WARMUP = 0.0", 0.12)
+
+
+def test_where_nothing_is_better_than_the_unchanged_train_py_a_trial_has_to_be() -> None:
+    facts = searched(100, proposals=[listed(1, 2)], cycle=2, cycle_at=90, asked=2)
+
+    [adopted] = after(facts).proposals
+
+    assert (adopted.state, adopted.best_before) == ("on_trial", 0.0)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        replace(STALLED, proposals=[listed(1)]),
+        replace(STALLED, proposals=[listed(1, 2, name="DEPTH")]),
+        replace(STALLED, proposals=[listed(1, 2, max=1e7)]),
+        replace(STALLED, proposals=[listed(1, 2)], policy=STALLED.policy.changed({"canaries": "off"})),
+        replace(STALLED, proposals=[listed(1, 2), trial("A")]),
+        searched(100, kept(90, -0.05), proposals=[listed(1, 2)]),
+        replace(
+            STALLED,
+            proposals=[listed(1, 2)],
+            best=None,
+            policy=STALLED.policy.changed({"compare_by": "value"}),
+        ),
+        replace(STALLED, proposals=[listed(1, 2).model_copy(update={"state": "reverted"})]),
+    ],
+    ids=["one cycle", "known", "unbounded", "off", "no place", "no stall", "no best", "tried before"],
+)
+def test_nothing_else_is_adopted(facts: TrialFacts) -> None:
+    on_trial = [WARMUP.model_copy(update={"name": p.name}) for p in facts.proposals if p.state == "on_trial"]
+    facts = replace(facts, cycle=2, cycle_at=90, asked=2, dimensions=[*facts.dimensions, *on_trial])
+
+    assert followed(facts, [], {}) is None
+
+
+def test_of_two_eligible_proposals_of_one_name_the_first_is_adopted() -> None:
+    wider = listed(1, 2, max=0.9).model_copy(update={"proposal_id": "dim_2"})
+    facts = replace(STALLED, proposals=[listed(1, 2), wider], cycle=2, cycle_at=90, asked=2)
+
+    [adopted] = after(facts).proposals
+
+    assert adopted.proposal_id == "dim_1"
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "did"),
+    [
+        ([LR], "removed"),
+        ([LR, WARMUP.model_copy(update={"frozen": True, "frozen_value": 0.1})], "froze"),
+        ([LR, WARMUP.model_copy(update={"is_canary": False, "default_value": None})], "defined"),
+    ],
+)
+def test_an_organiser_who_changes_the_dimension_ends_its_trial(dimensions: Any, did: str) -> None:
+    found = after(on_trial(110, dimensions=dimensions), [])
+
+    [ended] = found.proposals
+    assert (ended.state, ended.reason) == ("ended", f"an organiser {did} the dimension")
+    assert found.dimensions is None
+
+
+def test_a_search_that_stalls_has_dimensions_asked_for() -> None:
+    assert after(replace(STALLED, asked=None)).wanted == {"why": "stall", "results": 100, "cycle": 1}
+
+
+def test_following_twice_changes_nothing_more() -> None:
+    facts = replace(STALLED, proposals=[listed(1, 2)], asked=None)
+    once = after(facts)
+    [adopted] = once.proposals
+    then = replace(
+        facts,
+        proposals=[adopted],
+        dimensions=once.dimensions or [],
+        cycle=once.cycle,
+        cycle_at=once.cycle_at,
+    )
+
+    assert once.told.keys() == {"dimension.adopted"}
+    assert once.wanted is None
+    assert followed(then, [], {}) is None

@@ -1,0 +1,283 @@
+"""What a swarm may vary in a tag: defined, listed, frozen and unfrozen, each change in one move with its event."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.kernel.process.lifecycle import Process
+from state.policies import Policies
+from state.tags import Tags
+from tests.labs import asked, bearer, curl, dump, events_of, open_tag, problem, refused, told
+
+LR = {"name": "LR", "dtype": "float_log", "min": 1e-4, "max": 1e-1}
+DEPTH = {"name": "DEPTH", "dtype": "int", "min": 4, "max": 24}
+BATCH = {"name": "BATCH_SIZE", "dtype": "categorical", "categories": [16, 32, 64]}
+LIST = "/api/dimension/list"
+DEFINE = "/api/dimension/define"
+FREEZE = "/api/dimension/freeze"
+UNFREEZE = "/api/dimension/unfreeze"
+
+
+async def defined(client: httpx.AsyncClient, *dimensions: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return await told(client, DEFINE, tag="swarm", dimensions=[*dimensions], **more)
+
+
+async def listed(client: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
+    answer = await told(client, LIST, tag="swarm")
+    return {row["name"]: row for row in answer["dimensions"]}
+
+
+# -- defining
+
+
+async def test_defining_dimensions_creates_the_tag_that_is_missing(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    made = await defined(client, LR, BATCH)
+
+    assert (made["created"], made["version"], made["added"]) == (True, 1, ["LR", "BATCH_SIZE"])
+    tag = await Tags(process.lab).get("swarm")
+    assert (tag.branch, tag.metric, tag.direction, tag.base_commit) == (
+        "swarm/swarm",
+        "val_bpb",
+        "minimize",
+        None,
+    )
+    policy, _ = await Policies(process.lab).get("swarm")
+    assert not policy.baseline_first
+    assert len(await events_of(process, "tag.created")) == 1
+    [event] = await events_of(process, "dimension.defined")
+    assert (event["subject"], event["count"], event["by"]) == ("swarm", 2, "operator")
+    assert (event["added"], event["changed"], event["removed"]) == (["LR", "BATCH_SIZE"], [], [])
+    assert (await told(client, "/api/lab/audit"))["violations"] == []
+
+
+async def test_a_tag_of_agents_gets_dimensions_too_and_stays_as_it_is(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client, "swarm", base_commit="abc1234", policy={"crash_limit": 9})
+
+    made = await defined(client, LR)
+
+    assert not made["created"]
+    assert (await Tags(process.lab).get("swarm")).base_commit == "abc1234"
+    assert (await Policies(process.lab).get("swarm"))[0].crash_limit == 9
+
+
+async def test_what_was_defined_is_listed_in_its_order_with_numbers_as_they_were(
+    client: httpx.AsyncClient,
+) -> None:
+    await defined(client, DEPTH, BATCH, LR)
+
+    rows = await listed(client)
+
+    assert list(rows) == ["DEPTH", "BATCH_SIZE", "LR"]
+    assert (rows["DEPTH"]["min"], rows["DEPTH"]["max"], rows["DEPTH"]["categories"]) == (4, 24, None)
+    assert rows["BATCH_SIZE"]["categories"] == [16, 32, 64]
+    assert (rows["LR"]["min"], rows["LR"]["max"]) == (1e-4, 1e-1)
+    nothing = {"frozen": False, "frozen_value": None, "importance": None, "n_samples": 0, "is_canary": False}
+    assert nothing.items() <= rows["LR"].items()
+
+
+async def test_a_profile_is_defined_by_its_name(client: httpx.AsyncClient) -> None:
+    made = await told(client, DEFINE, tag="swarm", profile="nanochat")
+
+    assert made["added"][:2] == ["DEPTH", "learning_rate"]
+    assert len(await listed(client)) == 8
+
+
+async def test_defining_the_same_again_changes_nothing_and_tells_nothing(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await defined(client, LR, DEPTH)
+    before = await dump(process.lab)
+
+    again = await defined(client, LR, DEPTH)
+
+    assert (again["version"], again["added"], again["changed"]) == (1, [], [])
+    assert await dump(process.lab) == before
+
+
+async def test_fifty_people_defining_at_once_lose_no_dimension(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await asyncio.gather(*(defined(client, DEPTH | {"name": f"D{n}"}) for n in range(50)))
+
+    assert set(await listed(client)) == {f"D{n}" for n in range(50)}
+    assert len(await events_of(process, "tag.created")) == 1
+    assert len(await events_of(process, "dimension.defined")) == 50
+
+
+@pytest.mark.parametrize(
+    ("fields", "told_"),
+    [
+        ({}, "give dimensions or a profile"),
+        ({"dimensions": [LR], "profile": "mnist"}, "give dimensions or a profile"),
+        ({"profile": "imagenet"}, "profile"),
+        ({"dimensions": []}, "dimensions"),
+        ({"dimensions": [LR, LR]}, "'LR': there are two dimensions of this name"),
+        ({"dimensions": [LR | {"min": 1}]}, "'LR': min 1 is not below max 0.1"),
+        ({"dimensions": [LR | {"min": "0.1"}]}, "dimensions.0.min: Input should be a finite number"),
+        ({"dimensions": [LR | {"importance": 1.0}]}, "dimensions.0.importance"),
+        ({"dimensions": [BATCH | {"categories": [[1]]}]}, "dimensions.0.categories.0"),
+        ({"dimensions": [DEPTH | {"name": f"D{n}"} for n in range(65)]}, "dimensions"),
+        ({"dimensions": [LR], "tag": "a b"}, "tag"),
+    ],
+)
+async def test_wrong_dimensions_are_refused_and_make_no_tag(
+    client: httpx.AsyncClient, process: Process, fields: dict[str, Any], told_: str
+) -> None:
+    before = await dump(process.lab)
+
+    document = await refused(client, 422, DEFINE, **({"tag": "swarm"} | fields))
+
+    assert told_ in document["detail"]
+    assert await dump(process.lab) == before
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "-1e999"])
+async def test_a_number_that_is_not_finite_is_refused(
+    client: httpx.AsyncClient, process: Process, number: str
+) -> None:
+    body = '{"tag": "swarm", "dimensions": [{"name": "LR", "dtype": "float", "min": 0.1, "max": %s}]}'
+    before = await dump(process.lab)
+
+    problem(await curl(client, DEFINE, body % number), 422)
+
+    assert await dump(process.lab) == before
+
+
+async def test_an_agent_s_tag_cannot_be_opened_where_a_swarm_s_is(client: httpx.AsyncClient) -> None:
+    await defined(client, LR)
+
+    document = await refused(client, 409, "/api/experiment/setup", tag="swarm")
+
+    assert document["existing"]["branch"] == "swarm/swarm"
+
+
+# -- freezing
+
+
+async def test_a_freeze_is_shown_and_told_with_its_evidence(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await defined(client, LR, DEPTH)
+
+    done = await told(client, FREEZE, tag="swarm", name="DEPTH", value=8, reason="48 runs: no depth differs")
+
+    assert (done["changed"], done["version"]) == (True, 2)
+    row = (await listed(client))["DEPTH"]
+    assert (row["frozen"], row["frozen_value"], row["frozen_by"]) == (True, 8, "operator")
+    assert row["frozen_reason"] == "48 runs: no depth differs"
+    assert row["frozen_at"].endswith("Z")
+    [event] = await events_of(process, "dimension.frozen")
+    assert (event["subject"], event["value"], event["by"]) == ("DEPTH", 8, "operator")
+    assert event["reason"] == "48 runs: no depth differs"
+
+
+async def test_an_unfreeze_undoes_it_and_is_told_too(client: httpx.AsyncClient, process: Process) -> None:
+    await defined(client, DEPTH)
+    before = await listed(client)
+    await told(client, FREEZE, tag="swarm", name="DEPTH", value=8, reason="x")
+
+    done = await told(client, UNFREEZE, tag="swarm", name="DEPTH", reason="the data is another one")
+    again = await told(client, UNFREEZE, tag="swarm", name="DEPTH", reason="twice")
+
+    assert (done["changed"], again["changed"]) == (True, False)
+    assert await listed(client) == before
+    [event] = await events_of(process, "dimension.unfrozen")
+    assert (event["subject"], event["value"], event["reason"]) == ("DEPTH", 8, "the data is another one")
+
+
+async def test_a_file_that_freezes_a_dimension_tells_of_it(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await defined(client, LR, DEPTH | {"frozen": True, "frozen_value": 8})
+
+    assert (await listed(client))["DEPTH"]["frozen_value"] == 8
+    [event] = await events_of(process, "dimension.frozen")
+    assert (event["subject"], event["value"], event["reason"]) == ("DEPTH", 8, "declared frozen")
+
+
+async def test_dimensions_frozen_at_once_are_all_frozen(client: httpx.AsyncClient, process: Process) -> None:
+    await defined(client, *(DEPTH | {"name": f"D{n}"} for n in range(20)))
+
+    await asyncio.gather(
+        *(told(client, FREEZE, tag="swarm", name=f"D{n}", value=8, reason="x") for n in range(20))
+    )
+
+    assert all(row["frozen_value"] == 8 for row in (await listed(client)).values())
+    assert len(await events_of(process, "dimension.frozen")) == 20
+
+
+@pytest.mark.parametrize("value", [3, 25, 8.5, "8", True, None, [8], "NaN"])
+async def test_a_value_that_the_dimension_has_not_freezes_nothing(
+    client: httpx.AsyncClient, process: Process, value: Any
+) -> None:
+    await defined(client, DEPTH)
+    before = await dump(process.lab)
+
+    await refused(client, 422, FREEZE, tag="swarm", name="DEPTH", value=value, reason="x")
+
+    assert await dump(process.lab) == before
+
+
+@pytest.mark.parametrize("path", [FREEZE, UNFREEZE])
+async def test_a_dimension_or_tag_that_is_not_there_is_not_found(
+    client: httpx.AsyncClient, process: Process, path: str
+) -> None:
+    await defined(client, LR)
+    before = await dump(process.lab)
+    value = {"value": 1} if path == FREEZE else {}
+
+    no_name = await refused(client, 404, path, tag="swarm", name="L", reason="x", **value)
+    no_tag = await refused(client, 404, path, tag="mars", name="LR", reason="x", **value)
+    await refused(client, 422, path, tag="swarm", name="LR", **value)
+
+    assert "it has LR" in no_name["hint"]
+    assert "there is no tag 'mars'" in no_tag["detail"]
+    assert await dump(process.lab) == before
+
+
+async def test_who_froze_a_dimension_is_the_token_s_bearer(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await defined(client, LR)
+    headers = await bearer(process, "olga", "operator")
+    fields = {"tag": "swarm", "name": "LR", "value": 0.001, "reason": "x"}
+
+    await curl(client, FREEZE, fields, **headers)
+
+    rows = (await curl(client, LIST, {"tag": "swarm"}, **headers)).json()["dimensions"]
+    assert rows[0]["frozen_by"] == "olga"
+
+
+# -- what is proposed
+
+
+async def test_clearing_proposals_that_there_are_none_of_is_fine(client: httpx.AsyncClient) -> None:
+    await defined(client, LR)
+
+    for query in ("", "?tag=swarm"):
+        assert await asked(client, f"/dimension_proposals{query}") == {"count": 0, "proposals": []}
+        cleared = await client.delete(f"/dimension_proposals{query}")
+        assert (cleared.status_code, cleared.json()) == (200, {"ok": True, "dropped": 0})
+
+
+async def test_proposals_of_the_swarm_s_tag_are_asked_for_before_it_is_there_and_of_no_unknown_one(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    before = await dump(process.lab)
+
+    assert (await client.get("/dimension_proposals")).status_code == 200
+    assert (await client.delete("/dimension_proposals")).status_code == 200
+    problem(await client.get("/dimension_proposals?tag=mars"), 404)
+    problem(await client.delete("/dimension_proposals?tag=mars"), 404)
+    problem(await client.get("/dimension_proposals?tag=a%20b"), 422)
+    problem(await client.get("/dimension_proposals?limit=1"), 422)
+
+    assert await dump(process.lab) == before

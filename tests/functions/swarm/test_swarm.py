@@ -1,0 +1,1466 @@
+"""A swarm over HTTP: who joins, what is handed out, what a tick is told, what a result counts for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from functions.formats.results_log import read_log
+from functions.kernel.process.lifecycle import Process, opened
+from functions.runs.rules.stopping import REASON
+from functions.swarm.rules.handing_out import MOST_ACTIVE
+from state import swarms
+from state.experiments import Experiments
+from state.records import OPEN, Experiment
+from state.settings import Settings
+from state.swarms import Swarms
+from state.tokens import TRIES_S, WRONG_TRIES
+from tests.conftest import http_client
+from tests.labs import (
+    asked,
+    bearer,
+    curl,
+    dump,
+    events_of,
+    idea,
+    open_tag,
+    problem,
+    refused,
+    registered,
+    told,
+)
+
+DIMENSIONS: list[dict[str, Any]] = [
+    {"name": "LR", "dtype": "float_log", "min": 1e-4, "max": 1e-1},
+    {"name": "DEPTH", "dtype": "int", "min": 1, "max": 8},
+    {"name": "OPTIMIZER", "dtype": "categorical", "categories": ["adam", "sgd"]},
+]
+BASELINE = 1.0
+JOINING: dict[str, Any] = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": BASELINE}
+
+
+@dataclass
+class Swarm:
+    """A tag's swarm, by the client of an open lab's own machine."""
+
+    http: httpx.AsyncClient
+    process: Process
+    workers: set[str] = field(default_factory=set)
+
+    async def join(self, worker_id: str, **more: Any) -> str:
+        """The token of a new worker."""
+        self.workers.add(worker_id)
+        body = JOINING | {"worker_id": worker_id} | more
+        return str((await told(self.http, "/register", **body))["worker_token"])
+
+    async def next(self, worker_id: str) -> dict[str, Any]:
+        """What the worker is handed out; it joins first if it has not yet."""
+        if worker_id not in self.workers:
+            await self.join(worker_id)
+        return await asked(self.http, f"/next_config/{worker_id}")
+
+    async def result(self, worker_id: str, run_id: str, value: float | None, **more: Any) -> dict[str, Any]:
+        return await told(self.http, "/result", **sent(worker_id, run_id, value, **more))
+
+    async def run(self, worker_id: str, value: float) -> str:
+        """The id of a run that was handed out and has this value."""
+        run_id = (await self.next(worker_id))["run_id"]
+        await self.result(worker_id, run_id, value)
+        return str(run_id)
+
+    async def run_of(self, worker_id: str, value: float, **config: Any) -> str:
+        """The id of a run of this config that the worker chose itself, and that has this value."""
+        if worker_id not in self.workers:
+            await self.join(worker_id)
+        run_id = (await told(self.http, f"/runs/start/{worker_id}", **config))["run_id"]
+        await self.result(worker_id, run_id, value)
+        return str(run_id)
+
+    async def tick(self, run_id: str, progress: float, metric: float) -> dict[str, Any]:
+        return await told(self.http, "/tick", id=run_id, p=progress, m=metric, d=metric - BASELINE)
+
+    async def record(self, run_id: str) -> Experiment:
+        return await Experiments(self.process.lab).get(run_id)
+
+    async def silence(self, run_id: str) -> None:
+        """Let the run's worker be silent for too long."""
+        await self.process.lab.command("ZADD", self.process.lab.keys("handed_out"), "1", run_id)
+
+    async def swept(self) -> list[str]:
+        """The runs that a sweep finds lost."""
+        return list((await told(self.http, "/api/swarm/sweep"))["lost"])
+
+    async def policy(self, **values: Any) -> None:
+        await told(self.http, "/api/search/set-policy", tag="swarm", policy=values)
+
+    async def audited(self) -> list[str]:
+        return list((await told(self.http, "/api/lab/audit"))["violations"])
+
+
+async def noise_of(swarm: Swarm) -> dict[str, Any]:
+    return dict((await told(swarm.http, "/api/report/summary", tag="swarm"))["noise"])
+
+
+def sent(worker_id: str, run_id: str, value: float | None, **more: Any) -> dict[str, Any]:
+    return {
+        "worker_id": worker_id,
+        "exp_id": run_id,
+        "config": {},
+        "config_delta": {},
+        "val_bpb": value,
+        "delta_bpb": None if value is None else value - BASELINE,
+        "duration_seconds": 2.5,
+    } | more
+
+
+@pytest.fixture
+async def swarm(client: httpx.AsyncClient, process: Process) -> AsyncIterator[Swarm]:
+    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+    found = Swarm(client, process)
+    yield found
+    assert await found.audited() == []
+
+
+# -- joining
+
+
+async def test_the_first_worker_opens_the_labs_own_swarm_with_its_profile(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    welcome = await told(
+        client, "/register", worker_id="w1", gpu_type="H100", baseline_bpb=1.0, contact="ann"
+    )
+
+    assert welcome["message"] == "Welcome w1! You are worker #1."
+    assert (welcome["ok"], welcome["current_program_md"]) == (True, "")
+    names = {d["name"] for d in (await told(client, "/api/dimension/list", tag="swarm"))["dimensions"]}
+    assert {"LR", "BATCH_SIZE", "OPTIMIZER"} <= names
+    [event] = await events_of(process, "worker.joined")
+    assert (event["worker_id"], event["gpu_type"]) == ("w1", "H100")
+    assert "ann" not in json.dumps(event)
+
+
+async def test_workers_are_numbered_in_the_order_in_which_they_join(swarm: Swarm) -> None:
+    answers = [
+        await told(swarm.http, "/register", worker_id=name, gpu_type="H100", baseline_bpb=1.0)
+        for name in ("a", "b")
+    ]
+
+    assert [a["message"] for a in answers] == [
+        "Welcome a! You are worker #1.",
+        "Welcome b! You are worker #2.",
+    ]
+
+
+async def test_a_worker_that_joins_again_stays_the_same_with_another_baseline_and_token(swarm: Swarm) -> None:
+    first = await swarm.join("w1")
+    again = await told(swarm.http, "/register", worker_id="w1", gpu_type="A100", baseline_bpb=2.0)
+    run = await swarm.record((await swarm.next("w1"))["run_id"])
+
+    assert again["message"] == "Welcome w1! You are worker #1."
+    assert again["worker_token"] != first
+    assert (run.gpu_type, run.baseline_bpb) == ("A100", 2.0)
+
+
+async def test_workers_that_join_two_processes_at_once_have_a_number_each(swarm: Swarm) -> None:
+    async with swarm.process.lab.apart() as apart:
+        await apart.now()  # it is connected
+        doors = [Swarms(swarm.process.lab), Swarms(apart)]
+        said = {"tag": "swarm", "gpu_type": "H100", "baseline_bpb": 1.0, "contact": None}
+        joining = [doors[n % 2].join({**said, "worker_id": f"new{n}"}, "me", None) for n in range(8)]
+        numbers = [joined.worker.number for joined in await asyncio.gather(*joining)]
+
+    assert len({*numbers}) == 8
+
+
+async def test_two_workers_that_join_at_once_under_one_name_are_one(swarm: Swarm) -> None:
+    answers = await asyncio.gather(*(curl(swarm.http, "/register", JOINING) for _ in range(8)))
+
+    assert sorted({a.status_code for a in answers} - {409}) == [200]
+    assert len(await events_of(swarm.process, "token.issued")) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("baseline_bpb", 0.0),
+        ("baseline_bpb", -1.0),
+        ("baseline_bpb", 1e300),
+        ("baseline_bpb", None),
+        ("worker_id", "no spaces"),
+        ("worker_id", ""),
+        ("gpu_type", ""),
+        ("tag", "a b"),
+    ],
+)
+async def test_a_registration_with_a_bad_field_is_refused(swarm: Swarm, field: str, value: object) -> None:
+    body = JOINING | {field: value}
+
+    await refused(swarm.http, 422, "/register", **body)
+
+
+async def test_a_worker_joins_no_tag_that_is_missing_or_has_nothing_to_vary(swarm: Swarm) -> None:
+    await told(swarm.http, "/api/experiment/setup", tag="mar11")
+
+    await refused(swarm.http, 404, "/register", **JOINING, tag="nowhere")
+    await refused(swarm.http, 409, "/register", **JOINING, tag="mar11")
+
+
+# -- handing out
+
+
+async def test_a_config_is_handed_out_as_an_experiment_that_runs(swarm: Swarm) -> None:
+    given = await swarm.next("w1")
+
+    assert set(given) == {
+        *("exp_id", "run_id", "config_delta", "budget_seconds", "priority", "note"),
+        *("population_id", "population_strategy", "hypothesis_id", "hypothesis_statement"),
+    }
+    assert given["exp_id"] == given["run_id"] == "swarm-1"
+    assert type(given["budget_seconds"]) is int
+    assert given["budget_seconds"] == 300
+    assert set(given["config_delta"]) == {"LR", "DEPTH", "OPTIMIZER"}
+    assert given["note"] == f"investigate · {given['population_id']} — {given['hypothesis_statement']}"
+    run = await swarm.record("swarm-1")
+    assert (run.status, run.attempt, run.owner, run.category) == ("running", 0, "w1", "hyperparams")
+    assert (run.config_delta, run.baseline_bpb, run.gpu_type) == (given["config_delta"], 1.0, "H100")
+    assert run.commit_sha == (run.fingerprint or "")[:7]
+    [event] = await events_of(swarm.process, "experiment.started")
+    assert (event["experiment_id"], event["worker_id"]) == ("swarm-1", "w1")
+
+
+async def test_asked_again_a_worker_gets_its_run_once_more_and_then_another_one(swarm: Swarm) -> None:
+    first = await swarm.next("w1")
+    await swarm.tick(first["run_id"], 0.2, 0.9)
+
+    again = await swarm.next("w1")
+    assert again == first
+    record = await swarm.record(first["run_id"])
+    assert (record.handed_out, record.last_progress, record.told) == (2, None, None)
+
+    third = await swarm.next("w1")
+    assert third["run_id"] == "swarm-2"
+    assert (await swarm.record("swarm-1")).status == "lost"
+    assert third["config_delta"] == first["config_delta"]  # it waited for the next worker
+
+
+async def test_many_that_ask_at_once_under_one_name_get_one_run_each_time(swarm: Swarm) -> None:
+    await swarm.join("w1")
+
+    given = await asyncio.gather(*(swarm.next("w1") for _ in range(6)))
+
+    running = [r for n in range(1, 8) if (r := await Experiments(swarm.process.lab).find(f"swarm-{n}"))]
+    assert sum(r.status == "running" for r in running) == 1
+    assert {g["run_id"] for g in given} == {r.experiment_id for r in running}
+
+
+async def test_a_run_that_was_stopped_is_never_handed_out_again(swarm: Swarm) -> None:
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    stopped = await swarm.http.delete(f"/runs/{run_id}", params={"reason": "loss 3.2 is hopeless"})
+
+    assert stopped.json() == {"ok": True}
+    record = await swarm.record(run_id)
+    assert (record.status, record.error) == ("stopped", "loss 3.2 is hopeless")
+    told_so = await swarm.tick(run_id, 0.4, 1.0)
+    assert told_so == {"action": "stop", "reason": "stopped by an operator"}
+    assert await swarm.tick(run_id, 0.6, 1.0) == told_so
+    assert (await swarm.next("w1"))["run_id"] == "swarm-2"
+    assert (await swarm.http.delete(f"/runs/{run_id}")).json() == {"ok": True}
+
+
+async def test_a_paused_swarm_says_when_to_come_back(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    await told(swarm.http, "/api/tag/pause", tag="swarm", reason="the cluster moves")
+
+    answer = await swarm.http.get("/next_config/w1")
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "15")
+    assert "the cluster moves" in answer.json()["detail"]
+
+
+async def test_a_swarm_whose_budget_is_spent_says_when_to_come_back(swarm: Swarm) -> None:
+    await told(swarm.http, "/api/tag/budget", tag="swarm", runs=1)
+    await swarm.join("w2")
+    await swarm.next("w1")
+
+    answer = await swarm.http.get("/next_config/w2")
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "15")
+    assert answer.json()["resource"] == "runs"
+
+
+async def test_pausing_with_stop_ends_the_runs_at_their_next_word(swarm: Swarm) -> None:
+    run_id = (await swarm.next("w1"))["run_id"]
+    await told(swarm.http, "/api/tag/pause", tag="swarm", stop_running=True)
+
+    assert (await swarm.tick(run_id, 0.3, 1.0))["action"] == "stop"
+    assert (await swarm.record(run_id)).status == "stopped"
+
+
+async def test_with_every_dimension_frozen_the_swarm_goes_on(swarm: Swarm) -> None:
+    for name, value in (("LR", 0.001), ("DEPTH", 4), ("OPTIMIZER", "adam")):
+        await told(swarm.http, "/api/dimension/freeze", tag="swarm", name=name, value=value, reason="settled")
+
+    runs = [await swarm.run("w1", 0.9 + n / 100) for n in range(12)]
+
+    assert len(set(runs)) == 12
+    record = await swarm.record(runs[-1])
+    assert record.config_delta == {"LR": 0.001, "DEPTH": 4, "OPTIMIZER": "adam"}
+
+
+async def test_no_config_leaves_its_dimensions_after_they_were_defined_anew(swarm: Swarm) -> None:
+    await told(swarm.http, "/api/swarm/refill", tag="swarm")
+    await told(
+        swarm.http,
+        "/api/dimension/define",
+        tag="swarm",
+        replace=True,
+        dimensions=[{"name": "LR", "dtype": "float_log", "min": 1e-6, "max": 2e-6}],
+    )
+
+    for _ in range(5):
+        given = await swarm.next("w1")
+        assert 1e-6 <= given["config_delta"]["LR"] <= 2e-6
+        assert set(given["config_delta"]) == {"LR"}
+        await swarm.result("w1", given["run_id"], 0.9)
+
+
+async def test_configs_wait_for_workers_and_leave_as_they_are_handed_out(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    waiting = (await told(swarm.http, "/api/swarm/refill"))["waiting"]
+    assert waiting == {"swarm": 8}
+
+    await swarm.next("w1")
+
+    assert (await asked(swarm.http, "/health"))["queue_depth"] == 7
+
+
+async def test_the_config_of_a_best_that_is_older_than_the_runs_looked_at_is_still_known(
+    swarm: Swarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("state.swarms.OBSERVED", 2)
+    best = await swarm.run("w1", 0.5)
+    for value in (0.9, 0.91, 0.92):
+        await swarm.run("w1", value)
+
+    facts = await Swarms(swarm.process.lab).refill_facts("swarm", [])
+
+    assert best not in {run.experiment_id for run in facts.observed if run.status not in OPEN}
+    assert facts.best is not None
+    assert facts.best.experiment_id == best
+    assert facts.best_config == (await Experiments(swarm.process.lab).get(best)).config_delta
+
+
+async def test_a_link_that_a_browser_follows_hands_out_nothing(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    visit = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+
+    problem(await swarm.http.get("/next_config/w1", headers=visit), 403)
+
+    assert (await swarm.next("w1"))["run_id"] == "swarm-1"
+
+
+# -- ticks
+
+
+async def test_a_tick_is_kept_and_answered_with_an_empty_object(swarm: Swarm) -> None:
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    assert await swarm.tick(run_id, 0.25, 0.97) == {}
+
+    record = await swarm.record(run_id)
+    assert (record.last_progress, record.last_metric) == (0.25, 0.97)
+    [active] = (await swarm.http.get("/runs/active")).json()
+    assert (active["id"], active["progress"], active["metric"], active["state"]) == (
+        run_id,
+        0.25,
+        0.97,
+        "active",
+    )
+    assert active["budget"] == 300
+
+
+@pytest.mark.parametrize(
+    "bad", [{"p": -0.1}, {"p": 1.6}, {"m": None}, {"p": "0.2"}, {"id": "no run"}, {"x": 1}]
+)
+async def test_a_bad_tick_is_refused(swarm: Swarm, bad: dict[str, Any]) -> None:
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    await refused(swarm.http, 422, "/tick", **({"id": run_id, "p": 0.2, "m": 1.0} | bad))
+
+
+async def test_a_metric_that_is_no_number_is_refused(swarm: Swarm) -> None:
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    problem(await curl(swarm.http, "/tick", f'{{"id": "{run_id}", "p": 0.2, "m": NaN}}'), 422)
+    problem(await curl(swarm.http, "/result", json.dumps(sent("w1", run_id, float("nan")))), 422)
+
+
+async def test_ticks_of_runs_that_are_none_are_told_apart(swarm: Swarm) -> None:
+    run_id = (await swarm.next("w1"))["run_id"]
+    await swarm.result("w1", run_id, 0.9)
+
+    assert await swarm.tick(run_id, 0.8, 0.9) == {}
+    await refused(swarm.http, 404, "/tick", id="swarm-99", p=0.2, m=1.0)
+
+
+async def stopping_for_certain(swarm: Swarm) -> None:
+    await swarm.policy(**{"stopping.rule": "median", "stopping.warmup_runs": 0, "stopping.min_peers": 1})
+
+
+async def test_a_run_that_is_stopped_for_its_rank_ends_at_that_tick(swarm: Swarm) -> None:
+    await stopping_for_certain(swarm)
+    good, bad = (await swarm.next("good"))["run_id"], (await swarm.next("bad"))["run_id"]
+    assert await swarm.tick(good, 0.2, 0.9) == {}
+
+    first = await swarm.tick(bad, 0.2, 1.1)
+
+    assert first == {"action": "stop", "reason": REASON}
+    record = await swarm.record(bad)
+    assert (record.status, record.last_progress, record.last_metric) == ("stopped", 0.2, 1.1)
+    assert await swarm.tick(bad, 0.2, 1.1) == first
+    stats = await asked(swarm.http, "/runs/stats")
+    assert (stats["killed"], stats["active"], stats["kill_rate"]) == (1, 1, 100.0)
+    assert stats["saved_gpu_seconds"] == 240.0
+    assert stats["bucket_pools"]["0.2"]["n"] == 2
+    assert len(await events_of(swarm.process, "run.stopping")) == 1
+
+
+async def test_ranks_are_of_deltas_so_that_a_worse_machine_is_no_worse_run(swarm: Swarm) -> None:
+    await stopping_for_certain(swarm)
+    await swarm.join("fast", baseline_bpb=1.0)
+    await swarm.join("slow", baseline_bpb=2.0)
+    fast, slow = (await swarm.next("fast"))["run_id"], (await swarm.next("slow"))["run_id"]
+    await swarm.tick(fast, 0.2, 0.99)
+
+    assert await swarm.tick(slow, 0.2, 1.9) == {}
+    assert (await swarm.tick(fast, 0.4, 0.99)) == {}
+    assert (await swarm.tick(slow, 0.4, 1.995))["action"] == "stop"
+
+
+async def test_a_repeated_tick_gets_its_first_answer(swarm: Swarm) -> None:
+    await stopping_for_certain(swarm)
+    one, other = (await swarm.next("a"))["run_id"], (await swarm.next("b"))["run_id"]
+    first = await swarm.tick(one, 0.2, 1.1)
+    await swarm.tick(other, 0.2, 0.5)
+
+    assert await swarm.tick(one, 0.21, 1.2) == first == {}
+
+
+EXTENDING = {
+    "stopping.rule": "stochastic",
+    "stopping.warmup_runs": 0,
+    "stopping.min_peers": 1,
+    "stopping.extend_at": 0.8,
+}
+
+
+async def test_the_best_run_is_given_more_time_once_and_judged_by_what_it_had_at_its_budget(
+    swarm: Swarm,
+) -> None:
+    await swarm.policy(**EXTENDING)
+    one, other = (await swarm.next("a"))["run_id"], (await swarm.next("b"))["run_id"]
+    await swarm.tick(one, 0.8, 1.0)
+
+    assert await swarm.tick(other, 0.8, 0.8) == {"action": "extend", "budget": 420}
+    assert await swarm.tick(other, 0.8, 0.8) == {"action": "extend", "budget": 420}
+    await swarm.tick(other, 1.0, 0.75)
+    await swarm.tick(other, 1.3, 0.7)
+    await swarm.result("b", other, 0.69)
+
+    record = await swarm.record(other)
+    assert record.val_bpb == 0.69
+    assert record.delta_bpb == pytest.approx(-0.25)
+
+
+async def extended_runs(swarm: Swarm) -> tuple[int, list[str]]:
+    """How many runs count as extended, and the states of those that go on."""
+    count = (await asked(swarm.http, "/runs/stats"))["extended"]
+    assert len(await events_of(swarm.process, "run.extended")) == count
+    return count, [run["state"] for run in (await swarm.http.get("/runs/active")).json()]
+
+
+async def told_to_extend(swarm: Swarm) -> str:
+    """A run of worker b that was given more time at 0.8, beside one of worker a."""
+    await swarm.policy(**EXTENDING)
+    one, other = (await swarm.next("a"))["run_id"], str((await swarm.next("b"))["run_id"])
+    await swarm.tick(one, 0.8, 1.0)
+    assert (await swarm.tick(other, 0.8, 0.8))["action"] == "extend"
+    return other
+
+
+async def test_a_run_counts_as_extended_once_it_has_reported_beyond_its_budget(swarm: Swarm) -> None:
+    run_id = await told_to_extend(swarm)
+    await swarm.tick(run_id, 0.8, 0.8)
+    await swarm.tick(run_id, 1.05, 0.75)
+    assert await extended_runs(swarm) == (0, ["active", "active"])
+
+    await swarm.tick(run_id, 1.06, 0.75)
+    await swarm.tick(run_id, 1.3, 0.7)
+
+    assert await extended_runs(swarm) == (1, ["active", "extended"])
+    [event] = await events_of(swarm.process, "run.extended")
+    assert (event["subject"], event["progress"], event["metric"]) == (run_id, 1.06, 0.75)
+    assert event["extra_s"] == 120
+
+
+async def test_a_run_that_is_handed_out_again_counts_as_extended_once(swarm: Swarm) -> None:
+    run_id = await told_to_extend(swarm)
+    await swarm.tick(run_id, 1.3, 0.7)
+    assert (await swarm.next("b"))["run_id"] == run_id
+    assert await extended_runs(swarm) == (1, ["active", "active"])
+
+    assert (await swarm.tick(run_id, 0.8, 0.8))["action"] == "extend"
+    await swarm.tick(run_id, 1.3, 0.7)
+
+    assert await extended_runs(swarm) == (1, ["active", "extended"])
+
+
+async def test_a_run_that_trains_longer_unasked_does_not_count_as_extended(swarm: Swarm) -> None:
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    await swarm.tick(run_id, 1.3, 0.7)
+    await swarm.result("w1", run_id, 0.69)
+
+    assert await extended_runs(swarm) == (0, [])
+    assert (await swarm.record(run_id)).delta_bpb == pytest.approx(-0.31)
+
+
+async def test_a_report_that_was_overtaken_still_says_what_a_run_had_at_its_budget(swarm: Swarm) -> None:
+    run_id = await told_to_extend(swarm)
+    await swarm.tick(run_id, 1.3, 0.7)
+    await swarm.tick(run_id, 1.0, 0.75)
+
+    await swarm.result("b", run_id, 0.69)
+
+    record = await swarm.record(run_id)
+    assert record.last_progress == 1.3
+    assert record.delta_bpb == pytest.approx(-0.25)
+
+
+# -- results
+
+
+async def test_a_result_is_judged_by_its_delta(swarm: Swarm) -> None:
+    await swarm.join("fast", baseline_bpb=1.0)
+    await swarm.join("slow", baseline_bpb=2.0)
+    first = await swarm.run("fast", 0.98)
+    second = await swarm.run("slow", 1.9)
+    worse = await swarm.run("fast", 0.97)
+
+    best = await told(swarm.http, "/api/experiment/best", tag="swarm")
+
+    assert best["best"]["experiment_id"] == second
+    assert (best["best"]["val_bpb"], best["best"]["delta_bpb"]) == (1.9, pytest.approx(-0.1))
+    records = [await swarm.record(name) for name in (first, second, worse)]
+    assert [r.status for r in records] == ["keep", "keep", "discard"]
+    assert [r.val_bpb for r in records] == [0.98, 1.9, 0.97]
+    assert records[2].delta == pytest.approx(-0.07)
+
+
+async def test_no_workers_baseline_is_in_the_noise(swarm: Swarm) -> None:
+    """The metric depends on no worker, and their baselines are wrong."""
+    await swarm.join("low", baseline_bpb=0.9)
+    await swarm.join("high", baseline_bpb=1.1)
+
+    for value in (1.0, 1.002):
+        for name in ("low", "high"):
+            await swarm.run_of(name, value, LR=0.001)
+
+    assert await noise_of(swarm) == {"df": 2, "sigma": pytest.approx(0.002 / 2**0.5)}
+
+
+async def test_a_run_that_is_taken_back_leaves_the_noise_of_its_worker(swarm: Swarm) -> None:
+    await swarm.policy(keep_rule="strict")
+    await swarm.join("low", baseline_bpb=0.9)
+    await swarm.join("high", baseline_bpb=1.1)
+    for value in (1.3, 1.302):
+        await swarm.run_of("low", value, LR=0.001)
+    await swarm.run_of("high", 1.0, LR=0.001)
+    false = await swarm.run_of("high", 1.01, LR=0.001)
+
+    before = await noise_of(swarm)
+    await told(swarm.http, "/api/experiment/retract", experiment_id=false, reason="a bug")
+
+    assert before["df"] == 2
+    assert await noise_of(swarm) == {"df": 1, "sigma": pytest.approx(0.002 / 2**0.5)}
+
+
+async def test_a_table_shows_the_judged_deltas_with_the_values_beside_them(swarm: Swarm) -> None:
+    await swarm.policy(keep_rule="strict")
+    await swarm.join("fast", baseline_bpb=1.0)
+    await swarm.join("slow", baseline_bpb=2.0)
+    await swarm.run("fast", 0.98)
+    await swarm.run("slow", 1.9)
+    await swarm.run("fast", 0.97)
+
+    tsv = (await told(swarm.http, "/api/report/tsv", tag="swarm"))["tsv"]
+
+    assert [line.split("\t")[1:3] for line in tsv.splitlines()] == [
+        ["delta_bpb", "val_bpb"],
+        ["-0.020000", "0.980000"],
+        ["-0.100000", "1.900000"],
+        ["-0.030000", "0.970000"],
+    ]
+    by_delta = read_log(tsv.encode(), metric="delta_bpb")
+    assert [(r.value, r.outcome) for r in by_delta.rows] == [
+        (-0.02, "keep"),
+        (-0.1, "keep"),
+        (-0.03, "discard"),
+    ]
+
+
+async def test_a_report_makes_no_run_of_a_swarm_from_another(swarm: Swarm) -> None:
+    await swarm.policy(keep_rule="strict")
+    await swarm.run("w1", 0.98)
+    await swarm.run("w1", 0.9)
+
+    night = await told(swarm.http, "/api/report/night", tag="swarm")
+
+    assert [(step["experiment_id"], step["above"]) for step in night["chain"]] == [
+        ("swarm-1", None),
+        ("swarm-2", "swarm-1"),
+    ]
+    lines = night["markdown"].splitlines()
+    assert "| experiment | better than | delta_bpb | gain | how sure | what |" in lines
+    assert any(line.startswith("| swarm-1 | its baseline | -0.02 |") for line in lines)
+    assert any(line.startswith("| swarm-2 | swarm-1 | -0.1 | +0.080000 |") for line in lines)
+    [about] = [line for line in lines if line.startswith("A gain above zero is better")]
+    assert "its worker's unchanged train.py with a config of its own" in about
+    assert (await swarm.record("swarm-2")).parent_ids == []
+
+
+async def test_the_delta_is_the_labs_own_and_the_workers_is_only_kept(swarm: Swarm) -> None:
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    await swarm.result("w1", run_id, 0.95, delta_bpb=-7.0)
+
+    record = await swarm.record(run_id)
+    assert record.delta_bpb == pytest.approx(-0.05)
+    assert record.sent_delta_bpb == -7.0
+
+
+async def test_a_result_says_that_its_run_hung_afterwards(swarm: Swarm) -> None:
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    await swarm.result("w1", run_id, 0.95, hung=True)
+
+    record = await swarm.record(run_id)
+    assert (record.val_bpb, record.hung) == (0.95, True)
+
+
+async def test_a_result_sent_twice_is_answered_the_same_and_counted_once(swarm: Swarm) -> None:
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    answers = await asyncio.gather(*(swarm.result("w1", run_id, 0.95) for _ in range(6)))
+    other = await swarm.result("w1", run_id, 0.5)
+
+    assert answers == [{"ok": True, "total_experiments": 1}] * 6
+    assert other == answers[0]
+    assert (await swarm.record(run_id)).val_bpb == 0.95
+    assert len(await events_of(swarm.process, "experiment.finished")) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "kind"),
+    [
+        ({"error": "TIMEOUT"}, "timeout", "timeout"),
+        ({"error": ""}, "crash", "other"),
+        ({"error": "CUDA out of memory"}, "crash", "other"),
+    ],
+)
+async def test_a_run_without_a_value_is_a_crash_or_a_timeout(
+    swarm: Swarm, more: dict[str, Any], status: str, kind: str
+) -> None:
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    answer = await swarm.result("w1", run_id, None, **more)
+
+    record = await swarm.record(run_id)
+    assert (record.status, record.error_kind) == (status, kind)
+    assert answer["total_experiments"] == 0
+
+
+@pytest.mark.parametrize("value", [None, 0.0, -1.0, 1e300])
+async def test_a_poisoned_value_is_refused_and_the_run_goes_on(swarm: Swarm, value: float | None) -> None:
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    await refused(swarm.http, 422, "/result", **sent("w1", run_id, value))
+
+    assert (await swarm.record(run_id)).status == "running"
+    await swarm.result("w1", run_id, 0.9)
+
+
+async def test_a_result_under_another_name_or_of_no_run_is_refused(swarm: Swarm) -> None:
+    await swarm.join("w2")
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    await refused(swarm.http, 403, "/result", **sent("w2", run_id, 0.9))
+    await refused(swarm.http, 404, "/result", **sent("w1", "swarm-99", 0.9))
+
+
+async def test_a_result_after_a_stop_stays_with_the_stopped_run(swarm: Swarm) -> None:
+    run_id = (await swarm.next("w1"))["run_id"]
+    await swarm.http.delete(f"/runs/{run_id}")
+
+    first = [swarm.result("w1", run_id, 0.5) for _ in range(2)]
+    answers = [*await asyncio.gather(*first), await swarm.result("w1", run_id, 0.4)]
+    answers.append(await swarm.result("w1", run_id, None))
+
+    record = await swarm.record(run_id)
+    assert (record.status, record.late_val_bpb, record.val_bpb) == ("stopped", 0.5, None)
+    assert answers == [{"ok": True, "total_experiments": 1}] * 4
+    assert len(await events_of(swarm.process, "run.reported_late")) == 1
+
+
+async def test_ticks_keep_a_run_no_longer_than_its_time_limit_and_the_labs_grace(swarm: Swarm) -> None:
+    await swarm.policy(**{"budgets.base_s": 300, "stale_after_s": 10_000})
+    run_id = (await swarm.next("w1"))["run_id"]
+    lab, begun = swarm.process.lab, await swarm.process.lab.now() - 5_000
+    await lab.command("HSET", lab.keys.experiment(run_id), "started_at", f"{begun:.6f}")
+    await lab.command("ZADD", lab.keys("handed_out"), f"{begun + 660:.6f}", run_id)
+
+    for progress in (0.3, 0.5, 0.5):
+        await swarm.tick(run_id, progress, 0.9)
+
+    assert await swarm.swept() == [run_id]
+
+
+async def test_a_run_whose_worker_is_silent_is_lost_and_its_late_result_counts_once(swarm: Swarm) -> None:
+    given = await swarm.next("w1")
+    await swarm.silence(given["run_id"])
+
+    assert await swarm.swept() == [given["run_id"]]
+    assert await swarm.swept() == []
+    handed_on = await swarm.next("w2")
+    assert handed_on["config_delta"] == given["config_delta"]
+    assert await swarm.tick(given["run_id"], 0.5, 0.9) == {}
+    await swarm.result("w1", given["run_id"], 0.9)
+    await swarm.result("w1", given["run_id"], 0.9)
+
+    assert (await swarm.record(given["run_id"])).status == "keep"
+    assert (await asked(swarm.http, "/health"))["experiments"] == 1
+
+
+async def test_a_run_that_its_worker_gives_back_is_lost_and_its_config_goes_to_another(swarm: Swarm) -> None:
+    given = await swarm.next("w1")
+
+    answers = [await swarm.result("w1", given["run_id"], None, error="returned") for _ in range(2)]
+
+    assert answers == [{"ok": True, "total_experiments": 0}] * 2
+    run = await swarm.record(given["run_id"])
+    assert (run.status, run.error) == ("lost", "its worker's owner gave it back")
+    handed_on = await swarm.next("w2")
+    assert handed_on["config_delta"] == given["config_delta"]
+    assert handed_on["run_id"] != given["run_id"]
+
+
+async def test_a_tick_is_a_sign_of_life(swarm: Swarm) -> None:
+    run_id = (await swarm.next("w1"))["run_id"]
+    await swarm.silence(run_id)
+
+    await swarm.tick(run_id, 0.1, 1.0)
+
+    assert await swarm.swept() == []
+
+
+async def test_a_result_that_is_taken_back_leaves_the_leaderboard(swarm: Swarm) -> None:
+    worse, better = await swarm.run("w1", 0.95), await swarm.run("w1", 0.9)
+    [leading] = (await swarm.http.get("/leaderboard")).json()
+    assert leading["best_delta_bpb"] == pytest.approx(-0.1)
+
+    await told(swarm.http, "/api/experiment/retract", experiment_id=better, reason="a bug")
+
+    [leading] = (await swarm.http.get("/leaderboard")).json()
+    assert leading["best_delta_bpb"] == pytest.approx(-0.05)
+    await told(swarm.http, "/api/experiment/retract", experiment_id=worse, reason="a bug")
+    assert (await swarm.http.get("/leaderboard")).json() == []
+
+
+async def test_a_result_that_is_taken_back_counts_for_no_worker_and_ranks_nothing(swarm: Swarm) -> None:
+    await stopping_for_certain(swarm)
+    await swarm.run("w1", 0.95)
+    false = (await swarm.next("w1"))["run_id"]
+    await swarm.tick(false, 0.2, 0.5)
+    await swarm.result("w1", false, 0.4)
+
+    for _ in range(2):
+        await told(swarm.http, "/api/experiment/retract", experiment_id=false, reason="a bug")
+
+    [leading] = (await swarm.http.get("/leaderboard")).json()
+    assert (leading["best_delta_bpb"], leading["experiment_count"]) == (pytest.approx(-0.05), 1)
+    stats = await asked(swarm.http, "/runs/stats")
+    assert stats["completed"] == 1
+    assert {pool["n"] for pool in stats["bucket_pools"].values()} == {0}
+    assert (await swarm.record(false)).told == {"0:0.2": "continue"}
+
+
+async def test_a_false_value_of_a_swarms_worker_leads_until_it_is_taken_back(swarm: Swarm) -> None:
+    await swarm.join("liar", baseline_bpb=9.0)
+    true, false = await swarm.run("honest", 0.95), await swarm.run("liar", 1.0)
+    before = await told(swarm.http, "/api/experiment/best", tag="swarm")
+
+    await told(swarm.http, "/api/experiment/retract", experiment_id=false, reason="nobody else measures that")
+
+    assert (before["best"]["experiment_id"], before["best"]["delta_bpb"]) == (false, -8.0)
+    after = await told(swarm.http, "/api/experiment/best", tag="swarm")
+    assert after["best"]["experiment_id"] == true
+    assert [row["worker_id"] for row in (await swarm.http.get("/leaderboard")).json()] == ["honest"]
+
+
+# -- repeats
+
+
+async def judged(swarm: Swarm) -> list[str]:
+    return list((await told(swarm.http, "/api/experiment/judge-retests", tag="swarm"))["steps"])
+
+
+async def a_keep_that_waits(swarm: Swarm) -> None:
+    """Worker a's second keep, swarm-2, stands on its first one: both have to be run again. Worker b is there, too."""
+    await swarm.join("b", baseline_bpb=2.0)
+    await swarm.run("a", 0.99)
+    await swarm.run("a", 0.9)
+    assert (await swarm.record("swarm-2")).trust == "provisional"
+    assert sorted(await judged(swarm)) == ["runagain swarm-1", "runagain swarm-2"]
+
+
+async def test_keeps_are_run_again_by_another_worker_before_anything_else(swarm: Swarm) -> None:
+    await a_keep_that_waits(swarm)
+
+    own = await swarm.next("a")
+    again = await swarm.next("b")
+
+    assert own["run_id"] == "swarm-3"
+    assert again["run_id"] == "swarm-1.2"
+    assert again["config_delta"] == (await swarm.record("swarm-1")).config_delta
+    assert await swarm.next("b") == again
+    assert await swarm.tick("swarm-1.2", 0.4, 1.8) == {}
+    record = await swarm.record("swarm-1.2")
+    assert (record.status, record.worker_id, record.baseline_bpb) == ("running", "b", 2.0)
+
+
+async def test_a_keep_that_its_repeat_bears_out_is_confirmed(swarm: Swarm) -> None:
+    await a_keep_that_waits(swarm)
+
+    assert await swarm.run("b", 1.99) == "swarm-1.2"
+    assert await swarm.run("b", 1.91) == "swarm-2.2"
+    await swarm.result("b", "swarm-2.2", 1.91)
+
+    assert "confirm swarm-2" in await judged(swarm)
+    assert (await asked(swarm.http, "/health"))["experiments"] == 4
+    assert (await swarm.record("swarm-2")).trust == "confirmed"
+    assert (await swarm.record("swarm-2.2")).delta_bpb == pytest.approx(-0.09)
+    [leading] = (await swarm.http.get("/leaderboard")).json()
+    assert leading["worker_id"] == "a"
+
+
+async def test_a_keep_that_its_repeat_contradicts_is_demoted(swarm: Swarm) -> None:
+    await a_keep_that_waits(swarm)
+
+    await swarm.run("b", 1.99)
+    await swarm.run("b", 2.3)
+
+    assert "demote swarm-2" in await judged(swarm)
+    best = await told(swarm.http, "/api/experiment/best", tag="swarm")
+    assert best["best"]["experiment_id"] == "swarm-1"
+
+
+async def test_a_retest_that_somebody_asks_for_waits_for_the_swarms_workers(swarm: Swarm) -> None:
+    await swarm.run("a", 0.99)
+
+    asked_for = await told(swarm.http, "/api/experiment/retest", experiment_id="swarm-1")
+
+    assert (await swarm.record(asked_for["retest_id"])).status == "registered"
+    assert (await swarm.next("a"))["run_id"] == asked_for["retest_id"]
+
+
+async def test_a_repeat_that_is_lost_is_begun_anew(swarm: Swarm) -> None:
+    await a_keep_that_waits(swarm)
+    again = (await swarm.next("b"))["run_id"]
+    await swarm.silence(again)
+
+    assert await swarm.swept() == ["swarm-1.2"]
+
+    assert await judged(swarm) == ["runagain swarm-1"]
+    assert {(await swarm.next("b"))["run_id"], again} == {"swarm-1.3", "swarm-1.2"}
+
+
+async def test_a_swarm_of_one_worker_repeats_its_own_keeps(swarm: Swarm) -> None:
+    await swarm.run("a", 0.99)
+    await swarm.run("a", 0.9)
+    await judged(swarm)
+
+    assert (await swarm.next("a"))["run_id"] == "swarm-1.2"
+
+
+# -- what a worker and its organiser read
+
+
+async def test_a_worker_syncs_what_the_swarm_knows(swarm: Swarm) -> None:
+    await swarm.run("w1", 0.95)
+    best = await swarm.record(await swarm.run("w1", 0.9))
+
+    answer = await swarm.http.get("/sync/w1")
+
+    synced = answer.json()
+    assert (synced["program_md"], synced["program_digest"]) == ("", "e3b0c44298fc1c14")
+    assert [d["name"] for d in synced["dimensions"]] == ["LR", "DEPTH", "OPTIMIZER"]
+    assert {d["name"]: d["best_known_value"] for d in synced["dimensions"]} == best.config_delta
+    assert [c["delta_bpb"] for c in synced["top_configs"]] == [pytest.approx(-0.1), pytest.approx(-0.05)]
+    assert (synced["experiment_count"], synced["active_workers"]) == (2, 1)
+    assert synced["budget_seconds"] == 300
+    assert synced["updated_at"] == pytest.approx(best.finished_at)
+    again = await swarm.http.get("/sync/w1", headers={"if-none-match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert (await swarm.http.post("/sync/w1")).json() == synced
+
+
+async def test_a_viewer_previews_the_answer_that_a_worker_would_get_and_changes_nothing(
+    swarm: Swarm,
+) -> None:
+    viewer = await bearer(swarm.process, "eve", "viewer")
+    await swarm.run("w1", 0.9)
+    synced = (await swarm.http.get("/sync/w1")).json()
+    before = await dump(swarm.process.lab)
+
+    seen = await curl(swarm.http, "/api/swarm/preview", {"worker_id": "w1"}, **viewer)
+
+    assert seen.json() == synced
+    assert await dump(swarm.process.lab) == before
+    problem(await swarm.http.get("/sync/w1", headers=viewer), 403)
+    problem(await curl(swarm.http, "/api/swarm/preview", {"worker_id": "none"}, **viewer), 404)
+
+
+@pytest.mark.parametrize("then", ["it ticks", "it is handed the run again"])
+async def test_a_worker_that_comes_back_during_the_sweep_keeps_its_run(
+    swarm: Swarm, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    run_id = (await swarm.next("w1"))["run_id"]
+    lab, overdue = swarm.process.lab, Experiments.overdue
+    await lab.command("ZADD", lab.keys("handed_out"), 1, run_id)
+
+    async def slow(self: Experiments) -> list[Experiment]:
+        found = await overdue(self)
+        assert [run.experiment_id for run in found] == [run_id]
+        await (swarm.tick(run_id, 0.3, 1.0) if then == "it ticks" else swarm.next("w1"))
+        return found
+
+    monkeypatch.setattr(Experiments, "overdue", slow)
+
+    assert await swarm.swept() == []
+    assert (await swarm.record(run_id)).status == "running"
+
+
+async def test_a_swarm_that_maximizes_is_led_by_the_highest_value(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client, "swarm", metric={"name": "accuracy", "direction": "maximize"})
+    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+    swarm = Swarm(client, process)
+    for worker, values in (("good", (0.6, 0.9, 0.3)), ("poor", (0.2, 0.4))):
+        await swarm.join(worker, baseline_bpb=0.5)
+        for value in values:
+            run_id = await swarm.run(worker, value)
+            if value == 0.9:
+                highest = run_id
+
+    board = (await client.get("/leaderboard")).json()
+    synced = await asked(client, "/sync/good")
+    stats = (await client.get("/runs/stats")).json()
+
+    assert [(row["worker_id"], row["best_delta_bpb"]) for row in board] == [
+        ("good", pytest.approx(0.4)),
+        ("poor", pytest.approx(-0.1)),
+    ]
+    assert board[0]["best_config_delta"] == (await swarm.record(highest)).config_delta
+    assert stats["best_delta"] == pytest.approx(0.4)
+    shown = [config["delta_bpb"] for config in synced["top_configs"]]
+    assert shown == sorted(shown, reverse=True)
+    assert shown[0] == pytest.approx(0.4)
+    assert await swarm.audited() == []
+
+
+async def test_a_baseline_is_measured_in_the_metric_of_its_tag(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client, "swarm", metric={"name": "log_loss"})
+    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+    swarm = Swarm(client, process)
+
+    await swarm.join("w1", baseline_bpb=-3.5)
+    refusal = await refused(client, 422, "/register", worker_id="w2", gpu_type="H100", baseline_bpb=1e300)
+
+    assert refusal["detail"].startswith("the baseline log_loss is")
+    assert "train.py" in refusal["hint"]
+
+
+async def test_the_plot_names_the_distance_from_the_baseline_that_it_draws(swarm: Swarm) -> None:
+    await swarm.run("w1", 0.9)
+
+    drawn = (await swarm.http.get("/api/report/progress.svg?tag=swarm")).text
+
+    assert "<!-- delta_bpb -->" in drawn
+    assert "<!-- val_bpb -->" not in drawn
+
+
+async def test_the_leaderboard_ranks_workers_by_their_best_delta(swarm: Swarm) -> None:
+    await swarm.join("b", gpu_type="A100")
+    await swarm.run("a", 0.99)
+    best = await swarm.record(await swarm.run("b", 0.9))
+    await swarm.run("b", 0.95)
+
+    board = (await swarm.http.get("/leaderboard")).json()
+
+    assert [(row["rank"], row["worker_id"], row["gpu_type"]) for row in board] == [
+        (1, "b", "A100"),
+        (2, "a", "H100"),
+    ]
+    assert board[0]["best_config_delta"] == best.config_delta
+    assert [row["experiment_count"] for row in board] == [2, 1]
+
+
+async def test_health_answers_before_there_is_a_swarm(client: httpx.AsyncClient) -> None:
+    health = await asked(client, "/health")
+
+    assert (health["status"], health["experiments"], health["active_workers"]) == ("ok", 0, 0)
+
+
+async def test_health_says_which_budget_a_baseline_is_measured_with(swarm: Swarm) -> None:
+    before = await asked(swarm.http, "/health")
+    await told(swarm.http, "/api/search/set-policy", tag="swarm", policy={"budgets.base_s": 60})
+    after = await asked(swarm.http, "/health")
+
+    assert (before["budget_seconds"], after["budget_seconds"]) == (300, 60)
+
+
+async def test_a_run_of_a_workers_own_choice_runs_beside_its_assignment(swarm: Swarm) -> None:
+    given = await swarm.next("w1")
+
+    extra = (await curl(swarm.http, "/runs/start/w1", {"LR": 0.002, "OPTIMIZER": "sgd"})).json()
+
+    assert extra == {"run_id": "swarm-2", "budget_seconds": 300}
+    assert (await swarm.record("swarm-2")).config_delta == {"LR": 0.002, "OPTIMIZER": "sgd"}
+    await swarm.result("w1", "swarm-2", 0.9)
+    await swarm.result("w1", given["run_id"], 0.95)
+    assert (await swarm.next("w1"))["run_id"] == "swarm-3"
+
+
+async def test_a_worker_has_a_bounded_number_of_runs_at_once(swarm: Swarm) -> None:
+    await swarm.join("w2")
+    await swarm.next("w1")
+
+    answers = await asyncio.gather(*(curl(swarm.http, "/runs/start/w1", {}) for _ in range(MOST_ACTIVE + 3)))
+
+    assert sorted(a.status_code for a in answers) == [200] * (MOST_ACTIVE - 1) + [409] * 4
+    full = await refused(swarm.http, 409, "/runs/start/w1")
+    assert f"{MOST_ACTIVE} runs" in full["detail"]
+    assert "/result" in full["hint"]
+    tag = await told(swarm.http, "/api/tag/budget", tag="swarm")
+    assert tag["runs"]["reserved"] == (await asked(swarm.http, "/runs/stats"))["active"] == MOST_ACTIVE
+    assert (await curl(swarm.http, "/runs/start/w2", {})).status_code == 200
+    await swarm.result("w1", "swarm-2", 0.9)
+    assert (await curl(swarm.http, "/runs/start/w1", {})).status_code == 200
+
+
+async def test_a_run_that_was_lost_no_longer_counts_among_those_of_its_worker(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    for _ in range(MOST_ACTIVE):
+        await curl(swarm.http, "/runs/start/w1", {})
+    await swarm.silence("swarm-1")
+
+    await told(swarm.http, "/api/swarm/sweep")
+
+    assert (await curl(swarm.http, "/runs/start/w1", {})).status_code == 200
+    await swarm.result("w1", "swarm-1", 0.9)
+    await refused(swarm.http, 409, "/runs/start/w1")
+    assert (await swarm.next("w1"))["run_id"] == f"swarm-{MOST_ACTIVE + 2}"
+
+
+@pytest.mark.parametrize("config", [{"LR": 1.0}, {"WIDTH": 3}, {"OPTIMIZER": "adagrad"}, {"DEPTH": 2.5}])
+async def test_a_run_of_a_workers_own_choice_stays_within_the_dimensions(
+    swarm: Swarm, config: dict[str, Any]
+) -> None:
+    await swarm.join("w1")
+
+    problem(await curl(swarm.http, "/runs/start/w1", config), 422)
+
+
+async def test_a_dimension_named_tag_collides_with_nothing(swarm: Swarm) -> None:
+    await told(
+        swarm.http,
+        "/api/dimension/define",
+        tag="swarm",
+        dimensions=[{"name": "tag", "dtype": "int", "min": 1, "max": 9}],
+    )
+    await swarm.join("w1")
+
+    answer = await curl(swarm.http, "/runs/start/w1", {"tag": 3})
+
+    assert answer.status_code == 200, answer.text
+    assert (await swarm.record(answer.json()["run_id"])).config_delta == {"tag": 3}
+
+
+async def test_an_agent_cannot_report_on_a_swarms_run(swarm: Swarm) -> None:
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    await refused(swarm.http, 409, "/api/experiment/complete", experiment_id=run_id, val_bpb=0.1)
+
+
+async def test_stopping_an_experiment_stops_a_swarms_run_at_once(swarm: Swarm) -> None:
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    answer = await told(swarm.http, "/api/experiment/stop", experiment_id=run_id, reason="enough")
+
+    assert answer["status"] == "stopped"
+    assert (await swarm.tick(run_id, 0.5, 1.0))["action"] == "stop"
+    record = await swarm.record(run_id)
+    assert record.training_seconds is not None
+    assert (await told(swarm.http, "/api/tag/budget", tag="swarm"))["runs"]["spent"] == 1
+
+
+async def test_reports_that_overtake_each_other_keep_the_newest(swarm: Swarm) -> None:
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    await swarm.tick(run_id, 0.5, 0.9)
+    await swarm.tick(run_id, 0.3, 0.95)
+
+    record = await swarm.record(run_id)
+    assert (record.last_progress, record.last_metric) == (0.5, 0.9)
+
+
+async def test_what_a_worker_chose_itself_is_handed_to_nobody_else_when_it_is_lost(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    await curl(swarm.http, "/runs/start/w1", {"LR": 0.002, "DEPTH": 2, "OPTIMIZER": "sgd"})
+    await swarm.silence("swarm-1")
+
+    assert await swarm.swept() == ["swarm-1"]
+
+    assert (await asked(swarm.http, "/health"))["queue_depth"] == 0
+
+
+async def test_a_swarm_in_a_tag_that_agents_use_hands_none_of_their_experiments_out(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client, "mar11")
+    await told(client, "/api/dimension/define", tag="mar11", dimensions=DIMENSIONS)
+    await registered(client, "mar11")
+    swarm = Swarm(client, process)
+    await swarm.join("w1", tag="mar11")
+
+    assert (await swarm.next("w1"))["run_id"] == "mar11-2"
+
+
+async def test_a_run_without_reports_is_told_apart(swarm: Swarm) -> None:
+    run_id = await swarm.run("w1", 0.9)
+
+    shown = await asked(swarm.http, f"/api/experiment/{run_id}")
+
+    assert shown["no_signal"]
+
+
+async def test_before_anybody_has_joined_there_is_nothing_to_list(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/runs/active")).json() == []
+    assert (await client.get("/leaderboard")).json() == []
+    assert (await asked(client, "/populations"))["count"] == 0
+    assert await asked(client, "/api/swarm/workers") == {"workers": [], "total": 0}
+    assert (await asked(client, "/runs/stats"))["kill_rate"] == 0.0
+    assert (await client.get("/pipeline/status?tag=swarm")).json()["enabled"] is False
+
+
+async def test_a_run_of_its_own_choice_waits_for_a_budget_too(swarm: Swarm) -> None:
+    await told(swarm.http, "/api/tag/budget", tag="swarm", runs=1)
+    await swarm.next("w1")
+
+    answer = await curl(swarm.http, "/runs/start/w1", {})
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "15")
+
+
+async def test_an_organiser_sees_the_workers_with_how_to_reach_their_owners(swarm: Swarm) -> None:
+    began = await swarm.process.lab.now()
+    await swarm.join("a", contact="ann@example.org")
+    await swarm.join("b", gpu_type="A100", baseline_bpb=2.0)
+    await swarm.run("a", 0.9)
+    run_id = (await swarm.next("a"))["run_id"]
+    await curl(swarm.http, "/runs/start/a", {})
+
+    listed = await asked(swarm.http, "/api/swarm/workers")
+    second = await asked(swarm.http, "/api/swarm/workers?limit=1&offset=1")
+
+    ann, bob = listed["workers"]
+    assert listed["total"] == second["total"] == 2
+    assert second["workers"] == [bob]
+    assert (ann["number"], ann["worker_id"], ann["contact"]) == (1, "a", "ann@example.org")
+    assert (ann["runs"], ann["active"], ann["run_id"]) == (1, 2, run_id)
+    assert began <= bob["joined_at"] <= ann["heard_at"] <= await swarm.process.lab.now()
+    assert (bob["gpu_type"], bob["baseline_bpb"], bob["contact"], bob["run_id"]) == ("A100", 2.0, None, None)
+
+
+async def test_a_workers_contact_is_for_operators_alone(client: httpx.AsyncClient, process: Process) -> None:
+    swarm = Swarm(client, process)
+    token = await swarm.join("w1", contact="ann@example.org")
+    await swarm.run("w1", 0.9)
+    viewer = await bearer(process, "vera", "viewer")
+
+    for headers in (viewer, {"x-worker-token": token}):
+        problem(await client.get("/api/swarm/workers", headers=headers), 403)
+    for path in (
+        "/leaderboard",
+        "/populations",
+        "/runs/active",
+        "/api/experiment/swarm-1",
+    ):
+        answer = await client.get(path, headers=viewer)
+        assert answer.status_code == 200, path
+        assert "ann@example.org" not in answer.text
+
+
+# -- who may do what
+
+
+async def test_a_worker_does_nothing_under_another_workers_name(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    swarm = Swarm(client, process)
+    mine, theirs = await swarm.join("w1"), await swarm.join("w2")
+    run_id = (await swarm.next("w2"))["run_id"]
+    me = {"x-worker-token": mine}
+
+    for method, path, body in (
+        ("GET", "/next_config/w2", None),
+        ("GET", "/sync/w2", None),
+        ("POST", "/runs/start/w2", {}),
+        ("POST", "/tick", {"id": run_id, "p": 0.2, "m": 1.0}),
+        ("POST", "/result", sent("w2", run_id, 0.9)),
+        ("POST", "/register", {"worker_id": "w2", "gpu_type": "H100", "baseline_bpb": 1.0}),
+        ("DELETE", f"/runs/{run_id}", None),
+    ):
+        answer = await client.request(method, path, json=body, headers=me)
+        assert answer.status_code == 403, (path, answer.text)
+    assert (await client.get("/next_config/w2", headers={"x-worker-token": theirs})).status_code == 200
+    assert (await client.get("/next_config/w2", headers={"x-worker-token": "wrong"})).status_code == 401
+
+
+async def test_a_closed_lab_admits_workers_with_an_enroll_token_for_workers_alone(
+    local: httpx.AsyncClient, process: Process
+) -> None:
+    root = await bearer(process, "olga", "operator")
+    local.headers.update(root)
+    await told(local, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+    enroll = {
+        role: (await told(local, "/api/token/issue", name=f"e-{role}", role=role, kind="enroll", uses=1))[
+            "token"
+        ]
+        for role in ("worker", "agent")
+    }
+    del local.headers["authorization"]
+
+    for wrong in (None, "guess", enroll["agent"]):
+        document = problem(await local.post("/register", json=JOINING | {"enroll_token": wrong}), 401)
+        assert document["detail"] == "Invalid enroll token"
+    joined = await local.post("/register", json=JOINING | {"enroll_token": enroll["worker"]})
+    assert joined.status_code == 200, joined.text
+    used_up = await local.post(
+        "/register", json=JOINING | {"worker_id": "w2", "enroll_token": enroll["worker"]}
+    )
+    problem(used_up, 401)
+    taken_over = await local.post("/register", json=JOINING | {"enroll_token": enroll["worker"]})
+    problem(taken_over, 401)
+    mine = {"x-worker-token": joined.json()["worker_token"]}
+    assert (await local.post("/register", json=JOINING, headers=mine)).status_code == 200
+    assert (await local.get("/next_config/w1", headers=mine)).status_code == 200
+    assert (await local.get("/next_config/w1")).status_code == 401
+
+
+@asynccontextmanager
+async def from_address(client: httpx.AsyncClient, address: str) -> AsyncIterator[httpx.AsyncClient]:
+    """The same server, as another machine reaches it."""
+    app = client._transport.app  # type: ignore[attr-defined]
+    transport = httpx.ASGITransport(app=app, client=(address, 1))
+    async with httpx.AsyncClient(transport=transport, base_url=client.base_url) as other:
+        yield other
+
+
+async def test_an_address_guesses_the_teams_secret_no_faster_than_ten_times_a_minute(
+    settings: Settings,
+) -> None:
+    secret = SecretStr("owls")
+    with_secret = settings.model_copy(update={"swarm_secret": secret})
+    async with opened("web", with_secret) as process, http_client(process, by_key=False) as client:
+        root = await bearer(process, "olga", "operator")
+        asked_for = {"name": "friends", "role": "worker", "kind": "enroll", "uses": 1}
+        enroll = (await client.post("/api/token/issue", json=asked_for, headers=root)).json()["token"]
+
+        async def joins(http: httpx.AsyncClient, worker_id: str, enroll_token: str) -> httpx.Response:
+            body = JOINING | {"worker_id": worker_id}
+            return await http.post("/register", json=body | {"enroll_token": enroll_token})
+
+        for nth in range(WRONG_TRIES + 2):
+            assert (await joins(client, f"w{nth}", "owls")).status_code == 200, "right ones are not counted"
+        guesses = [await joins(client, "guesser", f"owl{nth}") for nth in range(WRONG_TRIES + 2)]
+        right = await joins(client, "guesser", "owls")
+        async with from_address(client, "10.1.2.3") as other:
+            elsewhere = await joins(other, "elsewhere", "owls")
+
+        assert [a.status_code for a in guesses] == [401] * WRONG_TRIES + [429] * 2
+        assert {a.json()["detail"] for a in guesses[:WRONG_TRIES]} == {"Invalid enroll token"}
+        problem(right, 429)
+        assert 1 <= int(right.headers["retry-after"]) <= TRIES_S
+        assert elsewhere.status_code == 200, elsewhere.text
+        assert (await joins(client, "friend", enroll)).status_code == 200, "an enroll token is no guess"
+        await process.lab.command("DEL", process.lab.keys("tries", "127.0.0.1"))
+        assert (await joins(client, "guesser", "owls")).status_code == 200, "after a minute"
+
+
+async def test_who_knows_the_teams_secret_fills_no_lab_with_workers(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swarms, "JOINS_BURST", 3)
+    monkeypatch.setattr(swarms, "JOINS_PER_S", 0.001)
+    with_secret = settings.model_copy(update={"swarm_secret": SecretStr("owls")})
+    async with opened("web", with_secret) as process, http_client(process) as client:
+        root = await bearer(process, "olga", "operator")
+
+        async def joins(worker_id: str, **headers: str) -> httpx.Response:
+            body = JOINING | {"worker_id": worker_id}
+            secret = {} if headers else {"enroll_token": "owls"}
+            return await client.post("/register", json=body | secret, headers=headers)
+
+        joined = [await joins(f"w{nth}") for nth in range(5)]
+        again = await joins("w0", **{"X-Worker-Token": joined[0].json()["worker_token"]})
+        by_operator = await joins("mine", **root)
+
+        assert [a.status_code for a in joined] == [200, 200, 200, 429, 429]
+        over = problem(joined[3], 429)
+        assert 0 < over["retry_after"] <= 1000
+        assert again.status_code == by_operator.status_code == 200
+        assert await Swarms(process.lab).worker("w3") is None
+        await process.lab.command("DEL", process.lab.keys("joining"))
+        assert (await joins("w3")).status_code == 200, "once it has waited"
+
+
+def test_a_swarm_of_a_thousand_joins_within_minutes_and_no_day_brings_a_million() -> None:
+    joins_s = (1000 - swarms.JOINS_BURST) / swarms.JOINS_PER_S
+
+    assert joins_s <= 600
+    assert swarms.JOINS_BURST + 86_400 * swarms.JOINS_PER_S < 200_000
+
+
+async def test_a_worker_gets_no_name_that_another_token_bears(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    root = await bearer(process, "olga", "operator")
+    await bearer(process, "ann", "agent")
+    client.headers.update(root)
+
+    document = await refused(client, 409, "/register", worker_id="Ann", gpu_type="H100", baseline_bpb=1.0)
+
+    assert "taken" in document["detail"]
+
+
+async def test_agents_register_nothing_in_a_swarms_tag(swarm: Swarm) -> None:
+    document = await refused(swarm.http, 409, "/api/experiment/register", **idea("swarm"))
+
+    assert "swarm" in document["detail"]
+
+
+async def test_what_is_compared_stays_once_there_are_results(swarm: Swarm) -> None:
+    await swarm.policy(compare_by="value")
+    await swarm.policy(compare_by="delta")
+    await swarm.run("w1", 0.9)
+
+    change = {"tag": "swarm", "policy": {"compare_by": "value"}}
+    await refused(swarm.http, 409, "/api/search/set-policy", **change)
+
+
+async def test_where_values_are_compared_a_lower_value_is_better_whatever_the_baseline(swarm: Swarm) -> None:
+    await swarm.policy(compare_by="value")
+    await swarm.join("slow", baseline_bpb=2.0)
+    await swarm.join("fast", baseline_bpb=1.0)
+    await swarm.run("slow", 1.5)
+
+    better = await swarm.record(await swarm.run("fast", 0.99))
+
+    assert (better.status, better.judged) == ("keep", 0.99)
+    assert better.delta == pytest.approx(0.51)
+    assert better.delta_bpb == pytest.approx(-0.01)
+
+
+async def test_a_first_run_that_is_worse_than_its_baseline_is_no_best(swarm: Swarm) -> None:
+    await swarm.policy(keep_rule="confirmed")
+
+    worse = await swarm.record(await swarm.run("w1", 1.05))
+    await refused(swarm.http, 404, "/api/experiment/best", tag="swarm")
+    better = await swarm.record(await swarm.run("w1", 0.99))
+
+    assert (worse.status, worse.trust, worse.improved) == ("discard", None, False)
+    assert worse.delta == pytest.approx(-0.05)
+    assert (better.status, better.improved) == ("keep", True)
+    assert better.delta == pytest.approx(0.01)
+
+
+WOUNDS: Mapping[str, tuple[str, ...]] = {
+    "a run that is handed out, but not in the index": ("ZREM", "handed_out", "swarm-3"),
+    "a run in the index that has ended": ("ZADD", "handed_out", "1", "swarm-1"),
+    "a worker with a run that has ended": ("HSET", "swarm_workers:w1", "run_id", "swarm-1"),
+    "a worker's count of runs": ("HINCRBY", "swarm_workers:w1", "runs", "1"),
+    "a worker's count of runs that go on": ("HINCRBY", "swarm_workers:w1", "active", "1"),
+    "a worker's number": ("HSET", "swarm_workers:w1", "number", "7"),
+    "a worker that is none": ("ZREM", "swarm_members:swarm", "w1"),
+    "a worker's runs by delta": ("ZADD", "worker_runs:w1", "-9", "swarm-1"),
+    "a tag's count of repeats": ("HINCRBY", "tags:swarm", "repeated", "1"),
+    "who leads": ("ZADD", "leaders:swarm", "-9", "w1"),
+    "a config's trials": ("HINCRBY", "configs:swarm", "FINGERPRINT:trials", "1"),
+    "a config's runs in flight": ("HINCRBY", "configs:swarm", "FINGERPRINT:in_flight", "1"),
+}
+
+
+@pytest.mark.parametrize("wound", WOUNDS)
+async def test_the_audit_finds_every_wound_of_a_swarm(
+    client: httpx.AsyncClient, process: Process, wound: str
+) -> None:
+    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+    swarm = Swarm(client, process)
+    await swarm.run("w1", 0.95)
+    await swarm.run("w1", 0.9)
+    await swarm.next("w1")
+    assert await swarm.audited() == []
+    command, key, *words = WOUNDS[wound]
+    name = (await swarm.record("swarm-1")).fingerprint or ""
+
+    await process.lab.command(
+        command, f"{process.lab.keys()}:{key}", *(word.replace("FINGERPRINT", name) for word in words)
+    )
+
+    assert await swarm.audited() != []
+
+
+async def test_more_configs_are_asked_for_once_half_are_handed_out_and_while_there_are_none(
+    swarm: Swarm,
+) -> None:
+    before = await few_left(swarm)
+    await swarm.run("w1", 0.9)
+    assert await few_left(swarm) == [*before, 0]
+
+    assert (await told(swarm.http, "/api/swarm/refill", tag="swarm"))["waiting"] == {"swarm": 8}
+    for _ in range(3):
+        await swarm.run("w1", 0.95)
+    assert await few_left(swarm) == [*before, 0]
+    await swarm.run("w1", 0.95)
+    assert await few_left(swarm) == [*before, 0, 4]
+    await swarm.run("w1", 0.95)
+    assert await few_left(swarm) == [*before, 0, 4]
+
+
+async def few_left(swarm: Swarm) -> list[int]:
+    """How many configs were left whenever more were asked for."""
+    return [told["left"] for told in await events_of(swarm.process, "proposals.few")]

@@ -1,0 +1,470 @@
+"""Settling: what stands, falls and rises between an incumbent, the keeps on top of it and their rivals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench._tag import KeepingTag
+from functions.experiments.rules.keeping import SeedScores
+from functions.experiments.rules.verdict import score
+from functions.trust.rules.noise import Noise, cautious
+from functions.trust.rules.retests import (
+    PASSED,
+    SEED_STEP,
+    SPARE,
+    Confirm,
+    Contender,
+    Demote,
+    Dismiss,
+    Effort,
+    GiveUp,
+    Promote,
+    RunAgain,
+    Step,
+    due_step,
+    next_seed,
+)
+from state.records import Direction, Trust
+
+SIGMA = 0.001
+ONCE = Effort(baseline_repeats=2, max_retests=2)
+
+
+@dataclass(frozen=True)
+class First:
+    """An experiment's first run is over."""
+
+    value: float
+    trainable: bool
+    keep_rule: str = "confirmed"
+
+
+@dataclass(frozen=True)
+class Again:
+    """One of the retests that wait, by its place modulo how many there are, is over."""
+
+    place: int
+    outcome: float | Literal["broke", "lost"]
+
+
+Play = list[First | Again]
+
+VALUES = st.integers(-30, 30).map(lambda n: 1 + n * 2e-4)  # some are equal
+FAILURES: st.SearchStrategy[Literal["broke", "lost"]] = st.sampled_from(["broke", "lost"])
+KEEP_RULES = st.sampled_from(["confirmed"] * 9 + ["strict"])
+FIRSTS = st.builds(First, VALUES, st.sampled_from([True, True, True, False]), KEEP_RULES)
+AGAINS = st.builds(Again, st.integers(0, 9), st.one_of(VALUES, VALUES, VALUES, FAILURES))
+PLAYS: st.SearchStrategy[Play] = st.lists(st.one_of(FIRSTS, AGAINS), min_size=1, max_size=30)
+EFFORTS = st.builds(Effort, st.integers(0, 3), st.integers(0, 3), st.integers(1, 5))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def scipy_is_there() -> None:
+    """The first probability takes a second, which is no example's fault."""
+    cautious(Noise(1.0, 1), 4.0)
+
+
+def played(tag: KeepingTag, play: Play) -> Iterator[Step]:
+    """What happens to the tag, step by step; in the end all retests that wait are over, too."""
+    ends = [move for move in play if isinstance(move, Again)] or [Again(0, "lost")]
+    for nth, move in enumerate(play, 1):
+        if isinstance(move, First):
+            tag.keep_rule = move.keep_rule
+            tag.complete(f"e{nth}", move.value, move.trainable)
+        elif tag.waiting:
+            _end(tag, move)
+        yield from _settled(tag)
+    nth = 0
+    while tag.waiting:
+        _end(tag, ends[nth % len(ends)])
+        yield from _settled(tag)
+        nth += 1
+
+
+def _end(tag: KeepingTag, move: Again) -> None:
+    place = move.place % len(tag.waiting)
+    retest = tag.waiting[place]
+    del tag.waiting[place]
+    tag.end(retest, move.outcome)
+
+
+def _settled(tag: KeepingTag) -> Iterator[Step]:
+    while (step := tag.due_step()) is not None:
+        tag.take(step)
+        yield step
+
+
+@given(PLAYS, EFFORTS)
+def test_nothing_is_decided_twice_and_in_the_end_nothing_waits(play: Play, effort: Effort) -> None:
+    tag = KeepingTag("confirmed", effort)
+
+    taken = Counter(step for step in played(tag, play) if not isinstance(step, RunAgain | Dismiss))
+
+    assert set(taken.values()) <= {1}
+    assert not any(retest.outcome == "open" for tried in tag.tried.values() for retest in tried.retests)
+    assert "provisional" not in [tried.trust for tried in tag.tried.values()]
+
+
+@given(PLAYS, EFFORTS)
+def test_an_experiment_runs_again_as_often_as_it_is_owed_and_a_few_times_more(
+    play: Play, effort: Effort
+) -> None:
+    tag = KeepingTag("confirmed", effort)
+
+    for step in played(tag, play):
+        if isinstance(step, RunAgain):
+            tried = tag.tried[step.name]
+            once = min(1, effort.max_retests)
+            owed = once * max(1, effort.baseline_repeats) if tried.is_baseline else once
+            assert tried.trainable
+            assert len(tried.retests) <= owed + SPARE * bool(owed)
+            assert sum(isinstance(r.outcome, float) or r.outcome == "open" for r in tried.retests) <= owed
+
+
+@given(PLAYS, EFFORTS)
+def test_at_rest_nobody_stands_on_the_incumbent_who_could_be_compared_with_what_is_under_him(
+    play: Play, effort: Effort
+) -> None:
+    tag = KeepingTag("confirmed", effort)
+
+    for _ in played(tag, play):
+        pass
+
+    if tag.best is None:
+        return
+    chain = [tag.contender(link.experiment_id) for link in tag.best.chain]
+    for place, keep in enumerate(chain[1:], 1):
+        assert keep.trust == "unconfirmed"
+        assert not (keep.is_tested and any(under.is_tested for under in chain[:place]))
+    racing = [*chain, *(tag.contender(link.experiment_id) for link in tag.best.rivals)]
+    awaits_agent = any(not each.trainable and not each.is_tested for each in racing)
+    assert len(chain) > 1 or not tag.best.rivals or awaits_agent
+
+
+@given(PLAYS, EFFORTS, st.sampled_from(["minimize", "maximize"]))
+def test_the_best_is_the_keep_with_the_best_first_value_and_rivals_beat_what_can_be_trusted(
+    play: Play, effort: Effort, direction: Direction
+) -> None:
+    tag = KeepingTag("confirmed", effort, direction)
+
+    for _ in played(tag, play):
+        best = tag.best
+        assert best is not None
+        chain = [score(link.val_bpb, direction) for link in best.chain]
+        rivals = [score(link.val_bpb, direction) for link in best.rivals]
+        keeps = [score(t.value, direction) for t in tag.tried.values() if t.status == "keep"]
+        assert best.experiment_id == best.chain[-1].experiment_id
+        assert all(over < under for under, over in pairwise(chain))
+        assert chain[-1] == min(keeps)
+        assert rivals == sorted(rivals)
+        assert all(rival < chain[0] for rival in rivals)
+        assert len(rivals) <= 4
+        assert {tag.tried[link.experiment_id].status for link in best.chain} == {"keep"}
+        assert {tag.tried[link.experiment_id].status for link in best.rivals} <= {"discard"}
+
+
+@given(PLAYS, EFFORTS)
+def test_maximising_mirrors_minimising(play: Play, effort: Effort) -> None:
+    mirrored: Play = [
+        First(-move.value, move.trainable, move.keep_rule)
+        if isinstance(move, First)
+        else Again(move.place, -move.outcome if isinstance(move.outcome, float) else move.outcome)
+        for move in play
+    ]
+
+    steps = list(played(KeepingTag("confirmed", effort, "minimize"), play))
+
+    assert list(played(KeepingTag("confirmed", effort, "maximize"), mirrored)) == steps
+
+
+@given(PLAYS, EFFORTS)
+def test_a_demotion_takes_one_out_and_leaves_everybody_else_where_they_stood(
+    play: Play, effort: Effort
+) -> None:
+    class Watched(KeepingTag):
+        def take(self, step: Step) -> None:
+            before = self.standing()
+            super().take(step)
+            if isinstance(step, Demote):
+                assert self.standing() == [name for name in before if name != step.name]
+                assert self.tried[step.name].status == "discard"
+
+    for _ in played(Watched("confirmed", effort), play):
+        pass
+
+
+@given(PLAYS, EFFORTS)
+def test_code_that_fails_on_another_seed_neither_stands_nor_rises(play: Play, effort: Effort) -> None:
+    tag = KeepingTag("confirmed", effort)
+
+    for step in played(tag, play):
+        if isinstance(step, Confirm | Promote):
+            assert not tag.contender(step.name).broke
+
+
+@given(st.lists(FIRSTS, min_size=1, max_size=12), EFFORTS)
+def test_under_the_strict_rule_nothing_is_settled(play: list[First], effort: Effort) -> None:
+    tag = KeepingTag("strict", effort)
+
+    for nth, move in enumerate(play):
+        tag.complete(f"e{nth}", move.value, move.trainable)
+
+    assert tag.judge_retests() == []
+    assert tag.best is not None
+    assert tag.best.val_bpb == min(move.value for move in play)
+    assert (tag.best.chain, tag.best.rivals) == ([], [])
+
+
+@given(st.integers(0, 100), st.none() | st.integers(0, 200 * SEED_STEP))
+def test_every_retest_has_a_seed_of_its_own(retests: int, own: int | None) -> None:
+    seeds: list[int] = []
+    for _ in range(retests):
+        seeds.append(next_seed(own, seeds))
+
+    assert len({*seeds, own}) == retests + 1
+    assert seeds == sorted(seeds)
+
+
+# -- each step
+
+
+def the(
+    name: str,
+    first: float,
+    *fresh: float,
+    trust: Trust | None = "confirmed",
+    started: int | None = None,
+    under_way: int = 0,
+    broke: bool = False,
+    trainable: bool = True,
+    is_baseline: bool = False,
+) -> Contender:
+    """Somebody with his values in sigmas."""
+    return Contender(
+        SeedScores(name, first * SIGMA, tuple(value * SIGMA for value in fresh)),
+        trust,
+        len(fresh) + under_way if started is None else started,
+        under_way,
+        broke,
+        trainable,
+        is_baseline,
+    )
+
+
+def keep(name: str, first: float, *fresh: float, under_way: int = 0, broke: bool = False) -> Contender:
+    """A keep that waits for its verdict."""
+    return the(name, first, *fresh, trust="provisional", under_way=under_way, broke=broke)
+
+
+def rival(name: str, first: float, *fresh: float, under_way: int = 0, broke: bool = False) -> Contender:
+    return the(name, first, *fresh, trust=None, under_way=under_way, broke=broke)
+
+
+OLD = the("old", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("chain", "expected"),
+    [
+        ([the("base", 0, is_baseline=True)], RunAgain("base")),
+        ([the("base", 0, 0, is_baseline=True)], RunAgain("base")),
+        ([the("base", 0, 0, 0, is_baseline=True)], None),
+        ([the("base", 0, under_way=2, is_baseline=True)], None),
+        ([the("base", 0, started=4, is_baseline=True)], None),
+        ([the("base", 0, trainable=False, is_baseline=True)], None),
+        ([the("base", 0, 0, broke=True, is_baseline=True)], None),
+        ([the("sure", 0)], None),
+    ],
+)
+def test_a_baseline_runs_again_until_its_noise_is_known(
+    chain: list[Contender], expected: Step | None
+) -> None:
+    assert due_step(chain, [], SIGMA, ONCE) == expected
+
+
+@pytest.mark.parametrize(
+    ("chain", "expected"),
+    [
+        ([OLD, keep("new", -1)], RunAgain("new")),
+        ([the("old", 0), keep("new", -1, under_way=1)], RunAgain("old")),
+        ([OLD, keep("new", -1, under_way=1)], None),
+        ([OLD, the("new", -1, trust="provisional", started=2)], RunAgain("new")),
+        ([OLD, the("new", -1, trust="provisional", started=3)], GiveUp("new")),
+        ([the("old", 0, under_way=1), keep("new", -1, -1)], None),
+        ([OLD, keep("new", -1, -0.1)], Confirm("new")),
+        ([OLD, keep("new", -1, 0.1)], Demote("new")),
+        ([OLD, keep("new", -1, broke=True)], Demote("new")),
+        ([the("old", 0, broke=True), keep("new", -1, 5)], Confirm("new")),
+        ([OLD, the("sure", -9)], Confirm("sure")),
+        ([OLD, the("sure", -9, broke=True)], Demote("sure")),
+    ],
+)
+def test_a_keep_stands_or_falls_by_its_second_run_and_the_incumbents(
+    chain: list[Contender], expected: Step | None
+) -> None:
+    assert due_step(chain, [], SIGMA, ONCE) == expected
+
+
+@pytest.mark.parametrize(
+    ("chain", "expected"),
+    [
+        ([OLD, keep("one", -1, under_way=1), keep("two", -2)], RunAgain("two")),
+        ([OLD, keep("one", -1, under_way=1), keep("two", -2, -2)], None),
+        ([OLD, keep("one", -1, 3), keep("two", -2, -2)], Demote("one")),
+        ([OLD, keep("one", -1, -1), keep("two", -2, -2)], Confirm("one")),
+        ([the("one", -1, -1), keep("two", -2, -0.1)], Demote("two")),
+        ([OLD, keep("one", -1, under_way=1), the("sure", -9)], None),
+    ],
+)
+def test_keeps_that_stand_on_each_other_are_settled_from_below(
+    chain: list[Contender], expected: Step | None
+) -> None:
+    assert due_step(chain, [], SIGMA, ONCE) == expected
+
+
+def contradicted(contender: Contender) -> Contender:
+    """One whose fresh runs are its further runs, too far from the first for noise."""
+    trial = contender.trial
+    return replace(contender, trial=replace(trial, further=trial.claimed))
+
+
+def by_others(contender: Contender) -> Contender:
+    """One whose first run only other experiments of its code contradict: they are far better."""
+    return replace(contender, trial=replace(contender.trial, further=-60 * SIGMA))
+
+
+@pytest.mark.parametrize(
+    ("on_top", "expected"),
+    [
+        ([the("sure", -9)], Demote("sure", PASSED)),
+        ([keep("two", -2, -2)], Demote("two", PASSED)),
+        ([keep("two", -2, under_way=1)], Demote("two", PASSED)),
+        ([the("better", -60)], Confirm("one")),
+        ([the("better", -60), the("best", -70)], Confirm("one")),
+        ([contradicted(keep("other", -2, -60))], Confirm("one")),
+        ([contradicted(keep("other", -2, -60, under_way=1))], None),
+        ([contradicted(keep("other", -2, -60)), the("sure", -9)], Demote("sure", PASSED)),
+        ([by_others(keep("other", -2))], RunAgain("other")),
+        ([by_others(the("other", -2, trust="provisional", started=3))], Demote("other", PASSED)),
+        ([by_others(the("other", -2, trust="unconfirmed", trainable=False))], Demote("other", PASSED)),
+        ([contradicted(the("lucky", -60, -9))], Confirm("one")),
+    ],
+)
+def test_what_stands_on_a_keep_falls_before_that_is_worth_more_than_its_first_run(
+    on_top: list[Contender], expected: Step | None
+) -> None:
+    one = contradicted(keep("one", -1, -50))
+
+    assert due_step([OLD, one, *on_top], [], SIGMA, ONCE) == expected
+    assert due_step([one, *on_top], [], SIGMA, ONCE) == expected
+
+
+UNLUCKY = the("old", 0, -1)
+"""Worth half a sigma less than its first run, where the second seed shifts nothing."""
+
+
+@pytest.mark.parametrize(
+    ("chain", "shift", "expected"),
+    [
+        ([UNLUCKY, keep("new", -0.4)], 0.0, Demote("new")),
+        ([UNLUCKY, keep("new", -0.6)], 0.0, RunAgain("new")),
+        ([UNLUCKY, keep("new", -0.4)], None, RunAgain("new")),  # it is not known what the seed does
+        ([UNLUCKY, keep("new", -0.4)], -1.0, RunAgain("new")),  # the second seed flatters everyone
+        ([UNLUCKY, keep("new", -0.4, under_way=1)], 0.0, None),
+        ([UNLUCKY, keep("new", -0.4, -1.6)], 0.0, Confirm("new")),
+        ([the("old", 0), keep("new", -0.4)], 0.0, RunAgain("new")),
+        ([UNLUCKY, the("own", -0.4, trust="unconfirmed", trainable=False)], 0.0, None),
+        ([UNLUCKY, keep("one", -0.6, under_way=1), keep("two", -0.7)], 0.0, RunAgain("two")),
+        ([OLD, keep("one", -1, -3), keep("two", -1.5)], 0.0, Demote("two")),
+    ],
+)
+def test_what_beats_no_more_than_an_unlucky_first_run_falls_without_a_second(
+    chain: list[Contender], shift: float | None, expected: Step | None
+) -> None:
+    assert due_step(chain, [], SIGMA, ONCE, None if shift is None else shift * SIGMA) == expected
+
+
+SELF_TRAINED = the("own", -1, trust="unconfirmed", trainable=False)
+
+
+@pytest.mark.parametrize(
+    ("chain", "expected"),
+    [
+        ([OLD, SELF_TRAINED], None),
+        ([the("base", 0, trainable=False, is_baseline=True), SELF_TRAINED], None),
+        ([OLD, SELF_TRAINED, keep("new", -2)], RunAgain("new")),
+        ([OLD, SELF_TRAINED, keep("new", -2, -2)], Confirm("new")),
+        ([OLD, SELF_TRAINED, keep("new", -2, 2)], Demote("new")),
+        ([the("old", 0, trainable=False), keep("new", -1, under_way=1)], None),
+        ([the("old", 0, trainable=False), keep("new", -1, -1)], GiveUp("new")),
+        ([the("old", 0, trainable=False), the("new", -1, -1, trust="unconfirmed")], None),
+        ([OLD, the("own", -1, -1, trust="unconfirmed", trainable=False)], Confirm("own")),
+    ],
+)
+def test_what_no_worker_can_run_again_stays_unconfirmed_until_its_agent_runs_it_again(
+    chain: list[Contender], expected: Step | None
+) -> None:
+    assert due_step(chain, [], SIGMA, ONCE) == expected
+
+
+@pytest.mark.parametrize(
+    ("incumbent", "rivals", "expected"),
+    [
+        (OLD, [rival("a", -2), rival("b", -1)], RunAgain("a")),
+        (OLD, [rival("a", -2, under_way=1), rival("b", -1)], RunAgain("b")),
+        (the("old", 0), [rival("a", -2, -2)], RunAgain("old")),
+        (OLD, [rival("a", -2, under_way=1)], None),
+        (OLD, [rival("a", -2, -1)], Promote("a")),
+        (OLD, [rival("a", -2, 3), rival("b", -1, -1)], Promote("b")),
+        (OLD, [rival("a", -2, 3), rival("b", -1, 1)], Dismiss()),
+        (OLD, [rival("a", -2, broke=True)], Dismiss()),
+        (OLD, [rival("a", -2, -2, broke=True)], Dismiss()),
+        (OLD, [the("own", -2, trust=None, trainable=False)], None),  # its agent may run it again
+        (the("old", 0, trainable=False), [rival("a", -2, -2)], None),
+        (the("old", 0, broke=True), [rival("a", -2, 9), rival("b", -1, -1)], Promote("b")),
+        (the("old", 0, broke=True), [rival("a", -2, -9, broke=True)], Dismiss()),
+    ],
+)
+def test_a_rival_rises_where_it_beats_the_incumbent_again(
+    incumbent: Contender, rivals: list[Contender], expected: Step | None
+) -> None:
+    assert due_step([incumbent], rivals, SIGMA, ONCE) == expected
+
+
+def test_rivals_wait_until_the_keep_that_beat_them_has_fallen() -> None:
+    chain, rivals = [OLD, keep("new", -3, under_way=1)], [rival("a", -2)]
+
+    assert due_step(chain, rivals, SIGMA, ONCE) is None
+    assert due_step(chain[:1], rivals, SIGMA, ONCE) == RunAgain("a")
+
+
+def test_nothing_runs_again_where_no_retests_are_allowed() -> None:
+    never = Effort(baseline_repeats=2, max_retests=0)
+
+    assert due_step([the("base", 0, is_baseline=True)], [], SIGMA, never) is None
+    assert due_step([the("old", 0), keep("new", -1)], [], SIGMA, never) == GiveUp("new")
+    assert due_step([the("old", 0)], [rival("a", -1)], SIGMA, never) == Dismiss()
+
+
+@pytest.mark.parametrize(
+    ("chain", "expected"),
+    [
+        ([OLD, keep("new", -1, 1)], Demote("new")),
+        ([OLD, keep("new", -1)], None),
+        ([the("old", 0), keep("new", -1, -1)], None),
+        ([contradicted(keep("one", -1, -50)), by_others(keep("other", -2))], None),
+        ([OLD, contradicted(keep("one", -1, -50)), by_others(keep("other", -2))], None),
+    ],
+)
+def test_a_budget_without_room_leaves_the_verdicts_that_have_their_runs(
+    chain: list[Contender], expected: Step | None
+) -> None:
+    assert due_step(chain, [], SIGMA, replace(ONCE, may_run=False)) == expected

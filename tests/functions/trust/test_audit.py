@@ -1,0 +1,165 @@
+"""The audit finds nothing in a lab that lives, and every wound that is dealt to one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.kernel.process.lifecycle import Process
+from state.noise import class_id
+from state.records import Tag
+from state.tags import Tags
+from tests.labs import bearer
+
+TAG = "mar11"
+NOISE = f"noise:{TAG}:{class_id(None)}"
+
+
+async def post(client: httpx.AsyncClient, path: str, **body: Any) -> Any:
+    answer = await client.post(f"/api/{path}", json=body)
+    assert answer.is_success, answer.text
+    return answer.json()
+
+
+async def register(client: httpx.AsyncClient, nth: int, **more: Any) -> str:
+    body = {"hypothesis": "h", "category": "other", "commit_sha": f"c{nth}", "diff_summary": "d"} | more
+    return str((await post(client, "experiment/register", tag=TAG, **body))["experiment_id"])
+
+
+@pytest.fixture
+async def lived_in(client: httpx.AsyncClient) -> None:
+    """A lab with keeps, discards, near misses, crashes, a stop, a lease and a queue."""
+    await post(client, "experiment/setup", tag=TAG)
+    ids = [await register(client, n, category="optimizer" if n % 2 else "attention") for n in range(12)]
+    values = [1.0, 0.9, 0.901, 0.95, 0.8, 0.8015]
+    for i, value in zip(ids, values, strict=False):
+        await post(client, "experiment/complete", experiment_id=i, val_bpb=value)
+    await post(client, "experiment/crash", experiment_id=ids[6], error="boom")
+    await post(client, "experiment/crash", experiment_id=ids[7], error="late", kind="timeout")
+    await post(client, "experiment/stop", experiment_id=ids[8])
+    await post(client, "pool/register", gpu_id="h:0", gpu_index=0, gpu_name="x", vram_mb=1)
+    await post(client, "pool/register", gpu_id="h:1", gpu_index=1, gpu_name="x", vram_mb=1)
+    await post(client, "pool/acquire", experiment_id=ids[9])
+    await post(client, "gpu/train", experiment_id=ids[10])
+    await post(client, "dimension/define", tag=TAG, profile="mnist")
+
+
+async def test_a_lab_that_lives_has_no_violation(client: httpx.AsyncClient, lived_in: None) -> None:
+    answer = await post(client, "lab/audit")
+
+    assert answer["violations"] == []
+    assert (answer["ok"], answer["experiments"], answer["gpus"]) == (True, 12, 2)
+
+
+WOUNDS = {
+    "counter": ("HINCRBY", "tags:mar11", "kept", "1"),
+    "total": ("HINCRBY", "tags:mar11", "total", "1"),
+    "category": ("HINCRBY", "categories:mar11", "optimizer:total", "1"),
+    "status index": ("ZREM", "status:mar11:crash", "mar11-7"),
+    "finish order": ("ZADD", "finished:mar11", "3", "mar11-7"),
+    "best": ("HSET", "best:mar11", "val_bpb", "0.5"),
+    "best's experiment": ("HSET", "best:mar11", "experiment_id", "mar11-3"),
+    "keeps": ("ZADD", "keeps:mar11", "0.1", "mar11-1"),
+    "status index of a category": ("ZREM", "status:mar11:crash:attention", "mar11-7"),
+    "noise": ("HINCRBY", NOISE, "df", "1"),
+    "run in the noise": ("HSET", NOISE, "runs:other", "[1, 1.0, 0.0, 0, 0.0, 1.0, false]"),
+    "near misses": ("ZREM", "near_misses:mar11", "mar11-6"),
+    "record": ("HSET", "experiments:mar11-7", "status", "keep"),
+    "parent": ("HSET", "experiments:mar11-7", "parent_ids", '["mar11-9"]'),
+    "lease": ("HSET", "gpu_pool:h:0", "holder", "mar11-2"),
+    "leases": ("ZADD", "leases", "1", "h:1"),
+    "flags": ("HSET", "gpu_pool:h:1", "drained", "true"),
+    "idle": ("ZADD", "idle_gpus", "1", "h:0"),
+    "queue": ("ZADD", "queue", "1", "mar11-12"),
+    "queue of the finished": ("ZADD", "queue", "1", "mar11-1"),
+    "queue of nobody": ("ZADD", "queue:h:1", "1", "mar11-99"),
+    "parked though finished": ("ZADD", "parked:mar11", "1", "mar11-1"),
+    "open": ("ZREM", "open", "mar11-12"),
+    "open though finished": ("ZADD", "open", "9", "mar11-1"),
+    "lease of no GPU": ("ZADD", "leases", "1", "h:9"),
+    "idle index of no GPU": ("ZADD", "idle_gpus", "1", "h:9"),
+    "parked": ("ZADD", "parked:mar11", "1", "mar11-11"),
+    "paused": ("ZADD", "paused", "1", "mar11"),
+    "reserved seconds": ("HSET", "tags:mar11", "reserved_gpu_ms", "299999"),
+    "reserved runs": ("HINCRBY", "tags:mar11", "reserved_runs", "1"),
+    "spent seconds": ("HSET", "tags:mar11", "spent_gpu_ms", "1"),
+    "spent runs": ("HINCRBY", "tags:mar11", "spent_runs", "-1"),
+    "what is set aside": ("HDEL", "experiments:mar11-11", "reserved_gpu_seconds"),
+    "starting": ("ZADD", "starting", "1", "mar11-12"),
+    "range": ("HSET", "dimensions:mar11", "values", '[{"name":"LR","dtype":"int","min":5,"max":4}]'),
+    "frozen value": ("HSET", "dimensions:mar11", "values", '[{"name":"LR","dtype":"int","frozen":true}]'),
+    "closed though no operator has a token": ("SET", "closed", "1"),
+    "finish without event": ("HSET", "experiments:mar11-12", "finished_at", "1"),
+}
+
+
+@pytest.mark.parametrize("wound", WOUNDS)
+async def test_every_wound_is_found_and_told_as_an_event(
+    client: httpx.AsyncClient, process: Process, lived_in: None, wound: str
+) -> None:
+    if wound == "lease":
+        await process.lab.command("HDEL", process.lab.keys("experiments", "mar11-10"), "gpu_id")
+        await process.lab.command("HSET", process.lab.keys("experiments", "mar11-10"), "status", "running")
+    if wound == "finish without event":
+        await process.lab.command("HSET", process.lab.keys("experiments", "mar11-12"), "status", "stopped")
+    command, key, *words = WOUNDS[wound]
+    await process.lab.command(command, f"{process.lab.keys()}:{key}", *words)
+
+    answer = await post(client, "lab/audit")
+
+    assert not answer["ok"]
+    assert answer["violations"]
+    (event,) = await process.stream.last(1)
+    assert event.type == "lab.audit_failed"
+    assert event.data["count"] == len(answer["violations"])
+
+
+async def test_a_slot_that_a_worker_leaves_which_does_not_serve_it_is_found(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await post(client, "pool/register", gpu_id="h:0", gpu_index=0, gpu_name="x", vram_mb=1, keeper="h:2:b")
+    await process.invoker.system("keeper").invoke("pool::leave", {"gpu_id": "h:0", "keeper": "h:2:b"})
+    assert (await post(client, "lab/audit"))["violations"] == []
+
+    await process.lab.command("HSET", process.lab.keys.gpu("h:0"), "leaving", "h:1:a")
+
+    assert (await post(client, "lab/audit"))["violations"] == [
+        "h:0 takes no runs, because h:1:a leaves it, but h:2:b serves it"
+    ]
+
+
+async def test_an_open_lab_whose_operators_have_tokens_is_found(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    client.headers.update(await bearer(process, "olga", "operator"))
+    assert (await post(client, "lab/audit"))["violations"] == []
+    await process.lab.command("DEL", process.lab.keys("closed"))
+
+    assert (await post(client, "lab/audit"))["violations"] == [
+        "the lab is open, though operators have 2 tokens"
+    ]
+
+
+async def test_a_lab_that_changes_while_it_is_read_is_not_accused(
+    client: httpx.AsyncClient, process: Process, lived_in: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, submits = Tags.get, 0
+
+    async def meanwhile(self: Tags, tag: str) -> Tag:
+        """Between the experiments and their tag's counters one is queued, and leaves as soon as both are read."""
+        nonlocal submits
+        submits += 1
+        if submits > 3:
+            return await read(self, tag)
+        key = process.lab.keys.tag(tag)
+        await process.lab.command("HINCRBY", key, "reserved_runs", "1")
+        found = await read(self, tag)
+        await process.lab.command("HINCRBY", key, "reserved_runs", "-1")
+        return found
+
+    monkeypatch.setattr(Tags, "get", meanwhile)
+
+    assert (await post(client, "lab/audit"))["violations"] == []
+    assert submits > 3

@@ -1,0 +1,149 @@
+"""A tag learns its noise from repeats, and says how far a verdict can be trusted."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from unittest.mock import Mock
+
+import pytest
+
+from functions.experiments.rules.claiming import judge_report
+from functions.trust.rules.noise import Mean, Noise, p_better, pooled
+from state.noise import spread_at, spread_of
+from tests.functions.conftest import TagUnderTest
+from tests.labs import dump, open_tag, registered, told
+
+BASE = "abc1234"
+
+
+async def spread(tag: TagUnderTest, gpu_class: str | None = None) -> tuple[float, int]:
+    lab = tag.lab
+    found = spread_of(await lab.command(*spread_at(lab.keys, "mar11", gpu_class)))
+    return found.squares, found.df
+
+
+async def test_repeats_of_the_base_make_a_verdict_a_probability(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    values = (1.0, 1.002, 1.001)
+    for value in values:
+        await tag.tried(value, commit_sha=BASE)
+    noise = pooled([values])
+    assert noise is not None
+
+    better = await tag.tried(0.9995)
+    worse = await tag.tried(1.0004)
+
+    squares, df = await spread(tag)
+    assert math.sqrt(squares / df) == pytest.approx(noise.sigma, rel=1e-12)
+    assert df == noise.df == 2
+    # the best's runs are those of its code, its chance of being lucky included
+    of_three = Mean(math.fsum(values) / 3, 3)
+    assert better["p_better"] == pytest.approx(p_better(Mean(0.9995), of_three, noise, "minimize"), rel=1e-9)
+    assert worse["p_better"] == pytest.approx(
+        p_better(Mean(1.0004), Mean(0.9995), noise, "minimize"), rel=1e-9
+    )
+    assert 0.5 < better["p_better"] < 1
+    assert 0 < worse["p_better"] < 0.5
+
+
+async def test_an_experiment_remembers_how_sure_its_verdict_was(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    for value in (1.0, 1.002):
+        await tag.tried(value, commit_sha=BASE)
+
+    answer = await tag.tried(0.999)
+
+    found = await tag.asked(f"/api/experiment/{answer['experiment_id']}")
+    assert found["experiment"]["p_better"] == answer["p_better"]
+    waited = await tag.asked(f"/api/experiment/{answer['experiment_id']}/wait?timeout=0")
+    assert waited["p_better"] == answer["p_better"]
+    events = (await tag.told("/api/event/list", types=["experiment.finished"]))["events"]
+    (told_of_it,) = [e["data"] for e in events if e["subject"] == answer["experiment_id"]]
+    assert told_of_it["p_better"] == answer["p_better"]
+
+
+async def test_the_summary_tells_the_noise_and_how_many_keeps_are_false(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    first = await tag.summary()
+    for value in (1.0, 1.002):
+        await tag.tried(value, commit_sha=BASE)
+
+    lucky, true = await tag.tried(0.9999), await tag.tried(0.9)
+
+    summary = await tag.summary()
+    assert (first["noise"], first["false_keeps_at_least"]) == (None, None)
+    assert summary["noise"] == {"sigma": pytest.approx(math.sqrt(2) / 1000), "df": 1}
+    doubts = [1 - lucky["p_better"], 1 - true["p_better"]]
+    assert summary["false_keeps_at_least"] == pytest.approx(sum(doubts) / 2)
+
+
+async def test_the_same_patch_of_another_commit_is_a_repeat_and_other_constants_are_not(
+    tag: TagUnderTest,
+) -> None:
+    await open_tag(tag.client)
+    await tag.tried(1.0, diff="+x\n")
+    await tag.tried(1.1, diff="+x\n")
+    assert (await spread(tag))[1] == 1
+
+    await tag.tried(1.2, diff="+x\n", config_delta={"LR": 0.1})
+    await tag.tried(1.3, diff="+x\n", config_delta={"LR": 0.2})
+    assert (await spread(tag))[1] == 1
+    await tag.tried(1.4, diff="+x\n", config_delta={"LR": 0.2})
+    await tag.tried(1.5, diff="+x\n", config_delta={"LR": 0.2, "SEED": 7}, seed=7)
+    assert (await spread(tag))[1] == 3
+
+
+async def test_each_class_of_gpu_has_a_noise_of_its_own(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    for value, gpu_class in ((1.0, "H100"), (1.1, "H100"), (1.0, "A100")):
+        await tag.tried(value, commit_sha=BASE, result={"gpu_class": gpu_class})
+
+    assert [await spread(tag, c) for c in ("H100", "A100")] == [(pytest.approx(0.005), 1), (0.0, 0)]
+
+
+async def test_twenty_repeats_finishing_together_are_all_counted_once(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    values = [1.0 + n / 1000 for n in range(20)]
+    names = [await registered(tag.client, commit_sha=BASE) for _ in values]
+
+    await asyncio.gather(
+        *(
+            tag.told("/api/experiment/complete", experiment_id=name, val_bpb=value)
+            for name, value in zip(names, values, strict=True)
+        )
+    )
+
+    squares, df = await spread(tag)
+    noise = pooled([values])
+    assert noise == Noise(pytest.approx(math.sqrt(squares / df), rel=1e-9), df)  # type: ignore[arg-type]
+    before = await dump(tag.lab)
+    await told(
+        tag.client, "/api/experiment/complete", experiment_id=names[0], val_bpb=values[0]
+    )  # its answer was lost
+    assert await dump(tag.lab) == before
+
+
+async def test_repeats_that_finish_together_are_judged_three_times_each_at_most(
+    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await open_tag(tag.client)
+    names = [await registered(tag.client, commit_sha=BASE) for _ in range(20)]
+    judged = Mock(side_effect=judge_report)
+    monkeypatch.setattr("functions.experiments.ending.judge_report", judged)
+
+    await asyncio.gather(
+        *(tag.told("/api/experiment/complete", experiment_id=name, val_bpb=1.0) for name in names)
+    )
+
+    assert judged.call_count <= 3 * len(names)  # one after the other, each again after the one before: 210
+
+
+async def test_a_run_whose_evaluator_changed_teaches_no_noise(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    for value, evaluator in ((1.0, "a"), (0.5, "b"), (1.1, "a")):
+        await tag.tried(value, commit_sha=BASE, result={"evaluator_hash": evaluator})
+
+    squares, df = await spread(tag)
+    assert squares == pytest.approx(0.005)
+    assert df == 1

@@ -1,0 +1,645 @@
+"""A result that is taken back leaves everything that it was part of, and the best before it comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from functions.trust import retests
+from functions.trust.rules.noise import noise_of
+from state.noise import noise_key
+from state.records import Experiment
+from state.tags import Tags
+from state.traces import Traces
+from tests.functions.conftest import TagUnderTest
+from tests.functions.experiments import test_baseline
+from tests.labs import add_gpu, crashed, dump, idea, open_tag, refused, registered, tried
+
+WRONG: dict[str, Any] = {"commit_sha": "bad0bad"}
+MEASURED: dict[str, Any] = {"gpu_class": "H100", "budget_seconds": 300, "evaluator_hash": "e" * 16}
+"""As the worker of `trained` measures."""
+WHY = "it was measured on the training data"
+
+
+async def retracted(tag: TagUnderTest, name: str, reason: str = WHY) -> dict[str, Any]:
+    return await tag.told("/api/experiment/retract", experiment_id=name, reason=reason)
+
+
+async def best_of(tag: TagUnderTest) -> tuple[str, float]:
+    found = await tag.best()
+    return found["experiment_id"], found["val_bpb"]
+
+
+async def stats(tag: TagUnderTest) -> dict[str, int]:
+    told_of = (await tag.summary())["stats"]
+    return {name: told_of[name] for name in ("total", "kept", "discarded", "retracted")}
+
+
+async def noise(tag: TagUnderTest, gpu_class: str | None = None) -> Mapping[str, str]:
+    return await tag.lab.hash(noise_key(tag.lab.keys, "mar11", gpu_class))
+
+
+async def spread(tag: TagUnderTest, gpu_class: str | None = None) -> tuple[int, float]:
+    """Degrees of freedom and squares of the tag's noise."""
+    found = await noise(tag, gpu_class)
+    return int(found.get("df", 0)), float(found.get("squares", 0))
+
+
+# -- the best
+
+
+async def test_one_wrong_number_does_not_fix_the_best_for_ever(tag: TagUnderTest) -> None:
+    await open_tag(tag.client, base_commit="abc1234")
+    await tag.tried(1.0, commit_sha="aaaaaaa")
+    await tag.tried(0.0001, **WRONG)
+
+    answer = await retracted(tag, "mar11-2")
+
+    assert (answer["status"], answer["was"], answer["reason"]) == ("retracted", "keep", WHY)
+    assert (answer["best_experiment_id"], answer["best_val_bpb"]) == ("mar11-1", 1.0)
+    assert (answer["base_commit_sha"], answer["replayed"]) == ("aaaaaaa", False)
+    assert await best_of(tag) == ("mar11-1", 1.0)
+    assert (await tag.tried(0.99))["status"] == "keep"
+    found = await tag.experiment("mar11-2")
+    assert (found["status"], found["retracted_from"], found["retracted_because"]) == (
+        "retracted",
+        "keep",
+        WHY,
+    )
+    assert found["val_bpb"] == 0.0001
+    [event] = await tag.events("experiment.retracted")
+    assert (event["subject"], event["best_experiment_id"], event["reason"]) == ("mar11-2", "mar11-1", WHY)
+    bests = [e["subject"] for e in await tag.events("best.changed")]
+    assert bests == ["mar11-1", "mar11-2", "mar11-1", "mar11-3"]
+
+
+async def test_counters_categories_finish_order_and_reports_go_on_without_it(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    await tag.tried(1.0)
+    await tag.tried(0.0001, category="attention", **WRONG)
+    await tag.tried(1.001)
+    await crashed(tag.client)
+
+    await retracted(tag, "mar11-2")
+    await tag.tried(0.9)
+
+    assert await stats(tag) == {"total": 4, "kept": 2, "discarded": 1, "retracted": 1}
+    summary = await tag.summary()
+    assert summary["categories"] == {"architecture": {"total": 4, "kept": 2}}
+    assert [e["id"] for e in summary["bpb_progression"]] == ["mar11-1", "mar11-5"]
+    lines = (await tag.told("/api/report/tsv", tag="mar11"))["tsv"].splitlines()
+    assert len(lines) == 1 + 4
+    assert not any("bad0bad" in line for line in lines)
+    history = await tag.told("/api/experiment/history", tag="mar11", status="retracted")
+    assert [e["experiment_id"] for e in history["experiments"]] == ["mar11-2"]
+    near = await tag.told("/api/experiment/near-misses", tag="mar11")
+    assert near["total"] == 0
+
+
+async def test_a_near_miss_that_is_taken_back_is_none(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    await tag.tried(1.0)
+    await tag.tried(1.001)
+
+    answer = await retracted(tag, "mar11-2")
+
+    assert (answer["was"], answer["best_experiment_id"]) == ("discard", "mar11-1")
+    assert (await tag.told("/api/experiment/near-misses", tag="mar11"))["near_misses"] == []
+    assert await stats(tag) == {"total": 1, "kept": 1, "discarded": 0, "retracted": 1}
+
+
+async def test_an_older_keep_leaves_the_best_alone(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    for value in (1.0, 0.9, 0.8):
+        await tag.tried(value)
+
+    answer = await retracted(tag, "mar11-2")
+
+    assert (answer["best_experiment_id"], answer["retest"]) == ("mar11-3", [])
+    assert len(await tag.events("best.changed")) == 3
+    await retracted(tag, "mar11-3")
+    assert await best_of(tag) == ("mar11-1", 1.0)
+
+
+async def test_a_best_under_another_comparability_key_falls_back_to_the_one_before_it_there(
+    tag: TagUnderTest,
+) -> None:
+    await open_tag(tag.client)
+    await tag.tried(1.0, commit_sha="aaaaaaa", result={"gpu_class": "H100"})
+    for value in (3.0, 2.0, 2.5):
+        await tag.tried(value, result={"gpu_class": "A100"})
+
+    answer = await retracted(tag, "mar11-3")
+
+    assert (answer["best_experiment_id"], answer["best_val_bpb"]) == ("mar11-2", 3.0)
+    assert answer["retest"] == ["mar11-4"]
+    assert await best_of(tag) == ("mar11-1", 1.0)
+    assert answer["base_commit_sha"] == "aaaaaaa"
+    later = await tag.tried(2.9, result={"gpu_class": "A100"})
+    assert (later["status"], later["compared_with"]) == ("keep", "mar11-2")
+
+
+async def test_where_nothing_else_was_kept_the_first_of_the_rest_is_the_best(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    await tag.tried(0.0001, **WRONG)
+    for value in (1.0, 1.1, 0.9):
+        await tag.tried(value)
+
+    answer = await retracted(tag, "mar11-1")
+
+    assert (answer["best_experiment_id"], answer["best_val_bpb"]) == ("mar11-2", 1.0)
+    assert answer["retest"] == ["mar11-4"]
+    first = await tag.experiment("mar11-2")
+    assert (first["status"], first["improved"], first["delta"]) == ("keep", True, 0.0)
+    assert await stats(tag) == {"total": 3, "kept": 1, "discarded": 2, "retracted": 1}
+
+
+async def test_without_any_other_result_the_tag_has_no_best(tag: TagUnderTest) -> None:
+    await open_tag(tag.client, base_commit="abc1234")
+    await tag.tried(0.0001, **WRONG)
+
+    answer = await retracted(tag, "mar11-1")
+
+    assert (answer["best_experiment_id"], answer["base_commit_sha"]) == (None, "abc1234")
+    await tag.refused(404, "/api/experiment/best", tag="mar11")
+    assert (await tag.summary())["categories"] == {}
+    assert (await tag.told("/api/search/suggest", tag="mar11"))["total_experiments"] == 0
+    assert await tag.faults() == []
+    again = await tag.tried(1.0)
+    assert (again["status"], again["delta"]) == ("keep", 0.0)
+
+
+async def test_the_only_result_no_longer_says_how_the_tag_is_measured(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    await tag.tried(0.0001, result={"gpu_class": "a mistake", "budget_seconds": 3.0})
+    await retracted(tag, "mar11-1")
+
+    verdicts = [
+        await tag.tried(value, result={"gpu_class": "H100", "budget_seconds": 300.0}) for value in (1.0, 0.9)
+    ]
+
+    assert [v["reason"] for v in verdicts] == [None, None]
+    assert await best_of(tag) == ("mar11-3", 0.9)
+
+
+# -- what lost to it
+
+
+async def test_in_a_strict_tag_what_lost_to_it_runs_again_and_the_best_of_it_is_kept(
+    tag: TagUnderTest,
+) -> None:
+    await tag.open(keep_rule="strict")
+    await tag.tried(1.0, result=MEASURED)
+    for value in (0.0001, 0.9, 1.2):
+        await tag.trained(value)
+
+    answer = await retracted(tag, "mar11-2")
+    steps = await tag.judge("mar11-2")
+
+    assert answer["retest"] == ["mar11-3"]
+    [event] = await tag.events("experiment.retracted")
+    assert event["retest"] == ["mar11-3"]
+    assert steps == ["runagain mar11-3"]
+    assert await tag.faults() == []
+    await tag.measured("mar11-3.2", 0.91)
+    await tag.told("/api/experiment/retest", experiment_id="mar11-1")
+    await tag.measured("mar11-1.2", 1.01)
+    assert await best_of(tag) == ("mar11-3", 0.9)
+
+
+async def test_what_lost_to_it_stays_a_rival_of_the_keep_that_comes_meanwhile(tag: TagUnderTest) -> None:
+    await tag.open(keep_rule="strict")
+    await tag.tried(1.0, result=MEASURED)
+    for value in (0.0001, 0.9):
+        await tag.trained(value)
+    await retracted(tag, "mar11-2")
+    await tag.judge("mar11-2")
+
+    await tag.trained(0.98)
+    await tag.measured("mar11-3.2", 0.91)
+    await tag.measured("mar11-4.2", 0.99)
+
+    assert await best_of(tag) == ("mar11-3", 0.9)
+
+
+async def test_a_chain_stands_on_the_best_before_its_incumbent(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0, commit_sha="abc1234")
+    for name, value in (("mar11-1.2", 1.001), ("mar11-1.3", 0.9995)):
+        await tag.measured(name, value)
+    sure = await tag.trained(0.5)
+    second = await tag.trained(0.4999)
+    assert (sure["trust"], second["trust"]) == ("confirmed", "provisional")
+    lost = await tag.trained(0.7)
+    assert lost["status"] == "discard"
+
+    answer = await retracted(tag, "mar11-2")
+
+    assert (answer["best_experiment_id"], answer["retest"]) == ("mar11-3", ["mar11-4"])
+    assert await tag.faults() == []
+    await tag.judge("mar11-2")
+    await tag.measured("mar11-3.2", 1.9)
+    assert (await tag.experiment("mar11-3"))["trust"] == "demoted"
+    assert await tag.faults() == []
+    await tag.measured("mar11-4.2", 0.71)
+    assert await best_of(tag) == ("mar11-4", 0.7)
+
+
+async def test_a_keep_that_waits_for_its_retest_alone_is_confirmed(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0)
+    await tag.trained(0.99)
+
+    answer = await retracted(tag, "mar11-1")
+    await tag.judge("mar11-1")
+
+    assert answer["best_experiment_id"] == "mar11-2"
+    assert (await tag.experiment("mar11-2"))["trust"] == "confirmed"
+
+
+async def test_a_rival_that_is_taken_back_races_no_more(tag: TagUnderTest) -> None:
+    await tag.open()
+    for value in (1.0, 0.9, 0.95):
+        await tag.trained(value, unjudged=True)
+
+    await retracted(tag, "mar11-3")
+
+    best = await tag.experiments.best("mar11")
+    assert best is not None
+    assert ([link.experiment_id for link in best.chain], best.rivals) == (["mar11-1", "mar11-2"], [])
+
+
+# -- its retests
+
+
+async def test_retests_under_way_are_stopped_and_have_no_effect(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0, unjudged=True)
+    for _ in "12":
+        await tag.told("/api/experiment/retest", experiment_id="mar11-1")
+    await tag.told("/api/pool/dispatch")
+    waits = await tag.told("/api/experiment/retest", experiment_id="mar11-1")
+    own = await tag.told("/api/experiment/retest", experiment_id="mar11-1", train=False)
+    before = await dump(tag.lab)
+
+    await retracted(tag, "mar11-1")
+
+    experiments = tag.experiments
+    under_way = [await experiments.get(f"mar11-1.{n}") for n in (2, 3)]
+    assert [r.stopping for r in under_way if r.status == "leased"]
+    for name in (own["retest_id"],):
+        assert (await experiments.get(name)).status == "stopped"
+    assert waits["status"] == "queued"
+    assert await tag.faults() == []
+    assert before
+
+
+async def test_a_retest_that_ends_after_the_retraction_says_nothing(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    await tag.tried(1.0)
+    await tag.tried(0.5, **WRONG)
+    await tag.told("/api/experiment/retest", experiment_id="mar11-2", train=False)
+    experiments = tag.experiments
+    open_one = await experiments.get("mar11-2.2")
+    await tag.lab.command("HSET", tag.lab.keys.experiment("mar11-2"), "retests", "0")
+    await retracted(tag, "mar11-2")  # it knows of no retest
+    await tag.lab.command("HSET", tag.lab.keys.experiment("mar11-2"), "retests", "1")
+    assert open_one.status == "registered"
+
+    ended = await tag.told("/api/experiment/complete", experiment_id="mar11-2.2", val_bpb=0.7)
+
+    assert ended["status"] == "measured"
+    assert await spread(tag) == (0, 0.0)
+    assert await best_of(tag) == ("mar11-1", 1.0)
+
+
+async def test_what_was_retracted_is_not_run_again(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    await tag.tried(1.0)
+    await retracted(tag, "mar11-1")
+
+    answer = await tag.refused(409, "/api/experiment/retest", experiment_id="mar11-1")
+
+    assert answer["experiment_status"] == "retracted"
+
+
+# -- noise, and the same code
+
+
+async def test_its_runs_leave_the_noise(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    for value in (1.0, 1.01):
+        await tag.tried(value, commit_sha="aaaaaaa")
+    alone = await spread(tag)
+    await tag.tried(0.5, **WRONG)
+    await tag.told("/api/experiment/retest", experiment_id="mar11-3", train=False)
+    await tag.told("/api/experiment/complete", experiment_id="mar11-3.2", val_bpb=0.8)
+    assert (await spread(tag))[0] == 2
+
+    await retracted(tag, "mar11-3")
+
+    df, squares = await spread(tag)
+    assert df == alone[0]
+    assert squares == pytest.approx(alone[1], abs=1e-15)
+    assert noise_of(squares, df) is not None
+
+
+async def test_later_runs_of_its_code_are_judged_without_it(tag: TagUnderTest) -> None:
+    await open_tag(tag.client, policy={"near_miss_margin": 0.002})
+    await tag.tried(1.0)
+    await tag.tried(0.5, **WRONG)
+    again = await tag.tried(1.001, **WRONG)
+    third = await tag.tried(0.9, **WRONG)
+    assert again["repeats_best"]
+    assert third["judged_val_bpb"] == pytest.approx(2.401 / 3)
+
+    answer = await retracted(tag, "mar11-2")
+
+    assert answer["corrected"] == ["mar11-3", "mar11-4"]
+    second, third = [await tag.experiment(f"mar11-{n}") for n in (3, 4)]
+    assert (second["judged_val_bpb"], second["repeats_best"], second["reason"]) == (None, False, None)
+    assert third["judged_val_bpb"] == pytest.approx(1.901 / 2)
+    near = await tag.told("/api/experiment/near-misses", tag="mar11")
+    assert [n["experiment_id"] for n in near["near_misses"]] == ["mar11-3"]
+    assert answer["retest"] == ["mar11-4"]
+    assert (await spread(tag))[0] == 1
+
+
+async def test_a_repeat_of_the_best_stays_one_where_another_repeat_is_taken_back(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    for value in (1.0, 1.1, 1.05):
+        last = await tag.tried(value, commit_sha="aaaaaaa")
+    before = (await tag.told("/api/experiment/near-misses", tag="mar11"))["total"]
+
+    await retracted(tag, "mar11-2")
+
+    found = await tag.experiment("mar11-3")
+    after = (await tag.told("/api/experiment/near-misses", tag="mar11"))["total"]
+    assert (last["repeats_best"], found["repeats_best"], found["reason"]) == (True, True, last["reason"])
+    assert (before, after) == (0, 0)
+
+
+async def test_a_keep_by_the_mean_of_its_runs_and_others_has_to_be_retracted_first(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    await tag.tried(1.0)
+    await tag.tried(1.2, **WRONG)
+    assert (await tag.tried(0.5, **WRONG))["status"] == "keep"
+
+    answer = await refused(
+        tag.client, 409, "/api/experiment/retract", experiment_id="mar11-2", reason="wrong data"
+    )
+
+    assert answer["retract_first"] == "mar11-3"
+    assert "retract mar11-3 first" in answer["hint"]
+    await retracted(tag, "mar11-3")
+    await retracted(tag, "mar11-2")
+    assert await best_of(tag) == ("mar11-1", 1.0)
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize("keep_rule", ["strict", "confirmed"])
+async def test_whatever_is_taken_back_in_whatever_order_the_audit_agrees(
+    tag: TagUnderTest, keep_rule: str, direction: str
+) -> None:
+    rng = random.Random(f"{keep_rule} {direction}")
+    await open_tag(
+        tag.client, metric={"name": "loss", "direction": direction}, policy={"keep_rule": keep_rule}
+    )
+    for _ in range(40):
+        await tried(
+            tag.client,
+            rng.gauss(1.0, 0.1),
+            commit_sha=f"aaaaaa{rng.randrange(12):x}",
+            result={"gpu_class": rng.choice(["H100", "H100", "A100"])},
+        )
+    names = [f"mar11-{n}" for n in range(1, 41)]
+    rng.shuffle(names)
+
+    for name in names:
+        body = {"experiment_id": name, "reason": WHY}
+        while (answer := await tag.client.post("/api/experiment/retract", json=body)).status_code == 409:
+            body = {"experiment_id": answer.json()["retract_first"], "reason": WHY}
+        if answer.json()["experiment_id"] != name and name not in names[: names.index(name)]:
+            await tag.client.post("/api/experiment/retract", json={"experiment_id": name, "reason": WHY})
+        assert await tag.faults() == []
+
+    for name in names:
+        await tag.client.post("/api/experiment/retract", json={"experiment_id": name, "reason": WHY})
+    assert await tag.faults() == []
+    for gpu_class in ("H100", "A100"):
+        assert await spread(tag, gpu_class) == (0, 0.0)
+        assert not [code for code in await noise(tag, gpu_class) if code.startswith("runs:")]
+    assert (await stats(tag))["retracted"] == 40
+
+
+# -- the baseline
+
+
+async def test_a_wrong_baseline_leaves_its_counter_and_the_tag_gets_another(tag: TagUnderTest) -> None:
+    await test_baseline.opened(tag)
+    waits = (await test_baseline.submitted(tag))["experiment_id"]
+    await test_baseline.leased(tag)
+    await test_baseline.ended(tag, "mar11-1", 0.0001)
+    await tag.told("/api/experiment/stop", experiment_id=waits)
+    await tag.told("/api/pool/dispatch")
+
+    await retracted(tag, "mar11-1")
+
+    record = await Tags(tag.lab).get("mar11")
+    assert (record.baselines, record.kept, record.total, record.retracted) == (0, 0, 0, 1)
+    assert (record.baseline_id, record.baseline_val_bpb) == (None, None)
+    assert await tag.faults() == []
+    later = await test_baseline.submitted(tag)
+    assert later["experiment_id"] == "mar11-4"
+    assert (await tag.experiment("mar11-3"))["baseline"]
+
+
+async def test_what_waits_when_a_wrong_baseline_is_retracted_waits_for_the_next_one(
+    tag: TagUnderTest,
+) -> None:
+    await test_baseline.opened(tag)
+    for _ in range(2):
+        await test_baseline.submitted(tag)
+    await test_baseline.leased(tag)
+    await test_baseline.ended(tag, "mar11-1", 0.0001)
+    assert await test_baseline.leased(tag) == ["mar11-2"]
+
+    await retracted(tag, "mar11-1")
+    await test_baseline.submitted(tag)
+
+    assert (await tag.experiment("mar11-4"))["baseline"]
+    assert await tag.faults() == []
+    await tag.told("/api/experiment/stop", experiment_id="mar11-2")
+    await add_gpu(tag.client, test_baseline.GPUS[1])
+    assert await test_baseline.leased(tag) == ["mar11-4"]
+
+
+async def test_the_baseline_s_value_is_that_of_the_next_run_of_its_code(tag: TagUnderTest) -> None:
+    await test_baseline.opened(tag, baseline_first=False)
+    code: dict[str, Any] = {"commit_sha": test_baseline.BASE}
+    await tag.tried(0.5, **code)
+    await tag.tried(1.25, **code)
+    await tag.tried(1.2)
+
+    answer = await retracted(tag, "mar11-1")
+
+    assert (answer["best_experiment_id"], answer["best_val_bpb"]) == ("mar11-2", 1.25)
+    assert (await Tags(tag.lab).get("mar11")).baseline_val_bpb == 1.25
+
+
+# -- branches
+
+
+async def test_branches_that_stood_on_it_fall_back(tag: TagUnderTest) -> None:
+    await tag.branch(target=1)
+    await tag.grown(1.0)
+    await tag.grown(0.0001)
+    await tag.grown(1.5)
+    waits = await tag.made(await tag.selected())
+    [before] = (await tag.traces()).values()
+    assert (before["base"], before["kept"], before["best_score"]) == ("mar11-2", 2, 0.0001)
+
+    await retracted(tag, "mar11-2")
+
+    [trace] = (await tag.traces()).values()
+    assert (trace["base"], trace["tip"], trace["kept"], trace["length"]) == ("mar11-1", "mar11-3", 1, 3)
+    [record] = await Traces(tag.lab).many([trace["trace_id"]])
+    assert (record.best_score, record.since_best, record.scores) == (1.0, 1, "1.0 1.5")
+    assert await tag.faults() == []
+    verdict = await tag.complete(waits, 0.9)
+    assert (verdict["status"], verdict["branch_improved"]) == ("keep", True)
+    assert (await tag.selected())["base_experiment_id"] == waits
+
+
+async def test_a_branch_whose_tip_was_taken_back_grows_on_from_it_on_the_base_before(
+    tag: TagUnderTest,
+) -> None:
+    await tag.branch(target=1)
+    await tag.grown(1.0)
+    await tag.grown(0.0001)
+
+    await retracted(tag, "mar11-2")
+
+    chosen = await tag.selected()
+    assert (chosen["parent_ids"], chosen["base_experiment_id"]) == (["mar11-2"], "mar11-1")
+
+
+async def test_the_best_score_of_a_long_branch_stays_where_another_result_is_taken_back(
+    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retests, "NODES_READ", 3)
+    await tag.branch(target=1)
+    for value in (1.0, 0.5, 1.2, 1.3, 1.4, 1.5):
+        await tag.grown(value)
+
+    await retracted(tag, "mar11-5")
+    [stays] = await Traces(tag.lab).many(["mar11-t1"])
+    await retracted(tag, "mar11-2")
+
+    [trace] = await Traces(tag.lab).many(["mar11-t1"])
+    assert (stays.best_score, stays.since_best) == (0.5, 4)
+    assert (trace.best_score, trace.length) == (1.3, 6)
+
+
+# -- who, and what not
+
+
+async def test_the_same_retraction_again_gives_the_same_answer(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    await tag.tried(1.0)
+    await tag.tried(0.0001, **WRONG)
+    first = await retracted(tag, "mar11-2")
+    before = await dump(tag.lab)
+
+    again = await retracted(tag, "mar11-2")
+
+    assert again == first | {"replayed": True}
+    assert await dump(tag.lab) == before
+    other = await tag.refused(409, "/api/experiment/retract", experiment_id="mar11-2", reason="another")
+    assert WHY in other["detail"]
+
+
+async def test_what_has_no_result_cannot_be_taken_back(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    waits = await registered(tag.client)
+    failed = (await crashed(tag.client))["experiment_id"]
+    await tag.tried(1.0)
+    retest = await tag.told("/api/experiment/retest", experiment_id="mar11-3", train=False)
+
+    answers = {
+        name: await tag.refused(409, "/api/experiment/retract", experiment_id=name, reason=WHY)
+        for name in (waits, failed, retest["retest_id"])
+    }
+
+    assert [a["experiment_status"] for a in answers.values()] == ["registered", "crash", "registered"]
+    assert "stop it" in answers[waits]["hint"]
+    assert "retract mar11-3" in answers[retest["retest_id"]]["hint"]
+    await tag.refused(404, "/api/experiment/retract", experiment_id="mar11-9", reason=WHY)
+
+
+async def test_an_agent_waits_for_and_sees_what_became_of_it(tag: TagUnderTest) -> None:
+    await open_tag(tag.client, base_commit="abc1234")
+    await tag.tried(1.0, commit_sha="aaaaaaa")
+    await tag.tried(0.0001, **WRONG)
+    await retracted(tag, "mar11-2")
+
+    outcome = await tag.asked("/api/experiment/mar11-2/wait?timeout=0")
+
+    assert (outcome["status"], outcome["finished"], outcome["action"]) == ("retracted", True, "git_reset")
+    assert outcome["base_commit_sha"] == "aaaaaaa"
+    assert WHY in outcome["next"]
+    late = await tag.refused(409, "/api/experiment/complete", experiment_id="mar11-2", val_bpb=0.5)
+    assert late["experiment_status"] == "retracted"
+
+
+# -- at the same time
+
+
+async def test_of_two_retractions_at_once_one_counts(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    await tag.tried(1.0)
+    await tag.tried(0.0001, **WRONG)
+
+    answers = await asyncio.gather(*(retracted(tag, "mar11-2") for _ in range(8)))
+
+    assert sorted(a["replayed"] for a in answers) == [False] + [True] * 7
+    assert len(await tag.events("experiment.retracted")) == 1
+    assert await stats(tag) == {"total": 1, "kept": 1, "discarded": 0, "retracted": 1}
+
+
+async def test_results_that_come_in_at_the_same_moment_are_judged_before_or_after(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    await tag.tried(1.0)
+    for _ in range(5):
+        wrong = (await tag.tried(0.0001))["experiment_id"]
+        again = [await registered(tag.client, commit_sha=f"ccc000{n}") for n in range(6)]
+        same: Experiment = await tag.experiments.get(wrong)
+        again += [await registered(tag.client, commit_sha=same.commit_sha) for _ in "12"]
+
+        answers = await asyncio.gather(
+            *(tag.complete(name, 1.1 + n / 10) for n, name in enumerate(again)), retracted(tag, wrong)
+        )
+
+        assert {a["status"] for a in answers} == {"discard", "retracted"}
+        assert await best_of(tag) == ("mar11-1", 1.0)
+        assert await tag.faults() == []
+
+
+async def test_an_idea_of_the_same_code_may_be_submitted_again(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    await tag.tried(1.0)
+    await tag.tried(0.0001, **WRONG)
+    await retracted(tag, "mar11-2")
+
+    again = await tag.told("/api/experiment/register", **idea(**WRONG))
+    verdict = await tag.complete(again["experiment_id"], 0.99)
+
+    assert (verdict["status"], verdict["judged_val_bpb"], verdict["delta"]) == (
+        "keep",
+        None,
+        pytest.approx(0.01),
+    )

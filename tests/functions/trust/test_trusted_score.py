@@ -1,0 +1,206 @@
+"""Trusted scores: who may measure and report them, and where they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.kernel.process.lifecycle import Process
+from state.records import Role
+from tests.conftest import http_client
+from tests.functions.conftest import TagUnderTest
+from tests.labs import add_gpu, asked, begun, idea, open_tag, problem, refused, registered, told, tried
+
+BASE = "abc1234abc1234abc1234abc1234abc1234abc12"
+COMMAND = "python prepare.py --score"
+
+
+async def bearer(process: Process, name: str, role: Role) -> dict[str, str]:
+    if not await process.tokens.are_configured():
+        await process.tokens.issue(name="root", role="operator", issued_by="local")
+    issued = await process.tokens.issue(name=name, role=role, issued_by="root")
+    return {"authorization": f"Bearer {issued.text}"}
+
+
+@pytest.fixture
+async def http(process: Process) -> AsyncIterator[httpx.AsyncClient]:
+    async with http_client(process) as found:
+        yield found
+
+
+async def opened(client: httpx.AsyncClient, **more: Any) -> dict[str, Any]:
+    return await open_tag(client, base_commit=BASE, evaluator_command=COMMAND, **more)
+
+
+async def test_an_agent_cannot_give_an_evaluator_command(process: Process, http: httpx.AsyncClient) -> None:
+    http.headers.update(await bearer(process, "ann", "agent"))
+    body = {"tag": "mar11", "base_commit": BASE, "evaluator_command": COMMAND}
+
+    document = problem(await http.post("/api/experiment/setup", json=body), 403)
+
+    assert "only operators" in document["detail"]
+    assert "leave evaluator_command out" in document["hint"]
+    problem(await http.post("/api/report/brief", json={"tag": "mar11"}), 404)
+    await told(http, "/api/experiment/setup", tag="mar11", base_commit=BASE)
+
+
+async def test_an_operator_gives_it_and_every_view_of_the_tag_says_so(client: httpx.AsyncClient) -> None:
+    opening = await opened(client)
+    await open_tag(client, "mar12")
+
+    assert opening["tag"]["score"] == "trusted"
+    for tag, score in (("mar11", "trusted"), ("mar12", "reported")):
+        assert (await told(client, "/api/report/brief", tag=tag))["score"] == score
+        assert (await told(client, "/api/report/summary", tag=tag))["score"] == score
+    listed = (await asked(client, "/api/report/tags"))["tags"]
+    assert {tag["name"]: tag["score"] for tag in listed} == {"mar11": "trusted", "mar12": "reported"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "prepare.py",
+        "bash score.sh",
+        "python -c 1",
+        "python /etc/x.py",
+        "python ../x.py",
+        "python 'a",
+        "python .git/x.py",
+    ],
+)
+async def test_a_command_that_is_no_script_of_the_repository_is_refused(
+    client: httpx.AsyncClient, command: str
+) -> None:
+    document = await refused(
+        client, 422, "/api/experiment/setup", tag="mar11", base_commit=BASE, evaluator_command=command
+    )
+
+    assert "python prepare.py" in document["hint"]
+
+
+async def test_a_command_without_a_base_commit_is_refused(client: httpx.AsyncClient) -> None:
+    document = await refused(client, 422, "/api/experiment/setup", tag="mar11", evaluator_command=COMMAND)
+
+    assert "base_commit" in document["hint"]
+
+
+async def trained(client: httpx.AsyncClient, process: Process, **measured: Any) -> dict[str, Any]:
+    """What a worker's report of a new experiment is answered."""
+    name = (await told(client, "/api/experiment/submit", **idea()))["experiment_id"]
+    return await ran(client, process, name, **measured)
+
+
+async def ran(client: httpx.AsyncClient, process: Process, name: str, **measured: Any) -> dict[str, Any]:
+    await told(client, "/api/pool/dispatch")
+    e = await begun(process, name)
+    body = {"experiment_id": name, "attempt": e.attempt, "fence": e.fence, "gpu_class": "H100", **measured}
+    answer = await told(client, "/api/experiment/complete", **body)
+    assert await told(client, "/api/experiment/complete", **body) == answer | {"replayed": True}
+    await TagUnderTest(client, process).free(e)
+    return answer
+
+
+async def test_a_trusted_score_is_shown_with_what_was_reported_wherever_the_value_is(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, policy={"baseline_first": False})
+    await add_gpu(client)
+
+    answer = await trained(client, process, val_bpb=0.9, score="trusted", reported=0.3)
+
+    shown = {
+        "complete": answer,
+        "get": (await asked(client, "/api/experiment/mar11-1"))["experiment"],
+        "wait": await asked(client, "/api/experiment/mar11-1/wait?timeout=0"),
+        "history": (await told(client, "/api/experiment/history", tag="mar11"))["experiments"][0],
+        "best": (await told(client, "/api/experiment/best", tag="mar11"))["experiment"],
+        "summary": (await told(client, "/api/report/summary", tag="mar11"))["best"],
+    }
+    for where, said in shown.items():
+        assert (said["val_bpb"], said["score"], said["reported"]) == (0.9, "trusted", 0.3), where
+    [line] = (await told(client, "/api/report/brief", tag="mar11"))["last_results"]
+    assert (line["val_bpb"], line["reported"]) == (0.9, 0.3)
+
+
+async def test_what_an_agent_measures_itself_is_a_claim_from_the_first_run_on(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, policy={"baseline_first": False})
+    await add_gpu(client)
+
+    answer = await tried(client, 0.0001)
+
+    await TagUnderTest(client, process).judge("mar11-1")
+    assert (answer["status"], answer["claimed"], answer["score"]) == ("discard", True, "reported")
+    assert answer["retest"]["retest_id"] == "mar11-1.2"
+    await refused(client, 404, "/api/experiment/best", tag="mar11")
+    await ran(client, process, "mar11-1.2", val_bpb=0.9, score="trusted", reported=0.0001)
+    await TagUnderTest(client, process).judge("mar11-1.2")
+    e = (await asked(client, "/api/experiment/mar11-1"))["experiment"]
+    assert (e["status"], e["val_bpb"], e["score"], e["reported"]) == ("keep", 0.9, "trusted", 0.0001)
+    assert (await told(client, "/api/lab/audit"))["violations"] == []
+
+
+async def test_a_worker_hands_in_no_score_that_the_evaluator_did_not_measure(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, policy={"baseline_first": False})
+    await add_gpu(client)
+    name = (await told(client, "/api/experiment/submit", **idea()))["experiment_id"]
+    await told(client, "/api/pool/dispatch")
+    e = await begun(process, name)
+
+    document = await refused(
+        client,
+        422,
+        "/api/experiment/complete",
+        experiment_id=name,
+        val_bpb=0.0001,
+        attempt=e.attempt,
+        fence=e.fence,
+    )
+
+    assert "not what a run prints" in document["detail"]
+    assert (await asked(client, f"/api/experiment/{name}"))["experiment"]["status"] == "running"
+
+
+async def test_only_the_lab_says_that_a_score_is_trusted(process: Process, http: httpx.AsyncClient) -> None:
+    root, ann = await bearer(process, "me", "operator"), await bearer(process, "ann", "agent")
+    http.headers.update(root)
+    await opened(http)
+    http.headers.update(ann)
+    name = await registered(http)
+
+    body = {"experiment_id": name, "val_bpb": 0.0001, "score": "trusted"}
+    document = problem(await http.post("/api/experiment/complete", json=body), 403)
+
+    assert "only the lab's workers" in document["detail"]
+    assert (await asked(http, f"/api/experiment/{name}"))["experiment"]["status"] == "registered"
+
+
+async def test_no_score_is_trusted_where_nothing_measures_it(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    name = await registered(client)
+
+    document = await refused(
+        client, 422, "/api/experiment/complete", experiment_id=name, val_bpb=0.9, score="trusted"
+    )
+
+    assert "evaluator_command" in document["hint"]
+
+
+async def test_a_leak_is_invalid_and_says_what_to_do(client: httpx.AsyncClient) -> None:
+    await opened(client)
+    name = await registered(client)
+
+    answer = await told(
+        client, "/api/experiment/crash", experiment_id=name, kind="leak", error="predictions use the future"
+    )
+
+    outcome = await asked(client, f"/api/experiment/{name}/wait?timeout=0")
+    assert (answer["status"], answer["consecutive_crashes"]) == ("invalid", 0)
+    assert "must not know" in outcome["next"]
+    assert (await told(client, "/api/lab/audit"))["violations"] == []
