@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
@@ -218,24 +218,32 @@ Line = Annotated[str, Field(max_length=2000)]
 
 
 class WorkerProcess(Request):
-    name: Annotated[str, Field(pattern=r"^(supervisor|keeper)@[^:/]{1,100}:[0-9]{1,10}$")] = Field(
+    process: Annotated[str, Field(pattern=r"^(supervisor|keeper)@[^:/]{1,100}:[0-9]{1,10}$")] = Field(
         description="<kind>@<host>:<pid>", examples=["keeper@node1:4711"]
     )
-    kind: Literal["supervisor", "keeper"]
-    host: Line
-    pid: int
     ended: bool = Field(False, description="whether it ends now: then it is forgotten")
-    slots: int | None = Field(None, description="a supervisor's GPUs and CPU slots")
-    gpu_id: Line | None = Field(None, description="a keeper's")
-    repo: Line | None = Field(None, description="the project that it trains")
+    slots: int | None = Field(None, description="a supervisor's GPUs and CPU slots", examples=[2])
+    gpu_id: Line | None = Field(None, description="a keeper's", examples=["node1:gpu0"])
+    repo: Line | None = Field(None, description="the project that it trains", examples=["/srv/project"])
     repository_head: Line | None = Field(
-        None, description="that project's newest commit; taken from the lab's own workers alone"
+        None,
+        description="that project's newest commit; taken from the lab's own workers alone",
+        examples=["4f9a1c2"],
     )
-    training: Line | None = Field(None, description="what it trains with and on, for people")
-    isolation: Line | None = Field(None, description="how far its runs are kept from its machine")
-    no_stronger_isolation: Line | None = Field(None, description="why no stronger isolation works there")
+    training: Line | None = Field(
+        None, description="what it trains with and on, for people", examples=["train.py on 2 GPUs"]
+    )
+    isolation: Line | None = Field(
+        None, description="how far its runs are kept from its machine", examples=["bwrap"]
+    )
+    no_stronger_isolation: Line | None = Field(
+        None, description="why no stronger isolation works there", examples=["bubblewrap is not installed"]
+    )
     warnings: list[Line] = Field(
-        default_factory=list, max_length=32, description="what its owner should know"
+        default_factory=list,
+        max_length=32,
+        description="what its owner should know",
+        examples=[["the project has no .venv"]],
     )
 
 
@@ -247,11 +255,14 @@ class WorkerShown(Response):
 async def announce(request: WorkerProcess, call: Call, presence: Presence) -> WorkerShown:
     """Show a worker's process in lab::status for a minute, or take it out. Decides nothing."""
     owner = call.caller.owner
-    name = request.name if owner is None else f"{request.name}/{owner}"
+    name = request.process if owner is None else f"{request.process}/{owner}"
     if request.ended:
         await presence.leave(name)
         return WorkerShown(name=name)
-    facts = request.model_dump(exclude={"name", "ended"}, exclude_unset=True)
+    kind, _, place = request.process.partition("@")
+    host, _, pid = place.partition(":")
+    said = request.model_dump(exclude={"process", "ended"}, exclude_unset=True)
+    facts = {"kind": kind, "host": host, "pid": int(pid), **said}
     if owner is not None:
         facts.pop("repository_head", None)
         its = {p.name for p in await presence.alive(FORGOTTEN_S) if p.name.endswith(f"/{owner}")}

@@ -52,8 +52,8 @@ OF_ROLES: Mapping[str, str] = {
         pool::release
     """,
     "worker": """
-        gpu::begin gpu::built gpu::renew gpu::stopped pool::give_back pool::leave pool::next run::start
-        run::tick swarm::next_config swarm::result swarm::sync
+        gpu::begin gpu::built gpu::renew gpu::stopped pool::announce pool::give_back pool::leave pool::next
+        run::start run::tick swarm::next_config swarm::result swarm::sync
     """,
     "agent operator": "pool::deregister",
     "local operator": "search::set_strategy",
@@ -101,6 +101,7 @@ SAMPLES: Mapping[str, Any] = {
     "gpu_id": "g",
     "gpu_index": 0,
     "gpu_name": "H100",
+    "process": "keeper@h:1",
     "vram_mb": 1.0,
     "fence": 1,
     "attempt": 1,

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 from functions.kernel.process.alive import beating, process_name
-from state.client_settings import host_name
 from state.errors import NightjarError, NotFound, Unavailable
 from state.records import Gpu
 from state.settings import Settings
@@ -67,9 +65,8 @@ class LabClient:
 
 async def announce(lab: RemoteLab, kind: Literal["keeper", "supervisor"], **facts: Any) -> None:
     """See LabClient.announce."""
-    who = {"name": process_name(kind), "kind": kind, "host": host_name(), "pid": os.getpid()}
     try:
-        await lab.call("pool::announce", {**who, **facts})
+        await lab.call("pool::announce", {"process": process_name(kind), **facts})
     except Unavailable:
         raise
     except NightjarError as problem:  # it works all the same

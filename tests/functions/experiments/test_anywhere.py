@@ -446,14 +446,14 @@ async def test_the_lab_s_own_key_speaks_for_its_own_slots_alone(lab: Lab) -> Non
 
 async def test_a_worker_s_process_is_shown_and_names_a_base_commit_for_the_lab_s_own_alone(lab: Lab) -> None:
     key = {"authorization": f"Bearer {read_key(lab.process.settings, 'worker')}"}
-    process: dict[str, Any] = {"kind": "keeper", "host": "h", "pid": 7, "repository_head": "fedcba9"}
-    await lab.ask("pool/announce", lab.wes, name="keeper@h:7", **process)
+    head = {"repository_head": "fedcba9"}
+    await lab.ask("pool/announce", lab.wes, process="keeper@h:7", **head)
     of_a_stranger = await lab.process.presence.repository_head()
 
-    await lab.ask("pool/announce", key, name="keeper@h:7", **process)
+    await lab.ask("pool/announce", key, process="keeper@h:7", **head)
 
     shown = {p["name"] for p in (await asked(lab.http, "/api/lab/status"))["processes"]}
     assert {"keeper@h:7/wes", "keeper@h:7"} < shown
     assert (of_a_stranger, await lab.process.presence.repository_head()) == (None, "fedcba9")
-    await lab.ask("pool/announce", key, name="keeper@h:7", kind="keeper", host="h", pid=7, ended=True)
+    await lab.ask("pool/announce", key, process="keeper@h:7", ended=True)
     assert "keeper@h:7" not in {p["name"] for p in (await asked(lab.http, "/api/lab/status"))["processes"]}

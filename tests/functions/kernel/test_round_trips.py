@@ -411,7 +411,7 @@ async def readers(a: Counter) -> None:
     await a.paid("search::strategy", tag=PLAIN)
     await a.paid("pool::list")
     await a.paid("agent::announce", tag=PLAIN, agent="ada", state="working")
-    await a.paid("pool::announce", name="keeper@h:1", kind="keeper", host="h", pid=1)
+    await a.paid("pool::announce", process="keeper@h:1")
     await a.paid("lab::status")
     await a.paid("function::calls")
     await a.paid("function::list")
