@@ -1,4 +1,4 @@
-"""What a worker without Redis serves, in a file each: a lab, or a swarm that it has joined."""
+"""The lab, or the swarm, that a worker serves: its URL, the token or key, and the worker's own name."""
 
 from __future__ import annotations
 
