@@ -113,10 +113,14 @@ class Keeper:
             log.error("%s", problem)
         self._told = problem
 
-    async def beat(self) -> None:
-        """One heartbeat with the newest sample."""
+    async def announce(self) -> None:
+        """Show this keeper among the lab's processes."""
         head = await asyncio.to_thread(repository_head, self.slot.repo)
         await self.lab.announce("keeper", gpu_id=self.gpu_id, repo=str(self.slot.repo), repository_head=head)
+
+    async def beat(self) -> None:
+        """One heartbeat with the newest sample."""
+        await self.announce()
         sample = asdict(await self.sampler.sample(self.device))
         health = {k: v for k, v in sample.items() if isinstance(v, str | int | float) and v != ""}
         health |= await asyncio.to_thread(self._disk)
@@ -253,6 +257,7 @@ async def keep(slot: Slot, settings: Settings) -> None:
 async def _registered(keeper: Keeper, stop: asyncio.Event) -> bool:
     """Register as soon as the GPU is empty; False if stopped before."""
     while not stop.is_set():
+        await keeper.announce()
         if await keeper.register():
             return True
         with contextlib.suppress(TimeoutError):

@@ -81,7 +81,9 @@ def test_one_trace_leads_from_the_request_through_the_run_to_its_verdict(lab: Ru
     ]
     (asked,) = lines(lab, route="/api/experiment/submit", trace_id=trace)
     assert (asked["request_id"], asked["process"], asked["status"]) == ("asked-1", "web", 200)
-    ran = lab.until(lambda: lines(lab, trace_id=trace, logger="functions.attempting"), "the run is told of")
+    ran = lab.until(
+        lambda: lines(lab, trace_id=trace, logger="workers.attempt.attempted"), "the run is told of"
+    )
     assert {(e["experiment_id"], e["attempt"], e["tag"], e["process"]) for e in ran} == {
         (experiment, 1, "traced", "runner")
     }
@@ -104,9 +106,9 @@ def test_the_web_process_tells_what_all_others_counted(lab: RunningLab) -> None:
         ("web", "experiment::submit", "http"),
         ("events", "search::adapt", "event"),
         ("events", "pool::sweep", "cron"),
-        ("keeper", "pool::heartbeat", "call"),
-        ("runner", "gpu::train", "queue"),
-        ("runner", "experiment::complete", "call"),
+        ("web", "pool::heartbeat", "http"),
+        ("web", "gpu::begin", "http"),
+        ("web", "experiment::complete", "http"),
     }
     lab.until(lambda: wanted <= counted(), f"{wanted} are counted")
 

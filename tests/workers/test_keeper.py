@@ -215,7 +215,7 @@ async def test_a_driver_that_hangs_leaves_the_gpu_unproven_and_is_a_complaint(
     await has_run(gpu_keeper, pool)
     driver.says(hang_s=600)
 
-    async with HealthSampler(helper=driver.command, timeout_s=60, start_timeout_s=60) as hasty:
+    async with HealthSampler(helper=driver.command, timeout_s=1.0, start_timeout_s=60) as hasty:
         await replace(gpu_keeper, sampler=hasty).beat()
 
     gpu = await pool.get(GPU.gpu_id)

@@ -19,8 +19,8 @@ from urllib.parse import urlencode, urlsplit
 
 import click
 
+from functions.kernel.process.process_identity import is_up
 from functions.kernel.process.redaction import hide
-from functions.kernel.process.remote import is_up
 from state import errors
 from state.client_settings import ClientSettings
 from state.errors import Forbidden, NightjarError, Unauthenticated, Unavailable

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from functions.kernel.process.redaction import hide
 from functions.kernel.process.remote import Remote, served
 from functions.kernel.table import chosen
+from state import traceparent
 from state.errors import NightjarError, TooManyRequests, TooSlow, Unavailable
 from state.settings import Settings
 from workers.attempt.attempted import delivered
@@ -44,7 +45,10 @@ class RemoteLab:
         """
         body = json.dumps(request, allow_nan=False)
         try:
-            answer = await self._http.post(self._paths[function], content=body, timeout=timeout)
+            traced = {"traceparent": trace} if (trace := traceparent.current.get()) else {}
+            answer = await self._http.post(
+                self._paths[function], content=body, timeout=timeout, headers=traced
+            )
         except (httpx.HTTPError, httpx.InvalidURL) as problem:
             raise silent(self.remote.url, problem) from problem
         return told(self.remote.url, answer)

@@ -16,6 +16,8 @@ from typing import Any
 from functions.kernel.process.ending import adopt_orphans
 from functions.kernel.process.logs import bound, start_logging
 from functions.kernel.process.remote import remote_of
+from state import traceparent
+from state.ids import named_by
 from state.settings import Settings
 from workers.attempt.attempted import attempted
 from workers.attempt.job import TrainingJob
@@ -56,7 +58,9 @@ async def train(work: Mapping[str, Any], slot: Slot, settings: Settings, lab: Re
             lease_s=settings.stale_s,
             every_s=settings.heartbeat_s / 2 if slot.remote else NEAR_S,
         )
-        with bound(gpu_id=slot.gpu_id, experiment_id=job.experiment_id, attempt=job.attempt):
+        traceparent.current.set(job.traceparent or "")
+        _, tag = named_by(job.experiment_id)
+        with bound(gpu_id=slot.gpu_id, experiment_id=job.experiment_id, attempt=job.attempt, tag=tag):
             return await attempted(job, lease, runner, str(work["metric"]))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from state.client_settings import ClientSettings, host_name
+
 
 def birth_name(host: str, pid: int) -> str:
     """`<host>:<pid>:<start>`; the start time tells a recycled pid apart."""
@@ -51,3 +53,9 @@ def _born_by_the_clock(pid: int) -> str:
         return "" if process.status() == psutil.STATUS_ZOMBIE else str(round(process.create_time() * 100))
     except psutil.Error:
         return ""
+
+
+def is_up(settings: ClientSettings) -> bool:
+    """Whether this lab's web process runs on this machine. If not, another program may have its port now."""
+    name, host = settings.written_by_web.get("process"), host_name()
+    return isinstance(name, str) and name.startswith(f"{host}:") and is_alive(name, host)

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
-from functions.kernel.process.process_identity import is_alive
+from functions.kernel.process.process_identity import is_up
 from functions.kernel.process.worker_options import Isolation
-from state.client_settings import ClientSettings, host_name
+from state.client_settings import host_name
 from state.errors import Conflict, Invalid, Unavailable
 from state.local_keys import read_key
 from state.private import write_private
@@ -91,12 +91,6 @@ def served(settings: Settings, *, remote: bool) -> Remote:
             retry_after=1.0,
         )
     return Remote(url=url, token=SecretStr(key), name=host_name())
-
-
-def is_up(settings: ClientSettings) -> bool:
-    """Whether this lab's web process runs on this machine. If not, another program may have its port now."""
-    name, host = settings.written_by_web.get("process"), host_name()
-    return isinstance(name, str) and name.startswith(f"{host}:") and is_alive(name, host)
 
 
 @contextmanager

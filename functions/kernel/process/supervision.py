@@ -109,17 +109,21 @@ class ProcessGroup:
             task.result()
 
     async def drain(self) -> None:
-        """SIGTERM to all, the last started first, and wait; a process that exceeds its time is killed."""
+        """SIGTERM to all, the last started first, and wait; a process that exceeds its time is killed.
+
+        Those without a time limit end first: their runs are handed in to the others.
+        """
         self._draining.set()
-        now = asyncio.get_running_loop().time()
-        deadlines: dict[str, float] = {}
-        for spec in reversed(self._specs):
-            if spec.name in self._running:
+        left = [spec for spec in reversed(self._specs) if spec.name in self._running]
+        if left:
+            names = ", ".join(spec.name for spec in left)
+            self._announce(f"stopping; waiting for {names} (Ctrl-C again ends them at once)")
+        for has_limit in (False, True):
+            now = asyncio.get_running_loop().time()
+            ending = [spec for spec in left if math.isfinite(spec.drain_s) == has_limit]
+            for spec in ending:
                 self._signal(spec.name, signal.SIGTERM)
-                deadlines[spec.name] = now + spec.drain_s
-        if deadlines:
-            self._announce(f"stopping; waiting for {', '.join(deadlines)} (Ctrl-C again ends them at once)")
-        await self._wait_for(deadlines)
+            await self._wait_for({spec.name: now + spec.drain_s for spec in ending})
         await asyncio.gather(*self._keepers.values(), return_exceptions=True)  # run_until has raised them
 
     def force(self) -> None:
