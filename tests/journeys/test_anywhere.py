@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     """A lab with tokens."""
-    with running_lab(tmp_path_factory.mktemp("lab")) as found:
+    with running_lab(tmp_path_factory.mktemp("lab"), NIGHTJAR_STALE_S="15") as found:
         found.start()
         token = found.post("token/issue", name="olga", role="operator")["token"]
         found.http.headers["authorization"] = f"Bearer {token}"
