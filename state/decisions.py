@@ -196,7 +196,7 @@ class Retest:
     """Seconds that the lab trains it, set aside from the tag's budget; None: its agent trains it."""
     timeout_s: float | None = None
     agent: str | None = None
-    """Who trains it, where the lab does not; else whose turn it takes."""
+    """The agent that trains it. If the lab trains it: the agent whose turn it takes."""
     priority: int = RETEST_PRIORITY
     takes_turn: bool = False
     """It waits in a round of its agent's own."""

@@ -54,7 +54,7 @@ def limits_of(resources: Sequence[Resource]) -> list[str]:
 
 @dataclass
 class Booking:
-    """What a change takes of a tag's budget, with what was read of that."""
+    """Amounts that a change takes of a tag's budget, with the limits and sums that were read."""
 
     change: Change
     tag: str
@@ -125,7 +125,7 @@ class PatchEntry:
     content: bytes
     is_new: bool
     is_written: bool
-    """What is there already is written where it is something else: its content is not what it is named by."""
+    """Whether to write it: it is missing, or other content stands under its name."""
 
     @classmethod
     async def of(cls, change: Change, patch_id: str, content: bytes, *, is_there: bool) -> PatchEntry:

@@ -1,4 +1,4 @@
-"""Who gets a GPU: an agent that acquires one, a worker that asks, and the lab's own dispatch."""
+"""GPUs are lent to agents that acquire one, and by the dispatcher to experiments that wait."""
 
 from __future__ import annotations
 

@@ -595,7 +595,7 @@ def _has_another_base(trace: Trace, e: Experiment, choice: SelectionRecord, foun
 
 
 def _spent(e: Experiment, ending: Ending, started: str | None, ended: float) -> Books:
-    """What its end changes of its tag's books: what was set aside for it is free again, what was used is spent.
+    """Changes of its tag's budget at its end. The reserved amount is free again, and the used one is spent.
 
     What Nightjar trained is spent by Redis' clock, what an agent trained itself by its own report.
     """

@@ -1,4 +1,4 @@
-"""The derived state of a tag is what its records add up to, whatever was done to it, and in whatever order."""
+"""The derived state of a tag follows from its records, for any history."""
 
 from __future__ import annotations
 

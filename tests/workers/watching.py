@@ -8,7 +8,7 @@ from functions.kernel.lanes import Extension, Order, Source
 
 
 class Orders:
-    """Implements functions.kernel.lanes.Watcher."""
+    """Implements workers.attempt.job.Watcher."""
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ _THREADS_EACH = 4
 
 
 class TrainingRunner:
-    """The lane `gpu` of one slot; implements functions.kernel.lanes.Runner.
+    """The lane `gpu` of one slot; implements workers.attempt.job.Runner.
 
     The script sees only an allow-list of `environ` and the names in the slot's `pass_env`. With `alone`, this process
     runs nothing else and adopts orphans, so all its descendants belong to the attempt. With `apart`, runs get no
@@ -99,7 +99,7 @@ class TrainingRunner:
             _log.warning("training scripts run without any limits (isolation none)")
 
     async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
-        """See functions.kernel.lanes.Runner."""
+        """See workers.attempt.job.Runner."""
         try:
             async with self._checkouts(self._slot.repo, job, self._work_dir) as built:
                 if await watcher.built(built.source) == "lost":
@@ -122,16 +122,16 @@ class TrainingRunner:
 
     @property
     def gpu_id(self) -> str:
-        """See functions.kernel.lanes.Runner."""
+        """See workers.attempt.job.Runner."""
         return self._slot.gpu_id
 
     @property
     def name(self) -> str:
-        """See functions.kernel.lanes.Runner."""
+        """See workers.attempt.job.Runner."""
         return birth_name(host_name(), os.getpid())
 
     async def survey(self) -> Footprint | Unfit | None:
-        """See functions.kernel.lanes.Runner."""
+        """See workers.attempt.job.Runner."""
         try:
             free = free_mb(self._work_dir)
         except OSError as error:
@@ -143,7 +143,7 @@ class TrainingRunner:
         return await look_until(self._sampler, self._slot.device, patience_s=_DRIVER_PATIENCE_S)
 
     async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
-        """See functions.kernel.lanes.Runner."""
+        """See workers.attempt.job.Runner."""
         # once the run's last process has ended, none can follow
         if not self._is_buried and not await asyncio.to_thread(
             processes.kill_all, self._label_of(job), spare=self._spare()

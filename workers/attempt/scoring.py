@@ -173,7 +173,7 @@ def joined(training: str, scoring: str) -> str:
 
 class ScoringWatcher:
     """The lab's side of a scoring: its log is shown below the training's; implements
-    functions.kernel.lanes.Watcher.
+    workers.attempt.job.Watcher.
     """
 
     def __init__(self, watcher: Watcher, training_log: str) -> None:

@@ -19,7 +19,7 @@ CALLED = ("gpu::begin", "gpu::built", "gpu::renew", "pool::give_back", "pool::re
 
 
 class RemoteLease:
-    """See functions.kernel.lanes.Lease.
+    """See workers.attempt.job.RunLease.
 
     At least `every_s` seconds pass between two requests. A request carries the newest report and the newest lines.
     """
@@ -44,11 +44,11 @@ class RemoteLease:
 
     @property
     def lease_s(self) -> float:
-        """See Lease."""
+        """See RunLease."""
         return self._lease_s
 
     async def begin(self, runner: str, before: Footprint | None) -> bool:
-        """See Lease."""
+        """See RunLease."""
         footprint = before.model_dump(mode="json") if before is not None else None
         request = {**self._who, "runner": runner, "footprint": footprint}
         return bool((await delivered(lambda: self._lab.call("gpu::begin", request)))["begun"])
@@ -99,7 +99,7 @@ class RemoteLease:
         self._ask_at = asyncio.get_running_loop().time() + self._every_s
 
     async def report(self, function: str, request: Mapping[str, Any]) -> str:
-        """See Lease. A result that the lab does not take now is kept, and sent by the next process."""
+        """See RunLease. A result that the lab does not take now is kept, and sent by the next process."""
         kept = self._spool.keep(function, request)
         if self._unsent:  # the last lines and the last report
             await self._renew()
@@ -107,13 +107,13 @@ class RemoteLease:
         return str(answer["status"])
 
     async def hand_back(self, reason: str) -> None:
-        """See Lease."""
+        """See RunLease."""
         await self._lab.call(
             "pool::give_back",
             {"gpu_id": self._gpu_id, "fence": self._who["fence"], "reason": reason[:500], "sick": True},
         )
 
     async def end(self, *, proven: bool) -> None:
-        """See Lease."""
+        """See RunLease."""
         lease = {"experiment_id": self._who["experiment_id"], "fence": self._who["fence"]}
         await self._lab.call("pool::release", {"gpu_id": self._gpu_id, **lease, "proven": proven})

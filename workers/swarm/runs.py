@@ -75,7 +75,7 @@ class DeviceRuns:
 
 
 class BaselineWatcher:
-    """Watcher of a baseline run (see functions.kernel.lanes.Watcher). The owner ends it by leaving."""
+    """Watcher of a baseline run (see workers.attempt.job.Watcher). The owner ends it by leaving."""
 
     def __init__(self, leaving: Leaving) -> None:
         self._leaving = leaving
@@ -179,7 +179,7 @@ def result_of(
 
 
 class SwarmTicks:
-    """Sends ticks to the swarm (see functions.kernel.lanes.Watcher). Without an answer the run goes on."""
+    """Sends ticks to the swarm (see workers.attempt.job.Watcher). Without an answer the run goes on."""
 
     def __init__(
         self, server: SwarmServer, given: SwarmAssignment, baseline: float, leaving: Leaving

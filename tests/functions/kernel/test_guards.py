@@ -75,7 +75,7 @@ swarm::register tags:<tag>
 version that is guarded covers them (beliefs, dimensions, stalls). A search only suggests."""
 
 MAYBE = {"crashes:<tag>", "noise:<tag>:<class>", "trace:<id>", "proposals:<tag>:<population>"}
-"""What is guarded only where it decides: crashes in a row, sums of the noise, open selections, few configs left."""
+"""Guarded only if they decide: crashes in a row, sums of the noise, open selections, few configs left."""
 
 
 class Watched(Counter):
