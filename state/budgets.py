@@ -1,7 +1,6 @@
 """The books of a tag's budget: spent and reserved seconds and runs.
 
 Sums are whole milliseconds, since adding floats loses bits.
-The scripts do the same arithmetic (`lua/_books.lua`); the audit uses this module.
 """
 
 from __future__ import annotations

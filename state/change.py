@@ -306,17 +306,20 @@ class Change:
         """The commit comes no later than this, by Redis' clock."""
         self._plan["before"] = min(seconds, float(self._plan.get("before", seconds)))
 
-    def number(self, key: str, field: str) -> Number:
-        """The next value of a counter, handed out by the commit."""
+    def number(self, key: str, field: str, *, least: str | None = None) -> Number:
+        """The next value of a counter, handed out by the commit. The first is 1.
+
+        With `least`, it is no less than that other field of the hash, and the first is 0.
+        """
         self._known(key, "hash")
-        self._plan["numbers"].append([self._at(key), field])
+        self._plan["numbers"].append([self._at(key), field, *([least] if least else [])])
         self._numbers.append(Number(len(self._numbers) + 1))
         return self._numbers[-1]
 
-    def count(self, key: str, most: float) -> Count:
+    def count(self, key: str, most: float | Joined) -> Count:
         """How many members have a score of at most `most` once everything is written."""
         self._known(key, "zset")
-        self._plan.setdefault("counts", []).append([self._at(key), wire(most)])
+        self._plan.setdefault("counts", []).append([self._at(key), self._word(most)])
         self._counts.append(Count())
         return self._counts[-1]
 

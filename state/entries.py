@@ -17,27 +17,6 @@ class Later(Protocol):
 
 
 @dataclass(frozen=True)
-class Rounds:
-    """The wait queue's rounds, as they were read."""
-
-    own: int | None
-    """Of the agent's newest experiment; None: it has none in a round that is not over."""
-    served: int
-    """The newest round that an experiment got a GPU in."""
-
-    @property
-    def next(self) -> int:
-        """The round of the agent's next experiment: the one after its last, and none that is over.
-
-        Start-time fair queueing with equal shares (P. Goyal, H. M. Vin, H. Cheng, SIGCOMM 1996).
-        """
-        return max(0 if self.own is None else self.own + 1, self.served)
-
-
-NO_ROUNDS = Rounds(None, 0)
-
-
-@dataclass(frozen=True)
 class Parent:
     """An experiment that is named as a parent."""
 
@@ -78,7 +57,6 @@ class EntryFacts:
     """What finished last in the tag, or else its baseline."""
     has_patch: bool = False
     """The lab has its patch."""
-    rounds: Rounds = NO_ROUNDS
     of_tag: Mapping[str, str | None] = field(default_factory=dict)
     """The tag's fields as they are stored: what it may take of its budget, and whether its experiments wait aside."""
 

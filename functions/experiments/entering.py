@@ -30,7 +30,7 @@ from state.decisions import RETEST_PRIORITY
 from state.digests import patch_id
 from state.entries import Entered
 from state.errors import Invalid
-from state.experiments import Experiments, line_of
+from state.experiments import Experiments
 from state.ids import AgentName, CommitHash, ExperimentId, GpuId, Id, SelectionId, Sha
 from state.ids import Tag as TagName
 from state.patches import packed
@@ -296,7 +296,7 @@ async def submit(
         return answer
 
     while True:
-        match await experiments.change(decide, in_turn=line_of(idea.agent)):
+        match await experiments.change(decide):
             case None:
                 await call.invoke("experiment::baseline", {"tag": idea.tag})
             case Code() as checked:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from functions.experiments.rules.directions import direction_of
 from functions.experiments.rules.entering import admitted, run_of
-from functions.experiments.rules.opening import FIRST, SYSTEM, baseline_of, first_policy, owes_baseline
+from functions.experiments.rules.opening import FIRST, baseline_of, first_policy, owes_baseline
 from functions.experiments.views.hints import tag_step
 from functions.formats.train_command import words_of
 from functions.kernel.clone import lacks
@@ -24,7 +24,7 @@ from state.change import Change
 from state.decisions import RETEST_PRIORITY
 from state.entries import Entered
 from state.errors import Conflict, Invalid
-from state.experiments import Experiments, line_of
+from state.experiments import Experiments
 from state.ids import CommitHash
 from state.ids import Tag as TagName
 from state.patches import packed
@@ -295,7 +295,7 @@ async def baseline(request: SubmitBaseline, call: Call, experiments: Experiments
         run = run_of(facts.policy, priority=RETEST_PRIORITY)
         return None, await experiments.submit(change, entry, facts, patch, None, run, (), is_baseline=True)
 
-    baseline_id, new = await experiments.change(decide, in_turn=line_of(SYSTEM))
+    baseline_id, new = await experiments.change(decide)
     return BaselineSubmitted(baseline_id=new.experiment_id if new else baseline_id, submitted=new is not None)
 
 

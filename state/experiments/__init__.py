@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from state.experiments.handing_out import HandingOut
-from state.experiments.queueing import line_of
 from state.experiments.reading import PAGE_BYTES, Page, Window
 from state.experiments.retesting import Retesting
 from state.experiments.retracting import Retracting
 from state.experiments.running import Running
 from state.experiments.showing import NearBand, Showing
 
-__all__ = ["PAGE_BYTES", "Experiments", "NearBand", "Page", "Window", "line_of"]
+__all__ = ["PAGE_BYTES", "Experiments", "NearBand", "Page", "Window"]
 
 
 class Experiments(HandingOut, Running, Retesting, Retracting, Showing):

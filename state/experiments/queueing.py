@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -13,6 +13,7 @@ from state.change import (
     Count,
     Digits,
     Joined,
+    Number,
     Read,
     Word,
     hgetall,
@@ -22,7 +23,7 @@ from state.change import (
     zscore,
 )
 from state.client import Lab, time_of
-from state.entries import HeldLease, Queued, Rounds, Run, TrainFacts
+from state.entries import HeldLease, Queued, Run, TrainFacts
 from state.experiments.reading import ExperimentReader, experiment_in
 from state.experiments.writing import relist
 from state.gpu_flags import FLAGS, keep_gpu
@@ -39,8 +40,8 @@ BASELINE_FIELDS: Mapping[str, str] = {"baseline": "true"}
 A = TypeVar("A")
 GATE = ("paused_at", "awaits_baseline", "baseline_id")
 """Fields of a tag that let its experiments wait aside."""
-ARRIVALS = 10**6
-"""Experiments after which their orders of arrival begin again."""
+ROUND_DIGITS, ARRIVAL_DIGITS = 9, 6
+"""Of a place in the queue. Orders of arrival begin again after a million experiments."""
 Waiting = Mapping[str | None, Mapping[str, float]]
 """Places of experiments in the queues, by the GPU that they are pinned to."""
 
@@ -94,14 +95,21 @@ class Queueing(ExperimentReader):
         return self._keys.parked(tag, pinned_gpu) if aside else self._keys.queue(pinned_gpu)
 
     def _position(
-        self, change: Change, tag: str, run: Run, workers: Sequence[str], in_round: int, *, aside: bool
+        self,
+        change: Change,
+        tag: str,
+        run: Run,
+        workers: Sequence[str],
+        in_round: Number | int,
+        *,
+        aside: bool,
     ) -> list[Count]:
         """Counts of the experiments up to one that begins to wait now, which get a GPU before it or are it."""
         rooms = [
             self._room(tag, run.pinned_gpu, aside=aside),
             *self._rivals(tag, run.pinned_gpu, workers, paused=aside),
         ]
-        last = (front(run.priority, in_round) + 1) * ARRIVALS - 1
+        last = place(run.priority, in_round, "9" * ARRIVAL_DIGITS)
         return [change.count(room, last) for room in rooms]
 
     async def _to_hold_back(self, change: Change, tag: str, also: Read[A]) -> tuple[Waiting, A]:
@@ -195,10 +203,11 @@ class Queueing(ExperimentReader):
         record, attempts, gpu = keys.experiment(name), keys.attempts(name), keys.gpu(gpu_id)
 
         async def decide(change: Change) -> Queued | None:
-            now, limits, taken, clock, gate, *lent = await change.read(
+            now, limits, taken, served, gate, *lent = await change.read(
                 hmget(record, "status", "fence", "attempt", "reserved_gpu_seconds"),
                 *reading_books(keys, tag, RUNS),
-                *reading_queue(keys, tag, e.agent),
+                served_round(keys),
+                hmget(keys.tag(tag), *GATE),
                 *([hgetall(gpu, "fence", *FLAGS)] if lease else []),
             )
             is_paused = gate["paused_at"] is not None
@@ -218,7 +227,7 @@ class Queueing(ExperimentReader):
                 others, _ = await self._to_hold_back(change, tag, hmget(keys.tag(tag), "baseline_id"))
             booking.write()
             set_aside(change, record, run.budget_s)
-            attempt, rounds = int(now["attempt"] or 0) + 1, rounds_of(clock.values())
+            attempt = int(now["attempt"] or 0) + 1
             status: Literal["queued", "leased"] = "leased" if lease == "used" else "queued"
             fields = {**run_fields(run), **(BASELINE_FIELDS if is_baseline else {})}
             change.hset(record, {**fields, "status": status, "attempt": attempt, "queued_at": NOW})
@@ -239,23 +248,15 @@ class Queueing(ExperimentReader):
                 self._give_up(change, e, gpu_id, before)
             if is_baseline:
                 begin_baseline(change, tag, name, others)
+            in_round = next_round(change, e.agent) if takes_turn else int(served["round"] or 0)
             if takes_turn:
-                change.hset(record, {"queue_round": rounds.next})
+                change.hset(record, {"queue_round": in_round})
             aside = is_paused if is_baseline else waits_aside(gate, name)
             room = self._room(tag, run.pinned_gpu, aside=aside)
-            enter_queue(
-                change,
-                room,
-                name,
-                agent=e.agent,
-                priority=run.priority,
-                rounds=rounds,
-                takes_turn=takes_turn,
-            )
-            in_round = rounds.next if takes_turn else rounds.served
+            enter_queue(change, room, name, run.priority, in_round)
             return Queued(status, attempt, self._position(change, tag, run, workers, in_round, aside=aside))
 
-        return await self._lab.change(decide, in_turn=line_of(e.agent))
+        return await self._lab.change(decide)
 
     def _give_up(self, change: Change, e: Experiment, gpu_id: str, before: Mapping[str, str]) -> None:
         """Give the lease back that an experiment holds. A retest waits for the class of GPU that it has to run on."""
@@ -266,11 +267,6 @@ class Queueing(ExperimentReader):
         ended = ("holder", "leased_at", "lease_expires_at")
         after: dict[str, Word] = {field: text for field, text in before.items() if field not in ended}
         keep_gpu(change, gpu_id, before, after, "its holder waits: the tag is paused")
-
-
-def line_of(agent: str | None) -> str:
-    """The name by which changes that queue experiments of an agent take turns: each begins a round of its own."""
-    return f"queue {agent or ''}"
 
 
 def run_fields(run: Run) -> dict[str, str]:
@@ -286,14 +282,6 @@ def run_fields(run: Run) -> dict[str, str]:
     )
 
 
-def reading_queue(keys: Keys, tag: str, agent: str | None) -> list[Read[dict[str, str | None]]]:
-    """Reads of the queue's rounds, and of what lets a tag's experiments wait aside."""
-    return [
-        hmget(keys("queue_clock"), f"agent:{agent or ''}", "round"),
-        hmget(keys.tag(tag), *GATE),
-    ]
-
-
 def waits_aside(gate: Mapping[str, str | None], experiment_id: str | None = None) -> bool:
     """Whether an experiment of the tag waits aside: it is paused, or the baseline has not ended, which waits for
     nothing, nor do its retests."""
@@ -302,27 +290,29 @@ def waits_aside(gate: Mapping[str, str | None], experiment_id: str | None = None
     return experiment_id is None or named_by(experiment_id)[0] != gate["baseline_id"]
 
 
-def front(priority: int, in_round: int) -> int:
-    """A place without its order of arrival: higher priorities (0 to 7) first, then earlier rounds."""
-    return (7 - priority) * 10**9 + in_round
+def served_round(keys: Keys) -> Read[dict[str, str | None]]:
+    """A read of the newest round that an experiment got a GPU in. A later one would let it wait longer, no more."""
+    return hmget(keys("queue_clock"), "round").loose()
 
 
-def enter_queue(
-    change: Change,
-    room: str,
-    name: str | Joined,
-    *,
-    agent: str | None,
-    priority: int,
-    rounds: Rounds,
-    takes_turn: bool = True,
-) -> None:
-    """Wait from now on, in the agent's next round, which is its `queue_round`; or else in the one that is served."""
-    clock, in_round = change.lab.keys("queue_clock"), rounds.next if takes_turn else rounds.served
-    arrival = Digits(change.number(clock, "seq"), len(str(ARRIVALS)) - 1)
-    if takes_turn:
-        change.hset(clock, {f"agent:{agent or ''}": in_round})
-    change.zadd(room, {name: Joined(str(front(priority, in_round)), arrival)})
+def next_round(change: Change, agent: str | None) -> Number:
+    """The round of an agent's next experiment: the one after its last, and none that is over.
+
+    Start-time fair queueing with equal shares (P. Goyal, H. M. Vin, H. Cheng, SIGCOMM 1996).
+    """
+    return change.number(change.lab.keys("queue_clock"), f"agent:{agent or ''}", least="round")
+
+
+def place(priority: int, in_round: Number | int, arrival: str | Digits) -> Joined:
+    """A place in the wait queue: higher priorities (0 to 7) first, then earlier rounds, then the order of arrival."""
+    digits = Digits(in_round, ROUND_DIGITS) if isinstance(in_round, Number) else f"{in_round:0{ROUND_DIGITS}}"
+    return Joined(str(7 - priority), digits, arrival)
+
+
+def enter_queue(change: Change, room: str, name: str | Joined, priority: int, in_round: Number | int) -> None:
+    """Wait from now on, in this round."""
+    arrival = Digits(change.number(change.lab.keys("queue_clock"), "seq"), ARRIVAL_DIGITS)
+    change.zadd(room, {name: place(priority, in_round, arrival)})
 
 
 def begin_baseline(change: Change, tag: str, name: str | Joined, others: Waiting) -> None:
@@ -333,11 +323,6 @@ def begin_baseline(change: Change, tag: str, name: str | Joined, others: Waiting
     for pin, places in others.items():
         change.zadd(keys.parked(tag, pin), places)
         change.zrem(keys.queue(pin), *places)
-
-
-def rounds_of(stored: Iterable[str | None]) -> Rounds:
-    own, served = stored
-    return Rounds(int(own) if own else None, int(served or 0))
 
 
 def slots(lab: Lab) -> Sequence[Arg]:

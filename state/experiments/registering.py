@@ -12,7 +12,7 @@ from state.budgets import in_seconds, milliseconds
 from state.change import NOW, Asked, Change, Joined, Word, exists, get, hgetall, hmget, zscore
 from state.client import NOTHING, time_of
 from state.digests import REQUEST_TTL_S, RequestKey
-from state.entries import NO_ROUNDS, Entered, Entry, EntryFacts, Parent, Run
+from state.entries import Entered, Entry, EntryFacts, Parent, Run
 from state.experiments.queueing import (
     BASELINE_FIELDS,
     GATE,
@@ -20,8 +20,7 @@ from state.experiments.queueing import (
     Waiting,
     begin_baseline,
     enter_queue,
-    reading_queue,
-    rounds_of,
+    next_round,
     run_fields,
     slots,
     slots_of,
@@ -46,7 +45,7 @@ class Registering(Queueing):
     async def entry_facts(
         self, change: Change, idea: Idea, asked: RequestKey | None, *, to_train: bool = False
     ) -> EntryFacts:
-        """Facts for admitting an idea. GPUs, budget and rounds of the queue are read only if it is `to_train`.
+        """Facts for admitting an idea. GPUs and the budget are read only if it is `to_train`.
 
         Raises:
             NotFound: no such tag, selection or GPU. Conflict: no worker serves that GPU. Invalid: the request of this
@@ -91,7 +90,6 @@ class Registering(Queueing):
             tried=found["tried"],
             tip=newest or tag.baseline_id,
             has_patch=bool(found["patch"]),
-            rounds=rounds_of(found["rounds"].values()) if to_train else NO_ROUNDS,
             of_tag=defaultdict(lambda: None, found["tag"]),
         )
 
@@ -100,12 +98,10 @@ class Registering(Queueing):
         keys, tag, chosen = self._keys, idea.tag, idea.selection_id
         resources: list[Resource] = [*(PATCHES if idea.diff_id else ()), *(RUNS if to_train else ())]
         of_tag = hgetall(keys.tag(tag), *(GATE if to_train else ()), *limits_of(resources))
-        rounds = reading_queue(keys, tag, idea.agent)[0] if to_train else None
         selection = keys.selection(chosen or "none")
         guarded: dict[str, Asked | None] = {
             "policy": hgetall(keys("policy", tag), "version"),
             "tag": of_tag if resources else of_tag.loose(),
-            "rounds": rounds,
             "tried": hmget(keys("tried", tag), *names_of(idea)),
             "patch": exists(keys("diffs", idea.diff_id)) if idea.diff_id else None,
             "first": get(keys("requests", asked.name)) if asked else None,
@@ -216,9 +212,10 @@ class Registering(Queueing):
             names = hmget(self._keys("tried", idea.tag), *names_of(idea))
             others, tried = await self._to_hold_back(change, idea.tag, names)
             facts = replace(facts, tried=tried)  # its commit is in the facts
-        of_run: dict[str, Word] = {**run_fields(run), "queue_round": facts.rounds.next}
-        of_run |= BASELINE_FIELDS if is_baseline else {}
+        of_run = {**run_fields(run), **(BASELINE_FIELDS if is_baseline else {})}
         entered, name, attempts = await self._enter(change, entry, facts, patch, asked, run, of_run)
+        in_round = next_round(change, idea.agent)
+        change.hset(Joined(self._keys.experiment(""), name), {"queue_round": in_round})
         change.hset(attempts, {"1:status": "queued", "1:queued_at": NOW})
         change.emit(
             "experiment.queued", idea.tag, name, {"experiment_id": name, "attempt": 1}, idea.traceparent
@@ -226,8 +223,8 @@ class Registering(Queueing):
         if is_baseline:
             begin_baseline(change, idea.tag, name, others)
         room = self._room(idea.tag, run.pinned_gpu, aside=aside)
-        enter_queue(change, room, name, agent=idea.agent, priority=run.priority, rounds=facts.rounds)
-        ahead = self._position(change, idea.tag, run, workers, facts.rounds.next, aside=aside)
+        enter_queue(change, room, name, run.priority, in_round)
+        ahead = self._position(change, idea.tag, run, workers, in_round, aside=aside)
         return replace(entered, counts=ahead)
 
     async def _enter(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from state.change import NOW, Change, exists, hmget
 from state.decisions import Retest, Ruling
-from state.experiments.queueing import enter_queue, reading_queue, rounds_of, waits_aside
+from state.experiments.queueing import GATE, enter_queue, next_round, served_round, waits_aside
 from state.experiments.reading import ExperimentReader, experiment_in, retest_id
 from state.experiments.writing import apply, are_as_read, grow, put_best, told, versions_of
 from state.facts import RaceFacts, RetestFacts, Spread
@@ -156,10 +156,11 @@ class Retesting(ExperimentReader):
         patch = keys("diffs", e.diff_id) if e.diff_id and run_s is not None else None
 
         async def decide(change: Change) -> Experiment | None:
-            first, limits, taken, clock, gate, *has_patch = await change.read(
+            first, limits, taken, served, gate, *has_patch = await change.read(
                 hmget(keys.experiment(e.experiment_id), "retests", "status"),
                 *reading_books(keys, e.tag, RUNS),
-                *reading_queue(keys, e.tag, retest.agent),
+                served_round(keys),
+                hmget(keys.tag(e.tag), *GATE),
                 *([exists(patch)] if patch else []),
             )
             if (first["retests"] or "0", first["status"]) != (str(e.retests), e.status):
@@ -188,18 +189,12 @@ class Retesting(ExperimentReader):
             set_aside(change, record, run_s)
             change.hset(record, {"attempt": 1, "queued_at": NOW})
             change.hset(keys.attempts(name), {"1:status": "queued", "1:queued_at": NOW})
-            aside, rounds = waits_aside(gate, name), rounds_of(clock.values())
+            in_round = next_round(change, retest.agent) if retest.takes_turn else int(served["round"] or 0)
             if retest.takes_turn:
-                change.hset(record, {"queue_round": rounds.next})
-            enter_queue(
-                change,
-                keys.parked(e.tag, retest.pinned_gpu) if aside else keys.queue(retest.pinned_gpu),
-                name,
-                agent=retest.agent,
-                priority=retest.priority,
-                rounds=rounds,
-                takes_turn=retest.takes_turn,
-            )
+                change.hset(record, {"queue_round": in_round})
+            pin, aside = retest.pinned_gpu, waits_aside(gate, name)
+            room = keys.parked(e.tag, pin) if aside else keys.queue(pin)
+            enter_queue(change, room, name, retest.priority, in_round)
             told = {"experiment_id": name, "attempt": 1}
             change.emit("experiment.queued", e.tag, name, told, e.traceparent)
             return again

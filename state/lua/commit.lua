@@ -57,7 +57,12 @@ for nth, room in ipairs(plan.rooms) do
   if sum > room[3] then return {'stale', -nth} end
 end
 for nth, number in ipairs(plan.numbers) do
-  numbers[nth] = string.format('%d', redis.call('HINCRBY', on[number[1]], number[2], 1))
+  local key, field, least = on[number[1]], number[2], number[3]
+  if least then
+    local own, other = unpack(redis.call('HMGET', key, field, least))
+    redis.call('HSET', key, field, string.format('%d', math.max((own or -1) + 1, tonumber(other or 0)) - 1))
+  end
+  numbers[nth] = string.format('%d', redis.call('HINCRBY', key, field, 1))
 end
 for _, write in ipairs(plan.writes) do call(unpack(write)) end
 uncounted = given_bytes() - #A.guards
@@ -66,6 +71,6 @@ for _, event in ipairs(plan.events) do
   tell(event[1], event[2], text(event[3]), text(event[4]), event[5] or nil)
 end
 for _, count in ipairs(plan.counts or {}) do
-  numbers[#numbers + 1] = redis.call('ZCOUNT', on[count[1]], '-inf', count[2])
+  numbers[#numbers + 1] = redis.call('ZCOUNT', on[count[1]], '-inf', text(count[2]))
 end
 return {moment, unpack(numbers)}

@@ -22,6 +22,7 @@ from state.change import (
     Count,
     Digits,
     Joined,
+    Number,
     Read,
     clock,
     entry,
@@ -263,6 +264,23 @@ async def test_a_number_is_handed_out_by_the_commit_and_stands_wherever_it_is_na
     assert await lab.command("ZSCORE", lineage, "newest") == 3
     events = await lab.command("XRANGE", lab.keys("events"), "-", "+")
     assert [fields["subject"] for _, fields in events] == ["t-1", "t-2", "t-3"]
+
+
+async def test_a_number_with_a_least_begins_at_it_and_is_never_handed_out_twice(lab: Lab, hash_: str) -> None:
+    async def decide(change: Change) -> Number:
+        return change.number(hash_, "own", least="other")
+
+    async def handed_out() -> int:
+        return (await lab.change(decide)).value
+
+    first = await handed_out()
+    together = await asyncio.gather(*(handed_out() for _ in range(8)))
+    await lab.command("HSET", hash_, "other", 50)
+    later = [await handed_out() for _ in range(2)]
+    await lab.command("HSET", hash_, "own", 7)
+
+    assert (first, sorted(together), later) == (0, list(range(1, 9)), [50, 51])
+    assert await handed_out() == 50
 
 
 async def test_an_event_that_is_not_published_is_in_the_stream_alone(lab: Lab) -> None:

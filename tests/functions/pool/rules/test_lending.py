@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from functions.kernel.rules.access import LOCAL, Caller
 from functions.pool.rules.lending import candidates, lendable, pairs, suitable, why_none
-from state.entries import Rounds
 from state.errors import Conflict, Forbidden
 from state.leases import GpuRequest, Line
 from state.policy import Policy
@@ -89,25 +88,6 @@ def test_what_is_finished_or_anothers_is_refused() -> None:
 def test_an_agent_is_told_to_start_a_worker_where_there_is_none() -> None:
     assert "start a worker" in why_none(wanted(registered=0))
     assert "no idle, healthy GPU" in why_none(wanted())
-
-
-def test_an_agents_experiments_wait_in_one_round_each() -> None:
-    assert [Rounds(own, 0).next for own in (None, 0, 1)] == [0, 1, 2]
-
-
-def test_an_agent_that_comes_late_joins_the_round_that_is_served() -> None:
-    assert Rounds(None, 7).next == 7
-    assert Rounds(3, 7).next == 7
-
-
-@given(own=st.none() | st.integers(0, 1000), served=st.integers(0, 1000))
-def test_no_turn_is_over_or_shared_with_an_earlier_one_of_the_same_agent(
-    own: int | None, served: int
-) -> None:
-    following = Rounds(own, served).next
-
-    assert following >= served
-    assert own is None or following > own
 
 
 PINS = st.lists(st.sampled_from([None, None, "g0", "g1", "g9"]), max_size=8)
