@@ -25,6 +25,8 @@ from math import isfinite
 from random import random
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
+from pydantic_core import to_json
+
 from state.errors import NightjarError, Unavailable
 from state.keys import kind_of
 from state.moves import Arg, wire
@@ -451,11 +453,11 @@ class Change:
             for key, fields, most in self._rooms
         ]
         plan = self._plan | {"rooms": rooms}
-        guards = _compact(plan.pop("guards"))
-        text = _compact(plan)
+        guards = to_json(plan.pop("guards"))
+        text = to_json(plan)
         if len(text) > BLOB_BYTES:
             self._take_blobs_out()
-            text = _compact(plan)
+            text = to_json(plan)
         first, *numbers = await self.lab.move(
             "commit",
             keys={"on": [*self._keys]},
@@ -598,9 +600,6 @@ def _json(data: Mapping[str, Any]) -> str | Joined:
         texts = (json.dumps(part)[1:-1] if isinstance(part, str) else part for part in own)
         parts += [f"{', ' if parts else '{'}{json.dumps(name)}: {mark}", *texts, mark]
     return Joined(*parts, "}" if known == "{}" else f", {known[1:]}")
-
-
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 async def tried(lab: Lab, decide: Decide[T]) -> tuple[T] | None:
