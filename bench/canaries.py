@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from statistics import fmean, median
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import click
 from rich.table import Table
@@ -29,13 +29,13 @@ from bench._report import Bench, call, private_redis
 from functions.kernel.contract import On
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.table import table
+from functions.swarm.rules.sampling import SAMPLERS
 from functions.swarm.rules.shapes import CANARY_SHARE
 from functions.swarm.rules.simulating import DOES_NOTHING, HELPS, HELPS_LITTLE, HURTS, metric_with
 from functions.swarm.rules.trial_proposals import LEAST_GAIN, LEAST_RESULTS, WINDOW
 from functions.swarm.rules.trial_verdicts import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
 from state.events import Event
 from state.experiments import Experiments
-from state.policy import SamplerName
 
 TAG: Final = "night"
 SEEDS, RESULTS, WORKERS = 20, 900, 8
@@ -85,7 +85,7 @@ class ProposalCounts:
 class ProposalNight:
     """One swarm, on a lab of its own."""
 
-    def __init__(self, process: Process, seed: int, sampler: SamplerName) -> None:
+    def __init__(self, process: Process, seed: int, sampler: str) -> None:
         self.process = process
         self.found = ProposalCounts()
         self._sampler = sampler
@@ -198,7 +198,7 @@ def _calls(events: Sequence[Event]) -> Iterator[tuple[str, Event]]:
             yield name, event
 
 
-def lived(seed: int, results: int, sampler: SamplerName) -> ProposalCounts:
+def lived(seed: int, results: int, sampler: str) -> ProposalCounts:
     """One night on a Redis of its own."""
 
     async def live() -> ProposalCounts:
@@ -295,9 +295,9 @@ def _middle(values: Sequence[float]) -> str:
     "--first", default=1, show_default=True, type=click.IntRange(1), help="Seed of the first night."
 )
 @click.option("--results", default=RESULTS, show_default=True, type=click.IntRange(100))
-@click.option("--sampler", default="thompson", show_default=True, type=click.Choice(get_args(SamplerName)))
+@click.option("--sampler", default="thompson", show_default=True, type=click.Choice([*SAMPLERS]))
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(1), help="Nights at once.")
-def main(nights: int, first: int, results: int, sampler: SamplerName, jobs: int) -> None:
+def main(nights: int, first: int, results: int, sampler: str, jobs: int) -> None:
     """Live the nights; exits with 1 if a target is missed."""
     bench = Bench(width=160)
     with ProcessPoolExecutor(jobs) as pool:

@@ -148,6 +148,7 @@ token_sessions:<token>           list   keys of its sessions, the newest last
 codes:<digest>                   string sign-in code of a browser: its token, for 10 minutes
 tickets:<digest>                 string ticket of one event stream: its token, for 30 s
 author_budget                    hash   spent and reserved cost of language models today
+own:<noun>                       hash   values of functions of your own, and their bytes
 tallies                          hash   counts of all processes, ended ones too
 processes                        zset   processes by when they were last seen
 process_facts                    hash   kind and facts of each process

@@ -29,7 +29,6 @@ KeepRuleName = Literal["auto", "strict", "confirmed"]
 StoppingRule = Literal["none", "stochastic", "median", "asha", "adaptive"]
 TickSource = Literal["report", "stdout"]
 """Where the ticks of a run come from: its script calls report(), or its worker reads the script's output."""
-SamplerName = Literal["gaussian_process", "thompson"]
 LONGEST_EXTENSION_S = 600.0
 FIFTHS = (0.2, 0.4, 0.6, 0.8, 1.0)
 EARLY = 0.1
@@ -272,8 +271,10 @@ class Policy(PolicyGroup):
     budgets: Budgets = Field(default=Budgets(), description="how long runs train")
     stopping: Stopping = Field(default=Stopping(), description="which runs are stopped on their way")
     patches: Patches = Field(default=Patches(), description="how long patches stay in Redis")
-    sampler: SamplerName = Field(
-        default="gaussian_process", description="what proposes the configs of a swarm from the results so far"
+    sampler: str = Field(
+        default="gaussian_process",
+        pattern=r"^[\w.]{1,100}$",
+        description="what proposes the configs of a swarm from the results so far",
     )
     canaries: Literal["on", "off"] = Field(
         default="on",

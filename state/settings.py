@@ -50,11 +50,8 @@ class Settings(ClientSettings):
     )
     allowed_hosts: str = Field(default="", description="further Host names to accept, separated by commas")
 
-    plugins: str = Field(
-        default="",
-        pattern=r"^\s*([\w.]+:\w+\s*(,\s*[\w.]+:\w+\s*)*)?$",
-        description="plug-in trace schedulers that a tag's policy may name: package.module:Class, separated by "
-        "commas",
+    functions: Path | None = Field(
+        default=None, description="folder of functions of your own; its files run as the lab"
     )
 
     redis_timeout_s: float = Field(
@@ -264,11 +261,6 @@ class Settings(ClientSettings):
     def stored_bytes_a_day(self) -> int:
         """Bytes that one token may store in a day."""
         return int(self.stored_mb_a_day * 1e6)
-
-    @property
-    def plugin_names(self) -> list[str]:
-        """The plug-ins that may be loaded."""
-        return [name.strip() for name in self.plugins.split(",") if name.strip()]
 
     @property
     def worker_environment(self) -> dict[str, str]:

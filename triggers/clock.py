@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from functions.kernel.contract import Function
+from functions.kernel.own import load
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.process.running import run, stop_signals
 from functions.kernel.rules.firings import GRACE_S, Schedule, due
@@ -28,6 +29,7 @@ RETRY_S = 1.0
 
 async def serve(settings: Settings, functions: Mapping[str, Function[Any, Any]] | None = None) -> None:
     """Fire the table's functions until SIGTERM or SIGINT; each firing comes once, from any of the clocks."""
+    load(settings)
     stop = stop_signals()
     async with opened("clock", settings, functions=()) as process:
         await keep_time(process, table() if functions is None else functions, stop)

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from functions.formats.program_document import charter_of
+from functions.kernel.own import load
 from functions.kernel.process.author_keys import may_write
 from functions.kernel.process.own_modules import started
 from functions.kernel.process.readiness import connected, until_ready
@@ -78,6 +79,8 @@ class LabParts:
         }
         silent_s = settings.silent_s
         clone = {} if self.repo is None else {"NIGHTJAR_CLONE": str(settings.clone or self.repo)}
+        if settings.functions is not None:
+            clone["NIGHTJAR_FUNCTIONS"] = str(settings.functions.expanduser().absolute())
         found = [
             ProcessSpec(kind, started(f"triggers.{kind}"), env | clone, 15.0, silent_s, main)
             for kind, main in KINDS.items()
@@ -214,6 +217,7 @@ class LocalLab:
             Unavailable: something does not start, or it ended without Redis.
         """
         settings = parts.settings
+        load(settings)
         check_port(settings)
         swarm_dimensions(settings.swarm_profile)
         charter_of(read_charter(charter_file(settings)))

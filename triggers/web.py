@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 from starlette.applications import Starlette
 
+from functions.kernel.own import load
 from functions.kernel.process.lifecycle import opened
 from functions.kernel.process.meters import import_late, watch
 from functions.kernel.process.process_identity import birth_name
@@ -73,8 +74,9 @@ async def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT; a second one ends at once.
 
     Raises:
-        Invalid: the swarm's profile, or the address, cannot be used.
+        Invalid: the swarm's profile, the address or functions of your own cannot be used.
     """
+    load(settings)
     swarm_dimensions(settings.swarm_profile)
     for name, instead in set_in_vain(os.environ).items():
         log.warning("%s sets nothing here; %s", name, instead)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from functions.branches.rules.merging import busy
+from functions.branches.rules.schedulers import scheduler_named
 from functions.branches.rules.select import decide, needed
 from functions.branches.traces import Stores
 from functions.experiments.views.hints import obstacle
@@ -109,7 +110,7 @@ async def _try(
             continue
         needs = needed(wish, facts)
         facts = await stores.traces.more(facts, needs)
-        scheduler = await stores.schedulers.named(needs.scheduler) if needs.scheduler else None
+        scheduler = scheduler_named(needs.scheduler) if needs.scheduler else None
         decision = decide(wish, facts, scheduler, stores.settings.stale_s)
         if isinstance(decision, SelectionWait):
             return decision, facts.tag

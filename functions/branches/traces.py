@@ -13,7 +13,7 @@ from pydantic import Field
 from functions.branches.rules.merging import never_grown, no_room, single_mode
 from functions.branches.views import drawn
 from functions.kernel.contract import Call, Command, Line, Request, Response, function
-from functions.kernel.plugins import Schedulers
+from functions.kernel.own import check_policy
 from functions.kernel.rules.access import check_trace
 from functions.trust.rules.audit_tags import forest_violations
 from state.experiments import PAGE_BYTES, Experiments, Window
@@ -37,7 +37,6 @@ class Stores:
     experiments: Experiments
     traces: Traces
     pool: Pool
-    schedulers: Schedulers
     wakeups: Wakeups
     settings: Settings
 
@@ -231,6 +230,10 @@ async def configure(request: Configure, stores: Stores) -> Configured:
     )
 
 
+async def _checked(_: Policy, new: Policy) -> None:
+    check_policy(new)
+
+
 async def _changed(request: Configure, priorities: Mapping[str, float], stores: Stores) -> tuple[Policy, int]:
     """The policy after the request, and its version."""
     named = request.model_dump(exclude={"tag", "request_id", "priorities", "new_epoch"}, exclude_none=True)
@@ -242,7 +245,7 @@ async def _changed(request: Configure, priorities: Mapping[str, float], stores: 
     return await stores.policies.change(
         request.tag,
         changes,
-        check=lambda _, new: stores.schedulers.check(new),
+        check=_checked,
         new_epoch=request.new_epoch,
         priorities=priorities,
     )

@@ -16,7 +16,7 @@ from functions.formats.train_command import words_of
 from functions.kernel.clone import lacks
 from functions.kernel.contract import Call, Command, Line, Request, Response, function
 from functions.kernel.off_loop import Children
-from functions.kernel.plugins import Schedulers
+from functions.kernel.own import check_policy
 from functions.kernel.rules.access import check_may_command
 from functions.runs.rules.ticks import check_source
 from functions.runs.rules.time_limits import check_may_lengthen
@@ -62,7 +62,6 @@ class SetupStores:
     tags: Tags
     policies: Policies
     presence: Presence
-    schedulers: Schedulers
 
 
 class OpenTag(Command):
@@ -149,7 +148,7 @@ async def setup(
     check_may_lengthen(call.caller, policy)
     direction = request.metric.direction or direction_of(request.metric.name)
     check_source(policy, direction)
-    await stores.schedulers.check(policy)
+    check_policy(policy)
     tag = Tag(
         name=request.tag,
         branch=request.branch or f"autoresearch/{request.tag}",

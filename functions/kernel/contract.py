@@ -337,6 +337,8 @@ class Function(Generic[Rq, Rs]):
     """Whether a call may take seconds of CPU; `invoke.COSTLY_EACH` limits the concurrent calls of a caller."""
     held_for: str | None = None
     """Request field with the seconds a call may wait; `invoke.WAITS_EACH` limits the waiting calls of a token."""
+    mcp: bool = False
+    """Whether it is a tool at /mcp by itself, `<noun>_<verb>`."""
     accept: Function[Rq, Any] | None = None
     """The function that runs when another lane calls this one: it queues the work and answers 202."""
 
@@ -382,6 +384,7 @@ def function(
     held_for: str | None = None,
     knows_caller: bool = False,
     is_public: bool = False,
+    mcp: bool = False,
     accept: Function[Any, Any] | None = None,
 ) -> Callable[[Handler[Rs]], Function[Any, Rs]]:
     """Declare a function; without an `Http` among `triggers` it gets `POST /api/<noun>/<verb>`.
@@ -395,7 +398,10 @@ def function(
 
     def declare(handler: Handler[Rs]) -> Function[Any, Rs]:
         hints = get_type_hints(handler)
-        first, *others = inspect.signature(handler).parameters
+        named = [*inspect.signature(handler).parameters] or ["request"]
+        if missing := [parameter for parameter in (*named, "return") if parameter not in hints]:
+            raise BadTable(f"{name!r}: its handler has no annotation of {missing[0]!r}")
+        first, *others = named
         response, may_be_empty = _answer_of(hints["return"])
         return Function(
             name=name,
@@ -413,6 +419,7 @@ def function(
             may_be_empty=may_be_empty,
             costly=costly,
             held_for=held_for,
+            mcp=mcp,
             accept=accept,
         )
 
@@ -421,6 +428,8 @@ def function(
 
 def _answer_of(returned: Any) -> tuple[Any, bool]:
     """The response that a handler's annotation names, and whether it may be None instead."""
+    if returned is NoneType:
+        return Nothing, True
     if not isinstance(returned, UnionType) or len(choices := {*get_args(returned)} - {NoneType}) != 1:
         return returned, False
     return choices.pop(), True

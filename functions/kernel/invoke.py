@@ -20,6 +20,7 @@ from functions.kernel.process.tracing import Tracing
 from functions.kernel.rules.access import Caller, check_tags
 from functions.kernel.validation import validated
 from state.errors import Forbidden, NightjarError, NotFound, TooManyRequests
+from state.own import Own
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,9 @@ class Invoker:
                 for parameter, kind in needs
                 if kind is not Call
             }
+            for parameter, given in arguments.items():
+                if isinstance(given, Own):
+                    arguments[parameter] = given.of(name.partition("::")[0], writes=declared.writes)
             self._bound[name] = runs, arguments, next((p for p, kind in needs if kind is Call), None)
 
     async def call(self, name: str, request: BaseModel | Mapping[str, object], call: Call) -> BaseModel:
@@ -106,6 +110,8 @@ class Invoker:
             except asyncio.CancelledError:
                 outcome = "cancelled"
                 raise
+            except SystemExit as problem:  # it would end the process
+                raise RuntimeError(f"{name} wants to end the process") from problem
             finally:
                 seconds = time.perf_counter() - began
                 span.note(trigger=call.trigger, role=call.caller.role, outcome=outcome)

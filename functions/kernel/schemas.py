@@ -112,7 +112,7 @@ def _without_null(schema: JsonSchemaValue) -> JsonSchemaValue:
 
 def _texts(model: type) -> Mapping[str, str]:
     """The text under each field of a class; none for a class that is not ours."""
-    ours = model.__module__.partition(".")[0] in ("functions", "state")
+    ours = model.__module__.partition(".")[0] in ("functions", "state", "nightjar_functions")
     return _texts_of_module(model.__module__).get(model.__name__, {}) if ours else {}
 
 

@@ -81,6 +81,8 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "webhook": ("people.webhooks",),
 }
 """The modules of `functions` that declare the functions of a noun."""
+OWN: dict[str, Function[Any, Any]] = {}
+"""Functions of your own, see `kernel.own.load`."""
 
 
 @cache
@@ -101,6 +103,7 @@ def table() -> Mapping[str, Function[Any, Any]]:
             if name in found:
                 raise BadTable(f"{name!r} is declared twice")
             found[name] = declared
+    found |= OWN
     check(found)
     return dict(sorted(found.items()))
 
@@ -166,7 +169,8 @@ def check(found: Mapping[str, Function[Any, Any]]) -> None:
             if isinstance(trigger, On) and (unknown := set(trigger.events) - CATALOGUE.keys()):
                 raise BadTable(f"{name!r} waits for {sorted(unknown)}, which nothing emits")
         for door in declared.doors:
-            taken = routes.setdefault((door.method, door.path), name)
+            shape = re.sub(r"{\w+}", "{}", door.path)
+            taken = routes.setdefault((door.method, shape), name)
             if taken != name:
                 raise BadTable(f"{name!r} and {taken!r} share the route {door.method} {door.path}")
             if door.method == "GET" and declared.writes and declared.roles != ("worker",):

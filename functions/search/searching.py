@@ -11,7 +11,7 @@ from functions.experiments.rules.opening import owes_baseline, waits_for_baselin
 from functions.experiments.rules.verdict import should_abort
 from functions.experiments.views.hints import SELECT, abort_step, obstacle
 from functions.kernel.contract import CATEGORIES, Command, Http, Line, On, Request, Response, function
-from functions.kernel.plugins import Schedulers
+from functions.kernel.own import check_policy
 from functions.runs.rules.ticks import check_source
 from functions.search.rules.grounds import ground_of
 from functions.search.rules.strategy import best_category, is_due, kept_category, next_strategy
@@ -72,11 +72,11 @@ class Changed(Response):
 
 
 @function("search::set_policy", role="operator", writes=True)
-async def set_policy(request: SetPolicy, policies: Policies, schedulers: Schedulers, tags: Tags) -> Changed:
+async def set_policy(request: SetPolicy, policies: Policies, tags: Tags) -> Changed:
     """Change some values; each change is a new version, and decisions remember theirs."""
 
     async def check(before: Policy, new: Policy) -> None:
-        await schedulers.check(new)
+        check_policy(new)
         if before.stopping.tick_source != new.stopping.tick_source:
             check_source(new, (await tags.get(request.tag)).direction)
         if before.compare_by != new.compare_by:

@@ -20,7 +20,7 @@ from functions.kernel.process.interpreter import find_interpreter, named
 from functions.kernel.process.logs import start_logging
 from functions.kernel.process.project import check_data_dir, check_repository, no_project, project_around
 from functions.kernel.process.readiness import connected
-from functions.kernel.process.run_files import linked
+from functions.kernel.process.run_files import linked, own_functions
 from functions.kernel.process.running import ended
 from functions.kernel.process.worker_options import isolation_options, python_option
 from functions.trust.rules.noise import noise_of
@@ -68,6 +68,12 @@ WIDTH = 160
 @click.option("--cpu", type=click.IntRange(0, 256), default=None, help="CPU slots; 1 when no GPU is seen")
 @click.option("--gpu", default="all", help="all, none, or the index of one GPU")
 @click.option("--command", "train_command", default=None, help="train command, instead of python train.py")
+@click.option(
+    "--functions",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=None,
+    help="folder of functions of your own [NIGHTJAR_FUNCTIONS, nightjar.toml]",
+)
 @click.option("--quiet", is_flag=True, help="print no lines for runs that start and end")
 @python_option
 @isolation_options
@@ -79,6 +85,7 @@ def command(
     cpu: int | None,
     gpu: str,
     train_command: str | None,
+    functions: Path | None,
     quiet: bool,
     python: str | None,
     isolation: str,
@@ -90,13 +97,15 @@ def command(
 
     Ctrl-C lets runs finish; a second Ctrl-C ends them.
     """
-    settings = all_settings_from(data=data, lab=lab, port=port)
+    settings = all_settings_from(data=data, lab=lab, port=port, functions=functions)
     if settings.port == 0:
-        settings = all_settings_from(data=data, lab=lab, port=free_port(0))
+        settings = all_settings_from(data=data, lab=lab, port=free_port(0), functions=functions)
     start_logging(settings, "up")
     repo = repo.absolute() if repo is not None else project_around(Path.cwd(), train_command)
     if repo is not None:
         check_repository(repo, train_command)
+        if settings.functions is None and (named_by_project := own_functions(repo)) is not None:
+            settings = settings.model_copy(update={"functions": named_by_project})
         check_data_dir(settings.data_dir, repo, (*data_dirs, *linked(repo, links).values()))
         if python is None:
             asyncio.run(find_interpreter(repo, os.environ))

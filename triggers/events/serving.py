@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from functions.kernel.contract import Function, On, Timed
+from functions.kernel.own import load
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.process.running import run, stop_signals
 from functions.kernel.table import table
@@ -101,6 +102,7 @@ def bindings(functions: Mapping[str, Function[Any, Any]], process: Process) -> l
 
 async def serve(settings: Settings) -> None:
     """Deliver events until SIGTERM or SIGINT; what is being handled is finished."""
+    load(settings)
     stop = stop_signals(ORPHANED_S)
     async with opened("events", settings) as process:
         receivers = Receivers(private=settings.webhook_private)

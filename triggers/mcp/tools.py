@@ -121,6 +121,10 @@ def tools_of(functions: Functions) -> Mapping[str, Tool]:
     for name, named in NAMES.items():
         choices = {what: functions[function] for what, function in named.items()}
         tools[name] = Tool(name, choices, _schema(choices))
+    for name, declared in functions.items():
+        if declared.mcp:
+            one = {name: declared}
+            tools[name.replace("::", "_")] = Tool(name.replace("::", "_"), one, _schema(one))
     return tools
 
 

@@ -7,7 +7,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median, pstdev
 from typing import ClassVar, Protocol
@@ -201,20 +201,21 @@ SCHEDULERS: Mapping[str, TraceScheduler] = {
 }
 
 
-def scheduler_named(
-    name: str, plugins: Mapping[str, TraceScheduler], allowed: Iterable[str] = ()
-) -> TraceScheduler:
-    """A built-in scheduler or one of `plugins`; `allowed`: names of plug-ins, for the hint.
+OWN: dict[str, TraceScheduler] = {}
+"""Schedulers of your own, see `kernel.own.load`."""
+
+
+def scheduler_named(name: str) -> TraceScheduler:
+    """A scheduler of Nightjar's or of your own.
 
     Raises:
         Invalid: there is none with this name.
     """
-    found = SCHEDULERS.get(name) or plugins.get(name)
+    found = SCHEDULERS.get(name) or OWN.get(name)
     if found is None:
         raise Invalid(
             f"there is no scheduler {name!r}",
-            hint=f"name one of {', '.join([*SCHEDULERS, *allowed])}; a plug-in, package.module:Class, must be in"
-            " NIGHTJAR_PLUGINS",
+            hint=f"name one of {', '.join([*SCHEDULERS, *OWN])}; one of your own is FILE.CLASS",
         )
     return found
 
@@ -240,10 +241,10 @@ def checked_params(name: str, scheduler: TraceScheduler, params: Mapping[str, fl
 
 
 def ranking(name: str, scheduler: TraceScheduler, forest: ForestView) -> list[Ranked]:
-    """A scheduler's order; that of a plug-in is checked.
+    """A scheduler's order; that of one of your own is checked.
 
     Raises:
-        Conflict: a plug-in fails, does not name every trace once, or gives a score that is not finite.
+        Conflict: one of your own fails, does not name every trace once, or gives a score that is not finite.
     """
     if name in SCHEDULERS:
         return scheduler.rank(forest)
@@ -251,7 +252,7 @@ def ranking(name: str, scheduler: TraceScheduler, forest: ForestView) -> list[Ra
         ranked = list(scheduler.rank(forest))
         named = [r.trace_id for r in ranked]
         counts = all(r.score is None or math.isfinite(r.score) for r in ranked)
-    except Exception as problem:  # a plug-in may raise anything
+    except Exception as problem:  # a foreign class may raise anything
         raise _unusable(name, f"failed with {type(problem).__name__}: {problem}") from problem
     if sorted(named, key=str) != sorted(t.trace_id for t in forest.traces):
         raise _unusable(name, f"ranked {named!r}, not every trace once")
@@ -263,7 +264,7 @@ def ranking(name: str, scheduler: TraceScheduler, forest: ForestView) -> list[Ra
 def _unusable(name: str, problem: str) -> Conflict:
     return Conflict(
         f"the scheduler {name!r} {problem}",
-        hint="repair the plug-in, or choose another scheduler with POST /api/trace/configure",
+        hint="repair it, or choose another scheduler with POST /api/trace/configure",
         fields={"code": "broken_scheduler"},
     )
 
@@ -287,7 +288,7 @@ def turn_taken(trace: HasTurn, forest: HasTurn) -> tuple[int, int]:
 
 
 def turn(trace: TraceView, forest: ForestView) -> tuple[int, int, int]:
-    """Sort key for turns: the next trace has the least key, and no two are equal. Plug-ins may use it for ties.
+    """Sort key for turns: the next trace has the least key, and no two are equal. Your own may use it.
 
     Among equal virtual times, the trace that was not selected for longest comes first.
     """

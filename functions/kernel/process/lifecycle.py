@@ -12,7 +12,6 @@ from typing import Any
 from functions.kernel.invoke import Invoker
 from functions.kernel.lanes import Author
 from functions.kernel.off_loop import Children, Drawings
-from functions.kernel.plugins import Schedulers
 from functions.kernel.process.alive import announced, process_name
 from functions.kernel.process.meters import Meters
 from functions.kernel.process.readiness import connected, until_ready
@@ -32,6 +31,7 @@ from state.hypotheses import Hypotheses
 from state.journal import Journal
 from state.local_keys import KEY_ROLES, KeyRole, made_key
 from state.overview import Overviews
+from state.own import Own
 from state.pipelines import Pipelines
 from state.policies import Policies
 from state.pool import Pool
@@ -157,7 +157,7 @@ def _bound(
         Webhooks(lab),
         Receivers(private=settings.webhook_private),
     ]
-    stores += [presence, stream, schedules, tokens, wakeups, settings, Schedulers(settings.plugin_names)]
+    stores += [presence, stream, schedules, tokens, wakeups, settings, Own(lab)]
     stores += [Children(), Drawings(), *opened_before, *([] if author is None else [author])]
     tracing = exporting(process_name(kind))
     return Process(

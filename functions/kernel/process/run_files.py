@@ -53,7 +53,7 @@ def linked(repo: Path, named: Sequence[str]) -> Mapping[str, Path]:
     """
     root, found = repo.resolve(), {}
     own = [_inside(repo, name, "--link") for name in named]
-    for name in (*own, *(_inside(repo, name, CONFIG) for name in _configured(repo))):
+    for name in (*own, *(_inside(repo, name, CONFIG) for name in _configured(repo)[0])):
         place = repo / name
         if not place.exists():
             raise Invalid(
@@ -72,19 +72,38 @@ def linked(repo: Path, named: Sequence[str]) -> Mapping[str, Path]:
     return found
 
 
-def _configured(repo: Path) -> list[str]:
-    """Links of the project's own nightjar.toml. Commits of agents do not change it."""
+def own_functions(repo: Path) -> Path | None:
+    """The folder of functions of your own that the project's nightjar.toml names.
+
+    Raises:
+        Invalid: git carries that nightjar.toml. It may be a stranger's, and the folder's files run as the lab.
+    """
+    _, name = _configured(repo)
+    if name is None:
+        return None
+    if git_says(repo, "ls-files", "--", CONFIG).stdout:
+        raise Invalid(
+            f"{CONFIG} of {repo} names functions, which run as the lab, and git carries it",
+            hint=f"if you trust them: --functions {shlex.quote(str(repo / name))}, or take {CONFIG} out of git",
+        )
+    return repo / Path(name).expanduser()
+
+
+def _configured(repo: Path) -> tuple[list[str], str | None]:
+    """Links and the functions' folder of the project's own nightjar.toml. Commits of agents do not change it."""
     place = repo / CONFIG
     if not os.path.lexists(place):
-        return []
+        return [], None
     try:
         told = tomllib.loads(_start_of(place, LONGEST_TEXT).decode())
     except (OSError, ValueError) as problem:
         raise Invalid(f"{place} cannot be read: {problem}", hint="mend it") from problem
-    names = told.pop("link", [])
-    if told or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise Invalid(f"{place} may have one line, a list of paths", hint='link = ["data"]')
-    return names
+    names, functions = told.pop("link", []), told.pop("functions", None)
+    is_right = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if told or not is_right or not isinstance(functions, str | None):
+        hint = 'link = ["data"], functions = "FOLDER"'
+        raise Invalid(f"{place} may have two lines, a list of paths and a folder", hint=hint)
+    return names, functions
 
 
 def _inside(repo: Path, name: str, where: str) -> str:

@@ -7,8 +7,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from functions.swarm.rules.handing_out import fits
 from functions.swarm.rules.proposals import (
     LEAST,
     SPREAD,
@@ -24,12 +25,13 @@ from functions.swarm.rules.proposals import (
 )
 from functions.swarm.rules.rooms import Numeric, Room, Span, at
 from functions.swarm.rules.shapes import Freedom, Shape, SwarmStrategy, freedoms_of, varied_names
-from state.policy import SamplerName
+from state.errors import Conflict, Invalid
 from state.records import Dimension, Value
 
 if TYPE_CHECKING:
     from random import Random
 
+T = TypeVar("T")
 
 # -- Thompson sampling of each dimension by itself: the sampler of the published swarm.
 
@@ -186,14 +188,14 @@ SEARCHING: frozenset[SwarmStrategy] = frozenset({"exploit", "converge", "investi
 """Strategies that look for good configs, where they are not of a claim; the others test something."""
 
 
-def sampler_of(name: SamplerName, shape: Shape) -> ConfigSampler:
+def sampler_of(name: str, shape: Shape) -> ConfigSampler:
     """The sampler of this name where good configs are looked for.
 
     What tests a claim maps its dimensions, the bad values too. Where no values are claimed to be better, values are
     drawn at random.
     """
     if shape.strategy in SEARCHING and not shape.is_of_claim:
-        return SAMPLERS[name]()
+        return sampler_named(name)
     return Thompson() if shape.constraint else AtRandom()
 
 
@@ -204,8 +206,65 @@ def _gaussian_process() -> ConfigSampler:
     return GaussianProcess()
 
 
-SAMPLERS: Mapping[SamplerName, Callable[[], ConfigSampler]] = {
+SAMPLERS: Mapping[str, Callable[[], ConfigSampler]] = {
     "gaussian_process": _gaussian_process,
     "thompson": Thompson,
 }
 """By their name in the policy."""
+OWN: dict[str, ConfigSampler] = {}
+"""Samplers of your own, see `kernel.own.load`."""
+
+
+def sampler_named(name: str) -> ConfigSampler:
+    """A sampler of Nightjar's or of your own.
+
+    Raises:
+        Invalid: there is none with this name.
+    """
+    if name in OWN:
+        return _Checked(name, OWN[name])
+    if name not in SAMPLERS:
+        raise Invalid(f"there is no sampler {name!r}", hint=f"name one of {', '.join([*SAMPLERS, *OWN])}")
+    return SAMPLERS[name]()
+
+
+@dataclass(frozen=True)
+class _Checked(ConfigSampler):
+    """A sampler of your own. What it answers is checked."""
+
+    name: str
+    inner: ConfigSampler
+
+    def propose(
+        self,
+        dimensions: Sequence[Dimension],
+        observations: Sequence[Observation],
+        shape: Shape,
+        count: int,
+        rng: Random,
+    ) -> list[ConfigProposal]:
+        return self._checked(
+            lambda: [*self.inner.propose(dimensions, observations, shape, count, rng)][:count],
+            lambda found: all(fits(one.config, dimensions) and 0 <= one.priority <= 1 for one in found),
+        )
+
+    def believed_best(
+        self, dimensions: Sequence[Dimension], observations: Sequence[Observation]
+    ) -> Mapping[str, Value] | None:
+        return self._checked(
+            lambda: self.inner.believed_best(dimensions, observations),
+            lambda best: best is None or fits(best, dimensions),
+        )
+
+    def _checked(self, ask: Callable[[], T], is_right: Callable[[T], bool]) -> T:
+        try:
+            answer = ask()
+            if not is_right(answer):
+                raise ValueError("a config that does not fit the dimensions, or a priority not in 0 to 1")
+        except Exception as problem:  # a foreign class may raise anything
+            raise Conflict(
+                f"the sampler {self.name!r} failed with {type(problem).__name__}: {problem}",
+                hint="repair it, or choose another one with POST /api/search/set-policy",
+                fields={"code": "broken_sampler"},
+            ) from problem
+        return answer

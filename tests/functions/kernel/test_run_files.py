@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from functions.kernel.process.run_files import left_behind, linked
+from functions.kernel.process.run_files import left_behind, linked, own_functions
 from state.errors import Invalid
 from tests.workers.attempt.test_beside_commit import ignored, pointer, submodule
 from tests.workers.repository import Repository
@@ -44,7 +44,7 @@ def test_what_is_no_data_of_the_project_is_refused(repo: Repository, name: str, 
 
 
 @pytest.mark.parametrize(
-    "text", ["links = ['data']", "link = 'data'", "link = [1]", "x", "[run]\ncommand = 'x'"]
+    "text", ["functions = 1", "links = ['data']", "link = 'data'", "link = [1]", "x", "[run]\ncommand = 'x'"]
 )
 def test_a_nightjar_toml_that_says_anything_else_is_refused_with_the_line_that_works(
     repo: Repository, text: str
@@ -183,3 +183,16 @@ def test_data_elsewhere_that_a_script_names_is_told_where_runs_may_not_read_it(
     assert told == [f"runs may not read {skl} here: start `up` or the worker with --data-dir {skl}"]
     assert left_behind(repo.path, (), (repo.path, home / ".cache")) == []
     assert left_behind(repo.path, (), None) == []
+
+
+def test_nightjar_toml_names_functions_of_your_own_unless_git_carries_it(repo: Repository) -> None:
+    assert own_functions(repo.path) is None
+    (repo.path / "nightjar.toml").write_text('functions = "mine"\n')
+    assert own_functions(repo.path) == repo.path / "mine"
+    assert linked(repo.path, []) == {}
+
+    repo.git("add", "nightjar.toml")
+
+    with pytest.raises(Invalid, match="git carries it") as refusal:
+        own_functions(repo.path)
+    assert f"--functions {repo.path / 'mine'}" in (refusal.value.hint or "")

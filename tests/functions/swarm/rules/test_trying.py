@@ -16,7 +16,6 @@ from functions.swarm.rules.proposals import Observation
 from functions.swarm.rules.sampling import sampler_of
 from functions.swarm.rules.shapes import Shape, drawn_config, standing_config
 from functions.swarm.rules.trial_verdicts import drawn_trial, trial_config, tries
-from state.policy import SamplerName
 from state.records import Dimension
 from tests.functions.beliefs.rules.sample import claim
 from tests.functions.swarm.rules.test_handing_out import POPULATION, next_facts
@@ -121,7 +120,7 @@ def test_no_config_that_is_not_a_trial_names_the_dimension() -> None:
 
 @pytest.mark.parametrize("name", ["gaussian_process", "thompson"])
 def test_once_promoted_the_runs_that_did_not_name_it_count_as_having_had_its_default(
-    name: SamplerName,
+    name: str,
 ) -> None:
     promoted = WARMUP.model_copy(update={"is_canary": False, "canary_prob": None})
     seen = [Observation({"LR": 0.003}, 0.0) for _ in range(20)]
