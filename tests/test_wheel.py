@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -10,11 +11,13 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
 import zipfile
 from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import httpx
 import psutil
@@ -216,10 +219,118 @@ def test_the_demo_trains_from_the_wheel_in_an_empty_home_and_stays_up_until_ctrl
     assert {line[5] for line in lines} >= {"triggers.web", "triggers.events", "triggers.clock", "workers.gpu"}
 
 
+class Chat(BaseHTTPRequestHandler):
+    """What a chat's webhook is to a lab: it takes JSON."""
+
+    heard: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.heard.append(json.loads(body)["text"])
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def examples_of(page: str) -> dict[str, str]:
+    """The files of a page by name, and its first block as hello.py."""
+    blocks = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL
+    )
+    named = {found[1]: block for block in blocks if (found := re.match(r"# (\w+\.py)\n", block))}
+    return {"hello.py": blocks[0], **named}
+
+
+def test_the_examples_of_your_own_functions_run_from_the_wheel_in_one_lab(installed: Installed) -> None:
+    folder = installed.home / "mine"
+    folder.mkdir()
+    for name, text in examples_of("functions-of-your-own.md").items():
+        (folder / name).write_text(text)
+    data = ("--data", str(installed.home.parent / "own"))
+    chat = ThreadingHTTPServer(("127.0.0.1", 0), Chat)
+    threading.Thread(target=chat.serve_forever, daemon=True).start()
+    port = free_port(0)
+    command = installed.command("up", *data, "--port", str(port), "--functions", "mine", "--gpu", "none")
+
+    def call(name: str, /, **fields: object) -> Any:
+        words = [
+            word for field, value in fields.items() for word in (f"--{field.replace('_', '-')}", str(value))
+        ]
+        done = installed.nightjar("call", *data, name, *words)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    with Terminal(command, installed, CHAT_URL=f"http://127.0.0.1:{chat.server_port}/") as up:
+        while "ready: " not in up.text:
+            assert up.goes_on(20 * LOOK_S), up.text
+        call(
+            "experiment::setup",
+            tag="mar11",
+            policy=json.dumps({"baseline_first": False, "keep_rule": "strict"}),
+        )
+        entered = {"hypothesis": "h", "category": "other", "diff_summary": "d", "commit_sha": "a" * 40}
+        name = call("experiment::register", tag="mar11", **entered)["experiment_id"]
+        call("experiment::complete", experiment_id=name, val_bpb=1.0)
+        call("cron::run", function="nightly::summary")
+        greeting = call("hello::greet", name="owl")
+        kept = httpx.get(f"http://127.0.0.1:{port}/api/kept/mar11").json()
+        policy = call("search::set_policy", tag="mar11", policy=json.dumps({"sampler": "rules.Scatter"}))
+        summary = installed.home / "summary.md"
+        while not (Chat.heard and summary.exists() and summary.read_text()):
+            assert up.goes_on(LOOK_S), up.text
+        up.process.send_signal(signal.SIGINT)
+        while up.goes_on(1.0):
+            pass
+        assert up.process.wait(60) == 0, up.text
+    chat.shutdown()
+    chat.server_close()
+
+    assert greeting == {"text": "Hello, owl!"}
+    assert Chat.heard == [f"New best of mar11: {name}"]
+    assert "- mar11: 1.0" in summary.read_text()
+    assert kept == {"experiments": [name]}
+    assert policy["policy"]["sampler"] == "rules.Scatter"
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("import nothing_of_that_name", "ModuleNotFoundError"),
+        ("class Night(Request): pass", "functions.people.briefs has a model 'Night', too"),
+    ],
+)
+def test_a_mistake_in_a_file_of_your_own_stops_up_before_anything_is_started(
+    installed: Installed, tmp_path: Path, line: str, problem: str
+) -> None:
+    folder, data = tmp_path / "wrong", tmp_path / "data"
+    folder.mkdir()
+    (folder / "wrong.py").write_text(f"from nightjar import Request\n\n{line}\n")
+
+    done = installed.nightjar("up", "--data", str(data), "--functions", str(folder))
+
+    assert done.returncode == 1
+    assert f"{folder / 'wrong.py'}:3: {problem}" in done.stderr
+    assert not (data / "redis").exists()
+
+
+def test_a_test_of_your_own_imports_what_the_file_imports(installed: Installed) -> None:
+    done = subprocess.run(
+        [installed.python, "-c", "from nightjar import Request, function; print(Request.__name__)"],
+        env={},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stdout == "Request\n", done.stderr
+
+
 class Terminal:
     """A process of the wheel that has a terminal, wide enough for every line."""
 
-    def __init__(self, command: Sequence[str], installed: Installed) -> None:
+    def __init__(self, command: Sequence[str], installed: Installed, **environment: str) -> None:
         self._ours, theirs = pty.openpty()
         self._shown = b""
         self.process = subprocess.Popen(
@@ -228,7 +339,7 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             cwd=installed.home,
-            env=installed.environment | {"TERM": "xterm", "COLUMNS": "1000"},
+            env=installed.environment | environment | {"TERM": "xterm", "COLUMNS": "1000"},
         )
         os.close(theirs)
 
