@@ -272,7 +272,7 @@ class Keys:
         return self.status(e.tag, status, e.category)
 
     def relisted(self, e: Experiment, before: str, after: str) -> dict[str, str]:
-        """The indexes that an experiment leaves and enters as its status changes, named as in `_listing.lua`."""
+        """The indexes that an experiment leaves and enters as its status changes, named as in `lease_gpu.lua`."""
         left, entered = self.indexes(e, before), self.indexes(e, after)
         names = ("status_before", "category_before", "status_after", "category_after")
         return dict(zip(names, (*left, *entered), strict=True))

@@ -1,5 +1,5 @@
--- In front of every move: K and A hold its keys and values by name; Redis' clock; a hash from JSON; the day quota of
--- stored bytes of the caller's owner.
+-- In front of every move: K and A hold its keys and values by name; Redis' clock; the day quota of stored bytes of
+-- the caller's owner.
 -- keys: stored?
 -- args: traceparent? most_stored?
 
@@ -36,17 +36,6 @@ end
 -- A time as text, in microseconds as TIME knows them.
 local function clock(t)
   return string.format('%.6f', t)
-end
-
--- Set the fields of a hash from a JSON object whose values are all text.
-local function put(key, json)
-  if not json or json == '' then return end
-  local words = {}
-  for field, value in pairs(cjson.decode(json)) do
-    words[#words + 1] = field
-    words[#words + 1] = value
-  end
-  if #words > 0 then redis.call('HSET', key, unpack(words)) end
 end
 
 local A_DAY_S = 86400

@@ -1,6 +1,11 @@
 -- Those of a tag that wait: in the queues, or aside.
--- parts: baseline
--- keys: queued queues* asides*
+-- keys: tag? queued queues* asides*
+
+-- Whether it has to wait for the baseline of its tag: it is neither that nor a retest of it.
+local function waits_for_baseline(id)
+  local t = redis.call('HMGET', K.tag, 'awaits_baseline', 'baseline_id')
+  return t[1] == 'true' and id ~= t[2] and string.sub(id, 1, #t[2] + 1) ~= t[2] .. '.'
+end
 
 -- Whether all of them are where they were looked for.
 local function are_all_found()

@@ -1,12 +1,42 @@
 -- Lend the first of the candidates that is still idle and fresh to an experiment, with a new fence. A queued experiment
 -- that holds a GPU itself (its agent acquired it) is leased that one.
--- parts: gpu queue listing
--- keys: experiment attempts tag paused starting leases fence held_gpu? candidates*
--- args: tag status_before attempt lease_s stale_s held_before? chosen_from? agent? experiment_traceparent?
+-- parts: events queue
+-- keys: experiment attempts tag paused starting leases idle_gpus fence held_gpu? candidates*
+-- keys: status_before category_before status_after category_after
+-- args: id number tag status_before attempt lease_s stale_s held_before? chosen_from? agent? experiment_traceparent?
 -- `held_before` is the GPU that it held last; `chosen_from` are the idle GPUs that the candidates were chosen from, joined
 -- by commas, where it matters. What an agent registered for itself is lent to that `agent` only.
 -- returns: {leased | held, gpu, index, fence, expiry} | {none} | {paused} | {stale}
 local t = now()
+
+-- Derive the status of a GPU from its flags, the strongest flag first, and keep the index of idle GPUs equal to it. Returns the status.
+local function derive_status(gpu, gpu_id, t, reason)
+  local f = redis.call('HMGET', gpu, 'status', 'offline', 'holder', 'sick', 'drained', 'unproven', 'leaving', 'tripped')
+  local status = f[2] and 'offline' or f[3] and 'training' or (f[4] or f[8]) and 'unhealthy'
+    or (f[5] or f[6] or f[7]) and 'draining' or 'idle'
+  if status == f[1] then return status end
+  redis.call('HSET', gpu, 'status', status)
+  if status == 'idle' then
+    redis.call('HSET', gpu, 'idle_since', clock(t))
+    redis.call('ZADD', K.idle_gpus, clock(t), gpu_id)
+  else
+    redis.call('HDEL', gpu, 'idle_since')
+    redis.call('ZREM', K.idle_gpus, gpu_id)
+  end
+  if status ~= 'training' then
+    local why = status == 'unhealthy' and (f[4] or f[8]) or reason
+    emit('gpu.' .. status, '', gpu_id, cjson.encode({gpu_id = gpu_id, reason = why}))
+  end
+  return status
+end
+
+-- The indexes of experiments: by status, and by status and category.
+local function relist()
+  redis.call('ZREM', K.status_before, A.id)
+  redis.call('ZREM', K.category_before, A.id)
+  redis.call('ZADD', K.status_after, A.number, A.id)
+  redis.call('ZADD', K.category_after, A.number, A.id)
+end
 
 local function about(gpu, fence)
   return cjson.encode({experiment_id = A.id, attempt = tonumber(A.attempt), gpu_id = gpu, fence = tonumber(fence)})

@@ -137,7 +137,7 @@ async def begin_epoch(change: Change, tag: str, before: str, after: TracePolicy)
 
 
 def _follow_tag(change: Change, tag: str, found: Mapping[str, Any]) -> TraceStatus:
-    """Bring the tag's own line up to date, as `lua/_forest.lua` does; answers its status."""
+    """Bring the tag's own line up to date, as `lua/select_trace.lua` does; answers its status."""
     keys, own_line, newest = change.lab.keys, trace_id_of(tag, OWN_LINE), found["forest"]["newest"]
     status: TraceStatus = "live" if newest else "pending"
     fields: dict[str, Word] = {
