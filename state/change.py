@@ -55,6 +55,9 @@ A_DAY_S = 86400
 class Placeholder:
     """What only the commit knows. It stands for itself in names, members, scores and events, and is never a text."""
 
+    word: list[Any]
+    """It, as the plan has it."""
+
     def __str__(self) -> str:
         raise TypeError("only the commit knows it: join it by Joined")
 
@@ -66,7 +69,7 @@ class Number(Placeholder):
     """A number that the commit hands out: a counter's next value."""
 
     def __init__(self, nth: int) -> None:
-        self.nth = nth
+        self.nth, self.word = nth, [nth]
         self.value = 0
         """Known once the change is committed."""
 
@@ -75,7 +78,7 @@ class Digits(Placeholder):
     """The last digits of a number, with zeros in front."""
 
     def __init__(self, number: Number, count: int) -> None:
-        self.number, self.count = number, count
+        self.word = [[number.nth, count]]
 
 
 class Count:
@@ -91,14 +94,13 @@ class Now(Placeholder):
 
     def __init__(self, later_s: float = 0.0) -> None:
         self.later_s = later_s
+        self.word = [[later_s]] if later_s else [0]
 
     def __add__(self, seconds: float) -> Now:
         return Now(self.later_s + seconds)
 
 
 NOW = Now()
-_AT_ONCE = [0]
-"""It, as the plan has it."""
 _TEXT = frozenset({str})
 
 
@@ -107,6 +109,9 @@ class Joined(Placeholder):
 
     def __init__(self, *parts: str | Placeholder) -> None:
         self.parts = parts
+        self.word = []
+        for part in parts:
+            self.word += [part] if isinstance(part, str) else part.word
 
 
 Word = str | int | float | bytes | Placeholder
@@ -357,7 +362,7 @@ class Change:
         words: list[Word] = []
         for member, score in scores.items():
             words += (score, member)
-        options = [option for option, is_set in (("XX", known), ("GT", higher), ("LT", lowest)) if is_set]
+        options = (*(("XX",) if known else ()), *(("GT",) if higher else ()), *(("LT",) if lowest else ()))
         self._write("zset", "ZADD", key, words, together=2, options=options)
 
     def zincrby(self, key: Key, member: str, by: float) -> None:
@@ -531,7 +536,7 @@ class Change:
                 elif plain is int or (plain is float and isfinite(word)):  # type: ignore[arg-type]  # it is a number
                     found.append(repr(word))
                 else:
-                    found.append(_AT_ONCE if word is NOW else self._word(word))
+                    found.append(word.word if isinstance(word, Placeholder) else self._word(word))
         if len(found) <= MOST_WORDS:
             self._plan["writes"].append([command, place, found])
             return
@@ -558,17 +563,7 @@ class Change:
             ValueError: NaN or infinity.
         """
         if isinstance(word, Placeholder):
-            match word:
-                case Number():
-                    return [word.nth]
-                case Digits():
-                    return [[word.number.nth, word.count]]
-                case Now():
-                    return [[word.later_s]] if word.later_s else [0]
-                case Joined():
-                    parts = [self._word(part) for part in word.parts]
-                    return [piece for part in parts for piece in ([part] if isinstance(part, str) else part)]
-            raise TypeError(f"{word!r} is no known placeholder")
+            return word.word
         text = wire(word)
         if isinstance(text, str):
             return text
@@ -589,9 +584,9 @@ _told = json.JSONEncoder(allow_nan=False).encode
 
 def _json(data: Mapping[str, Any]) -> str | Joined:
     """An object as JSON, with its placeholders in front: numbers, and texts that have some."""
-    if not any(isinstance(value, Placeholder) for value in data.values()):
-        return _told(data)
     later = {name: value for name, value in data.items() if isinstance(value, Placeholder)}
+    if not later:
+        return _told(data)
     known = _told({name: data[name] for name in data if name not in later})
     parts: list[str | Placeholder] = []
     for name, value in later.items():

@@ -288,7 +288,8 @@ class EndingStore(ExperimentReader):
         self, change: Change, ending: Ending, nth: Number | None, *, leads: bool, had_newest: bool
     ) -> None:
         """The tag's counters and the finish order. `leads`: others may be made from it."""
-        e, keys, tag = ending.experiment, self._keys, self._keys.tag(ending.experiment.tag)
+        e, of = ending.experiment, self._keys.of(ending.experiment.tag)
+        tag = of.tag
         if e.retest_of is None:
             change.hincrby(tag, _counter(ending))
             if e.is_claim or e.status == "lost":
@@ -296,14 +297,14 @@ class EndingStore(ExperimentReader):
         if nth is not None:
             change.hincrby(tag, "total")
             if leads:
-                change.hset(keys.of(e.tag).forest, {"newest": e.experiment_id, "newest_nth": nth})
+                change.hset(of.forest, {"newest": e.experiment_id, "newest_nth": nth})
             elif not had_newest:
-                change.hset(keys.of(e.tag).forest, {"newest": "", "newest_nth": 0})
-            change.zadd(keys.of(e.tag).finished, {e.experiment_id: nth})
+                change.hset(of.forest, {"newest": "", "newest_nth": 0})
+            change.zadd(of.finished, {e.experiment_id: nth})
             if not _is_baseline(ending):
-                change.hincrby(keys.of(e.tag).categories, f"{e.category}:total")
+                change.hincrby(of.categories, f"{e.category}:total")
                 if ending.status == "keep":
-                    change.hincrby(keys.of(e.tag).categories, f"{e.category}:kept")
+                    change.hincrby(of.categories, f"{e.category}:kept")
         if ending.training_seconds is not None:
             change.hincrby(tag, "training_ms", milliseconds(ending.training_seconds))
         if ending.learned:

@@ -61,17 +61,13 @@ def flatten(values: Mapping[str, Any]) -> dict[str, str]:
             flat[name] = value
         elif kind is int or (kind is float and isfinite(value)):
             flat[name] = repr(value)
+        elif kind is bool:
+            flat[name] = "true" if value else "false"
+        elif isinstance(value, str):
+            flat[name] = value
         elif value is not None:
-            flat[name] = _text(value)
+            flat[name] = _JSON.encode(value)
     return flat
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if value is True or value is False:
-        return "true" if value else "false"
-    return _JSON.encode(value)
 
 
 def words(fields: Mapping[str, str]) -> list[str]:
