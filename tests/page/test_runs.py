@@ -129,6 +129,26 @@ def test_a_phone_shows_status_value_and_gain_whole(page: Page, lab: RunningLab, 
         assert page.run(sideways) == 0
 
 
+def test_a_row_with_the_keyboard_s_focus_shows_its_cut_texts_whole(
+    page: Page, lab: RunningLab, tag: str
+) -> None:
+    whole = "a wider model " * 8
+    measured(lab, tag, 3.0, diff_summary=whole)
+    page.show(tag=tag, view="runs")
+    page.settles(lambda: numbers(page), ["1"])
+    focused = (
+        "document.querySelector('#view tbody td.column-number a').focus();"
+        "return document.activeElement.innerText"
+    )
+    page.browser.press("\ue004")  # Tab: from here on the focus is the keyboard's
+
+    page.settles(lambda: page.run(focused), "1")
+    page.until(whole.strip(), "#whole:not([hidden])")
+    page.browser.press("\ue00c")
+
+    page.until_gone("#whole:not([hidden])")
+
+
 def test_the_choice_of_columns_keeps_the_focus(page: Page, lab: RunningLab, tag: str) -> None:
     measured(lab, tag, 3.0)
     page.show(tag=tag, view="runs")

@@ -11,6 +11,7 @@ import { h, number, sync } from "./dom.js";
 import { health } from "./health.js";
 import { Runs } from "./runs.js";
 import { LAB_VIEWS, TAG_VIEWS, VIEWS } from "./views.js";
+import { showWhole } from "./whole.js";
 
 const LAST_EVENTS = 200;
 const KEPT_EVENTS = 2000;
@@ -24,6 +25,7 @@ export function open({ reader, changed }) {
   place.replaceChildren(document.getElementById("page").content.cloneNode(true));
   const ending = new AbortController();
   const page = new Page(reader, ending.signal);
+  showWhole(ending.signal);
   tell("connecting");
   follow({
     ended: ending.signal,

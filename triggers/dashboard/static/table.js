@@ -6,7 +6,7 @@ import { h } from "./dom.js";
 
 const ROW_PX = 26;
 const AHEAD = 12; // rows beyond the edge
-const CONTROLS = "a, button, input";
+const CONTROLS = "a, button, input, [tabindex]";
 
 export class Table {
   // `key(row)` names a row, `sorted(id)` is called for a click on a title: without it the table sorts its rows. `open(row)` for a click on a row: a link in the
@@ -108,8 +108,10 @@ export class Table {
       type: "checkbox", checked: this.selected.has(key), "aria-label": `choose ${key}`, change: () => this.toggled(key) }))];
     const opened = ({ target }) => target.closest("a, button, input") ?? (getSelection().isCollapsed && this.open(row));
     const isOpening = this.opens(row);
-    return h("tr", { "data-key": key, class: [isOpening ? "opens" : null, this.rowClass?.(row)].filter(Boolean).join(" ") || null, click: isOpening ? opened : null },
+    const element = h("tr", { "data-key": key, class: [isOpening ? "opens" : null, this.rowClass?.(row)].filter(Boolean).join(" ") || null, click: isOpening ? opened : null },
       ...box, ...this.columns.map((column) => h("td", { class: classOf(column) }, column.cell(row))));
+    if (!element.querySelector(CONTROLS) && element.querySelector(".cut")) element.firstChild.tabIndex = 0; // its cut texts are shown on focus
+    return element;
   }
 
   end() {

@@ -71,7 +71,7 @@ function atWork({ agent, state, tokens, cost_usd: cost, experiments, starts, lim
     cost === null ? null : `${cost.toFixed(2)} USD`,
     until ? `starts again at ${new Date(until).toLocaleTimeString()}: ${limit}` : null,
   ];
-  return h("li", {}, h("b", {}, cut(agent)), badge(state, STATES[state] ?? "discard"), cut(facts.filter(Boolean).join(" · "), { class: "cut dim" }));
+  return h("li", {}, h("b", {}, cut(agent)), badge(state, STATES[state] ?? "discard"), cut(facts.filter(Boolean).join(" · "), { class: "cut dim", tabindex: "0" }));
 }
 
 function columnsOf(page) {
