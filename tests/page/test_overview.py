@@ -58,6 +58,7 @@ def test_the_results_come_first(page: Page, lab: RunningLab, tag: str) -> None:
     page.until("+0.500000", ".figures")
     page.until("3.000000 to 2.500000", ".figures")
     page.settles(lambda: figure(page, "GPU hours")[1:2], ["0.00"])
+    page.until("What mattered most: LR 0.1 -> 2.5 (+0.500000)", ".headline")
     assert page.texts(".acts button") == [], "a visitor sees no controls"
     sizes = page.run(
         "return [...document.querySelectorAll('.figures dd:not(.more)')]"

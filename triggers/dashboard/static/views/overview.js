@@ -1,6 +1,6 @@
 // A tag at a glance: its best, gain and pace, and every run in one plot.
 
-import { counted, digitsOf, h, local, number, stampOf, sync } from "../dom.js";
+import { counted, digitsOf, h, local, number, signed, stampOf, sync } from "../dom.js";
 import { figure, legend, panel } from "../parts.js";
 import { VERDICTS, apart, axis, chart, zooming } from "../charts.js";
 import { constants } from "../constants.js";
@@ -16,6 +16,7 @@ export const overview = {
   title: "Overview",
   open(place, page) {
     const figures = h("dl", { class: "figures" });
+    const most = h("p", { class: "headline" });
     const note = h("p", { class: "dim note", role: "status" });
     const plot = h("div", { class: "plot" });
     const acts = h("div", { class: "acts" });
@@ -26,7 +27,7 @@ export const overview = {
     const runs = panel("Runs", filter, plot, marks);
     runs.firstChild.append(note, axes);
     const varied = constants(page);
-    place.append(figures, runs, acts, varied.element);
+    place.append(figures, most, runs, acts, varied.element);
 
     const drawn = chart(plot, (colours, zoomed) => (page.address.plot === "timeline"
       ? timeline(drawing(page.runs, page.address).rows, (id) => told(page.runs.byId.get(id), page.runs.digits), colours)
@@ -71,6 +72,8 @@ export const overview = {
       },
       show({ night, summary, isPaused }) {
         sync(figures, cells(night, summary, page), ({ name }) => name, (cell) => figure(cell));
+        sync(most, biggest(night), ({ experiment_id: id }) => id, (step) => h("span", {}, "What mattered most: ", h("a", { href: page.to({ view: "run", run: step.experiment_id }) }, step.description),
+          " (", signed(step.gain, { digits: digitsOf(night.sigma), isKept: true }), ")"));
         if (acts.dataset.state === String(isPaused)) return;
         acts.dataset.state = String(isPaused);
         const buttons = [pausing(page, night.tag, isPaused, () => page.view.source.now()), policyAction(page, night.tag)].filter(Boolean);
@@ -109,6 +112,11 @@ function cells(night, summary, page) {
     { name: "Noise", value: noise === null ? "—" : number(noise.sigma, digits), more: luck === null ? "" : `luck: ≥ ${Math.round(luck * 100)} % of keeps` },
     { name: "Now", value: counted(stats.running, "run"), more: [stats.queued ? `${stats.queued} waiting` : null, stats.crashed ? counted(stats.crashed, "crash", "crashes") : null].filter(Boolean).join(", ") },
   ];
+}
+
+// The keep with the largest gain in the chain to the best, if one has a gain.
+function biggest({ chain }) {
+  return chain.filter(({ gain }) => gain > 0).sort((one, other) => other.gain - one.gain).slice(0, 1);
 }
 
 function pausing(page, tag, paused, done) {
