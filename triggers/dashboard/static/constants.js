@@ -50,7 +50,7 @@ export function constants(page) {
     element.hidden = found.names.length === 0;
     const kind = kindOf(page.address);
     const { constants: count, about, option } = KINDS[kind];
-    const [one, other] = chosenOf(found.names, page.address);
+    const [one, other] = chosenOf(found, page.address);
     offer(kinds, Object.keys(KINDS), kind);
     offer(first, found.names, one);
     offer(second, found.names, other);
@@ -80,12 +80,22 @@ function optionOf(address) {
   return KINDS[kindOf(address)].option;
 }
 
-function chosenOf(names, { first, second }) {
+// The two constants that are drawn; without a choice, the second is the one that most runs set together with the first.
+function chosenOf({ names, runs }, { first, second }) {
   const one = names.includes(first) ? first : names[0];
-  return [one, names.includes(second) && second !== one ? second : names.find((name) => name !== one) ?? one];
+  const both = countOf(runs.filter(({ set }) => one in set));
+  const others = names.filter((name) => name !== one).sort((a, b) => both(b) - both(a));
+  return [one, others.includes(second) ? second : others[0] ?? one];
 }
 
-// The runs with a value, oldest first, and the constants that vary between them, the most important first.
+// How many of these runs set a constant.
+function countOf(runs) {
+  const counts = new Map();
+  for (const { set } of runs) for (const name of Object.keys(set)) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return (name) => counts.get(name) ?? 0;
+}
+
+// The runs with a value, oldest first, and the constants that vary between them: the most important first, then those that most runs set.
 function varied(answer, dimensions) {
   const { constants: set, value, id, number: nth } = answer.runs;
   const isDelta = answer.metric === "delta_bpb";
@@ -101,7 +111,8 @@ function varied(answer, dimensions) {
     for (const [name, one] of Object.entries(own)) valuesOf.set(name, (valuesOf.get(name) ?? new Set()).add(one));
   }
   const importance = (name) => known.get(name)?.importance ?? 0;
-  const names = [...valuesOf.keys()].filter((name) => valuesOf.get(name).size > 1 && (known.size === 0 || known.has(name))).sort((one, other) => importance(other) - importance(one));
+  const count = countOf(runs);
+  const names = [...valuesOf.keys()].filter((name) => valuesOf.get(name).size > 1 && (known.size === 0 || known.has(name))).sort((one, other) => importance(other) - importance(one) || count(other) - count(one));
   const [worst, best] = [sorted[Math.floor(WORST_SHARE * sorted.length)] ?? 0, sorted.at(-1) ?? 0];
   const scale = (name) => {
     const values = [...valuesOf.get(name)];
