@@ -104,7 +104,7 @@ function result({ row, metric, gain, digits, sigmas, e }) {
     [metric ?? "value", number(row.value, digits)],
     ["gain", signed(gain, { digits }).textContent],
     ["sigmas", sigmas === null ? "" : inSigmas(sigmas)],
-    ["trust", row.trust ?? ""],
+    ...(row.trust ? [["trust", row.trust]] : []),
     ["what changed", e.description],
     ["hypothesis", e.hypothesis],
   ];
