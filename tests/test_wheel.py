@@ -298,7 +298,7 @@ def test_the_examples_of_your_own_functions_run_from_the_wheel_in_one_lab(instal
     ("line", "problem"),
     [
         ("import nothing_of_that_name", "ModuleNotFoundError"),
-        ("class Night(Request): pass", "functions.people.briefs has a model 'Night', too"),
+        ("EVENTS = {'best.mine': 'mine'}", "'best.mine' is not <noun>.<name> with a noun of this file"),
     ],
 )
 def test_a_mistake_in_a_file_of_your_own_stops_up_before_anything_is_started(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, RootModel
 
 from functions.kernel.contract import BadTable, Function, Http, Picture, Text
-from functions.kernel.schemas import schema_of
+from functions.kernel.schemas import name_of, schema_of
 from functions.kernel.table import fields_of_path
 from state.version import VERSION
 from triggers.http.identity import COOKIE
@@ -123,7 +123,7 @@ def _is_open(declared: Function[Any, Any], *, public_reads: bool) -> bool:
 def _asked(declared: Function[Any, Any], door: Http, schemas: dict[str, Any]) -> dict[str, Any]:
     body = _reference(declared.request, "request", schemas)
     in_path = fields_of_path(door.path)
-    request = schemas[declared.request.__name__]
+    request = schemas[name_of(declared.request, "request")]
     properties: dict[str, Any] = request.get("properties", {})
     required = set(request.get("required", []))
     asked: dict[str, Any] = {
@@ -211,9 +211,9 @@ def _reference(
     Raises:
         BadTable: two schemas of one name.
     """
-    schema = dict(schema_of(model, side, AMONG_SCHEMAS))
-    _add({**schema.pop("$defs", {}), model.__name__: schema}, schemas)
-    return {"$ref": AMONG_SCHEMAS.format(model=model.__name__)}
+    schema, name = dict(schema_of(model, side, AMONG_SCHEMAS)), name_of(model, side)
+    _add({**schema.pop("$defs", {}), name: schema}, schemas)
+    return {"$ref": AMONG_SCHEMAS.format(model=name)}
 
 
 def _add(named: Mapping[str, Any], schemas: dict[str, Any]) -> None:

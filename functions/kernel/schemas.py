@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import re
 import sys
 from collections.abc import Mapping
 from functools import cache
@@ -16,7 +17,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from pydantic import BaseModel
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic.json_schema import CoreModeRef, CoreRef, DefsRef, GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from functions.formats.parsing import parsed
@@ -29,6 +30,8 @@ AT_ITSELF = "#/$defs/{model}"
 _made: dict[tuple[type[BaseModel], Side, str], Mapping[str, Any]] = {}
 
 NULL = {"type": "null"}
+OURS = ("functions", "state")
+"""Packages of our models. Two of them share no name."""
 SAID_OUTSIDE = ("description", "examples")
 """What is said of a value holds for the union of it and null, too."""
 
@@ -53,7 +56,24 @@ def schema_of(model: type[BaseModel], side: Side, ref_template: str = AT_ITSELF)
     return _made[asked]
 
 
+def name_of(model: type[BaseModel], side: Side) -> str:
+    """The model's name among the schemas."""
+    return _name(model.__module__, model.__name__, "Input" if side == "request" else "Output")
+
+
+def _name(module: str, name: str, side: str) -> str:
+    """Of ours that of the class; of others, two of which may share a name, `<module>_<class>-<side>`."""
+    module = module.removeprefix("nightjar_functions.")
+    return name if module.partition(".")[0] in OURS else f"{module.replace('.', '_')}_{name}-{side}"
+
+
 class _Schema(GenerateJsonSchema):
+    def get_defs_ref(self, core_mode_ref: CoreModeRef) -> DefsRef:
+        reference, mode = core_mode_ref
+        side = "Input" if mode == "validation" else "Output"
+        named = re.sub(r"([\w.]+)\.(\w+)(?=:)", lambda found: _name(found[1], found[2], side), reference)
+        return super().get_defs_ref((CoreRef(named), mode))
+
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
@@ -112,7 +132,7 @@ def _without_null(schema: JsonSchemaValue) -> JsonSchemaValue:
 
 def _texts(model: type) -> Mapping[str, str]:
     """The text under each field of a class; none for a class that is not ours."""
-    ours = model.__module__.partition(".")[0] in ("functions", "state", "nightjar_functions")
+    ours = model.__module__.partition(".")[0] in (*OURS, "nightjar_functions")
     return _texts_of_module(model.__module__).get(model.__name__, {}) if ours else {}
 
 

@@ -23,6 +23,7 @@ from functions.swarm.rules.proposals import (
     LEAST,
     AtRandom,
     ConfigProposal,
+    ConfigSampler,
     Observation,
     Scale,
     is_finished,
@@ -67,7 +68,7 @@ STEPPED = (0.5, 0.3, 0.2)
 """Shares of the candidates near a config that differ from it in 1, 2 and 3 dimensions."""
 
 
-class GaussianProcess:
+class GaussianProcess(ConfigSampler):
     """Expected improvement under a Gaussian process (Jones et al. 1998).
 
     Outliers are evened out; see `_evened`. A crash is as bad as the worst result. Pending runs and the configs of one

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from functions.swarm.rules.duplicates import canonical, normalised
 from functions.swarm.rules.rooms import Room
@@ -142,9 +143,10 @@ class ConfigProposal:
     """A few words for people."""
 
 
-class ConfigSampler(Protocol):
+class ConfigSampler(ABC):
     """Proposes configs; it keeps nothing between two calls."""
 
+    @abstractmethod
     def propose(
         self,
         dimensions: Sequence[Dimension],
@@ -157,7 +159,6 @@ class ConfigSampler(Protocol):
 
         Observations that are pending come oldest first, and what waits for a worker behind them.
         """
-        ...
 
     def believed_best(
         self, dimensions: Sequence[Dimension], observations: Sequence[Observation]

@@ -135,7 +135,7 @@ async def test_it_is_in_openapi_in_mcp_and_behind_a_binding(settings: Settings, 
 
     document = openapi(table())
     assert document["paths"]["/api/mine/{name}"]["get"]["x-role"] == ["viewer"]
-    assert document["components"]["schemas"]["Noted"]["properties"]["text"]["description"] == (
+    assert document["components"]["schemas"]["mine_Noted-Output"]["properties"]["text"]["description"] == (
         "What stands there."
     )
     assert "mine_note" in tools_of(table())
@@ -215,7 +215,14 @@ HANDLER = "async def f(request: Ask) -> Said:\n    return Said()\n"
         ),
         (f"{BEGIN}@function('a::b')\n{HANDLER}", 9, "role"),
         (f"{BEGIN}{HANDLER}\nEVENTS = {{'a.b': 'x'}}\n", 12, "noun of this file"),
-        (f"{BEGIN}class Webhook(Request):\n    pass\nclass Policy(Request):\n    pass\n", 11, "'Policy'"),
+        (f"{BEGIN}class Wrong(ConfigSampler):\n    pass\n", 9, "abstract"),
+        (f"{BEGIN}EVENTS = ['a.b']\n", 9, "EVENTS is no dict"),
+        (f"{BEGIN}@function('a::b', 'best.changed', role='agent')\n{HANDLER}", 9, "is no trigger"),
+        (f"{BEGIN}@function('a::b', Http('get', '/api/a/b'), role='agent')\n{HANDLER}", 9, "is no GET"),
+        (f"{BEGIN}@function('a::b', role=None)\n{HANDLER}", 9, "no role"),
+        (f"{BEGIN.replace('pass', 'x: type', 1)}@function('a::b', role='agent')\n{HANDLER}", 9, "JsonSchema"),
+        ("from nightjar import Requset\n", 1, "'Requset' from 'nightjar'"),
+        ("import mine\n", 1, "import a file beside it as .mine"),
         (f"{BEGIN}\nclass Unfinished(TraceScheduler):\n    pass\n", 10, "abstract"),
         (
             f"{BEGIN}class Loose(TraceScheduler):\n    parameters = {{'x': 1}}\n    rank = print\n",
@@ -246,12 +253,28 @@ def test_a_mistake_names_its_file_and_line(
     assert problem in refusal.value.detail
 
 
+def test_models_of_your_own_may_have_the_names_of_ours_and_be_asked_and_answered(
+    settings: Settings, tmp_path: Path
+) -> None:
+    models = "class Said(Response):\n    y: int = 1\nclass Policy(Request):\n    x: Said\n"
+    one = (
+        f"from nightjar import *\n{models}@function('a::b', role='agent')\n{HANDLER.replace('Ask', 'Policy')}"
+    )
+    loaded(settings, tmp_path, one=one, two=one.replace("a::b", "c::d"))
+
+    schemas = openapi(table())["components"]["schemas"]
+
+    assert {"Policy", "one_Policy-Input", "two_Policy-Input", "two_Said-Input", "two_Said-Output"} <= {
+        *schemas
+    }
+
+
 def test_two_files_do_not_share_a_noun_and_a_file_with_an_underscore_is_theirs(
     settings: Settings, tmp_path: Path
 ) -> None:
     shared = "ROLE = 'agent'\n"
     one = f"{BEGIN}from ._shared import ROLE\n@function('a::b', role=ROLE)\n{HANDLER}"
-    two = one.replace("a::b", "a::c").replace("Ask", "Asked").replace("Said", "Saying")
+    two = one.replace("a::b", "a::c")
 
     with pytest.raises(Invalid, match=r"two\.py:10: the noun 'a' is that of one"):
         loaded(settings, tmp_path, _shared=shared, one=one, two=two)

@@ -180,7 +180,7 @@ def test_moonshots_fill_the_places_of_a_shape_that_is_used_up() -> None:
 
 
 def test_a_sampler_that_proposes_one_config_only_does_not_stop_the_others() -> None:
-    class Stuck:
+    class Stuck(ConfigSampler):
         def propose(
             self,
             dimensions: Sequence[Dimension],
