@@ -37,12 +37,13 @@ class Own(Store):
     async def get(self, name: str, default: JsonValue = None) -> JsonValue:
         """The value of a name; `default` where there is none."""
         (found,) = await self._lab.command("HMGET", self._key, name)
-        return default if found is None else _value(found)
+        value: JsonValue = default if found is None else json.loads(found)
+        return value
 
     async def all(self) -> dict[str, JsonValue]:
         """Every value by name."""
         stored = await self._lab.hash(self._key)
-        return {name: _value(stored[name]) for name in sorted(stored) if name != SIZE}
+        return {name: json.loads(stored[name]) for name in sorted(stored) if name != SIZE}
 
     async def set(self, name: str, value: JsonValue) -> None:
         """Store a JSON value.
@@ -72,11 +73,8 @@ class Own(Store):
                 )
             if text == found[name]:
                 return change.idle(None)
-            if text is None:
-                change.hdel(self._key, name)
-            else:
-                change.hset(self._key, {name: text})
             change.hincrby(self._key, SIZE, grows)
+            change.replace(self._key, {name: found[name] or ""}, {} if text is None else {name: text})
             return None
 
         await self.change(decide, in_turn=self._noun)
@@ -109,9 +107,4 @@ class Own(Store):
 
 
 def _bytes(name: str, text: str | None) -> int:
-    return 0 if text is None else len(name.encode()) + len(text.encode())
-
-
-def _value(text: str) -> JsonValue:
-    value: JsonValue = json.loads(text)
-    return value
+    return 0 if text is None else len(f"{name}{text}".encode())

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from functions.swarm.rules.handing_out import fits
 from functions.swarm.rules.proposals import (
@@ -30,8 +31,6 @@ from state.records import Dimension, Value
 
 if TYPE_CHECKING:
     from random import Random
-
-T = TypeVar("T")
 
 # -- Thompson sampling of each dimension by itself: the sampler of the published swarm.
 
@@ -243,28 +242,28 @@ class _Checked(ConfigSampler):
         count: int,
         rng: Random,
     ) -> list[ConfigProposal]:
-        return self._checked(
-            lambda: [*self.inner.propose(dimensions, observations, shape, count, rng)][:count],
-            lambda found: all(fits(one.config, dimensions) and 0 <= one.priority <= 1 for one in found),
-        )
+        with self._answering():
+            found = [*self.inner.propose(dimensions, observations, shape, count, rng)][:count]
+            if not all(fits(one.config, dimensions) and 0 <= one.priority <= 1 for one in found):
+                raise ValueError("a config that does not fit the dimensions, or a priority not in 0 to 1")
+            return found
 
     def believed_best(
         self, dimensions: Sequence[Dimension], observations: Sequence[Observation]
     ) -> Mapping[str, Value] | None:
-        return self._checked(
-            lambda: self.inner.believed_best(dimensions, observations),
-            lambda best: best is None or fits(best, dimensions),
-        )
+        with self._answering():
+            best = self.inner.believed_best(dimensions, observations)
+            if best is not None and not fits(best, dimensions):
+                raise ValueError("a config that does not fit the dimensions")
+            return best
 
-    def _checked(self, ask: Callable[[], T], is_right: Callable[[T], bool]) -> T:
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
         try:
-            answer = ask()
-            if not is_right(answer):
-                raise ValueError("a config that does not fit the dimensions, or a priority not in 0 to 1")
+            yield
         except Exception as problem:  # a foreign class may raise anything
             raise Conflict(
                 f"the sampler {self.name!r} failed with {type(problem).__name__}: {problem}",
                 hint="repair it, or choose another one with POST /api/search/set-policy",
                 fields={"code": "broken_sampler"},
             ) from problem
-        return answer
