@@ -116,6 +116,11 @@ def find(name: str) -> Function[Any, Any] | None:
     return None
 
 
+def fault_of(names: Collection[str]) -> str:
+    """Whose fault it is that one of these functions failed."""
+    return "a fault of a function of your own" if OWN.keys() & names else "a fault of Nightjar's own"
+
+
 def chosen(names: Collection[str]) -> Mapping[str, Function[Any, Any]]:
     """These functions by name, without importing those of other nouns.
 

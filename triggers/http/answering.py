@@ -69,6 +69,7 @@ def endpoint(declared: Function[Any, Any], door: Http, turns: LoopTurns) -> Endp
     """What answers requests at one route of one function."""
 
     async def answer(exchange: Exchange) -> Response:
+        exchange.function = declared.name
         visitor = await _visitor(declared, exchange)
         request = await asked(declared, door, exchange, turns)
         client = exchange.client

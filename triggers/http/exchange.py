@@ -33,6 +33,8 @@ class Exchange(Request):
         """W3C's trace context for whatever this request causes."""
         self.route: str | None = None
         """Path of the endpoint with its parameters' names; None until it is known."""
+        self.function = ""
+        """Name of the function that answers, once it is known."""
         self.status = GONE
         self.refused: str | None = None
         """Class of the error that was answered."""

@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from functions.kernel.process.logs import EXTRA, bound
+from functions.kernel.table import fault_of
 from state.errors import NightjarError
 from state.traceparent import accepted
 from triggers.http.exchange import GONE, Endpoint, Exchange
@@ -108,7 +109,7 @@ class Front:
 
 
 def _problem(exchange: Exchange, problem: Exception) -> Response:
-    """The answer to a refusal, or to a bug of Nightjar."""
+    """The answer to a refusal, or to a bug."""
     if isinstance(problem, NightjarError):
         exchange.refused = type(problem).__name__
         log.debug("refused: %s", problem.detail[:200])  # it may quote the request
@@ -117,7 +118,7 @@ def _problem(exchange: Exchange, problem: Exception) -> Response:
     return problem_document(
         500,
         "Internal error",
-        f"{exchange.method} {exchange.scope['path'][:200]} failed: a fault of Nightjar's own",
+        f"{exchange.method} {exchange.scope['path'][:200]} failed: {fault_of([exchange.function])}",
         hint="the web process's log has the traceback (logs/web.log in the data directory)",
     )
 

@@ -21,6 +21,7 @@ from functions.kernel.contract import Call, Function
 from functions.kernel.invoke import check_role
 from functions.kernel.process.redaction import without_tokens
 from functions.kernel.schemas import schema_of
+from functions.kernel.table import fault_of
 from functions.kernel.validation import invalid
 from state.errors import NightjarError
 from state.version import VERSION
@@ -95,9 +96,9 @@ class Tools:
                 content=[_text(without_tokens(self._words.refusal(problem)))], is_error=True
             )
         except Exception as problem:
-            log.exception("a fault of Nightjar's own")
+            log.exception("%s failed", tool.name)
             raise MCPError(
-                types.INTERNAL_ERROR, f"{tool.name} failed: a fault of Nightjar's own, see its web.log"
+                types.INTERNAL_ERROR, f"{tool.name} failed: {fault_of(tool.choices)}, see web.log"
             ) from problem
 
     async def _answered(

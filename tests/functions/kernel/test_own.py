@@ -173,6 +173,7 @@ async def test_an_exception_in_a_handler_is_a_500_and_the_process_goes_on(
         fine = await http.get("/api/mine/a")
 
     assert (broken.status_code, fine.status_code) == (500, 200)
+    assert broken.json()["detail"] == "GET /api/mine/exit failed: a fault of a function of your own"
 
 
 BEGIN = "from nightjar import *\n\nclass Ask(Request):\n    pass\n\nclass Said(Response):\n    pass\n\n"
