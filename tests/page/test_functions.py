@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.journeys.running import RunningLab
+from tests.browser import Browser
+from tests.journeys.running import RunningLab, running_lab
 from tests.page.pages import HOSTILE, Page
 from tests.page.test_runs import measured
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+
+HELLO = """
+from nightjar import Request, Response, function
+
+class Greet(Request):
+    name: str = "you"
+
+class Greeting(Response):
+    text: str
+
+@function("hello::greet", role="viewer")
+async def greet(request: Greet) -> Greeting:
+    '''Greet somebody.'''
+    return Greeting(text=f"Hello, {request.name}!")
+"""
 
 
 def fill(page: Page, field: str, text: str) -> None:
@@ -148,3 +166,27 @@ def test_a_value_that_the_policy_refuses_is_shown_with_the_reason(
     page.browser.until(lambda: any(page.texts("#asking .problem")), "the refusal")
     assert lab.post("search/policy", tag=tag)["version"] == before["version"]
     page.click("Cancel", "#asking button")
+
+
+def test_functions_of_your_own_that_nightjar_toml_names_are_told_listed_and_called(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with running_lab(tmp_path / "lab") as lab:
+        (lab.repo / "nightjar.toml").write_text('functions = "mine"\n')
+        (lab.repo / "mine").mkdir()
+        (lab.repo / "mine" / "hello.py").write_text(HELLO)
+        lab.start()
+        page = Page(browser, lab)
+        page.show(view="functions", q="hello::greet")
+        page.settles(
+            lambda: [row[:3] for row in page.rows()], [["hello::greet", "viewer", "POST /api/hello/greet"]]
+        )
+        page.click("hello::greet", "#view td a")
+        page.until("Greet somebody.", "#details")
+        fill(page, "name", "owl")
+        page.click("Call", "form.call button")
+        answered, told = answer(page), lab.output()
+        assert page.said() == []
+
+    assert answered == {"text": "Hello, owl!"}
+    assert "functions of your own: hello::greet\n" in told

@@ -23,6 +23,7 @@ from functions.kernel.process.readiness import connected
 from functions.kernel.process.run_files import linked, own_functions
 from functions.kernel.process.running import ended
 from functions.kernel.process.worker_options import isolation_options, python_option
+from functions.kernel.table import OWN
 from functions.trust.rules.noise import noise_of
 from state.errors import NightjarError, NotFound
 from state.experiments import Experiments
@@ -120,6 +121,8 @@ def command(
 async def _run(parts: LabParts, *, quiet: bool) -> int:
     async with beside() as tasks, LocalLab.started(parts, announce=_say) as lab:
         click.echo(f"ready: {lab.url} (docs at {lab.url}/docs), data in {parts.settings.data_dir}", err=True)
+        if OWN:
+            click.echo(f"functions of your own: {', '.join(OWN)}", err=True)
         with contextlib.suppress(NightjarError):  # the key is sent to loopback addresses only
             link = await asyncio.to_thread(sign_in_link, LabHttp(lab.own_settings))
             click.echo(
