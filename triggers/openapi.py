@@ -123,7 +123,7 @@ def _is_open(declared: Function[Any, Any], *, public_reads: bool) -> bool:
 def _asked(declared: Function[Any, Any], door: Http, schemas: dict[str, Any]) -> dict[str, Any]:
     body = _reference(declared.request, "request", schemas)
     in_path = fields_of_path(door.path)
-    request = schemas[name_of(declared.request, "request")]
+    request = schemas[body["$ref"].rpartition("/")[2]]
     properties: dict[str, Any] = request.get("properties", {})
     required = set(request.get("required", []))
     asked: dict[str, Any] = {
@@ -211,7 +211,10 @@ def _reference(
     Raises:
         BadTable: two schemas of one name.
     """
-    schema, name = dict(schema_of(model, side, AMONG_SCHEMAS)), name_of(model, side)
+    schema, name = (
+        dict(schema_of(model, side, AMONG_SCHEMAS)),
+        name_of(model.__module__, model.__name__, side),
+    )
     _add({**schema.pop("$defs", {}), name: schema}, schemas)
     return {"$ref": AMONG_SCHEMAS.format(model=name)}
 

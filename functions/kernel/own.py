@@ -23,7 +23,7 @@ from functions.kernel import yours
 from functions.kernel.contract import BadTable, Call, Function, Request, Trigger
 from functions.kernel.rules.access import CallerRole
 from functions.kernel.schemas import schema_of
-from functions.kernel.table import HOMES, OWN, check, table
+from functions.kernel.table import HOMES, OWN, table
 from functions.swarm.rules import sampling
 from functions.swarm.rules.proposals import ConfigSampler
 from state.errors import Invalid
@@ -52,11 +52,13 @@ def load(settings: Settings) -> None:
     folder = settings.functions and settings.functions.expanduser().absolute()
     package = sys.modules[PACKAGE] = ModuleType(PACKAGE)
     package.__path__ = [str(folder)] if folder else []
-    named = {path.stem: f"{PACKAGE}.{path.stem}" for path in _files(folder)}
+    named = {path.stem: f"{PACKAGE}.{path.stem}" for path in (folder.glob("[!_]*.py") if folder else ())}
+    if folder and not named:
+        raise Invalid(f"{folder} has no Python file with functions", hint="name another folder: --functions")
     for entry in entry_points(group=GROUP):
         if named.setdefault(entry.name, entry.module) != entry.module:
             raise Invalid(f"two modules of functions have the name {entry.name!r}", hint="rename one")
-    modules = {name: _imported(module) for name, module in named.items()}
+    modules = {name: _imported(module) for name, module in sorted(named.items())}
     nouns = dict.fromkeys((*HOMES, *(event.partition(".")[0] for event in CATALOGUE)), "Nightjar")
     found: list[Function[Any, Any]] = []
     for name, module in modules.items():
@@ -78,17 +80,15 @@ def load(settings: Settings) -> None:
                 problem = f"{event!r} is not <noun>.<name> with a noun of this file"
                 raise _mistake(_line(module, event), problem)
             CATALOGUE[event] = str(meaning)
-    whole = dict(table())
     for declared in found:
         try:
-            if whole.setdefault(declared.name, declared) is not declared:
+            if OWN.setdefault(declared.name, declared) is not declared:
                 raise BadTable(f"{declared.name!r} is declared twice")
-            check(whole)
+            table.cache_clear()
+            table()
             schema_of(declared.request, "request"), schema_of(declared.response, "answer")
         except (BadTable, PydanticUserError) as problem:
             raise _mistake(_place(declared), str(problem).partition("\n")[0]) from problem
-        OWN[declared.name] = declared
-    table.cache_clear()
 
 
 def check_policy(policy: Policy) -> None:
@@ -102,28 +102,16 @@ def check_policy(policy: Policy) -> None:
     sampling.sampler_named(policy.sampler)
 
 
-def _files(folder: Path | None) -> list[Path]:
-    """The files of the folder; one whose name begins with _ is for the others to import."""
-    if folder is None:
-        return []
-    if found := sorted(path for path in folder.glob("*.py") if not path.stem.startswith("_")):
-        return found
-    raise Invalid(f"{folder} has no Python file with functions", hint="name another folder: --functions")
-
-
 def _imported(name: str) -> ModuleType:
     try:
         return import_module(name)
     except (Exception, SystemExit) as problem:  # a foreign file may raise anything
-        root = name.partition(".")[0]
-        places = [
-            (frame.f_code.co_filename, line)
-            for frame, line in walk_tb(problem.__traceback__)
-            if _is_of(frame.f_globals.get("__name__", ""), root)
-        ]
+        file, line = name, 1
+        for frame, number in walk_tb(problem.__traceback__):
+            if _is_of(frame.f_globals.get("__name__", ""), name.partition(".")[0]):
+                file, line = frame.f_code.co_filename, number
         if isinstance(problem, SyntaxError) and Path(problem.filename or "").is_file():
-            places.append((problem.filename or "", problem.lineno or 1))
-        file, line = places[-1] if places else (name, 1)
+            file, line = problem.filename or name, problem.lineno or 1
         text = str(problem) if isinstance(problem, BadTable) else f"{type(problem).__name__}: {problem}"
         if isinstance(problem, ImportError) and Path(file).with_name(f"{problem.name}.py").exists():
             text += f"; import a file beside it as .{problem.name}"

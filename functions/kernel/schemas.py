@@ -56,13 +56,8 @@ def schema_of(model: type[BaseModel], side: Side, ref_template: str = AT_ITSELF)
     return _made[asked]
 
 
-def name_of(model: type[BaseModel], side: Side) -> str:
-    """The model's name among the schemas."""
-    return _name(model.__module__, model.__name__, "Input" if side == "request" else "Output")
-
-
-def _name(module: str, name: str, side: str) -> str:
-    """Of ours that of the class; of others, two of which may share a name, `<module>_<class>-<side>`."""
+def name_of(module: str, name: str, side: Side) -> str:
+    """A model's name among schemas: of ours the class's; of others `<module>_<class>-<side>`, which no two share."""
     module = module.removeprefix("nightjar_functions.")
     return name if module.partition(".")[0] in OURS else f"{module.replace('.', '_')}_{name}-{side}"
 
@@ -70,8 +65,8 @@ def _name(module: str, name: str, side: str) -> str:
 class _Schema(GenerateJsonSchema):
     def get_defs_ref(self, core_mode_ref: CoreModeRef) -> DefsRef:
         reference, mode = core_mode_ref
-        side = "Input" if mode == "validation" else "Output"
-        named = re.sub(r"([\w.]+)\.(\w+)(?=:)", lambda found: _name(found[1], found[2], side), reference)
+        side: Side = "request" if mode == "validation" else "answer"
+        named = re.sub(r"([\w.]+)\.(\w+)(?=:)", lambda found: name_of(found[1], found[2], side), reference)
         return super().get_defs_ref((CoreRef(named), mode))
 
     def field_title_should_be_set(self, schema: Any) -> bool:

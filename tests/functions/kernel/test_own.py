@@ -135,7 +135,7 @@ async def test_it_is_in_openapi_in_mcp_and_behind_a_binding(settings: Settings, 
 
     document = openapi(table())
     assert document["paths"]["/api/mine/{name}"]["get"]["x-role"] == ["viewer"]
-    assert document["components"]["schemas"]["mine_Noted-Output"]["properties"]["text"]["description"] == (
+    assert document["components"]["schemas"]["mine_Noted-answer"]["properties"]["text"]["description"] == (
         "What stands there."
     )
     assert "mine_note" in tools_of(table())
@@ -265,7 +265,7 @@ def test_models_of_your_own_may_have_the_names_of_ours_and_be_asked_and_answered
 
     schemas = openapi(table())["components"]["schemas"]
 
-    assert {"Policy", "one_Policy-Input", "two_Policy-Input", "two_Said-Input", "two_Said-Output"} <= {
+    assert {"Policy", "one_Policy-request", "two_Policy-request", "two_Said-request", "two_Said-answer"} <= {
         *schemas
     }
 
