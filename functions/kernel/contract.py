@@ -21,7 +21,9 @@ from typing import (
     Generic,
     Literal,
     TypeVar,
+    Union,
     get_args,
+    get_origin,
     get_type_hints,
 )
 
@@ -430,7 +432,10 @@ def _answer_of(returned: Any) -> tuple[Any, bool]:
     """The response that a handler's annotation names, and whether it may be None instead."""
     if returned is NoneType:
         return Nothing, True
-    if not isinstance(returned, UnionType) or len(choices := {*get_args(returned)} - {NoneType}) != 1:
+    if (
+        get_origin(returned) not in (UnionType, Union)
+        or len(choices := {*get_args(returned)} - {NoneType}) != 1
+    ):
         return returned, False
     return choices.pop(), True
 

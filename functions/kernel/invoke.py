@@ -18,6 +18,7 @@ from functions.kernel.process.logs import bound
 from functions.kernel.process.meters import CallCount, Meters
 from functions.kernel.process.tracing import Tracing
 from functions.kernel.rules.access import Caller, check_tags
+from functions.kernel.table import OWN
 from functions.kernel.validation import validated
 from state.errors import Forbidden, NightjarError, NotFound, TooManyRequests
 from state.own import Own
@@ -102,6 +103,11 @@ class Invoker:
                     arguments = {**arguments, takes_call: here}
                 with self._under_way(declared, asked, call):
                     answer: BaseModel | None = await declared.handler(asked, **arguments)
+                is_right = isinstance(answer, declared.response) or (answer is None and declared.may_be_empty)
+                if name in OWN and not is_right:
+                    raise TypeError(
+                        f"{name} answers {type(answer).__name__}, no {declared.response.__name__}"
+                    )
                 outcome = "ok"
                 return Nothing() if answer is None else answer
             except NightjarError as problem:

@@ -117,7 +117,7 @@ def find(name: str) -> Function[Any, Any] | None:
 
 
 def fault_of(names: Collection[str]) -> str:
-    """Whose fault it is that one of these functions failed."""
+    """The words for a fault of one of these functions."""
     return "a fault of a function of your own" if OWN.keys() & names else "a fault of Nightjar's own"
 
 

@@ -25,6 +25,8 @@ from triggers.mcp.tools import tools_of
 from triggers.openapi import openapi
 
 MINE = """
+from typing import Optional
+
 from nightjar import Call, Every, Http, On, Own, Request, Response, function
 
 EVENTS = {"mine.alarm": "something was noted"}
@@ -50,6 +52,14 @@ async def read(request: Note, own: Own, call: Call) -> Noted:
         raise SystemExit(3)
     tags = await call.invoke("report::tags", {})
     return Noted(text=f"{await own.get(request.name, 'none')} in {len(tags['tags'])}")
+
+@function("mine::forget", role="viewer")
+async def forget(request: Note) -> Noted:
+    return {"text": "x"} if request.text else None
+
+@function("mine::may", role="viewer")
+async def may(request: Note) -> Optional[Noted]:
+    return None
 
 @function("mine::drop", role="operator", writes=True)
 async def drop(request: Note, own: Own) -> None:
@@ -172,7 +182,11 @@ async def test_an_exception_in_a_handler_is_a_500_and_the_process_goes_on(
         broken = await http.get("/api/mine/exit")
         fine = await http.get("/api/mine/a")
 
+        wrong = [await http.post("/api/mine/forget", json={"text": text}) for text in ("x", "")]
+        empty = await http.post("/api/mine/may", json={})
+
     assert (broken.status_code, fine.status_code) == (500, 200)
+    assert [answer.status_code for answer in (*wrong, empty)] == [500, 500, 204]
     assert broken.json()["detail"] == "GET /api/mine/exit failed: a fault of a function of your own"
 
 
