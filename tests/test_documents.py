@@ -171,6 +171,8 @@ def test_every_call_in_the_documents_names_a_function_and_its_fields() -> None:
     assert calls
     for call in calls:
         _, name, *words = shlex.split(call)
+        if name == "hello::greet":  # of functions-of-your-own.md, which test_wheel.py runs
+            continue
         fields = table()[name].request.model_fields
         named = {w[2:].replace("-", "_") for w in words if w.startswith("--")}
         assert named <= set(fields), call
