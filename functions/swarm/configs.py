@@ -45,7 +45,7 @@ from state.change import Change
 from state.decisions import Ending, HandOut
 from state.digests import digest_of
 from state.entries import Entered
-from state.errors import BudgetExhausted, Forbidden
+from state.errors import BudgetExhausted, Conflict, Forbidden, Invalid
 from state.experiments import Experiments
 from state.facts import RunFacts
 from state.ids import ExperimentId, Id
@@ -94,8 +94,17 @@ class Refilled(Response):
 )
 async def refill(request: Refill, swarms: Swarms) -> Refilled:
     """Drop the configs that no longer fit, and propose new ones until enough wait; safe to run twice."""
-    tags = [request.tag] if request.tag is not None else await swarms.tags()
-    return Refilled(waiting={tag: count for tag in tags if (count := await _refill(tag, swarms)) is not None})
+    waiting = dict[str, int]()
+    refused: Conflict | Invalid | None = None
+    for tag in [request.tag] if request.tag is not None else await swarms.tags():
+        try:
+            if (count := await _refill(tag, swarms)) is not None:
+                waiting[tag] = count
+        except (Conflict, Invalid) as problem:  # a sampler of your own is broken: the other tags go on
+            refused = problem
+    if refused is not None:
+        raise refused
+    return Refilled(waiting=waiting)
 
 
 async def _refill(tag: str, swarms: Swarms) -> int | None:

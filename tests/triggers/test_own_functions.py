@@ -13,10 +13,12 @@ import pytest
 
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.table import table
+from functions.swarm.rules.populations import everyone
 from state.settings import Settings
 from tests.conftest import http_client
-from tests.functions.kernel.test_own import forgotten, loaded
-from tests.labs import bearer, problem, told
+from tests.functions.kernel.test_own import RULES, forgotten, loaded
+from tests.functions.swarm.test_swarm import DIMENSIONS, JOINING
+from tests.labs import bearer, open_tag, problem, refused, told
 from tests.triggers.sse.test_stream import read
 from tests.triggers.test_events import settled
 from tests.triggers.test_webhooks import added, receiving, until
@@ -143,3 +145,22 @@ async def test_roles_bodies_and_rates_of_your_own_functions_are_limited_as_those
         answers = [await limited.get("/api/bell/heard", headers=other) for _ in range(2)]
 
     assert [answer.status_code for answer in answers] == [200, 429]
+
+
+async def test_a_broken_sampler_of_your_own_keeps_no_other_swarm_waiting(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with (
+        opened("web", loaded(settings, tmp_path, rules=RULES)) as process,
+        http_client(process) as http,
+    ):
+        for tag, sampler in (("a", "rules.Wild"), ("b", "rules.Steady"), ("c", "thompson")):
+            await open_tag(http, tag, policy={"sampler": sampler})
+            await told(http, "/api/dimension/define", tag=tag, dimensions=DIMENSIONS)
+            await told(http, "/register", **JOINING | {"worker_id": f"w-{tag}", "tag": tag})
+        refusal = await refused(http, 409, "/api/swarm/refill")
+        queues = [process.lab.keys("proposals", tag, everyone(tag).population_id) for tag in "abc"]
+        waiting = [await process.lab.command("ZCARD", queue) for queue in queues]
+
+    assert "the sampler 'rules.Wild' failed with ValueError" in refusal["detail"]
+    assert waiting == [0, 8, 8]
