@@ -34,10 +34,10 @@ dimension::propose best:<tag> finished:<tag> keeps:<tag> policy:<tag> proposed_d
 dimension::unfreeze tags:<tag>
 experiment::baseline best:<tag> forest:<tag> gpus status:<tag>:<status>
 experiment::register best:<tag> forest:<tag> selections:<id> tags:<tag> trace:<id>
-experiment::retest tags:<tag>
+experiment::retest queue_clock tags:<tag>
 experiment::submit best:<tag> forest:<tag> gpus selections:<id>
 gpu::built tags:<tag>
-gpu::train tags:<tag>
+gpu::train queue_clock tags:<tag>
 experiment::complete experiments:<id>
 experiment::crash experiments:<id>
 hypothesis::bootstrap archived_hypotheses:<tag> dimensions:<tag> hypotheses:<tag> keeps:<tag> policy:<tag> \
@@ -72,7 +72,8 @@ swarm::register tags:<tag>
     for shape in shapes
 }
 """What a change reads without a guard: function and families of keys. They may have other values by the commit, or a
-version that is guarded covers them (beliefs, dimensions, stalls). A search only suggests."""
+version that is guarded covers them (beliefs, dimensions, stalls). A search only suggests. A retest that joins the
+round served a moment ago is served no later."""
 
 MAYBE = {"crashes:<tag>", "noise:<tag>:<class>", "trace:<id>", "proposals:<tag>:<population>"}
 """Guarded only if they decide: crashes in a row, sums of the noise, open selections, few configs left."""
