@@ -6,7 +6,7 @@ that ends, is taken back or is judged again changes it by `step`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from functions.experiments.rules.keeping import plausible_margin
@@ -15,23 +15,10 @@ from functions.trust.rules.noise import Repeats, Sums, run_again, run_of_worker
 from state.codes import code_of, noise_entry
 from state.derived import Derived, Field
 from state.noise import class_id
-from state.records import OPEN, RETESTED, Direction, Experiment, Status
+from state.records import COUNTERS, JUDGED, OPEN, RETESTED, Direction, Experiment
 
-COUNTERS: Mapping[Status, str] = {
-    "keep": "kept",
-    "discard": "discarded",
-    "crash": "crashed",
-    "timeout": "crashed",
-    "stopped": "stopped",
-    "lost": "lost",
-    "invalid": "invalid",
-    "retracted": "retracted",
-}
-"""The tag's counter of each final status."""
 CONTRADICTED = "its further runs contradict the first: it is judged by their mean"
 """Reason of a value that is not the first run's."""
-JUDGED: frozenset[Status] = frozenset({"keep", "discard", "crash", "timeout"})
-"""Statuses that enter the finish order and the tag's total."""
 
 
 def rebuild(records: Iterable[Experiment], direction: Direction) -> Derived:

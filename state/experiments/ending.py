@@ -23,6 +23,8 @@ from state.leases import Holding
 from state.noise import class_id, noise_key, runs_at
 from state.policy import read_policy
 from state.records import (
+    COUNTERS,
+    JUDGED,
     RETESTED,
     Best,
     Experiment,
@@ -38,18 +40,6 @@ from state.refusals import no_gpu
 from state.traces.growing import REMEMBERED_S, end_trace
 
 EVIDENCE_KEPT = 100
-COUNTERS: Mapping[Status, str] = {
-    "keep": "kept",
-    "discard": "discarded",
-    "crash": "crashed",
-    "timeout": "crashed",
-    "stopped": "stopped",
-    "lost": "lost",
-    "invalid": "invalid",
-}
-"""The tag's counter of each final status."""
-JUDGED: frozenset[Status] = frozenset({"keep", "discard", "crash", "timeout"})
-"""Statuses that enter the finish order and the tag's total."""
 RETURNED_FIRST = -2
 """Place among a population's proposals of a config that another worker is to run."""
 OF_RUN = (

@@ -3,6 +3,8 @@
 from state.records.base import Record, flatten, stamp, words
 from state.records.dimensions import Dimension, Dtype, Number, Value
 from state.records.experiments import (
+    COUNTERS,
+    JUDGED,
     NO_CHANGE,
     OPEN,
     RETESTED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, ClassVar, Literal, get_args
@@ -37,6 +38,19 @@ STATUSES: tuple[Status, ...] = tuple(s for s in get_args(Status) if s != RETESTE
 """Statuses of an experiment that is no retest."""
 
 
+JUDGED: frozenset[Status] = frozenset({"keep", "discard", "crash", "timeout"})
+"""Statuses that enter the finish order and the tag's total."""
+COUNTERS: Mapping[Status, str] = {
+    "keep": "kept",
+    "discard": "discarded",
+    "crash": "crashed",
+    "timeout": "crashed",
+    "stopped": "stopped",
+    "lost": "lost",
+    "invalid": "invalid",
+    "retracted": "retracted",
+}
+"""The tag's counter of each final status."""
 OPEN: frozenset[Status] = frozenset({"registered", "queued", "leased", "running"})
 
 

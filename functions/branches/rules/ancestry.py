@@ -9,13 +9,12 @@ from typing import Any, Literal
 from functions.experiments.rules.verdict import Key, compare, key_of, score
 from state.errors import Conflict, Invalid
 from state.ids import number_of
-from state.records import OPEN, Direction, Experiment, Status
+from state.records import JUDGED, OPEN, Direction, Experiment, Status
 
 Siblings = Literal["until_first_keep", "root", "always", "never"]
 """When siblings are shown: while the branch has no keep, for a new root, always, or never."""
 
 FAILED: frozenset[Status] = frozenset({"discard", "crash", "timeout"})
-JUDGED: frozenset[Status] = frozenset({"keep", *FAILED})
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-from functions.branches.rules.ancestry import JUDGED, best_of
+from functions.branches.rules.ancestry import best_of
 from functions.branches.rules.schedulers import ForestView, TraceView
 from functions.experiments.rules.verdict import Key, score
 from state.decisions import Growth
 from state.facts import Comparison, RunFacts
 from state.ids import OWN_LINE
 from state.policy import TracePolicy
-from state.records import Direction, Experiment, Forest, SelectionRecord, Status, Trace
+from state.records import JUDGED, Direction, Experiment, Forest, SelectionRecord, Status, Trace
 
 CRASH = "x"
 """A crash among a trace's scores."""
