@@ -22,7 +22,7 @@ from functions.branches.rules.schedulers import Parameter, TraceScheduler, check
 from functions.kernel import yours
 from functions.kernel.contract import BadTable, Call, Function, Request, Trigger
 from functions.kernel.rules.access import CallerRole
-from functions.kernel.schemas import schema_of
+from functions.kernel.schemas import YOURS, schema_of
 from functions.kernel.table import HOMES, OWN, table
 from functions.swarm.rules import sampling
 from functions.swarm.rules.proposals import ConfigSampler
@@ -58,6 +58,7 @@ def load(settings: Settings) -> None:
     for entry in entry_points(group=GROUP):
         if named.setdefault(entry.name, entry.module) != entry.module:
             raise Invalid(f"two modules of functions have the name {entry.name!r}", hint="rename one")
+    YOURS.update(named.values())
     modules = {name: _imported(module) for name, module in sorted(named.items())}
     nouns = dict.fromkeys((*HOMES, *(event.partition(".")[0] for event in CATALOGUE)), "Nightjar")
     found: list[Function[Any, Any]] = []

@@ -30,8 +30,8 @@ AT_ITSELF = "#/$defs/{model}"
 _made: dict[tuple[type[BaseModel], Side, str], Mapping[str, Any]] = {}
 
 NULL = {"type": "null"}
-OURS = ("functions", "state")
-"""Packages of our models. Two of them share no name."""
+YOURS = {"nightjar_functions"}
+"""Modules and packages with functions of your own. Two of them may give a model the same name."""
 SAID_OUTSIDE = ("description", "examples")
 """What is said of a value holds for the union of it and null, too."""
 
@@ -57,9 +57,10 @@ def schema_of(model: type[BaseModel], side: Side, ref_template: str = AT_ITSELF)
 
 
 def name_of(module: str, name: str, side: Side) -> str:
-    """A model's name among schemas: of ours the class's; of others `<module>_<class>-<side>`, which no two share."""
-    module = module.removeprefix("nightjar_functions.")
-    return name if module.partition(".")[0] in OURS else f"{module.replace('.', '_')}_{name}-{side}"
+    """A model's name among schemas: the class's; of one of yours `<module>_<class>-<side>`, which no two share."""
+    if not any(module == each or module.startswith(f"{each}.") for each in YOURS):
+        return name
+    return f"{module.removeprefix('nightjar_functions.').replace('.', '_')}_{name}-{side}"
 
 
 class _Schema(GenerateJsonSchema):
@@ -127,7 +128,7 @@ def _without_null(schema: JsonSchemaValue) -> JsonSchemaValue:
 
 def _texts(model: type) -> Mapping[str, str]:
     """The text under each field of a class; none for a class that is not ours."""
-    ours = model.__module__.partition(".")[0] in (*OURS, "nightjar_functions")
+    ours = model.__module__.partition(".")[0] in ("functions", "state", "nightjar_functions")
     return _texts_of_module(model.__module__).get(model.__name__, {}) if ours else {}
 
 

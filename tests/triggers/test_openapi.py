@@ -11,7 +11,6 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from functions.kernel import schemas
 from functions.kernel.contract import BadTable, Request, Response, function
 from functions.kernel.table import table
 from triggers.docs import docs_page
@@ -183,9 +182,7 @@ class Shade(Response):
     depth: int = 0
 
 
-def test_two_schemas_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schemas, "OURS", (*schemas.OURS, "tests"))
-
+def test_two_schemas_of_one_name_are_refused() -> None:
     @function("noun::verb", role="agent")
     async def verb(request: Shown) -> Shade:
         """Answer."""
