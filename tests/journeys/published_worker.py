@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 import urllib.error
 import urllib.request
 from typing import Any
@@ -129,13 +130,14 @@ def main() -> None:
     seen["extra_ticks"], value = train(server, extra["run_id"], extra["budget_seconds"], given.own_slope)
     server.told("POST", "/result", sent(given.worker_id, extra["run_id"], own, value))
     seen["extra"] = extra
-    for _ in range(20):  # what the result says is learned a moment later, and changes the answer
+    for _ in range(600):  # what the result says is learned a moment later, and changes the answer
         status, headers, seen["sync"] = server.call("GET", f"/sync/{given.worker_id}")
         assert status == 200, seen["sync"]
         etag = headers.get("ETag") or headers.get("etag")
         seen["unchanged"] = server.call("GET", f"/sync/{given.worker_id}", headers={"If-None-Match": etag})[0]
         if seen["unchanged"] == 304:
             break
+        time.sleep(0.05)
     seen["leaderboard"] = server.told("GET", "/leaderboard")
     seen["populations"] = server.told("GET", "/populations")
     seen["health"] = server.told("GET", "/health")
