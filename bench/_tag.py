@@ -20,7 +20,7 @@ from functions.experiments.rules.keeping import (
     stands,
     without_rivals,
 )
-from functions.experiments.rules.verdict import judge, score
+from functions.experiments.rules.verdict import judge
 from functions.trust.rules.noise import Noise, Repeats, Sums, cautious, further_mean, run_again, run_of_worker
 from functions.trust.rules.retests import (
     Confirm,
@@ -39,7 +39,7 @@ from functions.trust.rules.retests import (
     shift_of,
 )
 from state.codes import noise_entry
-from state.records import Best, Direction, Experiment, Link, Trust
+from state.records import Best, Direction, Experiment, Link, Trust, score
 
 ENOUGH = 1000
 """More steps than any result causes."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from bench._categories import category_of
-from functions.experiments.rules.verdict import is_near, score
+from functions.experiments.rules.verdict import is_near
 from functions.formats.results_log import LogRow, read_log
 from functions.kernel.contract import CATEGORIES
 from functions.search.rules.strategy import (
@@ -31,7 +31,7 @@ from functions.search.rules.strategy import (
 from functions.search.rules.suggestions import least_tried_of
 from functions.trust.rules.noise import LEAST
 from state.policy import Adapt
-from state.records import Direction, End, Mode, Status
+from state.records import Direction, End, Mode, Status, score
 from triggers.cli.recorded import Recorded, from_file
 
 PUBLISHED, YIELDS = "published", "yields"

@@ -97,10 +97,6 @@ class Ending:
     reason: str | None = None
     """Why an experiment without a result ended."""
     training_seconds: float | None = None
-    score: float | None = None
-    """The value that it was judged by, with lower = better; None where it was not judged."""
-    near_miss_score: float | None = None
-    """The same, for a discard under the main key."""
     best: Best | None = None
     """The best under its comparability key, with what the decision changes of it; None: it stays."""
     other_key: str | None = None
@@ -119,12 +115,8 @@ class Ending:
     """Where it is a node of a trace."""
     learnt: Learnt | None = None
     """Where it was ranked on its way, and ended with a value."""
-    is_claim: bool = False
-    """Counted apart, as what its agent says."""
     returned: str | None = None
     """Of a swarm's run that is lost: its config as a proposal for another worker."""
-    led_by: float | None = None
-    """Of a swarm's run with a value: what it adds to its worker's baseline, with lower = better."""
 
 
 Told = Literal["continue", "stop", "extend"]

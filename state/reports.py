@@ -152,7 +152,7 @@ class NightFacts:
     """Keeps that a second run did not confirm, among the newest discards."""
     failures: Sequence[FailureRecord]
     """The newest of each kind of failure."""
-    near_miss_margin: float | None
+    policy: Policy
     noise: Spread
     """On the tag's main class of GPU."""
     recent: Sequence[Result]
@@ -200,7 +200,7 @@ class Reports(Store):
         misses: list[Sketch] = []
         trust: Trust | None = None
         if best is not None:
-            band = near(best.val_bpb, of_tag.direction, policy.near_miss_margin, spread_of(found["noise"]))
+            band = near(best.val_bpb, of_tag.direction, policy, spread_of(found["noise"]))
             nearest, trust = await self._lab.pipeline(
                 [
                     self._listed(Sketch, keys("near_misses", tag), NEAR_READ, band=band),
@@ -304,7 +304,7 @@ class Reports(Store):
             demoted=len(values(found["demoted"])),
             failures=[e for status in failed for e in read_as(FailureRecord, found[status])],
             recent=read_as(Result, found["recent"]),
-            near_miss_margin=read_policy(found["policy"]).near_miss_margin,
+            policy=read_policy(found["policy"]),
             noise=spread_of(found["noise"]),
             categories=categories_of(found["categories"]),
             limits=[AgentLimit.model_validate_json(text) for text in found["limits"]],
@@ -315,7 +315,7 @@ class Reports(Store):
         value = facts.best.experiment.judged if facts.best else None
         if value is None:
             return []
-        band = near(value, facts.tag.direction, facts.near_miss_margin, facts.noise)
+        band = near(value, facts.tag.direction, facts.policy, facts.noise)
         index = self._keys("near_misses", facts.tag.name)
         [answer] = await self._lab.pipeline([self._listed(Sketch, index, NEAR_READ, band=band)])
         return read_as(Sketch, answer)

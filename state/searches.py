@@ -82,9 +82,7 @@ class Searches(Store):
             of_tag, policy = tag_in(found["tag"], tag), read_policy(found["policy"])
             strategy, best = Strategy.parse(found["strategy"]), Best.found(found["best"])
             noise = spread_of(found["noise"])
-            band = (
-                near(best.val_bpb, of_tag.direction, policy.near_miss_margin, noise) if best else (0.0, 0.0)
-            )
+            band = near(best.val_bpb, of_tag.direction, policy, noise) if best else (0.0, 0.0)
             categories = categories_of(found["categories"])
             least = least_tried(categories)
             is_old = strategy.decided_at < of_tag.finishes

@@ -83,7 +83,6 @@ def _finish(nth: int, count: int, patience_s: float, policy_version: int) -> End
             e,
             "keep",
             _measured(value),
-            score=value,
             best=new,
             crashes=0,
             training_seconds=300.0,
@@ -98,8 +97,6 @@ def _finish(nth: int, count: int, patience_s: float, policy_version: int) -> End
         e,
         "discard",
         _measured(value),
-        score=value,
-        near_miss_score=value,
         crashes=0,
         training_seconds=300.0,
     )

@@ -9,7 +9,6 @@ from pydantic import ConfigDict, Field, PrivateAttr, StringConstraints
 from pydantic.config import JsonDict
 
 from functions.experiments.rules.gains import Gain, gain_of, gains_of
-from functions.experiments.rules.verdict import score
 from functions.experiments.views.hints import no_signal
 from functions.experiments.views.runs import (
     ClaimView,
@@ -28,7 +27,7 @@ from functions.trust.rules.noise import near_scores
 from state.errors import Invalid, NotFound
 from state.experiments import PAGE_BYTES, Experiments, Window
 from state.ids import ExperimentId, Tag, TraceId
-from state.records import OPEN, Sketch, Status, stamp
+from state.records import OPEN, Sketch, Status, score, stamp
 
 
 class ReadExperiment(Request):

@@ -11,12 +11,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from functions.experiments.rules.verdict import score
 from functions.kernel.contract import Http, Picture, Request, function
 from functions.kernel.off_loop import Drawings
 from functions.search.rules.suggestions import short
 from state.ids import Tag
-from state.records import Direction, Result
+from state.records import Direction, Result, score
 from state.records import Tag as TagRecord
 from state.reports import Reports
 

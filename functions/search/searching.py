@@ -148,7 +148,7 @@ async def adapt(request: AdaptStrategy, strategies: Strategies, experiments: Exp
             return None
         band, policy = None, facts.policy
         if facts.best is not None:
-            band = near_scores(facts.best, facts.direction, policy.near_miss_margin, facts.noise)
+            band = near_scores(facts.best, facts.direction, policy, facts.noise)
         recent, near = await experiments.ends(request.tag, policy.adapt.ends_read, band)
         return next_strategy(recent, facts.finished, near, policy.adapt)
 

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from functions.experiments.rules.opening import FIRST, first_policy, swarm_policy, swarm_tag
-from functions.experiments.rules.verdict import check_plausible, score
+from functions.experiments.rules.verdict import check_plausible
 from functions.formats.charter import Reader
 from functions.kernel.contract import Call, Command, Http, Request, Response, function
 from functions.kernel.rules.access import LOCAL, Caller, check_tags, check_worker
@@ -29,7 +29,7 @@ from state.ids import Tag as TagName
 from state.program_facts import ServedProgram
 from state.programs import Programs, digest_of
 from state.quota import Quota, counting, enforced
-from state.records import SwarmWorker, Value
+from state.records import SwarmWorker, Value, score
 from state.settings import Settings
 from state.swarm_facts import SwarmFacts
 from state.swarms import Swarms, WorkerWithToken

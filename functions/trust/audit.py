@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec
 
-from functions.fold import noise, rebuild
+from functions.fold import noise
 from functions.kernel.contract import Command, Response, function
 from functions.trust.rules.audit_lab import (
     PoolSnapshot,
@@ -18,6 +18,7 @@ from functions.trust.rules.audit_lab import (
     tag_violations,
 )
 from functions.trust.rules.audit_tags import SwarmSnapshot, forest_violations, swarm_violations
+from state.derived import rebuild
 from state.dimensions import Dimensions
 from state.experiments import Experiments
 from state.policies import Policies

@@ -26,7 +26,6 @@ from functions.experiments.rules.judging import RunConditions, conditions_of
 from functions.experiments.rules.reports import check_repeatable
 from functions.experiments.rules.verdict import key_of, main_key
 from functions.experiments.views.hints import next_step
-from functions.fold import change
 from functions.kernel.clone import Code, check_trainable
 from functions.kernel.contract import Call, Command, On, Response, function
 from functions.kernel.off_loop import Children, statistics_loaded
@@ -42,6 +41,7 @@ from functions.trust.rules.retracting import (
 from functions.trust.rules.ruling import Race, in_words, without_gain
 from state.change import Change
 from state.decisions import Ending, Growth, Retraction, Ruling
+from state.derived import change
 from state.digests import digest_of
 from state.errors import BudgetExhausted
 from state.experiments import Experiments, Window

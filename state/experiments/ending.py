@@ -8,14 +8,15 @@ from typing import Any, TypeVar
 
 from state.booking import due, warn, write_books
 from state.budgets import Books, between, in_seconds, is_spent, milliseconds
-from state.change import NOW, Asked, Change, Decide, Number, Word, clock, hgetall, hmget, size, zscore
+from state.change import NOW, Asked, Change, Decide, Word, clock, hgetall, hmget, size, zscore
 from state.client import time_of
 from state.codes import noise_entry
 from state.decisions import BrokenLease, Ended, Ending, Growth, Requeued
+from state.derived import Derived, step
 from state.experiments.ranking import add_trends, counted, counting, ends_at, trends_at
 from state.experiments.reading import ExperimentReader, experiment_in
 from state.experiments.walking import base_above, base_found
-from state.experiments.writing import put_best, relist
+from state.experiments.writing import apply, put_best, relist
 from state.facts import Comparison, RunFacts, Spread
 from state.gpu_flags import FLAGS, LEASED, keep_gpu
 from state.ids import named_by
@@ -23,12 +24,11 @@ from state.leases import Holding
 from state.noise import class_id, noise_key, runs_at
 from state.policy import read_policy
 from state.records import (
-    COUNTERS,
     JUDGED,
-    RETESTED,
     Best,
     Experiment,
     Gpu,
+    RunVerdict,
     SelectionRecord,
     SelectionStatus,
     Status,
@@ -55,6 +55,12 @@ OF_TAG = (
 OF_LEASE = ("fence", "heartbeat_at", "leased_at", "lease_expires_at", "deadline", "runner")
 """Fields of a GPU that the end of its lease rests on."""
 OF_CRASHES = ("consecutive_crashes", "tripped_until", "trips")
+TOLD = {
+    *("experiment_id", "number", "status", "category", "description", "agent", "gpu_id", "retest_of"),
+    *("val_bpb", "reported", "hung", "error_kind"),
+    *RunVerdict.model_fields,
+}
+"""Fields of an experiment in the event of its end."""
 
 T = TypeVar("T")
 
@@ -212,8 +218,10 @@ class EndingStore(ExperimentReader):
         e, keys, growth = ending.experiment, self._keys, ending.growth
         around = beside.around if beside else await change.read(self._around(e))
         is_timed = e.attempt > 0 and not e.is_claim
-        counts = ending.status in JUDGED and e.retest_of is None and not ending.is_claim
-        leads = not ending.fields.get("outdated") and ending.fields.get("error_kind") != "infra"
+        now = e.model_copy(update={**ending.fields, "status": ending.status})
+        step(shift := Derived(), now, run.tag.direction, e)
+        counts = now.status in JUDGED and e.retest_of is None and not now.is_claim
+        is_source = not ending.fields.get("outdated") and now.error_kind != "infra"
         begins_on = growth.begins_on if growth else None
         after = _selection_after(ending, around)
         is_alone = after not in (None, "committed") and around["its trace"]["status"] == "pending"
@@ -223,7 +231,7 @@ class EndingStore(ExperimentReader):
                 if is_timed and run.attempts is None
                 else None,
                 "rounds": self._rounds_of(e),
-                "newest": hmget(keys.of(e.tag).forest, "newest") if counts and not leads else None,
+                "newest": hmget(keys.of(e.tag).forest, "newest") if counts and not is_source else None,
                 "begins_on": hmget(keys.experiment(begins_on), "status") if begins_on else None,
             }
         )
@@ -246,9 +254,14 @@ class EndingStore(ExperimentReader):
         fields: dict[str, Word] = {"status": ending.status, "finished_at": NOW}
         fields |= flatten({**ending.fields, "answer": answer})
         change.hset(record, fields if nth is None else {**fields, "finish_number": nth})
-        self._count(
-            change, ending, nth, leads=leads, had_newest=bool(found["newest"] and found["newest"]["newest"])
-        )
+        apply(change, keys, shift)
+        if nth is not None:
+            change.zadd(keys.of(e.tag).finished, {e.experiment_id: nth})
+            if is_source:
+                change.hset(keys.of(e.tag).forest, {"newest": e.experiment_id, "newest_nth": nth})
+            elif not found["newest"]["newest"]:
+                change.hset(keys.of(e.tag).forest, {"newest": "", "newest_nth": 0})
+        self._learn(change, ending)
         write_books(change, e.tag, booked)
         for warning in warnings:
             warn(change, e.tag, *warning)
@@ -258,10 +271,11 @@ class EndingStore(ExperimentReader):
             change.hset(keys.attempts(e.experiment_id), attempt)
         self._add_to_sums(change, ending, beside)
         self._count_crashes(change, run, ending, around)
-        relist(change, keys, e, e.status, ending.status)
         self._leave_queues(change, e, found["rounds"])
-        self._leave_swarm(change, ending, around)
-        change.emit(_event(e, ending.status), e.tag, e.experiment_id, _told(ending), e.traceparent)
+        self._leave_swarm(change, ending, shift, around)
+        change.emit(
+            _event(e, ending.status), e.tag, e.experiment_id, _told(now, ending.reason), e.traceparent
+        )
         if ending.lifts_abort:
             lifted = {"lifted": "crashes", "crashes": run.crashes_in_a_row, "experiment_id": e.experiment_id}
             change.emit("tag.resumed", e.tag, e.tag, {"tag": e.tag, **lifted})
@@ -274,27 +288,9 @@ class EndingStore(ExperimentReader):
             is_new = ending.best.experiment_id == e.experiment_id
             put_best(change, keys, e, ending.best, ending.other_key, is_new=is_new)
 
-    def _count(
-        self, change: Change, ending: Ending, nth: Number | None, *, leads: bool, had_newest: bool
-    ) -> None:
-        """The tag's counters and the finish order. `leads`: others may be made from it."""
-        e, of = ending.experiment, self._keys.of(ending.experiment.tag)
-        tag = of.tag
-        if e.retest_of is None:
-            change.hincrby(tag, _counter(ending))
-            if e.is_claim or e.status == "lost":
-                change.hincrby(tag, "claimed" if e.is_claim else "lost", -1)
-        if nth is not None:
-            change.hincrby(tag, "total")
-            if leads:
-                change.hset(of.forest, {"newest": e.experiment_id, "newest_nth": nth})
-            elif not had_newest:
-                change.hset(of.forest, {"newest": "", "newest_nth": 0})
-            change.zadd(of.finished, {e.experiment_id: nth})
-            if not _is_baseline(ending):
-                change.hincrby(of.categories, f"{e.category}:total")
-                if ending.status == "keep":
-                    change.hincrby(of.categories, f"{e.category}:kept")
+    def _learn(self, change: Change, ending: Ending) -> None:
+        """The tag's training time, and the parts of its main key that the run is the first to know."""
+        tag = self._keys.tag(ending.experiment.tag)
         if ending.training_seconds is not None:
             change.hincrby(tag, "training_ms", milliseconds(ending.training_seconds))
         if ending.learned:
@@ -305,7 +301,7 @@ class EndingStore(ExperimentReader):
             change.hincrby(tag, "key_version")
 
     def _add_to_sums(self, change: Change, ending: Ending, beside: Comparison | None) -> None:
-        """The noise, the times that runs are compared with, the trends, and the indexes by value."""
+        """The noise, the times that runs are compared with, and the trends."""
         e, keys, repeat, learnt = ending.experiment, self._keys, ending.repeat, ending.learnt
         if repeat is not None and beside is not None:
             noise = beside.noise_key
@@ -323,12 +319,6 @@ class EndingStore(ExperimentReader):
         if learnt is not None and e.rank_class is not None:
             change.zadd(ends_at(keys, e.tag, e.rank_class), {e.experiment_id: learnt.value})
             add_trends(change, trends_at(keys, e.tag, e.rank_class), learnt.trends)
-        if ending.score is not None:
-            improved = ending.fields.get("improved")
-            standing = keys.standing(e.tag, ending.other_key, ending.status, improved=improved)
-            change.zadd(standing, {e.experiment_id: ending.score})
-        if ending.near_miss_score is not None:
-            change.zadd(keys.of(e.tag).near_misses, {e.experiment_id: ending.near_miss_score})
 
     def _count_crashes(
         self, change: Change, run: RunFacts, ending: Ending, around: Mapping[str, Any]
@@ -376,33 +366,23 @@ class EndingStore(ExperimentReader):
         elif e.queue_round >= served:
             change.hdel(keys("queue_clock"), agent)
 
-    def _leave_swarm(self, change: Change, ending: Ending, around: Mapping[str, Any]) -> None:
-        """Its worker is free, and its config has one run less in flight."""
-        e, keys, status = ending.experiment, self._keys, ending.status
+    def _leave_swarm(self, change: Change, ending: Ending, shift: Derived, around: Mapping[str, Any]) -> None:
+        """Its worker is free, and may lead by its value."""
+        e, keys = ending.experiment, self._keys
         if e.worker_id is None or e.population_id is None:
             return
-        worker, configs = keys("swarm_workers", e.worker_id), keys("configs", e.tag)
         if around["handed_out"] is not None:
             change.zrem(keys("handed_out"), e.experiment_id)
-            change.hincrby(configs, f"{e.fingerprint}:in_flight", -1)
-            change.hincrby(worker, "active", -1)
             if not e.is_extra and e.retest_of is None:
                 change.hincrby(keys("in_flight", e.tag), e.population_id, -1)
             if ending.returned is not None:
                 waiting = keys("proposals", e.tag, e.population_id)
                 change.zadd(waiting, {ending.returned: RETURNED_FIRST})
-        if status != "lost":
-            change.hincrby(configs, f"{e.fingerprint}:trials")
         if around["worker"]["run_id"] == e.experiment_id:
-            change.hdel(worker, "run_id")
-        is_repeat = status == RETESTED
-        if status in ("keep", "discard") or is_repeat or (status == "stopped" and e.retest_of is None):
-            change.hincrby(worker, "runs")
-        if is_repeat:
-            change.hincrby(keys.tag(e.tag), "repeated")
-        if ending.led_by is not None and e.retest_of is None:
-            change.zadd(keys("worker_runs", e.worker_id), {e.experiment_id: ending.led_by})
-            change.zadd(keys("leaders", e.tag), {e.worker_id: ending.led_by}, lowest=True)
+            change.hdel(keys("swarm_workers", e.worker_id), "run_id")
+        led_by = shift.scores.get((f"worker_runs:{e.worker_id}", e.experiment_id))
+        if led_by is not None:
+            change.zadd(keys("leaders", e.tag), {e.worker_id: led_by}, lowest=True)
 
     def _grow(self, change: Change, e: Experiment, growth: Growth) -> None:
         """The trace that it is a node of grows, begins or ends; a kept merge ends its sources."""
@@ -605,16 +585,6 @@ def _spent(e: Experiment, ending: Ending, started: str | None, ended: float) -> 
     )
 
 
-def _is_baseline(ending: Ending) -> bool:
-    return ending.experiment.baseline and ending.status == "keep"
-
-
-def _counter(ending: Ending) -> str:
-    if _is_baseline(ending):
-        return "baselines"
-    return "claimed" if ending.is_claim else COUNTERS[ending.status]
-
-
 def _event(e: Experiment, status: Status) -> str:
     if e.retest_of is not None:
         return "experiment.retested"
@@ -623,32 +593,11 @@ def _event(e: Experiment, status: Status) -> str:
     return "experiment.lost" if status == "lost" else "experiment.finished"
 
 
-def _told(ending: Ending) -> dict[str, Any]:
-    """Data of the event of an end."""
-    e, fields = ending.experiment, ending.fields
-    data = {
-        "experiment_id": e.experiment_id,
-        "number": e.number,
-        "status": ending.status,
-        "category": e.category,
-        "val_bpb": fields.get("val_bpb"),
-        "delta": fields.get("delta"),
-        "p_better": fields.get("p_better"),
-        "description": e.description,
-        "agent": e.agent,
-        "attempt": e.attempt or None,
-        "gpu_id": e.gpu_id,
-        "error_kind": fields.get("error_kind"),
-        "reason": ending.reason,
-        "retest_of": e.retest_of,
-        "trust": fields.get("trust"),
-        "over_budget": fields.get("over_budget") or None,
-        "hung": fields.get("hung"),
-        "claimed": True if ending.is_claim else None,
-        "reported": fields.get("reported"),
-        "base_commit_sha": fields.get("base_commit_sha") if e.is_claim else None,
-    }
-    return {name: value for name, value in data.items() if value is not None}
+def _told(now: Experiment, reason: str | None) -> dict[str, Any]:
+    """Data of the event of an end: its verdict, and `reason`, why it ended without one."""
+    data = now.model_dump(include=TOLD)
+    data |= {"reason": reason or now.reason, "claimed": now.is_claim, "attempt": now.attempt or None}
+    return {name: value for name, value in data.items() if value is not None and value is not False}
 
 
 def _selection_after(ending: Ending, around: Mapping[str, Any]) -> SelectionStatus | None:

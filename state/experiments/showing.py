@@ -15,13 +15,13 @@ from state.ids import named_by
 from state.indexes import fields_in, fields_of, members, records, row_as
 from state.moves import Arg
 from state.noise import main_spread, spread_at, spread_of
-from state.policy import read_policy
+from state.policy import Policy, read_policy
 from state.records import Best, ComparedRun, Direction, Experiment, ExperimentRecord, OneRun, Tag
 from state.tags import tag_in, unknown
 
 AT_ONCE = 500
 """Experiments with their retests that one round trip reads."""
-NearBand = Callable[[float, Direction, float | None, Spread], tuple[float, float]]
+NearBand = Callable[[float, Direction, Policy, Spread], tuple[float, float]]
 """Lowest and highest score of a near miss.
 
 By the best value, the tag's direction, the policy's margin, and the noise of the tag's main class of GPU.
@@ -83,7 +83,7 @@ class Showing(Queueing):
         if best is None:
             return NearFacts(direction, None, (), 0)
         index = keys("near_misses", tag)
-        low, high = near(float(best), direction, read_policy(policy).near_miss_margin, spread_of(noise))
+        low, high = near(float(best), direction, read_policy(policy), spread_of(noise))
         found, total = await self._lab.pipeline(
             [
                 members(self._lab, index, limit=limit, low=low, high=high, brief=True),

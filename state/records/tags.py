@@ -162,3 +162,8 @@ class Strategy(Record):
     """Finish count up to which an operator's choice holds."""
     decided_at: int = 0
     """Finish count it was last decided at."""
+
+
+def score(value: float, direction: Direction) -> float:
+    """The value with lower = better: direction is applied here and nowhere else."""
+    return value if direction == "minimize" else -value

@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.fold import ClassNoise, noise, rebuild, step
+from functions.fold import ClassNoise, noise
 from functions.kernel.process.lifecycle import Process
 from functions.trust.rules.noise import Repeats, parsed
-from state.derived import Derived, Field
+from state.derived import Derived, Field, rebuild, step
 from state.records import Direction, Experiment
 from state.snapshots import Snapshots
 from tests.functions.conftest import GPUS, TagUnderTest
@@ -126,7 +126,7 @@ class History:
         found = await self.snapshots.derived(TAG, rebuilt)
         names = {key for key, _ in rebuilt.counts if key.startswith("trace:")}
         for key, fields in (await self.snapshots.hashes(names)).items():
-            found.counts.update({(key, name): int(fields[name]) for name in ("length", "kept")})
+            found.counts.update({(key, name): int(fields.get(name, 0)) for name in ("length", "kept")})
         return found
 
 

@@ -24,12 +24,11 @@ from functions.beliefs.rules.terms import (
     is_of_influence,
 )
 from functions.beliefs.rules.whole_range import ENOUGH_REPEATS, Blocks
-from functions.experiments.rules.verdict import score
 from functions.runs.rules.stopping import REASON
 from functions.swarm.rules.shapes import SwarmStrategy
 from functions.trust.rules.noise import noise_of, usual_distance
 from state.belief_facts import EvidenceFacts, Learning, LearningFacts, StoredEvidence
-from state.records import Evidence, Experiment, Hypothesis
+from state.records import Evidence, Experiment, Hypothesis, score
 
 MOST_UNPAIRED = 50
 """Runs of a hypothesis that may wait for a reference run; older ones are dropped."""

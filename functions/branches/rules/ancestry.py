@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from functions.experiments.rules.verdict import Key, compare, key_of, score
+from functions.experiments.rules.verdict import Key, compare, key_of
 from state.errors import Conflict, Invalid
 from state.ids import number_of
-from state.records import JUDGED, OPEN, Direction, Experiment, Status
+from state.records import JUDGED, OPEN, Direction, Experiment, Status, score
 
 Siblings = Literal["until_first_keep", "root", "always", "never"]
 """When siblings are shown: while the branch has no keep, for a new root, always, or never."""

@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 from functions.branches.rules.ancestry import best_of
 from functions.branches.rules.schedulers import ForestView, TraceView
-from functions.experiments.rules.verdict import Key, score
+from functions.experiments.rules.verdict import Key
 from state.decisions import Growth
+from state.derived import judged_score
 from state.facts import Comparison, RunFacts
 from state.ids import OWN_LINE
 from state.policy import TracePolicy
-from state.records import JUDGED, Direction, Experiment, Forest, SelectionRecord, Status, Trace
+from state.records import JUDGED, Direction, Experiment, Forest, SelectionRecord, Status, Trace, score
 
 CRASH = "x"
 """A crash among a trace's scores."""
@@ -90,8 +91,6 @@ def grown(
     if points is not None or status != "discard":
         vitals = after_commit(vitals, points, outdated=outdated)
     fields: dict[str, Any] = {
-        "length": trace.length + 1,
-        "kept": trace.kept + kept,
         "crashes_in_a_row": vitals.crashes_in_a_row,
         **_health(vitals),
     }
@@ -170,11 +169,9 @@ def claim_measured(
     if points is not None:
         fields |= _health(after_commit(vitals_of(trace), points, outdated=e.outdated))
     kept = status == "keep"
-    if kept:
-        fields["kept"] = trace.kept + 1
-        compared_with = beside.base.experiment_id if beside.base else None
-        if builds_on and not e.forked and (trace.tip == e.experiment_id or trace.base == compared_with):
-            fields |= _base(e)
+    compared_with = beside.base.experiment_id if beside.base else None
+    if kept and builds_on and not e.forked and (trace.tip == e.experiment_id or trace.base == compared_with):
+        fields |= _base(e)
     ends = _ended(choice, beside, kept and not e.forked and trace.status == "live")
     return Growth(trace=trace, epoch=epoch, fields=fields, ends=ends)
 
@@ -194,9 +191,9 @@ def rescored(
     for e in sorted(nodes, key=lambda e: e.finish_number or 0):
         if not e.committed or e.status not in JUDGED or (e.is_claim and e.status == "discard"):
             continue
-        points = None
-        if e.status in ("keep", "discard") and e.judged is not None:
-            points = anew.get(e.experiment_id, score(e.judged, direction))
+        points = judged_score(e, direction)
+        if points is not None:
+            points = anew.get(e.experiment_id, points)
             if points is None:
                 continue
         vitals = after_commit(vitals, points, outdated=e.outdated)

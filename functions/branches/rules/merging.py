@@ -8,10 +8,10 @@ from itertools import combinations
 from typing import Any
 
 from functions.branches.rules.ancestry import best_of, parents_named
-from functions.experiments.rules.verdict import Key, score
+from functions.experiments.rules.verdict import Key
 from state.errors import Conflict
 from state.ids import OWN_LINE, trace_id_of
-from state.records import Direction, Experiment, Trace
+from state.records import Direction, Experiment, Trace, score
 from state.refusals import unknown_trace
 from state.selecting import SelectionFacts, Wish
 

@@ -57,8 +57,8 @@ def _needed_to_merge(wish: Wish, facts: SelectionFacts, needs: Needs) -> Needs:
         names = {e.trace_id for e in facts.nodes.values() if e.trace_id is not None}
         return replace(needs, traces=sorted(names) or [trace_id_of(wish.tag, OWN_LINE)])
     if wish.selector == "near_miss" and facts.best is not None:
-        margin = facts.policy.near_miss_margin
-        return replace(needs, near=near_scores(facts.best.val_bpb, facts.tag.direction, margin, facts.noise))
+        near = near_scores(facts.best.val_bpb, facts.tag.direction, facts.policy, facts.noise)
+        return replace(needs, near=near)
     return needs
 
 

@@ -20,9 +20,10 @@ from functions.experiments.rules.verdict import key_of
 from functions.trust.rules.retests import SPARE, next_seed
 from functions.trust.rules.ruling import retest_of
 from state.decisions import Ending, Retest
+from state.derived import judged_score
 from state.errors import Conflict
 from state.facts import Comparison, RetestFacts, RunFacts
-from state.records import OPEN, Experiment
+from state.records import OPEN, Experiment, RunVerdict
 
 CLAIMED = (
     "the lab trains this tag: what its agent measured is a claim, and only the lab's run of its code counts"
@@ -33,11 +34,6 @@ OF_THE_RUN = ("tree_id", "diff_id", "diff_differs", "sent_diff_id", "score")
 """Fields of a claim that the lab's run of its code sets."""
 FAILED = frozenset({"crash", "timeout", "invalid"})
 """Final statuses of a run of the lab after which a claim is not run again."""
-SAID = (
-    *("improved", "delta", "near_miss", "branch_improved", "compared_with"),
-    *("base_commit_sha", "reason", "claimed"),
-)
-"""Fields of the answer to a claim that its experiment keeps."""
 NODE_FIELDS = ("committed", "forked", "outdated")
 """Fields that a node's place in its trace sets; a claim has its place before it is measured."""
 
@@ -88,7 +84,7 @@ def _claimed(
         **report.measured,
         **vars(report.key),
         **committed,
-        **{name: answer[name] for name in SAID},
+        **{name: answer[name] for name in (*RunVerdict.model_fields, "claimed")},
         "val_bpb": report.value,
         "policy_version": run.policy_version,
     }
@@ -100,7 +96,6 @@ def _claimed(
         report=judged.report,
         training_seconds=report.training_seconds,
         growth=growth,
-        is_claim=True,
     )
 
 
@@ -175,6 +170,7 @@ def judge_claim(
         "reason": judged.fields.get("reason") or "",
     }
     builds_on = under.agrees and bool(judged.fields.get("branch_improved"))
+    points = judged_score(claim.model_copy(update={**told, "status": judged.status}), run.tag.direction)
     return replace(
         judged,
         experiment=claim,
@@ -185,5 +181,5 @@ def judge_claim(
         lifts_abort=False,
         gpu=None,
         training_seconds=None,
-        growth=claim_measured(beside, beside.epoch, claim, judged.status, judged.score, builds_on),
+        growth=claim_measured(beside, beside.epoch, claim, judged.status, points, builds_on),
     )

@@ -6,12 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from functions.experiments.rules.verdict import score
 from functions.fold import CONTRADICTED
 from functions.trust.rules.noise import claim
 from functions.trust.rules.retests import AnyRun, fresh_runs
 from state.facts import Runs
-from state.records import ComparedRun, Direction, ExperimentRecord, KeepRecord, OneRun
+from state.records import ComparedRun, Direction, ExperimentRecord, KeepRecord, OneRun, score
 
 BySeed = dict[int | None, float]
 """Values by seed; None is the script's own seed."""

@@ -25,10 +25,9 @@ from functions.experiments.rules.verdict import (
     judge,
     key_of,
     main_key,
-    score,
     should_abort,
 )
-from functions.fold import ClassNoise, is_near, largest_gain, measure
+from functions.fold import ClassNoise, largest_gain, measure
 from functions.pool.rules.leases import Breaker, is_probe
 from functions.runs.rules.stopping import learnt
 from functions.trust.rules.noise import (
@@ -48,7 +47,7 @@ from state.codes import code_of, noise_entry
 from state.decisions import Ending, GpuCrashes, Repeat
 from state.facts import Comparison, RunFacts
 from state.policy import Policy
-from state.records import RETESTED, Best, Experiment, Gpu, RunVerdict, Status, Tag, TimeSpent, Trust
+from state.records import RETESTED, Best, Experiment, Gpu, RunVerdict, Status, Tag, TimeSpent, Trust, score
 
 
 @dataclass(frozen=True)
@@ -211,7 +210,7 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
     points = score(value, tag.direction)
     standing = best.standing() if best and not e.baseline else []
     repeats_best = under.code in {link.code for link in standing}
-    margin = near_margin(policy.near_miss_margin, weighed.noise)
+    margin = near_margin(policy, weighed.noise)
     verdict = judge(value, best.val_bpb if best else _to_beat(policy), tag.direction, margin)
     if repeats_best:  # one more run of the same code is no progress
         verdict = replace(verdict, improved=False, near_miss=False)
@@ -265,8 +264,6 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
         report=_reported("complete", report.digest),
         best=after,
         other_key=under.other_key,
-        score=points,
-        near_miss_score=points if is_near(judged) else None,
         crashes=0,
         lifts_abort=lifts_abort(run),
         gpu=GpuCrashes(0),

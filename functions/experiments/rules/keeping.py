@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from functions.experiments.rules.verdict import score
 from functions.trust.rules.noise import standard_error
-from state.records import Best, Direction, Experiment, Link
+from state.records import Best, Direction, Experiment, Link, score
 
 # -- Keep rules: whether a better run is kept, and whether it needs a second run first.
 

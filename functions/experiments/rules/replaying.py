@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from functions.experiments.rules.keeping import SURE_SIGMAS, KeepRule, SeedScores, is_confirmed
-from functions.experiments.rules.verdict import score
 from functions.trust.rules.noise import Mean, Noise, cautious, false_share, p_better, pooled
-from state.records import Direction
+from state.records import Direction, score
 
 SURE = 0.95
 """A keep is within noise if its probability of being better is lower."""

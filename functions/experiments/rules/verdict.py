@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from state.errors import Invalid
-from state.records import Direction, Experiment, Tag
+from state.records import Direction, Experiment, Tag, score
 
 TOLERANCE = 1e-9
 """Margins include both ends up to this: 0.995 - 0.993 is not 0.002 in binary."""
@@ -32,11 +32,6 @@ class KeepVerdict:
     @property
     def status(self) -> Literal["keep", "discard"]:
         return "keep" if self.improved else "discard"
-
-
-def score(value: float, direction: Direction) -> float:
-    """The value with lower = better: direction is applied here and nowhere else."""
-    return value if direction == "minimize" else -value
 
 
 def judge(value: float, best: float | None, direction: Direction, margin: float) -> KeepVerdict:

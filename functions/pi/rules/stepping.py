@@ -14,14 +14,22 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from functions.beliefs.rules.sharing import is_over
-from functions.experiments.rules.verdict import score
 from functions.pi.rules.findings import Findings, strategy_of_most
 from functions.pi.rules.predicting import Prediction, decided
 from functions.swarm.rules.populations import Population
 from state.belief_facts import BeliefFacts
 from state.pipeline_facts import PipelineFacts, PipelineState, PipelineStep
 from state.program_facts import ProgramVersion
-from state.records import BatchDecision, ConfirmedDraft, Draft, Expected, FlushReason, Hypothesis, Pipeline
+from state.records import (
+    BatchDecision,
+    ConfirmedDraft,
+    Draft,
+    Expected,
+    FlushReason,
+    Hypothesis,
+    Pipeline,
+    score,
+)
 
 CONFIRMED_ADDS: Final = 0.08
 FLUSHED_TAKES: Final = 0.20

@@ -51,7 +51,7 @@ def _of_branch(facts: SearchFacts, found: BranchGround) -> Ground:
     main = main_key(tag)
     above = branch(chosen.parent_ids, found.ancestors, tag.direction, main).ancestors
     noise = noise_of(facts.noise.squares, facts.noise.df)
-    margin = near_margin(facts.policy.near_miss_margin, noise)
+    margin = near_margin(facts.policy, noise)
     near = near_to(found.base, above, tag.direction, margin)
     return Ground(
         base=found.base,

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from functions.experiments.rules.verdict import is_near, score
+from functions.experiments.rules.verdict import is_near
 from functions.formats.metrics_block import deciding_line
-from state.records import Direction, Mention, Mode, Sketch
+from state.records import Direction, Mention, Mode, Sketch, score
 
 ENOUGH_TRIES = 3
 HIGH_YIELD = 0.3

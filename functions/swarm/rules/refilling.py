@@ -10,7 +10,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from functions.beliefs.rules.protocols import CellRun, missing_cells, running_test
-from functions.experiments.rules.verdict import score
 from functions.swarm.rules.duplicates import RunCounts, desired_repeats, fingerprint, may_run
 from functions.swarm.rules.handing_out import QueuedConfig, fits
 from functions.swarm.rules.populations import LEAST_QUEUED, Population, queue_target
@@ -24,7 +23,7 @@ from functions.swarm.rules.proposals import (
 from functions.swarm.rules.sampling import sampler_of
 from functions.swarm.rules.shapes import NEAR, Shape, SwarmStrategy, near_by, standing_config
 from state.policy import Duplicates
-from state.records import OPEN, Dimension, Direction, Value
+from state.records import OPEN, Dimension, Direction, Value, score
 from state.swarm_facts import Observed, RefillFacts, Replenishing
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from functions.experiments.rules.judging import (
     judge_failure,
     judge_run,
 )
-from functions.experiments.rules.verdict import Key, score
+from functions.experiments.rules.verdict import Key
 from functions.pool.rules.leases import Breaker
 from functions.runs.rules.stopping import REASON
 from functions.runs.rules.time_limits import base_value, with_extension
@@ -116,8 +116,7 @@ def judged(sent: Sent, run: RunFacts, under: RunConditions, beside: Comparison) 
     fields["delta_bpb"] = delta
     if by_value:
         fields["judged_val_bpb"] = ending.fields.get("judged_val_bpb") or value
-    led_by = score(delta, run.tag.direction)
-    return with_extension(replace(ending, fields=fields, led_by=led_by), sent.val_bpb)
+    return with_extension(replace(ending, fields=fields), sent.val_bpb)
 
 
 def _time(sent: Sent, run: RunFacts) -> TimeSpent:

@@ -11,14 +11,14 @@ from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
-from functions.experiments.rules.verdict import TOLERANCE, score
+from functions.experiments.rules.verdict import TOLERANCE
 from functions.formats.parsing import parsed
 from functions.swarm.rules.dimensions import MOST, DeclaredDimension, checked, same, short
 from functions.swarm.rules.rooms import own_value
 from functions.swarm.rules.scanning import scanned, untouched
 from functions.swarm.rules.shapes import CANARY_SHARE
 from state.errors import Conflict, Invalid
-from state.records import Dimension, ProposedDimension, Value
+from state.records import Dimension, ProposedDimension, Value, score
 from state.trial_facts import RESULTS, KeptRun, TrialFacts
 
 # -- Stall cycles of a search, and when a language model is asked for dimensions. Time is counted in results.

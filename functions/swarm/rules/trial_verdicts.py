@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from functions.experiments.rules.verdict import TOLERANCE, score
+from functions.experiments.rules.verdict import TOLERANCE
 from functions.swarm.rules.dimensions import same
 from functions.swarm.rules.rooms import Room, room_of
 from functions.swarm.rules.shapes import CANARY_SHARE, Shape, standing_config
@@ -16,7 +16,7 @@ from functions.swarm.rules.trial_proposals import line_of
 from functions.trust.rules.noise import Mean, p_better, pooled
 from functions.trust.rules.retests import fresh_runs
 from state.facts import RetestFacts
-from state.records import OPEN, Dimension, ProposedDimension, Value
+from state.records import OPEN, Dimension, ProposedDimension, Value, score
 from state.trial_facts import RESULTS, KeptRun, TrialFacts, TriedRun
 
 if TYPE_CHECKING:

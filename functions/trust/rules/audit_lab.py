@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from functions.experiments.rules.verdict import score
-from functions.fold import ClassNoise, leads
+from functions.fold import ClassNoise
 from functions.swarm.rules.dimensions import violations as dimension_violations
 from functions.trust.rules.noise import parsed
 from state.budgets import SET_ASIDE, Books, milliseconds
-from state.derived import Derived
-from state.records import OPEN, Best, Dimension, Experiment, Gpu, GpuStatus, Tag
+from state.derived import Derived, leads
+from state.records import OPEN, Best, Dimension, Experiment, Gpu, GpuStatus, Tag, score
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ from typing import Any
 
 from functions.branches.rules.forest import is_node
 from functions.experiments.rules.verdict import TOLERANCE
-from functions.fold import rebuild
 from functions.swarm.rules.trial_proposals import LEAST_GAIN, LEAST_RESULTS, WINDOW
-from state.derived import Derived, Field
+from state.derived import Derived, Field, rebuild
 from state.ids import OWN_LINE
 from state.records import OPEN, Experiment, ForestRecords, SwarmWorker, Trace
 from state.trial_facts import RESULTS

@@ -7,9 +7,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from functions.experiments.rules.verdict import near_band, score
+from functions.experiments.rules.verdict import near_band
 from state.facts import Spread
-from state.records import Direction
+from state.policy import Policy
+from state.records import Direction, score
 
 FREAK = 1e-4
 """One-sided probability below which a run is an outlier and does not count towards sigma."""
@@ -277,16 +278,14 @@ LEAST = 0.002
 """Margin while the noise is not known, and the smallest margin by default."""
 
 
-def near_margin(of_policy: float | None, noise: Noise | None) -> float:
+def near_margin(policy: Policy, noise: Noise | None) -> float:
     """Near-miss margin: the policy's, else the larger of LEAST and one sigma of the difference of two runs."""
-    if of_policy is not None:
-        return of_policy
+    if policy.near_miss_margin is not None:
+        return policy.near_miss_margin
     return max(LEAST, standard_error(noise.sigma, 1, 1)) if noise else LEAST
 
 
-def near_scores(
-    best: float, direction: Direction, of_policy: float | None, spread: Spread
-) -> tuple[float, float]:
+def near_scores(best: float, direction: Direction, policy: Policy, spread: Spread) -> tuple[float, float]:
     """Range of scores (lower = better) of near misses."""
-    margin = near_margin(of_policy, noise_of(spread.squares, spread.df))
+    margin = near_margin(policy, noise_of(spread.squares, spread.df))
     return near_band(best, direction, margin)

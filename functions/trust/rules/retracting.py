@@ -11,15 +11,15 @@ from pydantic import BaseModel
 from functions.branches.rules.forest import raised, regrown, rescored
 from functions.experiments.rules.keeping import restored
 from functions.experiments.rules.opening import is_base_code
-from functions.experiments.rules.verdict import score
-from functions.fold import CONTRADICTED, ClassNoise, change, largest_gain, measure
+from functions.fold import CONTRADICTED, ClassNoise, largest_gain, measure
 from functions.runs.rules.stopping import told_by
 from functions.trust.rules.noise import Sums, change_of, parsed, written
 from state.codes import code_of, noise_entry
 from state.decisions import Growth, LeftNoise, NoiseEntry, Retraction
+from state.derived import change
 from state.errors import Conflict
 from state.facts import RetractionFacts
-from state.records import OPEN, RETESTED, Best, Experiment, Link, Trace
+from state.records import OPEN, RETESTED, Best, Experiment, Link, Trace, score
 
 
 class RetractAnswer(BaseModel):

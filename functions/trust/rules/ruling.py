@@ -16,7 +16,7 @@ from functions.experiments.rules.keeping import (
     stands,
     without_rivals,
 )
-from functions.experiments.rules.verdict import is_near, score
+from functions.experiments.rules.verdict import is_near
 from functions.fold import CONTRADICTED, largest_gain
 from functions.runs.rules.time_limits import limits_again
 from functions.trust.rules.noise import Noise, further_mean, near_margin, noise_of, p_better, parsed
@@ -43,7 +43,7 @@ from functions.trust.rules.retracting import largest_gain_now, link_of, lost_to
 from state.decisions import Retest, Ruling
 from state.facts import RaceFacts, RetractionFacts
 from state.policy import Policy
-from state.records import OPEN, RETESTED, Best, Experiment
+from state.records import OPEN, RETESTED, Best, Experiment, score
 
 HOPELESS = "it beats the first run of the keep under it, but not what both runs of that bear out: it is not run again"
 """Reason of a demotion without a retest."""
@@ -167,7 +167,7 @@ class Race:
     def _demoted(self, e: Experiment, after: Best, reason: str | None = None) -> Ruling:
         direction = self.facts.tag.direction
         value = self._borne_out(e)
-        margin = near_margin(self.facts.policy.near_miss_margin, self.noise)
+        margin = near_margin(self.facts.policy, self.noise)
         fields = {
             **self._revalued(e, value),
             "trust": "demoted",

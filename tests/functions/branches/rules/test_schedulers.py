@@ -26,9 +26,8 @@ from functions.branches.rules.schedulers import (
     ranking,
     turn_taken,
 )
-from functions.experiments.rules.verdict import score
 from state.errors import Conflict, Invalid
-from state.records import Direction
+from state.records import Direction, score
 
 SCORES = st.none() | st.floats(-1e100, 1e100)
 DRAWN = 0.40744064036620486

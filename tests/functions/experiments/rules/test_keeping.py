@@ -14,8 +14,8 @@ from functions.experiments.rules.keeping import (
     plausible_margin,
     winner,
 )
-from functions.experiments.rules.verdict import judge, score
-from state.records import Direction
+from functions.experiments.rules.verdict import judge
+from state.records import Direction, score
 
 SIGMA = 0.0006
 VALUES = st.floats(0.9, 1.1)

@@ -15,11 +15,10 @@ from functions.experiments.rules.verdict import (
     contradiction,
     judge,
     near_band,
-    score,
     should_abort,
 )
 from state.errors import Invalid
-from state.records import Direction
+from state.records import Direction, score
 
 VALUES = st.floats(-1e6, 1e6)
 MARGINS = st.floats(0, 1)

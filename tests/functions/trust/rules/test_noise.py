@@ -29,6 +29,7 @@ from functions.trust.rules.noise import (
     written,
 )
 from state.facts import Spread
+from state.policy import Policy
 from state.records import Direction
 from state.settings import Settings
 
@@ -238,11 +239,13 @@ def test_the_usual_distance_is_that_of_half_of_all_pairs_once_the_noise_is_well_
 def test_the_margin_is_the_policy_s_else_one_sigma_of_a_difference_and_at_least_two_thousandths(
     of_policy: float | None, noise: Noise | None, margin: float
 ) -> None:
-    assert near_margin(of_policy, noise) == pytest.approx(margin)
+    assert near_margin(Policy(near_miss_margin=of_policy), noise) == pytest.approx(margin)
 
 
 def test_the_band_of_near_misses_grows_with_the_noise() -> None:
-    narrow, wide = (near_scores(1.0, "minimize", None, spread) for spread in (Spread(), Spread(0.0008, 2)))
+    narrow, wide = (
+        near_scores(1.0, "minimize", Policy(), spread) for spread in (Spread(), Spread(0.0008, 2))
+    )
 
     assert narrow == pytest.approx((0.998, 1.002))
     assert wide == pytest.approx((1 - 0.02 * 2**0.5, 1 + 0.02 * 2**0.5))

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from bench._tag import KeepingTag
 from functions.experiments.rules.keeping import SeedScores
-from functions.experiments.rules.verdict import score
 from functions.trust.rules.noise import Noise, cautious
 from functions.trust.rules.retests import (
     PASSED,
@@ -32,7 +31,7 @@ from functions.trust.rules.retests import (
     due_step,
     next_seed,
 )
-from state.records import Direction, Trust
+from state.records import Direction, Trust, score
 
 SIGMA = 0.001
 ONCE = Effort(baseline_repeats=2, max_retests=2)
