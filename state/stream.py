@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from redis.exceptions import ResponseError
 
-from state.change import Change, entry, zscore
+from state.change import NOW, Change, clock, entry, loosely, zscore
 from state.client import Lab
 from state.errors import NightjarError
-from state.events import Event
+from state.events import UNREADABLE, Event
 from state.moves import Arg, GivenArgs
 from state.store import Store
 
 UNSERVED_S = 7 * 86400.0
 """A group is dropped when its binding was not served for so long: its function was removed."""
+OFF_S = 600.0
+"""If no group was served for so long, the lab was off."""
 SILENT_S = 3600.0
 """A consumer that was silent for so long is gone; living ones read every second."""
 TRIM_STEP = 1000
 PENDING_READ = 256
+PAGE = 256
+"""Events of a page."""
+PAGES_KEPT = 16
+FOLLOWED_S = 1.0
+"""Seconds for which a page waits in Redis for its first event."""
+PASSING_S = 0.1
+"""Seconds after which a group is moved past events that its binding does not want."""
+Wanted = Callable[[Event], bool]
 
 
 class GroupGone(NightjarError):
@@ -109,15 +121,36 @@ class Subscription:
 
     async def serve(self) -> bool:
         """Note that this group is served, and create it if it is missing; False if its webhook is gone."""
-        answer = await self._lab.move(
-            "serve_binding",
-            keys={"stream": self.stream},
-            args={"group": self.group, "binding": self._binding, "made": 1 if self._made else None},
-        )
-        return bool(answer == "ok")
+        if not self._made:
+            try:
+                await self._lab.command("XGROUP CREATE", self.stream, self.group, "0", "MKSTREAM")
+            except ResponseError as problem:
+                if not str(problem).startswith("BUSYGROUP"):
+                    raise
+        return await self._lab.change(self._note)
 
-    async def read(self, most: int, wait_s: float) -> list[Event]:
-        """New entries; waits at most `wait_s` for the first.
+    async def _note(self, change: Change) -> bool:
+        """Hours without any served group do not count as silence of each: the lab was off."""
+        bindings = self._lab.keys("bindings")
+        found = await change.read(
+            {
+                "now": clock(),
+                "known": zscore(bindings, self._binding) if self._made else None,
+                "served": loosely("ZRANGE", bindings, 0, -1, "WITHSCORES"),
+            }
+        )
+        if self._made and found["known"] is None:
+            return change.idle(False)
+        served = found["served"]
+        if served and (silence_s := found["now"] - float(served[-1])) > OFF_S:
+            await change.read(zscore(bindings, served[-2]))  # of several processes one moves them
+            for binding in served[::2]:
+                change.zincrby(bindings, binding, silence_s)
+        change.zadd(bindings, {self._binding: NOW})
+        return True
+
+    async def read(self, most: int, wait_s: float, wanted: Wanted | None = None) -> list[Event]:
+        """New entries; waits at most `wait_s` for the first. Entries that are not `wanted` may be passed over.
 
         Raises:
             GroupGone: as do `pending`, `claim` and `keep`.
@@ -210,12 +243,106 @@ class Subscription:
         ]
 
 
+class EventPages:
+    """Pages of the event stream. All bindings of a process share them: an event is read and parsed once."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._pages: dict[str, asyncio.Task[list[Event]]] = {}
+        """By the id that the events follow."""
+
+    async def after(self, entry_id: str, wait_s: float) -> list[Event]:
+        """The next events after this one; waits at most `wait_s` for the first."""
+        page = self._pages.get(entry_id)
+        if page is None:
+            page = asyncio.create_task(self._stream.follow(entry_id, FOLLOWED_S, PAGE))
+            self._pages[entry_id] = page
+            for old in [i for i, each in self._pages.items() if each.done()][:-PAGES_KEPT]:
+                del self._pages[old]
+        await asyncio.wait([page], timeout=wait_s)
+        if not page.done():
+            return []
+        if (page.exception() or not page.result()) and self._pages.get(entry_id) is page:
+            del self._pages[entry_id]
+        return page.result()
+
+    async def close(self) -> None:
+        """End the reads that are under way."""
+        for page in self._pages.values():
+            page.cancel()
+        await asyncio.gather(*self._pages.values(), return_exceptions=True)
+
+
+class SharedSubscription(Subscription):
+    """A consumer of the event stream that takes what it wants from shared pages, and passes over the rest."""
+
+    def __init__(self, lab: Lab, group: str, consumer: str, pages: EventPages, *, made: bool) -> None:
+        super().__init__(lab, "events", group, consumer, made=made)
+        self._pages = pages
+        self._cursor: str | None = None
+        """The last event that was looked at; None: the group's last one has to be read first."""
+        self._group_at = "0-0"
+        """The group's last event."""
+        self._passed = 0
+        """Events that were looked at after the group's last one."""
+        self._moved_at = 0.0
+
+    async def read(self, most: int, wait_s: float, wanted: Wanted | None = None) -> list[Event]:
+        """The wanted ones of the next page; waits at most `wait_s` for the first event, wanted or not."""
+        try:
+            if self._cursor is None:
+                self._cursor = self._group_at = "0-0"
+                await self._take([])
+            page = await self._pages.after(self._cursor, min(wait_s, PASSING_S) if self._passed else wait_s)
+            found = [e for e in page if wanted is None or e.type == UNREADABLE or wanted(e)][:most]
+            if page:
+                last = found[-1] if len(found) == most else page[-1]
+                self._cursor = last.id
+                self._passed += page.index(last) + 1
+            lingers = self._passed and (not page or time.monotonic() - self._moved_at > FOLLOWED_S)
+            if found or lingers:
+                taken = await self._take([e.id for e in found])
+                found = [e for e in found if e.id in taken]
+        except BaseException:
+            self._cursor = None  # what was not taken is looked at again
+            raise
+        return found
+
+    async def _take(self, ids: Sequence[str]) -> Collection[str]:
+        """Move the group to the cursor; answers which of these events no other consumer has."""
+        answer = await self._lab.move(
+            "take_events",
+            keys={"stream": self.stream},
+            args={
+                "group": self.group,
+                "consumer": self.consumer,
+                "since": self._group_at,
+                "passed": self._passed,
+                "last": self._cursor or "0-0",
+                "ids": ids,
+            },
+        )
+        if not answer:
+            raise GroupGone(f"the consumer group {self.group} does not exist any more")
+        self._cursor, *taken = answer
+        self._group_at, self._passed, self._moved_at = answer[0], 0, time.monotonic()
+        return cast("list[str]", taken)
+
+
 class Stream(Store):
     """The event stream and the dead letters."""
 
+    def __init__(self, lab: Lab) -> None:
+        super().__init__(lab)
+        self._pages = EventPages(self)
+
+    async def close(self) -> None:
+        """End the reads that are under way."""
+        await self._pages.close()
+
     def events(self, group: str, consumer: str, *, made: bool = False) -> Subscription:
         """All events, for one binding."""
-        return Subscription(self._lab, "events", group, consumer, made=made)
+        return SharedSubscription(self._lab, group, consumer, self._pages, made=made)
 
     def redriven(self, binding: str, consumer: str, *, made: bool = False) -> Subscription:
         """Dead letters of one binding that an operator has redriven."""

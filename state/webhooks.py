@@ -12,8 +12,8 @@ import secrets
 from dataclasses import dataclass, field
 
 from state.change import NOW, Change, exists, hmget, size, zscore
-from state.client import Lab
 from state.errors import Conflict, NotFound
+from state.store import Store
 from state.stream import Stream, Subscription
 
 MOST = 100
@@ -87,12 +87,8 @@ def new_secret() -> str:
     return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
-class Webhooks:
+class Webhooks(Store):
     """All webhooks of the lab."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
-        self._stream = Stream(lab)
 
     async def add(
         self, *, url: str, secret: str, types: tuple[str, ...] | None, tag: str | None, description: str
@@ -214,15 +210,11 @@ class Webhooks:
 
         await self._lab.change(decide)
 
-    async def now(self) -> float:
-        """The time of Redis' clock, for signatures."""
-        return await self._lab.now()
-
-    def subscriptions(self, webhook: Webhook, consumer: str) -> list[Subscription]:
+    def subscriptions(self, webhook: Webhook, consumer: str, stream: Stream) -> list[Subscription]:
         """Its subscriptions to the lab's events and to its redriven dead letters."""
         return [
-            self._stream.events(webhook.binding, consumer, made=True),
-            self._stream.redriven(webhook.binding, consumer, made=True),
+            stream.events(webhook.binding, consumer, made=True),
+            stream.redriven(webhook.binding, consumer, made=True),
         ]
 
     def _end(self, change: Change, webhook_id: str, has_events: bool) -> None:

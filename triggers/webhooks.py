@@ -101,7 +101,7 @@ def _start(
             webhooks=webhooks,
             receivers=receivers,
         )
-        for subscription in webhooks.subscriptions(webhook, process.name)
+        for subscription in webhooks.subscriptions(webhook, process.name, process.stream)
     ]
     return halt, [asyncio.create_task(run_binding(binding, process.settings, halt)) for binding in found]
 

@@ -150,19 +150,26 @@ class Http:
 class On:
     """Fire on events of the lab's stream, at least once for each.
 
-    `debounce="tag"` makes a burst one call per tag, `debounce="lab"` one call.
+    `debounce="tag"` makes a burst one call per tag, `debounce="lab"` one call. `having` names a field of their data:
+    events without it are passed over.
     """
 
     events: tuple[str, ...]
     debounce: Literal["tag", "lab"] | None = None
     max_deliveries: int = 8
+    having: str | None = None
 
     def __init__(
-        self, *events: str, debounce: Literal["tag", "lab"] | None = None, max_deliveries: int = 8
+        self,
+        *events: str,
+        debounce: Literal["tag", "lab"] | None = None,
+        max_deliveries: int = 8,
+        having: str | None = None,
     ) -> None:
         object.__setattr__(self, "events", events)
         object.__setattr__(self, "debounce", debounce)
         object.__setattr__(self, "max_deliveries", max_deliveries)
+        object.__setattr__(self, "having", having)
 
     def __str__(self) -> str:
         return f"on {', '.join(self.events)}"

@@ -309,7 +309,7 @@ class Probing(Response):
     """The run of the baseline that was begun; null where none is wanted."""
 
 
-@function("pool::probe", On("experiment.finished"), role="operator", writes=True)
+@function("pool::probe", On("experiment.finished", having="gpu_id"), role="operator", writes=True)
 async def probe(request: Probe, stores: Stores, settings: Settings) -> Probing:
     """Run a tag's baseline on a GPU with crashes in a row, to test the GPU; safe to run twice."""
     _, tag = named_by(request.experiment_id)

@@ -1,13 +1,12 @@
 -- How far the event handlers are behind. Writes nothing.
 -- A script: each group is read further by what it has read, in one round trip.
+-- parts: streams
 -- keys: events dead_letters
 -- returns: {Redis' clock, length of the stream, dead letters, {group, undelivered or -1, unacknowledged, oldest or empty}, ...}
 local found = {clock(now()), redis.call('XLEN', K.events), redis.call('XLEN', K.dead_letters)}
 local groups = redis.pcall('XINFO', 'GROUPS', K.events)  -- an error where there is no stream yet
 for _, row in ipairs(groups.err and {} or groups) do
-  local g = {}
-  for i = 1, #row, 2 do g[row[i]] = row[i + 1] end
-  local oldest
+  local g, oldest = facts(row), nil
   if g.pending > 0 then
     oldest = redis.call('XPENDING', K.events, g.name)[2]
   else

@@ -1,30 +1,14 @@
 -- Drop entries that are old, beyond the newest, and finished by every group; groups that no process serves; consumers
 -- that are gone and left nothing unfinished. `forget`: the stream goes with its last group.
+-- parts: streams
 -- keys: stream bindings
 -- args: name keep_s keep unserved_s silent_s most forget?
 -- returns: JSON: dropped, length, groups and consumers (dropped), held (group, since) where a group holds entries back
 local t = now()
 
-local function parts(id)
-  local ms, n = string.match(id, '^(%d+)-(%d+)$')
-  return tonumber(ms), tonumber(n)
-end
-
-local function before(a, b)
-  local a_ms, a_n = parts(a)
-  local b_ms, b_n = parts(b)
-  return a_ms < b_ms or a_ms == b_ms and a_n < b_n
-end
-
 local function after(id)
   local ms, n = parts(id)
   return string.format('%.0f-%.0f', ms, n + 1)
-end
-
-local function facts(row)
-  local found = {}
-  for i = 1, #row, 2 do found[row[i]] = row[i + 1] end
-  return found
 end
 
 local length = redis.call('XLEN', K.stream)

@@ -92,7 +92,8 @@ async def _serve(binding: Binding, settings: Settings, stop: asyncio.Event) -> N
                 return
         await _ready(binding, stop)
         look_s = FIRST_BACKOFF_S if binding.errors else max(WAIT_S, FIRST_BACKOFF_S)
-        fresh = await binding.subscription.read(binding.batch, min(WAIT_S, look_s))
+        wait_s = min(WAIT_S, look_s)
+        fresh = await binding.subscription.read(binding.batch, wait_s, binding.concerns)
         await _deliver(binding, fresh, settings, stop)
         if time.monotonic() - looked >= look_s:
             looked = time.monotonic()
@@ -141,17 +142,22 @@ async def _deliver(
     wanted = [e for e in events if binding.concerns(e)]
     waiting = {e.id for e in wanted}
     async with _kept(sub, waiting, settings.silent_s / 3):
-        for bundle in binding.bundles(wanted):
-            await _ready(binding, stop)
-            if stop.is_set():
-                return
-            with bound(event_id=bundle[-1].id, event_type=bundle[-1].type):
-                await _handle(binding, bundle)
-            waiting -= {e.id for e in bundle}
+        acknowledging = list[asyncio.Task[None]]()
+        try:
+            for bundle in binding.bundles(wanted):
+                await _ready(binding, stop)
+                if stop.is_set():
+                    return
+                ids = [e.id for e in bundle]
+                with bound(event_id=bundle[-1].id, event_type=bundle[-1].type):
+                    if await _is_handled(binding, bundle, ids):
+                        acknowledging.append(asyncio.create_task(sub.done(ids)))
+                waiting.difference_update(ids)
+        finally:
+            await asyncio.gather(*acknowledging)
 
 
-async def _handle(binding: Binding, bundle: Sequence[Event]) -> None:
-    ids = [e.id for e in bundle]
+async def _is_handled(binding: Binding, bundle: Sequence[Event], ids: Sequence[str]) -> bool:
     try:
         await binding.fire(bundle)
     except GroupGone:
@@ -167,10 +173,10 @@ async def _handle(binding: Binding, bundle: Sequence[Event]) -> None:
         )
         # the backoff begins now, not when the entry was read; Unavailable where it is our own Redis that is away
         await binding.subscription.keep(ids)
-    else:
-        await binding.subscription.done(ids)
-        for i in ids:
-            binding.errors.pop(i, None)
+        return False
+    for i in ids:
+        binding.errors.pop(i, None)
+    return True
 
 
 @asynccontextmanager

@@ -39,7 +39,10 @@ class FunctionBinding(Binding):
 
     def concerns(self, event: Event) -> bool:
         # a firing comes to an event's binding only if an operator redrives it
-        return not isinstance(self.trigger, On) or event.type in {*self.trigger.events, "cron.tick"}
+        if not isinstance(self.trigger, On) or event.type == "cron.tick":
+            return True
+        on = self.trigger
+        return event.type in on.events and (on.having is None or on.having in event.data)
 
     def bundles(self, events: Iterable[Event]) -> list[list[Event]]:
         """One bundle for each burst that the trigger debounces, else for each event; a firing is never bundled."""

@@ -114,6 +114,7 @@ async def opened(
                         yield process
             finally:
                 await ended(listening)
+                await process.stream.close()
                 await asyncio.to_thread(process.tracing.close)
 
 

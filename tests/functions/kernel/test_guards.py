@@ -32,6 +32,7 @@ dimension::measure best:<tag> finished:<tag> in_flight:<tag> keeps:<tag> policy:
 dimension::propose best:<tag> finished:<tag> keeps:<tag> policy:<tag> proposed_dimensions:<tag> \
     status:<tag>:<status> tags:<tag>
 dimension::unfreeze tags:<tag>
+event::redrive bindings
 experiment::baseline best:<tag> forest:<tag> gpus status:<tag>:<status>
 experiment::register best:<tag> forest:<tag> selections:<id> tags:<tag> trace:<id>
 experiment::retest queue_clock tags:<tag>
@@ -67,13 +68,14 @@ swarm::next_config best:<tag> configs:<tag> finished:<tag> in_flight:<tag> keeps
 swarm::refill best:<tag> finished:<tag> in_flight:<tag> keeps:<tag> policy:<tag> populations:<tag> \
     proposals:<tag>:<population> status:<tag>:<status> swarm_seen:<tag> tags:<tag>
 swarm::register tags:<tag>
+webhook::remove bindings
 """.splitlines()
     )
     for shape in shapes
 }
 """What a change reads without a guard: function and families of keys. They may have other values by the commit, or a
 version that is guarded covers them (beliefs, dimensions, stalls). A search only suggests. A retest that joins the
-round served a moment ago is served no later."""
+round served a moment ago is served no later. The two with `bindings` are notes that a group is served."""
 
 MAYBE = {"crashes:<tag>", "noise:<tag>:<class>", "trace:<id>", "proposals:<tag>:<population>"}
 """Guarded only if they decide: crashes in a row, sums of the noise, open selections, few configs left."""

@@ -1,0 +1,185 @@
+"""Costs of the events process: to requests beside it, and to drain a backlog.
+
+    .venv/bin/python -P -m bench.events
+
+One web process on one private Redis answers `experiment::register` and `experiment::complete`, in turn with a running
+and without an events process. Both parts of a ratio are measured one after the other. Before a part without it, the
+process has handled everything.
+
+The backlog has the events of as many registered and completed experiments, and of their first verdicts. Without an
+events process they pile up; then one is started, and the bench notes when each binding has handled all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+import httpx
+import psutil
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from bench._servers import ServerProcess, web
+from bench.http import Agents, Slice, called, stored
+from state.embedded import EmbeddedRedis
+from state.parent_death import tethered
+from state.settings import Settings
+
+CALLS = ("experiment::register", "experiment::complete")
+LEAST_SHARE = 0.8
+"""Target: requests per second with events running, as a share of those without."""
+MOST_DRAIN_S = 15.0
+"""Target for a backlog of `BACKLOG` events, for each binding."""
+BACKLOG = 50_000
+PATIENCE_S = 600.0
+
+
+class EventsProcess:
+    """One process that serves the bindings of events."""
+
+    def __init__(self, pid: int) -> None:
+        self._usage = psutil.Process(pid)
+
+    @property
+    def cpu_s(self) -> float:
+        used = self._usage.cpu_times()
+        return float(used.user + used.system)
+
+
+@asynccontextmanager
+async def events(settings: Settings) -> AsyncIterator[EventsProcess]:
+    """An events process as `up` starts it."""
+    assert settings.redis_url is not None
+    env = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")}
+    env |= {"NIGHTJAR_DATA": str(settings.data_dir), "NIGHTJAR_LAB": settings.lab}
+    env["NIGHTJAR_REDIS_URL"] = settings.redis_url.get_secret_value()
+    with (settings.data_dir / "events.log").open("ab") as out:
+        argv = tethered([sys.executable, "-P", "-m", "triggers.events"])
+        process = await asyncio.create_subprocess_exec(*argv, stdout=out, stderr=out, env=env)
+    try:
+        yield EventsProcess(process.pid)
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def bindings(server: ServerProcess) -> dict[str, Any]:
+    """Undelivered and unacknowledged events of each binding."""
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as http:
+        found: dict[str, Any] = (await http.get("/api/lab/status")).json()["events"]["bindings"]
+    return found
+
+
+async def drained(server: ServerProcess) -> dict[str, float]:
+    """Wait until each binding has handled everything; seconds until then."""
+    begun, found = time.monotonic(), dict[str, float]()
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            lags = await bindings(server)
+            for name, lag in lags.items():
+                if lag["undelivered"] == lag["unacknowledged"] == 0:
+                    found.setdefault(name, time.monotonic() - begun)
+                else:
+                    found.pop(name, None)
+            if lags and len(found) == len(lags):
+                return found
+            await asyncio.sleep(0.1)
+
+
+async def beside(
+    settings: Settings, server: ServerProcess, seconds: float, repeats: int
+) -> dict[str, list[tuple[Slice, Slice, float]]]:
+    """For each call and repeat: the slice with events, the one without, and CPU seconds of the events process."""
+    agents = Agents()
+    await stored(server, agents)
+    found: dict[str, list[tuple[Slice, Slice, float]]] = {name: [] for name in CALLS}
+    for _ in range(repeats):
+        for name in CALLS:
+            async with events(settings) as running:
+                await drained(server)
+                before = running.cpu_s
+                with_events = await called(server, name, agents, seconds)
+                await drained(server)
+                cpu_s = running.cpu_s - before
+            if name == "experiment::complete":
+                await called(server, "experiment::register", agents, seconds)
+            found[name].append((with_events, await called(server, name, agents, seconds), cpu_s))
+    return found
+
+
+async def backlog(settings: Settings, server: ServerProcess, most: int) -> tuple[int, dict[str, float]]:
+    """Pile events up, and drain them: their number, and seconds for each binding."""
+    agents, written = Agents(), 0
+    await stored(server, agents)
+    async with events(settings):
+        await drained(server)
+    while written < most:
+        await called(server, "experiment::register", agents, PATIENCE_S, min(2000, most))
+        await called(server, "experiment::complete", agents, PATIENCE_S)
+        written = max(lag["undelivered"] or 0 for lag in (await bindings(server)).values())
+    async with events(settings):
+        return written, await drained(server)
+
+
+async def run(settings: Settings, seconds: float, repeats: int, most: int, console: Console) -> list[str]:
+    """Measure and print; returns the missed targets."""
+    missed = []
+    async with web(settings) as server:
+        found = await beside(settings, server, seconds, repeats)
+    shown = Table("call", "requests/s with events", "without", "share", "CPU ms of events for a request")
+    for name, its in found.items():
+        share = median(having.served.rate / lacking.served.rate for having, lacking, _ in its)
+        shown.add_row(
+            name,
+            f"{median(having.served.rate for having, _, _ in its):,.0f}",
+            f"{median(lacking.served.rate for _, lacking, _ in its):,.0f}",
+            f"{share:.2f} (>= {LEAST_SHARE}){'' if share >= LEAST_SHARE else ' !'}",
+            f"{median(1e3 * cpu_s / len(having.served.times) for having, _, cpu_s in its):.2f}",
+        )
+        if share < LEAST_SHARE:
+            missed.append(f"{name}: share is {share:.2f}, target >= {LEAST_SHARE}")
+    console.print(shown)
+    if most:
+        own = settings.model_copy(update={"lab": "backlog"})
+        async with web(own) as server:
+            written, times = await backlog(own, server, most)
+        allowed = MOST_DRAIN_S * written / BACKLOG
+        shown = Table("binding", f"s for {written:,} events")
+        for name, took in sorted(times.items(), key=lambda each: -each[1]):
+            shown.add_row(name, f"{took:.1f}{'' if took <= allowed else ' !'}")
+            if took > allowed:
+                missed.append(f"{name}: {took:.1f} s for {written:,} events, target <= {allowed:.1f}")
+        console.print(shown)
+    return missed
+
+
+@click.command()
+@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0.1), help="for each slice")
+@click.option("--repeats", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--backlog", "most", default=5000, show_default=True, type=click.IntRange(0), help="0: none")
+def main(seconds: float, repeats: int, most: int) -> None:
+    """Measure what the events process costs; exits with 1 if a target is missed."""
+    console = Console(width=120)
+    with tempfile.TemporaryDirectory() as folder:
+        data = {"data": Path(folder)}
+        with EmbeddedRedis.start(Settings.model_validate(data)) as redis:
+            settings = Settings.model_validate({**data, "redis_url": redis.url})
+            missed = uvloop.run(run(settings, seconds, repeats, most, console))
+    for what in missed:
+        console.print(f"! missed: {what}")
+    raise SystemExit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
