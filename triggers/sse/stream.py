@@ -1,6 +1,8 @@
 """GET /api/events: the lab's events as server-sent events, live and from any point on.
 
-One task per web process reads the stream; what it reads is encoded once and handed to every subscriber.
+One task per web process reads the stream. It encodes each event once, and hands what it has read to all subscribers
+in one turn. The more subscribers there are, the longer it waits between two turns: requests of the same process come
+first.
 
 `min_interval=S` is for clients that need the present state rather than every event. They get at most one send in S
 seconds: the newest event of each tag and type since the last one, in the stream's order. `superseded` in its data
@@ -17,7 +19,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
 from starlette.datastructures import QueryParams
@@ -54,6 +56,8 @@ IDLE_S = 1.0
 """Without subscribers no event is read. The place to begin from is updated this often."""
 AWAY_S = 60.0
 """After a read that takes longer, the process was stopped in the middle of it."""
+SEND_S = 0.0003
+"""Pause between two turns for each subscriber: about what a send to it takes."""
 SLOW_AFTER = 2000
 """Undelivered events after which a subscriber is dropped: it comes back with Last-Event-ID and loses nothing."""
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -93,6 +97,14 @@ class Gap:
     first: str
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Events of one turn that a filter lets through, with their encoding."""
+
+    events: list[tuple[Event, bytes]]
+    block: bytes
+
+
 @dataclass(eq=False)
 class Subscriber:
     """One connection: what it wants, and what it has not been sent yet."""
@@ -100,17 +112,23 @@ class Subscriber:
     wanted: Filter
     proof: Proof | None = None
     """The caller's proof; None: a caller on this machine, while the lab has no tokens."""
-    waiting: asyncio.Queue[tuple[Event, bytes] | None] = field(
-        default_factory=lambda: asyncio.Queue(SLOW_AFTER)
-    )
+    waiting: asyncio.Queue[Batch | None] = field(default_factory=asyncio.Queue)
+    undelivered: int = 0
+    """Events that wait."""
 
-    def offer(self, event: Event, encoded: bytes) -> bool:
+    def offer(self, batch: Batch) -> bool:
         """False where the subscriber is too slow to go on."""
-        try:
-            self.waiting.put_nowait((event, encoded))
-        except asyncio.QueueFull:
+        if self.undelivered + len(batch.events) > SLOW_AFTER:
             return False
+        self.undelivered += len(batch.events)
+        self.waiting.put_nowait(batch)
         return True
+
+    async def next(self) -> Batch | None:
+        """The next events; None: the connection ends."""
+        batch = await self.waiting.get()
+        self.undelivered -= len(batch.events) if batch else 0
+        return batch
 
     def close(self) -> None:
         """End the connection; whatever still waits is left to its next visit."""
@@ -208,9 +226,10 @@ class Broadcast:
                 read = await self._stream.follow(last, wait_s=FOLLOW_S)
                 if clock() - began > AWAY_S:
                     self._part()  # what we slept through may have been trimmed: only a new connection can tell
-                for event in read:
-                    last = event.id
-                    self._hand_out(event)
+                if read:
+                    last = read[-1].id
+                    self._hand_out(read)
+                    await asyncio.sleep(len(self._subscribers) * SEND_S)
             except Unavailable as problem:
                 log.warning("the event stream: %s; reading on in a second", problem.detail)
                 await asyncio.sleep(1)
@@ -230,10 +249,15 @@ class Broadcast:
             self._subscribers.discard(subscriber)
             subscriber.close()
 
-    def _hand_out(self, event: Event) -> None:
-        encoded = encode(event)
+    def _hand_out(self, events: Sequence[Event]) -> None:
+        encoded = [(event, encode(event)) for event in events]
+        batches = dict[Filter, Batch]()
         for subscriber in list(self._subscribers):
-            if subscriber.wanted.wants(event) and not subscriber.offer(event, encoded):
+            wanted = subscriber.wanted
+            if (batch := batches.get(wanted)) is None:
+                those = [(event, block) for event, block in encoded if wanted.wants(event)]
+                batch = batches[wanted] = Batch(those, b"".join(block for _, block in those))
+            if batch.events and not subscriber.offer(batch):
                 self._subscribers.discard(subscriber)
                 subscriber.close()
 
@@ -319,15 +343,20 @@ class Broadcast:
                 spoke_at = clock()
                 continue
             try:
-                item = await asyncio.wait_for(subscriber.waiting.get(), quiet_s)
+                batch = await asyncio.wait_for(subscriber.next(), quiet_s)
             except TimeoutError:
                 continue
-            if item is None:
+            if batch is None:
                 return
-            event, encoded = item
-            if follows(event.id, last):  # the backlog may have told it already
-                last = event.id
-                outbox.add(event, encoded)
+            is_new = follows(batch.events[0][0].id, last)  # the backlog may have told it already
+            if is_new and not subscriber.wanted.min_interval_s:
+                spoke_at, last = clock(), batch.events[-1][0].id
+                yield outbox.take(spoke_at) + batch.block
+                continue
+            for event, encoded in batch.events:
+                if follows(event.id, last):
+                    last = event.id
+                    outbox.add(event, encoded)
 
     async def _backlog(self, after: str) -> AsyncIterator[Event | Gap]:
         while True:
