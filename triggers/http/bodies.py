@@ -249,7 +249,8 @@ def _has_too_many_values(body: bytes) -> bool:
 
 def too_large(limit: int) -> TooLarge:
     """The refusal of a body over this many bytes."""
+    size = f"{limit / 1024 / 1024:g} MiB" if limit >= 1024 * 1024 else f"{limit:,} bytes"
     return TooLarge(
-        f"the body is over {limit / 1024 / 1024:g} MiB",
+        f"the body is over {size}",
         hint="send less: keep data, checkpoints and binaries out of the diff",
     )

@@ -11,6 +11,7 @@ from functions.kernel.process.lifecycle import Process
 from functions.kernel.table import table
 from state.errors import Exhausted, NightjarError, NotFound
 from tests.labs import add_gpu, asked, crashed, dump, idea, open_tag, registered, running, told, tried
+from triggers.http.bodies import too_large
 from triggers.http.problems import problem_document, problem_response
 from triggers.http.status import STATUS
 
@@ -138,3 +139,8 @@ async def test_reads_by_post_change_nothing_either(client: httpx.AsyncClient, pr
             assert response.status_code == 200, (name, response.text)
 
     assert await dump(process.lab) == before
+
+
+@pytest.mark.parametrize(("limit", "size"), [(100, "100 bytes"), (8192, "8,192 bytes"), (4 << 20, "4 MiB")])
+def test_a_body_that_is_too_large_learns_the_limit_in_readable_words(limit: int, size: str) -> None:
+    assert too_large(limit).detail == f"the body is over {size}"
