@@ -65,6 +65,7 @@ class TagWithBest:
     tag: Tag
     best: Best | None
     runs: Runs[OneRun] | None
+    noise: Spread
 
 
 @dataclass(frozen=True)
@@ -455,10 +456,14 @@ class Reports(Store):
             [
                 *(("HGETALL", keys.best(tag.name)) for tag in found),
                 *(runs_of_best(self._lab, tag.name, fields) for tag in found),
+                *(main_spread(self._lab, tag.name) for tag in found),
             ]
         )
-        bests, runs = map(Best.found, stored[: len(found)]), map(measured_runs_of, stored[len(found) :])
-        return list(map(TagWithBest, found, bests, runs)), int(total)
+        of_each = zip(*(stored[nth * len(found) : (nth + 1) * len(found)] for nth in range(3)), strict=True)
+        return [
+            TagWithBest(tag, Best.found(best), measured_runs_of(runs), spread_of(noise))
+            for tag, (best, runs, noise) in zip(found, of_each, strict=True)
+        ], int(total)
 
     def _listed(
         self,

@@ -157,8 +157,10 @@ def tag_view(found: TagWithBest) -> dict[str, Any]:
     """A tag with its counters and its best.
 
     `best` is the value to show: the mean of the best's further runs, else its value, as in `report::night`.
+    `sigma` is the run-to-run noise, or null. It says how many digits of `best` mean something.
     """
     tag, best = found.tag, found.best
+    noise = noise_of(found.noise.squares, found.noise.df)
     return {
         "name": tag.name,
         "branch": tag.branch,
@@ -169,6 +171,7 @@ def tag_view(found: TagWithBest) -> dict[str, Any]:
         "total_experiments": tag.total,
         "kept_experiments": tag.kept,
         "best": unbiased(found.runs)[0],
+        "sigma": noise.sigma if noise else None,
         "best_val_bpb": best.val_bpb if best else None,
         "best_experiment_id": best.experiment_id if best else None,
         "paused": tag.paused_at is not None,

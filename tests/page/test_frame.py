@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.browser import Browser
@@ -50,6 +52,32 @@ def test_a_tag_is_chosen_on_the_left_and_its_best_is_the_title(page: Page, lab: 
     page.until("2 kept of 2", "#tags a[aria-current]")
     page.browser.until(lambda: page.run("return document.title").startswith(f"2.500000 {tag}"), "the title")
     assert page.said() == []
+
+
+def test_all_views_show_values_and_gains_with_the_digits_of_the_noise(
+    page: Page, lab: RunningLab, tag: str
+) -> None:
+    _, best = measured(
+        lab, tag, 3.123456, 2.512345, agent="ada", diff_summary="a wider model", hypothesis="more is more"
+    )
+    retest = lab.post("experiment/retest", experiment_id=best, train=False)["retest_id"]
+    lab.post("experiment/complete", experiment_id=retest, val_bpb=2.612345)
+    wanted = {
+        "overview": ({}, "2.612", "#view .figures"),
+        "runs": ({}, "2.512", ROW),
+        "run": ({"run": best}, "2.512", "#view .figures"),
+        "compare": ({"ids": f"{tag}-1,{best}"}, "2.512", "#view tbody"),
+        "branches": ({}, "of 2 runs", "#view"),
+        "agents": ({}, "+0.611", ROW),
+        "events": ({"of": tag}, "2.512", ROW),
+    }
+
+    for view, (more, text, css) in wanted.items():
+        page.show(anew=False, tag=tag, view=view, **more)
+        page.until(text, css)
+        page.until("2.612", "#tags a[aria-current] .best")
+        shown = page.run("return `${document.title} ${document.querySelector('main').innerText}`")
+        assert re.findall(r"\d\.\d{4,}", shown) == [], view
 
 
 def test_an_unknown_tag_offers_the_known_ones(page: Page, lab: RunningLab, tag: str) -> None:

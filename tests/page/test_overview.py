@@ -78,6 +78,8 @@ def test_figures_have_the_digits_that_the_noise_allows(page: Page, lab: RunningL
     page.settles(lambda: figure(page, "Noise")[1:2], ["0.030"])
     page.settles(lambda: len(series(page).get("retest", [])), 2)
     page.settles(lambda: figure(page, "Best val_bpb")[1:2], ["2.500"])
+    page.settles(lambda: page.texts("#tags a[aria-current] .best"), ["2.500"])
+    page.settles(lambda: page.run("return document.title.split(' ')[0]"), "2.500")
 
 
 def test_the_plot_shows_every_run_by_its_verdict_and_grows(page: Page, lab: RunningLab, tag: str) -> None:

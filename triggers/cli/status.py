@@ -10,6 +10,7 @@ from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import json_option, with_lab
 from triggers.cli.output import as_commands, counted, print_json, show
+from triggers.cli.runs import decimals
 from triggers.cli.tables import Column, print_table
 
 GPUS = (
@@ -84,7 +85,7 @@ def _show(url: str, status: dict[str, Any], pool: dict[str, Any], tags: dict[str
 def _of_tag(tag: dict[str, Any]) -> tuple[str, ...]:
     return (
         *(tag["name"], str(tag["total_experiments"]), str(tag["kept_experiments"])),
-        "" if tag["best"] is None else f"{tag['best']:.6f}",
+        "" if tag["best"] is None else f"{tag['best']:.{decimals(tag['sigma'])}f}",
         tag["best_experiment_id"] or "",
         "paused" if tag["paused"] else "",
         _of_limit(tag["budget"]["runs"], 1),

@@ -5,7 +5,7 @@ import { number } from "./dom.js";
 
 const SETTLED = 0.2; // progress from which values decide the ends of the axis: the first ones are far off
 
-// Draws the lines that `lines()` answers: { name, ticks, colour, dash?, width? }, a colour by its name.
+// Draws the lines that `lines()` answers: { name, ticks, digits, colour, dash?, width? }, a colour by its name.
 export function curves(element, lines) {
   const drawn = chart(element, (colours) => option(lines(), colours));
   return {
@@ -30,7 +30,7 @@ function option(lines, colours) {
     xAxis: axis(colours, { min: 0, max: ({ max }) => Math.max(1, max), axisLabel: { color: colours.dim, hideOverlap: true, formatter: (value) => `${Math.round(value * 100)} %` } }),
     yAxis: axis(colours, { ...ends, axisLabel: { color: colours.dim, hideOverlap: true, showMinLabel: false, showMaxLabel: false, formatter: (value) => String(Number(value.toPrecision(5))) } }),
     dataZoom: [{ type: "inside", filterMode: "none" }],
-    tooltip: { trigger: "axis", formatter: (found) => found.map(({ seriesName, value }) => `${seriesName}  ${Math.round(value[0] * 100)} %  ${number(value[1], 5)}`).join("\n") },
+    tooltip: { trigger: "axis", formatter: (found) => found.map(({ seriesName, value }) => `${seriesName}  ${Math.round(value[0] * 100)} %  ${number(value[1], lines.find(({ name }) => name === seriesName).digits)}`).join("\n") },
     series: lines.map(({ name, ticks, colour, dash = "solid", width = 2 }) => ({
       name, type: "line", data: ticks.map(([progress, value]) => [progress, value]), showSymbol: ticks.length === 1, symbolSize: 5,
       lineStyle: { color: colours[colour], type: dash, width }, itemStyle: { color: colours[colour] },

@@ -7,7 +7,7 @@
 
 import { Fresh } from "./fresh.js";
 import { follow, get } from "./lab.js";
-import { h, number, sync } from "./dom.js";
+import { digitsOf, h, number, sync } from "./dom.js";
 import { health } from "./health.js";
 import { Runs } from "./runs.js";
 import { LAB_VIEWS, TAG_VIEWS, VIEWS } from "./views.js";
@@ -235,7 +235,7 @@ class Page {
     const shown = tabs.hidden ? [] : TAG_VIEWS.map((id) => ({ id, href: this.to({ view: id }), chosen: id === view || (id === "runs" && ["run", "compare"].includes(view)) }));
     sync(tabs, shown, ({ id }) => id, ({ id, href, chosen }) =>
       h("a", { href, "aria-current": chosen ? "page" : null }, VIEWS[id].title));
-    const best = tag && tag.best !== null ? number(tag.best) : null;
+    const best = tag ? bestOf(tag) : null;
     document.title = [best, tag?.name ?? VIEWS[view].title, "·", untitled].filter(Boolean).join(" ");
   }
 
@@ -247,11 +247,15 @@ class Page {
   }
 }
 
+// Its best value, with the digits that its noise leaves meaningful.
+function bestOf({ best, sigma }) {
+  return number(best, digitsOf(sigma));
+}
+
 function card(tag, page) {
-  const best = tag.best === null ? "" : number(tag.best);
   return h("li", {},
     h("a", { href: page.to({ tag: tag.name, view: null }), "aria-current": tag.chosen ? "true" : null, title: tag.name },
-      h("b", {}, tag.name), h("span", { class: "best" }, best),
+      h("b", {}, tag.name), h("span", { class: "best" }, bestOf(tag)),
       h("span", { class: "dim" }, `${tag.kept_experiments} kept of ${tag.total_experiments}`)));
 }
 

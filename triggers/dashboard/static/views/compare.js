@@ -32,7 +32,7 @@ export const compare = {
     place.append(missing,
       h("section", { class: "panel" }, h("header", {}, h("h2", {}, `${ids.length} runs`), h("p", { class: "dim note" }, "≠ marks what differs"), only), h("div", { class: "sideways", tabindex: "0", role: "region", "aria-label": "values side by side" }, table)),
       h("section", { class: "panel" }, h("h2", {}, "Progress"), plot), patches);
-    const drawn = curves(plot, () => found.map(({ id, ticks }, nth) => ({ name: id, ticks, colour: LINES[nth], dash: DASHES[nth] })));
+    const drawn = curves(plot, () => found.map(({ id, ticks, digits }, nth) => ({ name: id, ticks, digits, colour: LINES[nth], dash: DASHES[nth] })));
 
     function draw() {
       only.setAttribute("aria-pressed", String(Boolean(page.address.only)));

@@ -53,12 +53,12 @@ export const run = {
 
     function lines() {
       if (found === null) return [];
-      const { e, row } = found;
+      const { e, row, digits } = found;
       const best = bestOf(page, e);
       const beside = [...new Set([...e.parent_ids, best])].filter((name) => peers.get(name)?.length > 0);
       return [
-        ...beside.map((name) => ({ name: name === best ? `${name}, the best` : `${name}, its parent`, ticks: peers.get(name), colour: name === best ? "text" : "dim", dash: name === best ? "dotted" : "dashed", width: 1.5 })),
-        { name: id, ticks: ticks(), colour: row.verdict, width: 2.5 },
+        ...beside.map((name) => ({ name: name === best ? `${name}, the best` : `${name}, its parent`, ticks: peers.get(name), digits, colour: name === best ? "text" : "dim", dash: name === best ? "dotted" : "dashed", width: 1.5 })),
+        { name: id, ticks: ticks(), digits, colour: row.verdict, width: 2.5 },
       ];
     }
 
