@@ -59,7 +59,7 @@ def test_a_lab_without_a_slot_names_the_command_unless_a_swarm_works(
         page = Page(browser, bare)
         page.show(view="gpus")
         page.until("No worker yet")
-        page.until("worker --repo PATH", "#slots pre")
+        page.until("worker --repo PATH", ".commands code")
 
         dimension = {"name": "LR", "dtype": "float", "min": 0.1, "max": 0.2}
         bare.post("dimension/define", tag="s", dimensions=[dimension])

@@ -264,12 +264,12 @@ function firstSteps() {
   const steps = [
     ["Add this machine's GPUs, or a CPU slot, unless up found them:", `${program} worker --repo PATH`],
     ["Open a tag:", `${program} setup mar11`],
-    ["Start an agent on it, or give yours program.md and this address:", `${program} agent mar11`],
+    [["Start an agent on it, or give yours ", h("a", { href: "/program.md" }, "program.md"), " of this lab:"], `${program} agent --tag mar11 -- claude -p`],
     ["Or invite a swarm's workers: say what may vary.", `${program} dims scan train.py`],
   ];
   return h("section", { class: "empty", id: "empty" },
     h("h2", {}, "No research yet"),
     h("p", {}, "This lab runs, and it is empty. What to do next:"),
-    h("ol", {}, steps.map(([what, how]) => h("li", {}, h("p", {}, what), h("pre", {}, how)))),
+    h("ol", {}, steps.map(([what, how]) => h("li", {}, h("p", {}, ...[what].flat()), h("pre", {}, how)))),
     h("p", {}, "To see a full lab: ", h("code", {}, `${program} demo`)));
 }

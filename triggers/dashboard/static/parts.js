@@ -32,6 +32,11 @@ export function facts(pairs) {
   return h("dl", { class: "facts" }, known.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
+// Commands with what they are for, as [what, command]; `what` may hold links.
+export function commands(...steps) {
+  return h("dl", { class: "commands dim" }, steps.map(([what, how]) => h("div", {}, h("dt", {}, ...[what].flat()), h("dd", {}, h("code", {}, how)))));
+}
+
 // What to do where a view has nothing to show, as [what, command].
 export function nextSteps(title, ...steps) {
   return h("section", { class: "empty" }, h("h2", {}, title), h("ol", {}, steps.map(([what, how]) => h("li", {}, h("p", {}, what), h("pre", {}, how)))));

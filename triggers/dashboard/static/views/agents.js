@@ -3,7 +3,7 @@
 import { PROGRAM, age, badge, counted, cut, h, number, signed, stampOf, sync } from "../dom.js";
 import { call, get } from "../lab.js";
 import { Table } from "../table.js";
-import { figure } from "../parts.js";
+import { commands, figure } from "../parts.js";
 
 export const agents = {
   title: "Agents",
@@ -18,6 +18,10 @@ export const agents = {
       open: ({ agent }) => page.go({ view: "runs", agent }),
       opens: ({ agent }) => agent !== null,
     });
+    const { tag: name } = page.address;
+    place.append(commands(
+      [["Another agent, which gets ", h("a", { href: `/program.md?${new URLSearchParams({ tag: name })}` }, "program.md"), ":"], `${PROGRAM} agent --tag ${name} -- claude -p`],
+      ["Somebody else's, in a lab with tokens:", `${PROGRAM} token issue NAME --role agent --tag ${name}`]));
     const stop = page.runs.listen(() => list()); // its noise says how many digits a gain has
 
     function list(empty) {

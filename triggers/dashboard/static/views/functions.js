@@ -5,6 +5,22 @@ import { action, ask } from "../actions.js";
 import { call, get } from "../lab.js";
 import { Table } from "../table.js";
 
+const EXAMPLE = `from nightjar import Request, Response, function
+
+
+class Greet(Request):
+    name: str = "you"
+
+
+class Greeting(Response):
+    text: str
+
+
+@function("hello::greet", role="viewer")
+async def greet(request: Greet) -> Greeting:
+    """Greet somebody."""
+    return Greeting(text=f"Hello, {request.name}!")
+`;
 const LONG_TEXT = 1000; // a string that may be longer gets a field of several lines
 
 export const functions = {
@@ -14,7 +30,7 @@ export const functions = {
     const note = h("p", { class: "dim note", role: "status" });
     const left = h("div", { class: "list" });
     const right = h("section", { class: "panel details", id: "details", hidden: true });
-    place.append(h("div", { class: "bar" }, search, h("span", { class: "dim" }, "Yours is one file: ", h("code", {}, "functions/NOUN/VERB.py")), note), h("div", { class: "split" }, left, right));
+    place.append(h("div", { class: "bar" }, search, own(), note), h("div", { class: "split" }, left, right));
     let [known, schedules, calls, shown] = [[], [], {}, null];
     const table = new Table(left, {
       label: "functions",
@@ -55,6 +71,13 @@ export const functions = {
     };
   },
 };
+
+// How to add a function, with one that can be copied.
+function own() {
+  return h("details", { class: "own" }, h("summary", {}, "Add yours"),
+    h("p", {}, "It is one file. This one, ", h("code", {}, "mine/hello.py"), ", works as it is:"), h("pre", { tabindex: "0" }, EXAMPLE),
+    h("p", {}, "The lab reads it when it starts: ", h("code", {}, `${PROGRAM} up --functions mine`), "; then ", h("code", {}, `${PROGRAM} call hello::greet --name owl`)));
+}
 
 function rowOf({ name, description, triggers, role }, schedule, { calls = null, errors = null, last_at: last = null } = {}, chosen) {
   return { name, description, triggers: triggers.join(", "), role: role.join(", "), calls, errors, last, next: schedule?.next_fire ?? null, isPaused: Boolean(schedule?.paused_since), chosen: name === chosen };

@@ -5,7 +5,7 @@ import { PROGRAM, age, badge, counted, h, labNow, sync } from "../dom.js";
 import { action } from "../actions.js";
 import { axis, chart } from "../charts.js";
 import { call, get } from "../lab.js";
-import { figure } from "../parts.js";
+import { commands, figure } from "../parts.js";
 
 const HOURS = 6;
 const MOST_CHARTS = 24; // further slots are shown without their history
@@ -17,8 +17,10 @@ export const gpus = {
   open(place, page) {
     const figures = h("dl", { class: "figures" });
     const list = h("div", { class: "columns", id: "slots" }, h("p", { class: "nothing" }, "Reading."));
-    const more = h("p", { class: "dim", hidden: true }, "Another machine: ", h("code", {}, `${PROGRAM} worker --repo PATH`));
-    place.append(figures, list, more);
+    place.append(figures, list, commands(
+      ["This machine:", `${PROGRAM} worker --repo PATH`],
+      ["Another machine:", `${PROGRAM} worker --url ${location.origin} --token TOKEN --repo PATH`],
+      ["A token for its owner:", `${PROGRAM} token issue NAME --role worker --enroll`]));
     const charts = new Map(); // by id: { element, drawn, history, readAt }
 
     async function histories(slots) {
@@ -48,7 +50,6 @@ export const gpus = {
       show({ pool, swarm, read }) {
         sync(figures, cells(pool, swarm), ({ name }) => name, figure);
         const slots = pool.workers.map((gpu) => ({ ...facts(gpu), isOperator: page.isOperator }));
-        more.hidden = slots.length === 0;
         sync(list, slots.length ? slots : [{ id: "", swarm }], ({ id }) => id, (gpu) => (gpu.id ? card(gpu, page) : none(swarm, page)));
         for (const [id, history] of read) Object.assign(plotOf(id), { history, readAt: performance.now() });
         for (const element of list.children) {
@@ -122,7 +123,7 @@ function none({ tag, workers }, page) {
     return h("p", { class: "nothing" }, `${counted(workers, "swarm worker")} ${workers === 1 ? "trains" : "train"} on machines of their owners: see the view `,
       h("a", { href: page.to({ tag, view: "swarm" }) }, "Swarm"), ". This lab has no GPU of its own, and needs none.");
   }
-  return h("div", { class: "nothing" }, h("p", {}, "No worker yet. This adds the GPUs of a machine, or a CPU slot:"), h("pre", {}, `${PROGRAM} worker --repo PATH`));
+  return h("p", { class: "nothing" }, "No worker yet. A worker adds the GPUs of a machine, or a CPU slot:");
 }
 
 function option(history, colours) {
