@@ -38,6 +38,24 @@ def test_agents_at_work_are_shown_with_what_they_use(page: Page, lab: RunningLab
     assert page.said() == []
 
 
+def test_a_name_that_is_cut_shows_whole_with_the_keyboard_s_focus(
+    page: Page, lab: RunningLab, tag: str
+) -> None:
+    name = "the-agent-that-tries-wider-models-" * 2
+    measured(lab, tag, 3.0, agent=name)
+    lab.post("agent/announce", tag=tag, agent=name, state="working", starts=1)
+    with page.on_a_phone():
+        page.show(tag=tag, view="agents")
+        page.settles(lambda: [len(page.rows()), len(page.texts("#working li"))], [1, 1])
+        page.browser.press("\ue004")  # Tab: from here on the focus is the keyboard's
+
+        for place in ("#view td a", "#working li [tabindex]"):
+            page.run("document.querySelector(arguments[0]).focus()", place)
+            page.until(name, "#whole:not([hidden])")
+    lab.post("agent/announce", tag=tag, agent=name, state="ended")
+    assert page.said() == []
+
+
 def test_a_new_agent_appears_without_a_reload(page: Page, lab: RunningLab, tag: str) -> None:
     page.show(tag=tag, view="agents")
     page.until("nightjar agent")

@@ -28,12 +28,25 @@ def test_values_stand_side_by_side_and_differences_are_marked(page: Page, lab: R
 
     page.settles(lambda: table(page).get("≠ val_bpb"), ["3.000000", "2.500000"])
     page.settles(lambda: table(page).get("≠ verdict"), ["first", "keep"])
+    page.settles(lambda: table(page).get("≠ trust"), ["first", ""])
     page.settles(lambda: table(page).get("≠ what changed"), ["LR 0.1", "LR 0.2"])
     page.settles(lambda: table(page).get("agent"), ["ada", "ada"])
     page.click("only differences")
     page.browser.until(lambda: "agent" not in table(page), "what is equal is left out")
     assert page.address()["only"] == "differences"
     assert page.said() == []
+
+
+def test_trust_says_what_evidence_there_is_for_each_run(page: Page, lab: RunningLab, tag: str) -> None:
+    lab.post("search/set-policy", tag=tag, policy={"keep_rule": "confirmed"})
+    names = [lab.submit(tag, config_delta={"VALUE": value, "SECONDS": 0.1}) for value in (3.0, 2.0)]
+    for name in names:
+        lab.until_status(name, "keep")
+    claimed = measured(lab, tag, 1.0)
+
+    page.show(tag=tag, view="compare", ids=",".join([*names, claimed]))
+
+    page.settles(lambda: table(page).get("≠ trust"), ["first", "confirmed", "claimed"])
 
 
 def test_constants_and_curves_of_runs_of_two_tags(page: Page, lab: RunningLab, tag: str) -> None:
