@@ -113,6 +113,20 @@ def test_every_view_is_readable_and_fits_a_phone_whatever_agents_write(
     assert page.said() == []
 
 
+def test_what_is_chosen_is_in_sight_on_a_phone(page: Page, lab: RunningLab, tag: str) -> None:
+    measured(lab, tag, 3.0)
+    inside = (
+        "return [...document.querySelectorAll('#lab nav [aria-current]')].map((e) => e.getBoundingClientRect())"
+        ".map(({ left, right }) => left >= 0 && right <= innerWidth)"
+    )
+    with page.on_a_phone():
+        page.show(tag=tag, view="agents")
+        page.settles(lambda: page.run(inside), [True, True])
+        page.show(view="functions")
+        page.settles(lambda: page.run(inside), [True])
+    assert page.said() == []
+
+
 def test_a_tag_whose_name_is_markup_is_text(page: Page) -> None:
     page.show(tag=HOSTILE)
 

@@ -127,3 +127,17 @@ def test_a_worker_s_texts_are_texts_and_a_phone_shows_them(page: Page, swarm: Sw
         assert page.run("return document.querySelectorAll('#view img, #view script').length") == 0
         assert page.fits()
     assert page.said() == []
+
+
+def test_a_further_run_is_shown_by_what_the_swarm_compares(page: Page, lab: RunningLab, tag: str) -> None:
+    swarm = Swarm(lab, tag)
+    worker = swarm.join(f"{tag}-ann")
+    (name,) = swarm.run(worker, 0.9)
+    lab.post("experiment/retest", experiment_id=name)
+    (again,) = swarm.run(worker, 0.91)
+    assert again.startswith(f"{name}.")
+
+    page.show(tag=tag, run=name)
+
+    page.until("-0.09", ".again")
+    assert page.said() == []

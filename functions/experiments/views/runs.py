@@ -89,6 +89,8 @@ class RetestView(BaseModel):
     seed: int | None
     status: str
     val_bpb: float | None
+    delta_bpb: float | None
+    """Difference to its worker's baseline, in a swarm."""
     score: Score | None
     """Source of the value: printed by the code that was scored, or measured by the tag's trusted evaluator."""
     reported: float | None
@@ -111,6 +113,7 @@ def retest_view(retest: Experiment) -> RetestView:
         seed=retest.seed,
         status=retest.status,
         val_bpb=retest.val_bpb,
+        delta_bpb=retest.delta_bpb,
         score=score_of(retest),
         reported=retest.reported,
     )

@@ -190,7 +190,7 @@ function parallel(found, colours) {
   const names = found.names.slice(0, Math.max(2, Math.min(MOST_AXES, Math.floor(found.width / AXIS_PX) - 1)));
   const style = { nameTextStyle: { color: colours.text }, axisLine: { lineStyle: { color: colours.dim } }, axisLabel: { color: colours.dim }, nameTruncate: { maxWidth: (found.width - 130) / names.length - 8 } };
   const axes = names.map((name, dim) => ({ id: name, dim, name, ...found.scale(name), ...style })); // by its id, what a reader has brushed outlives the next drawing
-  const last = { id: "its result", dim: names.length, name: metric, min: ends[0], max: ends[1], inverse: isLower, nameLocation: isLower ? "start" : "end", ...style, axisLabel: { color: colours.dim, formatter: (value) => number(value, digits) } };
+  const last = { id: "its result", dim: names.length, name: metric, min: ends[0], max: ends[1], inverse: isLower, nameLocation: isLower ? "start" : "end", ...style, axisLabel: { color: colours.dim, showMinLabel: false, showMaxLabel: false, formatter: (value) => number(value, digits) } };
   return {
     parallel: { left: 60, right: 70, top: 40, bottom: 24, parallelAxisDefault: { realtime: true } },
     parallelAxis: [last, ...axes], // first, so that it stays there when another constant varies

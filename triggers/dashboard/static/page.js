@@ -236,7 +236,16 @@ class Page {
     sync(tabs, shown, ({ id }) => id, ({ id, href, chosen }) =>
       h("a", { href, "aria-current": chosen ? "page" : null }, VIEWS[id].title));
     const best = tag ? bestOf(tag) : null;
+    this.bringToSight(`${name} ${view}`);
     document.title = [best, tag?.name ?? VIEWS[view].title, "·", untitled].filter(Boolean).join(" ");
+  }
+
+  // A phone shows a part of the lists: another choice is brought into sight, once.
+  bringToSight(chosen) {
+    const links = place.querySelectorAll("nav [aria-current]");
+    if (chosen === this.inSight || links.length === 0) return;
+    this.inSight = chosen;
+    for (const link of links) link.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
   unknownTag(name) {

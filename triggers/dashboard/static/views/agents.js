@@ -82,7 +82,7 @@ function columnsOf(page) {
   const { digits } = page.runs;
   const count = (id, title, about = title) => ({ id, title, about, width: 64, number: true, sort: (row) => row[id], cell: (row) => (row[id] ? row[id].toLocaleString("en") : "\u2014") });
   return [
-    { id: "who", title: "Agent", width: 94, sort: (row) => row.agent ?? "", cell: ({ agent }) => (agent === null ? "no name" : h("a", { class: "cut", href: page.to({ view: "runs", agent }), title: agent }, agent)) },
+    { id: "who", title: "Agent", wide: true, sort: (row) => row.agent ?? "", cell: ({ agent }) => (agent === null ? "no name" : h("a", { class: "cut", href: page.to({ view: "runs", agent }), title: agent }, agent)) },
     count("ideas", "Ideas", "finished runs, without baselines and retests"),
     count("keeps", "Keeps", "ideas that are kept now"),
     count("demoted", "Lucky", "keeps that further runs did not confirm"),

@@ -59,7 +59,7 @@ export const branches = {
 
     function list() {
       table.show({ columns: columnsOf(page), rows: traces, digits: page.runs.digits,
-        empty: "This tag has one chain: each run changes the best one before it. For several traces, set the policy traces.mode to multi." });
+        empty: "No trace yet: each run changes the best one before it. A trace begins with a selection, in a tag whose policy traces.mode is multi." });
     }
 
     return {

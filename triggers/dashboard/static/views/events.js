@@ -134,14 +134,14 @@ function matching({ of = "", type = "", q = "" }) {
 
 function textOf({ data, subject, tag }) {
   return Object.entries(data).filter(([name, value]) => value !== null && value !== subject && value !== tag && !REDUNDANT.has(name))
-    .map(([name, value]) => (typeof value === "string" ? value : `${name} ${typeof value === "number" ? Number(value.toPrecision(6)) : JSON.stringify(value)}`)).join(" · ").slice(0, LONGEST);
+    .map(([name, value]) => (typeof value === "string" ? value : `${name} ${name === "p_better" ? value.toFixed(2) : typeof value === "number" ? Number(value.toPrecision(6)) : JSON.stringify(value)}`)).join(" · ").slice(0, LONGEST);
 }
 
 function columnsOf(page) {
   const result = (event) => (TELLS_RESULT.test(event.type) ? event.run : null);
   return [
     { id: "time", title: "Time", width: 84, cell: (event) => moment(event.time) },
-    { id: "type", title: "Event", width: 170, cell: (event) => cut(event.type, event.type === "reset" ? { class: "cut problem" } : {}) },
+    { id: "type", title: "Event", width: 176, cell: (event) => cut(event.type, event.type === "reset" ? { class: "cut problem" } : {}) },
     { id: "subject", title: "Of", width: 116, cell: (event) => (isRun(event) ? h("a", { class: "cut", title: event.subject, href: page.to({ tag: event.tag, view: "run", run: event.subject }) }, event.subject) : cut(event.subject)) },
     { id: "result", title: "Value", about: "value and gain of the run as the table of runs shows them now", width: 88, number: true, cell: (event) => number(result(event)?.value, digitsOf(result(event)?.sigma)) },
     { id: "gained", title: "Gain", width: 88, number: true, cell: (event) => signed(result(event)?.gain, { digits: digitsOf(result(event)?.sigma), isKept: event.run?.verdict === "keep" }) },

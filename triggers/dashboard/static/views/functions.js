@@ -86,7 +86,7 @@ function rowOf({ name, description, triggers, role }, schedule, { calls = null, 
 function columnsOf(page) {
   return [
     { id: "name", title: "Function", width: 216, wide: Boolean(page.address.function), sort: (row) => row.name, cell: ({ name }) => h("a", { class: "cut", href: page.link({ function: name }), title: name }, name) },
-    { id: "role", title: "Role", about: "who may call it", width: 112, sort: (row) => row.role, cell: ({ role }) => cut(role) },
+    { id: "role", title: "Role", about: "who may call it", width: 124, sort: (row) => row.role, cell: ({ role }) => cut(role) },
     { id: "triggers", title: "Triggers", wide: true, cell: ({ triggers }) => cut(triggers) },
     { id: "calls", title: "Calls", about: "since the web process started", width: 72, number: true, sort: (row) => row.calls, cell: ({ calls, errors }) => (calls ? h("span", { title: `${errors} refused or failed` }, calls.toLocaleString("en")) : "") },
     { id: "last", title: "Last", about: "time since its last call", width: 74, number: true, sort: (row) => row.last, cell: ({ last }) => (last === null ? "" : age(stampOf(last))) },

@@ -144,7 +144,7 @@ export const run = {
         metricList.parentElement.hidden = metricList.childElementCount === 0;
         constantPanel.hidden = constantList.childElementCount === 0;
         againPanel.hidden = found.retests.length === 0;
-        sync(again, found.retests, ({ retest_id: name }) => name, (retest) => h("li", {}, runLink(page, retest.retest_id), badge(retest.status), h("b", {}, number(retest.val_bpb, found.digits)), h("span", { class: "dim" }, `seed ${retest.seed}`)));
+        sync(again, found.retests, ({ retest_id: name }) => name, (retest) => h("li", {}, runLink(page, retest.retest_id), badge(retest.status), h("b", {}, number(retest.delta_bpb ?? retest.val_bpb, found.digits)), h("span", { class: "dim" }, `seed ${retest.seed}`)));
         fill(acts, [e.status, e.stopping], () => actions(found, page));
         draw();
         drawChange();
