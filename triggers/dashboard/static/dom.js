@@ -66,6 +66,7 @@ export function signed(gain, { digits = 6, isKept = false } = {}) {
   return h("span", { class: isKept && gain > 0 ? "gain better" : "gain" }, text);
 }
 
+const CLOCK_STEP_S = 1.5; // the lab's clock is known to a second
 let aheadMs = 0;
 
 // The lab's clock as its answers tell it: ages are right on a machine whose own clock is not.
@@ -86,7 +87,7 @@ export function span(seconds) {
   return `${Math.floor(s / 86400)} d`;
 }
 
-// How long ago something was; it goes on counting by itself.
+// How long ago something was, or in how long it will be; it goes on counting by itself.
 export function age(stamp) {
   const element = h("time", { datetime: stamp, title: local(stamp) });
   count(element);
@@ -94,15 +95,11 @@ export function age(stamp) {
 }
 
 function count(element) {
-  element.textContent = span((labNow() - Date.parse(element.dateTime)) / 1000);
+  const ago = (labNow() - Date.parse(element.dateTime)) / 1000;
+  element.textContent = ago < -CLOCK_STEP_S ? `in ${span(-ago)}` : span(ago);
 }
 
-setInterval(() => document.querySelectorAll("time[datetime]:not(.moment)").forEach(count), 1000);
-
-export function moment(stamp) {
-  const text = new Date(stamp).toLocaleTimeString([], { hour12: false });
-  return h("time", { class: "moment", datetime: stamp, title: local(stamp) }, text);
-}
+setInterval(() => document.querySelectorAll("time[datetime]").forEach(count), 1000);
 
 // A text that may be cut to its place; the whole is shown on hover and focus.
 export function cut(text, attributes = {}) {

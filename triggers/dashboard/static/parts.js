@@ -3,6 +3,8 @@
 import { VERDICTS } from "./charts.js";
 import { age, badge, h } from "./dom.js";
 
+const OFTEN_CUT = 20; // characters: a longer text under a figure is shown whole on focus
+
 export function panel(title, ...content) {
   return h("section", { class: "panel" }, h("header", {}, h("h2", {}, title)), ...content);
 }
@@ -23,7 +25,7 @@ export function legend(more) {
 // One of a view's numbers, with its name over it and `more` under it.
 export function figure({ name, value, more = "", href = null, at = null }) {
   const shown = at === null ? value : [age(at), " ago"];
-  return h("div", {}, h("dt", {}, name), h("dd", {}, href ? h("a", { href }, shown) : shown), h("dd", { class: "more", title: more }, more));
+  return h("div", {}, h("dt", {}, name), h("dd", {}, href ? h("a", { href }, shown) : shown), h("dd", { class: "more", title: more, tabindex: more.length > OFTEN_CUT ? "0" : null }, more));
 }
 
 // Names with their values, as [name, value]; those without a value are left out.

@@ -80,7 +80,7 @@ function atWork({ agent, state, tokens, cost_usd: cost, experiments, starts, lim
 
 function columnsOf(page) {
   const { digits } = page.runs;
-  const count = (id, title, about = title) => ({ id, title, about, width: 64, number: true, sort: (row) => row[id], cell: (row) => (row[id] ? row[id].toLocaleString("en") : "\u2014") });
+  const count = (id, title, about = title) => ({ id, title, about, width: 72, number: true, sort: (row) => row[id], cell: (row) => (row[id] ? row[id].toLocaleString("en") : "\u2014") });
   return [
     { id: "who", title: "Agent", wide: true, sort: (row) => row.agent ?? "", cell: ({ agent }) => (agent === null ? "no name" : h("a", { class: "cut", href: page.to({ view: "runs", agent }), title: agent }, agent)) },
     count("ideas", "Ideas", "finished runs, without baselines and retests"),

@@ -74,7 +74,7 @@ export const beliefs = {
       const steps = (moved?.steps ?? []).map(({ evidence: one, at }) => ({ ...one, at })).reverse();
       tables.evidence.show({ rows: steps, digits, empty: "No run bears on it yet.", columns: [
         { id: "run", title: "Run", width: 112, cell: (one) => h("a", { href: page.to({ view: "run", run: one.experiment_id }) }, one.experiment_id) },
-        { id: "outcome", title: "Outcome", width: 106, cell: ({ outcome }) => outcomeOf(outcome) },
+        { id: "outcome", title: "Outcome", about: "a number: a stopped run counts by its rank", width: 78, cell: ({ outcome }) => (outcome > 0 && outcome < 1 ? number(outcome, 2) : outcomeOf(outcome)) },
         { id: "against", title: "Against", wide: true, cell: (one) => cut(one.reference_id ? `${one.against} ${one.reference_id}` : one.against) },
         { id: "contrast", title: "Gain over it", width: 88, number: true, cell: ({ contrast }) => better(contrast) },
         { id: "delta", title: "Gain", about: "over its worker's baseline", width: 80, number: true, cell: ({ delta }) => better(delta) },

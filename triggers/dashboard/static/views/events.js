@@ -1,6 +1,6 @@
 // What happens in the lab, newest first: filtered, and held still while somebody reads.
 
-import { counted, cut, digitsOf, h, moment, number, signed, sync } from "../dom.js";
+import { age, counted, cut, digitsOf, h, number, signed, sync } from "../dom.js";
 import { action } from "../actions.js";
 import { call, get } from "../lab.js";
 import { Table } from "../table.js";
@@ -140,11 +140,11 @@ function textOf({ data, subject, tag }) {
 function columnsOf(page) {
   const result = (event) => (TELLS_RESULT.test(event.type) ? event.run : null);
   return [
-    { id: "time", title: "Time", width: 84, cell: (event) => moment(event.time) },
+    { id: "time", title: "Age", width: 68, number: true, cell: (event) => age(event.time) },
     { id: "type", title: "Event", width: 176, cell: (event) => cut(event.type, event.type === "reset" ? { class: "cut problem" } : {}) },
     { id: "subject", title: "Of", width: 116, cell: (event) => (isRun(event) ? h("a", { class: "cut", title: event.subject, href: page.to({ tag: event.tag, view: "run", run: event.subject }) }, event.subject) : cut(event.subject)) },
     { id: "result", title: "Value", about: "value and gain of the run as the table of runs shows them now", width: 88, number: true, cell: (event) => number(result(event)?.value, digitsOf(result(event)?.sigma)) },
-    { id: "gained", title: "Gain", width: 88, number: true, cell: (event) => signed(result(event)?.gain, { digits: digitsOf(result(event)?.sigma), isKept: event.run?.verdict === "keep" }) },
+    { id: "gained", title: "Gain", width: 96, number: true, cell: (event) => signed(result(event)?.gain, { digits: digitsOf(result(event)?.sigma), isKept: event.run?.verdict === "keep" }) },
     { id: "text", title: "What happened", wide: true, cell: (event) => cut(textOf(event)) },
   ];
 }

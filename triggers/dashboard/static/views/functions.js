@@ -90,12 +90,8 @@ function columnsOf(page) {
     { id: "triggers", title: "Triggers", wide: true, cell: ({ triggers }) => cut(triggers) },
     { id: "calls", title: "Calls", about: "since the web process started", width: 72, number: true, sort: (row) => row.calls, cell: ({ calls, errors }) => (calls ? h("span", { title: `${errors} refused or failed` }, calls.toLocaleString("en")) : "") },
     { id: "last", title: "Last", about: "time since its last call", width: 74, number: true, sort: (row) => row.last, cell: ({ last }) => (last === null ? "" : age(stampOf(last))) },
-    { id: "next", title: "Next firing", width: 92, number: true, sort: (row) => row.next, cell: ({ next, isPaused }) => (isPaused ? "paused" : next === null ? "" : h("span", { title: local(next) }, clockTime(next))) },
+    { id: "next", title: "Next firing", width: 92, number: true, sort: (row) => row.next, cell: ({ next, isPaused }) => (isPaused ? "paused" : next === null ? "" : age(next)) },
   ];
-}
-
-function clockTime(stamp) {
-  return new Date(stamp).toLocaleTimeString([], { hour12: false });
 }
 
 // What the chosen function is, with a form; answers how to show its schedule.

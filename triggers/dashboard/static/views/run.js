@@ -203,7 +203,7 @@ function timeline({ timeline: phases, e }, page) {
   const bar = h("div", { class: "timeline", role: "img", "aria-label": parts.map(words).join("; ") });
   for (const part of parts) {
     const segment = h("span", { class: part.phase, title: words(part) });
-    segment.style.flexGrow = part.seconds;
+    segment.style.flexGrow = 1 + 1000 * part.seconds; // a sum under 1 would not fill the bar
     bar.append(segment);
   }
   return [bar, h("ol", { class: "phases" }, h("li", { title: e.registered_at }, "registered ", age(e.registered_at), " ago"), parts.map((part) =>

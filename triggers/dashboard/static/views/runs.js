@@ -1,13 +1,14 @@
 // Every run of a tag in a table: filter, sort, choose columns, select some to compare.
 
 import { badge, counted, cut, h, local, number, signed, span, stampOf, sync } from "../dom.js";
+import { inSigmas } from "../describe.js";
 import { offer } from "../parts.js";
 import { FILTERS, TRUST, matching, wordOf } from "../runs.js";
 import { Table, nextOrder, ordered } from "../table.js";
 
 const MOST_COMPARED = 5;
 const ALWAYS = "number"; // its link opens the run by keyboard
-const SHOWN = [ALWAYS, "status", "value", "gain", "changed", "took", "finished", "agent"];
+const SHOWN = [ALWAYS, "status", "value", "gain", "sigmas", "changed", "took", "finished", "agent", "gpu"];
 
 export const runs = {
   title: "Runs",
@@ -70,7 +71,7 @@ function allColumns({ runs: { digits, sigma, metric }, to }) {
     { id: "status", title: "Status", width: 112, sort: (row) => row.status, cell: status, text: (row) => row.status },
     { id: "value", title: metric ?? "Value", width: 88, number: true, sort: (row) => row.value, cell: (row) => number(row.value, digits), text: (row) => row.value },
     { id: "gain", title: "Gain", width: 96, number: true, sort: (row) => row.gain, cell: (row) => signed(row.gain, { digits, isKept: row.verdict === "keep" }), text: (row) => row.gain },
-    { id: "sigmas", title: "Sigmas", about: "gain in standard deviations of the noise", width: 76, number: true, sort: (row) => row.gain, cell: (row) => (sigma && row.gain !== null ? (row.gain / sigma).toFixed(1) : ""), text: (row) => (sigma && row.gain !== null ? row.gain / sigma : null) },
+    { id: "sigmas", title: "Sigmas", about: "gain in standard deviations of the noise", width: 76, number: true, sort: (row) => row.gain, cell: (row) => (sigma && row.gain !== null ? inSigmas(row.gain / sigma) : ""), text: (row) => (sigma && row.gain !== null ? row.gain / sigma : null) },
     { id: "changed", title: "What changed", wide: true, sort: (row) => row.description, cell: (row) => cut(row.description || row.hypothesis), text: (row) => row.description },
     { id: "hypothesis", title: "Hypothesis", wide: true, sort: (row) => row.hypothesis, cell: (row) => cut(row.hypothesis), text: (row) => row.hypothesis },
     { id: "category", title: "Category", width: 116, sort: (row) => row.category, cell: (row) => row.category, text: (row) => row.category },
