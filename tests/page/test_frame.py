@@ -122,8 +122,9 @@ def test_what_is_chosen_is_in_sight_on_a_phone(page: Page, lab: RunningLab, tag:
     with page.on_a_phone():
         page.show(tag=tag, view="agents")
         page.settles(lambda: page.run(inside), [True, True])
-        page.show(view="functions")
-        page.settles(lambda: page.run(inside), [True])
+        for anew in (False, True):
+            page.show(view="functions", anew=anew)
+            page.settles(lambda: page.run(inside), [True])
     assert page.said() == []
 
 

@@ -34,7 +34,7 @@ def test_a_swarm_is_shown_by_its_figures_and_leaders(page: Page, swarm: Swarm) -
     page.settles(lambda: [[row[1], row[2][:4], *row[3:5]] for row in table(page, "leaderboard")], leaders)
     page.browser.until(
         lambda: (
-            [table(page, "leaderboard")[0][2], f"over its baseline, by {swarm.tag}-bob"]
+            [table(page, "leaderboard")[0][2], f"by {swarm.tag}-bob, over its baseline"]
             == figure(page, "Best gain")[1:]
         ),
         "its gain in the figures, with the digits that the noise allows",

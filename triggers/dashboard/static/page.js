@@ -243,7 +243,7 @@ class Page {
   // A phone shows a part of the lists: another choice is brought into sight, once.
   bringToSight(chosen) {
     const links = place.querySelectorAll("nav [aria-current]");
-    if (chosen === this.inSight || links.length === 0) return;
+    if (chosen === this.inSight || this.tags === null || links.length === 0) return; // a tag may be newer than the list
     this.inSight = chosen;
     for (const link of links) link.scrollIntoView({ block: "nearest", inline: "nearest" });
   }

@@ -36,7 +36,7 @@ export const swarm = {
       const { digits } = page.runs;
       const gain = (delta) => (delta === null ? "" : signed(better * delta, { digits }).textContent);
       sync(figures, [
-        { name: "Best gain", value: gain(stats.best_delta) || "none yet", more: leaders.length ? `over its baseline, by ${leaders[0].worker_id}` : "" },
+        { name: "Best gain", value: gain(stats.best_delta) || "none yet", more: leaders.length ? `by ${leaders[0].worker_id}, over its baseline` : "" },
         { name: "Experiments", value: health.experiments.toLocaleString("en"), more: `${stats.completed.toLocaleString("en")} to their end` },
         { name: "Workers", value: String(health.active_workers), more: "heard of in ten minutes" },
         { name: "Queue", value: counted(health.queue_depth, "config"), more: `${counted(active.length, "run")} active` },
