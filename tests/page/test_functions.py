@@ -54,6 +54,8 @@ def test_every_function_has_a_row_with_its_role_and_triggers(page: Page, lab: Ru
     page.until("let it take runs again", "#details")
     assert page.address() == {"view": "functions", "q": "pool::drain", "function": "pool::drain"}
     page.until("For operator, changes the lab.", "#details")
+    page.show(view="functions", q="event::trim")
+    page.until("in ", "#view td.column-next time")
     page.show(view="functions", function="event::trim")
     page.until("Next firing", "#details")
     assert page.texts("#details button, #details form") == [], "a visitor calls nothing that changes the lab"
