@@ -17,7 +17,6 @@ from functions.beliefs.rules.protocols import ARM_PRIORITY
 from functions.kernel.process.lifecycle import Process
 from state.hypotheses import Hypotheses
 from state.noise import noise_key
-from state.records import Hypothesis
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
 from tests.labs import (
     asked,
@@ -73,20 +72,6 @@ async def test_each_dimension_begins_with_the_claim_that_it_matters(swarm: Swarm
     again = await told(swarm.http, "/api/hypothesis/bootstrap", tag="swarm")
     assert again["added"] == []
     assert len(await events_of(swarm.process, "hypothesis.proposed")) == 3
-
-
-async def test_workers_are_shared_out_among_the_hypotheses(swarm: Swarm) -> None:
-    for nth in range(6):
-        await swarm.join(f"w{nth}")
-
-    given = [await swarm.next(f"w{nth}") for nth in range(6)]
-
-    named = [g["hypothesis_statement"] for g in given]
-    assert {named.count(statement) for statement in named} == {2}
-    populations = (await asked(swarm.http, "/populations"))["populations"]
-    assert sorted(p["assigned_workers"] for p in populations) == [2, 2, 2]
-    assert {p["hypothesis_id"] for p in populations} == {g["hypothesis_id"] for g in given}
-    assert (await asked(swarm.http, "/sync/w0"))["population_id"] == given[0]["population_id"]
 
 
 async def test_a_run_counts_beside_a_run_of_the_reference_config(swarm: Swarm) -> None:
@@ -155,84 +140,6 @@ async def test_a_claim_that_its_reference_config_does_not_honour_is_tested_again
     assert len(evidence) >= 9
 
 
-async def test_a_claim_that_pins_the_value_of_the_reference_config_is_tested(swarm: Swarm) -> None:
-    pinned = {"statement": "OPTIMIZER adam is best", "config_constraint": {"OPTIMIZER": "adam"}}
-    name = (await told(swarm.http, "/api/hypothesis/propose", tag="swarm", proposal=pinned))["hypothesis_id"]
-
-    for nth in range(40):
-        run_id = await swarm.run("w1", 0.9 + 0.001 * nth)
-        await told(swarm.http, "/api/hypothesis/learn", tag="swarm", experiment_id=run_id)
-
-    found = await Hypotheses(swarm.process.lab).get("swarm", name)
-    assert found.reference_config["OPTIMIZER"] == "sgd"
-    assert found.contrasts > 0
-
-
-async def test_nothing_is_compared_with_a_reference_run_that_was_stopped(swarm: Swarm) -> None:
-    claim = await only(swarm, **{**DEEP, "config_constraint": {"DEPTH": {"min": 3}}})
-    stopped = 0
-    for _ in range(12):
-        given = await swarm.next("w1")
-        if (await swarm.record(given["run_id"])).is_reference:
-            await swarm.http.delete(f"/runs/{given['run_id']}")
-            stopped += 1
-        else:
-            await swarm.result("w1", given["run_id"], 5.0)
-        await learned(swarm, given["run_id"])
-
-    found = await asked(swarm.http, f"/api/hypothesis/{claim}?tag=swarm")
-    assert stopped >= 5
-    assert found["evidence"] == []
-
-
-async def rounds(swarm: Swarm, workers: int, count: int) -> None:
-    """Let each worker run so many configs."""
-    for nth in range(workers):
-        await swarm.join(f"w{nth}")
-    for each in range(count):
-        for nth in range(workers):
-            given = await swarm.next(f"w{nth}")
-            await swarm.result(f"w{nth}", given["run_id"], 0.9 + 0.01 * ((each * 7 + nth * 3) % 11))
-            await learned(swarm, given["run_id"])
-
-
-async def tested(swarm: Swarm) -> set[str]:
-    """The statements of the claims that have a population."""
-    populations = (await asked(swarm.http, "/populations"))["populations"]
-    return {p["hypothesis_statement"] for p in populations}
-
-
-async def test_a_claim_about_a_frozen_dimension_waits_until_that_varies_again(swarm: Swarm) -> None:
-    frozen = {"tag": "swarm", "name": "LR", "reason": "the schedule is settled"}
-    await told(swarm.http, "/api/dimension/freeze", **frozen, value=0.01)
-    await rounds(swarm, 6, 2)
-
-    assert await tested(swarm) == {"DEPTH matters", "OPTIMIZER matters"}
-
-    await told(swarm.http, "/api/dimension/unfreeze", **frozen)
-    await rounds(swarm, 6, 1)
-    assert "LR matters" in await tested(swarm)
-
-
-async def test_a_test_whose_values_left_the_range_has_no_workers(swarm: Swarm) -> None:
-    spec = {
-        "type": "single_factor_effect",
-        "variable": "LR",
-        "values": [0.001, 0.01],
-        "min_runs_per_cell": 2,
-        "decision_rule": {"threshold": 0.01},
-    }
-    claim = "learning rate 0.001 beats 0.01"
-    proposal = {"statement": claim, "dimensions": ["LR"], "phase": "validation", "importance": 1.0}
-    await told(swarm.http, "/api/hypothesis/propose", tag="swarm", proposal={**proposal, "test_spec": spec})
-    narrow = {"name": "LR", "dtype": "float_log", "min": 2e-3, "max": 1e-1}
-    await told(swarm.http, "/api/dimension/define", tag="swarm", dimensions=[narrow])
-
-    await rounds(swarm, 6, 2)
-
-    assert await tested(swarm) == {"LR matters", "DEPTH matters", "OPTIMIZER matters"}
-
-
 async def test_a_run_is_learned_from_once(swarm: Swarm) -> None:
     run_id = await swarm.run("w1", 0.9)
     await learned(swarm, run_id)
@@ -254,40 +161,6 @@ async def test_pairs_wait_until_repeats_have_shown_the_noise(swarm: Swarm) -> No
     after = await hypotheses(swarm)
     assert sum(h["n_experiments"] for h in before.values()) == 0
     assert sum(h["n_experiments"] for h in after.values()) > 3
-
-
-async def test_no_door_shows_that_an_influence_is_refuted(swarm: Swarm) -> None:
-    """All of its pairs lie nearer together than the noise says: their share of wins is far below one half."""
-    lab = swarm.process.lab
-    claim = (await hypotheses(swarm))["LR"]["hypothesis_id"]
-    losing = (await Hypotheses(lab).get("swarm", claim)).model_copy(
-        update={"beta": 40.0, "losses": 38, "n_experiments": 38}
-    )
-    await lab.command("DEL", lab.keys("hypotheses", "swarm"))
-    await lab.command(
-        "HSET", lab.keys("hypotheses", "swarm"), claim, losing.model_dump_json(exclude_none=True)
-    )
-    await with_noise(swarm)
-    for _ in range(6):
-        await learned(swarm, await swarm.run("w1", 1.0))
-
-    [listed] = (await told(swarm.http, "/api/hypothesis/list", tag="swarm"))["hypotheses"]
-    [node] = (await asked(swarm.http, "/theory_graph"))["nodes"]
-    await told(swarm.http, "/api/journal/checkpoint", tag="swarm")
-    journal = (await swarm.http.get("/meta_log")).text
-
-    assert listed["n_experiments"] > 38
-    assert listed["refute_probability"] > 0.9
-    assert (listed["status"], node["status"]) == ("active", "active")
-    assert "| active |" in journal
-    assert "refuted |" not in journal
-
-
-async def test_what_is_not_there_is_said(swarm: Swarm) -> None:
-    missing = await swarm.http.get("/api/hypothesis/hyp_000000?tag=swarm")
-
-    assert missing.status_code == 404
-    await refused(swarm.http, 404, "/api/hypothesis/learn", tag="swarm", experiment_id="swarm-999")
 
 
 async def test_an_irrelevant_dimension_is_frozen_and_its_claim_begins_anew_once_it_varies_again(
@@ -318,54 +191,6 @@ async def test_an_irrelevant_dimension_is_frozen_and_its_claim_begins_anew_once_
     assert reopened["hypotheses"] == [claim]
     anew = (await hypotheses(swarm))["OPTIMIZER"]
     assert (anew["settled"], anew["posterior_mean"], anew["n_experiments"]) == (None, 0.5, 0)
-
-
-async def test_what_a_dimension_is_frozen_at_is_in_every_reference_config(swarm: Swarm) -> None:
-    await told(
-        swarm.http, "/api/dimension/freeze", tag="swarm", name="DEPTH", value=8, reason="it has to fit"
-    )
-    await told(swarm.http, "/api/hypothesis/bootstrap", tag="swarm")
-
-    kept = [
-        await Hypotheses(swarm.process.lab).get("swarm", h["hypothesis_id"])
-        for h in (await hypotheses(swarm)).values()
-    ]
-    assert {h.reference_config["DEPTH"] for h in kept} == {8}
-
-
-async def test_a_reference_config_stays_in_a_range_that_became_narrower(swarm: Swarm) -> None:
-    lab, depths = swarm.process.lab, (1, 2)
-    key = lab.keys("hypotheses", "swarm")
-    for name, text in (await lab.hash(key)).items():
-        found = Hypothesis.model_validate_json(text)
-        deep = found.model_copy(update={"reference_config": {**found.reference_config, "DEPTH": 8}})
-        await lab.command("HSET", key, name, deep.model_dump_json(exclude_none=True))
-    narrow = [{**d, "max": 2} if d["name"] == "DEPTH" else d for d in DIMENSIONS]
-    await told(swarm.http, "/api/dimension/define", tag="swarm", dimensions=narrow)
-
-    await told(swarm.http, "/api/hypothesis/bootstrap", tag="swarm")
-    again = await Hypotheses(lab).all("swarm")
-    await told(swarm.http, "/api/hypothesis/bootstrap", tag="swarm")
-
-    references = [h.reference_config for h in again.open]
-    assert all(config["DEPTH"] in depths for config in references)
-    assert (await Hypotheses(lab).all("swarm")).version == again.version
-
-
-async def test_a_run_of_the_workers_own_choice_is_no_evidence(swarm: Swarm) -> None:
-    await swarm.join("w1")
-    started = await swarm.http.post("/runs/start/w1", json={"LR": 0.05})
-    await swarm.result("w1", started.json()["run_id"], 0.5)
-
-    assert await learned(swarm, started.json()["run_id"]) == []
-
-
-async def test_reference_runs_are_not_stopped(swarm: Swarm) -> None:
-    runs = [await swarm.run("w1", 1.0) for _ in range(4)]
-
-    records = [await swarm.record(run) for run in runs]
-
-    assert [e.is_reference for e in records] == [True, False, True, False]
 
 
 async def test_runs_that_are_compared_are_not_stopped_and_a_worker_s_own_choice_is(swarm: Swarm) -> None:
@@ -429,17 +254,6 @@ async def test_a_model_s_claim_has_workers_from_the_next_allocation(swarm: Swarm
     assert claim in {p["hypothesis_id"] for p in (await asked(swarm.http, "/populations"))["populations"]}
     shown = await asked(swarm.http, f"/api/hypothesis/{claim}?tag=swarm")
     assert shown["hypothesis"]["source"] == "llm_proposed"
-
-
-async def test_a_claim_that_no_run_bears_on_has_no_workers(swarm: Swarm) -> None:
-    vague = {"statement": "the loss can still fall", "importance": 0.9}
-    assert (await told(swarm.http, "/api/hypothesis/propose", tag="swarm", proposal=vague))["accepted"]
-
-    for _ in range(3):
-        run_id = await swarm.run("w1", 0.9)
-        await told(swarm.http, "/api/hypothesis/learn", tag="swarm", experiment_id=run_id)
-
-    assert await tested(swarm) == {"LR matters", "DEPTH matters", "OPTIMIZER matters"}
 
 
 async def test_one_test_decides_a_claim_and_frees_its_workers(swarm: Swarm) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import httpx
@@ -11,7 +10,7 @@ import pytest
 from functions.kernel.process.lifecycle import Process
 from state.policies import Policies
 from state.tags import Tags
-from tests.labs import asked, bearer, curl, dump, events_of, open_tag, problem, refused, told
+from tests.labs import dump, events_of, open_tag, problem, refused, told
 
 LR = {"name": "LR", "dtype": "float_log", "min": 1e-4, "max": 1e-1}
 DEPTH = {"name": "DEPTH", "dtype": "int", "min": 4, "max": 24}
@@ -68,21 +67,6 @@ async def test_a_tag_of_agents_gets_dimensions_too_and_stays_as_it_is(
     assert (await Policies(process.lab).get("swarm"))[0].crash_limit == 9
 
 
-async def test_what_was_defined_is_listed_in_its_order_with_numbers_as_they_were(
-    client: httpx.AsyncClient,
-) -> None:
-    await defined(client, DEPTH, BATCH, LR)
-
-    rows = await listed(client)
-
-    assert list(rows) == ["DEPTH", "BATCH_SIZE", "LR"]
-    assert (rows["DEPTH"]["min"], rows["DEPTH"]["max"], rows["DEPTH"]["categories"]) == (4, 24, None)
-    assert rows["BATCH_SIZE"]["categories"] == [16, 32, 64]
-    assert (rows["LR"]["min"], rows["LR"]["max"]) == (1e-4, 1e-1)
-    nothing = {"frozen": False, "frozen_value": None, "importance": None, "n_samples": 0, "is_canary": False}
-    assert nothing.items() <= rows["LR"].items()
-
-
 async def test_a_profile_is_defined_by_its_name(client: httpx.AsyncClient) -> None:
     made = await told(client, DEFINE, tag="swarm", profile="nanochat")
 
@@ -100,16 +84,6 @@ async def test_defining_the_same_again_changes_nothing_and_tells_nothing(
 
     assert (again["version"], again["added"], again["changed"]) == (1, [], [])
     assert await dump(process.lab) == before
-
-
-async def test_fifty_people_defining_at_once_lose_no_dimension(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await asyncio.gather(*(defined(client, DEPTH | {"name": f"D{n}"}) for n in range(50)))
-
-    assert set(await listed(client)) == {f"D{n}" for n in range(50)}
-    assert len(await events_of(process, "tag.created")) == 1
-    assert len(await events_of(process, "dimension.defined")) == 50
 
 
 @pytest.mark.parametrize(
@@ -136,18 +110,6 @@ async def test_wrong_dimensions_are_refused_and_make_no_tag(
     document = await refused(client, 422, DEFINE, **({"tag": "swarm"} | fields))
 
     assert told_ in document["detail"]
-    assert await dump(process.lab) == before
-
-
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "-1e999"])
-async def test_a_number_that_is_not_finite_is_refused(
-    client: httpx.AsyncClient, process: Process, number: str
-) -> None:
-    body = '{"tag": "swarm", "dimensions": [{"name": "LR", "dtype": "float", "min": 0.1, "max": %s}]}'
-    before = await dump(process.lab)
-
-    problem(await curl(client, DEFINE, body % number), 422)
-
     assert await dump(process.lab) == before
 
 
@@ -203,29 +165,6 @@ async def test_a_file_that_freezes_a_dimension_tells_of_it(
     assert (event["subject"], event["value"], event["reason"]) == ("DEPTH", 8, "declared frozen")
 
 
-async def test_dimensions_frozen_at_once_are_all_frozen(client: httpx.AsyncClient, process: Process) -> None:
-    await defined(client, *(DEPTH | {"name": f"D{n}"} for n in range(20)))
-
-    await asyncio.gather(
-        *(told(client, FREEZE, tag="swarm", name=f"D{n}", value=8, reason="x") for n in range(20))
-    )
-
-    assert all(row["frozen_value"] == 8 for row in (await listed(client)).values())
-    assert len(await events_of(process, "dimension.frozen")) == 20
-
-
-@pytest.mark.parametrize("value", [3, 25, 8.5, "8", True, None, [8], "NaN"])
-async def test_a_value_that_the_dimension_has_not_freezes_nothing(
-    client: httpx.AsyncClient, process: Process, value: Any
-) -> None:
-    await defined(client, DEPTH)
-    before = await dump(process.lab)
-
-    await refused(client, 422, FREEZE, tag="swarm", name="DEPTH", value=value, reason="x")
-
-    assert await dump(process.lab) == before
-
-
 @pytest.mark.parametrize("path", [FREEZE, UNFREEZE])
 async def test_a_dimension_or_tag_that_is_not_there_is_not_found(
     client: httpx.AsyncClient, process: Process, path: str
@@ -243,29 +182,7 @@ async def test_a_dimension_or_tag_that_is_not_there_is_not_found(
     assert await dump(process.lab) == before
 
 
-async def test_who_froze_a_dimension_is_the_token_s_bearer(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await defined(client, LR)
-    headers = await bearer(process, "olga", "operator")
-    fields = {"tag": "swarm", "name": "LR", "value": 0.001, "reason": "x"}
-
-    await curl(client, FREEZE, fields, **headers)
-
-    rows = (await curl(client, LIST, {"tag": "swarm"}, **headers)).json()["dimensions"]
-    assert rows[0]["frozen_by"] == "olga"
-
-
 # -- what is proposed
-
-
-async def test_clearing_proposals_that_there_are_none_of_is_fine(client: httpx.AsyncClient) -> None:
-    await defined(client, LR)
-
-    for query in ("", "?tag=swarm"):
-        assert await asked(client, f"/dimension_proposals{query}") == {"count": 0, "proposals": []}
-        cleared = await client.delete(f"/dimension_proposals{query}")
-        assert (cleared.status_code, cleared.json()) == (200, {"ok": True, "dropped": 0})
 
 
 async def test_proposals_of_the_swarm_s_tag_are_asked_for_before_it_is_there_and_of_no_unknown_one(

@@ -13,7 +13,6 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from functions.formats.results_log import read_log
 from functions.kernel.process.lifecycle import Process, opened
 from functions.runs.rules.stopping import REASON
 from functions.swarm.rules.handing_out import MOST_ACTIVE
@@ -30,7 +29,6 @@ from tests.labs import (
     curl,
     dump,
     events_of,
-    idea,
     open_tag,
     problem,
     refused,
@@ -148,18 +146,6 @@ async def test_the_first_worker_opens_the_labs_own_swarm_with_its_profile(
     assert "ann" not in json.dumps(event)
 
 
-async def test_workers_are_numbered_in_the_order_in_which_they_join(swarm: Swarm) -> None:
-    answers = [
-        await told(swarm.http, "/register", worker_id=name, gpu_type="H100", baseline_bpb=1.0)
-        for name in ("a", "b")
-    ]
-
-    assert [a["message"] for a in answers] == [
-        "Welcome a! You are worker #1.",
-        "Welcome b! You are worker #2.",
-    ]
-
-
 async def test_a_worker_that_joins_again_stays_the_same_with_another_baseline_and_token(swarm: Swarm) -> None:
     first = await swarm.join("w1")
     again = await told(swarm.http, "/register", worker_id="w1", gpu_type="A100", baseline_bpb=2.0)
@@ -179,13 +165,6 @@ async def test_workers_that_join_two_processes_at_once_have_a_number_each(swarm:
         numbers = [joined.worker.number for joined in await asyncio.gather(*joining)]
 
     assert len({*numbers}) == 8
-
-
-async def test_two_workers_that_join_at_once_under_one_name_are_one(swarm: Swarm) -> None:
-    answers = await asyncio.gather(*(curl(swarm.http, "/register", JOINING) for _ in range(8)))
-
-    assert sorted({a.status_code for a in answers} - {409}) == [200]
-    assert len(await events_of(swarm.process, "token.issued")) == 1
 
 
 @pytest.mark.parametrize(
@@ -252,16 +231,6 @@ async def test_asked_again_a_worker_gets_its_run_once_more_and_then_another_one(
     assert third["config_delta"] == first["config_delta"]  # it waited for the next worker
 
 
-async def test_many_that_ask_at_once_under_one_name_get_one_run_each_time(swarm: Swarm) -> None:
-    await swarm.join("w1")
-
-    given = await asyncio.gather(*(swarm.next("w1") for _ in range(6)))
-
-    running = [r for n in range(1, 8) if (r := await Experiments(swarm.process.lab).find(f"swarm-{n}"))]
-    assert sum(r.status == "running" for r in running) == 1
-    assert {g["run_id"] for g in given} == {r.experiment_id for r in running}
-
-
 async def test_a_run_that_was_stopped_is_never_handed_out_again(swarm: Swarm) -> None:
     run_id = (await swarm.next("w1"))["run_id"]
 
@@ -306,34 +275,6 @@ async def test_pausing_with_stop_ends_the_runs_at_their_next_word(swarm: Swarm) 
     assert (await swarm.record(run_id)).status == "stopped"
 
 
-async def test_with_every_dimension_frozen_the_swarm_goes_on(swarm: Swarm) -> None:
-    for name, value in (("LR", 0.001), ("DEPTH", 4), ("OPTIMIZER", "adam")):
-        await told(swarm.http, "/api/dimension/freeze", tag="swarm", name=name, value=value, reason="settled")
-
-    runs = [await swarm.run("w1", 0.9 + n / 100) for n in range(12)]
-
-    assert len(set(runs)) == 12
-    record = await swarm.record(runs[-1])
-    assert record.config_delta == {"LR": 0.001, "DEPTH": 4, "OPTIMIZER": "adam"}
-
-
-async def test_no_config_leaves_its_dimensions_after_they_were_defined_anew(swarm: Swarm) -> None:
-    await told(swarm.http, "/api/swarm/refill", tag="swarm")
-    await told(
-        swarm.http,
-        "/api/dimension/define",
-        tag="swarm",
-        replace=True,
-        dimensions=[{"name": "LR", "dtype": "float_log", "min": 1e-6, "max": 2e-6}],
-    )
-
-    for _ in range(5):
-        given = await swarm.next("w1")
-        assert 1e-6 <= given["config_delta"]["LR"] <= 2e-6
-        assert set(given["config_delta"]) == {"LR"}
-        await swarm.result("w1", given["run_id"], 0.9)
-
-
 async def test_configs_wait_for_workers_and_leave_as_they_are_handed_out(swarm: Swarm) -> None:
     await swarm.join("w1")
     waiting = (await told(swarm.http, "/api/swarm/refill"))["waiting"]
@@ -358,15 +299,6 @@ async def test_the_config_of_a_best_that_is_older_than_the_runs_looked_at_is_sti
     assert facts.best is not None
     assert facts.best.experiment_id == best
     assert facts.best_config == (await Experiments(swarm.process.lab).get(best)).config_delta
-
-
-async def test_a_link_that_a_browser_follows_hands_out_nothing(swarm: Swarm) -> None:
-    await swarm.join("w1")
-    visit = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
-
-    problem(await swarm.http.get("/next_config/w1", headers=visit), 403)
-
-    assert (await swarm.next("w1"))["run_id"] == "swarm-1"
 
 
 # -- ticks
@@ -396,13 +328,6 @@ async def test_a_bad_tick_is_refused(swarm: Swarm, bad: dict[str, Any]) -> None:
     run_id = (await swarm.next("w1"))["run_id"]
 
     await refused(swarm.http, 422, "/tick", **({"id": run_id, "p": 0.2, "m": 1.0} | bad))
-
-
-async def test_a_metric_that_is_no_number_is_refused(swarm: Swarm) -> None:
-    run_id = (await swarm.next("w1"))["run_id"]
-
-    problem(await curl(swarm.http, "/tick", f'{{"id": "{run_id}", "p": 0.2, "m": NaN}}'), 422)
-    problem(await curl(swarm.http, "/result", json.dumps(sent("w1", run_id, float("nan")))), 422)
 
 
 async def test_ticks_of_runs_that_are_none_are_told_apart(swarm: Swarm) -> None:
@@ -513,28 +438,6 @@ async def test_a_run_counts_as_extended_once_it_has_reported_beyond_its_budget(s
     assert event["extra_s"] == 120
 
 
-async def test_a_run_that_is_handed_out_again_counts_as_extended_once(swarm: Swarm) -> None:
-    run_id = await told_to_extend(swarm)
-    await swarm.tick(run_id, 1.3, 0.7)
-    assert (await swarm.next("b"))["run_id"] == run_id
-    assert await extended_runs(swarm) == (1, ["active", "active"])
-
-    assert (await swarm.tick(run_id, 0.8, 0.8))["action"] == "extend"
-    await swarm.tick(run_id, 1.3, 0.7)
-
-    assert await extended_runs(swarm) == (1, ["active", "extended"])
-
-
-async def test_a_run_that_trains_longer_unasked_does_not_count_as_extended(swarm: Swarm) -> None:
-    run_id = (await swarm.next("w1"))["run_id"]
-
-    await swarm.tick(run_id, 1.3, 0.7)
-    await swarm.result("w1", run_id, 0.69)
-
-    assert await extended_runs(swarm) == (0, [])
-    assert (await swarm.record(run_id)).delta_bpb == pytest.approx(-0.31)
-
-
 async def test_a_report_that_was_overtaken_still_says_what_a_run_had_at_its_budget(swarm: Swarm) -> None:
     run_id = await told_to_extend(swarm)
     await swarm.tick(run_id, 1.3, 0.7)
@@ -567,18 +470,6 @@ async def test_a_result_is_judged_by_its_delta(swarm: Swarm) -> None:
     assert records[2].delta == pytest.approx(-0.07)
 
 
-async def test_no_workers_baseline_is_in_the_noise(swarm: Swarm) -> None:
-    """The metric depends on no worker, and their baselines are wrong."""
-    await swarm.join("low", baseline_bpb=0.9)
-    await swarm.join("high", baseline_bpb=1.1)
-
-    for value in (1.0, 1.002):
-        for name in ("low", "high"):
-            await swarm.run_of(name, value, LR=0.001)
-
-    assert await noise_of(swarm) == {"df": 2, "sigma": pytest.approx(0.002 / 2**0.5)}
-
-
 async def test_a_run_that_is_taken_back_leaves_the_noise_of_its_worker(swarm: Swarm) -> None:
     await swarm.policy(keep_rule="strict")
     await swarm.join("low", baseline_bpb=0.9)
@@ -593,30 +484,6 @@ async def test_a_run_that_is_taken_back_leaves_the_noise_of_its_worker(swarm: Sw
 
     assert before["df"] == 2
     assert await noise_of(swarm) == {"df": 1, "sigma": pytest.approx(0.002 / 2**0.5)}
-
-
-async def test_a_table_shows_the_judged_deltas_with_the_values_beside_them(swarm: Swarm) -> None:
-    await swarm.policy(keep_rule="strict")
-    await swarm.join("fast", baseline_bpb=1.0)
-    await swarm.join("slow", baseline_bpb=2.0)
-    await swarm.run("fast", 0.98)
-    await swarm.run("slow", 1.9)
-    await swarm.run("fast", 0.97)
-
-    tsv = (await told(swarm.http, "/api/report/tsv", tag="swarm"))["tsv"]
-
-    assert [line.split("\t")[1:3] for line in tsv.splitlines()] == [
-        ["delta_bpb", "val_bpb"],
-        ["-0.020000", "0.980000"],
-        ["-0.100000", "1.900000"],
-        ["-0.030000", "0.970000"],
-    ]
-    by_delta = read_log(tsv.encode(), metric="delta_bpb")
-    assert [(r.value, r.outcome) for r in by_delta.rows] == [
-        (-0.02, "keep"),
-        (-0.1, "keep"),
-        (-0.03, "discard"),
-    ]
 
 
 async def test_a_report_makes_no_run_of_a_swarm_from_another(swarm: Swarm) -> None:
@@ -647,15 +514,6 @@ async def test_the_delta_is_the_labs_own_and_the_workers_is_only_kept(swarm: Swa
     record = await swarm.record(run_id)
     assert record.delta_bpb == pytest.approx(-0.05)
     assert record.sent_delta_bpb == -7.0
-
-
-async def test_a_result_says_that_its_run_hung_afterwards(swarm: Swarm) -> None:
-    run_id = (await swarm.next("w1"))["run_id"]
-
-    await swarm.result("w1", run_id, 0.95, hung=True)
-
-    record = await swarm.record(run_id)
-    assert (record.val_bpb, record.hung) == (0.95, True)
 
 
 async def test_a_result_sent_twice_is_answered_the_same_and_counted_once(swarm: Swarm) -> None:
@@ -773,19 +631,6 @@ async def test_a_tick_is_a_sign_of_life(swarm: Swarm) -> None:
     assert await swarm.swept() == []
 
 
-async def test_a_result_that_is_taken_back_leaves_the_leaderboard(swarm: Swarm) -> None:
-    worse, better = await swarm.run("w1", 0.95), await swarm.run("w1", 0.9)
-    [leading] = (await swarm.http.get("/leaderboard")).json()
-    assert leading["best_delta_bpb"] == pytest.approx(-0.1)
-
-    await told(swarm.http, "/api/experiment/retract", experiment_id=better, reason="a bug")
-
-    [leading] = (await swarm.http.get("/leaderboard")).json()
-    assert leading["best_delta_bpb"] == pytest.approx(-0.05)
-    await told(swarm.http, "/api/experiment/retract", experiment_id=worse, reason="a bug")
-    assert (await swarm.http.get("/leaderboard")).json() == []
-
-
 async def test_a_result_that_is_taken_back_counts_for_no_worker_and_ranks_nothing(swarm: Swarm) -> None:
     await stopping_for_certain(swarm)
     await swarm.run("w1", 0.95)
@@ -802,19 +647,6 @@ async def test_a_result_that_is_taken_back_counts_for_no_worker_and_ranks_nothin
     assert stats["completed"] == 1
     assert {pool["n"] for pool in stats["bucket_pools"].values()} == {0}
     assert (await swarm.record(false)).told == {"0:0.2": "continue"}
-
-
-async def test_a_false_value_of_a_swarms_worker_leads_until_it_is_taken_back(swarm: Swarm) -> None:
-    await swarm.join("liar", baseline_bpb=9.0)
-    true, false = await swarm.run("honest", 0.95), await swarm.run("liar", 1.0)
-    before = await told(swarm.http, "/api/experiment/best", tag="swarm")
-
-    await told(swarm.http, "/api/experiment/retract", experiment_id=false, reason="nobody else measures that")
-
-    assert (before["best"]["experiment_id"], before["best"]["delta_bpb"]) == (false, -8.0)
-    after = await told(swarm.http, "/api/experiment/best", tag="swarm")
-    assert after["best"]["experiment_id"] == true
-    assert [row["worker_id"] for row in (await swarm.http.get("/leaderboard")).json()] == ["honest"]
 
 
 # -- repeats
@@ -989,29 +821,6 @@ async def test_a_swarm_that_maximizes_is_led_by_the_highest_value(
     assert await swarm.audited() == []
 
 
-async def test_a_baseline_is_measured_in_the_metric_of_its_tag(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await open_tag(client, "swarm", metric={"name": "log_loss"})
-    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
-    swarm = Swarm(client, process)
-
-    await swarm.join("w1", baseline_bpb=-3.5)
-    refusal = await refused(client, 422, "/register", worker_id="w2", gpu_type="H100", baseline_bpb=1e300)
-
-    assert refusal["detail"].startswith("the baseline log_loss is")
-    assert "train.py" in refusal["hint"]
-
-
-async def test_the_plot_names_the_distance_from_the_baseline_that_it_draws(swarm: Swarm) -> None:
-    await swarm.run("w1", 0.9)
-
-    drawn = (await swarm.http.get("/api/report/progress.svg?tag=swarm")).text
-
-    assert "<!-- delta_bpb -->" in drawn
-    assert "<!-- val_bpb -->" not in drawn
-
-
 async def test_the_leaderboard_ranks_workers_by_their_best_delta(swarm: Swarm) -> None:
     await swarm.join("b", gpu_type="A100")
     await swarm.run("a", 0.99)
@@ -1026,12 +835,6 @@ async def test_the_leaderboard_ranks_workers_by_their_best_delta(swarm: Swarm) -
     ]
     assert board[0]["best_config_delta"] == best.config_delta
     assert [row["experiment_count"] for row in board] == [2, 1]
-
-
-async def test_health_answers_before_there_is_a_swarm(client: httpx.AsyncClient) -> None:
-    health = await asked(client, "/health")
-
-    assert (health["status"], health["experiments"], health["active_workers"]) == ("ok", 0, 0)
 
 
 async def test_health_says_which_budget_a_baseline_is_measured_with(swarm: Swarm) -> None:
@@ -1174,15 +977,6 @@ async def test_before_anybody_has_joined_there_is_nothing_to_list(client: httpx.
     assert await asked(client, "/api/swarm/workers") == {"workers": [], "total": 0}
     assert (await asked(client, "/runs/stats"))["kill_rate"] == 0.0
     assert (await client.get("/pipeline/status?tag=swarm")).json()["enabled"] is False
-
-
-async def test_a_run_of_its_own_choice_waits_for_a_budget_too(swarm: Swarm) -> None:
-    await told(swarm.http, "/api/tag/budget", tag="swarm", runs=1)
-    await swarm.next("w1")
-
-    answer = await curl(swarm.http, "/runs/start/w1", {})
-
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "15")
 
 
 async def test_an_organiser_sees_the_workers_with_how_to_reach_their_owners(swarm: Swarm) -> None:
@@ -1353,24 +1147,6 @@ def test_a_swarm_of_a_thousand_joins_within_minutes_and_no_day_brings_a_million(
 
     assert joins_s <= 600
     assert swarms.JOINS_BURST + 86_400 * swarms.JOINS_PER_S < 200_000
-
-
-async def test_a_worker_gets_no_name_that_another_token_bears(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    root = await bearer(process, "olga", "operator")
-    await bearer(process, "ann", "agent")
-    client.headers.update(root)
-
-    document = await refused(client, 409, "/register", worker_id="Ann", gpu_type="H100", baseline_bpb=1.0)
-
-    assert "taken" in document["detail"]
-
-
-async def test_agents_register_nothing_in_a_swarms_tag(swarm: Swarm) -> None:
-    document = await refused(swarm.http, 409, "/api/experiment/register", **idea("swarm"))
-
-    assert "swarm" in document["detail"]
 
 
 async def test_what_is_compared_stays_once_there_are_results(swarm: Swarm) -> None:

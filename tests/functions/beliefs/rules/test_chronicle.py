@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from functions.beliefs.rules.chronicle import chapter, eliminated, is_due, snapshot
-from functions.beliefs.views import MOST_ROWS, checkpoint_text, journal_text
+from functions.beliefs.views import MOST_ROWS, checkpoint_text
 from functions.swarm.rules.populations import Population
 from functions.swarm.rules.shapes import SwarmStrategy
-from state.journal_facts import BeliefSnapshot, JournalFacts, Pages
+from state.journal_facts import BeliefSnapshot, JournalFacts
 from state.records import Evidence, Hypothesis
 from tests.functions.beliefs.rules.sample import believed, claim, claims
 
@@ -56,21 +56,6 @@ def rows(text: str) -> list[list[str]]:
     return [re.findall(r"<td>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", html, re.DOTALL)]
 
 
-def test_the_first_checkpoint_moves_from_one_half() -> None:
-    sure = believed(0.84, 20, "hyp_000001", statement="LR matters", status="supported")
-    even = believed(0.48, 6, "hyp_000002", statement="SEED matters")
-
-    text = checkpoint_text(chapter(facts(even, sure), NONE))
-
-    assert text.startswith("## Checkpoint 1 · 100 experiments · 2026-01-01 12:00\n\n### Belief movements\n")
-    assert section(text, "Belief movements") == [
-        "| Hypothesis | Prior P | Current P | Delta | n | Status |",
-        "|---|---|---|---|---|---|",
-        "| `LR matters` | 0.50 | 0.84 | +0.34 | 20 | supported |",
-        "| `SEED matters` | 0.50 | 0.48 | -0.02 | 6 | active |",
-    ]
-
-
 def test_the_next_one_moves_from_where_the_last_one_stood() -> None:
     first = snapshot(facts(believed(0.84, 20)))
 
@@ -106,17 +91,6 @@ def test_what_was_eliminated_is_told_once_with_its_last_evidence() -> None:
     third = facts(refuted, level, before=snapshot(second))
     assert eliminated(third) == []
     assert "WIDTH" not in checkpoint_text(chapter(third, NONE))
-
-
-def test_a_claim_that_begins_anew_is_a_new_one_and_a_refuted_one_that_is_still_tested_is_not() -> None:
-    irrelevant = believed(0.5, 40, "hyp_000001", settled="irrelevant")
-    doubted = believed(0.1, 12, "hyp_000002", status="refuted")
-    first = snapshot(facts(irrelevant, doubted))
-
-    told = chapter(facts(claim("hyp_000001"), doubted, before=first), NONE)
-
-    assert [h.hypothesis_id for h in told.proposed] == ["hyp_000001"]
-    assert told.eliminated == []
 
 
 def test_new_hypotheses_say_why_and_whose_they_are() -> None:
@@ -160,15 +134,6 @@ def test_the_share_of_reference_runs_is_told_since_the_last_checkpoint_and_in_al
     assert "Reference runs: 0 of 0 since the checkpoint before, 0 of 0 in all." in nothing
 
 
-def test_a_section_without_content_says_so_in_one_line() -> None:
-    text = checkpoint_text(chapter(facts(), NONE))
-
-    assert section(text, "Belief movements") == ["There are no hypotheses."]
-    assert section(text, "Eliminated this cycle") == ["None was refuted, and none is irrelevant."]
-    assert section(text, "New hypotheses generated") == ["None."]
-    assert section(text, "Population changes")[0] == "None."
-
-
 def test_a_table_ends_after_a_hundred_rows_and_says_how_many_more_there_are() -> None:
     many = [claim(f"hyp_{n:06x}") for n in range(MOST_ROWS + 7)]
 
@@ -186,15 +151,6 @@ def test_words_of_a_model_never_break_a_table(statement: str, rationale: str) ->
     text = checkpoint_text(chapter(facts(gone, populations={"pop_1": population}), NONE))
 
     assert [len(row) for row in rows(text) if row] == [6, 3, 3, 6]
-
-
-def test_pipes_backslashes_newlines_and_html_of_a_statement_stay_in_its_cell() -> None:
-    hostile = claim(statement="a | b \\| c\n\n# <img src=x>`` d")
-
-    [moved, *_] = [row for row in rows(checkpoint_text(chapter(facts(hostile), NONE))) if row]
-
-    assert len(moved) == 6
-    assert "&lt;img src=x&gt;" in moved[0]
 
 
 @given(st.lists(claims(), min_size=1, max_size=4))
@@ -222,12 +178,3 @@ def test_a_checkpoint_is_due_when_anything_is_new_and_none_tells_of_so_many_resu
     assert is_due(facts(before=told, version=141), None)
     assert not is_due(facts(before=told, version=141), 100)
     assert is_due(facts(before=told, version=300, results=203), 200)
-
-
-def test_a_journal_says_where_the_checkpoints_are_that_it_leaves_out() -> None:
-    assert journal_text(Pages(2, 1, ["one\n", "two\n"]), "swarm") == "one\n\ntwo\n"
-    assert journal_text(Pages(0, 1, []), "swarm") == ""
-    told = journal_text(Pages(9, 9, ["nine\n"]), "swarm")
-    assert told == (
-        "Checkpoints 1 to 8 are left out here: `./nightjar journal --tag swarm` prints them too.\n\nnine\n"
-    )

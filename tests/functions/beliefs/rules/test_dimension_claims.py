@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from functions.beliefs.rules.constraints import named_dimensions
 from functions.beliefs.rules.declaring import (
@@ -16,9 +14,9 @@ from functions.beliefs.rules.declaring import (
     new_hypothesis,
 )
 from functions.beliefs.rules.dimension_claims import bootstrapped
-from state.errors import Conflict, Invalid
+from state.errors import Invalid
 from state.records import Hypothesis
-from tests.functions.swarm.rules.sample import DEPTH, DROPOUT, LR, OPTIMIZER, SOME, at, dimension
+from tests.functions.swarm.rules.sample import DEPTH, LR, OPTIMIZER, SOME, at
 
 DEEPER: dict[str, Any] = {"statement": "deeper is better", "config_constraint": {"DEPTH": {"min": 12}}}
 
@@ -48,12 +46,6 @@ def test_every_dimension_that_may_vary_has_a_hypothesis_at_even_odds() -> None:
     assert all(h.reference_config == {"LR": 0.01} for h in found)
 
 
-def test_a_dimension_with_one_value_has_none() -> None:
-    alone = dimension("ACTIVATION", "categorical", categories=["tanh"])
-
-    assert bootstrapped("swarm", [alone], {}, {}, 5.0) == []
-
-
 def test_only_a_dimension_that_is_new_gets_one_later() -> None:
     first = bootstrapped("swarm", [LR, OPTIMIZER], {}, {}, 5.0)
 
@@ -81,15 +73,6 @@ def test_a_statement_whose_digits_another_has_takes_the_next_ones() -> None:
     assert hypothesis_id("swarm", "LR matters", {first: "another claim", second: "LR matters"}) == second
 
 
-def test_a_statement_is_refused_where_all_its_ids_are_others() -> None:
-    taken: dict[str, str] = {}
-    for _ in range(10):
-        taken[hypothesis_id("swarm", "LR matters", taken)] = "another claim"
-
-    with pytest.raises(Conflict):
-        hypothesis_id("swarm", "LR matters", taken)
-
-
 # -- tables [[hypothesis]]
 
 
@@ -100,10 +83,6 @@ def test_a_table_becomes_a_hypothesis_about_what_it_constrains_and_names() -> No
     assert found.config_constraint == {"DEPTH": {"min": 12}}
     assert (found.kind, found.importance, found.source) == ("interaction", 0.5, "operator")
     assert found.reference_config == {"LR": 0.01}
-
-
-def test_what_it_is_about_may_be_said() -> None:
-    assert register({**DEEPER, "dimensions": ["LR", "LR"]}).dimensions == ["LR"]
 
 
 def test_a_constraint_has_its_values_as_the_dimensions_do() -> None:
@@ -151,11 +130,6 @@ def test_a_wrong_table_is_told_with_its_field_and_a_remedy(wrong: dict[str, Any]
     assert refusal.value.hint
 
 
-def test_a_table_without_a_statement_is_told_by_its_place() -> None:
-    with pytest.raises(Invalid, match="hypothesis 2: it has no statement"):
-        declared_hypotheses([DEEPER, {"importance": 0.5}])
-
-
 def test_a_constraint_that_a_frozen_dimension_does_not_meet_is_refused() -> None:
     with pytest.raises(Invalid, match="frozen at 8"):
         new_hypothesis(
@@ -179,12 +153,3 @@ def test_a_constraint_that_a_frozen_dimension_does_not_meet_is_refused() -> None
 )
 def test_a_statement_names_dimensions_as_people_spell_them(statement: str, named: list[str]) -> None:
     assert named_dimensions(statement, ["LEARNING_RATE", "DEPTH", "LR", "A"]) == named
-
-
-@given(st.text(max_size=50), st.sampled_from(["_", "__", "A", "a_b", "X1"]))
-def test_any_statement_can_be_searched_for_any_name(statement: str, name: str) -> None:
-    assert named_dimensions(f"{statement} {name} matters", [name]) == [name]
-
-
-def test_dropout_is_named_in_small_letters() -> None:
-    assert named_dimensions("less dropout helps", [DROPOUT.name]) == ["DROPOUT"]

@@ -8,8 +8,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from functions.beliefs.rules.protocols import (
     ARM_PRIORITY,
@@ -22,7 +20,7 @@ from functions.beliefs.rules.protocols import (
 from functions.beliefs.rules.specs import Decision, cells_of, check_spec, varied_by
 from state.errors import Invalid
 from state.records import Dimension, Value
-from tests.functions.swarm.rules.sample import DEPTH, LR, SOME, at
+from tests.functions.swarm.rules.sample import DEPTH, SOME
 
 REFERENCE: Mapping[str, Value] = {
     "LR": 0.003,
@@ -116,10 +114,6 @@ def test_all_else_stands_at_the_reference_the_constraint_and_what_is_fixed() -> 
     assert others == {(8, 4, 0.25)}
 
 
-def test_a_dimension_that_came_later_stands_in_the_middle() -> None:
-    assert {c["DROPOUT"] for c in configs(begun(FACTOR, reference={"LR": 0.01}))} == {0.25}
-
-
 def test_runs_that_ended_wait_or_go_on_are_not_asked_for_again() -> None:
     test = begun(FACTOR)
     first, second, third = configs(test)
@@ -139,26 +133,6 @@ def test_a_crash_is_run_again_until_the_cell_is_given_up() -> None:
 
     assert Counter(p.config["DEPTH"] for p in missing_cells(test, [CellRun(first, None)] * 8))[6] == 3
     assert Counter(p.config["DEPTH"] for p in missing_cells(test, [CellRun(first, None)] * 9))[6] == 0
-
-
-def test_floats_match_by_their_canonical_form_and_other_configs_are_left_out() -> None:
-    test = begun({**FACTOR, "variable": "LR", "values": [0.001, 0.01]})
-    run = dict(configs(test)[0])
-
-    matching = CellRun({**run, "LR": 1e-3, "DEPTH": 12.0}, 0.1)
-    others = [CellRun({**run, "LR": 0.0011}, 0.1), CellRun({**run, "DEPTH": 13}, 0.1)]
-
-    assert len(missing_cells(test, [matching, *others])) == 5
-    assert verdict(test, [matching, *others]).runs == 1
-
-
-def test_a_test_whose_dimension_was_frozen_since_waits() -> None:
-    first = begun(FACTOR)
-    frozen = RunningTest(first.spec, [LR, at(DEPTH, 8)], REFERENCE, {})
-
-    assert missing_cells(frozen, []) == []
-    assert verdict(frozen, []).outcome is None
-    assert "frozen at 8" in verdict(frozen, []).reason
 
 
 @ALL
@@ -197,19 +171,6 @@ def test_the_standard_error_is_that_of_two_arms() -> None:
 
     assert found.effect == pytest.approx(1.0)
     assert found.standard_error == pytest.approx(0.1 * (2 / 3) ** 0.5)
-
-
-def test_a_large_effect_in_large_noise_wins_by_the_threshold_only() -> None:
-    noisy = [[-3.0, 0.0, 3.2], [-2.0, 1.0, 2.0], [-3.0, 1.0, 2.0]]
-    published, strict = begun(FACTOR), begun(FACTOR, decision="significant")
-
-    assert verdict(published, runs(published, *noisy)).outcome == "win"
-    found = verdict(strict, runs(strict, *noisy))
-
-    assert found.outcome == "loss"
-    assert found.p_value is not None
-    assert found.p_value > 0.05
-    assert "P value" in found.reason
 
 
 def test_a_grid_that_adds_up_has_no_interaction_and_one_that_does_not_has_its_mean_residual() -> None:
@@ -261,31 +222,7 @@ def test_an_arm_that_always_crashes_is_left_out_and_a_cell_loses_the_test() -> N
     assert "1 of 4 cells crashed" in cell.reason
 
 
-@given(st.lists(st.lists(st.floats(-1e300, 1e300), min_size=3, max_size=4), min_size=3, max_size=3))
-def test_any_values_have_a_verdict(values: list[list[float]]) -> None:
-    test = begun(FACTOR, decision="significant")
-
-    found = verdict(test, runs(test, *values))
-
-    assert found.outcome in ("win", "loss")
-    assert found.p_value is not None
-    assert 0 <= found.p_value <= 1
-
-
 # -- when it ends
-
-
-def test_more_runs_in_all_are_shared_among_the_cells() -> None:
-    test = begun({**FACTOR, "stop_condition": {"min_total_runs": 10}})
-
-    assert Counter(p.config["DEPTH"] for p in missing_cells(test, [])) == {6: 4, 12: 4, 18: 4}
-
-
-def test_significance_takes_two_runs_of_each_cell() -> None:
-    spec = {**FACTOR, "min_runs_per_cell": 1}
-
-    assert len(missing_cells(begun(spec), [])) == 3
-    assert len(missing_cells(begun(spec, decision="significant"), [])) == 6
 
 
 def test_a_test_that_is_certain_ends_early_where_its_spec_says_so() -> None:
@@ -320,11 +257,6 @@ def false_wins(arms: int, decision: Decision, tests: int, seed: int, **stop: Any
         noise = [CellRun(cell, rng.gauss(0, 1)) for _ in range(3) for cell in cells]
         won += verdict(test, noise).outcome == "win"
     return won / tests
-
-
-@pytest.mark.parametrize(("arms", "share"), [(2, 0.13), (8, 0.81)])
-def test_the_range_of_noisy_arms_is_biased_upward_under_the_threshold_rule(arms: int, share: float) -> None:
-    assert false_wins(arms, "threshold", 600, 5) == pytest.approx(share, abs=0.045)
 
 
 @pytest.mark.parametrize("arms", [2, 8])
@@ -378,17 +310,6 @@ def test_a_wrong_spec_is_told_with_its_field_and_a_remedy(
 
     assert refusal.value.detail.startswith(f"test_spec.{field}: ")
     assert refusal.value.hint
-
-
-def test_a_test_of_a_frozen_dimension_or_of_too_many_runs_is_refused() -> None:
-    with pytest.raises(Invalid, match="variable: 'DEPTH' is frozen"):
-        check_spec(FACTOR, [at(DEPTH, 8)])
-    with pytest.raises(Invalid, match="min_runs_per_cell: the test takes more than 1000"):
-        check_spec({**CUT, "values": list(range(4, 25)), "min_runs_per_cell": 50}, SOME)
-
-
-def test_a_grid_may_be_lists_in_the_order_of_its_variables() -> None:
-    assert check_spec({**GRID, "grid": [[0.001, 0.01], ["adam", "sgd"]]}, SOME) == check_spec(GRID, SOME)
 
 
 def test_what_a_test_varies_and_fixes_shapes_its_population() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.beliefs.rules.strategies import COMPARED, MOST_VARIED, moonshot_shape, shape_of, strategy_of
+from functions.beliefs.rules.strategies import COMPARED, MOST_VARIED, shape_of, strategy_of
 from functions.swarm.rules.shapes import NEAR, Shape, SwarmStrategy, drawn_config
 from state.records import Hypothesis, Value
 from tests.functions.beliefs.rules.sample import believed, claim
@@ -94,12 +94,6 @@ def test_what_is_compared_with_the_reference_stands_there_in_all_else(strategy: 
     assert set[str]().union(*varied(shape, REFERENCE)) == {"LR", "DEPTH"}
 
 
-def test_a_moonshot_of_a_claim_stands_at_the_best_in_all_else() -> None:
-    shape = shape_of(about("LR", "DEPTH"), "moonshot", BEST)
-
-    assert set[str]().union(*varied(shape, BEST)) == {"LR", "DEPTH"}
-
-
 @pytest.mark.parametrize("strategy", ["exploit", "converge"])
 def test_near_the_best_a_config_varies_the_claim_s_dimensions_and_any_others_up_to_three(
     strategy: SwarmStrategy,
@@ -109,31 +103,6 @@ def test_near_the_best_a_config_varies_the_claim_s_dimensions_and_any_others_up_
     assert max(map(len, moved)) == MOST_VARIED
     assert set[str]().union(*moved) == set(BEST)
     assert sum({"LR", "DROPOUT"} <= each for each in moved) > len(moved) / 2
-
-
-def test_a_claim_about_one_dimension_is_never_tested_at_its_reference() -> None:
-    apart: list[SwarmStrategy] = ["investigate", "falsify", "decision_sprint"]
-
-    assert all(all(varied(shape_of(about("OPTIMIZER"), each, BEST), REFERENCE)) for each in apart)
-    assert all(varied(shape_of(about("DEPTH"), "decision_sprint", BEST), REFERENCE))
-
-
-def test_without_a_best_config_the_reference_takes_its_place() -> None:
-    assert shape_of(about("LR"), "exploit", {}).center == REFERENCE
-    assert shape_of(claim(dimensions=["LR"]), "investigate", BEST).center == BEST
-
-
-def test_a_claim_about_no_dimension_varies_three_at_a_time_and_all_in_time() -> None:
-    moved = varied(shape_of(about(), "investigate", BEST), REFERENCE)
-
-    assert max(map(len, moved)) == MOST_VARIED
-    assert set[str]().union(*moved) == set(BEST)
-
-
-def test_a_claim_varies_what_it_is_about_before_what_its_constraint_names() -> None:
-    hypothesis = about("OPTIMIZER", "LR", config_constraint={"DEPTH": {"min": 16}, "DROPOUT": {"max": 0.1}})
-
-    assert shape_of(hypothesis, "investigate", BEST).free == ("OPTIMIZER", "LR", "DEPTH")
 
 
 def test_the_constraint_is_honoured_under_every_strategy() -> None:
@@ -162,10 +131,3 @@ def test_every_config_of_a_validation_is_a_cell_of_its_test() -> None:
         (0.01, "lion"),
     }
     assert {(c["DEPTH"], c["LAYERS"], c["DROPOUT"]) for c in configs} == {(6, 2, 0.125)}
-
-
-def test_moonshots_lie_at_the_ends_of_three_dimensions() -> None:
-    moved = varied(moonshot_shape(BEST), BEST)
-
-    assert max(map(len, moved)) == MOST_VARIED
-    assert set[str]().union(*moved) == set(BEST)

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.beliefs.rules.learning import BeliefState, after_run
-from functions.beliefs.rules.posterior import ENOUGH_E_VALUE
 from functions.beliefs.rules.terms import BeliefTerms
-from functions.beliefs.rules.whole_range import ENOUGH_REPEATS, MOST_BLOCKS, e_value_within
+from functions.beliefs.rules.whole_range import ENOUGH_REPEATS, e_value_within
 from state.records import Dimension, Hypothesis, Value
 from tests.functions.beliefs.rules.sample import REFERENCE, influence, reference, run
 from tests.functions.swarm.rules.sample import dimension
@@ -76,24 +75,11 @@ def test_a_dimension_that_matters_in_one_part_of_its_range_is_not_irrelevant(end
     assert there.settled != "irrelevant"
 
 
-def test_a_straight_line_around_the_reference_config_is_not_irrelevant() -> None:
-    line = dict(zip(ANYWHERE, (-0.8 * SIGMA, 0.0, 0.8 * SIGMA), strict=True))
-
-    assert after_runs(ANYWHERE, effect=lambda value: line[float(value)], n=400).settled != "irrelevant"
-
-
 def test_baselines_that_are_wrong_neither_hide_nor_make_an_effect() -> None:
     off = 9 * SIGMA
 
     assert after_runs(ANYWHERE, error=off).settled == "irrelevant"
     assert after_runs(ANYWHERE, error=off, effect=lambda value: 2 * SIGMA * (value == 2e-5)).settled is None
-
-
-def test_runs_that_found_no_partner_count() -> None:
-    known = after_runs(ANYWHERE, references=3, n=150)
-
-    assert known.settled == "irrelevant"
-    assert known.contrasts < 50
 
 
 @pytest.mark.parametrize(
@@ -111,16 +97,6 @@ def test_each_other_category_and_each_of_few_whole_numbers_needs_evidence(
     assert after_runs(values, name=name).settled == settled
 
 
-def test_an_end_of_the_range_with_fewer_runs_lacks_more_evidence_than_the_other() -> None:
-    lower, _, upper = after_runs([2e-5, 2e-5, 2e-5, 2e-3, 2e-3, 5e-2], n=30).lacking.values()
-
-    assert 0 <= lower < upper
-
-
-def test_nothing_lacks_evidence_before_each_part_of_the_range_was_tried() -> None:
-    assert after_runs([2e-5, 2e-3], n=60).lacking == {}
-
-
 def test_nothing_is_irrelevant_while_the_noise_is_hardly_known() -> None:
     assert after_runs(ANYWHERE, terms=replace(TERMS, sigma=None, repeats=0)).settled is None
     assert after_runs(ANYWHERE, terms=replace(TERMS, repeats=ENOUGH_REPEATS - 1)).settled is None
@@ -132,32 +108,10 @@ def test_a_claim_of_two_dimensions_needs_evidence_in_each_combination() -> None:
     assert after_runs(ANYWHERE, start=both, n=400).settled is None
 
 
-def test_a_claim_of_many_dimensions_is_never_irrelevant() -> None:
-    many = [LR.model_copy(update={"name": f"D{n}"}) for n in range(4)]
-    claim = influence(dimensions=[d.name for d in many])
-
-    assert after_runs(ANYWHERE, name="D1", start=claim, terms=replace(TERMS, dimensions=many)).settled is None
-
-
 def test_a_dimension_that_was_defined_anew_needs_evidence_in_its_new_range() -> None:
     wider: list[Dimension] = [LR.model_copy(update={"max": 10.0}), DEPTH, OPTIMIZER]
 
     assert after_runs(ANYWHERE, terms=replace(TERMS, dimensions=wider)).settled is None
-
-
-def test_a_metric_without_noise_shows_any_difference() -> None:
-    exact = replace(TERMS, sigma=0.0, usual_distance=0.0)
-
-    assert after_runs(ANYWHERE, terms=exact, error=0.3, luck=0.0).settled == "irrelevant"
-    assert after_runs(ANYWHERE, terms=exact, error=0.3, luck=1e-9).settled != "irrelevant"
-
-
-def test_no_more_workers_are_kept_than_needed() -> None:
-    known = BeliefState(influence())
-    for k in range(MOST_BLOCKS + 9):
-        known = after_run(run(f"c{k}", worker_id=f"w{k}"), known, TERMS, 9.0)
-
-    assert len(known.blocks) == MOST_BLOCKS
 
 
 @given(mean=st.floats(-0.9, 0.9), variance=st.floats(0.01, 1.0))
@@ -171,16 +125,3 @@ def test_the_e_value_is_a_likelihood_ratio_mixed_over_smaller_differences(
     mixed = float(np.trapezoid([density(true) for true in smaller], smaller))
 
     assert e_value_within(mean, variance, 1.0) == pytest.approx(mixed / density(1.0), rel=1e-4)
-
-
-def test_a_difference_of_the_size_seldom_reaches_twenty_however_often_it_is_looked_at() -> None:
-    chance = np.random.default_rng(5)
-    n = np.arange(1, 201)
-    means = 1.0 + np.cumsum(chance.normal(size=(2000, 200)), axis=1) / n
-
-    reached = [
-        any(e_value_within(mean, 1 / k, 1.0) >= ENOUGH_E_VALUE for k, mean in enumerate(row, 1))
-        for row in means.tolist()
-    ]
-
-    assert 0 < np.mean(reached) <= 1 / ENOUGH_E_VALUE

@@ -20,13 +20,12 @@ from functions.swarm.rules.duplicates import (
     normalised,
 )
 from functions.swarm.rules.shapes import SwarmStrategy
-from state.policy import Duplicates, Policy
+from state.policy import Duplicates
 from state.records import Dimension, Value
 from tests.functions.swarm.rules.sample import (
     DEPTH,
     DROPOUT,
     LR,
-    OPTIMIZER,
     SOME,
     STRATEGIES,
     VALUES,
@@ -45,10 +44,6 @@ def test_repeats_follow_the_published_table(priority: float, repeats: int) -> No
     assert desired_repeats(priority) == repeats
 
 
-def test_the_published_limits_are_the_defaults() -> None:
-    assert (Policy().duplicates.max_trials, Policy().duplicates.max_inflight) == (6, 2)
-
-
 @given(
     st.builds(RunCounts, st.integers(0, 9), st.integers(0, 9)),
     st.floats(0, 1),
@@ -63,12 +58,6 @@ def test_no_strategy_runs_a_config_more_often_than_max_trials(
         if strategy not in REPEATING:
             assert tried.in_flight < duplicates.max_inflight
             assert tried.trials + tried.in_flight < desired_repeats(priority)
-
-
-def test_a_config_that_explores_is_run_once() -> None:
-    assert may_run(RunCounts(), 0.3, "investigate", USUAL)
-    assert not may_run(RunCounts(trials=1), 0.3, "investigate", USUAL)
-    assert not may_run(RunCounts(in_flight=1), 0.3, "investigate", USUAL)
 
 
 def test_two_repeats_of_a_config_run_at_once_and_the_third_waits() -> None:
@@ -107,20 +96,6 @@ def test_a_fingerprint_is_the_digest_of_a_text_that_never_changes() -> None:
     assert fp(LR=0.001, DEPTH=8) == hashlib.sha256(b'{"DEPTH":8,"LR":0.001}').hexdigest()
 
 
-@given(CONFIGS, st.randoms())
-def test_the_order_of_names_does_not_matter(config: dict[str, Value], rng: object) -> None:
-    assert canonical(dict(reversed(config.items()))) == canonical(config)
-
-
-@given(CONFIGS)
-def test_a_canonical_config_reads_back_as_the_config(config: dict[str, Value]) -> None:
-    read = json.loads(canonical(config))
-
-    assert read == config
-    assert {name: type(value) for name, value in read.items()} == {n: type(v) for n, v in config.items()}
-    assert canonical(read) == canonical(config)
-
-
 @given(CONFIGS, CONFIGS)
 def test_configs_that_differ_have_other_texts(one: dict[str, Value], other: dict[str, Value]) -> None:
     assume(one.keys() != other.keys() or any(not same(one[name], other[name]) for name in one))
@@ -146,14 +121,6 @@ def test_true_is_not_one_nor_a_text_a_number() -> None:
     assert len({fingerprint({"FLAG": value}, flag) for value in (1, True, "1", 0, False)}) == 5
     assert fingerprint({"FLAG": 1.0}, flag) == fingerprint({"FLAG": 1}, flag)
     assert fp(DROPOUT=True) != fp(DROPOUT=1)
-
-
-def test_values_that_no_dimension_has_any_more_keep_their_fingerprint() -> None:
-    beyond: dict[str, Value] = {"LR": 5.0, "OPTIMIZER": "adagrad", "GONE": 3, "DEPTH": 10**400}
-
-    assert fingerprint(beyond, SOME) == fingerprint(dict(reversed(beyond.items())), SOME)
-    assert fingerprint(beyond, SOME) != fingerprint(beyond | {"GONE": 4}, SOME)
-    assert normalised(beyond, [LR, OPTIMIZER]) == beyond
 
 
 @given(dimensions(), VALUES)

@@ -13,25 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.swarm.rules.duplicates import REPEATING, RunCounts, fingerprint
-from functions.swarm.rules.handing_out import QueuedConfig, lost
+from functions.swarm.rules.handing_out import QueuedConfig
 from functions.swarm.rules.populations import Population, everyone, queue_target
 from functions.swarm.rules.proposals import ConfigProposal, ConfigSampler, Observation, top_configs
-from functions.swarm.rules.refilling import MISSES, Refilling, observations_of, replenished
+from functions.swarm.rules.refilling import Refilling, observations_of, replenished
 from functions.swarm.rules.sampling import Thompson
-from functions.swarm.rules.shapes import Shape, SwarmStrategy, drawn_config
-from state.policy import Duplicates, Policy
+from functions.swarm.rules.shapes import Shape, drawn_config
+from state.policy import Policy
 from state.records import Dimension, Tag, Value
 from state.swarm_facts import Observed, RefillFacts
-from tests.functions.sample import experiment
 from tests.functions.swarm.rules.sample import (
-    DEPTH,
     INVESTIGATE,
     LAYERS,
-    OPTIMIZER,
     SHAPES,
     SOME,
-    STRATEGIES,
-    at,
     dimension,
     runs,
     swarm_facts,
@@ -95,10 +90,6 @@ def test_places_are_filled_within_the_limits_and_never_left_all_empty(
             assert shape.strategy in REPEATING or before.in_flight + times <= 2
 
 
-def test_nothing_is_proposed_for_no_place() -> None:
-    assert refilled(SOME, [], INVESTIGATE, {}, 0, Random(1)) == []
-
-
 # -- duplicates
 
 
@@ -111,12 +102,6 @@ def test_a_config_that_was_run_is_not_proposed_while_others_are_left() -> None:
     assert {p.config["LAYERS"] for p in proposals} == {3, 5}
 
 
-def test_a_batch_counts_its_own_proposals() -> None:
-    proposals = refilled([LAYERS], [], INVESTIGATE, {}, 5, Random(1))
-
-    assert sorted(int(p.config["LAYERS"]) for p in proposals) == [1, 2, 3, 4, 5]
-
-
 def test_a_sprint_fills_its_places_with_repeats() -> None:
     shape = Shape("decision_sprint", center=CENTER)
 
@@ -126,29 +111,7 @@ def test_a_sprint_fills_its_places_with_repeats() -> None:
     assert proposals[0].config == CENTER
 
 
-@pytest.mark.parametrize("strategy", sorted(REPEATING))
-def test_places_of_a_repeating_strategy_have_nothing_from_elsewhere(strategy: SwarmStrategy) -> None:
-    shape = Shape(strategy, free=("LR",), center=CENTER)
-
-    for seed in range(20):
-        for proposal in refilled(SOME, runs([0.1] * 110), shape, {}, 8, Random(seed)):
-            assert {**proposal.config, "LR": 0.003} == CENTER
-
-
 # -- the swarm goes on
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_where_all_is_frozen_the_one_config_is_repeated(strategy: SwarmStrategy) -> None:
-    stands = [at(DEPTH, 8), at(OPTIMIZER, "sgd")]
-    config: dict[str, Value] = {"DEPTH": 8, "OPTIMIZER": "sgd"}
-    key = fingerprint(config, stands)
-
-    fresh = refilled(stands, [], Shape(strategy), {}, 4, Random(1))
-    used_up = refilled(stands, [], Shape(strategy), {key: RunCounts(90, 9)}, 4, Random(1))
-
-    assert [p.config for p in fresh] == [config] * (4 if strategy in REPEATING else 2)
-    assert [p.config for p in used_up] == [config]
 
 
 def test_where_all_was_run_the_one_that_was_run_least_is_run_again() -> None:
@@ -158,48 +121,6 @@ def test_where_all_was_run_the_one_that_was_run_least_is_run_again() -> None:
 
     assert [p.config for p in proposals] == [{"FLAG": "off"}]
     assert "nothing else is left" in proposals[0].why
-
-
-def test_repeats_come_before_going_beyond_a_limit() -> None:
-    tried = {fingerprint({"FLAG": value}, [FLAG]): RunCounts(1) for value in ("on", "off")}
-
-    proposals = refilled([FLAG], [], INVESTIGATE, tried, 8, Random(1))
-
-    assert Counter(p.config["FLAG"] for p in proposals) == {"on": 2, "off": 2}
-    assert all("again" in p.why for p in proposals)
-
-
-def test_moonshots_fill_the_places_of_a_shape_that_is_used_up() -> None:
-    shape = Shape("converge", center={"LAYERS": 1})
-    tried = {fingerprint({"LAYERS": n}, [LAYERS]): RunCounts(6) for n in (1, 2)}
-
-    proposals = [refilled([LAYERS], [], shape, tried, 1, Random(n))[0] for n in range(20)]
-
-    assert not {p.config["LAYERS"] for p in proposals} & {1, 2}
-    assert {p.config["LAYERS"] for p in proposals if p.why == "moonshot"} == {5}
-
-
-def test_a_sampler_that_proposes_one_config_only_does_not_stop_the_others() -> None:
-    class Stuck(ConfigSampler):
-        def propose(
-            self,
-            dimensions: Sequence[Dimension],
-            observations: Sequence[Observation],
-            shape: Shape,
-            count: int,
-            rng: Random,
-        ) -> list[ConfigProposal]:
-            return [ConfigProposal(CENTER, 0.9, "stuck")] * (MISSES * 3)
-
-        def believed_best(self, dimensions: Sequence[Dimension], observations: Sequence[Observation]) -> None:
-            raise AssertionError("nothing is near the best here")
-
-    once = Duplicates(max_inflight=1)
-    search = Refilling(SOME, [], Shape("converge"), lambda _: Stuck(), Random(1), duplicates=once)
-    proposals = search.refilled(8)
-
-    assert len(proposals) == 8
-    assert keys(proposals)[fingerprint(CENTER, SOME)] == 1
 
 
 # -- promotion and moonshots
@@ -225,13 +146,6 @@ def test_every_100_results_the_best_configs_get_neighbours(ended: int, promotes:
     assert (found["near"] > 50) is promotes
     assert (found["near"] > 0) is promotes
     assert 0 < found["moonshot"] < 30
-
-
-def test_no_neighbours_or_moonshots_are_mixed_into_the_places_near_a_winner() -> None:
-    found = reasons(120, Shape("converge", center=CENTER))
-
-    assert found.keys() == {"thompson", "all", "presumed"}
-    assert found["all"] < found["thompson"] / 8
 
 
 def test_the_config_that_a_winner_is_looked_for_around_is_run_three_times() -> None:
@@ -350,14 +264,6 @@ def test_what_is_compared_keeps_its_center_and_what_looks_for_the_best_is_around
     assert near.shape_around(other).center == other
     assert near.shape_around({}).center == CONFIG
     assert EVERYONE.shape_around(other).center == other
-
-
-def test_the_config_of_a_lost_run_waits_however_much_was_learned_since() -> None:
-    run = experiment(status="running", config_delta=CONFIG, proposal_priority=0.7)
-    returned = lost(run, "its worker is silent").returned
-    assert returned is not None
-
-    assert replenished(facts(returned), everyone("swarm"), Random(1)).dropped == []
 
 
 def test_what_is_near_a_config_that_has_hardly_moved_stays_in_the_queue() -> None:

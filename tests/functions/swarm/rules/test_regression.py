@@ -18,7 +18,6 @@ from functions.swarm.rules import gaussian_process
 from functions.swarm.rules.gaussian_process import (
     Floats,
     Regression,
-    chance_to_improve,
     fitted,
     log_expected_improvement,
 )
@@ -69,25 +68,6 @@ def test_the_gradient_is_that_of_the_density(logs: Floats) -> None:
     assert gradient == pytest.approx(slow, rel=1e-3, abs=1e-3)
 
 
-def test_it_predicts_what_it_has_not_seen() -> None:
-    model, others = learned(60), points(300, 9)
-
-    mean, variance = model.predicted(others)
-
-    off = mean - truth(others)
-    assert np.sqrt(np.mean(off**2)) < 0.15 * truth(others).std()
-    assert np.mean(np.abs(off) < 2 * np.sqrt(variance)) > 0.8
-
-
-def test_informed_of_what_it_knows_it_believes_the_same() -> None:
-    one, others = learned(), points(20, 9)
-    results = one.mean + one.scale * (one.root @ one.whitened)
-
-    mean = one.smoothed(one.points, results)
-
-    assert mean(others) == pytest.approx(one.predicted(others)[0])
-
-
 def test_it_finds_which_axis_matters_and_how_large_the_noise_is() -> None:
     model = learned(120, noise=0.3)
 
@@ -119,14 +99,6 @@ def test_results_that_say_nothing_are_no_error(values: list[float]) -> None:
     assert np.all(variance > 0)
 
 
-def test_equal_points_with_other_results_are_no_error() -> None:
-    at = np.repeat(points(2), 10, axis=0)
-
-    mean, _ = fitted(at, np.arange(20.0), NOMINAL).predicted(at[[0, 10]])
-
-    assert mean == pytest.approx([4.5, 14.5], abs=1.0)
-
-
 # -- improvement
 
 
@@ -149,10 +121,6 @@ def test_improvements_that_are_hardly_possible_still_have_an_order() -> None:
 
     assert np.all(np.isfinite(found))
     assert np.all(np.diff(found) < 0)
-
-
-def test_the_chance_to_improve_is_that_of_the_normal_distribution() -> None:
-    assert chance_to_improve(np.array([1.0]), np.array([2.0]), 0.0)[0] == pytest.approx(norm.cdf(-0.5))
 
 
 # -- what is thought to be known

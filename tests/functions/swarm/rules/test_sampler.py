@@ -12,7 +12,6 @@ import pytest
 from functions.swarm.rules.duplicates import canonical
 from functions.swarm.rules.gaussian_search import GaussianProcess
 from functions.swarm.rules.proposals import (
-    LEAST,
     AtRandom,
     ConfigProposal,
     ConfigSampler,
@@ -73,14 +72,6 @@ def test_what_it_takes_for_the_best_is_what_all_runs_speak_for_and_not_the_lucki
     assert bowl(found or {}, Random(0), noise=0.0) < BLIND / 3
 
 
-def test_what_it_takes_for_the_best_need_not_have_been_run() -> None:
-    seen = learned(100)
-
-    found = MODEL.believed_best(SOME, seen)
-
-    assert found not in [one.config for one in seen]
-
-
 def test_it_is_not_misled_by_the_luck_of_many_runs_near_the_best() -> None:
     taken, luckiest = list[float](), list[float]()
     for seed in range(6):
@@ -93,11 +84,6 @@ def test_it_is_not_misled_by_the_luck_of_many_runs_near_the_best() -> None:
         luckiest.append(bowl(min(seen, key=lambda one: one.value or 0.0).config, Random(0), noise=0.0))
 
     assert fmean(taken) < 0.75 * fmean(luckiest)
-
-
-def test_with_few_runs_it_takes_none_for_the_best() -> None:
-    assert MODEL.believed_best(SOME, learned(len(SOME))) is None
-    assert Thompson().believed_best(SOME, learned(100)) is None
 
 
 BLIND = fmean(bowl(one.config, Random(0), noise=0.0) for one in learned(400))
@@ -116,40 +102,11 @@ def test_it_proposes_what_is_better_than_configs_at_random() -> None:
     assert mean_of(proposed(learned())) < 0.4 * BLIND
 
 
-@pytest.mark.parametrize("poison", [1e300, -1e300, 1.7e308, -1.7e308])
-def test_a_poisoned_result_does_not_blind_it(poison: float) -> None:
-    seen, rng = learned(), Random(5)
-    worst = max(range(60), key=lambda n: seen[n].value or 0.0)
-    seen[worst] = Observation(seen[worst].config, poison)
-
-    misled = proposed(seen)
-    after = proposed([*seen, *(Observation(p.config, bowl(p.config, rng)) for p in misled)])
-
-    assert mean_of(after) < 0.5 * BLIND
-
-
 def test_the_order_of_categories_that_are_numbers_counts() -> None:
     batch = dimension("BATCH", "categorical", categories=[16, 32, 64, 128, 256, 512, 1024])
     seen = [Observation({"BATCH": size}, abs(math.log2(size / 256))) for size in (16, 64, 1024, 16, 64)]
 
     assert proposed(seen, [batch], n=1)[0].config["BATCH"] in (128, 256, 512)
-
-
-def test_values_that_are_none_of_the_dimensions_are_no_error() -> None:
-    strange: Sequence[Mapping[str, Value]] = [
-        {"LR": 1e300, "DEPTH": -5, "LAYERS": "two", "DROPOUT": True, "OPTIMIZER": 7},
-        {"LR": -1.0},
-        {"GONE": 1},
-        {},
-    ]
-
-    assert len(proposed([*learned(), *(Observation(config, 0.1) for config in strange)])) == 8
-
-
-def test_of_thousands_of_runs_the_best_are_among_those_it_learns_from() -> None:
-    seen = [*learned(1000), *learned(30, seed=8)]
-
-    assert mean_of(proposed(seen)) < 0.3 * BLIND
 
 
 # -- what a config varies
@@ -182,11 +139,6 @@ def test_only_its_share_of_the_configs_varies_a_canary() -> None:
 # -- what is not known
 
 
-def test_few_runs_teach_nothing_and_configs_are_drawn() -> None:
-    assert {p.why for p in proposed(learned(len(SOME)))} == {"drawn at random"}
-    assert all(p.why.startswith("model: ") for p in proposed(learned(len(SOME) + 1)))
-
-
 def test_a_batch_is_spread() -> None:
     assert len({canonical(p.config) for p in proposed(learned(), n=30)}) > 25
 
@@ -204,20 +156,6 @@ def test_what_is_pending_is_not_proposed_again() -> None:
 
     assert again != first
     assert other != best
-
-
-def test_a_thousand_pending_runs_are_no_error() -> None:
-    pending = [Observation(o.config, None, pending=True) for o in learned(1000)]
-
-    assert len(proposed([*learned(), *pending])) == 8
-
-
-def test_what_promises_more_comes_first() -> None:
-    first, *_, last = proposed(learned(), n=30)
-
-    assert LEAST["investigate"] < last.priority
-    assert first.priority > LEAST["investigate"]
-    assert first.why.startswith("model: better than the best with a chance of ")
 
 
 # -- at equal budget

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.swarm.rules.dimensions import value_of
-from functions.swarm.rules.duplicates import canonical
 from functions.swarm.rules.rooms import Allowed, room_of
-from functions.swarm.rules.shapes import CANARY_SHARE, Shape, SwarmStrategy, contradictions, drawn_config
+from functions.swarm.rules.shapes import CANARY_SHARE, Shape, contradictions, drawn_config
 from state.records import Dimension, Value
 from tests.functions.swarm.rules.sample import (
     DEPTH,
@@ -24,7 +23,6 @@ from tests.functions.swarm.rules.sample import (
     OPTIMIZER,
     SHAPES,
     SOME,
-    STRATEGIES,
     at,
     dimension,
     swarms,
@@ -67,17 +65,6 @@ def test_every_value_of_a_config_is_one_of_its_dimension_s(
 
 
 @given(swarms(), SHAPES, st.integers(0, 2**32))
-def test_a_frozen_dimension_stands_where_it_is_frozen(
-    dimensions: list[Dimension], shape: Shape, seed: int
-) -> None:
-    config = drawn_config(dimensions, shape, Random(seed))
-
-    for found in dimensions:
-        if found.frozen:
-            assert json.dumps(config[found.name]) == json.dumps(found.frozen_value)
-
-
-@given(swarms(), SHAPES, st.integers(0, 2**32))
 def test_a_constraint_is_honoured_unless_it_is_told_as_a_contradiction(
     dimensions: list[Dimension], shape: Shape, seed: int
 ) -> None:
@@ -90,13 +77,6 @@ def test_a_constraint_is_honoured_unless_it_is_told_as_a_contradiction(
             room = room_of(found, allowed)
             assert room is not None
             assert room.holds(config[found.name])
-
-
-@given(swarms(), SHAPES, st.integers(0, 2**32))
-def test_one_draw_of_numbers_gives_one_config(dimensions: list[Dimension], shape: Shape, seed: int) -> None:
-    one, other = (drawn_config(dimensions, shape, Random(seed)) for _ in range(2))
-
-    assert canonical(one) == canonical(other)
 
 
 # -- ranges
@@ -119,20 +99,6 @@ def test_ints_reach_both_ends_and_categoricals_all_of_theirs() -> None:
     assert all(type(config["LAYERS"]) is int for config in configs)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_where_all_is_frozen_there_is_one_config(strategy: SwarmStrategy) -> None:
-    stands = [at(found, CENTER[found.name]) for found in SOME]
-
-    assert {canonical(c) for c in drawn(Shape(strategy), stands, n=20)} == {canonical(CENTER)}
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_categorical_of_one_value_has_it(strategy: SwarmStrategy) -> None:
-    only = dimension("ONLY", "categorical", categories=["one"])
-
-    assert values(drawn(Shape(strategy), [only], n=20), "ONLY") == {"one"}
-
-
 # -- canaries
 
 
@@ -144,19 +110,6 @@ def test_a_canary_varies_in_its_share_of_the_configs_only() -> None:
         varied = sum(config["DROPOUT"] != 0.25 for config in configs) / len(configs)
 
         assert varied == pytest.approx(CANARY_SHARE if share is None else share, abs=0.05)
-
-
-def test_a_canary_without_a_best_known_value_stands_in_the_middle_of_its_range() -> None:
-    fields = {"is_canary": True, "canary_prob": 0.01}
-    canaries = [
-        dimension("LR", "float_log", min=1e-4, max=1e-2, **fields),
-        dimension("DEPTH", "int", min=4, max=24, **fields),
-        dimension("DROPOUT", "float", min=0, max=0.5, **fields),
-    ]
-
-    most = Counter(map(canonical, drawn(INVESTIGATE, canaries))).most_common(1)[0][0]
-
-    assert json.loads(most) == {"LR": 0.001, "DEPTH": 14, "DROPOUT": 0.25}
 
 
 # -- constraints
@@ -187,15 +140,6 @@ def test_a_number_too_small_to_be_written_is_never_drawn(bounds: dict[str, float
         assert value_of(signed, config["BIAS"]) == config["BIAS"]
 
 
-def test_what_is_not_varied_honours_the_constraint_too() -> None:
-    configs = drawn(
-        Shape("falsify", free=("LR",), center=CENTER, constraint={"DEPTH": {"min": 16}, "OPTIMIZER": "lion"})
-    )
-
-    assert values(configs, "DEPTH") == {16}
-    assert values(configs, "OPTIMIZER") == {"lion"}
-
-
 def test_a_constraint_that_nothing_meets_is_told_and_left_out() -> None:
     stands = [at(DEPTH, 8), LR, OPTIMIZER]
     shape = Shape("investigate", constraint={"LR": {"min": 1}, "DEPTH": 9, "OPTIMIZER": ["sgd"], "NONE": 1})
@@ -217,10 +161,6 @@ def test_investigate_varies_what_is_free_over_its_whole_range_and_leaves_the_res
     assert values(configs, "DEPTH") == set(range(4, 25))
     assert values(configs, "OPTIMIZER") == {"adam", "sgd", "lion", "adafactor"}
     assert set[str]().union(*map(moved, configs)) == {"DEPTH", "OPTIMIZER"}
-
-
-def test_investigate_leaves_no_dimension_out() -> None:
-    assert set[str]().union(*map(moved, drawn(Shape("investigate", center=CENTER)))) == set(CENTER)
 
 
 def test_exploit_stays_near_the_best_and_converge_nearer() -> None:
@@ -266,15 +206,6 @@ def test_validate_visits_every_cell_of_its_test() -> None:
         (0.01, "sgd"),
     }
     assert set[str]().union(*map(moved, configs)) == {"LR", "OPTIMIZER"}
-
-
-def test_a_sprint_has_few_configs_to_repeat() -> None:
-    one = drawn(Shape("decision_sprint", center=CENTER))
-    levels = drawn(Shape("decision_sprint", free=("DROPOUT", "LAYERS"), center=CENTER))
-
-    assert {canonical(c) for c in one} == {canonical(CENTER)}
-    assert len({canonical(c) for c in levels}) == 9
-    assert values(levels, "DROPOUT") == {0.05, 0.2, 0.45}
 
 
 def test_moonshots_lie_at_the_ends_of_the_ranges() -> None:

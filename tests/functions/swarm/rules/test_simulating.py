@@ -19,15 +19,12 @@ from functions.swarm.rules.simulating import (
     HELPS,
     HURTS,
     NOISE,
-    NONE,
     PLANTED,
     UNTUNED,
     Faults,
-    deaths,
     fate,
     final,
     metric_with,
-    shape_of,
     simulate_metric,
 )
 from functions.trust.rules.audit_tags import Acknowledged, ShownRun, lost, miscounted
@@ -79,30 +76,11 @@ def test_the_effect_of_a_hidden_constant_grows_with_the_progress_of_the_run() ->
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_every_dimension_of_a_profile_has_a_planted_effect_or_none(profile: Any) -> None:
-    assert {d.name for d in dimensions_of(profile)} <= PLANTED.keys()
-
-
-@pytest.mark.parametrize("profile", PROFILES)
 def test_the_best_of_many_configs_beats_the_baseline_by_far_more_than_the_noise(profile: Any) -> None:
     values = [final(config) for config in drawn(profile, 200)]
 
     assert min(values) < UNTUNED - 10 * NOISE
     assert max(values) > UNTUNED + 10 * NOISE
-
-
-def test_a_constant_without_an_effect_changes_nothing_at_the_end() -> None:
-    irrelevant = [name for name, effect in PLANTED.items() if effect is NONE]
-
-    assert irrelevant
-    assert {final({"LR": 0.003, name: value}) for name in irrelevant for value in (1e-6, 1, 512)} == {
-        final({"LR": 0.003})
-    }
-
-
-def test_a_learning_rate_that_is_far_too_high_diverges() -> None:
-    assert shape_of({"LR": 0.1}) == "diverging"
-    assert simulate_metric({"LR": 0.1}, 1.0) > simulate_metric({"LR": 0.1}, 0.2)
 
 
 def test_two_runs_of_a_config_differ_by_the_noise_and_a_seed_repeats_one() -> None:
@@ -115,13 +93,6 @@ def test_two_runs_of_a_config_differ_by_the_noise_and_a_seed_repeats_one() -> No
 
 
 # -- what goes wrong
-
-
-def test_as_many_workers_die_as_were_asked_for() -> None:
-    found = deaths(Faults(deaths=0.1), workers=1000, rounds=3, rng=Random(1))
-
-    assert len(found) == 100
-    assert {death.nth for death in found.values()} == {0, 1, 2}
 
 
 def test_crashes_and_stragglers_come_at_their_rates_and_never_together() -> None:
@@ -172,13 +143,6 @@ def test_a_result_that_is_missing_or_stored_otherwise_is_lost(
     sent: Acknowledged, stored: ShownRun | None
 ) -> None:
     assert len([*lost({"r": sent}, {} if stored is None else {"r": stored})]) == 1
-
-
-def test_counts_agree_where_values_and_stops_are_counted_once_and_crashes_not_at_all() -> None:
-    acknowledged = {"a": MEASURED, "b": CRASHED, "c": STOPPED}
-
-    assert [*miscounted(acknowledged, 2, {"w1": 1, "w2": 1, "another": 9})] == []
-    assert [*miscounted(acknowledged, None, {})] == []
 
 
 @pytest.mark.parametrize(("experiments", "of_w1", "differences"), [(3, 2, [1, 1]), (1, 0, [-1, -1])])

@@ -37,7 +37,6 @@ from tests.functions.swarm.rules.sample import (
     SOME,
     STRATEGIES,
     by_optimizer,
-    dimension,
     dimensions,
     runs,
     share,
@@ -108,14 +107,6 @@ def test_what_it_has_not_seen_can_win() -> None:
     assert any("OPTIMIZER" in p.why for p in bad if p.config["OPTIMIZER"] == "lion")
 
 
-def test_without_any_run_it_looks_everywhere() -> None:
-    proposals = proposed([])
-
-    assert {p.config["LAYERS"] for p in proposals} == {1, 2, 3, 4, 5}
-    assert len({p.config["OPTIMIZER"] for p in proposals}) == 4
-    assert len({index_of(LR)(p.config["LR"]) for p in proposals}) == BUCKETS
-
-
 def test_one_batch_spreads_because_what_it_proposed_is_pending() -> None:
     alone = Counter(
         proposed([], [OPTIMIZER], n=1, seed=seed)[0].config["OPTIMIZER"] for seed in range(400)
@@ -141,33 +132,6 @@ def test_a_pending_run_counts_as_the_mean_of_those_that_ended() -> None:
 # -- traps
 
 
-def test_equal_metrics_teach_nothing_and_stop_nothing() -> None:
-    proposals = proposed(runs([0.25] * 26))
-
-    assert {p.config["LAYERS"] for p in proposals} == {1, 2, 3, 4, 5}
-    assert all(p.priority == pytest.approx(LEAST["investigate"] + 0.1) for p in proposals)
-
-
-@pytest.mark.parametrize("poison", [1e300, -1e300, 1.7e308, -1.7e308])
-def test_a_poisoned_result_does_not_blind_it(poison: float) -> None:
-    seen = by_optimizer("sgd")
-    seen[7] = Observation({**seen[7].config, "OPTIMIZER": "adam"}, poison)
-
-    assert share(proposed(seen), "OPTIMIZER", "sgd") > 0.75
-
-
-def test_a_result_apart_from_26_equal_ones_is_noticed() -> None:
-    seen = [Observation({"OPTIMIZER": "adam"}, 0.25)] * 26 + [Observation({"OPTIMIZER": "sgd"}, 0.2)]
-
-    assert share(proposed(seen, [OPTIMIZER]), "OPTIMIZER", "adam") < 0.5
-
-
-def test_a_categorical_of_one_value_beside_others_does_no_harm() -> None:
-    only = dimension("ONLY", "categorical", categories=["one"])
-
-    assert share(proposed(runs([0.1, 0.2], [only, LR]), [only, LR]), "ONLY", "one") == 1.0
-
-
 # -- priority
 
 
@@ -183,15 +147,6 @@ def test_priorities_rank_repeats_above_neighbours_above_exploring() -> None:
     assert [p.priority for p in near] == sorted((p.priority for p in near), reverse=True)
     assert set(LEAST) == set(STRATEGIES)
     assert priority_of(0.95, 1.0) == 1.0
-
-
-def test_a_proposal_that_promises_more_has_a_higher_priority() -> None:
-    proposals = proposed(by_optimizer("sgd"), [OPTIMIZER])
-
-    best = {p.priority for p in proposals if p.config["OPTIMIZER"] == "sgd"}
-    others = {p.priority for p in proposals if p.config["OPTIMIZER"] != "sgd"}
-
-    assert min(best) > max(others, default=0)
 
 
 # -- promotion
@@ -213,16 +168,6 @@ def test_the_best_fifth_is_taken_by_the_mean_of_each_config_and_not_by_one_lucky
     assert best == [steady, *best[1:]]
     assert len(best) == 2
     assert lucky not in top_configs([*seen, *[Observation(lucky, 0.3)] * 2], [DEPTH])
-
-
-def test_spellings_of_one_config_are_one_config() -> None:
-    seen = [
-        Observation({"DEPTH": 8}, -1.0),
-        Observation({"DEPTH": 8.0}, -1.0),
-        Observation({"DEPTH": 9}, 1.0),
-    ]
-
-    assert top_configs(seen, [DEPTH]) == [{"DEPTH": 8}]
 
 
 def test_what_only_crashed_or_is_pending_gets_no_neighbours() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from heapq import heappop, heappush
-from random import Random
 from typing import Any
 
 import pytest
@@ -127,24 +125,6 @@ def test_what_others_found_meanwhile_is_not_the_dimension_s() -> None:
     assert found.reason == "12 of 60 results varied it; the best of them does not beat the best without it"
 
 
-def test_without_a_better_run_beside_it_the_unchanged_train_py_is_the_rival() -> None:
-    alone = on_trial(160, proposals=[trial(best_before=0.0)], keeps=[kept(120, -0.01, **WITH)])
-
-    assert to_repeat(alone, ran(12, 48)) == [BEST]
-    found = judged(alone, {BEST: again(120, [-0.011, -0.009] * 3)})
-    assert found.state == "promoted"
-    assert found.gain == pytest.approx(0.01)
-
-
-def test_a_rival_that_cannot_be_run_again_counts_with_its_one_value() -> None:
-    facts = on_trial(160, kept(120, -0.06, **WITH))
-    agent_s = again(1, [], worker_id=None)
-
-    assert not needs_repeat(agent_s)
-    assert judged(facts, both(-0.06, spread=0.002) | {RIVAL: agent_s}).state == "promoted"
-    assert judged(facts, both(-0.06, spread=0.02) | {RIVAL: agent_s}).state == "reverted"
-
-
 def test_six_further_runs_are_begun_and_more_where_two_of_them_come_to_nothing() -> None:
     assert needs_repeat(again(1, [0.0] * (REPEATS - 1)))
     assert not needs_repeat(again(1, [0.0] * REPEATS))
@@ -157,35 +137,12 @@ def test_six_further_runs_are_begun_and_more_where_two_of_them_come_to_nothing()
     assert is_repeated(broken)
 
 
-def test_a_best_run_that_cannot_be_run_again_promotes_nothing() -> None:
-    broken = again(120, [0.0] * (SPARE + 1), status="crash")
-
-    found = judged(on_trial(160, kept(120, -0.06, **WITH)), both(0.0) | {BEST: broken})
-
-    assert found.state == "reverted"
-    assert (found.reason or "").endswith("by 0.01, but could not be run again")
-
-
-def test_where_the_policy_has_nothing_run_again_first_runs_decide() -> None:
-    policy = STALLED.policy.changed({"max_retests": 0})
-    facts = on_trial(160, kept(120, -0.051, **WITH), policy=policy)
-
-    assert to_repeat(facts, ran(12, 48)) == []
-    assert judged(facts, {}).state == "promoted"
-
-
 def test_what_a_run_without_it_gained_is_not_the_dimension_s() -> None:
     found = after(on_trial(160, kept(120, -0.08, number=130)), ran(12, 48))
 
     [judged] = found.proposals
     assert (judged.state, judged.gain) == ("reverted", None)
     assert judged.reason == "12 of 60 results varied it, and none improved the best"
-
-
-def test_what_was_kept_before_the_trial_is_not_the_trial_s() -> None:
-    early = kept(120, -0.08, number=90, config_delta={"WARMUP": 0.2})
-
-    assert after(on_trial(160, early), ran(12, 48)).proposals[0].state == "reverted"
 
 
 def test_a_keep_that_waits_for_its_first_retest_is_waited_for_and_never_decides() -> None:
@@ -243,57 +200,3 @@ def test_results_of_runs_that_were_handed_out_before_the_trial_do_not_count() ->
     assert followed(on_trial(500), [*early, *ran(3, 246)], {}) is None
     [judged] = after(on_trial(500), [*early, *ran(3, 247)]).proposals
     assert (judged.reason or "").startswith("only 3 of 250 results varied it")
-
-
-def judged_in_a_swarm(workers: int, *, gain: float, share: float) -> ProposedDimension:
-    """WARMUP after its trial: a share of the configs varies it, and each of these runs beats the best by the gain.
-
-    What decides is run again at once. All workers have a run as the trial begins. A run takes 0.5 to 1.5 units of
-    time.
-    """
-    rng = Random(f"a swarm of {workers}")
-    first = 100 + workers
-    begun = trial(adopted_number=first)
-    going: list[tuple[float, int, Mapping[str, Any]]] = []
-    for number in range(101, first + 1):
-        heappush(going, (rng.uniform(0.0, 1.5), number, {}))
-    ended, keeps = list[TriedRun](), list[KeptRun]()
-    for results in range(101, 101 + workers + 500):
-        at, number, config = heappop(going)
-        ended.append(
-            TriedRun(
-                experiment_id=f"swarm-{number}", number=number, status="discard", config_delta={**config}
-            )
-        )
-        if config and gain:
-            keeps = [kept(results, -0.05 - gain, number=number, config_delta=config)]
-        facts = on_trial(results, *keeps, proposals=[begun])
-        names = to_repeat(facts, ended)
-        repeated = {name: again(1, [-0.05 - gain * (name != RIVAL)] * REPEATS) for name in names}
-        found = followed(facts, ended, repeated)
-        if found is not None:
-            return found.proposals[0]
-        first += 1
-        given = {"WARMUP": 0.2} if rng.random() < share else {}
-        heappush(going, (at + rng.uniform(0.5, 1.5), first, given))
-    raise AssertionError("the trial has no end")
-
-
-@pytest.mark.parametrize("workers", [8, 60, 200, 1000])
-@pytest.mark.parametrize(
-    ("gain", "share", "state", "reason"),
-    [
-        (0.01, 0.12, "promoted", "by 0.01"),
-        (0.0, 0.12, "reverted", "results varied it, and none improved the best"),
-        (0.0, 0.0, "reverted", "only 0 of 250 results varied it: a train.py needs the line 'WARMUP = 0.0'"),
-    ],
-    ids=["it helps", "it does not help", "no script has it"],
-)
-def test_a_trial_ends_alike_in_a_swarm_of_any_size(
-    workers: int, gain: float, share: float, state: str, reason: str
-) -> None:
-    found = judged_in_a_swarm(workers, gain=gain, share=share)
-
-    assert found.state == state
-    assert (found.reason or "").endswith(reason)
-    assert not share or (found.varied or 0) >= 12

@@ -20,7 +20,7 @@ from functions.swarm.rules.trial_proposals import (
 from functions.swarm.rules.trials import eligibility_of, followed
 from state.errors import Conflict
 from state.records import ProposedDimension
-from state.trial_facts import EndedResult, KeptRun, TrialFacts
+from state.trial_facts import EndedResult, TrialFacts
 from tests.functions.swarm.rules.searches import STALLED, after, kept, on_trial, searched, trial
 from tests.functions.swarm.rules.test_trial_proposals import proposed
 from tests.functions.swarm.rules.trial_sample import LR, WARMUP
@@ -69,18 +69,6 @@ def test_crashes_are_no_results_and_stopped_runs_are() -> None:
     assert improvement(searched(100, kept(11.5, -0.05), ended=ended)) == pytest.approx(0.05)
 
 
-def test_where_values_are_compared_few_results_are_measured_against_the_best_baseline() -> None:
-    by_value = STALLED.policy.changed({"compare_by": "value"})
-    ended = [
-        EndedResult(experiment_id="swarm-1", status="discard", finished_at=1.0, baseline_bpb=baseline)
-        for baseline in (1.0, 0.98)
-    ]
-    better = KeptRun(experiment_id="swarm-1", number=1, val_bpb=0.97, judged_val_bpb=0.97, finished_at=1.0)
-
-    assert improvement(searched(30, policy=by_value, ended=ended, keeps=[better])) == pytest.approx(0.01)
-    assert improvement(searched(30, policy=by_value, ended=[], keeps=[better])) is None
-
-
 def test_a_stall_cycle_lasts_25_results_and_goes_on_where_the_stall_was_interrupted() -> None:
     first = cycle_of(STALLED)
     assert first is not None
@@ -125,17 +113,6 @@ def test_a_proposal_counts_once_in_a_stall_cycle_however_often_it_is_made() -> N
     assert (later.cycles, later.times) == ([1, 2], 3)
 
 
-def test_a_better_wording_takes_the_place_of_the_one_before_and_a_wrong_one_does_not() -> None:
-    first = entered(STALLED, proposed(train_py_line="no line"))
-    facts = replace(STALLED, proposals=[first])
-
-    better = entered(facts, proposed(rationale="the loss jumps", train_py_line="WARMUP = 0.0"))
-    worse = entered(replace(STALLED, proposals=[better]), proposed("WARM UP", rationale="again"))
-
-    assert (better.train_py_line, better.rationale) == ("WARMUP = 0.0", "the loss jumps")
-    assert (worse.name, worse.rationale, worse.times) == ("WARMUP", "the loss jumps", 3)
-
-
 def test_what_is_proposed_while_the_search_does_not_stall_is_listed_and_does_not_count() -> None:
     facts = searched(100, kept(90, -0.05))
 
@@ -178,13 +155,6 @@ def test_a_full_list_drops_the_oldest_that_is_not_tried_promoted_or_counted_in_t
     assert found.proposal_id == leaves
 
 
-def test_nothing_leaves_a_list_with_a_place_nor_for_what_is_listed() -> None:
-    facts = full()
-
-    assert displaced(replace(facts, proposals=facts.proposals[1:]), proposed("ANOTHER")) is None
-    assert displaced(facts, facts.proposals[7]) is None
-
-
 def test_what_counted_in_the_newest_stall_leaves_for_nothing_until_the_next_one() -> None:
     facts = full()
     counted = replace(facts, proposals=[*facts.proposals[2:], listed(2), listed(1, 2)])
@@ -221,13 +191,6 @@ def test_an_agent_adds_ten_proposals_within_25_results() -> None:
     assert "after 1 more results" in (problem.value.hint or "")
 
 
-def test_what_is_listed_already_and_what_an_operator_proposes_is_not_limited() -> None:
-    facts = replace(STALLED, proposals=by("ann", *[100] * 10))
-
-    check_share(facts, facts.proposals[3])
-    check_share(facts, facts.proposals[3].model_copy(update={"proposal_id": "new", "source": "operator"}))
-
-
 # -- trials
 
 
@@ -242,14 +205,6 @@ def test_a_dimension_of_two_stall_cycles_is_on_trial_from_then_on() -> None:
     assert found.defined["added"] == ["WARMUP"]
     told = found.told["dimension.adopted"]["WARMUP"]
     assert (told["train_py_line"], told["share"]) == ("WARMUP = 0.0", 0.12)
-
-
-def test_where_nothing_is_better_than_the_unchanged_train_py_a_trial_has_to_be() -> None:
-    facts = searched(100, proposals=[listed(1, 2)], cycle=2, cycle_at=90, asked=2)
-
-    [adopted] = after(facts).proposals
-
-    assert (adopted.state, adopted.best_before) == ("on_trial", 0.0)
 
 
 @pytest.mark.parametrize(
@@ -278,15 +233,6 @@ def test_nothing_else_is_adopted(facts: TrialFacts) -> None:
     assert followed(facts, [], {}) is None
 
 
-def test_of_two_eligible_proposals_of_one_name_the_first_is_adopted() -> None:
-    wider = listed(1, 2, max=0.9).model_copy(update={"proposal_id": "dim_2"})
-    facts = replace(STALLED, proposals=[listed(1, 2), wider], cycle=2, cycle_at=90, asked=2)
-
-    [adopted] = after(facts).proposals
-
-    assert adopted.proposal_id == "dim_1"
-
-
 @pytest.mark.parametrize(
     ("dimensions", "did"),
     [
@@ -301,10 +247,6 @@ def test_an_organiser_who_changes_the_dimension_ends_its_trial(dimensions: Any, 
     [ended] = found.proposals
     assert (ended.state, ended.reason) == ("ended", f"an organiser {did} the dimension")
     assert found.dimensions is None
-
-
-def test_a_search_that_stalls_has_dimensions_asked_for() -> None:
-    assert after(replace(STALLED, asked=None)).wanted == {"why": "stall", "results": 100, "cycle": 1}
 
 
 def test_following_twice_changes_nothing_more() -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from functions.beliefs.rules.dimension_claims import bootstrapped
 from functions.beliefs.rules.sharing import may_be_tested
-from functions.swarm.rules.handing_out import QueuedConfig, fits, handed_out
+from functions.swarm.rules.handing_out import fits, handed_out
 from functions.swarm.rules.proposals import Observation
 from functions.swarm.rules.sampling import sampler_of
-from functions.swarm.rules.shapes import Shape, drawn_config, standing_config
+from functions.swarm.rules.shapes import Shape, standing_config
 from functions.swarm.rules.trial_verdicts import drawn_trial, trial_config, tries
 from state.records import Dimension
 from tests.functions.beliefs.rules.sample import claim
@@ -73,21 +73,6 @@ def test_a_trial_is_the_best_known_config_with_another_value_of_the_dimension() 
     assert {config["GATE"] for config in found} == {"silu", "gelu"}
 
 
-def test_trials_are_often_near_the_value_that_the_best_config_has_by_then() -> None:
-    rng = Random(1)
-
-    found = [trial_config(WARMUP, ALL, {**BEST, "WARMUP": 0.4}, rng)["WARMUP"] for _ in range(400)]
-
-    near = sum(0.33 <= float(value) <= 0.47 for value in found)
-    assert near > 200
-
-
-def test_a_run_has_tried_a_dimension_only_where_its_config_names_another_value_than_the_default() -> None:
-    assert tries({"WARMUP": 0.1}, WARMUP)
-    assert not tries({"WARMUP": 0.0}, WARMUP)
-    assert not tries({"LR": 0.1}, WARMUP)
-
-
 def test_a_config_that_waits_goes_on_to_fit_when_a_trial_begins_and_not_when_it_was_promoted() -> None:
     promoted = WARMUP.model_copy(update={"is_canary": False, "canary_prob": None})
 
@@ -96,26 +81,6 @@ def test_a_config_that_waits_goes_on_to_fit_when_a_trial_begins_and_not_when_it_
     assert not fits({**BEST, "WARMUP": 0.7}, ALL)
     assert not fits(BEST, [LR, DEPTH, promoted])
     assert not fits({**BEST, "WARMUP": 0.2}, [LR, DEPTH])
-
-
-def test_a_dimension_on_trial_that_is_frozen_is_in_every_config_at_its_value() -> None:
-    held = WARMUP.model_copy(update={"frozen": True, "frozen_value": 0.1})
-
-    assert drawn_trial([LR, held], Random(1)) is None
-    assert all(config["WARMUP"] == 0.1 for config in given([LR, held], 50))
-
-
-def test_a_config_that_waits_is_handed_out_as_it_is() -> None:
-    text = QueuedConfig(BEST, 0.5, "proposed").text(1)
-
-    configs = given(ALL, 200, [text])
-
-    assert {tuple(c.items()) for c in configs if "WARMUP" not in c} == {tuple(BEST.items())}
-
-
-def test_no_config_that_is_not_a_trial_names_the_dimension() -> None:
-    assert standing_config(ALL, Shape("exploit", center=BEST)) == BEST
-    assert drawn_config(ALL, Shape("investigate"), Random(1)).keys() == {"LR", "DEPTH"}
 
 
 @pytest.mark.parametrize("name", ["gaussian_process", "thompson"])
