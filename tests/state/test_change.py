@@ -17,7 +17,6 @@ from state.change import (
     MOST_COMMANDS,
     NOW,
     TRIES,
-    Asked,
     Change,
     Count,
     Digits,
@@ -129,21 +128,23 @@ async def test_what_was_read_loosely_and_what_nobody_changed_is_no_reason_to_dec
     assert (await raced(lab, loosely("ZRANGE", zset, "0", "-1"), same_value)) == (1, ["m"])
 
 
-async def test_reads_have_names_and_a_command_among_them_is_loose(lab: Lab, hash_: str) -> None:
-    await lab.command("HSET", hash_, "a", "1", "b", "1")
-    reads: dict[str, Asked | None] = {"a": hmget(hash_, "a"), "b": ("HGET", hash_, "b"), "none": None}
-    seen: list[dict[str, Any]] = []
+@pytest.mark.parametrize(("holds", "times"), [(False, 1), (True, 2)])
+async def test_what_may_decide_is_guarded_once_it_is_held(
+    lab: Lab, hash_: str, zset: str, holds: bool, times: int
+) -> None:
+    seen: list[str | None] = []
 
     async def decide(change: Change) -> None:
-        seen.append(await change.read(reads))
-        await lab.command("HINCRBY", hash_, "b", 1)
-        await lab.command("HSET", hash_, "a", "2")
-        change.delete(hash_)
+        (found,) = await change.read(hmget(hash_, "a").maybe())
+        seen.append(found["a"])
+        await lab.command("HSET", hash_, "a", "1")
+        if holds:
+            change.hold(hash_)
+        change.zadd(zset, {"m": 1})
 
     await lab.change(decide)
 
-    assert seen == [{"a": {"a": "1"}, "b": "1", "none": None}, {"a": {"a": "2"}, "b": "2", "none": None}]
-    assert await lab.read(reads) == {"a": {"a": None}, "b": None, "none": None}
+    assert seen == [None, "1"][:times]
 
 
 async def test_who_loses_each_race_is_told_to_come_back_and_has_written_nothing(lab: Lab, hash_: str) -> None:
@@ -347,17 +348,17 @@ async def test_a_counter_with_room_is_raised_by_many_at_once_and_never_past_its_
 
 
 async def test_what_may_come_no_later_than_a_moment_is_decided_again_after_it(lab: Lab, hash_: str) -> None:
-    ends = iter([await lab.now() - 1, await lab.now() + 3600])
+    now = await lab.now()
+    ends = iter([now - 1, now + 3600])
 
-    async def decide(change: Change) -> float:
+    async def decide(change: Change) -> None:
         end = next(ends)
         change.before(end)
         change.hset(hash_, {"until": end})
-        return end
 
-    end = await lab.change(decide)
+    await lab.change(decide)
 
-    assert await lab.hash(hash_) == {"until": repr(end)}
+    assert await lab.hash(hash_) == {"until": repr(now + 3600)}
 
 
 async def test_a_time_is_the_commit_s_own_or_later_by_some_seconds(lab: Lab, hash_: str, zset: str) -> None:

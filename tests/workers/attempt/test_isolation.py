@@ -106,6 +106,7 @@ async def test_a_run_reads_no_file_of_its_user_but_what_it_needs(
         "open('/etc/shadow').read()" if os.geteuid() == 0 else f"open({str(private)!r})",
         "import os; open(f'/proc/{os.getppid()}/environ').read()",
         "import os; open(f'/proc/{os.getppid()}/mem', 'rb')",
+        "open('../log.txt').read()",
     )
 
     assert all_refused(found)

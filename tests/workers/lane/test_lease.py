@@ -101,10 +101,13 @@ async def test_what_was_not_sent_goes_with_the_next_question_and_nothing_newer_i
     with pytest.raises(Unavailable):
         await held.tail("line 1")
 
+    with pytest.raises(Unavailable):  # the newer report comes while the older one is on its way
+        await asyncio.gather(held.tick(1.4, 0.02), held.tick(1.3, 0.03))
+
     lab.problem = None
     await held.poll()
 
-    assert lab.renewals[-1] == {"metric": 1.5, "progress": 0.01, "log": "line 1"}
+    assert lab.renewals[-1] == {"metric": 1.3, "progress": 0.03, "log": "line 1"}
 
 
 async def test_an_order_stands_until_the_lab_gives_another(lab: Lab, spool: Spool) -> None:
@@ -153,6 +156,13 @@ async def test_a_result_stays_on_the_disk_until_the_lab_has_answered(lab: Lab, s
 
     assert await held.report("experiment::complete", result) == "discard"
     assert spool.kept() == []
+
+
+def test_each_attempt_and_fence_has_a_result_of_its_own(spool: Spool) -> None:
+    for attempt, fence in ((2, 17), (2, 18), (3, 19)):
+        spool.keep("experiment::crash", {**WHO, "attempt": attempt, "fence": fence})
+
+    assert len(spool.kept()) == 3
 
 
 async def test_a_result_that_the_lab_refuses_is_not_sent_for_ever(lab: Lab, spool: Spool) -> None:
