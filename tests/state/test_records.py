@@ -14,7 +14,7 @@ from functions.kernel.process.lifecycle import Process
 from state.change import Change
 from state.keys import Keys
 from state.moves import wire
-from state.records import Best, Evidence, Experiment, Hypothesis, flatten, stamp
+from state.records import Best, Evidence, Experiment, Hypothesis, flatten
 
 EDGES = [
     5e-324,
@@ -99,11 +99,6 @@ def test_what_is_no_number_never_reaches_the_state(value: float) -> None:
         best(value)
 
 
-@given(FLOATS)
-def test_a_float_travels_as_its_shortest_exact_text(value: float) -> None:
-    assert wire(value) == repr(value)
-
-
 @pytest.mark.parametrize(("value", "text"), [(7, "7"), (True, "1"), ("x", "x"), (b"\0", b"\0")])
 def test_other_arguments_travel_plainly(value: Any, text: Any) -> None:
     assert wire(value) == text
@@ -116,16 +111,6 @@ def test_a_field_that_is_none_stands_nowhere() -> None:
         "d": "[1]",
         "e": "",
     }
-
-
-def test_text_that_looks_like_json_stays_text() -> None:
-    record = best(1.0).model_copy(update={"commit_sha": "123", "experiment_id": "null"})
-
-    assert Best.parse(record.flat()) == record
-
-
-def test_times_are_shown_in_utc_with_milliseconds() -> None:
-    assert stamp(1773230430.1239) == "2026-03-11T12:00:30.123Z"
 
 
 def test_all_keys_of_a_lab_share_one_hash_tag() -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import resource
-import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing
@@ -23,14 +21,11 @@ import state.answers
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.process.running import ended
 from state.embedded import EmbeddedRedis
-from state.errors import Unavailable
 from state.moves import load
-from state.redis_binary import find_binary
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.labs import PRESENCE, add_gpu, asked, begun, dump, events_of, idea, open_tag, registered, told
 from tests.state.test_client import password_of
-from triggers.ports import free_port
 
 TIMEOUT_S = 1.0
 PASSING = PRESENCE | {"tallies"}
@@ -97,18 +92,6 @@ def read_only(admin: redis.Redis, server: EmbeddedRedis) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replica_without_its_primary(admin: redis.Redis, server: EmbeddedRedis) -> Iterator[None]:
-    with config(admin, replica_serve_stale_data="no"), read_only(admin, server):
-        yield
-
-
-@contextlib.contextmanager
-def without_replicas(admin: redis.Redis, server: EmbeddedRedis) -> Iterator[None]:
-    with config(admin, min_replicas_to_write=1):
-        yield
-
-
-@contextlib.contextmanager
 def disk_full(admin: redis.Redis, server: EmbeddedRedis) -> Iterator[None]:
     """Its append-only file may not grow: what a full disk is to it, and needs no disk of its own."""
     files = psutil.Process(server.pid)
@@ -132,21 +115,11 @@ def another_password(admin: redis.Redis, server: EmbeddedRedis) -> Iterator[None
         yield
 
 
-@contextlib.contextmanager
-def crowded(admin: redis.Redis, server: EmbeddedRedis) -> Iterator[None]:
-    with config(admin, maxclients=1):
-        cut_all(admin)
-        yield
-
-
 FAULTS: dict[str, tuple[Callable[..., Any], str]] = {
     "out of memory": (out_of_memory, "no memory left"),
     "a read-only replica": (read_only, "read-only replica"),
-    "a replica without its primary": (replica_without_its_primary, "lost its primary"),
-    "a primary without its replicas": (without_replicas, "too few replicas"),
     "disk full": (disk_full, "cannot write to its disk"),
     "another password": (another_password, "refuses our password"),
-    "too many clients": (crowded, "takes no more clients"),
 }
 BEGIN_WITH_A_CUT = ("refuses our password", "takes no more clients")
 """The first request on a connection that was cut is told of that."""
@@ -245,47 +218,6 @@ async def test_every_writing_door_answers_a_clear_503_writes_nothing_and_works_a
         assert await told(http, "/api/lab/audit") | {"violations": []} == await told(http, "/api/lab/audit")
 
 
-async def test_a_keyed_request_that_redis_has_no_room_for_is_told_so_as_often_as_it_comes(
-    process: Process, admin: redis.Redis
-) -> None:
-    body = idea(diff=random.Random(0).randbytes(1_500_000).hex())
-    async with http_client(process) as http:
-        await open_tag(http)
-        info: Any = admin.info("memory")
-
-        with config(
-            admin, maxmemory=info["used_memory"] + 1_000_000
-        ):  # room for the key, but not for the patch
-            refused = [
-                await post(http, "/api/experiment/register", {**body, **more}, **headers)
-                for more, headers in (({}, {"Idempotency-Key": "k"}), ({"request_id": "r"}, {}))
-                for _ in range(3)
-            ]
-
-        for answer in refused:
-            a_clear_refusal(answer, "no memory left")
-        told_now = [
-            await post(http, "/api/experiment/register", body, **{"Idempotency-Key": "k"}) for _ in range(2)
-        ]
-        assert [a.json()["number"] for a in told_now] == [1, 1]
-
-
-async def test_an_answer_that_cannot_be_kept_is_given_all_the_same(
-    process: Process, admin: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def full(*_: str) -> None:
-        raise Unavailable("Redis has no memory left", retry_after=2.0)
-
-    async with http_client(process) as http:
-        await open_tag(http)
-        monkeypatch.setattr(process.answers, "store", full)
-        body = idea()
-
-        answer = await post(http, "/api/experiment/register", body, **{"Idempotency-Key": "k"})
-
-        assert (answer.status_code, answer.json()["number"]) == (200, 1)
-
-
 async def settled(http: httpx.AsyncClient) -> None:
     """Wait until the lab is ready again: by itself, for nobody restarts it."""
     give_up = time.monotonic() + 30
@@ -372,12 +304,7 @@ class Cutter:
 
 LOST_REPLIES = {
     "/api/experiment/register": ("commit", "experiment.registered"),
-    "/api/experiment/submit": ("commit", "experiment.queued"),
     "/api/experiment/complete": ("commit", "experiment.finished"),
-    "/api/experiment/crash": ("commit", "experiment.finished"),
-    "/api/experiment/stop": ("commit", "experiment.finished"),
-    "/api/pool/register": ("commit", "gpu.registered"),
-    "/api/pool/drain": ("commit", "gpu.draining"),
     "/api/pool/release": ("commit", "gpu.idle"),
 }
 """Doors, with the script that does it and the event that tells of it."""
@@ -413,68 +340,3 @@ async def test_a_write_whose_reply_was_lost_has_one_effect_however_often_it_is_r
         )  # those are repeatable by state, and keep no answer
         assert len(await events_of(process, event)) == earlier + 1
         assert (await told(http, "/api/lab/audit"))["violations"] == []
-
-
-@contextlib.contextmanager
-def plain_server(folder: Path, port: int, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    binary = find_binary(Settings()).path
-    argv = [
-        str(binary),
-        "--port",
-        str(port),
-        "--dir",
-        str(folder),
-        "--appendonly",
-        "yes",
-        "--save",
-        "",
-        *options,
-    ]
-    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as server:
-        try:
-            yield server
-        finally:
-            server.kill()
-
-
-async def test_redis_that_loads_its_data_is_waited_for(settings: Settings, tmp_path: Path) -> None:
-    port = free_port(0)
-    url = f"redis://127.0.0.1:{port}"
-    slowly = ("--key-load-delay", "200", "--loading-process-events-interval-bytes", "1024")
-    with closing(redis.Redis.from_url(url)) as client, plain_server(tmp_path, port) as server:
-        until(client.ping)
-        client.mset({f"key{n}": "x" * 100 for n in range(10)})
-        with client.pipeline(transaction=False) as pipe:
-            for n in range(20_000):
-                pipe.set(f"key{n}", "x" * 100)
-            pipe.execute()
-        async with (
-            opened("web", settings.model_copy(update={"redis_url": SecretStr(url)})) as process,
-            http_client(process) as http,
-        ):
-            await open_tag(http)
-            server.kill()
-            server.wait()
-            with plain_server(tmp_path, port, *slowly):
-                said = await words_until_ready(http)
-                tags = await asked(http, "/api/report/tags")
-
-    assert "Redis is busy starting" in said
-    assert said <= {"Redis is busy starting", "Redis cannot be reached", "Redis did not answer in time"}
-    assert [tag["name"] for tag in tags["tags"]] == ["mar11"]
-
-
-async def words_until_ready(http: httpx.AsyncClient) -> set[str]:
-    """What /readyz and a door say until the lab is ready; /healthz is well all along."""
-    said = set()
-    give_up = time.monotonic() + 60
-    while (answer := await http.get("/readyz")).status_code != 200:
-        assert time.monotonic() < give_up, answer.text
-        assert (await http.get("/healthz")).status_code == 200
-        for refused in (answer, await post(http, "/api/experiment/setup", {"tag": "mar11"})):
-            if refused.status_code == 503:
-                assert refused.json()["retry_after"]
-                assert refused.json()["hint"]
-                said.add(refused.json()["detail"])
-        await asyncio.sleep(0.05)
-    return said

@@ -62,21 +62,6 @@ def test_the_user_s_file_may_say_where_the_lab_is_and_the_lab_s_own_may_not(home
     assert (settings.data_dir, settings.lab, settings.port) == (home / "data", "night", 4002)
 
 
-def test_without_a_directory_of_its_own_a_lab_s_file_lies_in_the_default_one(home: Path) -> None:
-    write(home / "state" / "nightjar" / "night" / ".env", "NIGHTJAR_PORT=4002")
-
-    assert Settings(lab="night").port == 4002
-    assert Settings().port == 3111
-
-
-def test_an_empty_value_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NIGHTJAR_DATA", "")
-    monkeypatch.setenv("NIGHTJAR_PORT", "")
-
-    assert Settings().data_dir == home / "state" / "nightjar" / "lab"
-    assert Settings().port == 3111
-
-
 @pytest.mark.parametrize("blank", ["", " ", "\t"])
 def test_a_data_directory_without_a_name_is_the_default_one(
     home: Path, monkeypatch: pytest.MonkeyPatch, blank: str
@@ -95,11 +80,6 @@ def test_a_data_directory_without_a_name_is_the_default_one(
 def test_a_text_that_is_no_url_of_a_lab_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="is not a URL such as https://HOST"):
         Settings(url=url)
-
-
-def test_a_home_that_is_not_there_is_no_folder_of_the_working_directory(home: Path) -> None:
-    with pytest.raises(ValueError, match="there is no user 'nobody-here'"):
-        Settings.model_validate({"data": "~nobody-here/labs"})
 
 
 @pytest.mark.parametrize("name", ["NIGHTJAR_SWARM_SECRET", "META_ENROLL_TOKEN"])
@@ -156,10 +136,3 @@ def test_the_published_names_set_what_they_set_in_the_published_server(
     assert found.program == Path("/srv/program.md")
     assert found.swarm_secret is not None
     assert found.swarm_secret.get_secret_value() == "open sesame"
-
-
-def test_a_name_that_no_published_server_has_sets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BAD_PI_PIPELINE_ENABLED", "true")
-
-    assert not Settings().pipeline_enabled
-    assert "BAD_PI_PIPELINE_ENABLED" in set_in_vain({"BAD_PI_PIPELINE_ENABLED": "true"})

@@ -10,18 +10,13 @@ import pytest
 
 from functions.kernel.process.lifecycle import Process
 from functions.kernel.process.running import ended
-from state.change import Change
 from state.client import Lab
-from state.decisions import Ending
-from state.entries import EntryFacts
-from state.errors import NotFound, Unavailable
+from state.errors import Unavailable
 from state.experiments import Experiments
 from state.leases import GpuLease
 from state.pool import Pool
-from state.records import Best, Experiment
 from tests.labs import (
     add_gpu,
-    asked,
     curl,
     dump,
     events_of,
@@ -127,51 +122,6 @@ async def test_a_move_repeated_after_a_lost_answer_happens_once(
     assert await dump(process.lab) == once
 
 
-async def test_a_decision_on_an_old_best_is_not_committed(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await open_tag(client)
-    experiments = Experiments(process.lab)
-    one, two = [await experiments.get(await registered(client)) for _ in range(2)]
-
-    seen: list[float | None] = []
-
-    def keep(e: Experiment, value: float) -> Ending:
-        best = Best(experiment_id=e.experiment_id, val_bpb=value, commit_sha="abc", updated_at=0.0)
-        return Ending(e, "keep", {"val_bpb": value}, best=best)
-
-    async def second(change: Change) -> None:
-        run = await experiments.run_facts(change, two.experiment_id)
-        seen.append(run.best.val_bpb if run.best else None)
-        if len(seen) == 1:
-            await experiments.end(keep(one, 1.0))
-        await experiments.finish(change, run, keep(run.experiment, 0.5))
-
-    await experiments.judging(two.experiment_id, second)
-    is_ended_twice = await experiments.end(keep(two, 0.4))
-
-    best = await experiments.best("mar11")
-    assert best is not None
-    assert (seen, is_ended_twice) == ([None, 1.0], False)
-    assert (best.val_bpb, best.version) == (0.5, 2)
-
-
-async def test_an_experiment_of_no_tag_is_not_stored(client: httpx.AsyncClient, process: Process) -> None:
-    await open_tag(client)
-    experiments = Experiments(process.lab)
-    e = await experiments.get(await registered(client))
-    elsewhere = e.model_copy(update={"tag": "none"})
-    before = await dump(process.lab)
-
-    async def decide(change: Change) -> EntryFacts:
-        return await experiments.entry_facts(change, elsewhere, None)
-
-    with pytest.raises(NotFound):
-        await experiments.change(decide)
-
-    assert await dump(process.lab) == before
-
-
 async def test_an_old_fence_neither_renews_nor_releases(client: httpx.AsyncClient, process: Process) -> None:
     await open_tag(client)
     await add_gpu(client)
@@ -188,22 +138,6 @@ async def test_an_old_fence_neither_renews_nor_releases(client: httpx.AsyncClien
     assert orders == ["lost", "lost"]
     assert released == "other"
     assert await dump(process.lab) == before
-
-
-async def test_ticks_are_kept_and_shown(client: httpx.AsyncClient, process: Process) -> None:
-    await open_tag(client)
-    await add_gpu(client)
-    e = await running(client, process)
-    experiments = Experiments(process.lab)
-
-    orders = [
-        await experiments.renew(e.experiment_id, "host:gpu0", e.fence, 60, (2.0 - p, p)) for p in (0.25, 0.5)
-    ]
-
-    shown = await asked(client, f"/api/experiment/{e.experiment_id}")
-    assert orders == ["continue", "continue"]
-    assert [(p, m) for p, m, _ in shown["ticks"]] == [(0.25, 1.75), (0.5, 1.5)]
-    assert (shown["experiment"]["last_metric"], shown["experiment"]["last_progress"]) == (1.5, 0.5)
 
 
 async def test_a_fence_is_never_given_twice(client: httpx.AsyncClient, process: Process) -> None:

@@ -175,16 +175,6 @@ async def test_a_name_has_one_living_token(tokens: Tokens, operator: Issued) -> 
     assert again.token.name == "a"
 
 
-async def test_fifty_who_ask_for_a_name_together_get_one_token(tokens: Tokens, operator: Issued) -> None:
-    asked = [tokens.issue(name="a", role="agent", issued_by="me") for _ in range(50)]
-
-    answers = await asyncio.gather(*asked, return_exceptions=True)
-
-    assert sum(isinstance(a, Issued) for a in answers) == 1
-    assert sum(isinstance(a, Conflict) for a in answers) == 49
-    assert [t.name for t in await tokens.all()] == ["me", "a"]
-
-
 async def test_both_secrets_open_the_lab_while_they_overlap(
     tokens: Tokens, process: Process, operator: Issued
 ) -> None:
@@ -214,16 +204,6 @@ async def test_a_rotation_without_overlap_ends_the_secret_and_its_sessions_at_on
         await tokens.session(session)
     assert await tokens.holding([proof]) == set()
     assert (await tokens.recognise(rotated.text))[0].name == "me"
-
-
-async def test_of_two_rotations_of_one_secret_one_wins(tokens: Tokens, operator: Issued) -> None:
-    asked = [tokens.rotate(operator.token, 60) for _ in range(2)]
-
-    answers = await asyncio.gather(*asked, return_exceptions=True)
-
-    (won,) = [a for a in answers if isinstance(a, Issued)]
-    assert (await tokens.recognise(won.text))[0].name == "me"
-    assert sum(isinstance(a, Conflict) for a in answers) == 1
 
 
 async def test_a_token_that_has_expired_is_not_rotated_but_replaced(tokens: Tokens, operator: Issued) -> None:
@@ -395,17 +375,6 @@ async def test_a_token_asks_as_often_as_it_may(
     assert refusal.value.retry_after is not None
     assert 90 < refusal.value.retry_after <= 100
     await tokens.take(Proof("another", ""), per_s=0.01)
-
-
-async def test_a_hundred_requests_at_once_share_one_allowance(
-    tokens: Tokens, operator: Issued, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("state.tokens.BURST_S", 3000.0)
-    asked = [tokens.take(proof_of(operator), per_s=0.01) for _ in range(100)]
-
-    answers = await asyncio.gather(*asked, return_exceptions=True)
-
-    assert sum(a is None for a in answers) == 30
 
 
 async def refused(tokens: Tokens, text: str) -> None:

@@ -10,19 +10,15 @@ from pathlib import Path
 
 import pytest
 import redis
-from hypothesis import given
-from hypothesis import strategies as st
 from rq import Queue
-from rq.exceptions import NoSuchJobError
 from rq.executions import Execution
 from rq.job import Job, JobStatus
-from rq.serializers import DefaultSerializer
 
 from state import rq_jobs
 from state.embedded import EmbeddedRedis
 from state.rq_jobs import CheckedJob, JobRefused
 from state.settings import Settings
-from state.train_jobs import ENTRY, FUNCTION, TrainJob, gpu_queue, job_id
+from state.train_jobs import ENTRY, FUNCTION, TrainJob, gpu_queue
 from state.train_queue import TrainQueue, broker
 from tests.tampering import CANARY, REWRITES, rewrite
 
@@ -66,16 +62,6 @@ async def test_an_attempt_becomes_one_job_that_names_the_one_entry(
     assert job.func_name == ENTRY
     assert job.kwargs == {"function": "gpu::train", "payload": ATTEMPT}
     assert json.loads(zlib.decompress(job.to_dict()["data"]))[0] == ENTRY
-
-
-async def test_enqueuing_again_changes_nothing_while_the_job_waits(
-    train_queue: TrainQueue, connection: redis.Redis
-) -> None:
-    await train_queue.enqueue("h:0", ATTEMPT, 60)
-
-    assert not await train_queue.enqueue("h:0", ATTEMPT, 60)
-
-    assert len(gpu_queue("lab", "h:0", connection)) == 1
 
 
 async def test_a_job_that_fell_out_of_its_queue_is_put_back(
@@ -166,21 +152,6 @@ async def test_a_rewritten_job_is_refused_and_removed_and_nothing_of_it_runs_or_
     assert "this" not in sys.modules
 
 
-async def test_a_job_that_is_no_hash_any_more_is_refused_too(
-    train_queue: TrainQueue, connection: redis.Redis, caplog: pytest.LogCaptureFixture
-) -> None:
-    await train_queue.enqueue("h:0", ATTEMPT, 60)
-    job = the_job(connection)
-    connection.delete(job.key)
-    connection.set(job.key, CANARY)
-
-    with pytest.raises(JobRefused, match="it is not a hash"):
-        TrainJob.fetch(job.id, connection=connection)
-
-    assert not connection.exists(job.key)
-    assert CANARY not in caplog.text
-
-
 PICKLED = Job.create("os.getcwd", connection=redis.Redis()).data
 
 
@@ -247,42 +218,3 @@ async def test_a_refused_job_is_enqueued_again_as_it_was(
     assert await train_queue.enqueue("h:0", ATTEMPT, 60)
 
     assert the_job(connection).kwargs == {"function": "gpu::train", "payload": ATTEMPT}
-
-
-async def test_a_pickled_job_is_never_unpickled_whichever_serializer_is_asked_for(
-    connection: redis.Redis,
-) -> None:
-    job = Queue("nightjar-lab-h:0", connection=connection).enqueue("os.getcwd", job_id="lab_st-1-1-1")
-
-    with pytest.raises(JobRefused, match="cannot be read"):
-        TrainJob.fetch(job.id, connection=connection, serializer=DefaultSerializer)
-
-
-def test_a_job_that_is_not_there_is_no_refusal(
-    connection: redis.Redis, caplog: pytest.LogCaptureFixture
-) -> None:
-    with pytest.raises(NoSuchJobError):
-        TrainJob.fetch("never-made", connection=connection)
-
-    assert "refused" not in caplog.text
-
-
-NAMES = st.text("abs._-", min_size=1, max_size=6)
-
-
-@given(st.tuples(NAMES, NAMES), st.tuples(NAMES, NAMES))
-def test_different_experiments_of_all_labs_have_different_jobs(
-    first: tuple[str, str], second: tuple[str, str]
-) -> None:
-    assert (job_id(*first, 1, 1) == job_id(*second, 1, 1)) == (first == second)
-
-
-def test_a_job_s_id_has_only_characters_that_rq_allows() -> None:
-    job = Job.create("os.getcwd", connection=redis.Redis(), id=job_id("lab", "t.a_b-1", 12, 345))
-
-    assert job.id == "lab_st_da__b-1-12-345"
-
-
-def test_the_entry_exists() -> None:
-    module, _, name = ENTRY.rpartition(".")
-    assert f"def {name}(" in (Path(__file__).parents[2] / (module.replace(".", "/") + ".py")).read_text()
