@@ -102,44 +102,6 @@ async def test_a_run_counts_beside_a_run_of_the_reference_config(swarm: Swarm) -
     assert outcomes
 
 
-async def only(swarm: Swarm, **proposal: Any) -> str:
-    """Propose a claim, and leave the swarm no other."""
-    lab = swarm.process.lab
-    own = await told(swarm.http, "/api/hypothesis/propose", tag="swarm", proposal=proposal)
-    for h in (await told(swarm.http, "/api/hypothesis/list", tag="swarm"))["hypotheses"]:
-        if h["hypothesis_id"] != own["hypothesis_id"]:
-            await lab.command("HDEL", lab.keys("hypotheses", "swarm"), h["hypothesis_id"])
-    return str(own["hypothesis_id"])
-
-
-DEEP: dict[str, Any] = {
-    "statement": "deep networks beat shallow ones",
-    "dimensions": ["DEPTH"],
-    "config_constraint": {"DEPTH": {"min": 6}},
-    "importance": 1.0,
-}
-
-
-async def test_a_claim_that_its_reference_config_does_not_honour_is_tested_against_it(swarm: Swarm) -> None:
-    claim = await only(swarm, **DEEP)
-    depths: list[Any] = []
-    for nth in range(20):
-        given = await swarm.next("w1")
-        run = await swarm.record(given["run_id"])
-        assert run.config_delta is not None
-        depths.append(run.config_delta["DEPTH"])
-        await swarm.result("w1", given["run_id"], 1.0 - 0.01 * (nth % 3))
-        await learned(swarm, given["run_id"])
-
-    kept = await Hypotheses(swarm.process.lab).get("swarm", claim)
-    reference = kept.reference_config["DEPTH"]
-    evidence = (await asked(swarm.http, f"/api/hypothesis/{claim}?tag=swarm"))["evidence"]
-    assert reference == 4
-    assert depths.count(reference) == 10
-    assert {e["against"] for e in evidence} == {"reference"}
-    assert len(evidence) >= 9
-
-
 async def test_a_run_is_learned_from_once(swarm: Swarm) -> None:
     run_id = await swarm.run("w1", 0.9)
     await learned(swarm, run_id)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
 
-from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.process.lifecycle import Process
 from state.journal import MOST_BYTES
-from state.settings import Settings
-from tests.conftest import http_client
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
 from tests.labs import events_of, told
 
@@ -64,42 +61,6 @@ async def test_the_hundredth_result_makes_a_checkpoint_due(swarm: Swarm) -> None
     assert await journal(swarm.http) == written["text"]
     [event] = await events_of(swarm.process, "journal.written")
     assert event == {"subject": "swarm", "number": 1, "results": 101, "eliminated": 0, "proposed": 3}
-
-
-async def test_on_demand_a_checkpoint_is_written_where_anything_is_new(swarm: Swarm) -> None:
-    await swarm.join("w1")
-    first = await checkpoint(swarm)
-    assert first["written"]
-    assert "| `LR matters` | 0.50 | 0.50 | +0.00 | 0 | active |" in first["text"]
-    assert "(new)" in first["text"]
-    assert await checkpoint(swarm) == {"written": False, "number": 1, "text": None}
-
-    await learned(swarm, 4)
-    second = await checkpoint(swarm)
-
-    assert second["number"] == 2
-    assert "### New hypotheses generated\n\nNone.\n" in second["text"]
-    assert await journal(swarm.http) == first["text"] + "\n" + second["text"]
-
-
-async def test_processes_that_write_at_once_write_it_once(swarm: Swarm, settings: Settings) -> None:
-    async with opened("web", settings) as other, http_client(other) as http:
-        body = {"tag": "swarm", "results": 1}
-        lab = swarm.process.lab
-        await lab.command("HSET", lab.keys("beliefs", "swarm"), "results", 100)
-
-        answers = await asyncio.gather(
-            *(
-                told(asker, "/api/journal/checkpoint", **body)
-                for asker in (swarm.http, http)
-                for _ in range(8)
-            )
-        )
-
-    assert sorted(a["written"] for a in answers) == [False] * 15 + [True]
-    assert {a["number"] for a in answers} == {1}
-    assert (await told(swarm.http, "/api/journal/list"))["count"] == 1
-    assert len(await events_of(swarm.process, "journal.written")) == 1
 
 
 async def test_a_long_journal_is_read_in_parts(swarm: Swarm) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
@@ -153,21 +152,3 @@ def test_only_so_many_proposals_fit_a_form(
 def test_a_program_out_of_bounds_is_refused(field: str, value: Any) -> None:
     with pytest.raises(ValidationError, match=field):
         ProgramUpdate.model_validate({**PROGRAM, field: value})
-
-
-def test_odd_spaces_and_line_ends_become_plain_ones() -> None:
-    found = ProgramUpdate.model_validate(
-        {
-            **PROGRAM,
-            "phase_summary": " Depth\u202f16\r\nis best.\u2028Go on. ",
-            "instructions": ["Try\nDEPTH\u00a016.", "Leave\tLR."],
-        }
-    )
-
-    assert found.phase_summary == "Depth 16\nis best.\nGo on."
-    assert found.instructions == ["Try DEPTH 16.", "Leave LR."]
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_schema_is_plain_json(form: type[BaseModel]) -> None:
-    assert json.loads(json.dumps(form.model_json_schema(), allow_nan=False))

@@ -73,10 +73,6 @@ def test_only_the_literals_change_and_every_other_byte_stays() -> None:
     )
 
 
-def test_three_times_ten_to_minus_four_stays_so() -> None:
-    assert patch_constants("LR = 0.1\n", {"LR": 3e-4}) == "LR = 0.0003\n"
-
-
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("begin", ["", "\ufeff", "# é\x0c\n", "S = '''ü\n\u2028ö'''\n"])
 def test_any_line_ending_and_byte_order_mark_survives(newline: str, begin: str) -> None:
@@ -119,13 +115,6 @@ def test_a_name_that_is_bound_again_is_set_at_each_of_its_top_level_literals() -
 
     assert patched == "X = 9\nif a:\n    X = 2\nX = 9\nX += 1\nX = f(X)\n"
     assert settable_constants(patched) == {"X": 9}
-
-
-def test_a_literal_that_has_its_value_already_keeps_its_text() -> None:
-    assert (
-        patch_constants("X = 3e-4\nY = 2**3\nX = 1\n", {"X": 3e-4, "Y": 8})
-        == "X = 3e-4\nY = 2**3\nX = 0.0003\n"
-    )
 
 
 @pytest.mark.parametrize(
@@ -270,12 +259,6 @@ def test_every_value_reads_back_exactly_over_every_literal(value: object, old: s
     assert ascii(read_constants(patched)["X"]) == ascii(value)
     assert read_constants(patched)["Y"] == 1
     assert patched.endswith(" # ü\nY = 1\n") or old == "(3)"
-
-
-@given(st.text())
-def test_no_source_makes_it_raise_anything_but_invalid(source: str) -> None:
-    with contextlib.suppress(Invalid):
-        read_constants(source)
 
 
 PIECES = st.sampled_from(

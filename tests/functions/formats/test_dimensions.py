@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.formats.constants import patch_constants, read_constants
-from functions.formats.dimensions import EXAMPLE, LONGEST_FILE, read_dimensions, scan, scanned_file
+from functions.formats.dimensions import LONGEST_FILE, read_dimensions, scan, scanned_file
 from functions.swarm.profiles import PROFILES, dimensions_of
 from functions.swarm.rules.dimensions import MOST, checked, value_of
 from functions.swarm.rules.scanning import suggestion
@@ -53,14 +52,6 @@ def test_a_file_is_read_in_its_order_with_its_hypotheses() -> None:
     assert [(h.statement, h.config_constraint) for h in read.hypotheses] == [
         ("a deeper model learns faster", {"DEPTH": 12})
     ]
-
-
-def test_a_file_of_windows_is_read_too() -> None:
-    assert fields("\ufeff" + FILE.replace("\n", "\r\n")) == fields(FILE)
-
-
-def test_a_list_of_inline_tables_is_read_too() -> None:
-    assert fields('dimension = [{name = "A", dtype = "int", min = 1, max = 2}]')[0]["name"] == "A"
 
 
 @pytest.mark.parametrize(
@@ -126,10 +117,6 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         else:
             hint = "read"
         assert hint
-
-
-def test_the_example_in_the_hints_is_one() -> None:
-    assert fields(EXAMPLE)[0]["name"] == "LEARNING_RATE"
 
 
 # -- the profiles
@@ -287,22 +274,3 @@ def test_any_script_s_constants_are_proposed_with_their_own_value_in_a_file_that
             assert dimension.min is not None
             assert dimension.max is not None
             assert dimension.min <= value <= dimension.max  # type: ignore[operator]  # a range is of a number
-
-
-def test_the_constants_beyond_those_that_a_tag_may_have_are_left_out() -> None:
-    found = scan("".join(f"K{n} = {n + 2}\n" for n in range(MOST + 3)))
-
-    assert len(found.found) == MOST
-    assert list(found.left_out) == [f"K{n}" for n in range(MOST, MOST + 3)]
-
-
-@pytest.mark.parametrize("script", ["", "import os\n", "SEED = 1\n", "def f():\n    LR = 1\n"])
-def test_a_script_without_a_constant_to_vary_is_refused(script: str) -> None:
-    with pytest.raises(Invalid) as refusal:
-        scan(script)
-
-    assert "LEARNING_RATE = 3e-4" in str(refusal.value.hint)
-
-
-def test_a_scan_is_toml_whatever_the_script_is_called() -> None:
-    assert tomllib.loads(scanned_file(scan("A = 3\n"), 'x\n[[dimension]]\n"'))["dimension"][0]["name"] == "A"

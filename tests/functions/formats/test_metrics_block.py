@@ -5,13 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from functions.formats.metrics_block import (
     deciding_line,
     failure_tail,
-    newest_lines,
     remedies_in,
     with_remedies,
 )
@@ -33,11 +30,6 @@ def test_megabytes_of_hostile_text_cost_no_more_than_their_length(hostile: str) 
     failure_tail(hostile)
 
     assert time.process_time() - begin < 30  # quadratic work would take hours
-
-
-@given(st.text())
-def test_the_tail_of_any_text_is_short(text: str) -> None:
-    assert len(failure_tail(text).encode()) <= 8192
 
 
 def test_the_tail_holds_the_last_fifty_lines_with_the_error_lines_first() -> None:
@@ -72,13 +64,6 @@ def test_the_line_that_decides_is_the_error_or_what_the_lab_says(
     assert deciding_line(stored, kind) == (line or reason)
 
 
-@pytest.mark.parametrize(
-    ("error", "line"), [("boom", "boom"), ("Traceback\n  at x\nOops: y", "Oops: y"), (" \n", "")]
-)
-def test_the_line_that_decides_of_an_agent_s_own_error(error: str, line: str) -> None:
-    assert deciding_line(error, "other") == line
-
-
 def test_the_tail_is_capped_in_bytes_and_keeps_the_error() -> None:
     tail = failure_tail("ValueError: bad shape\n" + "é" * 300 + "\n" + "ü" * 300, max_bytes=700)
 
@@ -89,10 +74,6 @@ def test_escape_sequences_and_control_characters_are_stripped() -> None:
     log = "\x1b[31mred\x1b[0m \x1b]0;title\x07plain\x00\x08 \u202etfel\u2028x\tend"
 
     assert failure_tail(log) == "red plain tfelx\tend"
-
-
-def test_of_an_overwritten_progress_line_only_the_last_state_is_shown() -> None:
-    assert newest_lines("start\n\rstep 1\rstep 2\rstep 3\r\nend\n") == "start\nstep 3\nend"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import gc
 import sys
 from collections.abc import Iterator
@@ -50,21 +49,6 @@ def test_constants_of_a_script_for_a_later_python_are_read_and_set(line: str, ne
         "64", "8"
     )
     assert imported(script) == ["torch"]
-
-
-@pytest.mark.parametrize("line", ['for LR in range(3):\n    print(f"{d["x"]}")', "type LR = float"])
-def test_a_second_binding_beside_later_syntax_is_seen(line: str) -> None:
-    assert "LR" not in read_constants(f'LR = 1\n{line}\ns = f"{{d["x"]}}"\n')
-
-
-def test_a_formatted_string_is_no_constant() -> None:
-    assert read_constants('NAME = f"{d["x"]}"\nN = 1\n') == {"N": 1}
-
-
-def test_a_call_of_type_is_no_alias() -> None:
-    tree = parsed('type(a).b = f"{d["x"]}"\n')
-
-    assert ast.unparse(tree).startswith("type(a).b = ")
 
 
 @pytest.mark.parametrize("source", ['s = f"{d["x"]}"\nx = = 1\n', 'f"{', "print 'x'\n", "def f[T(x): ...\n"])

@@ -107,12 +107,6 @@ def test_a_block_comes_before_what_is_logged_after_it() -> None:
     assert score("---\nval_bpb: 0.91\nINFO reloaded, val_bpb=0.95\n") == 0.91
 
 
-def test_a_block_without_the_metric_keeps_its_other_numbers() -> None:
-    log = "INFO val_bpb=0.91\n---\ndepth: 8\nother: 3\n"
-
-    assert printed_in(log, "val_bpb").metrics == {"val_bpb": 0.91, "depth": 8.0, "other": 3.0}
-
-
 def test_a_rule_before_the_training_does_not_hide_a_score_far_below_it() -> None:
     log = "---\nlr: 0.1\n---\nval_bpb: 1.2\n" + "loss 3.14159\n" * 20_000 + "val_bpb: 0.91\n"
 
@@ -209,9 +203,9 @@ READ = [
 
 
 @pytest.mark.parametrize("line", READ)
-@pytest.mark.parametrize("around", ["{}", "val_bpb: 1.5\nloss 3\n{}\n", "\r 3/5\r{}\rdone\n"])
-def test_a_metric_with_one_number_is_read_whatever_decorates_it(line: str, around: str) -> None:
-    assert score(around.format(line) if "{" not in line else around.replace("{}", line)) == 0.91
+def test_a_metric_with_one_number_is_read_whatever_decorates_it(line: str) -> None:
+    for around in ("{}", "val_bpb: 1.5\nloss 3\n{}\n", "\r 3/5\r{}\rdone\n"):
+        assert score(around.replace("{}", line)) == 0.91
 
 
 BARS = [
@@ -257,21 +251,6 @@ def test_words_in_a_line_before_a_bar_leave_its_number_in_doubt() -> None:
 
     assert score(f"\r{bar}\nTest accuracy: 0.91\n\r{bar}\n", "accuracy") == 0.91
     assert score(f"Train accuracy: 0.99\nTest accuracy: 0.91\n\r{bar}\n", "accuracy") is None
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "[13:00:00,123] val_bpb: 0.91",
-        "[13:00:00, INFO] val_bpb: 0.91",
-        "step 00953 (100.0%) | loss: 2.9 | val_bpb: 0.91",
-        "| acc 91% | val_bpb 0.91 |",
-        "eta [00:01:02] val_bpb: 0.91",
-        "90%|val_bpb: 0.91|",
-    ],
-)
-def test_a_share_or_a_time_on_a_line_makes_it_no_bar(line: str) -> None:
-    assert score(f"val_bpb: 0.95\n{line}\n") == 0.91
 
 
 IN_DOUBT = [
@@ -375,15 +354,6 @@ def test_a_logged_nan_is_handed_on_like_a_printed_one() -> None:
 )
 def test_the_reason_names_what_was_printed_in_the_place_of_the_metric(log: str, words: str) -> None:
     assert nearest(printed_in(log, "val_bpb"), "val_bpb", log) == words
-
-
-def test_a_longer_name_is_no_doubt_about_the_number() -> None:
-    log = "Accuracy = 0.5\n"
-
-    assert nearest(printed_in(log, "acc"), "acc", log) == (
-        "; it printed `Accuracy = 0.5`: open a tag with that metric"
-    )
-    assert "doubt" in nearest(printed_in(f"acc: 1 of 3\n{log}", "acc"), "acc", log)
 
 
 # -- evaluators
@@ -522,14 +492,3 @@ def test_megabytes_of_hostile_output_cost_no_more_than_their_length(hostile: str
     nearest(printed_in(hostile, "val_bpb"), "val_bpb", hostile)
 
     assert time.process_time() - begin < 30  # quadratic work would take hours
-
-
-def test_what_is_kept_of_an_open_line_does_not_grow_with_it() -> None:
-    read = PrintedScore("val_bpb")
-
-    for _ in range(1000):
-        read.feed(b"." * 1000)
-
-    assert len(read._begun) <= 16 * 1024
-    read.feed(b"val_bpb: 0.91")
-    assert read.result().metrics == {"val_bpb": 0.91}

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.formats.printed_score import printed_in
 from functions.formats.progress_line import LONGEST_LINE, ProgressLines, Tick
 
 FAMILIAR = (
@@ -67,10 +66,6 @@ def test_what_is_no_whole_progress_line_with_a_finite_loss_is_passed_over(line: 
     assert ticks(line) == []
 
 
-def test_a_share_beyond_the_end_is_the_end() -> None:
-    assert ticks("step 1 (100.4%) | loss: 2 |\rstep 2 (2000000%) | loss: 1 |") == [(2.0, 1.0), (1.0, 1.0)]
-
-
 def test_a_number_that_is_cut_in_two_is_read_once_it_is_whole() -> None:
     lines = ProgressLines()
 
@@ -79,14 +74,6 @@ def test_a_number_that_is_cut_in_two_is_read_once_it_is_whole() -> None:
     assert lines.feed(b"78 ") == []
     assert lines.feed(b"| lrm: 1.00 | dt: 300ms") == [(2.345678, 0.01)]
     assert lines.feed(b" | epoch: 1\r") == []
-
-
-def test_a_summary_that_repeats_an_old_line_is_no_progress() -> None:
-    log = familiar(900, 99.8, 2.1) + familiar(901, 100, 2.0)
-    log += "\n---\nval_bpb: 0.9979\nstep 00010 (1.1%) | loss: 1.5 | worst\nnum_steps: 901\n"
-
-    assert ticks(log) == [(2.1, 0.998), (2.0, 1.0)]
-    assert printed_in(log, "val_bpb").metrics == {"val_bpb": 0.9979, "num_steps": 901}
 
 
 def test_a_line_longer_than_any_is_read_as_far_as_its_beginning_and_kept_no_further() -> None:

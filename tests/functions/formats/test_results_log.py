@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.formats.results_log import ResultsLog, number_in, read_log
-from functions.formats.tsv import HEADER, row
 from state.errors import Invalid
-from tests.functions.sample import experiment
 
 EXCERPTS = Path(__file__).parents[2] / "data" / "logs"
 PUBLIC = Path(__file__).parents[4] / "shared" / "data" / "autoresearch_logs"
@@ -50,11 +48,6 @@ def test_the_status_is_believed_whatever_the_values_say() -> None:
 
     assert outcomes["better, but twice as much code"] == "discard"
     assert outcomes["simpler: no bias"] == "keep"
-
-
-def test_what_is_no_commit_is_none() -> None:
-    assert [row.commit for row in excerpt("plain.tsv").rows][:2] == [None, "1a2b3c4"]
-    assert [row.commit for row in excerpt("columns.tsv").rows] == ["0a1b2c3d4e", None, None, None]
 
 
 def test_columns_are_found_by_their_names_in_any_order() -> None:
@@ -106,14 +99,6 @@ def test_tabs_in_a_text_do_not_move_the_columns_after_it() -> None:
     assert (log.rows[0].outcome, log.rows[0].more) == ("keep", {"seed": "7"})
 
 
-def test_another_column_of_values_can_be_named() -> None:
-    raw = b"commit\tval_bpb\treward\tstatus\n1a2b3c4\t0.9\t17.5\tkeep\n"
-
-    log = read_log(raw, "Reward")
-
-    assert (log.metric, log.rows[0].value, log.rows[0].more) == ("reward", 17.5, {"val_bpb": "0.9"})
-
-
 def test_utf_16_with_its_mark_is_read() -> None:
     log = read_log((EXCERPTS / "plain.tsv").read_text().encode("utf-16"))
 
@@ -146,12 +131,6 @@ def test_a_log_without_statuses_is_read_where_its_column_of_values_is_named() ->
 
     assert [(row.value, row.outcome) for row in log.rows] == [(16.5, "none"), (None, "none")]
     assert (log.has_verdicts, log.skipped, log.notes) == (False, [], [])
-
-
-def test_rows_that_name_no_code_may_be_alike_and_still_two_runs() -> None:
-    log = read_log(b"val_bpb\tstatus\n0.9\tkeep\n0.9\tkeep\n")
-
-    assert len(log.rows) == 2
 
 
 def test_values_are_known_to_the_finest_digit_that_is_printed() -> None:
@@ -236,16 +215,6 @@ def test_commas_without_quotes_do_not_move_the_columns_after_a_text() -> None:
     assert [(row.description, row.outcome) for row in log.rows] == [("wider,deeper", "keep")]
 
 
-def test_a_line_of_json_that_is_no_object_is_skipped_with_a_reason() -> None:
-    log = read_log(b'{"val_bpb": 0.9, "status": "keep"}\nresumed\n{"val_bpb": 0.8, "status": "keep"\n')
-
-    assert [row.value for row in log.rows] == [0.9]
-    assert [(line.line, line.reason) for line in log.skipped] == [
-        (2, "it is no JSON object"),
-        (3, "it is no JSON object"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("columns", "taken"),
     [
@@ -323,19 +292,6 @@ def test_any_bytes_are_a_log_or_refused(raw: bytes) -> None:
         return
 
     assert all(row.value is None or row.value != 0 for row in log.rows)
-
-
-@given(st.text(min_size=1), st.floats(0.1, 10), st.sampled_from(["keep", "discard", "crash"]))
-def test_our_own_table_is_read_back(text: str, value: float, status: str) -> None:
-    e = experiment(status=status, description=text, val_bpb=value, peak_vram_mb=2048.0)
-
-    log = read_log(f"{HEADER}\n{row(e)}\n".encode(errors="replace"))
-
-    measured = status != "crash"
-    assert [(r.outcome, r.value, r.commit) for r in log.rows] == [
-        (status, pytest.approx(value, abs=1e-6) if measured else None, "abc1234")
-    ]
-    assert log.skipped == log.notes == []
 
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public logs are not here")

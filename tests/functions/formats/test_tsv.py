@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.formats.tsv import HEADER, HEADER_BY_DELTA, LEFT_OUT, row, rows
+from functions.formats.tsv import HEADER, HEADER_BY_DELTA, row
 from state.records import Status
 from tests.functions.sample import experiment
 
@@ -45,13 +45,6 @@ def test_a_text_that_a_spreadsheet_would_run_is_quoted_where_that_is_asked_for(b
     assert quoted[:4] == plain[:4] == ["abc1234", "-0.500000", "0.0", "keep"]
 
 
-@given(st.text(min_size=1))
-def test_another_text_is_the_same_in_a_spreadsheet(text: str) -> None:
-    e = experiment(status="keep", val_bpb=1.0, description=f"try {text}")
-
-    assert row(e, for_spreadsheet=True) == row(e)
-
-
 def test_where_deltas_are_compared_the_judged_one_stands_before_the_value() -> None:
     kept = experiment(status="keep", val_bpb=0.85, delta_bpb=-0.15, judged_val_bpb=-0.125)
     crashed = experiment(status="crash")
@@ -65,19 +58,3 @@ def test_values_and_memory_are_rounded_as_everybody_expects() -> None:
     kept = experiment(status="keep", val_bpb=0.99785449, peak_vram_mb=45060.2)
 
     assert row(kept) == "abc1234\t0.997854\t44.0\tkeep\td"
-
-
-def test_what_has_no_value_is_zero() -> None:
-    crashed = experiment(status="crash", val_bpb=0.5, peak_vram_mb=1000.0)
-    late = experiment(status="timeout")
-    stopped = experiment(status="stopped", last_progress=0.4, val_bpb=0.9)
-
-    assert row(crashed) == "abc1234\t0.000000\t0.0\tcrash\td"
-    assert row(late) == "abc1234\t0.000000\t0.0\tcrash\td"
-    assert row(stopped) == "abc1234\t0.000000\t0.0\tdiscard\td (stopped at 40 %)"
-
-
-def test_what_is_not_finished_is_left_out() -> None:
-    lines = rows(experiment(n, status=status) for n, status in enumerate(STATUSES))
-
-    assert len(lines) == len(STATUSES) - len(LEFT_OUT) == 5

@@ -173,28 +173,3 @@ def test_a_fork_ends_in_order_with_its_supervisor(tmp_path: Path) -> None:
         assert parent.process.wait(30) == 0
         assert parent.logged("ended") == "ended"
         assert not child.is_running()
-
-
-@pytest.mark.parametrize(
-    "around",
-    [
-        "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
-        "forking.tell = lambda *_: False",
-    ],
-    ids=["threads", "no name of its own"],
-)
-def test_where_a_fork_would_not_be_whole_a_process_is_started_anew(tmp_path: Path, around: str) -> None:
-    with supervisor(tmp_path, around=around) as parent:
-        assert parent.logged("started anew") == "started anew"
-        assert parent.child.environ()["NIGHTJAR_DATA"] == "/nowhere"
-        assert "warm" not in (tmp_path / "web.log").read_text()
-
-
-def test_threads_that_have_ended_are_in_no_fork_s_way(tmp_path: Path) -> None:
-    around = (
-        "threads = forking.Threads(); await asyncio.to_thread(time.sleep, 0); "
-        "print('before', forking.is_possible(), flush=True); threads.end(); await asyncio.sleep(0)"
-    )
-    with supervisor(tmp_path, around=around, first="before") as parent:
-        assert parent.first == "before False\n"
-        assert json.loads(parent.logged("warm"))["ppid"] == parent.process.pid

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 import functions.kernel.git
-from functions.kernel.git import command, environment, user_excludes
+from functions.kernel.git import command, environment
 from functions.kernel.process.project import check_repository, repository_head
 from state.errors import Invalid
 from tests.workers.repository import Repository
-from workers.attempt.processes import MARK
 
 ROOT = Path(__file__).parents[3]
 
@@ -65,12 +64,6 @@ def test_git_hears_neither_its_user_nor_the_variables_of_this_process(
     assert "NIGHTJAR_TOKEN" not in environment()
 
 
-def test_git_in_a_worker_is_known_as_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(MARK, "secret")
-
-    assert environment()[MARK] == "secret"
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives a file to another user")
 @pytest.mark.parametrize("is_trusted", [True, False])
 def test_a_repository_of_another_user_is_read_where_its_user_trusts_it(
@@ -87,14 +80,3 @@ def test_a_repository_of_another_user_is_read_where_its_user_trusts_it(
     with pytest.raises(Invalid, match="belongs to another user, so git does not read it") as refused:
         check_repository(repo.path, None)
     assert refused.value.hint == f"if you trust it: git config --global --add safe.directory {repo.path}"
-
-
-@pytest.mark.parametrize("named", [None, "~/ignored"])
-def test_the_user_s_own_list_of_ignored_files_is_found(
-    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str | None
-) -> None:
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    if named:
-        config.write_text(f"[core]\n\texcludesFile = {named}\n")
-
-    assert user_excludes() == tmp_path / ("ignored" if named else ".config/git/ignore")

@@ -6,14 +6,12 @@ import os
 import re
 import shutil
 import sys
-import venv
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from functions.kernel.process.interpreter import (
-    PROVIDED,
     Interpreter,
     find_interpreter,
     missing_imports,
@@ -21,7 +19,6 @@ from functions.kernel.process.interpreter import (
     shortcomings,
 )
 from state.errors import Invalid
-from tests.conftest import ROOT
 from tests.workers.repository import Repository
 
 OWN = Interpreter(Path(sys.executable), is_own=True)
@@ -69,14 +66,6 @@ async def test_the_project_s_environment_comes_before_uv_s_the_active_one_and_co
     assert await found(repo, environ) == tools / "python"
     own = environment(repo.path / ".venv")
     assert await found(repo, environ) == own
-
-
-async def test_an_environment_without_a_python_is_passed_over(repo: Repository, tmp_path: Path) -> None:
-    conda = environment(tmp_path / "conda")
-    gone = {"VIRTUAL_ENV": str(tmp_path / "gone"), "CONDA_PREFIX": str(tmp_path / "conda")}
-
-    assert await found(repo, gone) == conda
-    assert await find_interpreter(repo.path, {"VIRTUAL_ENV": "", "CONDA_PREFIX": ""}) == OWN
 
 
 @pytest.mark.parametrize("name", [".venv", "VIRTUAL_ENV", "CONDA_PREFIX"])
@@ -156,17 +145,6 @@ def test_what_the_scripts_import_and_the_interpreter_lacks_is_named(repo: Reposi
     assert missing == {"train.py": ["torchless", "kernelless"], "prepare.py": ["tokenless"]}
 
 
-def test_modules_in_a_folder_that_a_script_puts_on_its_path_are_found(repo: Repository) -> None:
-    files = {"src/lab/__init__.py": "", "tools/plots.py": ""}
-    repo.commit({"train.py": "import sys\nsys.path.append('src')\nimport lab, plots, torchless", **files})
-
-    assert missing_imports(Path(sys.executable), repo.path, os.environ) == {"train.py": ["torchless"]}
-
-    repo.commit({"train.py": "import lab", **files})
-
-    assert missing_imports(Path(sys.executable), repo.path, os.environ) == {"train.py": ["lab"]}
-
-
 def test_a_module_that_was_not_committed_is_to_be_committed_not_installed(repo: Repository) -> None:
     repo.commit({"train.py": "import notes, package.inner, torchless"})
     (repo.path / "notes.py").touch()
@@ -178,35 +156,6 @@ def test_a_module_that_was_not_committed_is_to_be_committed_not_installed(repo: 
     assert uncommitted == "no commit has notes, package, which its scripts import: commit it"
     assert "torchless (train.py)" in lack
     assert "notes" not in lack
-
-
-def test_nightjar_s_own_packages_do_not_count_as_found(repo: Repository) -> None:
-    repo.commit({"train.py": "import state, functions, workers, numpy"})
-
-    missing = missing_imports(Path(sys.executable), repo.path, os.environ)
-
-    assert missing == {"train.py": ["state", "functions", "workers"]}
-
-
-def test_each_module_that_runs_are_given_is_known() -> None:
-    attempt = ROOT / "workers" / "attempt"
-    given = [*(attempt / "child_path").iterdir(), *(attempt / "scoring_path").iterdir()]
-    assert {place.stem for place in given if place.name != "__pycache__"} == PROVIDED | {"score"}
-
-
-def test_nothing_is_missed_of_the_example_project() -> None:
-    assert missing_imports(Path(sys.executable), ROOT / "examples" / "tinylm", os.environ) == {}
-
-
-def test_packages_are_looked_for_in_the_environment_that_trains(repo: Repository, tmp_path: Path) -> None:
-    venv.create(tmp_path / "env", symlinks=True)
-    python = tmp_path / "env" / "bin" / "python"
-    (packages,) = (tmp_path / "env").glob("lib/python3.*/site-packages")
-    repo.commit({"train.py": "import numpy, onlyhere"})
-    (packages / "onlyhere.py").touch()
-
-    assert missing_imports(python, repo.path, os.environ) == {"train.py": ["numpy"]}
-    assert missing_imports(Path(sys.executable), repo.path, os.environ) == {"train.py": ["onlyhere"]}
 
 
 def test_shortcomings_say_what_is_missing_where_and_what_helps(repo: Repository, tmp_path: Path) -> None:

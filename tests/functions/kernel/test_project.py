@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -58,32 +57,6 @@ def test_a_train_py_that_is_not_committed_is_to_be_committed_first(repo: Reposit
     (repo.path / "new" / "train.py").touch()
 
     assert no_project(repo.path / "new").hint == "commit new/train.py first"
-
-
-def test_a_folder_of_a_repository_with_a_train_py_is_trained_from_its_top(tmp_path: Path) -> None:
-    repo = Repository(tmp_path / "repo")
-    repo.commit({"src/model.py": ""})
-
-    assert project_around(repo.path / "src") == repo.path
-    assert refusal(repo.path / "src")[1] == f"--repo {repo.path}, whose top folder runs start in"
-
-
-def test_a_train_py_without_git_is_not_said_to_be_missing(tmp_path: Path) -> None:
-    assert no_project(tmp_path).detail == "this folder has no train.py"
-
-    (tmp_path / "train.py").touch()
-
-    assert no_project(tmp_path).detail == f"{tmp_path / 'train.py'} is in no git repository"
-    assert no_project(tmp_path).hint == "git init, and commit train.py"
-
-
-def test_a_repository_that_git_does_not_read_is_not_said_to_lack_a_commit(repo: Repository) -> None:
-    shutil.rmtree(repo.path / ".git")
-    (repo.path / ".git").write_text("gitdir: /no/such/place\n")
-
-    detail, _ = refusal(repo.path)
-
-    assert detail == f"git does not read {repo.path}: fatal: not a git repository: /no/such/place"
 
 
 @pytest.mark.parametrize("is_known", [True, False])

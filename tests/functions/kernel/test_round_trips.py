@@ -13,7 +13,6 @@ import pytest
 
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.table import table
-from state.client import Lab
 from state.embedded import EmbeddedRedis
 from state.presence import Presence
 from state.settings import Settings
@@ -24,8 +23,6 @@ PLAIN, FOREST, SURE = "mar11", "forest", "sure"
 """Tags: without traces, with traces, and with a known noise under the rule `confirmed`."""
 MULTI = {"traces.mode": "multi", "traces.target_traces": 2, "traces.max_parallel": 9}
 GPU = {"gpu_index": 0, "gpu_name": "H100", "vram_mb": 80_000.0}
-GOALS = {True: (2, 1), False: (2, 0)}
-"""Reads and moves that a function should take, by whether it writes."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +64,10 @@ CEILINGS: dict[str, Most] = {
     "gpu::history": Most(1),
     "experiment::complete, of a worker": Most(2, 1),
     "pool::release": Most(2, 1),
-    "pool::next": Most(3, goal=(2, 1)),
+    "pool::next": Most(3),
     "gpu::get": Most(2),
-    "gpu::begin": Most(3, 1, goal=(2, 1)),
-    "gpu::built": Most(3, 1, goal=(2, 1)),
+    "gpu::begin": Most(3, 1),
+    "gpu::built": Most(3, 1),
     "gpu::renew": Most(2, 1),
     "gpu::stopped": Most(2, 1),
     "pool::leave": Most(2, 1),
@@ -103,7 +100,7 @@ CEILINGS: dict[str, Most] = {
     "trace::sweep": Most(2),
     "trace::audit": Most(8, items=True),
     "experiment::retest": Most(2, 1),
-    "experiment::retract": Most(6, 1, goal=(2, 1)),
+    "experiment::retract": Most(6, 1),
     "experiment::complete, of a retest": Most(2, 1),
     "experiment::complete, known noise": Most(2, 1),
     "experiment::complete, best by known noise": Most(2, 1),
@@ -161,14 +158,14 @@ CEILINGS: dict[str, Most] = {
     "dimension::freeze_irrelevant": Most(1),
     "hypothesis::learn": Most(2, 1),
     "hypothesis::learn, again": Most(1),
-    "swarm::register": Most(3, 1, goal=(2, 1)),
-    "swarm::register, again": Most(3, 1, goal=(2, 1)),
+    "swarm::register": Most(3, 1),
+    "swarm::register, again": Most(3, 1),
     "swarm::next_config": Most(2, 1),
-    "swarm::next_config, in another population": Most(3, 1, goal=(2, 1)),
+    "swarm::next_config, in another population": Most(3, 1),
     "swarm::next_config, again": Most(1, 1),
     "run::tick": Most(1, 1),
     "run::tick, at a bucket": Most(2, 1),
-    "swarm::result": Most(3, 1, goal=(2, 1)),
+    "swarm::result": Most(3, 1),
     "swarm::result, again": Most(2),
     "swarm::refill": Most(2, 1),
     "dimension::measure": Most(1),
@@ -176,8 +173,8 @@ CEILINGS: dict[str, Most] = {
     "swarm::preview": Most(2),
     "run::start": Most(2, 1),
     "run::active": Most(1),
-    "run::stats": Most(3, goal=(2, 0)),
-    "swarm::leaderboard": Most(3, goal=(2, 0)),
+    "run::stats": Most(3),
+    "swarm::leaderboard": Most(3),
     "swarm::populations": Most(1),
     "swarm::health": Most(2),
     "swarm::workers": Most(2),
@@ -189,9 +186,9 @@ CEILINGS: dict[str, Most] = {
     "program::current": Most(1),
     "program::refresh": Most(2, 1),
     "program::refresh, of a tag": Most(1),
-    "program::write": Most(3, 1, goal=(2, 1)),
+    "program::write": Most(3, 1),
     "program::list": Most(1),
-    "program::diff": Most(3, goal=(2, 0)),
+    "program::diff": Most(3),
     "journal::read": Most(1),
     "journal::list": Most(1),
     "journal::checkpoint": Most(1, 1),
@@ -226,11 +223,11 @@ CEILINGS: dict[str, Most] = {
     "event::discard": Most(3, 1, items=True),
     "event::trim": Most(1, 2, items=True),
     "token::issue": Most(1, 1),
-    "token::enroll": Most(3, 2, goal=(2, 1)),
+    "token::enroll": Most(3, 2),
     "token::whoami": Most(0),
-    "token::list": Most(4, goal=(2, 0)),
+    "token::list": Most(4),
     "token::rotate": Most(2, 1),
-    "token::revoke": Most(3, 1, goal=(2, 1)),
+    "token::revoke": Most(3, 1),
     "token::sign_in": Most(0, 1),
     "event::ticket": Most(0, 1),
 }
@@ -585,26 +582,5 @@ async def test_no_call_takes_more_round_trips_than_its_ceiling_and_no_ceiling_is
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("label", CEILINGS)
-def test_a_ceiling_that_is_too_high_has_its_goal_beside_it(label: str) -> None:
-    most, goal = CEILINGS[label], GOALS[table()[label.partition(",")[0]].writes]
-    is_met = most.items or (most.reads <= goal[0] and most.moves <= goal[1])
-
-    assert most.goal == (None if is_met else goal)
-
-
 def test_every_function_has_a_ceiling() -> None:
     assert {label.partition(",")[0] for label in CEILINGS} == set(table())
-
-
-async def test_commands_that_are_sent_together_are_one_round_trip(settings: Settings) -> None:
-    assert settings.redis_url is not None
-    async with counted(settings.redis_url.get_secret_value()) as trips:
-        lab = Lab(settings.lab, trips.url)
-        await lab.command("GET", lab.keys("x"))
-        await lab.pipeline([("GET", lab.keys("x")), ("GET", lab.keys("y"))])
-        await lab.pipeline([("GET", lab.keys("x")), ("SET", lab.keys("y"), 1)])
-        await lab.close()
-
-    assert trips.made == [["GET"], ["GET", "GET"], ["GET", "SET"]]
-    assert (trips.reads, trips.moves) == (2, 1)

@@ -92,28 +92,6 @@ def test_ignored_data_that_a_script_names_is_told_before_the_first_run(repo: Rep
     assert left_behind(repo.path, ("data",), None) == []
 
 
-def test_data_that_another_file_of_the_project_names_counts_too(repo: Repository) -> None:
-    ignored(repo, "corpus/a.txt")
-    repo.commit({"conf/data.yaml": "path: corpus/a.txt\n"})
-
-    assert "--link corpus" in left_behind(repo.path, (), None)[0]
-
-
-def test_a_hidden_folder_that_a_script_names_may_be_data(repo: Repository) -> None:
-    ignored(repo, ".corpus/a.txt")
-    repo.commit({"train.py": "open('.corpus/a.txt')"})
-
-    assert "--link .corpus" in left_behind(repo.path, (), None)[0]
-
-
-@pytest.mark.parametrize("named", ["'data'", "'../src/data/x'", "'./data/'"])
-def test_data_beside_a_script_in_a_folder_is_named_by_it(repo: Repository, named: str) -> None:
-    repo.commit({"src/train.py": f"os.path.join(HERE, {named})"})
-    ignored(repo, "src/data/x.bin")
-
-    assert "--link src/data" in left_behind(repo.path, (), None)[0]
-
-
 def test_data_beside_files_of_git_is_linked_with_its_folder(repo: Repository) -> None:
     repo.commit({"data/nano/prepare.py": "", "train.py": "dataset = 'nano'\nos.path.join('data', dataset)"})
     for name in ("train.bin", "val.bin"):
@@ -130,24 +108,6 @@ def test_what_no_script_names_and_what_is_no_data_is_not_told(repo: Repository) 
     assert left_behind(repo.path, (), None) == []
 
 
-def test_what_runs_and_tools_write_is_not_told(repo: Repository) -> None:
-    script = "out_dir = 'out'\nos.makedirs('results')\ndf.to_csv('results/a.csv')\nwandb.init(dir='wandb')\n"
-    script += "TrainingArguments(\n    'outputs/run1',\n)\n"
-    tools = "[tool.ruff]\nexclude = ['htmlcov', 'site']\n"
-    repo.commit({"train.py": script, "pyproject.toml": tools, "tests/test_a.py": "'site'"})
-    for name in ("out/a.pt", "results/a.csv", "wandb/a", "outputs/run1/a", "htmlcov/a", "site/a"):
-        ignored(repo, name)
-
-    assert left_behind(repo.path, (), None) == []
-
-
-def test_a_folder_that_a_script_makes_and_reads_is_told(repo: Repository) -> None:
-    repo.commit({"train.py": "os.makedirs('data', exist_ok=True)\nCIFAR10('data', download=True)"})
-    ignored(repo)
-
-    assert "--link data" in left_behind(repo.path, (), None)[0]
-
-
 def test_submodules_and_files_of_git_lfs_that_were_not_fetched_are_told(repo: Repository) -> None:
     submodule(repo)
     repo.commit({".gitattributes": "*.pt filter=lfs\n", "w.pt": pointer(b"weights")})
@@ -158,14 +118,6 @@ def test_submodules_and_files_of_git_lfs_that_were_not_fetched_are_told(repo: Re
 
     told = left_behind(repo.path, (), None)
     assert told[0].startswith("the submodule mod has no copy in the project")
-
-
-def test_what_is_told_of_a_repository_moves_no_cursor(repo: Repository) -> None:
-    repo.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},mod\x1b[2J\nready:")
-
-    [told] = left_behind(repo.path, (), None)
-
-    assert told.isprintable()
 
 
 def test_data_elsewhere_that_a_script_names_is_told_where_runs_may_not_read_it(

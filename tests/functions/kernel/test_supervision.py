@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import functions.kernel.process.supervision
 import state.child_heartbeat
 from functions.kernel.process.supervision import ProcessGroup, ProcessSpec, RestartBackoff
-from state.child_heartbeat import LOOKS, PULSE, ChildHeartbeat, HeartbeatListener
+from state.child_heartbeat import LOOKS, ChildHeartbeat, HeartbeatListener
 
 pytestmark = pytest.mark.process
 
@@ -61,16 +61,6 @@ async def main():
     print("ended", flush=True)
 
 asyncio.run(main())
-"""
-LOOK_AROUND = """
-import os
-inodes = []
-for fd in range(64):
-    try:
-        inodes.append(str(os.fstat(fd).st_ino))
-    except OSError:
-        pass
-print("theirs", os.environ.get("NIGHTJAR_PULSE"), ",".join(inodes), "told", flush=True)
 """
 SILENT_S = 2.0
 
@@ -138,26 +128,6 @@ async def test_a_child_that_was_killed_comes_back(tmp_path: Path) -> None:
         ]
 
 
-async def test_a_child_that_dies_again_and_again_waits_longer_each_time(tmp_path: Path) -> None:
-    async with running(tmp_path, spec("web", "print('up'); raise SystemExit(3)")) as lab:
-        await eventually(lambda: len(lab.said) >= 4)
-
-    assert [line.partition(" (")[0] for line in lab.said[:4]] == [
-        "restarting web in 0.02 s: exit status 3",
-        "restarting web in 0.04 s: exit status 3",
-        "restarting web in 0.08 s: exit status 3",
-        "restarting web in 0.1 s: exit status 3",
-    ]
-
-
-async def test_a_child_that_lived_long_enough_is_forgiven(tmp_path: Path) -> None:
-    forgiving = RestartBackoff(first_s=0.02, most_s=10.0, forgiven_after_s=0.0)
-    async with running(tmp_path, spec("web", "print('up')"), backoff=forgiving) as lab:
-        await eventually(lambda: len(lab.said) >= 3)
-
-    assert all(line.startswith("restarting web in 0.02 s") for line in lab.said[:3])
-
-
 @given(deaths=st.integers(1, 10_000))
 def test_the_delay_grows_from_half_a_second_to_ten(deaths: int) -> None:
     backoff = RestartBackoff()
@@ -214,15 +184,6 @@ async def test_force_kills_a_child_that_ignores_term_with_its_whole_process_grou
         assert not alive(pid)
 
 
-async def test_a_drain_does_not_wait_for_a_backoff(tmp_path: Path) -> None:
-    slow = RestartBackoff(first_s=60.0, most_s=60.0)
-    async with running(tmp_path, spec("web", "print('up')"), backoff=slow) as lab:
-        await eventually(lambda: len(lab.said) == 1)
-        await asyncio.wait_for(lab.group.drain(), 5)
-
-        assert lab.said[1:] == []
-
-
 async def test_the_end_of_a_task_beside_the_children_ends_the_running(tmp_path: Path) -> None:
     async def dies() -> None:
         raise RuntimeError("it cannot go on")
@@ -230,16 +191,6 @@ async def test_the_end_of_a_task_beside_the_children_ends_the_running(tmp_path: 
     async with running(tmp_path, spec("web")) as lab:
         with pytest.raises(RuntimeError, match="it cannot go on"):
             await asyncio.wait_for(lab.group.run_until(asyncio.Event(), asyncio.create_task(dies())), 5)
-
-
-async def test_what_keeps_a_child_from_starting_again_is_raised(tmp_path: Path) -> None:
-    async with running(tmp_path, spec("web", "print('up')"), backoff=RestartBackoff(first_s=0.1)) as lab:
-        await eventually(lambda: len(lab.said) == 1)
-        (tmp_path / "logs" / "web.log").unlink()
-        (tmp_path / "logs" / "web.log").mkdir()
-
-        with pytest.raises(IsADirectoryError):
-            await asyncio.wait_for(lab.group.run_until(asyncio.Event()), 5)
 
 
 async def test_a_child_gets_the_environment_and_the_log_it_was_given(tmp_path: Path) -> None:
@@ -291,26 +242,6 @@ async def test_a_child_whose_event_loop_hangs_counts_as_dead_with_all_of_its_pro
         assert lab.said[0] == "web gave no sign of life for 2 s: killed"
 
 
-async def test_a_child_that_beats_lives_on_while_it_works_and_while_it_drains(tmp_path: Path) -> None:
-    async with running(tmp_path, beating(drain_s=2 * SILENT_S)) as lab:
-        await asyncio.sleep(2 * SILENT_S)
-        pid = lab.group.pids["web"]
-        await lab.group.drain()
-
-        assert not alive(pid)
-        assert lab.log("web").split() == ["up", "ended"]
-        assert not any("killed" in line for line in lab.said)
-
-
-async def test_a_child_that_is_stopped_while_it_drains_holds_nobody_up(tmp_path: Path) -> None:
-    async with running(tmp_path, beating()) as lab:
-        os.kill(lab.group.pids["web"], signal.SIGSTOP)
-        await asyncio.wait_for(lab.group.drain(), 30)
-
-        assert lab.group.pids == {}
-        assert lab.said[-1] == "web gave no sign of life for 2 s: killed"
-
-
 async def test_a_child_may_take_long_to_start_but_not_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,28 +253,6 @@ async def test_a_child_may_take_long_to_start_but_not_for_ever(
     async with running(tmp_path / "second", spec("web", silent_s=0.1)) as lab:
         await eventually(lambda: lab.said != [])
         assert lab.said[0] == "web gave no sign of life for 0.1 s: killed"
-
-
-async def test_a_child_that_is_stopped_before_its_first_beat_is_not_waited_for(tmp_path: Path) -> None:
-    async with running(tmp_path, spec("web", silent_s=0.1)) as lab:
-        os.kill(lab.group.pids["web"], signal.SIGSTOP)
-
-        await eventually(lambda: lab.said != [])
-
-        assert lab.said[0] == "web gave no sign of life for 0.1 s: killed"
-
-
-async def test_what_a_child_starts_inherits_nothing_of_its_pulse(tmp_path: Path) -> None:
-    hook = f"""
-    print("mine", os.fstat(pulse.descriptor).st_ino, flush=True)
-    subprocess.run([sys.executable, "-c", {LOOK_AROUND!r}], close_fds=False)
-    """
-    async with running(tmp_path, beating(hook.strip()), say="told") as lab:
-        said = lab.log("web").split()
-
-    mine, name, inodes = said[said.index("mine") + 1], *said[said.index("theirs") + 1 :][:2]
-    assert name == "None"
-    assert mine not in inodes.split(",")
 
 
 def test_silence_is_counted_in_looks_so_a_parent_that_slept_does_not_blame_its_children() -> None:
@@ -374,16 +283,6 @@ def test_a_parent_that_does_not_look_never_holds_its_child_up_nor_does_one_that_
     pulse.beat()
 
     assert not silent
-
-
-@pytest.mark.parametrize("stale", ["", "rubbish", "0:1:1.5", "12345:1:1.5", "1:2"])
-def test_a_pulse_that_was_meant_for_another_process_is_ignored(
-    stale: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(PULSE, stale)
-
-    assert ChildHeartbeat.inherited() is None
-    assert PULSE not in os.environ
 
 
 def child_of(listener: HeartbeatListener) -> ChildHeartbeat:
@@ -474,40 +373,3 @@ def test_a_killed_supervisor_leaves_no_orphan_and_its_children_still_drain(tmp_p
 
     ends(child)
     assert (tmp_path / "web.log").read_text().split() == ["up", "ended"]
-
-
-def test_what_drains_for_a_supervisor_that_is_killed_meanwhile_ends_at_once(tmp_path: Path) -> None:
-    """As a GPU's keeper does after the second Ctrl-C: nothing waits for its run any more."""
-    inner = tmp_path / "inner"
-    process, _ = supervisor(tmp_path, supervising(IGNORE_TERM, inner))
-    said(inner, "up")
-    child = int(said(tmp_path, "up").split()[1])
-    process.terminate()
-    said(tmp_path, "waiting for web")
-
-    process.kill()
-    process.communicate(timeout=60)
-
-    ends(child)
-
-
-COMPUTES = """
-import asyncio, time
-from functions.kernel.process.running import stop_signals
-
-async def main():
-    stop_signals(0.5)
-    print("up", flush=True)
-    await asyncio.to_thread(time.sleep, 600)
-
-asyncio.run(main())
-"""
-
-
-def test_what_computes_for_minutes_does_not_outlive_a_killed_supervisor(tmp_path: Path) -> None:
-    process, child = supervisor(tmp_path, COMPUTES)
-
-    process.kill()
-    process.communicate(timeout=60)
-
-    ends(child)

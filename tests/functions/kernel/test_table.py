@@ -30,8 +30,7 @@ from functions.kernel.invoke import Invoker
 from functions.kernel.process.lifecycle import Process
 from functions.kernel.rules.access import Caller
 from functions.kernel.table import HOMES, check, table
-from functions.kernel.validation import validated
-from state.errors import Forbidden, Invalid, NotFound
+from state.errors import Forbidden, Invalid
 from state.events import CATALOGUE
 from state.experiments import Experiments
 from state.keys import FAMILIES, Keys
@@ -105,13 +104,6 @@ def test_a_function_gets_a_route_from_its_name() -> None:
     assert verb.description == "Answer."
 
 
-def test_two_functions_on_one_route_are_refused() -> None:
-    one, two = declared(name="a::b"), declared(name="a::c")
-
-    with pytest.raises(BadTable, match=r"share the route POST /api/noun/verb"):
-        check({"a::b": one, "a::c": two})
-
-
 def test_a_name_that_does_not_match_its_file_is_refused() -> None:
     with pytest.raises(BadTable, match=r"'noun::verb' is declared in the file of 'noun::other'"):
         check({"noun::other": verb})
@@ -159,12 +151,6 @@ def test_a_trigger_of_the_clock_that_cannot_work_is_refused(
         check({"noun::verb": declared(triggers=triggers)})
 
 
-def test_every_path_parameter_is_a_field_of_the_request() -> None:
-    for name, found in table().items():
-        for door in found.doors:
-            assert set(re.findall(r"{(\w+)}", door.path)) <= set(found.request.model_fields), name
-
-
 def test_every_model_of_a_request_or_answer_has_a_name_of_its_own() -> None:
     models: set[type[BaseModel]] = set()
     for found in table().values():
@@ -174,15 +160,6 @@ def test_every_model_of_a_request_or_answer_has_a_name_of_its_own() -> None:
     named = Counter(model.__name__ for model in models)
 
     assert [name for name, count in named.items() if count > 1] == []
-
-
-def test_no_summary_of_a_function_says_the_name_of_a_schema() -> None:
-    models = {model.__name__ for found in table().values() for model in within(found.request)}
-    schemas = {name for name in models if re.search("[a-z][A-Z]", name)}
-
-    said = {name: schemas & {*re.findall(r"\w+", found.description)} for name, found in table().items()}
-
-    assert {name: names for name, names in said.items() if names} == {}
 
 
 def within(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -207,13 +184,6 @@ def test_a_get_that_writes_is_refused_unless_only_workers_send_it() -> None:
 
 
 # -- the invoker
-
-
-async def test_an_unknown_function_is_not_found() -> None:
-    invoker = Invoker({"noun::verb": verb}, [])
-
-    with pytest.raises(NotFound, match="noun::other"):
-        await invoker.call("noun::other", {}, invoker.system("test"))
 
 
 def test_a_dependency_that_nobody_provides_is_refused_at_the_start() -> None:
@@ -256,14 +226,6 @@ async def test_a_request_that_does_not_validate_names_its_fields_without_their_v
     assert len(refusal.value.detail) < 1000
 
 
-def test_fields_with_the_same_fault_are_named_together() -> None:
-    with pytest.raises(Invalid) as refusal:
-        validated(table()["event::list"], {"types": ["a.b", "c.d"]})
-
-    assert refusal.value.detail.startswith("types.0, types.1: ")
-    assert refusal.value.detail.count("best.changed") == 1
-
-
 async def test_a_function_of_another_lane_is_queued() -> None:
     queued = declared(lane="pi", needs={"telephone": Telephone}, accept=verb)
     invoker = Invoker({"far::queued": queued}, [])
@@ -277,10 +239,6 @@ async def test_a_function_of_another_lane_is_queued() -> None:
 def code(script: str) -> str:
     """A script without its comments."""
     return "\n".join(line.partition("--")[0] for line in (LUA / f"{script}.lua").read_text().splitlines())
-
-
-def test_there_are_scripts() -> None:
-    assert len(moves()) > 15
 
 
 def test_the_catalogue_is_what_changes_and_scripts_emit() -> None:

@@ -24,7 +24,7 @@ from state.experiments import Experiments
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.journeys.running import reserved_port
-from tests.labs import add_gpu, asked, before_next_commit, begun, curl, events_of, idea, open_tag, told, tried
+from tests.labs import add_gpu, asked, begun, curl, events_of, idea, open_tag, told, tried
 
 AT_ONCE = {"baseline_first": False, "patches.archive_after_days": 0}
 WORSE, BETTER, WAITS = "+ worse\n", "+ better\n", "+ waits\n"
@@ -151,20 +151,6 @@ async def test_a_patch_that_is_used_while_it_is_moved_stays(
     assert (await told(client, "/api/lab/archive"))["moved"] == 0
 
 
-async def test_a_patch_that_is_used_just_before_it_is_removed_stays(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await a_night(client)
-    patches = PatchArchiving(process.lab)
-    used = await patches.used("mar11", ["mar11"])
-    [digest] = ids(WORSE)
-
-    before_next_commit(monkeypatch, lambda: told(client, "/api/experiment/submit", **idea(diff=WORSE)))
-
-    assert not await patches.remove("mar11", [digest], used.uses)
-    assert digest in await at_hand(process.lab)
-
-
 async def test_a_restored_lab_reads_its_old_patches_from_the_same_archive(
     client: httpx.AsyncClient, process: Process, tmp_path: Path
 ) -> None:
@@ -183,18 +169,6 @@ async def test_a_restored_lab_reads_its_old_patches_from_the_same_archive(
         await other.close()
 
 
-async def test_what_was_copied_before_a_kill_is_moved_by_the_next_firing(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await a_night(client)
-    await PatchArchiving(process.lab).copy([*ids(WORSE)])
-
-    assert (await told(client, "/api/lab/archive"))["moved"] == 1
-
-    assert (await asked(client, "/api/experiment/mar11-3"))["diff"] == WORSE
-    assert (await told(client, "/api/lab/audit"))["violations"] == []
-
-
 async def test_nothing_moves_unless_a_policy_says_so(process: Process) -> None:
     async with http_client(process) as http:
         await open_tag(http, policy={"baseline_first": False})
@@ -203,29 +177,6 @@ async def test_nothing_moves_unless_a_policy_says_so(process: Process) -> None:
         assert (await told(http, "/api/lab/archive"))["moved"] == 0
 
     assert await at_hand(process.lab) == ids(BETTER, WORSE, WAITS)
-
-
-async def test_a_patch_is_not_moved_before_its_days_are_over(process: Process) -> None:
-    async with http_client(process) as http:
-        await open_tag(http, policy=AT_ONCE | {"patches.archive_after_days": 30})
-        await a_night(http)
-
-        assert (await told(http, "/api/lab/archive"))["moved"] == 0
-
-
-async def test_who_is_not_told_of_the_archive_says_so(
-    client: httpx.AsyncClient, process: Process, settings: Settings
-) -> None:
-    await a_night(client)
-    await told(client, "/api/lab/archive")
-
-    async with opened("web", settings) as other, http_client(other) as http:
-        refusal = await curl(http, "/api/report/diff", {"experiment_a": "mar11-1", "experiment_b": "mar11-2"})
-        moved = await told(http, "/api/lab/archive")
-
-    assert refusal.status_code == 503
-    assert "NIGHTJAR_ARCHIVE" in refusal.json()["hint"]
-    assert moved["without_archive"] == ["mar11"]
 
 
 class TestFaults:

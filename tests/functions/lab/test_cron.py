@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from functions.kernel.process.lifecycle import Process
-from tests.labs import asked, claimed, curl, dump, events_of, refused, told
+from tests.labs import asked, claimed, events_of, refused, told
 
 
 async def row(client: httpx.AsyncClient, function: str = "pool::sweep") -> dict[str, Any]:
@@ -39,14 +39,6 @@ async def test_the_list_shows_when_and_how_the_clock_fires_each_function(
     assert (sweep["missed_policy"], sweep["overlap_policy"]) == ("latest", "skip")
     assert sweep["next_fire"] == sweep["next_scheduled"] > listed["now"]
     assert sweep["last_fired"] is sweep["last_scheduled"] is sweep["paused_since"] is None
-
-
-async def test_whatever_lists_functions_shows_the_policies_of_the_clock(client: httpx.AsyncClient) -> None:
-    listed = await asked(client, "/api/function/list")
-    (sweep,) = [row for row in listed["functions"] if row["name"] == "pool::sweep"]
-
-    assert "every sweep_s (missed: latest, overlap: skip)" in sweep["triggers"]
-    assert "every sweep_s (missed: latest, overlap: skip)" in (await client.get("/docs")).text
 
 
 async def test_the_list_shows_what_became_of_the_firings(client: httpx.AsyncClient, process: Process) -> None:
@@ -87,18 +79,6 @@ async def test_a_run_by_hand_says_so_and_comes_once_per_request(
     assert (found["by_hand"], found["fired"]) == (2, 0)
 
 
-async def test_fifty_runs_with_one_idempotency_key_fire_once(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    call = process.invoker.system("operator")
-    body = {"function": "gpu::health", "request_id": "r1"}
-
-    answers = await asyncio.gather(*(process.invoker.call("cron::run", body, call) for _ in range(50)))
-
-    assert len({answer.model_dump_json() for answer in answers}) == 1
-    assert len(await handle(process, "gpu::health")) == 1
-
-
 async def test_a_run_by_hand_keeps_to_the_overlap_policy(client: httpx.AsyncClient, process: Process) -> None:
     await told(client, "/api/cron/run", function="pool::sweep")
     await told(client, "/api/cron/run", function="pool::dispatch")
@@ -134,17 +114,3 @@ async def test_pausing_and_resuming_happen_once_and_tell_it(
     (event,) = await events_of(process, "cron.resumed")
     assert (event["function"], event["paused_s"] >= 0) == ("pool::sweep", True)
     assert not [h for h in (await asked(client, "/api/lab/status"))["hints"] if "cron::resume" in h]
-
-
-async def test_a_function_that_the_clock_does_not_fire_is_not_found(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    before = await dump(process.lab)
-
-    for verb in ("run", "pause", "resume"):
-        for name in ("pool::list", "pool::nothing"):
-            problem = await refused(client, 404, f"/api/cron/{verb}", function=name)
-            assert "pool::sweep" in problem["hint"]
-        assert (await curl(client, f"/api/cron/{verb}", {"function": "../x"})).status_code == 422
-
-    assert await dump(process.lab) == before

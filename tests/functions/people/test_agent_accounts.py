@@ -5,10 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from functions.kernel.process.lifecycle import Process
-from tests.crowd import AGENTS, TAG, crowd
 from tests.functions.conftest import TagUnderTest
-from tests.labs import crashed, open_tag, refused, registered, told, tried
+from tests.labs import crashed, open_tag, registered, told, tried
 
 HOUR = {"training_seconds": 3600.0}
 
@@ -47,20 +45,3 @@ async def test_luck_and_open_claims_are_no_gains(tag: TagUnderTest) -> None:
     ann, bob = accounts["ann"], accounts["bob"]
     assert (ann["ideas"], ann["keeps"], ann["demoted"], ann["total_gain"]) == (1, 0, 1, 0)
     assert (bob["ideas"], bob["open_claims"], bob["total_gain"], bob["open_runs"]) == (0, 1, 0, 0)
-
-
-async def test_only_the_newest_ten_thousand_runs_are_counted(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("functions.people.briefs.MOST_RUNS", 100)
-    await open_tag(client, TAG, policy={"baseline_first": False})
-    await crowd(process.lab, 300)
-
-    answer = await told(client, "/api/report/agents", tag=TAG)
-
-    assert answer["runs"] == 100
-    assert len(answer["agents"]) == AGENTS
-
-
-async def test_an_unknown_tag_has_no_agents(client: httpx.AsyncClient) -> None:
-    await refused(client, 404, "/api/report/agents", tag="nothing")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import httpx
@@ -35,21 +34,6 @@ async def test_an_agent_is_shown_until_it_has_ended(client: httpx.AsyncClient) -
     assert [a["agent"] for a in await seen(client)] == ["bob"]
 
 
-async def test_an_agent_is_no_process_of_the_lab(client: httpx.AsyncClient) -> None:
-    await told(client, ANNOUNCE, tag="mar11", agent="ada", state="working")
-
-    status = await asked(client, "/api/lab/status")
-    assert "agent" not in status["counts"]
-    assert not [p for p in status["processes"] if p.get("kind") == "agent"]
-
-
-async def test_one_agent_on_two_tags_and_one_announced_twice(client: httpx.AsyncClient) -> None:
-    for tag in ("mar11", "other", "mar11"):
-        await told(client, ANNOUNCE, tag=tag, agent="ada", state="working")
-
-    assert [(a["tag"], a["agent"]) for a in await seen(client)] == [("mar11", "ada"), ("other", "ada")]
-
-
 async def test_no_flood_of_agents_is_remembered(client: httpx.AsyncClient, process: Process) -> None:
     presence = Presence(process.lab)
     for nth in range(MOST):
@@ -59,12 +43,6 @@ async def test_no_flood_of_agents_is_remembered(client: httpx.AsyncClient, proce
 
     assert f"{MOST} agents are announced already" in document["detail"]
     await told(client, ANNOUNCE, tag="mar11", agent="a7", state="working")
-
-
-async def test_what_is_no_count_is_refused(client: httpx.AsyncClient) -> None:
-    for wrong in ({"tokens": -1}, {"cost_usd": 1e99}, {"starts": 10**16}, {"state": "asleep"}):
-        body = {"tag": "mar11", "agent": "ada", "state": "working"} | wrong
-        await refused(client, 422, ANNOUNCE, **body)
 
 
 LIMIT = {"since": 1795755600, "until": 1795759200, "said": "usage limit reached, resets 3am"}
@@ -103,18 +81,3 @@ async def test_an_agent_writes_a_limit_once_a_minute_and_into_its_tag_alone(
     assert len(await events_of(process, "agent.limited")) == 1
     night = await told(client, "/api/report/night", tag="mar11")
     assert [limit["agent"] for limit in night["limits"]] == ["ada"]
-
-
-async def test_a_second_limit_is_another_event(client: httpx.AsyncClient, process: Process) -> None:
-    await open_tag(client)
-    await limited(client)
-    key = process.lab.keys("agent_limits", "mar11")
-    [stored] = await process.lab.pipeline([("HGET", key, "ada")])
-    an_hour_ago = {**json.loads(stored), "noted": 0}
-    await process.lab.pipeline([("HSET", key, "ada", json.dumps(an_hour_ago))])
-
-    await limited(client, since=LIMIT["until"])
-
-    assert len(await events_of(process, "agent.limited")) == 2
-    night = await told(client, "/api/report/night", tag="mar11")
-    assert [limit["times"] for limit in night["limits"]] == [2]

@@ -10,7 +10,7 @@ import pytest
 from functions.kernel.process.lifecycle import Process
 from tests.crowd import TAG, crowd
 from tests.functions.conftest import TagUnderTest
-from tests.labs import crashed, open_tag, refused, registered, told, tried
+from tests.labs import crashed, open_tag, registered, told, tried
 
 
 async def rows(client: httpx.AsyncClient, **request: Any) -> list[dict[str, Any]]:
@@ -84,39 +84,3 @@ async def test_pages_follow_each_other_without_a_gap(client: httpx.AsyncClient, 
             break
 
     assert found == list(range(1205, 0, -1))
-
-
-async def test_named_runs_are_answered_instead_of_a_page(tag: TagUnderTest) -> None:
-    await tag.open()
-    await tag.baseline(1.002)
-    await tag.trained(1.1)
-    await tag.trained(1.2)
-    ids = ["mar11-1.2", "mar11-3", "mar11-9", "mar11-x", "other-2"]
-
-    assert [row["id"] for row in await rows(tag.client, ids=ids)] == ["mar11-3", "mar11-1"]
-    assert await rows(tag.client, ids=[]) == []
-
-
-async def test_constants_are_answered_where_they_are_asked_for(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    await tried(client, 1.0, config_delta={"LR": 0.01, "NAME": "a"})
-    await tried(client, 1.0, config_delta={f"LONG_NAME_{n}": n for n in range(500)})
-    await tried(client, 1.0)
-
-    found = await rows(client, constants=True)
-
-    assert [row["constants"] for row in found] == [None, None, {"LR": 0.01, "NAME": "a"}]
-
-
-async def test_long_texts_end_after_a_word(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    await tried(client, 1.0, hypothesis="größer " * 500, description="x" * 4000)
-
-    [row] = await rows(client)
-
-    assert row["hypothesis"] == "größer " * 16 + "größer…"
-    assert row["description"] == "x" * 119 + "…"
-
-
-async def test_runs_of_an_unknown_tag_are_refused(client: httpx.AsyncClient) -> None:
-    await refused(client, 404, "/api/report/runs", tag="nothing")

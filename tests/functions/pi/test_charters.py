@@ -11,7 +11,7 @@ from functions.kernel.process.lifecycle import Process, opened
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
-from tests.labs import open_tag, refused, told
+from tests.labs import told
 
 EXAMPLES = re.compile(r"127\.0\.0\.1:3111|\bmar11\b|\balice\b")
 """Whose address, tag and name the files have."""
@@ -40,20 +40,6 @@ async def test_a_lab_without_a_swarm_shows_agents_their_charter_with_its_own_add
     assert "127.0.0.1:3111" not in program
 
 
-async def test_a_tag_and_a_name_fill_in_every_part_of_the_charter(client: httpx.AsyncClient) -> None:
-    await open_tag(client, "jul4")
-
-    parts = [
-        await read(client, f"{path}?tag=jul4&name=ada", **AT)
-        for path in ("/program.md", "/program-traces.md", "/program-training.md")
-    ]
-
-    assert [EXAMPLES.findall(part) for part in parts] == [[], [], []]
-    assert "You are\n`ada`, on the tag `jul4`" in parts[0]
-    assert parts[1].startswith("# Several branches at once\n")
-    assert parts[2].startswith("# Training it yourself\n")
-
-
 @pytest.mark.parametrize("path", ["/program.md?name=$(id)", "/program.md?tag=a%20b", "/program-other.md"])
 async def test_what_is_no_name_is_put_into_no_command(client: httpx.AsyncClient, path: str) -> None:
     assert (await client.get(path)).status_code in (404, 422)
@@ -65,16 +51,6 @@ async def test_a_host_that_is_more_than_a_name_and_a_port_is_put_into_no_command
     program = await read(client, "/program.md", host="127.0.0.1:4711/$(id)")
 
     assert "$(id)" not in program
-
-
-async def test_the_configured_address_stands_before_the_one_that_a_proxy_passes_on(
-    settings: Settings,
-) -> None:
-    configured = settings.model_copy(update={"url": "https://lab.example/"})
-    async with opened("web", configured) as process, http_client(process) as http:
-        program = await read(http, "/program.md", **AT)
-
-    assert "Nightjar answers at `https://lab.example`" in program
 
 
 async def test_a_worker_gets_a_charter_of_its_own_with_its_name_and_the_lab_s_address(swarm: Swarm) -> None:
@@ -107,16 +83,6 @@ async def test_a_swarm_shows_its_workers_charter_from_its_first_moment_and_sends
     assert synced["program_md"] == ""
 
 
-async def test_an_agent_s_tag_shows_the_agents_charter_with_its_own_direction(swarm: Swarm) -> None:
-    await open_tag(swarm.http)
-    await told(swarm.http, "/api/program/write", tag="mar11")
-
-    program = await read(swarm.http, "/program.md?tag=mar11")
-
-    assert program.startswith("# Program\n")
-    assert "Written by templates" in program
-
-
 async def test_the_operator_s_own_charter_is_sent_to_everybody_byte_for_byte(
     settings: Settings,
 ) -> None:
@@ -136,13 +102,3 @@ async def test_the_operator_s_own_charter_is_sent_to_everybody_byte_for_byte(
     assert before == file.read_text()
     assert after.startswith(before)
     assert "Written by templates" in after
-
-
-async def test_the_diff_of_a_swarm_s_program_is_between_documents_of_its_workers(swarm: Swarm) -> None:
-    await told(swarm.http, "/api/program/write", tag="swarm")
-
-    diff = (await told(swarm.http, "/api/program/diff", tag="swarm"))["diff"]
-
-    assert "+# Program of a worker\n" in diff
-    assert "+# Program\n" not in diff
-    assert (await refused(swarm.http, 404, "/api/program/diff", tag="swarm", number=9))["hint"]

@@ -9,12 +9,10 @@ import httpx
 import pytest
 
 from functions.beliefs import hypotheses
-from functions.beliefs.drafting import DraftHypotheses
 from functions.kernel.process.lifecycle import Process
 from functions.pi.rules.findings import Findings
 from functions.pi.rules.templates import suggested
-from functions.swarm.rules.trial_proposals import suggested as suggested_dimensions
-from state.records import Dimension, Hypothesis, ProposedDimension
+from state.records import Hypothesis
 from tests.functions.pi.test_programs_by_models import SAID, author_process
 from tests.functions.swarm.test_swarm import DIMENSIONS
 from tests.labs import told
@@ -72,19 +70,6 @@ async def test_what_passes_the_gate_is_a_hypothesis_and_the_rest_is_refused_with
     assert "Findings of swarm" in str(request.body)
 
 
-async def test_a_model_that_says_nothing_usable_leaves_the_hypotheses_as_they_are(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with author_process(process, monkeypatch, SAID.refusal()) as (pi, _):
-        await opened(client)
-        before = (await told(client, "/api/hypothesis/list", tag="swarm"))["hypotheses"]
-        answer = await done(pi, "hypothesis::draft")
-        after = (await told(client, "/api/hypothesis/list", tag="swarm"))["hypotheses"]
-
-    assert answer == {"tag": "swarm", "author": None, "accepted": [], "refused": []}
-    assert before == after
-
-
 async def test_no_model_is_paid_for_hypotheses_of_a_tag_that_has_as_many_as_it_may_have(
     client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,20 +114,6 @@ async def test_without_a_model_a_draft_enters_what_was_measured_and_only_once(
     assert first == second == {"tag": "swarm", "became": "drafted", "accepted": []}
 
 
-async def test_a_version_that_was_drafted_ahead_within_a_cycle_brings_no_hypotheses(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-
-    answer = await told(client, "/api/hypothesis/draft", tag="swarm", cycle=False)
-
-    assert answer == {"tag": "swarm", "became": "nothing", "accepted": []}
-
-
-def test_an_event_of_a_version_names_what_a_draft_takes() -> None:
-    DraftHypotheses.model_validate({"tag": "swarm", "number": 3})
-
-
 async def test_dimensions_that_a_model_proposes_are_listed_and_not_adopted(
     client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,28 +138,6 @@ async def test_dimensions_that_a_model_proposes_are_listed_and_not_adopted(
     assert answer["proposed"] == ["WARMUP_RATIO"]
     assert [(p["name"], p["source"], p["adopted"]) for p in listed] == [("WARMUP_RATIO", "llm", False)]
     assert [d["name"] for d in known] == NAMES
-
-
-async def test_a_model_that_proposes_dimensions_is_told_which_ones_were_tried(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    filled = SAID.filled("DimensionProposals", {"proposals": []})
-    async with author_process(process, monkeypatch, filled) as (pi, stage):
-        await opened(client)
-        warmup = {"name": "WARMUP", "dtype": "float", "min": 0.0, "max": 0.5, "default_value": 0.0}
-        await told(client, "/api/dimension/propose", tag="swarm", **warmup)
-        [(name, text)] = (await process.lab.hash(process.lab.keys("proposed_dimensions", "swarm"))).items()
-        tried = ProposedDimension.model_validate_json(text).model_copy(
-            update={"state": "reverted", "reason": "none improved the best"}
-        )
-        key = process.lab.keys("proposed_dimensions", "swarm")
-        await process.lab.command("HSET", key, name, tried.model_dump_json(exclude_none=True))
-
-        await told(client, "/api/dimension/draft", tag="swarm", results=0)
-        await done(pi, "dimension::draft")
-
-    [request] = stage.received
-    assert "`WARMUP (float, [0.0, 0.5])`: reverted: `none improved the best`" in str(request.body)
 
 
 SECRETS = {
@@ -221,36 +170,6 @@ async def test_no_key_or_path_of_a_train_py_reaches_the_provider(
     for secret in ("0123456789abcdef", "hf_", "sk-ant", "sesame", "open word", "6f1ed002", "/home/ann"):
         assert secret not in said
     assert not any(name in said for name in SECRETS)
-
-
-def test_a_script_suggests_its_sizes_first_and_nothing_that_varies_already() -> None:
-    constants: dict[str, object] = {"LR": 0.01, "DROPOUT": 0.05, "N_HEADS": 4, "USE_BIAS": True, "SEED": 1}
-    known = [Dimension(name="LR", dtype="float_log", min=1e-4, max=1e-1)]
-
-    found = suggested_dimensions(constants, known)
-
-    assert [p["name"] for p in found] == ["N_HEADS", "USE_BIAS", "DROPOUT"]
-    assert found[0]["train_py_line"] == "N_HEADS = 4"
-
-
-def test_what_was_tried_and_what_may_not_be_tried_makes_room_for_the_next_constants() -> None:
-    constants: dict[str, object] = {
-        "N_HEADS": 4,
-        "MAX_STEPS": 5000,
-        "WARM_STEPS": 3000,
-        "CONTEXT": 3000,
-        "N_GROUPS": 2,
-        "DROPOUT": 0.05,
-    }
-    [first, *_] = suggested_dimensions(constants, [])
-    who = {"proposal_id": "dim_1", "source": "default", "proposed_by": "templates", "proposed_at": 1.0}
-    tried = ProposedDimension.model_validate({**first, **who, "state": "reverted"})
-    waits = tried.model_copy(update={"name": "N_GROUPS", "state": "listed"})
-
-    found = suggested_dimensions(constants, [], [tried, waits])
-
-    assert first["name"] == "N_HEADS"
-    assert [p["name"] for p in found] == ["N_GROUPS", "DROPOUT"]
 
 
 async def derived(client: httpx.AsyncClient) -> dict[str, Any]:

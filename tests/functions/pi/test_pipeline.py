@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
 from functions.kernel.process.lifecycle import Process, opened
-from functions.pi.rules.findings import APART, reason_due, strategy_of
-from functions.pi.rules.stepping import flushed, open_draft
-from functions.swarm.rules.populations import Population
-from state.pipeline_facts import PipelineState, PipelineStep
-from state.pipelines import Pipelines
-from state.programs import Programs
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.functions.pi.test_programs_by_models import WRITTEN, author_process
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
 from tests.labs import asked, events_of, told
-from workers.pi import SerialCalls, resume
 
 EVERY = 4
 
@@ -174,52 +165,6 @@ async def test_a_confirmed_draft_is_the_next_version_unless_one_of_later_results
     assert (await swarm.http.get("/program.md")).text == (await swarm.http.get("/pipeline/spec")).text
 
 
-async def test_an_adopted_draft_is_not_superseded_where_most_workers_follow_another_strategy_than_the_leading_ones(
-    swarm: Swarm,
-) -> None:
-    lab = swarm.process.lab
-    key = lab.keys("populations", "swarm")
-    for place, (name, text) in enumerate(sorted((await lab.hash(key)).items())):
-        p = Population.read(text)
-        leads = place == 0
-        changed = (
-            replace(p, strategy="investigate", target=5)
-            if leads
-            else replace(p, strategy="exploit", target=4)
-        )
-        await lab.command("HSET", key, name, changed.text())
-    spec_id = await written(swarm)
-    await learned(swarm, EVERY)
-    assert await followed(swarm) == ["confirmed"]
-
-    adopted = await told(swarm.http, "/api/pipeline/adopt", tag="swarm", spec_id=spec_id)
-
-    assert adopted["number"] == 2
-    due = await Programs(lab).due_facts("swarm")
-    assert due.current is not None
-    assert (due.current.strategy, strategy_of(due)) == ("exploit", "exploit")
-    assert "its strategy is investigate" in due.current.block
-    later = due.tag.model_copy(update={"total": due.tag.total + APART, "kept": due.tag.kept + APART})
-    assert later.results == due.current.results + APART + EVERY
-    assert reason_due(replace(due, tag=later)) is None
-
-
-async def test_a_confirmed_draft_is_adopted_even_after_the_next_one_has_begun(swarm: Swarm) -> None:
-    spec_id = await written(swarm)
-    document = (await swarm.http.get("/pipeline/spec")).text
-    await learned(swarm, EVERY)
-    assert await followed(swarm) == ["confirmed"]
-    assert await written(swarm) != spec_id
-    await told(swarm.http, "/pipeline/flush")
-
-    async with opened("web", swarm.process.settings) as process, http_client(process) as http:
-        adopting = {"tag": "swarm", "spec_id": spec_id}
-        adopted = [(await told(http, "/api/pipeline/adopt", **adopting))["number"] for _ in range(2)]
-
-        assert adopted == [2, None]
-        assert (await http.get("/program.md")).text == document
-
-
 async def test_a_worker_preloads_the_draft_with_what_its_population_does(swarm: Swarm) -> None:
     shown = {"Authorization": f"Bearer {await swarm.join('w3')}"}
     await written(swarm)
@@ -235,16 +180,6 @@ async def test_a_worker_preloads_the_draft_with_what_its_population_does(swarm: 
     assert own(preloaded) == own(synced["program_md"])
     assert preloaded.partition("## Current direction")[2].partition("\n\n### Your population")[0] in document
     assert own(document) == own((await asked(swarm.http, "/pipeline/spec_payload"))["program_md"]) == ""
-
-
-async def test_a_worker_of_another_swarm_preloads_the_draft_as_everyone_sees_it(swarm: Swarm) -> None:
-    await told(swarm.http, "/api/dimension/define", tag="other", dimensions=DIMENSIONS)
-    shown = {"Authorization": f"Bearer {await swarm.join('w3', tag='other')}"}
-    await written(swarm)
-
-    answer = await swarm.http.get("/pipeline/spec_payload", headers=shown, params={"tag": "swarm"})
-
-    assert answer.json()["program_md"] == (await swarm.http.get("/pipeline/spec")).text
 
 
 async def test_a_language_model_writes_the_draft_where_there_is_one(
@@ -266,18 +201,6 @@ async def test_a_language_model_writes_the_draft_where_there_is_one(
     document = (await swarm.http.get("/pipeline/spec")).text
     assert "Set LR to 0.01 and vary DEPTH from 4 to 8." in document
     assert document.count("NIGHTJAR_MUTABLE_END") == 1
-
-
-async def test_a_draft_that_a_killed_process_was_asked_for_is_written_by_the_next_one(
-    swarm: Swarm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with author_process(swarm.process, monkeypatch, WRITTEN) as (pi, stage):
-        await drafted(swarm)
-        await resume(SerialCalls(pi))
-        await resume(SerialCalls(pi))
-
-    assert (await status(swarm))["spec_state"] == "ready"
-    assert len(stage.received) == 1
 
 
 async def test_a_flushed_draft_is_served_no_more_at_once(swarm: Swarm) -> None:
@@ -309,43 +232,6 @@ async def test_a_confirmed_draft_is_not_flushed(swarm: Swarm) -> None:
     assert await status(swarm) == before
     assert (before["confirmed_count"], before["flush_count"], before["spec_id"]) == (1, 0, spec_id)
     assert await is_served(swarm)
-
-
-async def test_a_text_that_comes_after_the_flush_is_dropped(swarm: Swarm) -> None:
-    spec_id = await drafted(swarm)
-    await told(swarm.http, "/pipeline/flush")
-
-    assert await wrote(swarm, spec_id) == "nothing"
-    assert not await is_served(swarm)
-
-
-async def test_a_step_that_two_processes_take_at_once_counts_once(swarm: Swarm) -> None:
-    await written(swarm)
-    store = Pipelines(swarm.process.lab)
-
-    async def flush(stand: PipelineState) -> PipelineStep | None:
-        return flushed(stand.pipeline, stand, "operator") if open_draft(stand.pipeline) else None
-
-    taken = await asyncio.gather(store.take("swarm", flush), store.take("swarm", flush))
-
-    assert [step is not None for step in taken].count(True) == 1
-    assert (await status(swarm))["flush_count"] == 1
-
-
-async def test_a_restart_loses_neither_trust_nor_draft(swarm: Swarm) -> None:
-    await written(swarm)
-    await learned(swarm, EVERY)
-    await followed(swarm)
-    spec_id = await written(swarm)
-    before, text = await status(swarm), (await swarm.http.get("/pipeline/spec")).text
-
-    async with opened("web", swarm.process.settings) as process, http_client(process) as http:
-        again = Swarm(http, process)
-        assert await status(again) == before
-        assert (await http.get("/pipeline/spec")).text == text
-        await learned(again, EVERY)
-        assert await followed(again) == ["confirmed"]
-        assert (await status(again))["spec_id"] == spec_id
 
 
 async def test_a_lab_that_drafts_nothing_ahead_serves_nothing(settings: Settings, swarm: Swarm) -> None:

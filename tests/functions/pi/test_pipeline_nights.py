@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench._batches import Batches
-from bench.pipeline import TERMS, fared
+from bench.pipeline import TERMS
 from functions.kernel.process.lifecycle import Process
 from functions.pi.rules.stepping import flushed
 from state.pipeline_facts import PipelineState, PipelineStep
@@ -14,31 +14,6 @@ from state.records import Pipeline
 
 FEW = 6
 """Resamples of each prediction: the night is not to take minutes."""
-
-
-def test_a_swarm_whose_truth_stays_has_most_drafts_confirmed() -> None:
-    night = Batches(2, workers=30, terms=TERMS, resamples=FEW)
-    night.go_on(240)
-
-    own, unchanging = fared(night.pipe), fared(night.unchanging)
-    assert own.hit_rate >= 0.8
-    assert own.hit_rate >= unchanging.hit_rate
-    assert own.lag <= 0.25
-
-
-def test_a_truth_that_flips_flushes_drafts_stops_deployment_and_lets_trust_come_back() -> None:
-    night = Batches(7, workers=30, terms=TERMS, has_rivals=True, resamples=FEW)
-    night.go_on(120)
-    before = night.pipe.pipeline
-    night.flip()
-    night.go_on(380)
-    after = night.pipe.pipeline
-
-    lowest = min(b.bank for b in night.pipe.batches if b.results > 120)
-    assert before.bank >= TERMS.least_bank
-    assert after.flush_count > before.flush_count
-    assert fared(night.pipe).flushed["outlier"] > 0
-    assert lowest < TERMS.least_bank <= after.bank
 
 
 @pytest.fixture(scope="module")

@@ -9,17 +9,15 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.formats.charter import Reader
-from functions.formats.program_document import MARKERS, MOST_BLOCK_CHARS
+from functions.formats.program_document import MARKERS
 from functions.kernel.process.lifecycle import Process
 from functions.pi.rules.findings import EVERY
-from functions.pi.views import composed, population_part
 from functions.swarm.rules.populations import Population, population_id
 from state.charter_file import OF_WORKERS
-from state.program_facts import Base, ProgramAsk, ProgramVersion
+from state.program_facts import ProgramAsk
 from state.programs import Programs, digest_of
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
-from tests.labs import events_of, refused, told
+from tests.labs import events_of, told
 
 START, END = MARKERS
 
@@ -149,15 +147,6 @@ async def test_the_digest_changes_with_the_populations_strategy_target_or_claim_
     assert len(set(digests[1:])) == 3
 
 
-async def test_a_long_version_leaves_room_for_the_populations_text() -> None:
-    version = ProgramVersion(1, 0.0, "a model", "why", 50, "exploit", "x" * 2 * MOST_BLOCK_CHARS, "digest")
-    mine = population("LR", "falsify", target=1)
-
-    document = composed(Base("# Mine\n", "digest"), version, Reader("http://lab"), mine)
-
-    assert document.endswith(f"{population_part(mine)}\n{END}\n")
-
-
 async def test_versions_are_kept_and_each_shows_what_it_changed(swarm: Swarm) -> None:
     await written(swarm)
     await swarm.run("w1", 0.9)
@@ -175,50 +164,6 @@ async def test_versions_are_kept_and_each_shows_what_it_changed(swarm: Swarm) ->
     assert all(line.startswith(("+", "---", "@@")) for line in first["diff"].splitlines())
 
 
-async def test_a_version_that_there_is_not_has_no_diff(swarm: Swarm) -> None:
-    nothing = await told(swarm.http, "/api/program/diff", tag="swarm")
-    await written(swarm)
-    unknown = await refused(swarm.http, 404, "/api/program/diff", tag="swarm", number=7)
-
-    assert nothing == {"tag": "swarm", "number": 0, "against": 0, "diff": ""}
-    assert "no version 7" in unknown["detail"]
-
-
-async def test_hosts_with_different_charters_do_not_take_turns(swarm: Swarm) -> None:
-    programs = Programs(swarm.process.lab)
-    files = [("# One\n", "a"), ("# Other\n", "b"), ("# One\n", "a"), ("# Other\n", "b"), ("# Newer\n", "a")]
-
-    changed = [await programs.set_base(text, host) for text, host in files]
-
-    base = await programs.base()
-    assert changed == [True, True, False, False, True]
-    assert base is not None
-    assert base.text == "# Newer\n"
-
-
-async def test_a_number_is_written_once_whoever_comes_first(swarm: Swarm) -> None:
-    programs = Programs(swarm.process.lab)
-    await written(swarm)
-
-    late, *next_ones = [
-        ProgramVersion(number, 0.0, "late", "asked before", 0, "explore", "late", "digest")
-        for number in (1, 2, 2, 2)
-    ]
-
-    assert not await programs.write("swarm", late)
-    assert sum(await asyncio.gather(*(programs.write("swarm", each) for each in next_ones))) == 1
-    assert (await programs.versions("swarm", 0, 9))[1] == 2
-
-
-async def test_a_charter_or_an_asking_that_several_bring_at_once_is_kept_once(swarm: Swarm) -> None:
-    programs = Programs(swarm.process.lab)
-
-    rebased = await asyncio.gather(*(programs.set_base("# New\n", host) for host in ("a", "b", "b")))
-    asked = await asyncio.gather(*(programs.ask("swarm", ProgramAsk(1, 1, 0.0, "why")) for _ in range(3)))
-
-    assert (sum(rebased), sum(asked)) == (1, 1)
-
-
 async def test_an_asking_is_noted_once_for_each_attempt_and_ends_with_the_version(swarm: Swarm) -> None:
     programs = Programs(swarm.process.lab)
 
@@ -232,17 +177,3 @@ async def test_an_asking_is_noted_once_for_each_attempt_and_ends_with_the_versio
     assert waiting == ["swarm"]
     assert await programs.asked() == []
     assert (await programs.due_facts("swarm")).ask is None
-
-
-async def test_a_changed_charter_changes_the_document_and_none_of_the_versions(swarm: Swarm) -> None:
-    await written(swarm)
-    programs = Programs(swarm.process.lab)
-
-    await programs.set_base("# Mine\n", "here")
-    document = (await swarm.http.get("/program.md")).text
-    await written(swarm)
-    shown = await told(swarm.http, "/api/program/diff", tag="swarm")
-
-    assert document.startswith("# Mine\n")
-    assert "+# Mine" in shown["diff"]
-    assert "-# Program" in shown["diff"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +18,6 @@ from tests.functions.swarm.test_swarm import DIMENSIONS
 from tests.labs import events_of, told
 from tests.workers.author.provider import KEY, Act, AnthropicDialect, Stage
 from workers.author.choosing import author_for
-from workers.pi import SerialCalls, resume
 
 SAID = AnthropicDialect()
 UPDATE = {
@@ -112,30 +110,6 @@ async def test_a_job_that_comes_twice_writes_once_and_asks_the_model_once(
     assert len(stage.received) == 1
 
 
-async def test_what_waits_in_the_queue_and_is_resumed_too_is_asked_of_the_model_once(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, programs: Programs
-) -> None:
-    async with author_process(process, monkeypatch, WRITTEN) as (pi, stage):
-        await asked(client)
-        turns = SerialCalls(pi)
-        await asyncio.gather(resume(turns), turns.call("program::write", {"tag": "swarm", "number": 1}))
-
-    assert await programs.count("swarm") == 1
-    assert len(stage.received) == 1
-
-
-async def test_nothing_is_written_that_was_not_asked_for(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, programs: Programs
-) -> None:
-    async with author_process(process, monkeypatch, WRITTEN) as (pi, stage):
-        await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
-        answer = await answered(pi)
-
-    assert answer["author"] is None
-    assert await programs.count("swarm") == 0
-    assert stage.received == []
-
-
 async def test_while_a_model_is_asked_a_second_asking_waits_with_the_first(
     client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, programs: Programs
 ) -> None:
@@ -147,15 +121,3 @@ async def test_while_a_model_is_asked_a_second_asking_waits_with_the_first(
     ask = (await programs.due_facts("swarm")).ask
     assert ask is not None
     assert (ask.number, ask.attempt) == (1, 1)
-
-
-async def test_without_the_process_the_templates_write_what_was_asked_for(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, programs: Programs
-) -> None:
-    async with author_process(process, monkeypatch, WRITTEN):
-        await asked(client)
-
-    await told(client, "/api/program/refresh")
-
-    [version], _ = await programs.versions("swarm", 0, 9)
-    assert version.author == "templates"

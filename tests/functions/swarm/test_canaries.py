@@ -189,17 +189,6 @@ async def test_followers_at_the_same_moment_adopt_once_and_judge_once(swarm: Swa
     assert {each["state"] for each in (await listed(swarm)).values() if each["adopted"]} == {"on_trial"}
 
 
-async def test_cleared_proposals_are_gone_but_for_those_on_trial(swarm: Swarm) -> None:
-    await on_trial(swarm)
-    await proposed(swarm, name="OTHER", train_py_line=None)
-
-    gone = (await swarm.http.delete(LISTED)).json()
-
-    assert gone == {"ok": True, "dropped": 1}
-    assert (await listed(swarm)).keys() == {"WARMUP"}
-    assert (await swarm.http.delete(LISTED)).json()["dropped"] == 0
-
-
 async def test_an_agent_proposes_to_its_own_tag_and_a_worker_to_none(process: Process) -> None:
     root = await bearer(process, "ops", "operator")
     agent = await bearer(process, "ada", "agent", tags=["swarm"])

@@ -10,7 +10,7 @@ import pytest
 from functions.kernel.process.lifecycle import Process
 from state.policies import Policies
 from state.tags import Tags
-from tests.labs import dump, events_of, open_tag, problem, refused, told
+from tests.labs import dump, events_of, problem, refused, told
 
 LR = {"name": "LR", "dtype": "float_log", "min": 1e-4, "max": 1e-1}
 DEPTH = {"name": "DEPTH", "dtype": "int", "min": 4, "max": 24}
@@ -53,18 +53,6 @@ async def test_defining_dimensions_creates_the_tag_that_is_missing(
     assert (event["subject"], event["count"], event["by"]) == ("swarm", 2, "operator")
     assert (event["added"], event["changed"], event["removed"]) == (["LR", "BATCH_SIZE"], [], [])
     assert (await told(client, "/api/lab/audit"))["violations"] == []
-
-
-async def test_a_tag_of_agents_gets_dimensions_too_and_stays_as_it_is(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await open_tag(client, "swarm", base_commit="abc1234", policy={"crash_limit": 9})
-
-    made = await defined(client, LR)
-
-    assert not made["created"]
-    assert (await Tags(process.lab).get("swarm")).base_commit == "abc1234"
-    assert (await Policies(process.lab).get("swarm"))[0].crash_limit == 9
 
 
 async def test_a_profile_is_defined_by_its_name(client: httpx.AsyncClient) -> None:
@@ -111,14 +99,6 @@ async def test_wrong_dimensions_are_refused_and_make_no_tag(
 
     assert told_ in document["detail"]
     assert await dump(process.lab) == before
-
-
-async def test_an_agent_s_tag_cannot_be_opened_where_a_swarm_s_is(client: httpx.AsyncClient) -> None:
-    await defined(client, LR)
-
-    document = await refused(client, 409, "/api/experiment/setup", tag="swarm")
-
-    assert document["existing"]["branch"] == "swarm/swarm"
 
 
 # -- freezing

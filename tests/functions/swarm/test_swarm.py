@@ -18,7 +18,7 @@ from functions.runs.rules.stopping import REASON
 from functions.swarm.rules.handing_out import MOST_ACTIVE
 from state import swarms
 from state.experiments import Experiments
-from state.records import OPEN, Experiment
+from state.records import Experiment
 from state.settings import Settings
 from state.swarms import Swarms
 from state.tokens import TRIES_S, WRONG_TRIES
@@ -101,10 +101,6 @@ class Swarm:
 
     async def audited(self) -> list[str]:
         return list((await told(self.http, "/api/lab/audit"))["violations"])
-
-
-async def noise_of(swarm: Swarm) -> dict[str, Any]:
-    return dict((await told(swarm.http, "/api/report/summary", tag="swarm"))["noise"])
 
 
 def sent(worker_id: str, run_id: str, value: float | None, **more: Any) -> dict[str, Any]:
@@ -285,22 +281,6 @@ async def test_configs_wait_for_workers_and_leave_as_they_are_handed_out(swarm: 
     assert (await asked(swarm.http, "/health"))["queue_depth"] == 7
 
 
-async def test_the_config_of_a_best_that_is_older_than_the_runs_looked_at_is_still_known(
-    swarm: Swarm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("state.swarms.OBSERVED", 2)
-    best = await swarm.run("w1", 0.5)
-    for value in (0.9, 0.91, 0.92):
-        await swarm.run("w1", value)
-
-    facts = await Swarms(swarm.process.lab).refill_facts("swarm", [])
-
-    assert best not in {run.experiment_id for run in facts.observed if run.status not in OPEN}
-    assert facts.best is not None
-    assert facts.best.experiment_id == best
-    assert facts.best_config == (await Experiments(swarm.process.lab).get(best)).config_delta
-
-
 # -- ticks
 
 
@@ -438,18 +418,6 @@ async def test_a_run_counts_as_extended_once_it_has_reported_beyond_its_budget(s
     assert event["extra_s"] == 120
 
 
-async def test_a_report_that_was_overtaken_still_says_what_a_run_had_at_its_budget(swarm: Swarm) -> None:
-    run_id = await told_to_extend(swarm)
-    await swarm.tick(run_id, 1.3, 0.7)
-    await swarm.tick(run_id, 1.0, 0.75)
-
-    await swarm.result("b", run_id, 0.69)
-
-    record = await swarm.record(run_id)
-    assert record.last_progress == 1.3
-    assert record.delta_bpb == pytest.approx(-0.25)
-
-
 # -- results
 
 
@@ -468,42 +436,6 @@ async def test_a_result_is_judged_by_its_delta(swarm: Swarm) -> None:
     assert [r.status for r in records] == ["keep", "keep", "discard"]
     assert [r.val_bpb for r in records] == [0.98, 1.9, 0.97]
     assert records[2].delta == pytest.approx(-0.07)
-
-
-async def test_a_run_that_is_taken_back_leaves_the_noise_of_its_worker(swarm: Swarm) -> None:
-    await swarm.policy(keep_rule="strict")
-    await swarm.join("low", baseline_bpb=0.9)
-    await swarm.join("high", baseline_bpb=1.1)
-    for value in (1.3, 1.302):
-        await swarm.run_of("low", value, LR=0.001)
-    await swarm.run_of("high", 1.0, LR=0.001)
-    false = await swarm.run_of("high", 1.01, LR=0.001)
-
-    before = await noise_of(swarm)
-    await told(swarm.http, "/api/experiment/retract", experiment_id=false, reason="a bug")
-
-    assert before["df"] == 2
-    assert await noise_of(swarm) == {"df": 1, "sigma": pytest.approx(0.002 / 2**0.5)}
-
-
-async def test_a_report_makes_no_run_of_a_swarm_from_another(swarm: Swarm) -> None:
-    await swarm.policy(keep_rule="strict")
-    await swarm.run("w1", 0.98)
-    await swarm.run("w1", 0.9)
-
-    night = await told(swarm.http, "/api/report/night", tag="swarm")
-
-    assert [(step["experiment_id"], step["above"]) for step in night["chain"]] == [
-        ("swarm-1", None),
-        ("swarm-2", "swarm-1"),
-    ]
-    lines = night["markdown"].splitlines()
-    assert "| experiment | better than | delta_bpb | gain | how sure | what |" in lines
-    assert any(line.startswith("| swarm-1 | its baseline | -0.02 |") for line in lines)
-    assert any(line.startswith("| swarm-2 | swarm-1 | -0.1 | +0.080000 |") for line in lines)
-    [about] = [line for line in lines if line.startswith("A gain above zero is better")]
-    assert "its worker's unchanged train.py with a config of its own" in about
-    assert (await swarm.record("swarm-2")).parent_ids == []
 
 
 async def test_the_delta_is_the_labs_own_and_the_workers_is_only_kept(swarm: Swarm) -> None:
@@ -837,14 +769,6 @@ async def test_the_leaderboard_ranks_workers_by_their_best_delta(swarm: Swarm) -
     assert [row["experiment_count"] for row in board] == [2, 1]
 
 
-async def test_health_says_which_budget_a_baseline_is_measured_with(swarm: Swarm) -> None:
-    before = await asked(swarm.http, "/health")
-    await told(swarm.http, "/api/search/set-policy", tag="swarm", policy={"budgets.base_s": 60})
-    after = await asked(swarm.http, "/health")
-
-    assert (before["budget_seconds"], after["budget_seconds"]) == (300, 60)
-
-
 async def test_a_run_of_a_workers_own_choice_runs_beside_its_assignment(swarm: Swarm) -> None:
     given = await swarm.next("w1")
 
@@ -872,20 +796,6 @@ async def test_a_worker_has_a_bounded_number_of_runs_at_once(swarm: Swarm) -> No
     assert (await curl(swarm.http, "/runs/start/w2", {})).status_code == 200
     await swarm.result("w1", "swarm-2", 0.9)
     assert (await curl(swarm.http, "/runs/start/w1", {})).status_code == 200
-
-
-async def test_a_run_that_was_lost_no_longer_counts_among_those_of_its_worker(swarm: Swarm) -> None:
-    await swarm.join("w1")
-    for _ in range(MOST_ACTIVE):
-        await curl(swarm.http, "/runs/start/w1", {})
-    await swarm.silence("swarm-1")
-
-    await told(swarm.http, "/api/swarm/sweep")
-
-    assert (await curl(swarm.http, "/runs/start/w1", {})).status_code == 200
-    await swarm.result("w1", "swarm-1", 0.9)
-    await refused(swarm.http, 409, "/runs/start/w1")
-    assert (await swarm.next("w1"))["run_id"] == f"swarm-{MOST_ACTIVE + 2}"
 
 
 @pytest.mark.parametrize("config", [{"LR": 1.0}, {"WIDTH": 3}, {"OPTIMIZER": "adagrad"}, {"DEPTH": 2.5}])
@@ -960,14 +870,6 @@ async def test_a_swarm_in_a_tag_that_agents_use_hands_none_of_their_experiments_
     await swarm.join("w1", tag="mar11")
 
     assert (await swarm.next("w1"))["run_id"] == "mar11-2"
-
-
-async def test_a_run_without_reports_is_told_apart(swarm: Swarm) -> None:
-    run_id = await swarm.run("w1", 0.9)
-
-    shown = await asked(swarm.http, f"/api/experiment/{run_id}")
-
-    assert shown["no_signal"]
 
 
 async def test_before_anybody_has_joined_there_is_nothing_to_list(client: httpx.AsyncClient) -> None:

@@ -50,7 +50,7 @@ def test_a_claim_that_wins_three_of_four_is_supported_within_thirty_runs() -> No
 def test_only_dimensions_without_an_effect_are_irrelevant() -> None:
     report = FigureTable()
 
-    irrelevance(report, chance(), 800)
+    irrelevance(report, chance(), 200)
 
     assert report.missed == []
     assert irrelevant_after(chance(), SHAPES["none"]) <= MOST

@@ -93,17 +93,6 @@ def test_what_was_eliminated_is_told_once_with_its_last_evidence() -> None:
     assert "WIDTH" not in checkpoint_text(chapter(third, NONE))
 
 
-def test_new_hypotheses_say_why_and_whose_they_are() -> None:
-    asked = claim(statement="a low LR wins", source="llm_proposed", rationale="the best five have one")
-
-    text = checkpoint_text(chapter(facts(asked, claim("hyp_000002", statement="LR matters")), NONE))
-
-    assert section(text, "New hypotheses generated")[2:] == [
-        "| `a low LR wins` | llm_proposed | `the best five have one` |",
-        "| `LR matters` | default | none given |",
-    ]
-
-
 def test_population_changes_say_what_was_what_is_and_who_moved() -> None:
     old = staffed("pop_1", "investigate", 3) | staffed("pop_2", "falsify", 1) | staffed("pop_4", "exploit", 1)
     first = snapshot(facts(populations=old, assigned={"a": "pop_1", "b": "pop_1", "c": "pop_2"}))
@@ -121,17 +110,6 @@ def test_population_changes_say_what_was_what_is_and_who_moved() -> None:
         "| pop_2 | `LR matters` | falsify (ended) | 1 | 0 | 1 |",
     ]
     assert "pop_4" not in text
-
-
-def test_the_share_of_reference_runs_is_told_since_the_last_checkpoint_and_in_all() -> None:
-    first = snapshot(facts())
-
-    text = checkpoint_text(chapter(facts(before=first, results=205, references=50), NONE))
-
-    told = "Reference runs: 24 of 105 (23%) since the checkpoint before, 50 of 205 (24%) in all."
-    assert text.splitlines()[-1] == told
-    nothing = checkpoint_text(chapter(facts(results=0, references=0), NONE))
-    assert "Reference runs: 0 of 0 since the checkpoint before, 0 of 0 in all." in nothing
 
 
 def test_a_table_ends_after_a_hundred_rows_and_says_how_many_more_there_are() -> None:

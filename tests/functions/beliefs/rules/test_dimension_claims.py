@@ -10,7 +10,6 @@ from functions.beliefs.rules.constraints import named_dimensions
 from functions.beliefs.rules.declaring import (
     DeclaredHypothesis,
     declared_hypotheses,
-    hypothesis_id,
     new_hypothesis,
 )
 from functions.beliefs.rules.dimension_claims import bootstrapped
@@ -62,15 +61,6 @@ def test_ids_are_the_same_whenever_they_are_made_and_others_in_another_tag() -> 
     assert known(one) == known(again)
     assert known(one).keys().isdisjoint(known(other))
     assert all(len(name) == 10 and name.startswith("hyp_") for name in known(one))
-
-
-def test_a_statement_whose_digits_another_has_takes_the_next_ones() -> None:
-    first = hypothesis_id("swarm", "LR matters", {})
-
-    second = hypothesis_id("swarm", "LR matters", {first: "another claim"})
-
-    assert second != first
-    assert hypothesis_id("swarm", "LR matters", {first: "another claim", second: "LR matters"}) == second
 
 
 # -- tables [[hypothesis]]

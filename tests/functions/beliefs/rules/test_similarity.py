@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.beliefs.rules.gate import THRESHOLD, ComparedClaim, names_of, normalised_statement, similarity
+from functions.beliefs.rules.gate import THRESHOLD, ComparedClaim, names_of, similarity
 from tests.functions.swarm.rules.sample import OPTIMIZER, SOME, dimension
 
 NAMES = (
@@ -135,13 +135,3 @@ def test_texts_that_a_dimension_may_be_are_names_too_but_letters_are_not() -> No
         "SSSL",
     )
     assert len(names_of(SOME)) == 9
-
-
-def test_a_category_that_is_a_common_word_is_no_name() -> None:
-    one, other = ComparedClaim("no decay is best"), ComparedClaim("low decay is best")
-
-    assert similarity(one, other, ("SCHEDULE", "no", "low", "--")) == similarity(one, other)
-
-
-def test_a_statement_is_the_same_in_other_letters_and_spaces() -> None:
-    assert normalised_statement("  Depth  matters. ") == normalised_statement("depth matters")

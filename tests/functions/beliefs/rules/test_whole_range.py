@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from functions.beliefs.rules.learning import BeliefState, after_run
 from functions.beliefs.rules.terms import BeliefTerms
 from functions.beliefs.rules.whole_range import ENOUGH_REPEATS, e_value_within
-from state.records import Dimension, Hypothesis, Value
+from state.records import Hypothesis, Value
 from tests.functions.beliefs.rules.sample import REFERENCE, influence, reference, run
 from tests.functions.swarm.rules.sample import dimension
 
@@ -75,13 +75,6 @@ def test_a_dimension_that_matters_in_one_part_of_its_range_is_not_irrelevant(end
     assert there.settled != "irrelevant"
 
 
-def test_baselines_that_are_wrong_neither_hide_nor_make_an_effect() -> None:
-    off = 9 * SIGMA
-
-    assert after_runs(ANYWHERE, error=off).settled == "irrelevant"
-    assert after_runs(ANYWHERE, error=off, effect=lambda value: 2 * SIGMA * (value == 2e-5)).settled is None
-
-
 @pytest.mark.parametrize(
     ("name", "values", "settled"),
     [
@@ -106,12 +99,6 @@ def test_a_claim_of_two_dimensions_needs_evidence_in_each_combination() -> None:
     both = influence(dimensions=["LR", "OPTIMIZER"])
 
     assert after_runs(ANYWHERE, start=both, n=400).settled is None
-
-
-def test_a_dimension_that_was_defined_anew_needs_evidence_in_its_new_range() -> None:
-    wider: list[Dimension] = [LR.model_copy(update={"max": 10.0}), DEPTH, OPTIMIZER]
-
-    assert after_runs(ANYWHERE, terms=replace(TERMS, dimensions=wider)).settled is None
 
 
 @given(mean=st.floats(-0.9, 0.9), variance=st.floats(0.01, 1.0))

@@ -26,11 +26,6 @@ def budget(left: float, reserved: float = 0.0) -> dict[str, Any]:
     return {"gpu_seconds": {"left": left, "reserved": reserved}, "runs": {"left": None, "reserved": 3.0}}
 
 
-def test_a_night_goes_on_while_nothing_ends_it() -> None:
-    assert end_of_night(brief()) is None
-    assert end_of_night(brief(budget=budget(1.0))) is None
-
-
 def test_it_ends_with_a_pause_and_with_a_budget_that_nothing_can_come_back_to() -> None:
     mine = [{"experiment_id": "mar11-1", "status": "running", "agent": "ada"}]
 
@@ -52,10 +47,6 @@ def test_a_process_is_left_alone_until_its_time_is_over(
     silent_s: float, idle_s: float, why: str | None
 ) -> None:
     assert overdue(silent_s, idle_s, PATIENCE) == why
-
-
-def test_silence_may_last_for_ever() -> None:
-    assert overdue(1e9, 0, Patience(silent_s=0, idle_s=30, starts=5)) is None
 
 
 def test_each_start_that_came_to_nothing_doubles_the_pause() -> None:

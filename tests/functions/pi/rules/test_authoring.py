@@ -28,19 +28,6 @@ def test_each_kind_of_token_has_its_price() -> None:
     assert micro_usd(Used(1000, 100, 500, 200), PRICE) == 2000 + 1000 + 100 + 500
 
 
-def test_a_fraction_of_a_millionth_is_rounded_up() -> None:
-    assert micro_usd(Used(0, 0, cached=1), PRICE) == 1
-
-
-def test_a_price_that_is_not_known_costs_nothing() -> None:
-    assert micro_usd(Used(1000, 1000), None) == 0
-
-
-@pytest.mark.parametrize("price", LIST_PRICES.values(), ids=LIST_PRICES)
-def test_a_list_price_is_dearer_for_what_is_written_and_cheaper_from_the_cache(price: Price) -> None:
-    assert price.cached < price.read <= price.cache_written < price.written
-
-
 @pytest.mark.parametrize(
     ("model", "known_as"),
     [
@@ -81,11 +68,6 @@ def test_what_is_no_count_is_not_believed(told: object) -> None:
     assert counted(told) is None
 
 
-@pytest.mark.parametrize("told", [0, 7, MOST_COUNTED])
-def test_a_count_is(told: int) -> None:
-    assert counted(told) == told
-
-
 # -- retries
 
 BACKOFF = RequestBackoff(first_s=1.0, longest_s=6.0)
@@ -101,14 +83,6 @@ def test_pauses_double_up_to_the_longest_and_differ(tries: int, longest: float, 
     assert longest / 2 <= found <= longest
 
 
-@given(asked=st.floats(0, 500), drawn=DRAWN)
-def test_what_the_provider_asks_is_waited_and_a_little_more(asked: float, drawn: float) -> None:
-    found = pause_s(1, asked, 1000, drawn, BACKOFF)
-
-    assert found is not None
-    assert asked <= found <= asked + 0.5
-
-
 @given(
     tries=st.integers(1, MOST_TRIES), asked=st.none() | st.floats(0, 1e9), left=st.floats(-5, 60), drawn=DRAWN
 )
@@ -118,8 +92,3 @@ def test_no_pause_is_longer_than_the_time_that_is_left(
     found = pause_s(tries, asked, left, drawn, BACKOFF)
 
     assert found is None or 0 <= found < left
-
-
-def test_there_is_an_end() -> None:
-    assert pause_s(MOST_TRIES, None, 1000, 0.5, BACKOFF) is None
-    assert pause_s(MOST_TRIES, 0.0, 1000, 0.5, BACKOFF) is None

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from functions.pi.rules.findings import ANSWERED_S, begins_cycle, next_step, reason_due, strategy_of
-from functions.swarm.rules.populations import Population
+from functions.pi.rules.findings import ANSWERED_S, begins_cycle, next_step, reason_due
 from state.program_facts import DueFacts, ProgramAsk, ProgramVersion
 from state.records import Strategy, Tag
 
@@ -21,10 +20,6 @@ def facts(results: int, **more: Any) -> DueFacts:
     strategy = Strategy(mode="explore", explore_ratio=0.5, temperature=0.5, reason="")
     given: dict[str, Any] = {"populations": [], "current": None, "ask": None, "base": None, **more}
     return DueFacts(now=1000.0, tag=tag, strategy=strategy, **given)
-
-
-def of_population(strategy: Any, target: int, name: str) -> str:
-    return Population(name, strategy, None, "a claim", target=target).text()
 
 
 @pytest.mark.parametrize(
@@ -50,17 +45,6 @@ def test_an_adopted_draft_begins_a_cycle_once_in_fifty_results(results: int, beg
     assert begins_cycle(50, None) is True
 
 
-def test_a_swarms_strategy_is_the_one_with_most_workers() -> None:
-    populations = [
-        of_population("falsify", 5, "pop_a"),
-        of_population("exploit", 9, "pop_c"),
-        of_population("falsify", 6, "pop_b"),
-    ]
-
-    assert strategy_of(facts(0, populations=populations)) == "falsify"
-    assert strategy_of(facts(0)) == "explore"
-
-
 def test_without_a_language_model_the_templates_write() -> None:
     assert next_step(facts(50), has_author=False).what == "templates"
     assert next_step(facts(9), has_author=False).what == "nothing"
@@ -80,17 +64,3 @@ def test_a_language_model_is_asked_waited_for_asked_again_and_given_up() -> None
         ("wait", 2),
         ("templates", 0),
     ]
-
-
-def test_what_was_asked_for_is_written_by_the_templates_once_the_language_model_is_gone() -> None:
-    asked = ProgramAsk(1, 1, 999.0, "an operator asked")
-
-    step = next_step(facts(0, ask=asked), has_author=False)
-
-    assert (step.what, step.reason) == ("templates", "an operator asked")
-
-
-def test_an_asking_for_an_earlier_version_counts_for_nothing() -> None:
-    asked = ProgramAsk(1, 1, 999.0, "50 results")
-
-    assert next_step(facts(60, current=version(1, 55), ask=asked), has_author=True).what == "nothing"

@@ -72,18 +72,6 @@ def early(night: Batches, running: list[Experiment] | None = None) -> EarlyFacts
     )
 
 
-def test_the_same_ticks_and_the_same_chance_predict_the_same(night: Batches) -> None:
-    first, second = (predicted(early(night), 10, None, Random(7), resamples=8) for _ in range(2))
-
-    assert first == second
-    assert first is not None
-    assert 1 / 8 <= first.confidence <= 1.0
-
-
-def test_nothing_is_predicted_of_a_batch_of_which_nothing_runs(night: Batches) -> None:
-    assert predicted(early(night, []), 10, None, Random(7)) is None
-
-
 def test_without_finished_runs_what_stands_is_predicted_with_all_confidence(night: Batches) -> None:
     facts = night.beliefs.early(night.running, [], Spread(), {}, 30, 1000.0)
     now = decided(map(Population.read, facts.populations.values()), night.beliefs.open, None)

@@ -13,10 +13,6 @@ from functions.pi.rules.stepping import (
     PipelineTerms,
     confirmed_version,
     drafted,
-    expectations,
-    flushed,
-    hit_rate,
-    is_due,
     is_news,
     may_deploy,
     next_step,
@@ -106,13 +102,6 @@ def test_a_draft_begins_after_ten_ticks_of_a_batch_and_not_before() -> None:
     assert wants_draft(facts(p, ticks=80).stand, TERMS)
 
 
-def test_no_draft_begins_before_workers_have_a_generated_program() -> None:
-    stand = replace(facts(running(), ticks=80).stand, has_program=False)
-
-    assert not wants_draft(stand, TERMS)
-    assert not is_due(stand, TERMS)
-
-
 def test_a_draft_that_came_true_is_confirmed_as_its_batch_ends_and_adds_trust() -> None:
     step = step_of(ready(), results=120, ticks=33)
 
@@ -121,14 +110,6 @@ def test_a_draft_that_came_true_is_confirmed_as_its_batch_ends_and_adds_trust() 
     assert step.after.draft is not None
     assert step.after.draft.state == "confirmed"
     assert (step.after.ticks_before, step.after.ticks_drafted) == (33, 33)
-
-
-def test_a_confirmed_draft_is_known_by_what_most_workers_do_at_its_batch_s_end() -> None:
-    exploit = BatchDecision(hypothesis_id="lr", strategy="exploit")
-
-    p = step_of(ready(predicted=exploit), results=120, now=1100.0, strategy="exploit").after
-
-    assert p.confirmed == ConfirmedDraft(spec_id="t-spec-1", at=1100.0, strategy="exploit")
 
 
 @pytest.mark.parametrize(
@@ -155,21 +136,6 @@ def test_a_draft_that_does_not_hold_is_flushed_and_takes_trust(stands: dict[str,
     assert step.after.draft is None
     assert (step.after.last_flush_token, step.after.flush_count) == ("t-spec-1", 1)
     assert step.after.bank == pytest.approx(0.7)
-
-
-def test_a_mismatch_begins_the_next_batch_at_once() -> None:
-    after = step_of(ready(), results=121, strategy="exploit").after
-
-    assert (after.batch_id, after.decided) == (6, BatchDecision(hypothesis_id="lr", strategy="exploit"))
-    assert next_step(facts(after, results=121, strategy="exploit"), TERMS) is None
-
-
-def test_a_draft_that_is_not_ready_when_its_batch_ends_counts_for_nothing() -> None:
-    step = step_of(drafting(), results=120)
-
-    assert (step.kind, step.after.draft, step.after.bank) == ("batch", None, 0.5)
-    assert (step.after.confirmed_count, step.after.flush_count, step.after.last_flush_token) == (0, 0, None)
-    assert hit_rate(step.after) is None
 
 
 @pytest.mark.parametrize("hypothesis_id", ["lr", "depth"])
@@ -203,35 +169,10 @@ def test_what_no_runs_contradict_is_no_outlier(ended: OutlierRun) -> None:
     assert next_step(facts(ready(), ended=(ended,)), TERMS) is None
 
 
-def test_few_runs_leave_more_room_for_chance_than_many() -> None:
-    few = hypothesis("few", effects=10, effect_mu=0.0, effect_m2=9e-4)
-    many = hypothesis("many", effects=1001, effect_mu=0.0, effect_m2=0.1)
-
-    found = expectations([few, many, hypothesis("none")])
-
-    assert found.keys() == {"few", "many"}
-    assert found["many"].sigma == pytest.approx(0.01, rel=0.02)
-    assert found["few"].sigma > 1.5 * found["many"].sigma
-
-
-def test_after_a_flush_another_draft_begins_once_ten_more_ticks_are_in() -> None:
-    p = flushed(ready(), facts(ready(), ticks=90).stand, "operator").after
-
-    assert not wants_draft(facts(p, ticks=99).stand, TERMS)
-    assert wants_draft(facts(p, ticks=100).stand, TERMS)
-    assert drafting(p=p).draft is not None
-    assert drafting(p=p).specs == 2
-
-
 def test_a_text_for_another_draft_or_a_second_one_is_not_taken() -> None:
     assert written(drafting(), 2, "of another one") is None
     assert written(ready(), 1, "again") is None
     assert written(running(), 1, "flushed") is None
-
-
-def test_trust_stays_between_0_and_1() -> None:
-    assert step_of(ready(p=running(bank=0.97)), results=120).after.bank == 1.0
-    assert step_of(ready(p=running(bank=0.1)), now=2000.0).after.bank == 0.0
 
 
 def test_three_confirmed_drafts_are_enough_trust_to_deploy_the_next_one() -> None:
@@ -259,22 +200,6 @@ def test_three_confirmed_drafts_are_enough_trust_to_deploy_the_next_one() -> Non
 )
 def test_nothing_is_deployed_with(p: Pipeline, terms: PipelineTerms) -> None:
     assert not may_deploy(p, terms)
-
-
-def test_the_thresholds_themselves_are_enough() -> None:
-    assert may_deploy(ready(0.65, p=running(bank=0.70)), TERMS)
-
-
-def test_the_hit_rate_is_the_share_of_confirmed_drafts() -> None:
-    assert hit_rate(running(confirmed_count=9, flush_count=3)) == 0.75
-
-
-def test_equal_shares_leave_the_leader_where_it_was() -> None:
-    depth = BatchDecision(hypothesis_id="depth", strategy="investigate")
-
-    assert step_of(running(decided=depth), results=120, targets=(4, 4)).after.decided == depth
-    assert step_of(running(decided=LR), results=120, targets=(4, 4)).after.decided == LR
-    assert step_of(running(decided=depth), results=120, targets=(5, 4)).after.decided == LR
 
 
 # -- whether a confirmed draft is newer than the current version
@@ -306,7 +231,3 @@ CONFIRMED = confirmed_version(DRAFTED, ConfirmedDraft(spec_id="t-spec-1", at=100
 )
 def test_a_confirmed_draft_is_news_over(current: ProgramVersion, expected: bool) -> None:
     assert is_news(CONFIRMED, current) is expected
-
-
-def test_an_adopted_draft_is_no_news() -> None:
-    assert not is_news(CONFIRMED, CONFIRMED)

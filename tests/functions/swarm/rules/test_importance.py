@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from random import Random
 
@@ -12,7 +11,7 @@ from functions.swarm.rules.gaussian_search import LEAST_RUNS, importances
 from functions.swarm.rules.proposals import Observation
 from functions.swarm.rules.shapes import drawn_config
 from state.records import Dimension, Value
-from tests.functions.swarm.rules.sample import INVESTIGATE, SOME, at, dimension, runs
+from tests.functions.swarm.rules.sample import INVESTIGATE, SOME, dimension, runs
 
 A, B, C, D = (dimension(name, "float", min=0, max=1) for name in "ABCD")
 
@@ -85,17 +84,6 @@ def test_it_does_not_fall_because_the_search_has_converged() -> None:
 
     assert before > 0.7
     assert after > 0.7
-
-
-def test_categories_whole_numbers_and_factors_are_measured_and_frozen_ones_too() -> None:
-    def value(c: Mapping[str, Value]) -> float:
-        return abs(math.log10(number(c, "LR")) + 2.5) + 0.5 * (c["OPTIMIZER"] == "sgd")
-
-    found = importances([*SOME[:-1], at(SOME[-1], "adam")], seen(SOME, value))
-
-    assert found["LR"].importance > 0.5
-    assert found["OPTIMIZER"].importance > 0.05
-    assert max(found[name].importance for name in ("DEPTH", "LAYERS", "DROPOUT")) < 0.05
 
 
 def test_few_runs_say_nothing_and_equal_ones_that_nothing_matters() -> None:

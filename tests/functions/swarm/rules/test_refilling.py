@@ -102,15 +102,6 @@ def test_a_config_that_was_run_is_not_proposed_while_others_are_left() -> None:
     assert {p.config["LAYERS"] for p in proposals} == {3, 5}
 
 
-def test_a_sprint_fills_its_places_with_repeats() -> None:
-    shape = Shape("decision_sprint", center=CENTER)
-
-    proposals = refilled(SOME, [], shape, {}, 8, Random(1))
-
-    assert max(keys(proposals).values()) == 6
-    assert proposals[0].config == CENTER
-
-
 # -- the swarm goes on
 
 
@@ -124,11 +115,6 @@ def test_where_all_was_run_the_one_that_was_run_least_is_run_again() -> None:
 
 
 # -- promotion and moonshots
-
-
-def moved(config: Mapping[str, Value]) -> int:
-    """Dimensions that are not at the center."""
-    return sum(config[name] != CENTER[name] for name in CENTER)
 
 
 def reasons(ended: int, shape: Shape = INVESTIGATE) -> Counter[str]:
@@ -156,18 +142,6 @@ def test_the_config_that_a_winner_is_looked_for_around_is_run_three_times() -> N
 
     assert [times(RunCounts(n)) for n in range(5)] == [2, 2, 1, 0, 0]
     assert times(RunCounts(1, in_flight=1)) == 1
-
-
-def test_what_builds_on_a_claim_puts_together_now_and_then_what_was_learned_of_each_dimension() -> None:
-    shape = Shape("exploit", center=CENTER, at_most=2, first=("LR",))
-
-    proposals = refilled(SOME, runs([0.1, 0.2]), shape, {}, 60, Random(1))
-
-    apart = [(p.why.startswith("all dimensions anew"), moved(p.config)) for p in proposals]
-    leaps = [n for is_leap, n in apart if is_leap]
-    assert 10 < len(leaps) < 40
-    assert max(leaps) > 2
-    assert all(n <= 2 for is_leap, n in apart if not is_leap)
 
 
 def test_neighbours_are_near_the_best_configs() -> None:
@@ -264,25 +238,3 @@ def test_what_is_compared_keeps_its_center_and_what_looks_for_the_best_is_around
     assert near.shape_around(other).center == other
     assert near.shape_around({}).center == CONFIG
     assert EVERYONE.shape_around(other).center == other
-
-
-def test_what_is_near_a_config_that_has_hardly_moved_stays_in_the_queue() -> None:
-    near = Population(
-        "pop_1", "exploit", "hyp_1", "LR matters", target=1, shape=Shape("exploit", center=CONFIG)
-    )
-    dropout = CONFIG["DROPOUT"]
-    assert isinstance(dropout, float)
-    by: dict[str, dict[str, Value]] = {
-        "a little": {"DROPOUT": dropout + 0.05},
-        "far": {"DROPOUT": dropout + 0.1},
-        "to another category": {"OPTIMIZER": "lion"},
-    }
-    moved = {
-        name: QueuedConfig(CONFIG, 0.5, "random", results=MANY, around={**CONFIG, **change}).text(1)
-        for name, change in by.items()
-    }
-    now = facts(*moved.values(), population=near, best_config=CONFIG)
-
-    dropped = replenished(now, near, Random(1)).dropped
-
-    assert {name for name, text in moved.items() if text in dropped} == {"far", "to another category"}

@@ -19,17 +19,14 @@ from functions.swarm.rules.proposals import (
     drawn_proposal,
 )
 from functions.swarm.rules.sampling import Thompson, sampler_of
-from functions.swarm.rules.shapes import Shape, SwarmStrategy, drawn_config, freedoms_of
+from functions.swarm.rules.shapes import Shape, drawn_config
 from state.policy import Policy
 from state.records import Dimension, Value
 from tests.functions.swarm.rules.sample import (
     INVESTIGATE,
     LAYERS,
-    LR,
     OPTIMIZER,
     SOME,
-    dimension,
-    runs,
 )
 
 MODEL = GaussianProcess()
@@ -90,11 +87,6 @@ BLIND = fmean(bowl(one.config, Random(0), noise=0.0) for one in learned(400))
 """Of configs at random."""
 
 
-def test_the_same_chance_proposes_the_same_configs() -> None:
-    assert proposed(learned()) == proposed(learned())
-    assert proposed(learned()) != proposed(learned(), seed=2)
-
-
 # -- what it learns
 
 
@@ -102,38 +94,7 @@ def test_it_proposes_what_is_better_than_configs_at_random() -> None:
     assert mean_of(proposed(learned())) < 0.4 * BLIND
 
 
-def test_the_order_of_categories_that_are_numbers_counts() -> None:
-    batch = dimension("BATCH", "categorical", categories=[16, 32, 64, 128, 256, 512, 1024])
-    seen = [Observation({"BATCH": size}, abs(math.log2(size / 256))) for size in (16, 64, 1024, 16, 64)]
-
-    assert proposed(seen, [batch], n=1)[0].config["BATCH"] in (128, 256, 512)
-
-
 # -- what a config varies
-
-
-@pytest.mark.parametrize("strategy", ["moonshot", "exploit", "converge", "investigate"])
-def test_a_config_varies_no_more_dimensions_than_its_shape_lets_it(strategy: SwarmStrategy) -> None:
-    many = [dimension(f"D{n}", "float", min=0, max=1) for n in range(9)]
-    center: dict[str, Value] = {d.name: 0.5 for d in many}
-    shape = Shape(strategy, center=center, at_most=3)
-    seen = runs([0.01 * n for n in range(40)], many)
-
-    for proposal in proposed(seen, many, shape, n=20):
-        assert sum(proposal.config[name] != value for name, value in center.items()) <= 3
-
-
-def test_only_its_share_of_the_configs_varies_a_canary() -> None:
-    canary = LR.model_copy(update={"name": "NEW", "is_canary": True, "canary_prob": 0.12})
-    rng = Random(2)
-    seen = [
-        Observation({**o.config, "NEW": 10 ** rng.uniform(-4, -1)}, o.value) for o in learned(40)
-    ]  # nothing better is known than to vary it
-
-    proposals = [p for seed in range(25) for p in proposed(seen, [*SOME, canary], n=8, seed=seed)]
-
-    standing = freedoms_of([canary], INVESTIGATE)[0].fixed
-    assert 0.06 < fmean(p.config["NEW"] != standing for p in proposals) < 0.2
 
 
 # -- what is not known

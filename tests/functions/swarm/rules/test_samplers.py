@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from functions.swarm.rules.dimensions import value_of
-from functions.swarm.rules.duplicates import canonical
 from functions.swarm.rules.gaussian_search import GaussianProcess
 from functions.swarm.rules.proposals import ConfigProposal, ConfigSampler, Observation, promoted
 from functions.swarm.rules.rooms import room_of
@@ -113,29 +112,11 @@ def test_it_tells_true_from_one(sampler: ConfigSampler) -> None:
 
 
 @each
-def test_runs_from_before_a_dimension_was_there_teach_the_others(sampler: ConfigSampler) -> None:
-    seen = [
-        Observation({"OPTIMIZER": o.config["OPTIMIZER"], "LR": 5.0, "GONE": 1}, o.value)
-        for o in by_optimizer("sgd")
-    ]
-
-    assert share(proposed(sampler, seen), "OPTIMIZER", "sgd") > 0.45
-
-
-@each
 def test_equal_results_teach_nothing_and_stop_nothing(sampler: ConfigSampler) -> None:
     proposals = proposed(sampler, runs([0.25] * 26))
 
     assert len({p.config["OPTIMIZER"] for p in proposals}) == 4
     assert len({p.config["LAYERS"] for p in proposals}) >= 4
-
-
-@each
-@pytest.mark.parametrize("only", SOME, ids=lambda d: d.name)
-def test_one_dimension_is_enough(sampler: ConfigSampler, only: Dimension) -> None:
-    proposals = proposed(sampler, runs([0.1, 0.2, None, 0.3], [only]), [only])
-
-    assert len({canonical(p.config) for p in proposals}) > 1
 
 
 @each

@@ -11,34 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.swarm.profiles import PROFILES, dimensions_of
-from functions.swarm.rules.dimensions import checked
-from functions.swarm.rules.shapes import drawn_config
 from functions.swarm.rules.simulating import (
-    DOES_NOTHING,
-    HELPS,
-    HURTS,
     NOISE,
     PLANTED,
-    UNTUNED,
     Faults,
     fate,
-    final,
-    metric_with,
     simulate_metric,
 )
 from functions.trust.rules.audit_tags import Acknowledged, ShownRun, lost, miscounted
-from tests.functions.swarm.rules.sample import INVESTIGATE
 
 CONFIGS = st.dictionaries(
     st.sampled_from([*PLANTED, "OTHER"]),
     st.floats(1e-9, 1e9) | st.integers(-5, 10**6) | st.booleans() | st.sampled_from(["adam", "sgd", "SSL"]),
 )
-
-
-def drawn(profile: Any, count: int) -> list[dict[str, Any]]:
-    dimensions = [checked(d) for d in dimensions_of(profile)]
-    return [dict(drawn_config(dimensions, INVESTIGATE, Random(seed))) for seed in range(count)]
 
 
 # -- learning curves
@@ -52,35 +37,6 @@ def test_every_config_has_a_finite_positive_metric_at_every_progress(
 
     assert math.isfinite(value)
     assert value > 0
-
-
-def test_a_hidden_constant_stands_at_its_default_where_no_config_names_it() -> None:
-    hidden = (HELPS, DOES_NOTHING, HURTS)
-
-    assert metric_with(hidden, {}, 1.0) == UNTUNED
-    assert metric_with(hidden, {each.name: each.default for each in hidden}, 1.0) == UNTUNED
-    assert metric_with(hidden, {HELPS.name: 2e-3}, 1.0) == pytest.approx(UNTUNED - 0.011, abs=0.001)
-    assert metric_with(hidden, {DOES_NOTHING.name: 200}, 1.0) == UNTUNED
-    assert metric_with(hidden, {HURTS.name: 30}, 1.0) > UNTUNED + NOISE
-
-
-def test_the_effect_of_a_hidden_constant_grows_with_the_progress_of_the_run() -> None:
-    untuned, tuned = (
-        [metric_with((HELPS,), config, progress) for progress in (0.0, 0.5, 1.0)]
-        for config in ({}, {HELPS.name: 2e-3})
-    )
-
-    gains = [a - b for a, b in zip(untuned, tuned, strict=True)]
-    assert gains == pytest.approx([0.0, gains[2] / 2, gains[2]])
-    assert gains[2] > 0
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_the_best_of_many_configs_beats_the_baseline_by_far_more_than_the_noise(profile: Any) -> None:
-    values = [final(config) for config in drawn(profile, 200)]
-
-    assert min(values) < UNTUNED - 10 * NOISE
-    assert max(values) > UNTUNED + 10 * NOISE
 
 
 def test_two_runs_of_a_config_differ_by_the_noise_and_a_seed_repeats_one() -> None:

@@ -13,12 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.swarm.rules.proposals import (
-    LEAST,
     LIMIT,
     ConfigProposal,
     Observation,
     drawn_proposal,
-    priority_of,
     promoted,
     scored,
     top_configs,
@@ -35,7 +33,6 @@ from tests.functions.swarm.rules.sample import (
     OPTIMIZER,
     RESULTS,
     SOME,
-    STRATEGIES,
     by_optimizer,
     dimensions,
     runs,
@@ -135,20 +132,6 @@ def test_a_pending_run_counts_as_the_mean_of_those_that_ended() -> None:
 # -- priority
 
 
-def test_priorities_rank_repeats_above_neighbours_above_exploring() -> None:
-    sprint, explore, shot = (
-        proposed(by_optimizer("sgd"), shape=Shape(s)) for s in ("decision_sprint", "investigate", "moonshot")
-    )
-    near = promoted(by_optimizer("sgd"), SOME, Random(1))
-
-    assert min(p.priority for p in sprint) > max(p.priority for p in near if p is not near[0])
-    assert min(p.priority for p in near) > max(p.priority for p in explore)
-    assert max(p.priority for p in shot) <= 0.3
-    assert [p.priority for p in near] == sorted((p.priority for p in near), reverse=True)
-    assert set(LEAST) == set(STRATEGIES)
-    assert priority_of(0.95, 1.0) == 1.0
-
-
 # -- promotion
 
 
@@ -168,14 +151,6 @@ def test_the_best_fifth_is_taken_by_the_mean_of_each_config_and_not_by_one_lucky
     assert best == [steady, *best[1:]]
     assert len(best) == 2
     assert lucky not in top_configs([*seen, *[Observation(lucky, 0.3)] * 2], [DEPTH])
-
-
-def test_what_only_crashed_or_is_pending_gets_no_neighbours() -> None:
-    config: Mapping[str, Value] = {"DEPTH": 8}
-    seen = [Observation(config, None), Observation(config, None, pending=True)]
-
-    assert promoted(seen, [DEPTH], Random(1)) == []
-    assert promoted([], [DEPTH], Random(1)) == []
 
 
 def test_a_neighbour_differs_in_one_or_two_dimensions_and_by_little() -> None:
