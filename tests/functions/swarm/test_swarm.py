@@ -152,17 +152,6 @@ async def test_a_worker_that_joins_again_stays_the_same_with_another_baseline_an
     assert (run.gpu_type, run.baseline_bpb) == ("A100", 2.0)
 
 
-async def test_workers_that_join_two_processes_at_once_have_a_number_each(swarm: Swarm) -> None:
-    async with swarm.process.lab.apart() as apart:
-        await apart.now()  # it is connected
-        doors = [Swarms(swarm.process.lab), Swarms(apart)]
-        said = {"tag": "swarm", "gpu_type": "H100", "baseline_bpb": 1.0, "contact": None}
-        joining = [doors[n % 2].join({**said, "worker_id": f"new{n}"}, "me", None) for n in range(8)]
-        numbers = [joined.worker.number for joined in await asyncio.gather(*joining)]
-
-    assert len({*numbers}) == 8
-
-
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -627,17 +616,6 @@ async def test_a_keep_that_its_repeat_bears_out_is_confirmed(swarm: Swarm) -> No
     assert leading["worker_id"] == "a"
 
 
-async def test_a_keep_that_its_repeat_contradicts_is_demoted(swarm: Swarm) -> None:
-    await a_keep_that_waits(swarm)
-
-    await swarm.run("b", 1.99)
-    await swarm.run("b", 2.3)
-
-    assert "demote swarm-2" in await judged(swarm)
-    best = await told(swarm.http, "/api/experiment/best", tag="swarm")
-    assert best["best"]["experiment_id"] == "swarm-1"
-
-
 async def test_a_retest_that_somebody_asks_for_waits_for_the_swarms_workers(swarm: Swarm) -> None:
     await swarm.run("a", 0.99)
 
@@ -753,22 +731,6 @@ async def test_a_swarm_that_maximizes_is_led_by_the_highest_value(
     assert await swarm.audited() == []
 
 
-async def test_the_leaderboard_ranks_workers_by_their_best_delta(swarm: Swarm) -> None:
-    await swarm.join("b", gpu_type="A100")
-    await swarm.run("a", 0.99)
-    best = await swarm.record(await swarm.run("b", 0.9))
-    await swarm.run("b", 0.95)
-
-    board = (await swarm.http.get("/leaderboard")).json()
-
-    assert [(row["rank"], row["worker_id"], row["gpu_type"]) for row in board] == [
-        (1, "b", "A100"),
-        (2, "a", "H100"),
-    ]
-    assert board[0]["best_config_delta"] == best.config_delta
-    assert [row["experiment_count"] for row in board] == [2, 1]
-
-
 async def test_a_run_of_a_workers_own_choice_runs_beside_its_assignment(swarm: Swarm) -> None:
     given = await swarm.next("w1")
 
@@ -807,37 +769,10 @@ async def test_a_run_of_a_workers_own_choice_stays_within_the_dimensions(
     problem(await curl(swarm.http, "/runs/start/w1", config), 422)
 
 
-async def test_a_dimension_named_tag_collides_with_nothing(swarm: Swarm) -> None:
-    await told(
-        swarm.http,
-        "/api/dimension/define",
-        tag="swarm",
-        dimensions=[{"name": "tag", "dtype": "int", "min": 1, "max": 9}],
-    )
-    await swarm.join("w1")
-
-    answer = await curl(swarm.http, "/runs/start/w1", {"tag": 3})
-
-    assert answer.status_code == 200, answer.text
-    assert (await swarm.record(answer.json()["run_id"])).config_delta == {"tag": 3}
-
-
 async def test_an_agent_cannot_report_on_a_swarms_run(swarm: Swarm) -> None:
     run_id = (await swarm.next("w1"))["run_id"]
 
     await refused(swarm.http, 409, "/api/experiment/complete", experiment_id=run_id, val_bpb=0.1)
-
-
-async def test_stopping_an_experiment_stops_a_swarms_run_at_once(swarm: Swarm) -> None:
-    run_id = (await swarm.next("w1"))["run_id"]
-
-    answer = await told(swarm.http, "/api/experiment/stop", experiment_id=run_id, reason="enough")
-
-    assert answer["status"] == "stopped"
-    assert (await swarm.tick(run_id, 0.5, 1.0))["action"] == "stop"
-    record = await swarm.record(run_id)
-    assert record.training_seconds is not None
-    assert (await told(swarm.http, "/api/tag/budget", tag="swarm"))["runs"]["spent"] == 1
 
 
 async def test_reports_that_overtake_each_other_keep_the_newest(swarm: Swarm) -> None:
@@ -1042,13 +977,6 @@ async def test_who_knows_the_teams_secret_fills_no_lab_with_workers(
         assert await Swarms(process.lab).worker("w3") is None
         await process.lab.command("DEL", process.lab.keys("joining"))
         assert (await joins("w3")).status_code == 200, "once it has waited"
-
-
-def test_a_swarm_of_a_thousand_joins_within_minutes_and_no_day_brings_a_million() -> None:
-    joins_s = (1000 - swarms.JOINS_BURST) / swarms.JOINS_PER_S
-
-    assert joins_s <= 600
-    assert swarms.JOINS_BURST + 86_400 * swarms.JOINS_PER_S < 200_000
 
 
 async def test_what_is_compared_stays_once_there_are_results(swarm: Swarm) -> None:

@@ -27,7 +27,7 @@ from state.policy import Policy
 from state.records import Dimension, Experiment, SwarmWorker
 from state.swarm_facts import NextFacts, RefillFacts
 from tests.functions.sample import experiment
-from tests.functions.swarm.rules.sample import swarm_facts, swarms
+from tests.functions.swarm.rules.sample import DEPTH, swarm_facts, swarms
 
 POPULATION = everyone("swarm")
 WORKER = SwarmWorker(
@@ -44,6 +44,12 @@ def next_facts(dimensions: Sequence[Dimension], waiting: Sequence[str]) -> NextF
         waiting=waiting,
         retests=[],
     )
+
+
+def test_a_frozen_dimension_fits_at_its_value_alone() -> None:
+    frozen = DEPTH.model_copy(update={"frozen": True, "frozen_value": 4})
+
+    assert [fits({"DEPTH": depth}, [frozen]) for depth in (4, 5)] == [True, False]
 
 
 def running(**changes: Any) -> Experiment:

@@ -94,9 +94,6 @@ def test_it_proposes_what_is_better_than_configs_at_random() -> None:
     assert mean_of(proposed(learned())) < 0.4 * BLIND
 
 
-# -- what a config varies
-
-
 # -- what is not known
 
 

@@ -118,18 +118,23 @@ def test_one_batch_spreads_because_what_it_proposed_is_pending() -> None:
     assert all(len(batch) == 4 for batch in together)
 
 
+def test_what_wins_in_a_batch_counts_as_run_at_the_overall_mean() -> None:
+    others = ("adam", "sgd", "adafactor")
+    seen = [Observation({"OPTIMIZER": name}, value) for name in others for value in (0.0, 0.1)]
+    seen += [Observation({"OPTIMIZER": "lion"}, -9.0)] * 3
+
+    alone = [proposed(seen, [OPTIMIZER], n=1, seed=seed)[0] for seed in range(60)]
+    batch = proposed(seen, [OPTIMIZER], n=60)
+
+    assert share(batch, "OPTIMIZER", "lion") < 0.9 < share(alone, "OPTIMIZER", "lion")
+
+
 def test_a_pending_run_counts_as_the_mean_of_those_that_ended() -> None:
     seen = runs([0.0, 1.0, 5.0, None])
 
     scores = scored([*seen, Observation(seen[0].config, None, pending=True)])
 
     assert scores.each[-1] == scores.mean == pytest.approx(fmean(scores.each[:-1]))
-
-
-# -- traps
-
-
-# -- priority
 
 
 # -- promotion
