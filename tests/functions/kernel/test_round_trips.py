@@ -25,215 +25,39 @@ MULTI = {"traces.mode": "multi", "traces.target_traces": 2, "traces.max_parallel
 GPU = {"gpu_index": 0, "gpu_name": "H100", "vram_mb": 80_000.0}
 
 
-@dataclass(frozen=True)
-class Most:
-    """The ceiling of a call: round trips that only read, and round trips that write."""
-
-    reads: int
-    moves: int = 0
-    goal: tuple[int, int] | None = None
-    """What it should take, where that is less."""
-    items: bool = False
-    """It works through all that there is, step by step: it has no goal, and may find less to do."""
-
-    def allows(self, reads: int, moves: int) -> bool:
-        """Whether a call took what it may, and no less: else the ceiling is too high."""
-        if self.items:
-            return reads <= self.reads and moves <= self.moves
-        return (reads, moves) == (self.reads, self.moves)
-
-
-CEILINGS: dict[str, Most] = {
-    "experiment::setup": Most(1, 1),
-    "experiment::register": Most(1, 1),
-    "experiment::complete": Most(2, 1),
-    "experiment::complete, again": Most(2),
-    "experiment::complete, the best": Most(2, 1),
-    "experiment::crash": Most(2, 1),
-    "experiment::stop": Most(1, 1),
-    "search::adapt": Most(2, 1),
-    "search::suggest_direction": Most(2),
-    "report::brief": Most(2),
-    "pool::register_gpu": Most(2, 1),
-    "experiment::submit": Most(1, 1),
-    "invocation::get": Most(1),
-    "experiment::wait": Most(2),
-    "pool::dispatch": Most(2, 3, items=True),
-    "pool::heartbeat": Most(2, 1),
-    "gpu::health": Most(2),
-    "gpu::history": Most(1),
-    "experiment::complete, of a worker": Most(2, 1),
-    "pool::release": Most(2, 1),
-    "pool::next": Most(3),
-    "gpu::get": Most(2),
-    "gpu::begin": Most(3, 1),
-    "gpu::built": Most(3, 1),
-    "gpu::renew": Most(2, 1),
-    "gpu::stopped": Most(2, 1),
-    "pool::leave": Most(2, 1),
-    "gpu::train": Most(2, 1),
-    "pool::dispatch, nothing waits": Most(2),
-    "pool::give_back": Most(2, 1),
-    "pool::drain": Most(1, 1),
-    "pool::register_gpu, again": Most(2, 1),
-    "pool::deregister": Most(1, 1),
-    "pool::acquire": Most(1, 1),
-    "experiment::stop, of a run": Most(1, 1),
-    "pool::sweep": Most(2, 1),
-    "pool::probe": Most(1),
-    "trace::select": Most(1, 1),
-    "trace::renew": Most(2, 1),
-    "trace::context": Most(2),
-    "search::suggest_direction, of a selection": Most(2, 1),
-    "experiment::register, of a selection": Most(1, 1),
-    "experiment::complete, in a branch": Most(2, 1),
-    "experiment::register, without a selection": Most(2, 1),
-    "experiment::submit, of a selection": Most(1, 1),
-    "experiment::crash, in a branch": Most(2, 1),
-    "report::brief, with branches": Most(2),
-    "trace::merge": Most(2, 1),
-    "trace::release": Most(2, 1),
-    "trace::list": Most(2),
-    "trace::close": Most(1, 1),
-    "trace::reopen": Most(1, 1),
-    "trace::configure": Most(2, 1),
-    "trace::sweep": Most(2),
-    "trace::audit": Most(8, items=True),
-    "experiment::retest": Most(2, 1),
-    "experiment::retract": Most(6, 1),
-    "experiment::complete, of a retest": Most(2, 1),
-    "experiment::complete, known noise": Most(2, 1),
-    "experiment::complete, best by known noise": Most(2, 1),
-    "experiment::judge_retests": Most(3, items=True),
-    "experiment::baseline": Most(2, 1),
-    "experiment::best": Most(1),
-    "experiment::best, known noise": Most(1),
-    "experiment::get": Most(2),
-    "experiment::log": Most(1),
-    "experiment::history": Most(1),
-    "experiment::near_misses": Most(2),
-    "experiment::wait, of a finished experiment": Most(1),
-    "report::diff": Most(2),
-    "report::night": Most(2),
-    "report::progress": Most(2),
-    "report::agents": Most(2),
-    "report::runs": Most(2),
-    "report::summary": Most(1),
-    "report::tags": Most(2),
-    "report::tsv": Most(2, items=True),
-    "search::policy": Most(1),
-    "search::strategy": Most(1),
-    "pool::list": Most(1),
-    "lab::status": Most(2),
-    "agent::announce": Most(2, 1),
-    "pool::announce": Most(1, 1),
-    "function::calls": Most(1),
-    "function::list": Most(0),
-    "event::list": Most(1),
-    "cron::list": Most(1),
-    "search::set_policy": Most(1, 1),
-    "search::set_strategy": Most(1, 1),
-    "experiment::resume": Most(1, 1),
-    "dimension::define": Most(2, 1),
-    "dimension::define, nothing new": Most(1),
-    "dimension::freeze": Most(1, 1),
-    "dimension::unfreeze": Most(1, 1),
-    "dimension::list": Most(1),
-    "dimension::propose": Most(1, 1),
-    "dimension::follow_trials": Most(1, 1),
-    "dimension::follow_trials, nothing new": Most(1),
-    "dimension::follow_trials, the end of a trial": Most(2, 1),
-    "dimension::proposals": Most(1),
-    "dimension::clear_proposals": Most(1, 1),
-    "dimension::clear_proposals, nothing there": Most(1),
-    "hypothesis::bootstrap": Most(1, 1),
-    "hypothesis::bootstrap, nothing new": Most(1),
-    "hypothesis::list": Most(1),
-    "hypothesis::get": Most(1),
-    "hypothesis::history": Most(1),
-    "hypothesis::reopen": Most(1),
-    "hypothesis::gate": Most(1),
-    "hypothesis::propose": Most(1, 1),
-    "hypothesis::propose, refused": Most(1),
-    "dimension::freeze_irrelevant": Most(1),
-    "hypothesis::learn": Most(2, 1),
-    "hypothesis::learn, again": Most(1),
-    "swarm::register": Most(3, 1),
-    "swarm::register, again": Most(3, 1),
-    "swarm::next_config": Most(2, 1),
-    "swarm::next_config, in another population": Most(3, 1),
-    "swarm::next_config, again": Most(1, 1),
-    "run::tick": Most(1, 1),
-    "run::tick, at a bucket": Most(2, 1),
-    "swarm::result": Most(3, 1),
-    "swarm::result, again": Most(2),
-    "swarm::refill": Most(2, 1),
-    "dimension::measure": Most(1),
-    "swarm::sync": Most(2),
-    "swarm::preview": Most(2),
-    "run::start": Most(2, 1),
-    "run::active": Most(1),
-    "run::stats": Most(3),
-    "swarm::leaderboard": Most(3),
-    "swarm::populations": Most(1),
-    "swarm::health": Most(2),
-    "swarm::workers": Most(2),
-    "run::stop": Most(2, 1),
-    "swarm::sweep": Most(1),
-    "hypothesis::draft": Most(2),
-    "hypothesis::tell": Most(1),
-    "dimension::draft": Most(2),
-    "program::current": Most(1),
-    "program::refresh": Most(2, 1),
-    "program::refresh, of a tag": Most(1),
-    "program::write": Most(3, 1),
-    "program::list": Most(1),
-    "program::diff": Most(3),
-    "journal::read": Most(1),
-    "journal::list": Most(1),
-    "journal::checkpoint": Most(1, 1),
-    "journal::checkpoint, nothing new": Most(1),
-    "hypothesis::graph": Most(1),
-    "hypothesis::graph_summary": Most(1),
-    "hypothesis::shadow_scorecards": Most(0),
-    "pipeline::status": Most(1),
-    "pipeline::spec": Most(0),
-    "pipeline::spec_payload": Most(0),
-    "pipeline::flush_token": Most(1),
-    "pipeline::flush": Most(1),
-    "pipeline::follow": Most(0),
-    "pipeline::draft": Most(2),
-    "pipeline::adopt": Most(1),
-    "tag::pause": Most(1, 1),
-    "tag::unpause": Most(1, 1),
-    "tag::budget": Most(2, 1),
-    "tag::pause_all": Most(20, 20, items=True),
-    "tag::unpause_all": Most(20, 20, items=True),
-    "lab::archive": Most(4, items=True),
-    "lab::audit": Most(100, items=True),
-    "cron::pause": Most(1, 1),
-    "cron::resume": Most(1, 1),
-    "cron::run": Most(1, 1),
-    "webhook::add": Most(1, 1),
-    "webhook::list": Most(2),
-    "webhook::test": Most(2, items=True),
-    "webhook::remove": Most(1, 1),
-    "event::dead": Most(2),
-    "event::redrive": Most(4, 1, items=True),
-    "event::discard": Most(3, 1, items=True),
-    "event::trim": Most(1, 2, items=True),
-    "token::issue": Most(1, 1),
-    "token::enroll": Most(3, 2),
-    "token::whoami": Most(0),
-    "token::list": Most(4),
-    "token::rotate": Most(2, 1),
-    "token::revoke": Most(3, 1),
-    "token::sign_in": Most(0, 1),
-    "event::ticket": Most(0, 1),
+USUAL = {True: (2, 1), False: (2, 0)}
+"""Round trips of a call that only read, and that write, by whether its function writes."""
+MORE: dict[str, tuple[int, int]] = {
+    "pool::dispatch": (2, 3),
+    "pool::next": (3, 0),
+    "gpu::begin": (3, 1),
+    "gpu::built": (3, 1),
+    "trace::audit": (8, 0),
+    "experiment::retract": (6, 1),
+    "experiment::judge_retests": (3, 0),
+    "swarm::register": (3, 1),
+    "swarm::register, again": (3, 1),
+    "swarm::next_config, in another population": (3, 1),
+    "swarm::result": (3, 1),
+    "run::stats": (3, 0),
+    "swarm::leaderboard": (3, 0),
+    "program::write": (3, 1),
+    "program::diff": (3, 0),
+    "tag::pause_all": (20, 20),
+    "tag::unpause_all": (20, 20),
+    "lab::archive": (4, 0),
+    "lab::audit": (100, 0),
+    "event::redrive": (4, 1),
+    "event::discard": (3, 1),
+    "event::trim": (1, 2),
+    "token::enroll": (3, 2),
+    "token::list": (4, 0),
+    "token::revoke": (3, 1),
 }
-"""Every call of `the_day` with its round trips: lower a number where you save one, and drop a goal that is met.
+"""Calls that take more: lower a number where you save one, and drop a row that is not needed any more.
 
-Of gpu::train only its acceptance is counted: what a worker does then is made of calls that have rows of their own.
+Some of them work through all that there is, step by step. Of gpu::train only its acceptance is counted: what a worker
+does then is made of other calls.
 """
 
 
@@ -574,13 +398,14 @@ async def day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tupl
     return (await lived(tmp_path, monkeypatch, Counter)).found
 
 
-async def test_no_call_takes_more_round_trips_than_its_ceiling_and_no_ceiling_is_higher_than_needed(
+async def test_no_call_takes_more_round_trips_than_usual_but_those_that_are_named(
     day: dict[str, tuple[int, int]],
 ) -> None:
-    assert day.keys() == CEILINGS.keys()
-    wrong = [f"{label}: found {found}" for label, found in day.items() if not CEILINGS[label].allows(*found)]
+    wrong = []
+    for label, found in day.items():
+        most = MORE.get(label, USUAL[table()[label.partition(",")[0]].writes])
+        if any(had > may for had, may in zip(found, most, strict=True)):
+            wrong.append(f"{label}: found {found}, at most {most}")
     assert not wrong, "\n".join(wrong)
-
-
-def test_every_function_has_a_ceiling() -> None:
-    assert {label.partition(",")[0] for label in CEILINGS} == set(table())
+    assert day.keys() >= MORE.keys()
+    assert {label.partition(",")[0] for label in day} == set(table()), "a function is not called"
