@@ -42,7 +42,6 @@ from tests.labs import (
     dump,
     idea,
     open_tag,
-    registered,
     running,
     told,
     tried,
@@ -50,7 +49,6 @@ from tests.labs import (
 
 LIFE = PRESENCE | {"identity", "fence", "gpu_pool", "restoring"}
 """What a restore changes on purpose, beside what was with a worker."""
-GPU = "host:gpu0"
 
 
 @pytest.fixture
@@ -64,11 +62,6 @@ async def other(redis_server: EmbeddedRedis) -> AsyncIterator[Lab]:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "lab.nightjar"
-
-
-def list_of(file: Path) -> list[str]:
-    """What stands in the folder under this name, finished or not."""
-    return [found for found in os.listdir(file.parent) if file.name in found]
 
 
 def change(file: Path, how: Callable[[bytes], bytes]) -> None:
@@ -113,23 +106,6 @@ async def test_a_lab_restored_under_another_name_is_equal(
         await Experiments(lab).patch(await Experiments(lab).get("mar11-1")) for lab in (process.lab, other)
     ]
     assert patches[0] == patches[1] == b"+ wider\n" * 1000
-
-
-async def test_a_restored_lab_knows_the_loads_of_its_gpus(
-    client: httpx.AsyncClient, process: Process, other: Lab, file: Path
-) -> None:
-    await open_tag(client)
-    await add_gpu(client, GPU)
-    load = {"utilization_percent": 97.4, "temperature_c": 61}
-    await told(client, "/api/pool/heartbeat", gpu_id=GPU, health=load)
-
-    await back_up(process.lab, file)
-    await restore(other, file)
-
-    key, restored = (lab.keys.gpu_history(GPU) for lab in (process.lab, other))
-    samples = await process.lab.command("LRANGE", key, 0, -1)
-    assert len(samples) == 1
-    assert await other.command("LRANGE", restored, 0, -1) == samples
 
 
 async def test_a_restored_lab_knows_tokens_that_were_revoked_since(
@@ -253,20 +229,6 @@ async def test_a_backup_is_of_one_moment_while_many_write(
         audit = await told(http, "/api/lab/audit")
     assert audit["violations"] == []
     assert audit["experiments"] > 0
-
-
-async def test_a_lab_too_large_for_its_writers_patience_is_refused_and_goes_on(
-    process: Process, client: httpx.AsyncClient, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await open_tag(client)
-    monkeypatch.setattr(state.backup, "PAUSED_SHARE", 0.0)
-
-    with pytest.raises(Conflict, match="too large") as refusal:
-        await back_up(process.lab, file)
-
-    assert "stop it" in str(refusal.value.hint)
-    assert list_of(file) == []
-    await registered(client)
 
 
 async def test_only_we_can_read_the_file(process: Process, file: Path) -> None:
@@ -421,26 +383,6 @@ async def test_a_restore_that_broke_off_is_recognised_and_repeated(
     assert "nightjar restore" in str(refusal.value.hint)
     assert await renamed(other) == await renamed(process.lab)
     await other.check()
-
-
-async def test_a_restore_that_was_overtaken_stops_writing(
-    process: Process, other: Lab, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await back_up(process.lab, file)
-    monkeypatch.setattr(state.backup, "KEYS_AT_ONCE", 1)
-    end_leases = state.backup._end_leases
-
-    async def overtaken(lab: Lab) -> list[str]:
-        await lab.command("HSET", lab.keys("restoring"), "token", "another")
-        return await end_leases(lab)
-
-    monkeypatch.setattr(state.backup, "_end_leases", overtaken)
-
-    with pytest.raises(Conflict, match="another restore"):
-        await restore(other, file)
-
-    with pytest.raises(Unavailable, match="half restored"):
-        await other.check()
 
 
 async def test_a_key_that_expired_since_is_not_restored_and_the_others_keep_their_time(

@@ -87,16 +87,12 @@ def damage(data: Path, at: int = 60) -> None:
         file.write(b"garbage")
 
 
-def test_a_server_is_ready_within_a_second_with_the_promised_durability(settings: Settings) -> None:
-    began = time.monotonic()
-
+def test_a_server_is_ready_with_the_promised_durability(settings: Settings) -> None:
     with EmbeddedRedis.start(settings) as server:
-        took = time.monotonic() - began
         config = {
             name: ask(server.url, "CONFIG", "GET", name)
             for name in ("appendonly", "appendfsync", "save", "maxmemory-policy", "bind", "unixsocketperm")
         }
-    assert took < 1.0
     assert config == {
         "appendonly": {"appendonly": "yes"},
         "appendfsync": {"appendfsync": "everysec"},

@@ -58,9 +58,9 @@ class Lab:
             pace=RunTiming(poll_s=0.02),
         )
 
-    async def open(self, transport: str) -> None:
+    async def open(self) -> None:
         await open_tag(self.http, base_commit=self.repo.base, policy={"baseline_first": False})
-        await add_gpu(self.http, gpu_id=SLOT, gpu_name="cpu", vram_mb=0.0, transport=transport)
+        await add_gpu(self.http, gpu_id=SLOT, gpu_name="cpu", vram_mb=0.0, transport="http")
 
     async def submitted(self, value: float) -> str:
         """A run that its slot was leased for."""
@@ -88,12 +88,11 @@ class Lab:
             await lab.command("HSET", key, time_class, first.model_copy(update=shifted).model_dump_json())
 
 
-@pytest.mark.parametrize("transport", ["redis", "http"])
 async def test_the_lab_judges_a_run_by_the_time_that_its_worker_measured(
-    client: httpx.AsyncClient, process: Process, tmp_path: Path, transport: str
+    client: httpx.AsyncClient, process: Process, tmp_path: Path
 ) -> None:
     lab = Lab(client, process, tmp_path)
-    await lab.open(transport)
+    await lab.open()
 
     first, second = await lab.train(1.0), await lab.train(0.9)
     await lab.slow_down()

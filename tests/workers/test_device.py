@@ -139,10 +139,6 @@ def test_what_a_gpu_does_not_measure_is_absent_and_not_zero() -> None:
     }
 
 
-def test_a_driver_that_keeps_its_processes_memory_to_itself_lists_none() -> None:
-    assert "processes" not in nvml.sample_by_nvml(FakeNvml(processes=((4711, None),)), "GPU-a")
-
-
 def test_an_xid_error_of_the_gpu_is_told_for_a_while_and_a_programs_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -158,10 +154,6 @@ def test_an_xid_error_of_the_gpu_is_told_for_a_while_and_a_programs_is_not(
     seen.append(xids.newest("GPU-a"))
 
     assert seen == [None, None, 79, 79, None]
-
-
-def test_a_gpu_that_tells_of_no_xid_errors_has_none() -> None:
-    assert nvml.XidWatch(FakeNvml(tells_xids=False, xids=[79])).newest("GPU-a") is None
 
 
 def test_reasons_of_throttling_are_named_and_idling_is_none() -> None:
@@ -272,11 +264,6 @@ async def test_a_helper_that_dies_or_talks_nonsense_is_an_error_of_the_sample(
 
     assert health.error is not None
     assert health.error.startswith("the NVML helper failed: ")
-
-
-async def test_a_helper_that_is_missing_is_an_error_of_the_sample(gpu: Device) -> None:
-    async with HealthSampler(helper=("/nowhere/python",)) as sampler:
-        assert "No such file" in str((await sampler.sample(gpu)).error)
 
 
 IDLE_THEN_BUSY = """

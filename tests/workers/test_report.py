@@ -120,12 +120,11 @@ def test_whoever_goes_on_after_stop_is_told_again(worker: Worker) -> None:
     assert said == "stop 0\n" * 3
 
 
-@pytest.mark.parametrize("module", ["nightjar_report", "worker.report"])
-def test_an_extension_is_the_new_budget(worker: Worker, module: str) -> None:
+def test_an_extension_is_the_new_budget(worker: Worker) -> None:
     os.write(worker.answers, b"extend 450.5\n")
 
     said = output(
-        worker.start(f"import {module} as n; print(n.budget_s); n.report(1.5, 0.25); print(n.budget_s)")
+        worker.start("import nightjar_report as n; print(n.budget_s); n.report(1.5, 0.25); print(n.budget_s)")
     )
 
     assert said == "300.0\n450.5\n"
@@ -168,7 +167,7 @@ def test_a_worker_that_never_answers_delays_the_script_once_and_not_for_ever(wor
     script = """
         import time
         from nightjar_report import report
-        for _ in range(20_000):
+        for _ in range(6_000):
             report(1.0, 0.5)
         print("on")
     """

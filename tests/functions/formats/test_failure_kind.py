@@ -26,7 +26,6 @@ def kind(log: str, returncode: int | None = 1) -> str:
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", 1, "oom"),
         ("Traceback\nMemoryError", 1, "oom"),
         ("ModuleNotFoundError: No module named 'torch'", 1, "import"),
-        ("ImportError: cannot import name 'x'", 1, "import"),
         ("OSError: [Errno 28] No space left on device", 1, "disk"),
         ("step 3 | loss: nan\nFAIL", 1, "nan"),
         (
@@ -34,15 +33,11 @@ def kind(log: str, returncode: int | None = 1) -> str:
             1,
             "nan",
         ),
-        ("step 3 | loss: 4.0\nFAIL\n", 1, "nan"),
         ("FAIL: test_shapes", 1, "other"),
-        ("test_shapes ... FAIL", 1, "other"),
         ("RuntimeError: No CUDA GPUs are available", 1, "infra"),
-        ("ValueError: no", 1, "other"),
         ("", 1, "other"),
         ("", -9, "killed"),
         ("CUDA out of memory", -15, "killed"),
-        ("", 137, "killed"),
         ("done", 0, "no_metrics"),
         ("step 3 | loss: nan", 0, "nan"),
         ("the financial loss: nancy", 0, "no_metrics"),
@@ -64,22 +59,17 @@ def test_a_run_over_its_time_is_a_timeout_whatever_it_printed() -> None:
 
 REMARKS = [
     "cuInit: no CUDA-capable device is detected",
-    "E0000 cuda_executor.cc:1228] INTERNAL: CUDA Runtime error: Failed call to cudaGetRuntimeVersion",
-    "failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected",
     "UserWarning: Can't initialize NVML",
     "Failed to initialize NVML: Driver/library version mismatch",
     "UserWarning: CUDA initialization: Unexpected error from cudaGetDeviceCount(). Error 804: forward compatibility",
-    "UserWarning: CUDA initialization: CUDA driver version is insufficient for CUDA runtime version",
     "WARNING: No CUDA GPUs are available, using the CPU",
     "ImportError: no flash attention, using the slow one",
-    "WARNING: ModuleNotFoundError: No module named 'flash_attn'",
     f"{FRAMES}ModuleNotFoundError: No module named 'flash_attn'\nusing the slow attention",
     "CUDA out of memory, going on with half the batch",
     "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory, autotuning goes on",
     "Allocation of 4294967296 exceeds 10% of free system memory.",
     "could not write the cache: No space left on device",
     "step 3 | loss: nan, skipped",
-    "grad norm: inf, step skipped",
 ]
 
 
@@ -90,7 +80,7 @@ def test_a_remark_does_not_explain_an_exception_that_comes_after_it(remark: str)
     assert kind(f"{remark}\n{FRAMES}torch.OutOfMemoryError: CUDA out of memory.\n") == "oom"
 
 
-@pytest.mark.parametrize("remark", REMARKS[:10])
+@pytest.mark.parametrize("remark", REMARKS[:6])
 def test_a_remark_of_a_device_or_a_module_explains_nothing_once_the_script_has_said_more(remark: str) -> None:
     assert kind(f"{remark}\nthe shapes do not fit\n") == "other"
     assert kind(f"{BUG}{remark}\n") == "other"
@@ -121,8 +111,6 @@ def test_the_exit_status_decides_where_native_code_ends_the_run(end: str, return
         ),
         ("CUDA error: no CUDA-capable device is detected", 1),
         (f"{FRAMES}RuntimeError: No CUDA GPUs are available\n", 1),
-        (f"{FRAMES}RuntimeError: No HIP GPUs are available\n", 1),
-        (f"{FRAMES}RuntimeError: Found no NVIDIA driver on your system. Please check that you have one\n", 1),
         (
             f"{FRAMES}RuntimeError: CUDA error: uncorrectable ECC error encountered\nCUDA kernel errors might be\n",
             1,
@@ -131,8 +119,6 @@ def test_the_exit_status_decides_where_native_code_ends_the_run(end: str, return
             f"{FRAMES}torch.AcceleratorError: CUDA error: all CUDA-capable devices are busy or unavailable\n",
             1,
         ),
-        ("CUDA error: no CUDA-capable device is detected\n  current device: 0\n", -6),
-        ("Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost.", 1),
     ],
 )
 def test_a_device_is_the_reason_where_nothing_else_explains_the_end(log: str, returncode: int) -> None:
@@ -148,10 +134,6 @@ def test_a_device_is_the_reason_where_nothing_else_explains_the_end(log: str, re
             f"{BUG}Exception ignored in: <function F.__del__>\n{FRAMES}ImportError: sys.meta_path is None",
             "other",
         ),
-        (
-            f"--- Logging error ---\n{FRAMES}BrokenPipeError: [Errno 32] Broken pipe\n{FRAMES}MemoryError",
-            "oom",
-        ),
         (f"Exception in thread Thread-1:\n{FRAMES}MemoryError\nstep 3\n", "oom"),
         (f"Exception in thread Thread-1:\n{FRAMES}MemoryError\n{BUG}", "other"),
         (
@@ -165,9 +147,6 @@ def test_a_device_is_the_reason_where_nothing_else_explains_the_end(log: str, re
             " (pid(s) 31) exited unexpectedly\n",
             "oom",
         ),
-        (f"{FRAMES}ImportError: cannot import name 'OutOfMemoryError' from 'torch.cuda'", "import"),
-        (f"{FRAMES}subprocess.CalledProcessError: Command 'x' returned non-zero exit status 1.", "other"),
-        (f"RuntimeError: Caught ValueError in worker 0.\nOriginal {BUG}", "other"),
         ("╭── Traceback (most recent call last) ──╮\n│ train.py:3 in f │\n╰───╯\nMemoryError\n", "oom"),
         (
             "  + Exception Group Traceback (most recent call last):\n  |   File\n"
@@ -179,9 +158,7 @@ def test_a_device_is_the_reason_where_nothing_else_explains_the_end(log: str, re
         (f"\x1b[31m{FRAMES}\x1b[0m\x1b[1mMemoryError\x1b[0m\n", "oom"),
         ("loss: nan, skipped\nstep 4 | loss: 3.2\n", "other"),
         (f"{FRAMES}AssertionError: loss is nan\n", "nan"),
-        (f"{FRAMES}ValueError: Input contains NaN.\n", "nan"),
         (f"{FRAMES}FloatingPointError: invalid value (nan) encountered in jit(step)\n", "nan"),
-        (f"{FRAMES}RuntimeError: Function 'MulBackward0' returned nan values in its 0th output.\n", "nan"),
     ],
 )
 def test_the_last_exception_that_ended_the_run_decides(log: str, expected: str) -> None:
@@ -192,47 +169,30 @@ OUT_OF_MEMORY = [
     # PyTorch, by device
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
     "RuntimeError: CUDA error: out of memory",
-    "torch.AcceleratorError: CUDA error: out of memory",
     "RuntimeError: HIP out of memory. Tried to allocate 2.00 GiB",
-    "RuntimeError: HIP error: out of memory (hipErrorOutOfMemory)",
     "RuntimeError: MPS backend out of memory (MPS allocated: 18.0 GB)",
-    "torch.OutOfMemoryError: XPU out of memory. Tried to allocate 2.00 GiB",
-    "RuntimeError: level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)",
-    "RuntimeError: Native API failed. Native API returns: 40 (UR_RESULT_ERROR_OUT_OF_RESOURCES)",
-    "RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB",
     "RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory",
-    "RuntimeError: [enforce fail at alloc_cpu.cpp:75] . DefaultCPUAllocator: not enough memory: you tried",
     "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-    "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
     "RuntimeError: DataLoader worker (pid 31) is killed by signal: Killed.",
     "RuntimeError: DataLoader worker (pid 31) is killed by signal: Bus error. It is possible that",
     "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
     "RuntimeError: unable to write to file </torch_31_12_0>: No space left on device (28)",
     # other frameworks
     "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes.",
-    "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Failed to allocate request for 2.00GiB",
     "ResourceExhaustedError: OOM when allocating tensor with shape[4096,4096]",
-    "tensorflow.python.framework.errors_impl.ResourceExhaustedError: Graph execution error:",
     "InternalError: Failed copying input tensor from CPU:0 to GPU:0: Dst tensor is not initialized.",
     "RuntimeError: [METAL] Command buffer execution failed: Insufficient Memory (00000008:kIOGPUOutOfMemory)",
-    "RuntimeError: [metal::malloc] Attempting to allocate 8 bytes which is greater than the maximum",
-    "RuntimeError: [malloc_or_wait] Unable to allocate 800000 bytes.",
-    "Error CUDA out of memory at line 380 in file /src/csrc/ops.cu",
-    "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8,000,000,000 bytes (allocated so far: 0)",
     "numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY",
-    "xgboost.core.XGBoostError: Memory allocation error on worker 0: bad_alloc: cudaErrorMemoryAllocation",
     "ValueError: No available memory for the cache blocks.",
     "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 100 MiB on device 0: cudaMalloc failed: out of memory",
     # the host
     "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 29.8 GiB for an array",
     "MemoryError",
-    "pyarrow.lib.ArrowMemoryError: malloc of size 8589934592 failed",
     "OSError: [Errno 12] Cannot allocate memory",
     "terminate called after throwing an instance of 'std::bad_alloc'",
     "memory allocation of 8589934592 bytes failed",
     "java.lang.OutOfMemoryError: Java heap space",
     "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
-    "joblib.externals.loky.process_executor.TerminatedWorkerError: The exit codes of the workers are {SIGKILL(-9)}",
 ]
 
 

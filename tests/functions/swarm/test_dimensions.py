@@ -77,16 +77,9 @@ async def test_defining_the_same_again_changes_nothing_and_tells_nothing(
 @pytest.mark.parametrize(
     ("fields", "told_"),
     [
-        ({}, "give dimensions or a profile"),
         ({"dimensions": [LR], "profile": "mnist"}, "give dimensions or a profile"),
-        ({"profile": "imagenet"}, "profile"),
-        ({"dimensions": []}, "dimensions"),
         ({"dimensions": [LR, LR]}, "'LR': there are two dimensions of this name"),
         ({"dimensions": [LR | {"min": 1}]}, "'LR': min 1 is not below max 0.1"),
-        ({"dimensions": [LR | {"min": "0.1"}]}, "dimensions.0.min: Input should be a finite number"),
-        ({"dimensions": [LR | {"importance": 1.0}]}, "dimensions.0.importance"),
-        ({"dimensions": [BATCH | {"categories": [[1]]}]}, "dimensions.0.categories.0"),
-        ({"dimensions": [DEPTH | {"name": f"D{n}"} for n in range(65)]}, "dimensions"),
         ({"dimensions": [LR], "tag": "a b"}, "tag"),
     ],
 )

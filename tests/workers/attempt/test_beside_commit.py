@@ -12,7 +12,6 @@ from tests.workers.attempt.test_runner import runner, train
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
-from workers.attempt import beside_commit
 from workers.attempt.git import Unbuildable
 from workers.attempt.isolation import Tier
 from workers.attempt.job import FailedTraining, TrainedRun
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.process
 READS = 'print(len(open("data/train.bin", "rb").read()))\nprint("val_bpb: 0.9")\n'
 
 
-@pytest.fixture(params=["none", "landlock", "bwrap"])
+@pytest.fixture(params=["none", "bwrap"])
 def tier(request: pytest.FixtureRequest) -> Tier:
     return needs(request.param)
 
@@ -102,20 +101,15 @@ async def test_only_what_git_does_not_carry_is_linked(repo: Repository, root: Pa
         assert not (built.path / "data/nano").is_symlink()
 
 
-async def test_a_commit_s_own_files_stand_beside_linked_data(repo: Repository, root: Path) -> None:
-    ignored(repo)
-    ours = repo.commit({"data/augment.py": "A = 1\n"})
-    repo.git("reset", "--quiet", "--hard", repo.base)
-
-    async with checkout(repo.path, job(ours), root, links=("data",)) as built:
-        assert (built.path / "data/augment.py").read_text() == "A = 1\n"
-        assert (built.path / "data/train.bin").read_bytes() == b"1234"
-    assert not (repo.path / "data" / "augment.py").exists()
-
-
-@pytest.mark.parametrize("links", ["data", "data/deep/train.bin"])
-@pytest.mark.parametrize("stands_at", ["data", "data/deep", "data/deep/train.bin"])
-@pytest.mark.parametrize("is_link", [True, False])
+@pytest.mark.parametrize(
+    ("links", "stands_at", "is_link"),
+    [
+        ("data", "data", True),
+        ("data", "data/deep/train.bin", False),
+        ("data/deep/train.bin", "data/deep", True),
+        ("data/deep/train.bin", "data", False),
+    ],
+)
 async def test_a_commit_cannot_put_anything_in_the_place_of_linked_data(
     repo: Repository, root: Path, tmp_path: Path, links: str, stands_at: str, is_link: bool
 ) -> None:
@@ -157,19 +151,6 @@ async def test_path_size_and_time_of_linked_data_belong_to_the_code_s_identity(
     data.rename(data.with_name("other.bin"))
 
     assert len({without, first, touched, longer, await identity("data")}) == 5
-
-
-async def test_of_very_many_files_the_first_ones_are_the_identity(
-    repo: Repository, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(beside_commit, "MOST_STAMPED", 2)
-    found = []
-    for name in ("a", "b", "c"):
-        ignored(repo, f"data/{name}")
-        async with checkout(repo.path, job(repo.base), root, links=("data",)) as built:
-            found.append(built.source.tree_id)
-
-    assert found[0] != found[1] == found[2]
 
 
 async def test_linked_data_that_is_gone_is_no_fault_of_the_code(repo: Repository, root: Path) -> None:
@@ -299,30 +280,15 @@ async def test_a_submodule_never_comes_from_another_project(
         assert built.empty == [path]
 
 
-@pytest.mark.parametrize("line", ["ignore = all", "update = !touch ran", "path"])
-async def test_a_patch_has_a_submodule_s_commit_whatever_its_gitmodules_says(
-    repo: Repository, root: Path, line: str
-) -> None:
-    base = repo.commit({"train.py": ""})
-    repo.commit({".gitmodules": f'[submodule "mod"]\n\tpath = mod\n\turl = x\n\t{line}\n'})
-    repo.git("update-index", "--add", "--cacheinfo", f"160000,{base},mod")
-    repo.git("commit", "--quiet", "--message=gitlink")
-
-    async with checkout(repo.path, job(repo.git("rev-parse", "HEAD"), base_commit=base), root) as built:
-        assert built.source.patch is not None
-        assert f"+Subproject commit {base}".encode() in built.source.patch
-
-
-@pytest.mark.parametrize("size", [7, 17 * 1024 * 1024])
-async def test_a_file_of_git_lfs_has_its_content(repo: Repository, tier: Tier, size: int) -> None:
-    content = b"weights".ljust(size, b".")
+async def test_a_file_of_git_lfs_has_its_content(repo: Repository, tier: Tier) -> None:
+    content = b"weights"
     fetched(repo, content)
     repo.commit({".gitattributes": "*.pt filter=lfs diff=lfs merge=lfs -text\n", "w.pt": pointer(content)})
 
     result = await train(repo, "print(len(open('w.pt', 'rb').read()), '\\nval_bpb: 1')", tier=tier)
 
     assert isinstance(result, TrainedRun), result
-    assert result.log_tail.startswith(f"{size}\n")
+    assert result.log_tail.startswith("7\n")
 
 
 @pytest.mark.parametrize("storage", [None, "elsewhere"])
@@ -373,11 +339,7 @@ def _of(oid: str, size: str = "7") -> str:
     "content",
     [
         _of("../../../../../../etc/passwd".ljust(64, "/")),
-        _of("a" * 62 + "/."),
-        _of("A" * 64),
-        _of("a" * 64, "-1"),
         _of("a" * 64, "9" * 400),
-        _of("a" * 64) + "x" * 2000,
         "version https://example.org/v1\n" + _of("a" * 64),
     ],
 )
@@ -405,35 +367,6 @@ async def test_a_pointer_that_is_a_link_or_names_no_size_of_its_object_gets_no_c
     with pytest.raises(Unbuildable, match="Git LFS has not fetched w2"):
         async with checkout(repo.path, job(huge), root):
             pass
-
-
-async def test_copies_of_git_lfs_do_not_fill_the_disk(
-    repo: Repository, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(beside_commit, "MOST_COPIED", 20)
-    fetched(repo, b"weights")
-    sha = repo.commit(
-        {".gitattributes": "w* filter=lfs\n", **{f"w{n}": pointer(b"weights") for n in range(9)}}
-    )
-
-    async with checkout(repo.path, job(sha), root) as built:
-        found = [(built.path / f"w{n}") for n in range(9)]
-        assert {place.read_bytes() for place in found} == {b"weights"}
-        assert sum(not place.is_symlink() for place in found) == 2
-
-
-async def test_a_submodule_that_would_be_imported_in_the_evaluator_s_place_is_refused(
-    repo: Repository, root: Path
-) -> None:
-    base = repo.commit({"prepare.py": "import metrics\n", "metrics/lib.py": ""})
-    repo.git("rm", "--quiet", "-r", "metrics")
-    without = repo.commit({})
-    submodule(repo, "metrics")
-
-    with pytest.raises(UntrainableCode, match="metrics"):
-        async with checkout(repo.path, job(repo.git("rev-parse", "HEAD"), base_commit=without), root):
-            pass
-    assert base
 
 
 async def test_what_an_evaluator_imports_of_a_submodule_is_not_said_to_be_made_by_the_run(

@@ -10,7 +10,6 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from functions.kernel.lanes import Extension, Order
 from tests.workers.headless import HEADLESS, needs_number_of_exit
 from tests.workers.watching import Orders
 from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
-from workers.attempt.output import CappedLog
 from workers.attempt.processes import kill_all, processes_of
 
 pytestmark = pytest.mark.process
@@ -111,9 +109,6 @@ HANGS = {
     "thread": "import threading; threading.Thread(target=time.sleep, args=(600,)).start()",
     "child": "import multiprocessing as m; m.get_context('fork').Process(target=time.sleep, args=(600,)).start()",
     "at-exit": "import atexit; atexit.register(time.sleep, 600)",
-    "pool": "import concurrent.futures as f; f.ThreadPoolExecutor().submit(time.sleep, 600)",
-    "itself": "time.sleep(600)",
-    "polling": "import threading; threading.Thread(target=lambda: [time.sleep(0.05) for _ in iter(int, 1)]).start()",
     "spinning": "import threading; threading.Thread(target=lambda: all(True for _ in iter(int, 1))).start()",
     "ignores-term": "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)",
 }
@@ -130,22 +125,6 @@ async def test_a_script_that_has_printed_its_block_and_hangs_is_ended(
 
     assert (ended.cause, ended.is_empty) == ("hung", True)
     assert ended.printed.metrics == {"val_bpb": 0.91}
-
-
-@pytest.mark.parametrize("said", ["epoch 1 val_bpb: 0.91", "val_bpb: 0.91", "---\\nepoch: 1\\nval_bpb: 0.91"])
-async def test_a_script_that_prints_its_score_after_each_epoch_may_be_silent(
-    tmp_path: Path, label: str, said: str
-) -> None:
-    script = f"import time; print('{said}', flush=True); open('ready', 'w').close(); time.sleep(600)"
-    asked = replace(command(tmp_path, label, script), metric="val_bpb")
-    looks = iter(range(20))
-
-    def poll() -> Order:
-        return "stop" if (tmp_path / "ready").exists() and next(looks, None) is None else "continue"
-
-    ended = await run_command(asked, Orders(on_poll=poll), replace(QUICK, silence_s=0.0, count_s=0.01))
-
-    assert ended.cause == "stop"
 
 
 async def test_a_script_may_tidy_up_when_it_is_told_to_end(tmp_path: Path, label: str) -> None:
@@ -280,33 +259,6 @@ def test_the_cpu_seconds_of_all_processes_of_a_run_are_measured(
     assert wall_s > 0
 
 
-UNAWAITED = (
-    BURNING
-    + """
-from workers.attempt.usage import CpuSeconds
-
-cpu = CpuSeconds()
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel adds up nothing of its children then
-r, w = os.pipe()
-child = within(lambda: (burn(), os.write(w, b"1"), signal.pause()))
-os.read(r, 1)
-cpu.look([child])
-os.kill(child, signal.SIGKILL)
-os.close(w)
-os.read(r, 1)
-print(cpu.total >= 0.4)
-"""
-)
-
-
-def test_a_process_that_nobody_waits_for_counts_as_it_was_seen_last() -> None:
-    words = [sys.executable, "-c", UNAWAITED]
-
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT)})
-
-    assert (done.stdout, done.stderr) == ("True\n", "")
-
-
 REFORKING = """
 import importlib.util, os, subprocess, sys, time
 from pathlib import Path
@@ -357,27 +309,6 @@ def test_what_forks_and_ends_all_the_time_does_not_outrun_its_end(
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
-async def test_a_grandchild_that_clears_its_environment_dies_with_its_parents(
-    tmp_path: Path, label: str
-) -> None:
-    script = """
-        import os, sys, time
-        if os.fork() == 0:
-            code = "import os, time; open('ready', 'w').write(str(os.getpid())); time.sleep(600)"
-            os.setsid()
-            os.execve(sys.executable, [sys.executable, "-c", code], {})
-        time.sleep(600)
-    """
-
-    def lost() -> Order:
-        return "lost" if (tmp_path / "ready").exists() and (tmp_path / "ready").read_text() else "continue"
-
-    ended = await run_command(command(tmp_path, label, script), Orders(on_poll=lost), QUICK)
-
-    assert ended.cause == "lost"
-    await _until(lambda: not _lives(int((tmp_path / "ready").read_text())))
-
-
 async def test_a_flood_of_output_keeps_its_beginning_and_its_end(tmp_path: Path, label: str) -> None:
     script = """
         import sys
@@ -410,30 +341,6 @@ async def test_reports_reach_the_watcher_and_a_stop_lets_the_script_end_by_itsel
 
     assert watcher.ticks == [(2.0, 0.0), (1.0, 0.001), (0.0, 0.002)]
     assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "")
-
-
-async def test_a_script_told_to_stop_may_still_finish_even_while_poll_says_stop_too(
-    tmp_path: Path, label: str
-) -> None:
-    script = """
-        import time
-        from nightjar_report import report
-        try:
-            report(1.0, 0.5)
-        except SystemExit:
-            time.sleep(0.3)
-            try:
-                report(0.9, 0.6)
-            except SystemExit:
-                print("told twice")
-    """
-    watcher = Orders(
-        on_tick=lambda metric, progress: "stop", on_poll=lambda: "stop" if watcher.ticks else "continue"
-    )
-
-    ended = await run_command(command(tmp_path, label, script), watcher, PATIENT)
-
-    assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "told twice\n")
 
 
 async def test_a_script_that_takes_no_notice_of_stop_is_ended_after_the_grace(
@@ -541,66 +448,6 @@ async def test_an_unmodified_script_is_ended_where_its_run_is_stopped(tmp_path: 
     assert (ended.cause, ended.returncode, ended.is_empty) == ("stop", -signal.SIGTERM, True)
 
 
-async def test_an_unmodified_script_cannot_hear_of_more_time_and_gets_none(
-    tmp_path: Path, label: str
-) -> None:
-    script = """
-        step(80)
-        wait_for("never")
-    """
-    watcher = Orders(on_tick=lambda *_: Extension(extra_s=600, budget_s=900))
-
-    ended = await run_command(unmodified(tmp_path, label, script, timeout_s=2), watcher, QUICK)
-
-    assert ended.cause == "timeout"
-
-
-async def test_a_report_beside_the_lines_that_count_is_answered_and_no_tick(
-    tmp_path: Path, label: str
-) -> None:
-    script = """
-        import signal
-        from nightjar_report import _line, report
-        signal.signal(signal.SIGTERM, lambda *_: open("told", "w").close())
-        report(77.0, 0.5)
-        _line.receive(50.0)
-        print("unanswered:", _line.unanswered)
-        step(20)
-        wait_for("told")
-        report(79.0, 0.7)
-        print("never")
-    """
-    watcher = Orders(on_tick=lambda *_: "stop")
-
-    ended = await run_command(unmodified(tmp_path, label, script), watcher, PATIENT)
-
-    assert watcher.ticks == [(8.8, 0.2)]
-    assert (ended.cause, ended.returncode) == ("stop", 0)
-    assert "unanswered: 0\n" in ended.log
-    assert "never" not in ended.log
-
-
-async def test_a_printed_tick_that_cannot_be_stored_is_followed_by_the_next(
-    tmp_path: Path, label: str
-) -> None:
-    def tick(metric: float, progress: float) -> Order:
-        (tmp_path / f"at {progress}").touch()
-        if progress == 0.2:
-            raise ConnectionError("Redis is away")
-        return "continue"
-
-    script = """
-        step(20)
-        wait_for("at 0.2")
-        step(40)
-        wait_for("at 0.4")
-    """
-
-    ended = await run_command(unmodified(tmp_path, label, script), Orders(on_tick=tick), PATIENT)
-
-    assert (ended.cause, ended.returncode) == ("exit", 0)
-
-
 async def test_nonsense_on_the_report_pipe_is_passed_over(tmp_path: Path, label: str) -> None:
     script = r"""
         import os
@@ -684,15 +531,6 @@ async def test_a_run_ends_although_a_question_to_the_lab_swallows_its_cancellati
     ended = await run_command(command(tmp_path, label, script), watcher, PATIENT)
 
     assert (ended.cause, ended.is_empty, watcher.swallowed) == ("exit", True, True)
-
-
-async def test_the_newest_lines_are_shown_while_the_script_runs(tmp_path: Path, label: str) -> None:
-    script = "import time; print('one\\n\\x1b[1mtwo', flush=True); time.sleep(600)"
-    watcher = Orders(on_poll=lambda: "stop" if watcher.tails else "continue")
-
-    await run_command(command(tmp_path, label, script), watcher, QUICK)
-
-    assert set(watcher.tails) == {"one\ntwo"}  # told again, should the script take long to die
 
 
 async def test_cancelling_the_run_kills_everything_of_it(tmp_path: Path, label: str) -> None:
@@ -797,17 +635,6 @@ def test_a_labelled_process_whose_first_thread_has_ended_is_found_and_killed(lab
         finally:
             left.kill()
         assert left.wait() == -signal.SIGKILL
-
-
-def test_a_capped_log_says_how_much_it_leaves_out(tmp_path: Path) -> None:
-    with closing(CappedLog(tmp_path / "log.txt", cap_bytes=20)) as log:
-        for number in range(100):
-            log.write(b"%02d\n" % number)
-        assert log.newest(6) == "98\n99\n"
-        text = log.text()
-
-    assert text == "00\n01\n02\n0\n[280 bytes left out]\n\n97\n98\n99\n"
-    assert (tmp_path / "log.txt").read_text() == text
 
 
 def _lives(pid: int) -> bool:

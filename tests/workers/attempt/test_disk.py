@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.attempt.disk import KeptAttempts, bytes_on_disk, free_mb, remove_tree
+from workers.attempt.disk import KeptAttempts, bytes_on_disk
 
 MIB = 1024 * 1024
 
@@ -28,13 +28,6 @@ def test_files_count_wherever_they_stand_below_the_folder(tmp_path: Path) -> Non
     fill(tmp_path / "tmp" / "deep" / "er" / "b")
 
     assert 2 * MIB <= bytes_on_disk(tmp_path) < 3 * MIB
-
-
-def test_a_sparse_file_counts_what_is_written_of_it(tmp_path: Path) -> None:
-    with (tmp_path / "hole").open("wb") as file:
-        file.truncate(1024 * MIB)
-
-    assert bytes_on_disk(tmp_path) < MIB
 
 
 def test_hard_links_count_once(tmp_path: Path) -> None:
@@ -63,45 +56,11 @@ def test_what_lies_in_a_closed_folder_is_more_than_can_be_measured(tmp_path: Pat
     assert bytes_on_disk(tmp_path) == math.inf
 
 
-def test_what_lies_under_a_name_that_is_too_long_is_more_than_can_be_measured(tmp_path: Path) -> None:
-    here = os.open(tmp_path, os.O_RDONLY)
-    for _ in range(20):
-        os.mkdir("d" * 250, dir_fd=here)
-        deeper = os.open("d" * 250, os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = deeper
-    os.close(here)
-
-    found = bytes_on_disk(tmp_path)
-
-    remove_tree(tmp_path)
-    assert found == math.inf
-
-
-def test_a_folder_that_is_removed_meanwhile_counts_nothing(tmp_path: Path) -> None:
-    assert bytes_on_disk(tmp_path / "gone") == 0
-
-
-def test_empty_files_count_too(tmp_path: Path) -> None:
-    for nth in range(200):
-        (tmp_path / f"e{nth}").touch()
-
-    assert bytes_on_disk(tmp_path) >= 200 * 512
-
-
 def test_counting_stops_when_it_is_enough(tmp_path: Path) -> None:
     for nth in range(8):
         fill(tmp_path / f"f{nth}")
 
     assert MIB < bytes_on_disk(tmp_path, enough=MIB) <= 2 * MIB + 4096
-
-
-def test_a_folder_that_is_gone_takes_nothing(tmp_path: Path) -> None:
-    assert bytes_on_disk(tmp_path / "gone") == 0
-
-
-def test_a_folder_that_is_still_to_be_made_has_its_disks_room(tmp_path: Path) -> None:
-    assert free_mb(tmp_path / "still" / "to" / "come") > 0
 
 
 KIB = 1024
@@ -199,10 +158,3 @@ def test_what_was_kept_for_long_enough_is_removed(tmp_path: Path, work: Path) ->
     keeper.expire()
 
     assert names(keeper) == {"new@1@1"}
-
-
-def test_a_worker_that_keeps_nothing_keeps_nothing(tmp_path: Path, work: Path) -> None:
-    keeper = kept(tmp_path, for_s=0)
-
-    assert keeper.keep(attempt(work, "t-1@1@1")) is None
-    assert names(keeper) == set()

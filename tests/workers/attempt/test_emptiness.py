@@ -73,15 +73,6 @@ async def test_a_driver_that_hangs_proves_nothing(driver: Driver, sampler: Healt
     assert (await sampler.sample(GPU)).error == "NVML did not answer within 0.5 s"
 
 
-async def test_a_driver_that_recovers_proves_again(driver: Driver, sampler: HealthSampler) -> None:
-    driver.says(error="GPU is lost")
-    assert not await came_back(sampler)
-
-    driver.says(memory_used_mb=100.0)
-
-    assert await came_back(sampler)
-
-
 async def test_what_another_tenant_takes_meanwhile_is_not_held_against_the_run(
     driver: Driver, sampler: HealthSampler
 ) -> None:
@@ -94,18 +85,6 @@ async def test_what_another_tenant_takes_meanwhile_is_not_held_against_the_run(
 async def test_a_cpu_slot_has_no_memory_to_prove(sampler: HealthSampler) -> None:
     assert await look(sampler, CPU) is None
     assert await memory_came_back(sampler, CPU, None, patience_s=0.0)
-
-
-async def test_a_driver_that_is_busy_for_a_moment_is_asked_again(
-    driver: Driver, sampler: HealthSampler
-) -> None:
-    driver.says(error="busy")
-    asking = asyncio.create_task(look_until(sampler, GPU, patience_s=60))
-    await asyncio.sleep(0.3)
-
-    driver.says(memory_used_mb=100.0, processes={"7": 3.0})
-
-    assert await asking == Footprint(used_mb=100.0, processes={7: 3.0})
 
 
 @pytest.mark.parametrize("said", [{"error": "GPU is lost"}, {"temperature_c": 40.0}])

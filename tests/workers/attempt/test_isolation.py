@@ -24,7 +24,7 @@ from tests.workers.tiers import needs
 from workers.attempt import isolation
 from workers.attempt.confine import version
 from workers.attempt.isolation import Tier, TierChoice, chosen, described, roots_of
-from workers.attempt.job import FailedTraining, TrainedRun, TrainingResult
+from workers.attempt.job import TrainedRun, TrainingResult
 from workers.slot import Slot
 
 pytestmark = [
@@ -315,25 +315,6 @@ async def test_children_of_a_run_are_confined_too(repo: Repository, tier: Tier, 
     assert isinstance(result, TrainedRun), result
     assert ("PermissionError" if tier == "landlock" else "FileNotFoundError") in result.log_tail
     assert "planted\n" not in result.log_tail
-
-
-async def test_who_is_refused_a_file_is_told_how_to_name_it(
-    repo: Repository, tier: Tier, private: Path
-) -> None:
-    refused = await isolated(repo, tier, f"open({str(private)!r})")
-    failed = await isolated(repo, tier, "raise ValueError('of its own')")
-
-    assert isinstance(refused, FailedTraining)
-    assert isinstance(failed, FailedTraining)
-    assert "--data-dir FOLDER" in refused.error.splitlines()[1]
-    assert "--data-dir" not in failed.error
-
-
-async def test_a_program_that_is_missing_is_told_as_before(repo: Repository, tier: Tier) -> None:
-    result = await isolated(repo, tier, "", command=["no-such-program"])
-
-    assert isinstance(result, FailedTraining)
-    assert "no-such-program" in result.error
 
 
 def test_the_strongest_tier_that_works_is_taken_unless_another_is_asked_for() -> None:

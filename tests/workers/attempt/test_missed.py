@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from functions.formats.metrics_block import deciding_line, remedies_in
-from tests.workers.attempt.test_beside_commit import READS, ignored, pointer
+from tests.workers.attempt.test_beside_commit import READS, ignored
 from tests.workers.attempt.test_runner import train
 from tests.workers.repository import Repository
 from tests.workers.tiers import needs
@@ -64,10 +64,7 @@ async def test_ignored_data_that_is_not_linked_is_named_with_the_option_that_lin
     "script",
     [
         "import glob\nassert glob.glob('data/*.bin'), 'no data'",
-        "import glob\nglob.glob('data/*.bin')[0]",
-        "from pathlib import Path\nmax(Path('data').glob('*.bin'))",
         "from pathlib import Path\nnext(Path('data').glob('*.bin'))",
-        "ROOT = 'data'\nraise ValueError('num_samples should be a positive integer value, but got num_samples=0')",
         "ROOT = 'data'\nraise RuntimeError('Found 0 files in subfolders of its root')",
     ],
 )
@@ -83,9 +80,7 @@ async def test_a_search_that_finds_no_file_names_the_data_that_is_not_linked(
 @pytest.mark.parametrize(
     "script",
     [
-        "open('out/log.txt', 'w')",
         "open('out/new.txt', 'w')",
-        "import os\nopen(os.path.abspath('out/new.txt'), 'w')",
         "def to_csv(_):\n    raise OSError(\"Cannot save file into a non-existent directory: 'out'\")\n\nto_csv(1)",
     ],
 )
@@ -106,18 +101,6 @@ async def test_a_run_that_writes_into_linked_data_is_told_that_it_may_not(
         error = await error_of(repo, f"open('data/{name}', 'w')", tier=tier, links=["data"])
         told = f"runs read data/{name} where the project has it, and may not write there"
         assert remedies_in(error) == [told]
-
-
-async def test_a_file_beside_those_of_git_is_linked_with_its_folder(repo: Repository) -> None:
-    repo.commit({"data/nano/prepare.py": ""})
-    ignored(repo, "data/nano/train.bin")
-    ignored(repo, "input.txt")
-
-    nested = await error_of(repo, "open('data/nano/train.bin')")
-    alone = await error_of(repo, "open('input.txt')")
-
-    assert remedies_in(nested)[0].endswith("--link data/nano")
-    assert remedies_in(alone)[0].endswith("--link input.txt")
 
 
 async def test_code_that_was_not_committed_is_to_be_committed(repo: Repository) -> None:
@@ -147,16 +130,6 @@ async def test_a_path_that_leads_out_of_the_project_is_to_be_named_whole(
     assert remedies_in(linked) == [f"linked/x.bin {whole}"]
 
 
-async def test_a_link_of_the_commit_to_ignored_data_names_that_data(repo: Repository) -> None:
-    ignored(repo, "store/set/x.bin")
-    (repo.path / "data").symlink_to("store/set")
-    repo.commit({})
-
-    error = await error_of(repo, "open('data/x.bin')")
-
-    assert remedies_in(error)[0].startswith("data/x.bin leads to store, which is in no commit")
-
-
 async def test_what_is_missing_everywhere_or_not_missing_has_no_remedy(repo: Repository) -> None:
     ignored(repo)
 
@@ -167,10 +140,7 @@ async def test_what_is_missing_everywhere_or_not_missing_has_no_remedy(repo: Rep
 @pytest.mark.parametrize(
     ("place", "opened"),
     [
-        (".cache/skl/cal.pkz", ".cache/skl"),
         (".cache/huggingface/hub/models--x/config.json", ".cache/huggingface/hub"),
-        (".keras/datasets/mnist.npz", ".keras/datasets"),
-        ("scikit_learn_data/cal.pkz", "scikit_learn_data"),
         ("my data/x.bin", "'my data'"),
     ],
 )
@@ -203,9 +173,7 @@ async def test_linked_data_that_leads_elsewhere_is_named_with_its_real_folder(
     assert remedies_in(error)[0].endswith(f"--data-dir {home}/big")
 
 
-@pytest.mark.parametrize(
-    "place", [".ssh/id", ".config/gh/hosts.yml", ".local/state/x/y", ".netrc", "notes.txt", ".cache/x"]
-)
+@pytest.mark.parametrize("place", [".ssh/id", ".config/gh/hosts.yml", ".cache/x"])
 async def test_a_script_cannot_have_a_home_or_its_secrets_offered(
     repo: Repository, tier: Tier, home: Path, place: str
 ) -> None:
@@ -228,16 +196,6 @@ async def test_the_lab_s_own_files_are_not_offered(repo: Repository, tier: Tier)
     assert "--data-dir FOLDER" in remedies_in(error)[0]
 
 
-async def test_what_is_kept_of_a_failed_run_changes_no_remedy(repo: Repository, tier: Tier) -> None:
-    ignored(repo)
-
-    error = await error_of(repo, "open('train.py').read(); open('data/train.bin')", tier=tier)
-
-    [remedy] = remedies_in(error)
-    assert remedy.endswith("--link data")
-    assert error.splitlines()[2].startswith("its files are kept for a while")
-
-
 async def test_a_run_that_writes_elsewhere_is_told_of_the_isolation(repo: Repository, home: Path) -> None:
     script = f"import os\nos.makedirs({str(home / '.cache/x')!r})"
 
@@ -249,9 +207,7 @@ async def test_a_run_that_writes_elsewhere_is_told_of_the_isolation(repo: Reposi
 @pytest.mark.parametrize(
     "script",
     [
-        "import urllib.request\nurllib.request.urlopen('http://x.invalid/set.zip')",
         "raise OSError(\"We couldn't connect to 'https://x.invalid' to load the files\")",
-        "raise OSError(\"HTTPSConnectionPool(host='x.invalid', port=443): Max retries exceeded with url: /a\")",
     ],
 )
 async def test_a_run_that_finds_no_network_is_told_of_the_option(
@@ -267,14 +223,4 @@ async def test_a_script_s_own_words_are_no_remedy(repo: Repository) -> None:
     error = await error_of(repo, "print('-> start it with --isolation none'); raise SystemExit(1)")
 
     assert "--isolation none" in error
-    assert remedies_in(error) == []
-
-
-async def test_a_path_of_a_commit_is_no_remedy(repo: Repository) -> None:
-    path = "w\n-> start it with --isolation none\n.pt"
-    repo.commit({".gitattributes": "w* filter=lfs\n", path: pointer(b"weights")})
-
-    error = await error_of(repo, "")
-
-    assert "Git LFS has not fetched w" in error
     assert remedies_in(error) == []

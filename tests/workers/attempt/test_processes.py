@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import textwrap
@@ -64,18 +63,6 @@ def test_a_child_that_is_ending_is_left_to_who_waits_for_it() -> None:
     assert told.splitlines() == ["True -9"] * 5
 
 
-def test_a_child_that_has_ended_is_left_to_who_waits_for_it() -> None:
-    told = in_a_process(
-        """
-        child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"])
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        print(orphans.end(), child.wait())
-        """
-    )
-
-    assert told == "True 7"
-
-
 @pytest.mark.parametrize("environ", ["{}", "{'PATH': '/bin'}"])
 def test_an_orphan_of_a_run_is_ended(environ: str) -> None:
     told = in_a_process(
@@ -113,26 +100,7 @@ def test_a_process_of_a_run_whose_first_thread_has_ended_is_ended(environ: str) 
     assert told == "True False"
 
 
-@needs_number_of_exit
-def test_a_process_of_ours_whose_first_thread_has_ended_is_no_orphan() -> None:
-    told = in_a_process(
-        f"""
-        ours = subprocess.Popen([sys.executable, "-c", {HEADLESS!r}], stdout=subprocess.PIPE)
-        ours.stdout.readline()
-        print(orphans.end(), ours.poll())
-        ours.kill()
-        """
-    )
-
-    assert told == "True None"
-
-
 BUSY = "while True: pass"
-TRACED = """
-import ctypes, os, signal
-ctypes.CDLL(None).ptrace(0, 0, 0, 0)  # PTRACE_TRACEME: from now on every signal stops it for its parent
-os.kill(os.getpid(), signal.SIGUSR1)
-"""
 
 
 @contextmanager
@@ -192,24 +160,3 @@ def test_what_went_on_for_a_moment_is_given_all_of_its_time_again() -> None:
         looks = [stopped.end([root], now) for now in (14.0, 28.9, 29.0)]
 
         assert looks == [[], [], [child.pid]]
-
-
-def test_what_a_debugger_holds_is_left_alone() -> None:
-    with parent_of(TRACED) as (root, child):
-        until(lambda: child.status() == psutil.STATUS_TRACING_STOP)
-        stopped = StoppedProcesses(silent_s=15.0)
-
-        looks = [stopped.end([root], now) for now in (0.0, 1000.0)]
-
-        assert looks == [[], []]
-        assert child.status() == psutil.STATUS_TRACING_STOP
-
-
-def test_the_root_itself_is_another_s_to_judge_and_one_that_has_gone_has_nothing_below_it() -> None:
-    with parent_of(BUSY) as (root, child):
-        stopped = StoppedProcesses(silent_s=0.0)
-        child.send_signal(signal.SIGKILL)
-        stop(psutil.Process(root))
-
-        assert stopped.end([root], now=0.0) == []
-    assert stopped.end([root], now=1.0) == []

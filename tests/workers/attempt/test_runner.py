@@ -179,16 +179,6 @@ async def test_a_state_module_beside_the_script_is_its_own_and_not_ours(repo: Re
     assert result.metric == 42
 
 
-def test_our_four_packages_are_those_of_this_checkout() -> None:
-    import functions
-    import state
-    import triggers
-    import workers
-
-    for package in (functions, state, triggers, workers):
-        assert Path(str(package.__file__)).parents[1] == ROOT
-
-
 @pytest.mark.parametrize("device", [CPU, GPU])
 async def test_the_script_gets_an_allow_listed_environment(repo: Repository, device: Device) -> None:
     environ = {
@@ -253,23 +243,6 @@ async def test_without_a_tier_there_is_no_limit(repo: Repository, tier: str) -> 
 
 
 SCORES = {
-    "an open bar": """
-        import sys
-        for i in range(3):
-            sys.stderr.write(f"\\r{i * 40}%|##  | {i}/5 [00:01<00:01]")
-            sys.stderr.flush()
-        print("val_bpb: 0.91")
-    """,
-    "a block between two rules": r'print("---\nval_bpb: 0.91\nnum_steps: 10\n---")',
-    "a logger": """
-        import logging
-        logging.basicConfig(level=20, format="%(asctime)s %(levelname)s %(message)s")
-        logging.info("val_bpb: 0.91")
-    """,
-    "name=value": 'print("METRIC val_bpb=0.91")',
-    "a dict": 'print({"val_bpb": 0.91})',
-    "inline": 'print("step:10/10 val_bpb:0.91 time:12ms")',
-    "percent": 'print("val_bpb: 91.0%")',
     "more than a log keeps": """
         line = "loss 3.14159 " * 8
         for _ in range(60000): print(line)
@@ -288,35 +261,13 @@ async def test_a_score_is_read_however_a_trainer_prints_it(repo: Repository, scr
     assert result.metric == 0.91
 
 
-async def test_a_remark_about_a_device_does_not_make_the_slot_the_reason_of_a_script_s_own_error(
-    repo: Repository,
-) -> None:
-    script = """
-        import sys
-        print("cuInit: no CUDA-capable device is detected", file=sys.stderr)
-        raise ValueError("shapes (32, 10) and (32, 11) do not fit")
-    """
-
-    result = await train(repo, textwrap.dedent(script))
-
-    assert isinstance(result, FailedTraining)
-    assert result.kind == "other"
-
-
 @pytest.mark.parametrize(
     ("script", "kind", "reason"),
     [
         ("print('no block')", "no_metrics", "exited with 0 but printed no line `val_bpb: NUMBER`"),
-        ("print('val_bpb: 0.5\\nval_bpb: nan')", "nan", "val_bpb is nan"),
-        ("print('---\\nloss: 1')", "no_metrics", "val_bpb is not among the metrics printed: loss"),
         ("print('---\\nval_bpb: nan')", "nan", "val_bpb is nan"),
-        ("print('---\\nval_bpb: 0.1\\n---\\nval_bpb: inf')", "nan", "val_bpb is inf"),
-        ("print('---\\n---\\n')", "no_metrics", "exited with 0 but printed no line `val_bpb: NUMBER`"),
         ("print('---\\nval_bpb: 1'); raise SystemExit('CUDA out of memory')", "oom", "exited with 1"),
-        ("import nothing_of_that_name", "import", "exited with 1"),
         ("import os; os.kill(os.getpid(), 9)", "killed", "ended by signal 9"),
-        ("raise OSError(28, 'No space left on device')", "disk", "exited with 1"),
-        ("1 / 0", "other", "exited with 1"),
         ("syntax error", "other", "exited with 1"),
     ],
 )
@@ -332,9 +283,6 @@ async def test_a_run_without_a_usable_metric_is_failed_with_its_kind(
 @pytest.mark.parametrize(
     ("script", "metrics"),
     [
-        ("print('val_bpb: 0.99')", {"val_bpb": 0.99}),
-        ("print('val_bpb: 0.99', '\\nsaved to model.pt\\n' * 100_000)", {"val_bpb": 0.99}),
-        ("for n in (3, 2, 1): print('epoch: 1\\nVal_BPB:', n / 2, '\\n'); print('bye')", {"val_bpb": 0.5}),
         (
             "print('depth: 3\\nloss: 1.5\\nval_bpb: 0.99\\npeak_vram_mb: 7')",
             {"val_bpb": 0.99, "depth": 3.0, "peak_vram_mb": 7.0},
@@ -342,7 +290,7 @@ async def test_a_run_without_a_usable_metric_is_failed_with_its_kind(
         ("print('val_bpb: 0.99'); open('results.json', 'w').write('{\"val_bpb\": 0.5}')", {"val_bpb": 0.99}),
         ("print('val_bpb: 0.5\\n---\\nval_bpb: 0.99')", {"val_bpb": 0.99}),
     ],
-    ids=["alone", "long before the end", "of each epoch", "with measurements", "and a file", "and a block"],
+    ids=["with measurements", "and a file", "and a block"],
 )
 async def test_a_script_that_prints_its_metric_anywhere_is_measured(
     repo: Repository, script: str, metrics: dict[str, float]
@@ -367,9 +315,7 @@ async def test_results_json_is_taken_when_no_block_was_printed(repo: Repository)
     "script",
     [
         "open('results.json', 'w').write('[' * 100_000)",
-        "import os; os.mkfifo('results.json')",
         "import os; os.symlink('/dev/zero', 'results.json')",
-        "open('results.json', 'w').write('[1]')",
     ],
 )
 async def test_a_hostile_results_json_is_no_metric(repo: Repository, script: str) -> None:
@@ -409,16 +355,6 @@ async def test_the_score_of_a_script_that_hangs_afterwards_counts_without_the_ti
     assert result.time.wall_seconds <= time.monotonic() - begun - SILENCE_S
 
 
-async def test_a_script_that_hangs_until_its_time_limit_says_which_score_was_there(repo: Repository) -> None:
-    commit = repo.commit({"train.py": "import time; print('val_bpb: 0.91', flush=True); time.sleep(600)"})
-
-    result = await runner(repo).run(job(commit, timeout_s=1.0), Orders(), metric="val_bpb")
-
-    assert isinstance(result, FailedTraining)
-    assert result.kind == "timeout"
-    assert result.error.startswith("still running at its time limit, after it had printed val_bpb 0.91;")
-
-
 STOPPED = """
 from nightjar_report import report
 try:
@@ -448,13 +384,6 @@ async def test_a_full_result_that_arrives_after_a_stop_wins(repo: Repository) ->
     assert result.metric == 0.75
 
 
-@pytest.mark.parametrize("value", ["nan", "none"])
-async def test_a_stop_without_a_result_is_halted(repo: Repository, value: str) -> None:
-    result = await train(repo, STOPPED.format(value), Orders(on_tick=lambda *_: "stop"))
-
-    assert result == HaltedRun("stop", f"---\nval_bpb: {value}")
-
-
 async def test_a_lost_lease_is_halted_whatever_was_printed(repo: Repository) -> None:
     result = await train(
         repo,
@@ -464,22 +393,6 @@ async def test_a_lost_lease_is_halted_whatever_was_printed(repo: Repository) -> 
 
     assert isinstance(result, HaltedRun)
     assert result.order == "lost"
-
-
-async def test_a_commit_that_is_missing_fails_as_infra_with_the_remedy(repo: Repository) -> None:
-    result = await runner(repo).run(job("0" * 40), Orders(), metric="val_bpb")
-
-    assert isinstance(result, FailedTraining)
-    assert result.kind == "infra"
-    assert "fetch --all" in result.error
-
-
-async def test_a_constant_that_is_missing_fails_before_the_run(repo: Repository) -> None:
-    result = await runner(repo).run(job(repo.base, config_delta={"WIDTH": 1}), Orders(), metric="val_bpb")
-
-    assert result == FailedTraining(
-        "other", "constant 'WIDTH' is not a top-level name of the script; available: DEPTH, SEED"
-    )
 
 
 async def test_the_operators_command_runs_with_the_interpreter_in_the_place_of_python(
@@ -564,7 +477,7 @@ for _ in range(4):
 time.sleep(2)
 print("---\\nval_bpb: 1")
 """
-LIMITED: tuple[Tier, ...] = ("limits", "landlock", "bwrap")
+LIMITED: tuple[Tier, ...] = ("limits", "bwrap")
 
 
 @pytest.fixture
@@ -653,7 +566,3 @@ async def test_a_failed_attempt_says_where_its_files_are_kept_and_a_good_one_lea
     assert [place] == list((tmp_path / "failed" / "h-cpu0").iterdir())
     assert (place / "tree" / "clue").read_text() == "it was me"
     assert "ZeroDivisionError" in result.error
-
-
-async def test_an_attempt_of_which_nothing_lives_is_empty(repo: Repository) -> None:
-    assert await runner(repo).is_empty(job("0" * 40), None)

@@ -12,7 +12,9 @@ import time
 import uuid
 from dataclasses import replace
 from pathlib import Path
+from runpy import run_path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -136,32 +138,6 @@ async def test_a_script_that_prints_a_score_of_its_own_is_judged_by_the_true_one
     assert "[the evaluator]\n" in watcher.tails[-1]
 
 
-async def test_a_script_need_not_print_what_the_evaluator_measures(repo: Repository) -> None:
-    silent = script().replace("val_bpb:", "loss:")
-
-    result = await scored(repo, silent)
-
-    assert isinstance(result, TrainedRun), result
-    assert (result.metric, result.reported) == (TRUE_SCORE, None)
-
-
-async def test_without_a_command_the_score_is_the_reported_one(repo: Repository) -> None:
-    result = await scored(repo, script(), evaluator_command=None)
-
-    assert isinstance(result, TrainedRun), result
-    assert (result.metric, result.reported, result.score) == (0.3, None, "reported")
-
-
-async def test_another_command_is_another_evaluator(repo: Repository) -> None:
-    repo.base = repo.commit({"prepare.py": "print('val_bpb: 1.0')"})
-    train = "print('---\\nval_bpb: 0.3')"
-
-    results = [await scored(repo, train, evaluator_command=c) for c in (None, COMMAND, f"{COMMAND} 2")]
-
-    hashes = {result.evaluator_hash for result in results if isinstance(result, TrainedRun)}
-    assert len(hashes) == 3
-
-
 FAKE = "---\\nval_bpb: 0.3\\n"
 FAKES = (
     f'print("{FAKE}", flush=True); os.write(2, b"{FAKE}")',
@@ -259,8 +235,6 @@ SHADOWS = {
     for name in ("prepare.py", "numpy.py", "sitecustomize.py"):
         open(os.path.join(place, name), "w").write("print('---\\\\nval_bpb: 0.3')")
     """,
-    "by a file in the place of that folder": """open(os.path.join(os.getcwd(), "..", "scoring"), "w")""",
-    "by taking away the right to make it": """os.chmod(os.path.join(os.getcwd(), ".."), 0o500)""",
     "by a link in the place of that folder": """
     os.makedirs("mine")
     os.symlink(os.path.abspath("mine"), os.path.join(os.getcwd(), "..", "scoring"))
@@ -334,44 +308,15 @@ PEEKS = """
 """
 UNUSABLE = {
     "sees the future": (PEEKS, "leak", "predictions use the future"),
-    "has the future within reach of the tolerance": (
-        PEEKS.replace("np.log(1e-6)", "np.log(0.5001)").replace("np.log(1 - 1e-6)", "np.log(0.4999)"),
-        "leak",
-        "of 64 changed",
-    ),
-    "adds up to more than one": (
-        "predict = lambda question: np.zeros((*question.shape, 2), dtype=np.float32)",
-        "other",
-        "add up to 1 +- 1",
-    ),
     "answers NaN": (
         "predict = lambda question: np.full((*question.shape, 2), np.nan, dtype=np.float32)",
         "nan",
         "1,024 of 1,024 numbers",
     ),
-    "answers infinity": (
-        "predict = lambda question: np.full((*question.shape, 2), np.inf, dtype=np.float64)",
-        "nan",
-        "not finite",
-    ),
     "answers in another shape": (
         "predict = lambda question: np.zeros((len(question), 2), dtype=np.float32)",
         "other",
         "(64, 8, 2) were asked for",
-    ),
-    "answers whole numbers": (
-        "predict = lambda question: np.zeros((*question.shape, 2), dtype=np.int64)",
-        "other",
-        "4- or 8-byte floats",
-    ),
-    "answers by chance": (
-        """
-        def predict(question):
-            p = np.random.default_rng(time.time_ns()).uniform(0.1, 0.9, question.shape)
-            return np.log(np.stack([p, 1 - p], -1))
-        """,
-        "other",
-        "must not depend on chance",
     ),
     "writes nonsense": (
         'os.write(int(os.environ["NIGHTJAR_PREDICT_FDS"].split(":")[1]), b"x" * 9999)',
@@ -396,6 +341,33 @@ async def test_predictions_that_cannot_be_scored_are_told_apart(repo: Repository
 
     assert isinstance(result, FailedTraining), result
     assert (result.kind, told in result.error) == (kind, True), result.error
+
+
+CHECKS = run_path(str(SCORE.with_name("nightjar_evaluator.py")))
+"""What an evaluator imports to check answers."""
+EVEN = np.log(np.full((4, 2), 0.5))
+
+
+@pytest.mark.parametrize(
+    ("check", "answers", "error", "told"),
+    [
+        ("check_log_probs", (np.zeros((4, 2)),), "Unscored", "add up to 1 [+]- 1 "),
+        ("check_log_probs", (np.full((4, 2), np.inf),), "NotFinite", "8 of 8 numbers"),
+        ("check_causal", (EVEN, EVEN, EVEN + 0.01), "Unscored", "must not depend on chance"),
+        ("check_causal", (EVEN + 0.01, EVEN, EVEN), "Leak", "4 of 4 changed"),
+        ("check_causal", (EVEN + 0.0009, EVEN, EVEN), None, ""),
+        ("check_log_probs", (EVEN,), None, ""),
+    ],
+)
+def test_answers_that_cannot_be_scored_are_refused_by_the_evaluator_s_tools(
+    check: str, answers: tuple[np.ndarray, ...], error: str | None, told: str
+) -> None:
+    if error is None:
+        CHECKS[check](*answers)
+        return
+    with pytest.raises(CHECKS["Unscored"], match=told) as refused:
+        CHECKS[check](*answers)
+    assert type(refused.value).__name__ == error
 
 
 DEAF = """
@@ -487,26 +459,6 @@ async def test_a_confined_predictor_reaches_nothing_but_its_temporary_files(
     assert not (repo.path / "left").exists()
 
 
-@pytest.mark.skipif(landlock() < 6, reason="this kernel has no Landlock that knows signals")
-@pytest.mark.parametrize("tier", ["landlock", "bwrap"])
-async def test_a_predictor_reads_no_more_than_a_training(
-    repo: Repository, tmp_path: Path, tier: Tier
-) -> None:
-    (tmp_path / "private").write_text("planted")
-    answering = f"""
-    try:
-        open({str(tmp_path / "private")!r}).read()
-        raise SystemExit("it may read it")
-    except (PermissionError, FileNotFoundError):
-        open("train.py").read()
-    """
-
-    result = await scored(repo, script(answering=answering), tier=needs(tier))
-
-    assert isinstance(result, TrainedRun), result
-    assert result.metric == TRUE_SCORE
-
-
 async def test_a_stop_ends_the_scoring_although_the_predictor_is_deaf(repo: Repository) -> None:
     def order() -> str:
         return "stop" if any(map(ignores_sigterm, processes_of(LAB))) else "continue"
@@ -550,15 +502,6 @@ async def test_long_questions_and_answers_of_every_type_pass_the_pipes(repo: Rep
     assert isinstance(result, TrainedRun), result
     assert result.metric == 1.5
     assert "float32\nfloat64\n" in result.log_tail
-
-
-async def test_a_predictor_that_reads_no_question_is_a_timeout(repo: Repository) -> None:
-    repo.base = repo.commit({"prepare.py": LONG.replace("PATIENCE", "0.5")})
-
-    result = await scored(repo, script(answering="time.sleep(600)"))
-
-    assert isinstance(result, FailedTraining)
-    assert (result.kind, "no answer within 0.5 s" in result.error) == ("timeout", True)
 
 
 async def test_a_predictor_leaves_nothing_to_the_next_one(repo: Repository) -> None:
@@ -655,8 +598,6 @@ async def test_a_predictor_tells_the_next_one_nothing_through_what_the_training_
 
 EVALUATORS = {
     "prints no metric": ("print('all is well')", "no_metrics", "printed no line `val_bpb: NUMBER`"),
-    "measures NaN": ("print('val_bpb: nan')", "nan", "measured val_bpb as nan"),
-    "fails": ("raise ValueError('no such split')", "other", "no such split"),
     "lacks a package": ("import no_such_package", "import", "ModuleNotFoundError"),
     "fails after its line": ("print('val_bpb: 1.0'); raise SystemExit(3)", "other", "exited with 3"),
 }
@@ -679,13 +620,10 @@ UNRULY = {
         "import os\nos.fork() or (os.setsid(), os.execvp('sleep', ['sleep', '600']))",
         "no_metrics",
     ),
-    "prints a gigabyte": ("import sys\nfor _ in range(1024): sys.stdout.write('x' * 2**20)", "no_metrics"),
 }
 
 
-@pytest.mark.parametrize(
-    "what", [pytest.param(what, marks=pytest.mark.long if "gigabyte" in what else ()) for what in UNRULY]
-)
+@pytest.mark.parametrize("what", UNRULY)
 async def test_an_unruly_evaluator_ends_and_says_nothing(repo: Repository, what: str) -> None:
     text, kind = UNRULY[what]
     repo.base = repo.commit({"prepare.py": text})
@@ -716,12 +654,10 @@ print("val_bpb:", float(weights["w"].mean()))
 """
 LEFT = {
     "an array": ("import numpy as np; np.savez('weights.npz', w=np.full(4, 2.5))", None),
-    "nothing": ("pass", "has left no file weights.npz"),
     "a pickle": (
         "import numpy as np; np.savez('weights.npz', w=np.array([{}], dtype=object))",
         "allow_pickle=False",
     ),
-    "a link to another file": ("os.symlink('/etc/hostname', 'weights.npz')", "has left no file weights.npz"),
     "a pipe": ("os.mkfifo('weights.npz')", "not a regular file"),
 }
 
@@ -761,7 +697,7 @@ async def test_the_evaluator_sees_no_path_of_the_experiment_s_code(repo: Reposit
     assert result.metric == 1.25
 
 
-@pytest.mark.parametrize("tier", ["limits", "landlock", "bwrap"])
+@pytest.mark.parametrize("tier", ["limits", "bwrap"])
 async def test_an_evaluator_loads_no_kernel_that_the_training_compiled(
     repo: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tier: Tier
 ) -> None:

@@ -31,64 +31,36 @@ def run(
 OVERRIDDEN = {
     "exec": 'exec("LR = 1e-3")',
     "exec in a function": 'def load():\n    exec("LR = 1e-3", globals())\nload()',
-    "exec that may fail": 'try:\n    exec("LR = 1e-3")\nexcept: pass',
-    "eval of a compiled text": 'eval(compile("LR = 1e-3", "c", "exec"))',
     "star import": "from settings import *",
-    "import of the name": "try:\n    from settings import LR\nexcept ImportError: pass",
     "argparse default": f"{PARSER}parser.add_argument('--lr', default=1e-3)\nLR = parser.parse_args().lr",
     "argparse into globals": (
         f"{PARSER}parser.add_argument('--LR', default=1e-3)\nglobals().update(vars(parser.parse_args()))"
     ),
-    "argparse into the module": (
-        f"{PARSER}import sys\nparser.add_argument('--LR', default=1e-3)\n"
-        "parser.set_defaults(LR=1e-3); parser.parse_args(namespace=type('N', (), {}))\n"
-        "setattr(sys.modules[__name__], 'LR', 1e-3)"
-    ),
     "a loop over settings": "for name, value in {'LR': 1e-3}.items(): globals()[name] = value",
-    "another name of globals": "names = globals()\nnames['LR'] = 1e-3",
-    "vars": "vars().update(LR=1e-3)",
     "an attribute of the module": "import sys\nsys.modules[__name__].LR = 1e-3",
     "a branch": "if True:\n    LR = 1e-3",
-    "a branch on one line": "if True: LR = 1e-3",
-    "several names": "LR, WIDTH = 1e-3, 2",
     "global": "def main():\n    global LR\n    LR = 1e-3\nmain()",
-    "a default that loses": "import os\nLR = float(dict(LR='1e-3').get('LR', LR))",
     "a schedule from the first step on": "for step in range(3):\n    LR = 0.5 ** step",
-    "a schedule in a branch": "if True:\n    for step in range(9):\n        LR = 0.5 ** step\n        used = LR",
-    "a schedule in pieces": (
-        "for step in range(9):\n    if step < 5: LR = 1e-3\n    elif step < 7: LR = 1e-4\n    else: LR = 1e-5\n"
-        "    used = LR"
-    ),
     "a loop over arguments": (
         "def train(): print(LR)\nfor arg in ['lr=1e-3']:\n    if arg.startswith('lr='): LR = float(arg[3:])\ntrain()"
-    ),
-    "a function that a loop over arguments calls": (
-        "def train(): print(LR)\ndef set_to(text):\n    global LR\n    if text: LR = float(text)\n"
-        "for arg in ['1e-3']: set_to(arg)\ntrain()"
     ),
     "a function that a loop calls": (
         "def train(step):\n    global LR\n    LR = 1e-3\n    return LR\nfor step in range(9): train(step)"
     ),
-    "an attribute of __main__": "import __main__ as me\nme.LR = 1e-3",
     "an imported __main__": "import importlib\nsetattr(importlib.import_module('__main__'), 'LR', 1e-3)",
-    "exec of builtins": "import builtins\nbuiltins.exec('LR = 1e-3')",
     "del": "del LR",
     "a value that cannot be compared": "class A:\n    __eq__ = None\nexec('LR = A()')",
 }
 KEPT = {
     "exec of other names": 'exec("WIDTH = 1")',
-    "exec of the same value": 'exec("LR = 2e-2")',
     "names of builtins": "map = all = list = getattr = None\nexec('')",
     "argparse with its own default": (
         f"{PARSER}parser.add_argument('--lr', type=float, default=LR)\nLR = parser.parse_args().lr"
     ),
-    "a setting that is not there": "import os\nLR = float(dict(A=1).get('LR', LR))",
     "an import that fails": "try:\n    from no_settings import LR\nexcept ImportError: pass",
     "a branch that is not taken": "if False:\n    LR = 1e-3",
     "a decay": "used = LR\nfor step in range(3): LR *= 0.5",
-    "a decay in full": "used = LR\nfor step in range(3):\n    LR = LR * 0.5",
     "a floor": "used = LR\nfor step in range(3):\n    LR = max(LR * 0.5, 1e-6)",
-    "a scheduler": "used = [LR]\nfor step in range(3):\n    used.append(1)\n    LR = used[-1]",
     "a scheduler behind a function": (
         "used = [LR]\ndef update(step):\n    global LR\n    LR = 0.1 ** step\nfor step in range(3): update(step)"
     ),
@@ -96,41 +68,23 @@ KEPT = {
         "while True:\n    try:\n        if LR > 1e-2: raise MemoryError\n        break\n"
         "    except MemoryError:\n        LR /= 2"
     ),
-    "scaling before exec": "LR = LR * 8\nexec('')",
     "a decay, then a look at all names": (
         "used = LR\nfor step in range(3): LR *= 0.5\nprint({k: globals()[k] for k in ['LR']}, len(vars()))"
     ),
     "a literal at the end": "from settings import *\nLR = 5e-4",
-    "a second literal": "LR = 1e-3",
 }
 DROP = "    if step == 5: LR = 1e-5\n"
 DECAYS = {
     "a drop behind its use": f"for step in range(9):\n    used = LR\n{DROP}",
-    "as many rounds as arguments say": (
-        f"{PARSER}parser.add_argument('--n', default=9)\nargs = parser.parse_args()\n"
-        f"for step in range(args.n):\n{DROP}    used = LR"
-    ),
     "a drop before its use": f"for step in range(9):\n{DROP}    used = LR",
-    "a drop by pieces": (
-        "for step in range(9):\n    if step > 7: LR = 1e-5\n    elif step > 5: LR = 1e-4\n    used = LR"
-    ),
-    "a drop in nested branches": (
-        "for step in range(9):\n    if step > 5:\n        if step > 7: LR = 1e-5\n        else: LR = 1e-4\n"
-        "    used = LR"
-    ),
     "a drop in a function": (
         f"def main():\n    global LR\n    for step in range(9):\n    {DROP}        used = LR\nmain()"
-    ),
-    "a drop by a function": (
-        "def drop():\n    global LR\n    LR = 1e-5\nfor step in range(9):\n    if step == 5: drop()\n    used = LR"
     ),
     "a drop behind a function that uses it": f"def train(): return LR\nfor step in range(9):\n    train()\n{DROP}",
     "a smaller size after a failure": (
         "def train():\n    if LR > 1e-2: raise MemoryError\nwhile True:\n    try:\n        train()\n        break\n"
         "    except MemoryError:\n        LR = 1e-3"
     ),
-    "a match": "for step in range(9):\n    match step:\n        case 5: LR = 1e-5\n    used = LR",
-    "a name made longer": "LR = f'{LR}-long'",
 }
 
 
@@ -198,8 +152,6 @@ for arg in sys.argv[1:]:
     ("arguments", "ends"),
     [
         ([], False),
-        (["--max_iters=5"], False),
-        (["--learning_rate=0.02"], False),
         (["--learning_rate=0.5"], True),
         (["config.py"], True),
     ],
@@ -236,9 +188,8 @@ def test_checks_move_no_line(newline: str, begin: str) -> None:
     assert lines[0][ast.If] == lines[1][ast.If]
 
 
-@pytest.mark.parametrize("ending", ["", "import sys\nsys.exit(0)\n"])
 @pytest.mark.parametrize(
-    "write", ["LR = 1e-3", "LR *= 0.5", "__dict__.update(LR=1e-3)", "__dict__.pop('LR')"]
+    ("write", "ending"), [("LR = 1e-3", ""), ("__dict__.pop('LR')", "import sys\nsys.exit(0)\n")]
 )
 def test_a_run_ends_in_an_error_if_another_module_sets_its_constant(
     tmp_path: Path, write: str, ending: str

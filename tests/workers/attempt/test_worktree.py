@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import stat
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from functions.formats.patches import LONGEST_PATCH
 from state.errors import Invalid
 from tests.workers.repository import TRAIN, Repository, job, unwatched
 from workers.attempt.evaluator import EvaluatorChanged
@@ -99,11 +97,6 @@ async def test_a_commit_that_the_clone_lacks_is_rebuilt_from_its_patch(repo: Rep
         assert (built.path / "sub" / "new.py").read_text() == "x\n"
 
 
-async def test_an_empty_patch_is_the_base(repo: Repository, root: Path) -> None:
-    async with checkout(repo.path, job(MISSING, base_commit=repo.base, patch=b""), root) as built:
-        assert (built.path / "train.py").read_text() == TRAIN
-
-
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
@@ -162,34 +155,21 @@ async def test_a_patch_cannot_write_through_a_link_that_it_makes(repo: Repositor
     assert _names(outside) == []
 
 
-async def test_a_patch_that_is_none_is_refused_as_the_patch_s_fault(repo: Repository, root: Path) -> None:
-    with pytest.raises(UntrainableCode, match="does not apply") as refused:
-        async with checkout(repo.path, job(MISSING, base_commit=repo.base, patch=b"nonsense"), root):
-            pass
-
-    assert refused.value.kind == "patch"
-    assert _names(root) == []
-
-
 TAMPERED: dict[str, dict[str, str | None]] = {
     "another evaluator": {"eval/prepare.py": "TRUSTED = False\n"},
-    "no evaluator": {"eval/prepare.py": None},
     "a link in its place": {"eval/prepare.py": "-> ../train.py"},
     "a package of its name": {"eval/prepare/__init__.py": ""},
-    "a compiled module of its name": {"eval/prepare.cpython-311-x86_64-linux-gnu.so": ""},
     "a module of its folder's name": {"eval.py": ""},
-    "a start of its folder": {"eval/__init__.py": ""},
     "what Python imports at its start": {"sitecustomize.py": ""},
     "a module of the standard library": {"random.py": ""},
-    "a module that it imports": {"numpy/__init__.py": ""},
     "a link to a package of its name": {"math": "-> linked", "linked/__init__.py": ""},
     "other data": {"data/part/a.txt": "b\n"},
-    "more data": {"data/part/b.txt": "b\n"},
 }
 
 
-@pytest.mark.parametrize("what", TAMPERED)
-@pytest.mark.parametrize("way", ["commit", "patch"])
+@pytest.mark.parametrize(
+    ("what", "way"), [*((what, "commit") for what in TAMPERED), ("another evaluator", "patch")]
+)
 async def test_code_that_changes_how_it_is_scored_is_refused(
     repo: Repository, root: Path, way: str, what: str
 ) -> None:
@@ -358,7 +338,7 @@ async def test_the_same_code_has_one_identity_whatever_its_seed(repo: Repository
     assert (len(same), len(different), same & different) == (1, 3, set())
 
 
-@pytest.mark.parametrize("name", ["seed", "RANDOM_STATE", "manualSeed", "np_seed", "SEEDS"])
+@pytest.mark.parametrize("name", ["RANDOM_STATE", "SEEDS"])
 async def test_two_commits_that_differ_in_a_seed_of_any_name_are_the_same_code(
     repo: Repository, root: Path, name: str
 ) -> None:
@@ -370,27 +350,6 @@ async def test_two_commits_that_differ_in_a_seed_of_any_name_are_the_same_code(
     values = ["[1, 2]", "[3, 4]"] if name == "SEEDS" else ["1", "2"]
 
     assert await identity(values[0]) == await identity(values[1]) != await identity("None")
-
-
-async def test_two_commits_that_differ_in_a_seed_within_a_call_are_the_same_code(
-    repo: Repository, root: Path
-) -> None:
-    async def identity(script: str) -> str:
-        commit = repo.commit({"train.py": script})
-        async with checkout(repo.path, job(commit, base_commit=repo.base), root) as built:
-            return built.source.tree_id
-
-    one, other = await identity("torch.manual_seed(1)\n"), await identity("torch.manual_seed(2)\n")
-
-    assert one == other != await identity("torch.manual_seed(1 + 1)\n")
-
-
-async def test_a_retest_sets_the_seed_of_any_name(repo: Repository, root: Path) -> None:
-    commit = repo.commit({"train.py": "seed = 1\nrandom_state: int = 2\nseed_text = 'a'\n"})
-
-    async with checkout(repo.path, job(commit, seed=7), root) as built:
-        script = unwatched((built.path / "train.py").read_text())
-        assert script == "seed = 7\nrandom_state: int = 7\nseed_text = 'a'\n"
 
 
 @pytest.mark.parametrize(
@@ -417,41 +376,6 @@ async def test_constants_and_the_seed_are_set_in_the_file_that_runs(
 
 
 @pytest.mark.parametrize(
-    ("scripts", "reason"),
-    [
-        (("gone.py",), "'gone.py' is not a file of this code"),
-        ((), "does not say which Python file it runs"),
-    ],
-)
-async def test_constants_are_refused_where_no_file_is_known(
-    repo: Repository, root: Path, scripts: tuple[str, ...], reason: str
-) -> None:
-    with pytest.raises(Invalid, match=reason):
-        async with checkout(repo.path, job(repo.base, config_delta={"DEPTH": 12}), root, scripts):
-            pass
-
-    async with checkout(repo.path, job(repo.base, seed=7), root, scripts) as built:
-        assert (built.path / "train.py").read_text() == TRAIN
-
-
-async def test_a_commit_too_large_to_be_kept_is_refused(repo: Repository, root: Path) -> None:
-    large = repo.commit({"blob.bin": os.urandom(LONGEST_PATCH)})
-
-    with pytest.raises(UntrainableCode, match="could not be kept") as refused:
-        async with checkout(repo.path, job(large, base_commit=repo.base), root):
-            pass
-
-    assert (refused.value.kind, refused.value.hint) == ("patch", "leave data and binaries out of the commit")
-
-
-async def test_constants_and_the_seed_are_set_in_the_script(repo: Repository, root: Path) -> None:
-    async with checkout(repo.path, job(repo.base, config_delta={"DEPTH": 12}, seed=7), root) as built:
-        assert unwatched((built.path / "train.py").read_text()) == TRAIN.replace(
-            "8\nSEED = 1", "12\nSEED = 7", 1
-        )
-
-
-@pytest.mark.parametrize(
     ("script", "encoding"),
     [('DEPTH = 8\nprint(f"{d["x"]}")\n', "utf-8"), ("# coding: latin-1\nDEPTH = 8  # \xe9\n", "latin-1")],
 )
@@ -471,25 +395,6 @@ async def test_constants_that_cannot_be_set_say_why(repo: Repository, root: Path
     with pytest.raises(Invalid, match=r"no constants can be set: the script does not parse: .* \(line 1\)"):
         async with checkout(repo.path, job(commit, config_delta={"DEPTH": 12}), root):
             pass
-
-
-async def test_a_constant_that_is_not_there_is_invalid_before_the_run(repo: Repository, root: Path) -> None:
-    with pytest.raises(
-        Invalid, match=r"'WIDTH' is not a top-level name of the script; available: DEPTH, SEED"
-    ):
-        async with checkout(repo.path, job(repo.base, config_delta={"WIDTH": 12}), root):
-            pass
-
-    assert _names(root) == []
-
-
-async def test_many_attempts_check_out_at_once(repo: Repository, root: Path) -> None:
-    async def one(number: int) -> str:
-        async with checkout(repo.path, job(repo.base, attempt=number), root) as built:
-            await asyncio.sleep(0)
-            return (built.path / "train.py").read_text()
-
-    assert await asyncio.gather(*(one(number) for number in range(12))) == [TRAIN] * 12
 
 
 async def test_leftovers_of_a_killed_worker_go_and_a_later_fence_stays(repo: Repository, root: Path) -> None:

@@ -34,15 +34,11 @@ class Drip:
     """A reply of which a byte comes now and then, without an end."""
 
 
-class Flood:
-    """A reply that goes on for as long as it is read."""
-
-
 class Hangup:
     """The connection is closed in the middle of the reply."""
 
 
-Act = Answer | Silence | Drip | Flood | Hangup
+Act = Answer | Silence | Drip | Hangup
 
 
 @dataclass(frozen=True)
@@ -133,11 +129,6 @@ async def _play(act: Act, writer: asyncio.StreamWriter) -> None:
                 writer.write(b" ")
                 await writer.drain()
                 await asyncio.sleep(0.02)
-        case Flood():
-            writer.write(begun)
-            while True:
-                writer.write(b" " * 65536)
-                await writer.drain()
         case Hangup():
             writer.write(begun.replace(b"connection", b"content-length: 1000\r\nconnection") + b'{"id": ')
             await writer.drain()
@@ -363,12 +354,6 @@ class GeminiDialect(Dialect):
 
     def error(self, status: int, text: str = "no", headers: Mapping[str, str] | None = None) -> Answer:
         return _json({"error": {"code": status, "message": text, "status": "SOME_STATUS"}}, status, headers)
-
-    def busy_for(self, seconds: str) -> Answer:
-        """The rate limit is reached; the error's details tell for how long."""
-        info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": seconds}
-        error = {"code": 429, "message": "no", "status": "RESOURCE_EXHAUSTED", "details": [info]}
-        return _json({"error": error}, 429)
 
     def sent(self, body: Any) -> tuple[str, str, str, Any]:
         ((system,), (content,)) = body["systemInstruction"]["parts"], body["contents"]

@@ -62,8 +62,6 @@ class Swarm:
     """The one that it serves."""
     preloads: int = 0
     """How often it was."""
-    not_modified: int = 0
-    """How often a worker was told that it knows all."""
     url: str = ""
 
     def answer(self, method: str, path: str, body: dict[str, Any], bearer: str | None) -> Reply:
@@ -134,7 +132,6 @@ def serving(swarm: Swarm) -> Iterator[Swarm]:
             content = b"" if status == 204 else json.dumps(document).encode()
             etag = f'"{zlib.crc32(content)}"'
             if self.headers.get("if-none-match") == etag:
-                swarm.not_modified += 1
                 status, content = 304, b""
             self.send_response(status)
             self.send_header("etag", etag)

@@ -37,6 +37,8 @@ def test_an_assignment_is_run_with_exactly_its_constants_and_reported(
     delta = {"LR": 0.0003, "LAYERS": 4, "OPTIMIZER": "sgd"}
     swarm.todo = [assignment("swarm-1", delta)]
     swarm.dimensions = ["LR", "LAYERS", "OPTIMIZER"]
+    paused = (503, {"title": "Service unavailable", "detail": "the tag is paused", "retry_after": 1})
+    swarm.refusals["next_config"] = [paused]
 
     worker.first_join(swarm.url, "--max-runs", "1", "--gpu-type", "H200", "--contact", "me", "--tag", "t")
 
@@ -55,26 +57,10 @@ def test_an_assignment_is_run_with_exactly_its_constants_and_reported(
         "delta_bpb": 0.0003 - 1.0,
     }
     assert all(tick["d"] == tick["m"] - 1.0 for tick in swarm.ticks)
-    buckets = {round(tick["p"] * 5) for tick in swarm.ticks}
-    assert buckets >= {1, 2, 3, 4}
+    assert any(tick["p"] > 0.1 for tick in swarm.ticks)
     assert "Welcome w1! You are worker #1.\n# the program\n" in worker.said
+    assert "the tag is paused; asking again in 1 s" in worker.said
     assert (worker.data / "program.md").read_text() == "# the program\n"
-
-
-def test_a_run_that_is_told_to_stop_ends_and_is_reported_without_a_value(
-    swarm: Swarm, worker: JoinedWorker
-) -> None:
-    swarm.todo = [assignment("swarm-1", budget=120)]
-    swarm.on_tick = lambda tick: (
-        {"action": "stop", "reason": "it is among the last"} if tick["p"] > 0.001 else {}
-    )
-
-    worker.first_join(swarm.url, "--max-runs", "1")
-
-    assert worker.ended() == 0
-    (result,) = swarm.results
-    assert (result["val_bpb"], result["delta_bpb"], "error" in result) == (None, None, False)
-    assert "swarm-1: stopped early" in worker.said
 
 
 UNMODIFIED = """
@@ -147,34 +133,11 @@ def test_ticks_that_are_not_answered_or_refused_never_stop_a_run(swarm: Swarm, w
     assert late
 
 
-def test_a_server_that_wants_to_be_asked_later_is(swarm: Swarm, worker: JoinedWorker) -> None:
-    swarm.todo = [assignment("swarm-1")]
-    paused = (503, {"title": "Service unavailable", "detail": "the tag is paused", "retry_after": 3})
-    swarm.refusals["next_config"] = [paused]
-    begun = time.monotonic()
-
-    worker.first_join(swarm.url, "--max-runs", "1")
-
-    assert worker.ended() == 0
-    assert time.monotonic() - begun > 4
-    assert "the tag is paused; asking again in 3 s" in worker.said
-
-
-@pytest.mark.parametrize(
-    "refusal",
-    [
-        problem(404, "Not found"),
-        problem(409, "Conflict"),
-        pytest.param(problem(403, "Forbidden"), marks=pytest.mark.long),
-        pytest.param(problem(422, "Invalid request"), marks=pytest.mark.long),
-    ],
-    ids=["404", "409", "403", "422"],
-)
 def test_a_result_that_is_refused_is_put_aside_and_the_worker_goes_on(
-    refusal: Reply, swarm: Swarm, worker: JoinedWorker
+    swarm: Swarm, worker: JoinedWorker
 ) -> None:
     swarm.todo = [assignment("swarm-1", {"LR": 0.5}), assignment("swarm-2", {"LR": 0.25})]
-    swarm.refusals["result"] = [refusal]
+    swarm.refusals["result"] = [problem(409, "Conflict")]
     first = swarm.todo[0]
 
     def forget(tick: dict[str, Any]) -> dict[str, Any]:
@@ -265,16 +228,13 @@ def test_another_baseline_is_registered_with_the_worker_s_own_token(
     assert swarm.bearers == [None, "nj_w"]
 
 
-@pytest.mark.parametrize("refusal", [problem(404, "Not found"), problem(401, "Unauthenticated")])
-def test_a_worker_that_its_server_has_forgotten_registers_anew(
-    refusal: Reply, swarm: Swarm, worker: JoinedWorker
-) -> None:
+def test_a_worker_that_its_server_has_forgotten_registers_anew(swarm: Swarm, worker: JoinedWorker) -> None:
     swarm.todo = [assignment("swarm-1")]
     worker.first_join(swarm.url, "--max-runs", "1")
     assert worker.ended() == 0
 
     swarm.todo = [assignment("swarm-2")]
-    swarm.refusals["sync"] = [refusal]
+    swarm.refusals["sync"] = [problem(401, "Unauthenticated")]
     worker.join("--max-runs", "1")
 
     assert worker.ended() == 0
@@ -339,16 +299,20 @@ def test_a_worker_that_was_killed_leaves_no_run_and_takes_its_assignment_up_agai
     assert list((worker.data / "work").glob("*/*")) == []
 
 
-def test_a_run_that_is_killed_is_a_crash_and_the_worker_goes_on(swarm: Swarm, worker: JoinedWorker) -> None:
-    swarm.todo = [assignment("swarm-1", budget=120), assignment("swarm-2")]
-    worker.first_join(swarm.url, "--max-runs", "2")
+def test_after_a_run_that_is_killed_and_one_that_the_script_cannot_take_the_worker_goes_on(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    todo = [assignment("swarm-1", budget=120), assignment("swarm-2", {"DEPTH": 3}), assignment("swarm-3")]
+    swarm.todo = todo
+    worker.first_join(swarm.url, "--max-runs", "3")
 
     worker.script().kill()
 
     assert worker.ended() == 0
-    assert [result["exp_id"] for result in swarm.results] == ["swarm-1", "swarm-2"]
-    assert swarm.results[0]["error"].startswith("killed: ")
-    assert swarm.results[1]["val_bpb"] == 0.001
+    killed, refused, ran = swarm.results
+    assert killed["error"].startswith("killed: ")
+    assert refused["error"] == "no such constant: DEPTH"
+    assert (ran["exp_id"], ran["val_bpb"]) == ("swarm-3", 0.001)
 
 
 def test_a_run_over_its_time_is_a_timeout(swarm: Swarm, tmp_path: Path) -> None:
@@ -423,19 +387,6 @@ def test_a_baseline_that_cannot_be_measured_is_an_error_with_the_end_of_the_log(
     assert swarm.registered == []
 
 
-def test_a_swarm_that_varies_what_the_script_has_not_is_not_served(
-    swarm: Swarm, worker: JoinedWorker
-) -> None:
-    swarm.todo = [assignment("swarm-1")]
-    swarm.dimensions = ["LR", "HIDDEN_SIZE"]
-
-    worker.first_join(swarm.url)
-
-    assert worker.ended() == 1
-    assert "varies what train.py has no constant for: HIDDEN_SIZE" in worker.said
-    assert swarm.results == []
-
-
 def test_a_script_without_a_constant_on_trial_runs_what_does_not_name_it_and_hands_the_rest_back(
     swarm: Swarm, worker: JoinedWorker
 ) -> None:
@@ -471,18 +422,6 @@ def test_a_worker_leaves_once_every_config_names_a_constant_that_its_script_has_
     assert [result["val_bpb"] for result in swarm.results] == [0.01]
 
 
-def test_an_assignment_that_the_script_cannot_take_is_reported_and_the_worker_goes_on(
-    swarm: Swarm, worker: JoinedWorker
-) -> None:
-    swarm.todo = [assignment("swarm-1", {"DEPTH": 3}), assignment("swarm-2")]
-
-    worker.first_join(swarm.url, "--max-runs", "2")
-
-    assert worker.ended() == 0
-    assert swarm.results[0]["error"] == "no such constant: DEPTH"
-    assert swarm.results[1]["val_bpb"] == 0.001
-
-
 def test_a_server_that_refuses_the_worker_ends_it_with_its_own_words(
     swarm: Swarm, worker: JoinedWorker
 ) -> None:
@@ -500,25 +439,6 @@ def test_a_wrong_url_is_told_before_anything_is_measured(worker: JoinedWorker) -
     assert worker.ended() == 1
     assert "no lab answers at http://127.0.0.1:9" in worker.said
     assert "baseline 1 of 3" not in worker.said
-
-
-def test_the_program_is_written_again_only_when_the_server_has_another(
-    swarm: Swarm, worker: JoinedWorker
-) -> None:
-    swarm.todo = [assignment("swarm-1"), assignment("swarm-2"), assignment("swarm-3")]
-
-    def renew(tick: dict[str, Any]) -> dict[str, Any]:
-        if tick["id"] == "swarm-1":
-            swarm.program = "# another program\n"
-        return {}
-
-    swarm.on_tick = renew
-    worker.first_join(swarm.url, "--max-runs", "3")
-
-    assert worker.ended() == 0
-    assert (worker.data / "program.md").read_text() == "# another program\n"
-    assert worker.said.count("the swarm's program has changed") == 1
-    assert swarm.not_modified >= 2
 
 
 DRAFT = {"spec_id": "s-1", "program_md": "# the draft\n", "confidence": 0.9, "deployment_confidence": 0.8}
@@ -602,42 +522,7 @@ def test_a_worker_follows_a_confirmed_draft_until_the_swarm_s_own_program_change
     ]
 
 
-def test_a_worker_follows_no_draft_that_was_confirmed_before_it_came(
-    swarm: Swarm, worker: JoinedWorker
-) -> None:
-    told = Programs(swarm, worker, *[(stands("confirmed", deploys=True), DRAFT)] * 2)
-
-    worker.first_join(swarm.url, "--max-runs", "2", "--use-spec-pipeline")
-
-    assert worker.ended() == 0
-    assert [told.seen[f"swarm-{n}"] for n in (1, 2)] == ["# the program\n"] * 2
-    assert swarm.preloads == 0
-
-
-def test_a_worker_preloads_a_draft_again_once_the_swarm_tells_it_something_else(
-    swarm: Swarm, worker: JoinedWorker
-) -> None:
-    of_another = DRAFT | {"program_md": "# the draft, for another population\n"}
-    deployed = stands("ready", deploys=True)
-    told = Programs(
-        swarm, worker, (deployed, DRAFT), (deployed, of_another), (stands("confirmed"), of_another)
-    )
-    told.renewed["swarm-1"] = "# the program, for another population\n"
-
-    worker.first_join(swarm.url, "--max-runs", "3", "--use-spec-pipeline")
-
-    assert worker.ended() == 0
-    assert [told.seen[f"swarm-{n}"] for n in (1, 2, 3)] == [
-        "# the draft\n",
-        "# the draft, for another population\n",
-        "# the program, for another population\n",
-    ]
-    assert swarm.preloads == 2
-
-
-def test_a_worker_asks_for_no_drafts_unless_it_is_to_and_goes_on_where_there_are_none(
-    swarm: Swarm, worker: JoinedWorker
-) -> None:
+def test_a_worker_goes_on_where_there_are_no_drafts(swarm: Swarm, worker: JoinedWorker) -> None:
     told = Programs(swarm, worker, (problem(403, "Forbidden", "for viewers"), DRAFT))
 
     worker.first_join(swarm.url, "--max-runs", "1", "--use-spec-pipeline")
@@ -645,8 +530,3 @@ def test_a_worker_asks_for_no_drafts_unless_it_is_to_and_goes_on_where_there_are
     assert worker.ended() == 0
     assert told.seen == {"swarm-1": "# the program\n"}
     assert "no drafts of the program: for viewers" in worker.said
-    swarm.todo, swarm.pipeline = [assignment("swarm-9")], stands("confirmed")
-    worker.join("--max-runs", "1")
-    assert worker.ended() == 0
-    assert told.seen["swarm-9"] == "# the program\n"
-    assert swarm.preloads == 0

@@ -125,15 +125,6 @@ async def test_the_script_itself_is_never_a_link(
     assert (home / "train.py").read_text() == SCRIPT
 
 
-async def test_a_constant_that_is_missing_is_refused_before_the_run(home: Path, tmp_path: Path) -> None:
-    project = taken(home / "train.py", tmp_path / "kept")
-
-    with pytest.raises(Invalid, match="'DEPTH' is not a top-level name of the script; available: LR"):
-        await tree_of(project, tmp_path / "work", DEPTH=3)
-
-    assert not list((tmp_path / "work").glob("*"))
-
-
 def test_a_script_that_no_swarm_could_run_is_refused_by_its_path(home: Path, tmp_path: Path) -> None:
     (home / "train.py").write_text("print('val_bpb: 1')\n")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.beliefs.rules.gate import Gated, GateReason, gated
+from functions.beliefs.rules.gate import LEAST_IMPORTANCE, Gated, GateReason, gated
 from state.records import Hypothesis
 from tests.functions.beliefs.rules.sample import claim
 from tests.functions.swarm.rules.sample import DEPTH, SOME, at
@@ -31,7 +31,7 @@ KNOWN = [
     claim("hyp_00000b", statement="Less dropout improves the loss", settled="refuted"),
 ]
 REASONS: dict[GateReason, dict[str, Any]] = {
-    "schema_valid_and_novel": {},
+    "schema_valid_and_novel": {"importance": LEAST_IMPORTANCE},
     "schema_invalid": {"type": "perhaps"},
     "missing_statement": {"statement": " "},
     "invalid_phase": {"phase": "done"},
