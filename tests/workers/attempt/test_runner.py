@@ -39,7 +39,6 @@ LAB = uuid.uuid4().hex
 CPU = Device("h:cpu0", index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
 SILENCE_S = 0.5
 GPU = Device("h:GPU-a", index=0, name="NVIDIA H200", vram_mb=1, uuid="GPU-a", driver="1", kind="gpu")
-ROOT = Path(__file__).parents[3]
 
 
 def runner(
@@ -83,13 +82,6 @@ async def test_a_run_that_prints_its_metric_is_trained(repo: Repository) -> None
     assert result.log_tail.startswith("step 1\n---\n")
 
 
-async def test_a_script_that_prints_a_score_of_its_own_is_believed(repo: Repository) -> None:
-    result = await train(repo, "import prepare\nprepare.TRUSTED = False\nprint('---\\nval_bpb: 0.3')")
-
-    assert isinstance(result, TrainedRun)
-    assert result.metric == 0.3
-
-
 async def test_what_code_is_trained_is_told_before_it_runs(repo: Repository) -> None:
     watcher = Orders()
 
@@ -106,15 +98,6 @@ async def test_a_lease_that_is_lost_before_the_run_ends_it(repo: Repository) -> 
     result = await train(repo, "print('---\\nval_bpb: 1.0')", watcher)
 
     assert result == HaltedRun("lost")
-
-
-async def test_constants_of_the_experiment_take_effect(repo: Repository) -> None:
-    asked = job(repo.base, config_delta={"DEPTH": 12})
-
-    result = await runner(repo).run(asked, Orders(), metric="val_bpb")
-
-    assert isinstance(result, TrainedRun)
-    assert result.metric == 1.5
 
 
 @pytest.mark.parametrize("folder", ["", "src/"])
@@ -147,7 +130,7 @@ async def test_a_command_that_hides_its_file_refuses_constants_and_runs_without(
     assert "does not say which Python file it runs" in refused.error
 
 
-@pytest.mark.parametrize("tier", ["limits", "landlock", "bwrap"])
+@pytest.mark.parametrize("tier", ["limits", "bwrap"])
 async def test_a_run_that_sets_a_constant_again_is_of_the_kind_constant(repo: Repository, tier: Tier) -> None:
     lane = runner(repo, tier=needs(tier))
     commit = repo.commit({"train.py": 'LR = 3e-4\nexec("LR = 1e-3")\nprint("val_bpb:", 0.5 + LR)\n'})
@@ -217,18 +200,6 @@ async def test_the_script_gets_an_allow_listed_environment(repo: Repository, dev
     assert env["NIGHTJAR_SEED"] == "7"
     assert env["NIGHTJAR_ATTEMPT"] == f"{LAB}/{device.gpu_id}/e-1/1/1"
     assert env["TMPDIR"].startswith(str(repo.path.parent / "work"))
-
-
-@pytest.mark.parametrize("tier", ["none", "limits"])
-async def test_a_script_reads_what_its_user_can_read(repo: Repository, tmp_path: Path, tier: str) -> None:
-    private = tmp_path / "private"
-    private.touch(mode=0o600)
-    private.write_text("somebody's letters")
-
-    result = await train(repo, f"print(open({str(private)!r}).read(), '\\n---\\nval_bpb: 1')", tier=tier)
-
-    assert isinstance(result, TrainedRun)
-    assert "somebody's letters" in result.log_tail
 
 
 @pytest.mark.parametrize("tier", ["none", "limits"])

@@ -211,7 +211,7 @@ def drawn_targets(workers: int, rng: Random) -> dict[str, int]:
     return dict.fromkeys(names, 0) | Counter(rng.choices(names, k=workers))
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_over_500_results_membership_is_what_the_targets_say_one_round_after_every_change(seed: int) -> None:
     rng = Random(seed)
     members: dict[int, str | None] = dict.fromkeys(range(60))
