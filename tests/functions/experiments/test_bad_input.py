@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
@@ -48,80 +49,63 @@ async def refuse(client: httpx.AsyncClient, process: Process) -> Refuse:
     return unchanged
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+NO_JSON: tuple[str | bytes, ...] = (
+    *(
         "{",
         "{'tag': 'mar11'}",
         '{"tag": mar11}',
         '{"tag": "mar11",}',
         "tag=mar11",
         '{"tag": "\x01"}',
-        b'{"tag": "\xff\xfe"}',
-        '{"tag": "\\ud800"}',  # half of a surrogate pair
-        '{"tag": "\\udc00\\ud800"}',
-        '{"tag": "a\x00b"}',
-        '{"tag": 1' + "0" * 5000 + "}",
         "\ufeff{}",
-    ],
-    ids=range(12),
+    ),
+    *(b'{"tag": "\xff\xfe"}', '{"tag": "a\x00b"}', '{"tag": 1' + "0" * 5000 + "}"),
+    *(
+        '{"tag": "\\ud800"}',
+        '{"tag": "\\udc00\\ud800"}',
+    ),  # half of a surrogate pair, and the wrong half first
 )
-async def test_what_is_no_json_is_malformed(refuse: Refuse, body: str | bytes) -> None:
-    await refuse(SETUP, body.encode() if isinstance(body, str) else body, 400)
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "1" + "0" * 400])
-@pytest.mark.parametrize("field", ["val_bpb", "peak_vram_mb", "metrics"])
-async def test_a_result_that_is_no_finite_number_is_refused(refuse: Refuse, field: str, value: str) -> None:
-    shown = value if field != "metrics" else f'{{"loss": {value}}}'
-    value_of = "" if field == "val_bpb" else '"val_bpb": 1.0, '
-
-    document = await refuse(COMPLETE, f'{{"experiment_id": "mar11-2", {value_of}"{field}": {shown}}}')
-
-    assert field in document["detail"]
+async def test_what_is_no_json_is_malformed(refuse: Refuse) -> None:
+    for body in NO_JSON:
+        await refuse(SETUP, body.encode() if isinstance(body, str) else body, 400)
 
 
 @pytest.mark.parametrize(("field", "hint"), [("val_bpb", "experiment/crash"), ("peak_vram_mb", "be finite")])
-async def test_only_a_result_that_is_not_finite_is_to_be_reported_as_a_crash(
-    client: httpx.AsyncClient, field: str, hint: str
+async def test_a_result_that_is_no_finite_number_is_refused_and_only_the_metric_s_is_a_crash(
+    refuse: Refuse, field: str, hint: str
 ) -> None:
-    body = f'{{"experiment_id": "mar11-2", "{field}": NaN}}'
+    for value in ("NaN", "Infinity", "-Infinity", "1e999", "-1e999"):
+        value_of = "" if field == "val_bpb" else '"val_bpb": 1.0, '
+        document = await refuse(COMPLETE, f'{{"experiment_id": "mar11-2", {value_of}"{field}": {value}}}')
 
-    document = problem(await curl(client, COMPLETE, body), 422)
+        assert field in document["detail"]
+        assert hint in document["hint"]
 
-    assert hint in document["hint"]
+
+WRONG: list[tuple[str, Any]] = [
+    *(("val_bpb", value) for value in ("0.99", True, None, [0.99], 0, -0.0, -1.0, 5e300, 10**400)),
+    *(("peak_vram_mb", value) for value in ("1", -1.0, 10**400)),
+    *(
+        ("metrics", value)
+        for value in ([1.0], {"loss": "low"}, {"x" * 101: 1.0}, {"": 1.0}, {"a\u202eb": 1.0})
+    ),
+    *(
+        ("metrics", value)
+        for value in ({f"m{n}": 1.0 for n in range(201)}, {"loss": math.nan}, {"loss": 10**400})
+    ),
+    *(("attempt", value) for value in (1.5, "1")),
+    *(("experiment_id", 2), ("training_seconds", 1e300), ("num_steps", {}), ("fence", -1)),
+    *(("budget_seconds", 0), ("gpu_class", "x" * 101), ("no_such_field", 1)),
+]
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("val_bpb", "0.99"),
-        ("val_bpb", True),
-        ("val_bpb", None),
-        ("val_bpb", [0.99]),
-        ("experiment_id", 2),
-        ("peak_vram_mb", "1"),
-        ("peak_vram_mb", -1.0),
-        ("training_seconds", 1e300),
-        ("num_steps", {}),
-        ("metrics", [1.0]),
-        ("metrics", {"loss": "low"}),
-        ("metrics", {f"m{n}": 1.0 for n in range(201)}),
-        ("metrics", {"x" * 101: 1.0}),
-        ("metrics", {"": 1.0}),
-        ("metrics", {"a\u202eb": 1.0}),
-        ("attempt", 1.5),
-        ("attempt", "1"),
-        ("fence", -1),
-        ("budget_seconds", 0),
-        ("gpu_class", "x" * 101),
-        ("no_such_field", 1),
-    ],
-)
-async def test_a_value_of_the_wrong_kind_is_named(refuse: Refuse, field: str, value: Any) -> None:
-    document = await refuse(COMPLETE, {"experiment_id": "mar11-2", "val_bpb": 0.99} | {field: value})
+async def test_a_value_of_the_wrong_kind_is_named(refuse: Refuse) -> None:
+    for field, value in WRONG:
+        document = await refuse(COMPLETE, {"experiment_id": "mar11-2", "val_bpb": 0.99} | {field: value})
 
-    assert document["errors"][0]["field"].startswith(field)
+        assert field in document["detail"], (field, value)
 
 
 TAGS = ["", "../mar11", "a/b", "..", ".hidden", "-rf", "mar11\n", " mar11", "mar 11", "x" * 41, "märz", "a*"]
@@ -139,7 +123,11 @@ REFUSED: list[tuple[str, Any]] = [
     (REGISTER, idea(hypothesis="x" * 4001)),
     (REGISTER, idea(parent_ids=["mar11-1"] * 17)),
     (REGISTER, idea(parent_ids="mar11-1")),
-    (REGISTER, idea(parent_id="mar11-1", parent_ids=["mar11-2"])),
+    *(
+        (f"/api/experiment/{verb}", idea(parent_id="mar11-1", parent_ids=["mar11-2"]))
+        for verb in ("register", "submit")
+    ),
+    (REGISTER, idea(category="magic")),
     (REGISTER, idea(seed=1.5)),
     (REGISTER, idea(seed="1")),
     (REGISTER, idea(config_delta=[1])),
@@ -195,37 +183,28 @@ async def test_what_is_out_of_its_form_or_its_limits_is_refused(refuse: Refuse) 
         await refuse(path, body)
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        (COMPLETE, {"experiment_id": "mar11-2", "val_bpb": 1.0, "attempt": HUGE}),
-        (COMPLETE, {"experiment_id": "mar11-2", "val_bpb": 1.0, "fence": HUGE}),
-        (POLICY, {"tag": "mar11", "policy": {}, "expected_version": HUGE}),
-    ],
-    ids=["attempt", "fence", "version"],
-)
-async def test_a_huge_number_of_what_has_gone_on_is_a_conflict(
-    refuse: Refuse, path: str, body: dict[str, Any]
-) -> None:
-    await refuse(path, body, 409)
+async def test_a_huge_number_of_what_has_gone_on_is_a_conflict(refuse: Refuse) -> None:
+    for name in ("attempt", "fence"):
+        await refuse(COMPLETE, {"experiment_id": "mar11-2", "val_bpb": 1.0, name: HUGE}, 409)
+    await refuse(POLICY, {"tag": "mar11", "policy": {}, "expected_version": HUGE}, 409)
 
 
-@pytest.mark.parametrize("path", ["%2e%2e", "..%2fetc", "mar11-1%0a", "%00", "%ff", "a" * 97, "mar11-1%20"])
-async def test_a_path_that_is_no_plain_id_is_refused(client: httpx.AsyncClient, path: str) -> None:
-    for url in (f"/api/experiment/{path}", f"/api/experiment/{path}/wait", f"/api/gpu/{path}/health"):
-        response = await client.get(url)
-        problem(response)
-        assert response.status_code in (404, 422)
+async def test_a_path_that_is_no_plain_id_is_refused(client: httpx.AsyncClient) -> None:
+    for path in ("%2e%2e", "..%2fetc", "mar11-1%0a", "%00", "%ff", "a" * 97, "mar11-1%20"):
+        for url in (f"/api/experiment/{path}", f"/api/experiment/{path}/wait", f"/api/gpu/{path}/health"):
+            response = await client.get(url)
+            problem(response)
+            assert response.status_code in (404, 422)
 
 
-@pytest.mark.parametrize("missing", ["tag", "hypothesis", "category", "commit_sha", "diff_summary"])
-async def test_each_missing_field_is_named(refuse: Refuse, missing: str) -> None:
-    body = idea()
-    del body[missing]
+async def test_each_missing_field_is_named(refuse: Refuse) -> None:
+    for missing in ("tag", "hypothesis", "category", "commit_sha", "diff_summary"):
+        body = idea()
+        del body[missing]
 
-    document = await refuse(REGISTER, body)
+        document = await refuse(REGISTER, body)
 
-    assert document["errors"] == [{"field": missing, "problem": "Field required"}]
+        assert document["errors"] == [{"field": missing, "problem": "Field required"}]
 
 
 async def test_constants_of_64_kilobytes_are_taken_and_longer_ones_are_not(client: httpx.AsyncClient) -> None:
@@ -250,35 +229,32 @@ async def test_the_largest_patch_is_taken(client: httpx.AsyncClient) -> None:
     assert (await asked(client, f"/api/experiment/{name}"))["diff"] == patch
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        (REGISTER, idea(hypothesis="a\0b")),
-        (REGISTER, idea(diff_summary="a\0b")),
-        (REGISTER, idea(diff="+\0\n")),
-        (REGISTER, idea(config_delta={"a\0b": 1})),
-        (REGISTER, idea(config_delta={"LR": ["\0"]})),
-        ("/api/experiment/crash", {"experiment_id": "mar11-2", "error": "\0"}),
-        ("/api/experiment/setup", {"tag": "apr1", "branch": "a\0"}),
-        ("/api/pool/register", {"gpu_id": "g", "gpu_index": 0, "gpu_name": "\0", "vram_mb": 1}),
-    ],
-    ids=range(8),
+NUL = (
+    (REGISTER, idea(hypothesis="a\0b")),
+    (REGISTER, idea(diff_summary="a\0b")),
+    (REGISTER, idea(diff="+\0\n")),
+    (REGISTER, idea(config_delta={"a\0b": 1})),
+    (REGISTER, idea(config_delta={"LR": ["\0"]})),
+    ("/api/experiment/crash", {"experiment_id": "mar11-2", "error": "\0"}),
+    ("/api/experiment/setup", {"tag": "apr1", "branch": "a\0"}),
+    ("/api/pool/register", {"gpu_id": "g", "gpu_index": 0, "gpu_name": "\0", "vram_mb": 1}),
 )
-async def test_a_nul_character_is_refused(refuse: Refuse, path: str, body: dict[str, Any]) -> None:
-    assert "NUL" in (await refuse(path, body))["detail"]
 
 
-@pytest.mark.parametrize(
-    "text", ["ünïcödé 日本語", '"quotes" \\ and \t tabs\nand lines', "</script>{{7*7}}%s${x}"]
-)
-async def test_other_text_comes_back_as_it_was_sent(client: httpx.AsyncClient, text: str) -> None:
+async def test_a_nul_character_is_refused(refuse: Refuse) -> None:
+    for path, body in NUL:
+        assert "NUL" in (await refuse(path, body))["detail"]
+
+
+async def test_other_text_comes_back_as_it_was_sent(client: httpx.AsyncClient) -> None:
     await open_tag(client)
 
-    name = await registered(client, hypothesis=text, diff=text, config_delta={"A": [text]})
+    for text in ("ünïcödé 日本語", '"quotes" \\ and \t tabs\nand lines', "</script>{{7*7}}%s${x}"):
+        name = await registered(client, hypothesis=text, diff=text, config_delta={"A": [text]})
 
-    shown = await asked(client, f"/api/experiment/{name}")
-    assert shown["experiment"]["hypothesis"] == shown["diff"] == text
-    assert shown["experiment"]["config_delta"] == {"A": [text]}
+        shown = await asked(client, f"/api/experiment/{name}")
+        assert shown["experiment"]["hypothesis"] == shown["diff"] == text
+        assert shown["experiment"]["config_delta"] == {"A": [text]}
 
 
 async def test_huge_numbers_in_harmless_places_do_no_harm(client: httpx.AsyncClient) -> None:
@@ -316,24 +292,16 @@ async def test_values_far_apart_still_have_a_verdict(client: httpx.AsyncClient) 
 # -- what is no JSON body at all
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"content_type": "multipart/form-data; boundary=x"},
-        {"content_type": "application/xml"},
-        {"content_type": "application/octet-stream"},
-        {"content_type": "text/html"},
-        {"content_encoding": "gzip"},
-        {"content_encoding": "br"},
-        {"content_encoding": "deflate"},
-        {"content_encoding": "identity, gzip"},
-    ],
-    ids=str,
-)
-async def test_another_media_type_or_a_compressed_body_is_not_read(
-    refuse: Refuse, headers: dict[str, str]
-) -> None:
-    await refuse(SETUP, '{"tag": "mar11"}', 415, **headers)
+async def test_another_media_type_or_a_compressed_body_is_not_read(refuse: Refuse) -> None:
+    for kind in (
+        "multipart/form-data; boundary=x",
+        "application/xml",
+        "application/octet-stream",
+        "text/html",
+    ):
+        await refuse(SETUP, '{"tag": "mar11"}', 415, content_type=kind)
+    for encoding in ("gzip", "br", "deflate", "identity, gzip"):
+        await refuse(SETUP, '{"tag": "mar11"}', 415, content_encoding=encoding)
 
 
 @pytest.mark.parametrize("path", [SETUP, REGISTER])
@@ -376,33 +344,34 @@ async def test_unknown_routes_and_methods_say_where_the_routes_are_listed(client
         assert "/docs" in problem(await client.request(method, path), status)["hint"]
 
 
-@pytest.mark.parametrize(
-    "query", ["limit=0", "limit=x", "limit=1e3", "limit=NaN", "offset=-1", "extra=1", "limit=" + "9" * 5000]
-)
-async def test_a_bad_query_is_refused(client: httpx.AsyncClient, query: str) -> None:
-    problem(await client.get(f"/api/report/tags?{query}"), 422)
-
-
-@pytest.mark.parametrize("query", ["timeout=nan", "timeout=inf", "timeout=-1", "timeout=50.1", "until=never"])
-async def test_a_bad_wait_is_refused(client: httpx.AsyncClient, query: str) -> None:
+async def test_a_bad_query_is_refused(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     await registered(client)
 
-    problem(await client.get(f"/api/experiment/mar11-1/wait?{query}"), 422)
+    for query in (
+        "limit=0",
+        "limit=x",
+        "limit=1e3",
+        "limit=NaN",
+        "offset=-1",
+        "extra=1",
+        "limit=" + "9" * 5000,
+    ):
+        problem(await client.get(f"/api/report/tags?{query}"), 422)
+    for query in ("timeout=nan", "timeout=inf", "timeout=-1", "timeout=50.1", "until=never"):
+        problem(await client.get(f"/api/experiment/mar11-1/wait?{query}"), 422)
 
 
-@pytest.mark.parametrize(
-    "trace", [b"x", b"00-" + b"0" * 32, b"00-<script>", "ü".encode(), b"00-" + b"a" * 10_000]
-)
-async def test_a_traceparent_that_is_none_is_ignored(client: httpx.AsyncClient, trace: bytes) -> None:
+async def test_a_traceparent_that_is_none_is_ignored(client: httpx.AsyncClient) -> None:
     await open_tag(client)
 
-    response = await client.post(REGISTER, json=idea(), headers=[(b"traceparent", trace)])
+    for trace in (b"x", b"00-" + b"0" * 32, b"00-<script>", "ü".encode(), b"00-" + b"a" * 10_000):
+        response = await client.post(REGISTER, json=idea(), headers=[(b"traceparent", trace)])
 
-    name = response.json()["experiment_id"]
-    own = response.headers["traceresponse"]
-    assert (await asked(client, f"/api/experiment/{name}"))["experiment"]["traceparent"] == own
-    assert own.encode() != trace
+        name = response.json()["experiment_id"]
+        own = response.headers["traceresponse"]
+        assert (await asked(client, f"/api/experiment/{name}"))["experiment"]["traceparent"] == own
+        assert own.encode() != trace
 
 
 async def test_a_traceparent_is_kept_on_the_experiment_and_its_events(
@@ -415,13 +384,3 @@ async def test_a_traceparent_is_kept_on_the_experiment_and_its_events(
 
     assert (await asked(client, "/api/experiment/mar11-1"))["experiment"]["traceparent"] == trace
     assert [e.trace for e in await process.stream.last(1)] == [trace]
-
-
-async def test_a_submit_that_names_its_parents_in_two_ways_is_refused(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-
-    answer = await refused(
-        client, 422, "/api/experiment/submit", **idea(parent_id="mar11-1", parent_ids=["mar11-2"])
-    )
-
-    assert "disagree" in answer["detail"]
