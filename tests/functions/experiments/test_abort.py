@@ -86,22 +86,15 @@ async def test_a_best_that_crashes_as_well_leaves_the_tag_aborted(
     assert await lifted(process) == []
 
 
-@pytest.mark.parametrize(
-    "change", [{"diff": "another\n"}, {"config_delta": {"WIDTH": 48}}, {"config_delta": None}]
-)
 async def test_anything_but_the_unchanged_best_is_refused_and_changes_nothing(
-    http: httpx.AsyncClient, process: Process, change: dict[str, Any]
+    http: httpx.AsyncClient, process: Process
 ) -> None:
     before = await dump(process.lab)
 
     for verb in ("register", "submit"):
-        await refused(http, 409, f"/api/experiment/{verb}", **idea(**BEST | change))
+        await refused(http, 409, f"/api/experiment/{verb}", **idea(**BEST | {"config_delta": None}))
 
     assert await dump(process.lab) == before
-
-
-async def test_who_rebuilt_the_best_from_its_patch_runs_it_as_well(http: httpx.AsyncClient) -> None:
-    await told(http, "/api/experiment/register", **idea(**BEST | {"commit_sha": "feedbee0"}))
 
 
 async def test_a_lab_run_of_the_best_lifts_the_abort(http: httpx.AsyncClient, process: Process) -> None:

@@ -185,16 +185,6 @@ async def test_a_registered_base_commit_becomes_the_baseline_that_what_waits_wai
     assert await leased(tag) == ["mar11-1"]
 
 
-async def test_after_a_result_a_stopped_baseline_is_not_brought_again(tag: TagUnderTest) -> None:
-    await opened(tag)
-    await submitted(tag)
-    await tag.told("/api/experiment/stop", experiment_id="mar11-1")
-    await leased(tag)
-    await ended(tag, "mar11-2", 0.9)
-
-    assert (await submitted(tag))["experiment_id"] == "mar11-3"
-
-
 async def test_gpus_that_stand_idle_run_the_baseline_on_further_seeds(tag: TagUnderTest) -> None:
     await opened(tag, gpus=4, baseline_repeats=2)
     await tag.told("/api/tag/budget", tag="mar11", runs=10)
@@ -220,15 +210,6 @@ async def test_a_budget_without_room_for_repeats_has_none(tag: TagUnderTest) -> 
     assert await leased(tag) == ["mar11-1"]
     await ended(tag, "mar11-1", 1.0)
     assert await leased(tag) == ["mar11-2"]
-
-
-async def test_a_budget_without_room_for_the_baseline_refuses_the_submit(tag: TagUnderTest) -> None:
-    await opened(tag)
-    await tag.told("/api/tag/budget", tag="mar11", runs=0)
-
-    await tag.refused(409, "/api/experiment/submit", **idea())
-
-    assert (await tag.told("/api/experiment/history", tag="mar11"))["total"] == 0
 
 
 async def test_many_first_submits_at_once_bring_one_baseline(tag: TagUnderTest) -> None:
@@ -280,29 +261,6 @@ async def test_an_agent_that_trains_itself_is_never_held_up(tag: TagUnderTest) -
     assert await leased(tag) == ["mar11-2"]
 
 
-async def test_a_registered_experiment_that_is_to_be_trained_waits_for_the_baseline_too(
-    tag: TagUnderTest,
-) -> None:
-    await opened(tag)
-    name = await registered(tag.client)
-
-    accepted = await tag.told("/api/gpu/train", experiment_id=name)
-
-    assert "waits for its baseline mar11-2" in accepted["next"]
-    assert await leased(tag) == ["mar11-2"]
-    await ended(tag, "mar11-2", 1.0)
-    assert await leased(tag) == [name]
-
-
-async def test_without_the_policy_the_first_submit_runs_first(tag: TagUnderTest) -> None:
-    await opened(tag, baseline_first=False)
-
-    assert (await submitted(tag))["experiment_id"] == "mar11-1"
-    assert await leased(tag) == ["mar11-1"]
-    answer = await tag.told("/api/experiment/baseline", tag="mar11")
-    assert answer == {"baseline_id": None, "submitted": False}
-
-
 async def test_a_baseline_is_submitted_once_however_often_it_is_asked_for(tag: TagUnderTest) -> None:
     await opened(tag)
 
@@ -330,16 +288,6 @@ async def test_a_root_has_to_beat_what_the_base_commit_measured(tag: TagUnderTes
     assert stats["keep_rate"] == pytest.approx(1 / 3)
     assert await tag.faults() == []
     assert (await tag.told("/api/trace/audit", tag="mar11"))["violations"] == []
-
-
-async def test_a_self_trained_base_commit_is_what_roots_have_to_beat(tag: TagUnderTest) -> None:
-    await opened(tag, traces={"mode": "multi", "target_traces": 3, "max_parallel": 9})
-    await tag.tried(1.0, commit_sha=BASE)
-
-    chosen = await tag.told("/api/trace/select", tag="mar11", intent="new_root")
-    root = await tag.tried(1.5, selection_id=chosen["selection_id"])
-
-    assert (root["status"], root["branch_improved"]) == ("discard", False)
 
 
 async def test_a_baseline_on_a_gpu_that_dies_is_run_again_before_the_others(tag: TagUnderTest) -> None:
@@ -400,16 +348,6 @@ async def test_what_an_agent_says_of_the_base_commit_does_not_move_what_roots_ha
     assert (await tag.tried(1.5, selection_id=chosen["selection_id"]))["status"] == "discard"
 
 
-async def test_no_pinned_run_becomes_the_baseline(tag: TagUnderTest) -> None:
-    await opened(tag)
-
-    ours = await submitted(tag, commit_sha=BASE, gpu_id=GPUS[0])
-
-    assert ours["experiment_id"] == "mar11-2"
-    baseline = await found(tag, "mar11-1")
-    assert (baseline.baseline, baseline.pinned_gpu, baseline.priority) == (True, None, 7)
-
-
 async def test_the_base_commit_as_the_baseline_holds_the_others_up_no_longer_than_it_has_to(
     tag: TagUnderTest,
 ) -> None:
@@ -436,32 +374,6 @@ async def test_a_tag_whose_queue_is_broken_holds_up_no_other_tag(
 
     assert await leased(tag) == ["other-1"]
     assert "does not stand still" in caplog.text
-
-
-async def test_a_baseline_that_is_taken_back_counts_for_nothing_any_more(tag: TagUnderTest) -> None:
-    await opened(tag, traces={"mode": "multi", "target_traces": 3, "max_parallel": 9})
-    await tag.told("/api/experiment/baseline", tag="mar11")
-    await leased(tag)
-    await ended(tag, "mar11-1", 1.0)
-    await ran(tag, 1.2)
-
-    await tag.told("/api/experiment/retract", experiment_id="mar11-1", reason="the wrong data")
-
-    stats = (await tag.summary())["stats"]
-    assert (stats["total"], stats["retracted"]) == (1, 1)
-    chosen = await tag.told("/api/trace/select", tag="mar11", intent="new_root")
-    assert (await ran(tag, 1.1, selection_id=chosen["selection_id"]))["status"] == "keep"
-
-
-async def test_without_a_worker_the_hint_that_starts_one_stands_beside_the_baseline(
-    tag: TagUnderTest,
-) -> None:
-    await opened(tag, gpus=0)
-
-    step = (await submitted(tag))["next"]
-
-    assert "waits for its baseline mar11-1" in step
-    assert "no worker is there: start one with ./nightjar worker --repo PATH" in step
 
 
 async def test_who_asks_what_to_do_is_told_that_the_lab_runs_the_baseline(tag: TagUnderTest) -> None:

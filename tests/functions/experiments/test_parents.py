@@ -71,23 +71,6 @@ async def test_what_is_submitted_before_the_baseline_has_ended_is_built_on_it(
     assert await parents(client) == {"mar11-1": [], "mar11-2": ["mar11-1"], "mar11-3": ["mar11-1"]}
 
 
-async def test_the_answer_says_which_parent_it_has(client: httpx.AsyncClient) -> None:
-    await open_tag(client, policy={"baseline_first": False})
-    first = await told(client, "/api/experiment/register", **idea())
-    await told(client, "/api/experiment/complete", experiment_id=first["experiment_id"], val_bpb=1.0)
-
-    registered = await told(client, "/api/experiment/register", **idea())
-    submitted = await told(client, "/api/experiment/submit", **idea())
-
-    assert first["parent_ids"] == []
-    assert registered["parent_ids"] == submitted["parent_ids"] == ["mar11-1"]
-    assert (first["parent_id"], registered["parent_id"], submitted["parent_id"]) == (
-        None,
-        "mar11-1",
-        "mar11-1",
-    )
-
-
 async def test_runs_that_are_under_way_at_once_have_the_same_parent(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     await tried(client, 1.0)
@@ -104,17 +87,6 @@ async def test_a_parent_that_is_named_stands(client: httpx.AsyncClient) -> None:
     await tried(client, 0.9, parent_id="mar11-1")
 
     assert (await parents(client))["mar11-3"] == ["mar11-1"]
-
-
-async def test_the_same_request_is_answered_with_the_parent_that_it_had_first(
-    client: httpx.AsyncClient,
-) -> None:
-    await open_tag(client)
-    body = idea(request_id="once")
-    first = await told(client, "/api/experiment/register", **body)
-    await told(client, "/api/experiment/complete", experiment_id=first["experiment_id"], val_bpb=1.0)
-
-    assert await told(client, "/api/experiment/register", **body) == first
 
 
 # -- what a commit shows
@@ -138,8 +110,7 @@ async def entered(http: httpx.AsyncClient, verb: str, commit: str, **more: Any) 
     return await told(http, f"/api/experiment/{verb}", **idea(commit_sha=commit, **more))
 
 
-@pytest.mark.parametrize("verb", ["register", "submit"])
-@pytest.mark.parametrize("length", [7, 12, 40])
+@pytest.mark.parametrize(("verb", "length"), [("register", 7), ("submit", 40)])
 async def test_a_parent_that_the_commit_is_not_built_on_is_answered_with_the_one_that_it_is(
     lab: tuple[httpx.AsyncClient, Process], repo: Repository, verb: str, length: int
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -48,16 +47,6 @@ async def test_code_that_was_discarded_is_judged_by_the_mean_of_its_runs(tag: Ta
     assert (luckier["status"], luckier["val_bpb"]) == ("keep", 0.75)
     assert luckier["best_val_bpb"] == luckier["judged_val_bpb"] == pytest.approx(0.95)
     assert await best_of(tag) == ("mar11-4", luckier["judged_val_bpb"])
-
-
-async def test_identical_code_over_and_over_is_kept_once(tag: TagUnderTest) -> None:
-    rng = random.Random(7)
-    await open_tag(tag.client)
-
-    verdicts = [await tag.tried(rng.gauss(1.0, 0.01), **BEST) for _ in range(40)]
-
-    assert [v["status"] for v in verdicts] == ["keep"] + ["discard"] * 39
-    assert await best_of(tag) == ("mar11-1", verdicts[0]["val_bpb"])
 
 
 async def test_other_constants_are_other_code_and_another_seed_is_not(tag: TagUnderTest) -> None:
@@ -138,10 +127,3 @@ async def test_the_best_s_code_is_kept_on_no_other_branch(tag: TagUnderTest) -> 
     again = await tag.tried(0.9, selection_id=chosen["selection_id"], **BEST)
 
     assert (again["status"], again["branch_improved"], again["action"]) == ("discard", False, "git_reset")
-
-
-async def test_an_empty_patch_is_no_patch(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    await tag.tried(1.0, **BEST)
-
-    assert (await tag.tried(0.9, **BEST, diff=""))["status"] == "discard"
