@@ -97,17 +97,6 @@ async def test_anything_but_the_unchanged_best_is_refused_and_changes_nothing(
     assert await dump(process.lab) == before
 
 
-async def test_a_lab_run_of_the_best_lifts_the_abort(http: httpx.AsyncClient, process: Process) -> None:
-    await add_gpu(http)
-    e = await running(http, process, **BEST)
-    result = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence, "val_bpb": 1.01}
-
-    await told(http, "/api/experiment/complete", **result)
-
-    assert [event["experiment_id"] for event in await lifted(process)] == [e.experiment_id]
-    await told(http, "/api/experiment/submit", **idea())
-
-
 async def test_where_the_lab_measures_an_agent_s_word_for_the_best_lifts_nothing(
     client: httpx.AsyncClient, process: Process
 ) -> None:

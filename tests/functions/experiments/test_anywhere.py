@@ -134,39 +134,6 @@ async def test_a_running_attempt_is_renewed_with_its_report_and_log_and_told_to_
     assert (await asked(lab.http, f"/api/experiment/{name}"))["experiment"]["val_bpb"] == 1.5
 
 
-PRINTED = {"stopping.rule": "stochastic", "stopping.tick_source": "stdout"}
-
-
-async def test_a_worker_is_told_to_read_its_script_s_output_and_says_what_it_has_read(lab: Lab) -> None:
-    await told(lab.http, "/api/search/set-policy", tag="mar11", policy=PRINTED)
-    name = await lab.submitted()
-    work = await lab.handed()
-    lease = lease_of(work)
-    await lab.ask("gpu/begin", **lease, runner="f:1:1")
-
-    await lab.ask("gpu/renew", **lease, metric=2.5, progress=0.2, tick_source="stdout")
-    await told(lab.http, "/api/experiment/stop", experiment_id=name)
-    await lab.ask("gpu/stopped", **lease)
-
-    assert work["tick_source"] == "stdout"
-    stopped = (await asked(lab.http, f"/api/experiment/{name}"))["experiment"]
-    assert (stopped["last_metric"], stopped["tick_source"], stopped["val_bpb"]) == (2.5, "stdout", None)
-    [event] = await events_of(lab.process, "run.ticked")
-    assert (event["metric"], event["tick_source"]) == (2.5, "stdout")
-
-
-async def test_a_worker_that_knows_of_reports_alone_sends_these_and_they_are_ranked_as_such(lab: Lab) -> None:
-    await told(lab.http, "/api/search/set-policy", tag="mar11", policy=PRINTED)
-    name = await lab.submitted()
-    lease = lease_of(await lab.handed())
-    await lab.ask("gpu/begin", **lease, runner="f:1:1")
-
-    await lab.ask("gpu/renew", **lease, metric=1.5, progress=0.2)
-
-    [event] = await events_of(lab.process, "run.ticked")
-    assert (event["subject"], event["metric"], "tick_source" in event) == (name, 1.5, False)
-
-
 async def test_a_result_counts_once_and_only_with_the_right_fence(lab: Lab) -> None:
     name = await lab.submitted()
     lease = lease_of(await lab.handed())
@@ -182,26 +149,6 @@ async def test_a_result_counts_once_and_only_with_the_right_fence(lab: Lab) -> N
     assert (first["status"], again) == ("keep", {**first, "replayed": True})
     assert (await lab.ask("pool/release", gpu_id=FAR, experiment_id=name, proven=True))["released"]
     assert (await lab.ask("gpu/get", gpu_id=FAR))["worker"]["status"] == "idle"
-
-
-async def test_what_a_worker_far_away_had_measured_is_trusted(lab: Lab) -> None:
-    await open_tag(
-        lab.http,
-        "scored",
-        base_commit="abc1234",
-        evaluator_command="python prepare.py",
-        policy={"baseline_first": False},
-    )
-    name = await lab.submitted(tag="scored")
-    lease = lease_of(await lab.handed())
-    await lab.ask("gpu/begin", **lease, runner="f:1:1")
-
-    printed = await lab.post("experiment/complete", lab.wes, **lease, val_bpb=0.5)
-    done = await lab.ask("experiment/complete", **lease, val_bpb=0.9, score="trusted", reported=0.5)
-
-    assert "what its evaluator measures" in problem(printed, 422)["detail"]
-    assert (done["status"], done["score"], done["reported"]) == ("keep", "trusted", 0.5)
-    assert (await asked(lab.http, f"/api/experiment/{name}"))["experiment"]["score"] == "trusted"
 
 
 async def test_another_worker_says_nothing_of_a_run_nor_does_an_agent(lab: Lab) -> None:

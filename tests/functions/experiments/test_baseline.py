@@ -79,22 +79,6 @@ async def test_the_first_submit_brings_the_baseline_which_alone_is_dispatched(ta
     assert [e["lifted"] for e in await tag.events("tag.resumed")] == ["baseline"]
 
 
-async def test_the_baseline_counts_neither_as_kept_nor_in_a_keep_rate(tag: TagUnderTest) -> None:
-    await opened(tag)
-    await submitted(tag)
-    await leased(tag)
-    await ended(tag, "mar11-1", 1.0)
-    await leased(tag)
-    await ended(tag, "mar11-2", 0.9)
-
-    summary = await tag.summary()
-
-    stats = summary["stats"]
-    assert (stats["total"], stats["kept"], stats["keep_rate"]) == (2, 1, 1.0)
-    assert summary["categories"] == {"architecture": {"total": 1, "kept": 1}}
-    assert (await tag.experiment("mar11-2"))["compared_with"] == "mar11-1"
-
-
 async def test_the_base_commit_itself_becomes_the_baseline(tag: TagUnderTest) -> None:
     await opened(tag)
 
@@ -106,19 +90,6 @@ async def test_the_base_commit_itself_becomes_the_baseline(tag: TagUnderTest) ->
     assert (await found(tag, "mar11-1")).baseline
     assert not (await found(tag, "mar11-2")).baseline
     assert first["hint"] is None
-
-
-async def test_a_baseline_that_fails_opens_the_gate_and_is_told(tag: TagUnderTest) -> None:
-    await opened(tag)
-    await submitted(tag)
-    await leased(tag)
-    await ended(tag, "mar11-1", None)
-
-    assert await leased(tag) == ["mar11-2"]
-    assert (await found(tag, "mar11-1")).status == "crash"
-    assert (await submitted(tag))["experiment_id"] == "mar11-3"
-    told_of = [e["experiment_id"] for e in await tag.events("experiment.finished")]
-    assert told_of == ["mar11-1"]
 
 
 async def test_a_stopped_baseline_opens_the_gate_and_the_next_submit_brings_another(
@@ -259,16 +230,6 @@ async def test_an_agent_that_trains_itself_is_never_held_up(tag: TagUnderTest) -
     assert verdict["status"] == "keep"
     assert after["experiment_id"] == "mar11-2"
     assert await leased(tag) == ["mar11-2"]
-
-
-async def test_a_baseline_is_submitted_once_however_often_it_is_asked_for(tag: TagUnderTest) -> None:
-    await opened(tag)
-
-    first = await tag.told("/api/experiment/baseline", tag="mar11")
-    again = await tag.told("/api/experiment/baseline", tag="mar11")
-
-    assert first == {"baseline_id": "mar11-1", "submitted": True}
-    assert again == {"baseline_id": "mar11-1", "submitted": False}
 
 
 async def test_a_root_has_to_beat_what_the_base_commit_measured(tag: TagUnderTest) -> None:

@@ -18,7 +18,6 @@ from tests.labs import (
     curl,
     dump,
     events_of,
-    expire,
     idea,
     open_tag,
     problem,
@@ -124,19 +123,6 @@ async def test_what_is_refused_changes_nothing(tag: TagUnderTest, limits: dict[s
     assert await dump(tag.lab) == before
 
 
-async def test_a_refused_submit_can_be_repeated_with_its_key_when_there_is_room(tag: TagUnderTest) -> None:
-    await limited(tag, runs=0)
-    body = idea()
-    problem(await curl(tag.client, SUBMIT, body, idempotency_key="k"), 409)
-    await limited(tag, runs=1)
-
-    answers = [await curl(tag.client, SUBMIT, body, idempotency_key="k") for _ in range(2)]
-
-    assert [a.status_code for a in answers] == [200, 200]
-    assert answers[0].json()["experiment_id"] == answers[1].json()["experiment_id"]
-    assert await books(tag) == [BASE_S, 1, 0, 0]
-
-
 async def test_a_limit_knows_the_run_that_was_set_aside_just_before(
     tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,18 +132,6 @@ async def test_a_limit_knows_the_run_that_was_set_aside_just_before(
 
     [warning] = await events_of(tag.process, "tag.budget_warning")
     assert (warning["resource"], warning["limit"], warning["reserved"]) == ("runs", 1, 1)
-
-
-async def test_a_longer_run_reserves_more(tag: TagUnderTest) -> None:
-    await limited(tag, gpu_seconds=1000)
-    await tag.told("/api/search/set-policy", tag="mar11", policy={"budgets.max_timeout_s": 3600})
-    name = await registered(tag.client)
-
-    document = await tag.refused(409, "/api/gpu/train", experiment_id=name, budget_s=1000.001)
-    await tag.told("/api/gpu/train", experiment_id=name, budget_s=999.999)
-
-    assert (document["resource"], document["limit"]) == ("gpu_seconds", 1000)
-    assert await books(tag) == [999.999, 1, 0, 0]
 
 
 # -- settling
@@ -193,14 +167,6 @@ async def test_a_run_is_spent_once_by_the_labs_clock_however_it_ends(
     assert await books(tag) == [0, 0, about(100), 1]
 
 
-async def test_one_that_is_stopped_while_it_waits_costs_nothing(tag: TagUnderTest) -> None:
-    name = await submit(tag)
-
-    await tag.told("/api/experiment/stop", experiment_id=name)
-
-    assert await books(tag) == [0, 0, 0, 0]
-
-
 async def test_a_lost_attempt_is_spent_and_its_retry_needs_no_new_run(tag: TagUnderTest) -> None:
     await limited(tag, runs=1)
     await add_gpu(tag.client)
@@ -216,17 +182,6 @@ async def test_a_lost_attempt_is_spent_and_its_retry_needs_no_new_run(tag: TagUn
     assert waiting == [BASE_S, 1, about(100), 0]
     assert again.attempt == 2
     assert await books(tag) == [0, 0, about(300), 1]
-
-
-async def test_a_lease_that_was_never_begun_costs_no_time(tag: TagUnderTest) -> None:
-    await add_gpu(tag.client)
-    await submit(tag)
-    await tag.told("/api/pool/dispatch")
-
-    await expire(tag.lab, "host:gpu0")
-    await tag.told("/api/pool/sweep")
-
-    assert await books(tag) == [BASE_S, 1, 0, 0]
 
 
 async def test_what_agents_train_themselves_counts_and_is_never_refused(tag: TagUnderTest) -> None:
@@ -343,17 +298,6 @@ async def test_a_run_that_outlasts_its_share_takes_more_of_the_budget_until_it_i
     assert (found["stopping"], found["stop_reason"]) == (True, "its tag's budget of GPU seconds is used up")
 
 
-async def test_a_run_ends_when_its_tag_s_limit_is_put_below_what_it_has_used(tag: TagUnderTest) -> None:
-    await add_gpu(tag.client)
-    e = await running(tag.client, tag.process)
-    await began_ago(tag, e, 120)
-    unlimited = await polled(tag, e)
-
-    await limited(tag, gpu_seconds=60)
-
-    assert (unlimited, await polled(tag, e)) == ("continue", "stop")
-
-
 async def test_a_retry_has_no_more_set_aside_than_the_first_attempt_had(tag: TagUnderTest) -> None:
     await limited(tag, gpu_seconds=1000)
     await add_gpu(tag.client)
@@ -403,19 +347,6 @@ async def test_absent_leaves_a_limit_and_null_takes_it_away(tag: TagUnderTest) -
         await submit(tag)
 
 
-async def test_a_limit_below_what_is_spent_blocks_and_a_higher_one_opens(tag: TagUnderTest) -> None:
-    for value in (1.0, 0.9, 0.8):
-        await tag.tried(value)
-
-    answer = await limited(tag, runs=2)
-    await tag.refused(409, SUBMIT, **idea())
-    await limited(tag, runs=4)
-    await submit(tag)
-
-    assert answer["runs"] == {"limit": 2, "spent": 3, "reserved": 0, "left": -1}
-    await tag.refused(409, SUBMIT, **idea())
-
-
 async def test_eighty_percent_are_told_once_for_every_limit(tag: TagUnderTest) -> None:
     async def warnings() -> list[tuple[str, float, float, float]]:
         found = await tag.events("tag.budget_warning")
@@ -436,19 +367,6 @@ async def test_eighty_percent_are_told_once_for_every_limit(tag: TagUnderTest) -
     assert below == []
     assert at_ten == [("runs", 10, 0, 8)]
     assert (await warnings())[1:] == [("runs", 12, 0, 10)]
-
-
-async def test_spending_more_than_was_reserved_warns_too(tag: TagUnderTest) -> None:
-    await limited(tag, gpu_seconds=10_000)
-    await add_gpu(tag.client)
-    e = await running(tag.client, tag.process)
-    await ran_for(tag, e, 8_500)
-
-    await tag.told("/api/experiment/crash", **of(e), error="boom")
-
-    (event,) = await tag.events("tag.budget_warning")
-    assert (event["tag"], event["resource"], event["limit"]) == ("mar11", "gpu_seconds", 10_000)
-    assert event["spent"] == about(8_500)
 
 
 async def test_a_budget_is_seen_wherever_one_looks(tag: TagUnderTest) -> None:

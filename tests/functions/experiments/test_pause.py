@@ -142,32 +142,6 @@ async def test_what_is_submitted_to_a_paused_tag_is_told_that_it_waits(
     assert (await outcome(client, answer["experiment_id"]))["paused"] is False
 
 
-async def test_positions_count_who_is_really_in_the_way(client: httpx.AsyncClient) -> None:
-    await add_gpu(client, "g0")
-    ids = [
-        await submit(client, tag, agent=agent, **pin)
-        for tag, agent, pin in [
-            ("mar11", "a", {}),
-            ("mar11", "b", {"gpu_id": "g0"}),
-            ("other", "c", {}),
-            ("mar11", "d", {}),
-            ("other", "e", {"gpu_id": "g0"}),
-        ]
-    ]
-
-    async def positions() -> list[int]:
-        return [(await outcome(client, i))["queue"]["position"] for i in ids]
-
-    before = await positions()
-    await pause(client)
-    meanwhile = await positions()
-    await unpause(client)
-
-    assert before == [1, 2, 3, 4, 5]
-    assert meanwhile == [1, 2, 1, 4, 2]  # those that are paused: the place that they would come back to
-    assert await positions() == before
-
-
 async def test_resuming_wakes_the_dispatcher() -> None:
     bound = [t for t in table()["pool::dispatch"].triggers if isinstance(t, On)]
 
@@ -192,21 +166,6 @@ async def test_one_that_waits_can_be_stopped_and_its_agent_gets_the_turn_back(
 
 
 # -- what runs
-
-
-async def test_runs_in_progress_go_on(client: httpx.AsyncClient, process: Process) -> None:
-    await add_gpu(client)
-    e = await running(client, process)
-    waits = await submit(client)
-
-    await pause(client)
-
-    who = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
-    assert (await told(client, "/api/experiment/complete", val_bpb=1.0, **who))["status"] == "keep"
-    await told(client, "/api/pool/release", gpu_id=e.gpu_id)
-    assert await dispatched(client) == []
-    assert await status(client, waits) == "queued"
-    await in_order(client)
 
 
 async def test_runs_in_progress_are_stopped_on_demand(client: httpx.AsyncClient, process: Process) -> None:
@@ -257,20 +216,6 @@ async def test_no_gpu_is_lent_to_an_agent_of_a_paused_tag_but_it_may_train_elsew
     assert refusal["acquired"] is False
     assert "paused" in refusal["reason"]
     assert verdict["status"] == "keep"
-
-
-async def test_an_agent_that_waits_for_a_gpu_gets_it_when_its_tag_is_resumed(
-    client: httpx.AsyncClient,
-) -> None:
-    await add_gpu(client)
-    await pause(client)
-    name = await registered(client)
-
-    waiting = asyncio.create_task(told(client, "/api/pool/acquire", experiment_id=name, wait=50))
-    await asyncio.sleep(0)
-    await unpause(client)
-
-    assert (await waiting)["acquired"] is True
 
 
 async def test_the_only_gpu_does_not_stand_idle_for_a_run_that_a_pause_holds_back(
