@@ -6,12 +6,13 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any
 
 import httpx
 import pytest
+from redis import Redis
 
 from functions.kernel.process.lifecycle import Process
 from state.change import Change
@@ -223,6 +224,19 @@ def _reading(kind: str, name: str) -> tuple[str | int, ...]:
             return ("LRANGE", name, 0, -1)
         case _:
             return ("XRANGE", name, "-", "+")
+
+
+@contextmanager
+def for_a_while(redis: Redis, keys: set[str]) -> Iterator[None]:
+    """These keys hold afterwards what they held before."""
+    before = {key: redis.dump(key) for key in keys}
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            redis.delete(key)
+            if value is not None:
+                redis.restore(key, 0, value)
 
 
 async def events_of(process: Process, kind: str) -> list[dict[str, Any]]:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from state.decisions import Retest
 from state.experiments import Window
-from tests.functions.conftest import GPUS, TagUnderTest
+from tests.functions.conftest import TagUnderTest
 from tests.labs import add_gpu, crashed, dump, idea, open_tag, registered, silence, tried
 
 STRICT = {"keep_rule": "strict"}
@@ -38,7 +37,7 @@ async def test_without_a_policy_a_lucky_run_is_not_believed_and_an_agent_s_own_i
     assert own_first["trust"] == "first"
 
 
-@pytest.mark.parametrize("keep_rule", ["auto", "strict", "confirmed"])
+@pytest.mark.parametrize("keep_rule", ["auto", "strict"])
 async def test_the_first_run_under_a_comparability_key_is_first_and_never_confirmed(
     tag: TagUnderTest, keep_rule: str
 ) -> None:
@@ -230,23 +229,6 @@ async def test_what_a_tag_learned_of_its_seeds_is_forgotten_when_a_result_is_tak
     assert (forgot.best.experiment_id, forgot.best.seeds.pairs) == ("mar11-1", 0)
 
 
-async def test_what_stands_on_a_demoted_keep_stands_on_its_incumbent_then(tag: TagUnderTest) -> None:
-    await tag.open()
-    await tag.baseline(1.001, 0.9995)
-    await tag.trained(0.9994)
-    await tag.trained(0.9985)
-
-    await tag.measured("mar11-2.2", 1.0020)
-    still_best = await tag.best_id()
-    await tag.measured("mar11-3.2", 0.9988)
-
-    assert still_best == "mar11-3"
-    assert await tag.standing("mar11-2") == ("discard", "demoted")
-    assert await tag.standing("mar11-3") == ("keep", "confirmed")
-    assert await tag.best_id() == "mar11-3"
-    assert await tag.counts() == (3, 2, 1)
-
-
 async def test_discards_that_a_demoted_keep_beat_are_run_again_and_the_better_one_rises(
     tag: TagUnderTest,
 ) -> None:
@@ -289,20 +271,6 @@ async def test_a_worker_that_fails_is_no_word_on_the_code(tag: TagUnderTest) -> 
     assert event["subject"] == "mar11-2"
 
 
-async def test_a_retest_whose_worker_dies_runs_again_on_another(tag: TagUnderTest) -> None:
-    await tag.open()
-    await tag.baseline(1.001, 0.9995)
-    await tag.trained(0.9994)
-    e = await tag.begun("mar11-2.2")
-
-    await silence(tag.lab, str(e.gpu_id))
-    await tag.told("/api/pool/sweep")
-    await tag.measured("mar11-2.2", 1.002)
-
-    assert (await tag.experiment("mar11-2.2"))["attempt"] == 2
-    assert await tag.standing("mar11-2") == ("discard", "demoted")
-
-
 async def test_a_retest_that_is_lost_for_good_is_begun_anew(tag: TagUnderTest) -> None:
     await tag.open(max_attempts=1)
     await tag.baseline(1.001, 0.9995)
@@ -338,22 +306,6 @@ async def test_settling_again_or_at_the_same_time_changes_nothing_more(tag: TagU
     assert await dump(tag.lab) == after
 
 
-async def test_a_repeated_report_is_answered_as_at_first_even_after_the_demotion(tag: TagUnderTest) -> None:
-    await tag.open()
-    await tag.baseline(1.001, 0.9995)
-    submitted = await tag.submit()
-    e = await tag.begun(submitted)
-    first = await tag.report(e, 0.9994)
-    await tag.free(e)
-    await tag.judge(e.experiment_id)
-    await tag.measured("mar11-2.2", 1.002)
-
-    again = await tag.report(e, 0.9994)
-
-    assert again == first | {"replayed": True}
-    assert await tag.standing("mar11-2") == ("discard", "demoted")
-
-
 async def test_what_an_agent_trained_itself_is_unconfirmed_until_it_runs_it_again(tag: TagUnderTest) -> None:
     await open_tag(tag.client, policy={"keep_rule": "confirmed"})
     await tag.tried(1.0)
@@ -372,20 +324,6 @@ async def test_what_an_agent_trained_itself_is_unconfirmed_until_it_runs_it_agai
     assert await tag.best_id() == "mar11-1"
 
 
-async def test_a_retest_runs_on_the_class_of_gpu_that_its_experiment_ran_on(tag: TagUnderTest) -> None:
-    await tag.open()
-    await tag.trained(1.0)
-    for gpu in GPUS:
-        await tag.told("/api/pool/deregister", gpu_id=gpu)
-    await add_gpu(tag.client, "host:other", gpu_name="A100")
-
-    submitted = await tag.submit()
-    await tag.told("/api/pool/dispatch")
-
-    assert (await tag.experiment("mar11-1.2"))["status"] == "queued"
-    assert (await tag.experiment(submitted))["status"] == "leased"
-
-
 async def test_a_retest_on_another_class_of_gpu_is_no_evidence(tag: TagUnderTest) -> None:
     await tag.open()
     await tag.baseline(1.001, 0.9995)
@@ -401,43 +339,6 @@ async def test_a_retest_on_another_class_of_gpu_is_no_evidence(tag: TagUnderTest
     assert (await tag.summary())["noise"] == noise
     assert await tag.standing("mar11-2") == ("keep", "provisional")
     assert (await tag.experiment("mar11-2.3"))["status"] == "queued"
-
-
-async def test_what_is_kept_on_its_branch_alone_may_be_the_best_after_all(tag: TagUnderTest) -> None:
-    await tag.open(traces={"mode": "multi", "target_traces": 2, "max_parallel": 4})
-    first = await selected(tag)
-    await tag.trained(1.0, commit_sha="abc1234", selection_id=first["selection_id"])
-    for nth, value in ((2, 1.001), (3, 0.9995)):
-        await tag.measured(f"mar11-1.{nth}", value)
-    extending = await selected(tag, intent="extend")
-    lucky = await tag.trained(0.9960, selection_id=extending["selection_id"])
-    beside = await tag.trained(0.9970, selection_id=(await selected(tag))["selection_id"])
-    meanwhile = await tag.faults()
-
-    await tag.measured("mar11-2.2", 1.003)
-    await tag.measured("mar11-3.2", 0.9975)
-
-    assert (lucky["trust"], beside["trust"]) == ("provisional", None)
-    assert (beside["status"], beside["improved"], beside["branch_improved"]) == ("keep", False, True)
-    assert meanwhile == []
-    assert await tag.standing("mar11-2") == ("discard", "demoted")
-    assert await tag.standing("mar11-3") == ("keep", "confirmed")
-    assert await tag.best_id() == "mar11-3"
-    assert await tag.counts() == (3, 2, 1)
-
-
-async def test_a_retest_of_a_paused_tag_keeps_its_place(tag: TagUnderTest) -> None:
-    await tag.open()
-    await tag.trained(1.0)
-    await tag.told("/api/tag/pause", tag="mar11")
-
-    await tag.told("/api/pool/dispatch")
-    waiting = (await tag.experiment("mar11-1.2"))["status"]
-    found = await tag.faults()
-    await tag.told("/api/tag/unpause", tag="mar11")
-
-    assert (waiting, found) == ("queued", [])
-    await tag.measured("mar11-1.2", 1.0)
 
 
 async def test_anybody_may_have_a_run_repeated_as_evidence(tag: TagUnderTest) -> None:
@@ -458,28 +359,17 @@ async def test_anybody_may_have_a_run_repeated_as_evidence(tag: TagUnderTest) ->
     assert await tag.counts() == (1, 1, 0)
 
 
-async def test_a_retest_waits_for_a_gpu_by_the_move_that_begins_it(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    await add_gpu(tag.client)
-    await tag.trained(1.0)
-    first = await tag.experiments.get("mar11-1")
-
-    begun = await tag.experiments.begin_retest(Retest(first, 104_729, run_s=300.0))
-
-    assert begun is not None
-    shown = await tag.experiment("mar11-1.2")
-    assert (shown["status"], shown["attempt"], shown["seed"]) == ("queued", 1, 104_729)
-    assert (await tag.asked("/api/experiment/mar11-1.2/wait?timeout=0"))["queue"]["position"] == 1
-
-
 async def test_only_what_was_measured_can_be_run_again(tag: TagUnderTest) -> None:
     await open_tag(tag.client)
     failed = await crashed(tag.client)
     waiting = await registered(tag.client)
     await tag.tried(1.0)
     retest = await tag.told("/api/experiment/retest", experiment_id="mar11-3", train=False)
+    await tag.tried(1.1)
+    await tag.told("/api/experiment/retract", experiment_id="mar11-4", reason="wrong")
 
     for name, why in (
+        ("mar11-4", "retracted"),
         (failed["experiment_id"], "crash"),
         (waiting, "registered"),
         (retest["retest_id"], "a retest itself"),
@@ -519,63 +409,6 @@ async def test_a_budget_that_is_raised_has_the_retests_run_that_it_held_back(tag
     assert answer["steps"] == ["runagain mar11-2"]
 
 
-async def test_a_keep_of_the_strict_rule_waits_for_the_provisional_ones_under_it(tag: TagUnderTest) -> None:
-    await tag.open()
-    await tag.baseline(1.001, 0.9995)
-    await tag.trained(0.9994)
-    await tag.told("/api/search/set-policy", tag="mar11", policy={"keep_rule": "strict"})
-    await tag.trained(0.9993)
-    await tag.told("/api/search/set-policy", tag="mar11", policy={"keep_rule": "confirmed"})
-    await tag.trained(0.9992)
-    stacked = await tag.faults()
-
-    await tag.measured("mar11-2.2", 1.002)
-    await tag.measured("mar11-4.2", 1.002)
-    if (await tag.shown("mar11-3"))["retests"]:
-        await tag.measured("mar11-3.2", 0.9993)
-
-    assert stacked == []
-    assert await tag.standing("mar11-2") == ("discard", "demoted")
-    assert await tag.standing("mar11-3") == ("keep", None)
-    assert await tag.standing("mar11-4") == ("discard", "demoted")
-    assert await tag.best_id() == "mar11-3"
-
-
-async def test_a_retest_that_diverges_makes_no_other_margin_noise(tag: TagUnderTest) -> None:
-    await tag.open(baseline_repeats=3)
-    await tag.baseline(1.0004, 0.9996, 1.0003)
-    noise = (await tag.summary())["noise"]
-    await tag.trained(0.9990)
-
-    await tag.measured("mar11-2.2", 6.5)
-    await tag.trained(0.9985)
-    await tag.measured("mar11-3.2", 0.9986)
-
-    assert await tag.standing("mar11-2") == ("discard", "demoted")
-    assert await tag.standing("mar11-3") == ("keep", "confirmed")
-    assert (await tag.summary())["noise"]["sigma"] < 2 * noise["sigma"]
-
-
-async def test_one_code_on_two_budgets_is_no_repeat(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    await tag.tried(1.0, commit_sha="abc1234", result={"budget_seconds": 300, "gpu_class": "H100"})
-
-    await tag.tried(1.4, commit_sha="abc1234", result={"budget_seconds": 60, "gpu_class": "H100"})
-
-    assert (await tag.summary())["noise"] is None
-
-
-async def test_a_retest_is_nobodys_parent(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    await tag.tried(1.0)
-    retest = await tag.told("/api/experiment/retest", experiment_id="mar11-1", train=False)
-
-    refusal = await tag.refused(422, "/api/experiment/register", **idea(parent_id=retest["retest_id"]))
-
-    assert "mar11-1.2" in refusal["detail"]
-    assert "mar11-1" in refusal["hint"]
-
-
 async def test_a_retest_runs_the_code_and_the_seconds_of_its_experiment_alone(tag: TagUnderTest) -> None:
     await open_tag(tag.client)
     await add_gpu(tag.client)
@@ -593,8 +426,7 @@ async def test_a_retest_runs_the_code_and_the_seconds_of_its_experiment_alone(ta
     assert (e["status"], e["budget_s"], e["config_delta"]) == ("queued", 300, None)
 
 
-@pytest.mark.parametrize("newest", [True, False])
-async def test_pages_that_end_for_their_length_leave_no_retest_out(tag: TagUnderTest, newest: bool) -> None:
+async def test_pages_that_end_for_their_length_leave_no_retest_out(tag: TagUnderTest) -> None:
     await open_tag(tag.client)
     for value in (1.0, 0.9, 0.8):
         await tag.tried(value)
@@ -605,13 +437,12 @@ async def test_pages_that_end_for_their_length_leave_no_retest_out(tag: TagUnder
     cursor = None
 
     while not pages or cursor is not None:
-        window = Window("mar11", 100, status="registered", cursor=cursor, newest=newest, most_bytes=1)
+        window = Window("mar11", 100, status="registered", cursor=cursor, newest=True, most_bytes=1)
         page = await experiments.page(window)
         pages.append({e.experiment_id for e in page.experiments})
         cursor = page.following
 
-    one, two = {"mar11-1.2", "mar11-1.3"}, {"mar11-3.2"}
-    assert pages == ([two, one] if newest else [one, two])
+    assert pages == [{"mar11-3.2"}, {"mar11-1.2", "mar11-1.3"}]
 
 
 async def test_retests_take_no_turn_from_anybody(tag: TagUnderTest) -> None:
@@ -628,21 +459,6 @@ async def test_retests_take_no_turn_from_anybody(tag: TagUnderTest) -> None:
     bob = await tag.told("/api/experiment/submit", **idea(agent="bob"))
 
     assert bob["queue"]["position"] == 2
-
-
-async def test_rivals_that_only_their_agents_can_run_again_wait_for_them(tag: TagUnderTest) -> None:
-    await open_tag(tag.client, policy={"keep_rule": "confirmed"})
-    for value in (1.0, 0.9960, 0.9970):
-        await tag.tried(value)
-
-    for name, value in (("mar11-1", 1.0005), ("mar11-2", 1.003), ("mar11-3", 0.9975)):
-        retest = await tag.told("/api/experiment/retest", experiment_id=name, train=False)
-        await tag.told("/api/experiment/complete", experiment_id=retest["retest_id"], val_bpb=value)
-        await tag.judge(retest["retest_id"])
-
-    assert await tag.standing("mar11-2") == ("discard", "demoted")
-    assert await tag.standing("mar11-3") == ("keep", "confirmed")
-    assert await tag.best_id() == "mar11-3"
 
 
 async def test_a_first_value_that_its_repeats_contradict_leaves_the_mean_and_the_noise(
@@ -697,7 +513,7 @@ async def test_a_later_keep_falls_with_the_further_runs_of_the_one_under_it_that
     assert (await tag.lab.hash(tag.lab.keys.tag("mar11"))).get("largest_gain") == largest_gain
 
 
-WALKS = [pytest.param(seed, marks=() if seed in (9, 15) else pytest.mark.long) for seed in range(200)]
+WALKS = [9, 15, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(16, 40))]
 
 
 @pytest.mark.parametrize("seed", WALKS)
@@ -764,11 +580,10 @@ async def test_a_baseline_that_its_repeats_contradict_is_worth_their_mean_and_wh
     assert await tag.best_id() == "mar11-2"
 
 
-@pytest.mark.parametrize("baseline_repeats", [0, 2])
 async def test_a_best_that_another_experiment_of_its_code_contradicts_gives_way_too(
-    tag: TagUnderTest, baseline_repeats: int
+    tag: TagUnderTest,
 ) -> None:
-    await tag.open(baseline_repeats=baseline_repeats, max_retests=1 if baseline_repeats else 0)
+    await tag.open(baseline_repeats=0, max_retests=0)
     for value in (1.5, 1.501, 1.502, 1.5):
         await tag.trained(value, commit_sha="bbbbbbb")
     await tag.trained(1.0, commit_sha="aaaaaaa")
@@ -822,14 +637,3 @@ async def test_the_largest_gain_is_forgotten_with_the_keep_that_made_it(tag: Tag
     await tag.told("/api/experiment/retract", experiment_id="mar11-3", reason="a wrong unit")
 
     assert (await tag.lab.hash(tag.lab.keys.tag("mar11")))["largest_gain"] == repr(10.0 - 9.9)
-
-
-async def test_a_retest_says_when_it_was_registered(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    first = await tag.tried(1.0)
-    begun = await tag.lab.now()
-
-    again = await tag.told("/api/experiment/retest", experiment_id=first["experiment_id"])
-
-    record = await tag.experiments.get(again["retest_id"])
-    assert record.registered_at >= begun

@@ -47,22 +47,6 @@ async def test_repeats_of_the_base_make_a_verdict_a_probability(tag: TagUnderTes
     assert 0 < worse["p_better"] < 0.5
 
 
-async def test_an_experiment_remembers_how_sure_its_verdict_was(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    for value in (1.0, 1.002):
-        await tag.tried(value, commit_sha=BASE)
-
-    answer = await tag.tried(0.999)
-
-    found = await tag.asked(f"/api/experiment/{answer['experiment_id']}")
-    assert found["experiment"]["p_better"] == answer["p_better"]
-    waited = await tag.asked(f"/api/experiment/{answer['experiment_id']}/wait?timeout=0")
-    assert waited["p_better"] == answer["p_better"]
-    events = (await tag.told("/api/event/list", types=["experiment.finished"]))["events"]
-    (told_of_it,) = [e["data"] for e in events if e["subject"] == answer["experiment_id"]]
-    assert told_of_it["p_better"] == answer["p_better"]
-
-
 async def test_the_summary_tells_the_noise_and_how_many_keeps_are_false(tag: TagUnderTest) -> None:
     await open_tag(tag.client)
     first = await tag.summary()

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from functions.trust import retests
-from functions.trust.rules.noise import noise_of
 from state.noise import noise_key
 from state.records import Experiment
 from state.tags import Tags
 from state.traces import Traces
 from tests.functions.conftest import TagUnderTest
 from tests.functions.experiments import test_baseline
-from tests.labs import add_gpu, crashed, dump, idea, open_tag, refused, registered, tried
+from tests.labs import add_gpu, crashed, dump, open_tag, refused, registered, tried
 
 WRONG: dict[str, Any] = {"commit_sha": "bad0bad"}
 MEASURED: dict[str, Any] = {"gpu_class": "H100", "budget_seconds": 300, "evaluator_hash": "e" * 16}
@@ -75,54 +74,6 @@ async def test_one_wrong_number_does_not_fix_the_best_for_ever(tag: TagUnderTest
     assert (event["subject"], event["best_experiment_id"], event["reason"]) == ("mar11-2", "mar11-1", WHY)
     bests = [e["subject"] for e in await tag.events("best.changed")]
     assert bests == ["mar11-1", "mar11-2", "mar11-1", "mar11-3"]
-
-
-async def test_counters_categories_finish_order_and_reports_go_on_without_it(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    await tag.tried(1.0)
-    await tag.tried(0.0001, category="attention", **WRONG)
-    await tag.tried(1.001)
-    await crashed(tag.client)
-
-    await retracted(tag, "mar11-2")
-    await tag.tried(0.9)
-
-    assert await stats(tag) == {"total": 4, "kept": 2, "discarded": 1, "retracted": 1}
-    summary = await tag.summary()
-    assert summary["categories"] == {"architecture": {"total": 4, "kept": 2}}
-    assert [e["id"] for e in summary["bpb_progression"]] == ["mar11-1", "mar11-5"]
-    lines = (await tag.told("/api/report/tsv", tag="mar11"))["tsv"].splitlines()
-    assert len(lines) == 1 + 4
-    assert not any("bad0bad" in line for line in lines)
-    history = await tag.told("/api/experiment/history", tag="mar11", status="retracted")
-    assert [e["experiment_id"] for e in history["experiments"]] == ["mar11-2"]
-    near = await tag.told("/api/experiment/near-misses", tag="mar11")
-    assert near["total"] == 0
-
-
-async def test_a_near_miss_that_is_taken_back_is_none(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    await tag.tried(1.0)
-    await tag.tried(1.001)
-
-    answer = await retracted(tag, "mar11-2")
-
-    assert (answer["was"], answer["best_experiment_id"]) == ("discard", "mar11-1")
-    assert (await tag.told("/api/experiment/near-misses", tag="mar11"))["near_misses"] == []
-    assert await stats(tag) == {"total": 1, "kept": 1, "discarded": 0, "retracted": 1}
-
-
-async def test_an_older_keep_leaves_the_best_alone(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    for value in (1.0, 0.9, 0.8):
-        await tag.tried(value)
-
-    answer = await retracted(tag, "mar11-2")
-
-    assert (answer["best_experiment_id"], answer["retest"]) == ("mar11-3", [])
-    assert len(await tag.events("best.changed")) == 3
-    await retracted(tag, "mar11-3")
-    assert await best_of(tag) == ("mar11-1", 1.0)
 
 
 async def test_a_best_under_another_comparability_key_falls_back_to_the_one_before_it_there(
@@ -317,35 +268,7 @@ async def test_a_retest_that_ends_after_the_retraction_says_nothing(tag: TagUnde
     assert await best_of(tag) == ("mar11-1", 1.0)
 
 
-async def test_what_was_retracted_is_not_run_again(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    await tag.tried(1.0)
-    await retracted(tag, "mar11-1")
-
-    answer = await tag.refused(409, "/api/experiment/retest", experiment_id="mar11-1")
-
-    assert answer["experiment_status"] == "retracted"
-
-
 # -- noise, and the same code
-
-
-async def test_its_runs_leave_the_noise(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    for value in (1.0, 1.01):
-        await tag.tried(value, commit_sha="aaaaaaa")
-    alone = await spread(tag)
-    await tag.tried(0.5, **WRONG)
-    await tag.told("/api/experiment/retest", experiment_id="mar11-3", train=False)
-    await tag.told("/api/experiment/complete", experiment_id="mar11-3.2", val_bpb=0.8)
-    assert (await spread(tag))[0] == 2
-
-    await retracted(tag, "mar11-3")
-
-    df, squares = await spread(tag)
-    assert df == alone[0]
-    assert squares == pytest.approx(alone[1], abs=1e-15)
-    assert noise_of(squares, df) is not None
 
 
 async def test_later_runs_of_its_code_are_judged_without_it(tag: TagUnderTest) -> None:
@@ -400,8 +323,7 @@ async def test_a_keep_by_the_mean_of_its_runs_and_others_has_to_be_retracted_fir
     assert await best_of(tag) == ("mar11-1", 1.0)
 
 
-@pytest.mark.parametrize("direction", ["minimize", "maximize"])
-@pytest.mark.parametrize("keep_rule", ["strict", "confirmed"])
+@pytest.mark.parametrize(("keep_rule", "direction"), [("strict", "minimize"), ("confirmed", "maximize")])
 async def test_whatever_is_taken_back_in_whatever_order_the_audit_agrees(
     tag: TagUnderTest, keep_rule: str, direction: str
 ) -> None:
@@ -409,14 +331,14 @@ async def test_whatever_is_taken_back_in_whatever_order_the_audit_agrees(
     await open_tag(
         tag.client, metric={"name": "loss", "direction": direction}, policy={"keep_rule": keep_rule}
     )
-    for _ in range(40):
+    for _ in range(25):
         await tried(
             tag.client,
             rng.gauss(1.0, 0.1),
             commit_sha=f"aaaaaa{rng.randrange(12):x}",
             result={"gpu_class": rng.choice(["H100", "H100", "A100"])},
         )
-    names = [f"mar11-{n}" for n in range(1, 41)]
+    names = [f"mar11-{n}" for n in range(1, 26)]
     rng.shuffle(names)
 
     for name in names:
@@ -433,7 +355,7 @@ async def test_whatever_is_taken_back_in_whatever_order_the_audit_agrees(
     for gpu_class in ("H100", "A100"):
         assert await spread(tag, gpu_class) == (0, 0.0)
         assert not [code for code in await noise(tag, gpu_class) if code.startswith("runs:")]
-    assert (await stats(tag))["retracted"] == 40
+    assert (await stats(tag))["retracted"] == 25
 
 
 # -- the baseline
@@ -515,19 +437,6 @@ async def test_branches_that_stood_on_it_fall_back(tag: TagUnderTest) -> None:
     assert (await tag.selected())["base_experiment_id"] == waits
 
 
-async def test_a_branch_whose_tip_was_taken_back_grows_on_from_it_on_the_base_before(
-    tag: TagUnderTest,
-) -> None:
-    await tag.branch(target=1)
-    await tag.grown(1.0)
-    await tag.grown(0.0001)
-
-    await retracted(tag, "mar11-2")
-
-    chosen = await tag.selected()
-    assert (chosen["parent_ids"], chosen["base_experiment_id"]) == (["mar11-2"], "mar11-1")
-
-
 async def test_the_best_score_of_a_long_branch_stays_where_another_result_is_taken_back(
     tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -599,22 +508,10 @@ async def test_an_agent_waits_for_and_sees_what_became_of_it(tag: TagUnderTest) 
 # -- at the same time
 
 
-async def test_of_two_retractions_at_once_one_counts(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    await tag.tried(1.0)
-    await tag.tried(0.0001, **WRONG)
-
-    answers = await asyncio.gather(*(retracted(tag, "mar11-2") for _ in range(8)))
-
-    assert sorted(a["replayed"] for a in answers) == [False] + [True] * 7
-    assert len(await tag.events("experiment.retracted")) == 1
-    assert await stats(tag) == {"total": 1, "kept": 1, "discarded": 0, "retracted": 1}
-
-
 async def test_results_that_come_in_at_the_same_moment_are_judged_before_or_after(tag: TagUnderTest) -> None:
     await open_tag(tag.client)
     await tag.tried(1.0)
-    for _ in range(5):
+    for _ in range(2):
         wrong = (await tag.tried(0.0001))["experiment_id"]
         again = [await registered(tag.client, commit_sha=f"ccc000{n}") for n in range(6)]
         same: Experiment = await tag.experiments.get(wrong)
@@ -627,19 +524,3 @@ async def test_results_that_come_in_at_the_same_moment_are_judged_before_or_afte
         assert {a["status"] for a in answers} == {"discard", "retracted"}
         assert await best_of(tag) == ("mar11-1", 1.0)
         assert await tag.faults() == []
-
-
-async def test_an_idea_of_the_same_code_may_be_submitted_again(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    await tag.tried(1.0)
-    await tag.tried(0.0001, **WRONG)
-    await retracted(tag, "mar11-2")
-
-    again = await tag.told("/api/experiment/register", **idea(**WRONG))
-    verdict = await tag.complete(again["experiment_id"], 0.99)
-
-    assert (verdict["status"], verdict["judged_val_bpb"], verdict["delta"]) == (
-        "keep",
-        None,
-        pytest.approx(0.01),
-    )

@@ -59,26 +59,15 @@ async def test_an_operator_gives_it_and_every_view_of_the_tag_says_so(client: ht
     assert {tag["name"]: tag["score"] for tag in listed} == {"mar11": "trusted", "mar12": "reported"}
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "prepare.py",
-        "bash score.sh",
-        "python -c 1",
-        "python /etc/x.py",
-        "python ../x.py",
-        "python 'a",
-        "python .git/x.py",
-    ],
-)
-async def test_a_command_that_is_no_script_of_the_repository_is_refused(
-    client: httpx.AsyncClient, command: str
-) -> None:
-    document = await refused(
-        client, 422, "/api/experiment/setup", tag="mar11", base_commit=BASE, evaluator_command=command
-    )
+async def test_a_command_that_is_no_script_of_the_repository_is_refused(client: httpx.AsyncClient) -> None:
+    scripts = ("prepare.py", "bash score.sh", "python -c 1", "python 'a")
+    elsewhere = ("python /etc/x.py", "python ../x.py", "python .git/x.py")
+    for command in (*scripts, *elsewhere):
+        document = await refused(
+            client, 422, "/api/experiment/setup", tag="mar11", base_commit=BASE, evaluator_command=command
+        )
 
-    assert "python prepare.py" in document["hint"]
+        assert "python prepare.py" in document["hint"]
 
 
 async def test_a_command_without_a_base_commit_is_refused(client: httpx.AsyncClient) -> None:
