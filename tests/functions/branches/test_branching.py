@@ -133,22 +133,6 @@ async def test_a_kept_merge_ends_the_other_traces(tag: TagUnderTest) -> None:
     assert context["branch"]["ancestors"] == ["mar11-1", "mar11-2", "mar11-3"]
 
 
-async def test_a_merge_into_a_named_trace_takes_the_best_base_of_another(tag: TagUnderTest) -> None:
-    await tag.branch(target=3)
-    for value in (1.0, 1.1, 1.2):
-        await tag.grown(value)
-
-    chosen = await tag.merge(into="mar11-t3")
-    merged = await tag.made(chosen)
-    await tag.complete(merged, 0.9)
-
-    assert (chosen["parent_ids"], chosen["combines"]) == (["mar11-1", "mar11-3"],) * 2
-    assert chosen["sources"] == ["mar11-t1"]
-    traces = await tag.traces()
-    assert (traces["mar11-t3"]["tip"], traces["mar11-t3"]["base"]) == (merged, merged)
-    assert [t["status"] for t in traces.values()] == ["merged", "live", "live"]
-
-
 async def test_a_merge_into_a_trace_that_has_kept_nothing_is_refused(tag: TagUnderTest) -> None:
     await tag.branch(target=3)
     for value in (1.0, 1.1):
@@ -182,35 +166,6 @@ async def test_a_merge_of_near_misses_goes_on_from_the_tip_of_its_trace(tag: Tag
     context = await tag.told("/api/trace/context", tag=TAG, selection_id=following["selection_id"])
     assert context["branch"]["base"]["experiment_id"] == following["base_experiment_id"] == merged
     assert set(near) | {tip} <= set(context["branch"]["ancestors"])
-
-
-async def test_two_near_misses_of_different_traces_are_merged_once(tag: TagUnderTest) -> None:
-    await tag.branch()
-    await tag.grown(1.0)
-    await tag.grown(1.01)
-    near = [
-        (await tag.grown(value, trace_id=trace))["experiment_id"]
-        for trace, value in (("mar11-t1", 1.0015), ("mar11-t2", 1.0105))
-    ]
-    await tag.told("/api/search/set-policy", tag=TAG, policy={"near_miss_margin": 0.02})
-
-    chosen = await tag.merge(selector="near_miss")
-    await tag.complete(await tag.made(chosen), 1.5)
-    again = await tag.refused(409, "/api/trace/merge", tag=TAG, selector="near_miss")
-
-    assert (chosen["parent_ids"], chosen["combines"]) == (near, near)
-    assert again["code"] == "no_near_misses"
-
-
-async def test_nodes_that_the_caller_names_are_merged(tag: TagUnderTest) -> None:
-    await tag.branch()
-    await tag.grown(1.0)
-    await tag.grown(1.1)
-
-    chosen = await tag.selected(parent_ids=["mar11-2", "mar11-1"])
-
-    assert (chosen["kind"], chosen["trace_id"]) == ("merge", "mar11-t2")
-    assert (chosen["parent_ids"], chosen["local_selection"]) == (["mar11-2", "mar11-1"], [2, 1])
 
 
 async def test_nodes_that_are_merged_are_built_on_the_best_keep_above_them(tag: TagUnderTest) -> None:
@@ -524,21 +479,6 @@ async def test_with_several_branches_the_next_step_is_to_select(tag: TagUnderTes
     assert "baseline" in opened["next"]
     assert chosen["selection_id"] in mine["next"]
     assert chosen["selection_id"] in of_it["next"]
-
-
-async def test_the_first_selection_of_a_tag_that_has_a_baseline_asks_for_none(
-    tag: TagUnderTest,
-) -> None:
-    await open_tag(tag.client, TAG)
-    await tag.tried(1.0)
-    await tag.told("/api/trace/configure", tag=TAG, mode="multi")
-    chosen = await tag.selected()
-
-    found = await tag.told("/api/search/suggest", tag=TAG, selection_id=chosen["selection_id"])
-
-    assert chosen["kind"] == "new_root"
-    assert "baseline" not in found["suggestions"][0]
-    assert "A new branch from the tag's base commit: try one change in" in found["suggestions"][0]
 
 
 async def test_a_brief_names_what_an_agent_has_selected_and_not_used(tag: TagUnderTest) -> None:

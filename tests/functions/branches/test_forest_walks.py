@@ -149,8 +149,7 @@ class Walk:
             await self.ask("trace/release", selection_id=name)
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize(("seed", "direction"), [(0, "minimize"), (3, "maximize")])
 async def test_the_audit_finds_nothing_wherever_a_walk_leads(
     client: httpx.AsyncClient, process: Process, seed: int, direction: str
 ) -> None:

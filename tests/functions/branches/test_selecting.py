@@ -9,7 +9,7 @@ import pytest
 
 from state.selecting import SelectionDecision
 from state.traces import Traces
-from tests.labs import open_tag, registered, told
+from tests.labs import open_tag, told
 
 AGENTS = 12
 MULTI = {"traces.mode": "multi", "traces.target_traces": AGENTS, "traces.max_parallel": AGENTS}
@@ -34,25 +34,3 @@ async def test_selections_asked_for_at_once_do_not_make_each_other_stale(
 
     assert sum(s["status"] == "selected" for s in selected) == AGENTS
     assert None not in answers
-
-
-async def grown(http: httpx.AsyncClient, **asked: str) -> str:
-    """The trace of a selection whose experiment is finished."""
-    selection = await told(http, "/api/trace/select", tag="mar11", **asked)
-    name = await registered(http, selection_id=selection["selection_id"])
-    await told(http, "/api/experiment/complete", experiment_id=name, val_bpb=1.0)
-    return str(selection["trace_id"])
-
-
-async def test_a_trace_that_callers_named_is_not_passed_over_until_the_others_have_caught_up(
-    client: httpx.AsyncClient,
-) -> None:
-    policy = {"traces.mode": "multi", "traces.target_traces": 3, "traces.max_parallel": 4}
-    await open_tag(client, policy=policy)
-    roots = [await grown(client) for _ in range(3)]
-    for _ in range(6):
-        await grown(client, trace_id=roots[0])
-
-    turns = [await grown(client) for _ in range(6)]
-
-    assert turns == [roots[1], roots[2], roots[0]] * 2

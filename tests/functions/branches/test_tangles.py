@@ -8,7 +8,7 @@ import pytest
 
 from functions.branches import context
 from tests.functions.conftest import TagUnderTest
-from tests.labs import add_gpu, idea, open_tag
+from tests.labs import add_gpu, open_tag
 
 TAG = "mar11"
 
@@ -16,56 +16,14 @@ TAG = "mar11"
 # -- merges
 
 
-async def test_nodes_that_were_made_before_there_were_traces_are_merged_into_the_tag_s_own_line(
-    tag: TagUnderTest,
-) -> None:
-    await open_tag(tag.client, policy={"traces": {"target_traces": 2, "max_parallel": 9}})
-    for value in (1.0, 1.1):
-        await tag.tried(value)
-    await tag.switch("multi")
-
-    chosen = await tag.selected(parent_ids=["mar11-1", "mar11-2"])
-
-    assert (chosen["kind"], chosen["trace_id"]) == ("merge", "mar11-t0")
-    assert chosen["parent_ids"] == ["mar11-1", "mar11-2"]
-
-
-@pytest.mark.parametrize("named", [["mar11-1"], ["mar11-1", "mar11-1"]], ids=["one", "one_twice"])
-async def test_a_merge_of_one_node_is_refused(tag: TagUnderTest, named: list[str]) -> None:
+async def test_a_merge_of_one_node_is_refused(tag: TagUnderTest) -> None:
     await tag.branch()
     await tag.grown(1.0)
 
-    answer = await tag.refused(409, "/api/trace/select", tag=TAG, intent="merge", parent_ids=named)
+    for named in (["mar11-1"], ["mar11-1", "mar11-1"]):
+        answer = await tag.refused(409, "/api/trace/select", tag=TAG, intent="merge", parent_ids=named)
 
-    assert answer["code"] == "one_base"
-
-
-async def test_a_merge_that_is_a_leaf_beside_its_trace_ends_no_other(tag: TagUnderTest) -> None:
-    await tag.branch(max_inflight_per_trace=2)
-    await tag.grown(1.0)
-    await tag.grown(1.1)
-    merge = await tag.made(await tag.merge())
-    await tag.grown(1.05, trace_id="mar11-t1")
-
-    verdict = await tag.complete(merge, 0.9)
-
-    assert verdict["status"] == "keep"
-    assert (await tag.experiment(merge))["forked"] is True
-    assert [t["status"] for t in (await tag.traces()).values()] == ["live", "live"]
-
-
-async def test_a_merge_into_a_trace_that_was_closed_meanwhile_ends_no_other(
-    tag: TagUnderTest,
-) -> None:
-    await tag.branch()
-    await tag.grown(1.0)
-    await tag.grown(1.1)
-    merge = await tag.made(await tag.merge())
-    await tag.told("/api/trace/close", tag=TAG, trace_id="mar11-t1")
-
-    await tag.complete(merge, 0.9)
-
-    assert [t["status"] for t in (await tag.traces()).values()] == ["closed", "live"]
+        assert answer["code"] == "one_base"
 
 
 async def test_a_trace_without_a_result_is_merged_into_nothing(tag: TagUnderTest) -> None:
@@ -77,24 +35,6 @@ async def test_a_trace_without_a_result_is_merged_into_nothing(tag: TagUnderTest
     named = await tag.refused(409, "/api/trace/merge", tag=TAG, sources=["mar11-t1", "mar11-t2"])
 
     assert [into["code"], named["code"]] == ["pending_trace"] * 2
-
-
-async def test_near_misses_of_ended_traces_do_not_stand_in_the_way_of_others(
-    tag: TagUnderTest,
-) -> None:
-    await tag.branch(target=4)
-    for value in (1.0, 1.0001, 1.0002, 1.0003):
-        await tag.grown(value)
-    near = [
-        (await tag.grown(1.0005 + n / 10_000, trace_id=f"mar11-t{n}"))["experiment_id"] for n in (1, 2, 3, 4)
-    ]
-    for n in (1, 2):
-        await tag.told("/api/trace/close", tag=TAG, trace_id=f"mar11-t{n}")
-
-    chosen = await tag.merge(selector="near_miss")
-
-    assert chosen["trace_id"] == "mar11-t3"
-    assert chosen["parent_ids"] == [near[0], near[2]]
 
 
 # -- epochs and modes
@@ -113,29 +53,13 @@ async def test_crashes_of_an_epoch_that_is_over_kill_no_trace(tag: TagUnderTest)
     assert (trace["status"], trace["length"], trace["tip"]) == ("live", 4, "mar11-1")
 
 
-@pytest.mark.parametrize("name", ["lease_ttl_s", "target_traces", "max_parallel", "stale_after"])
-async def test_a_policy_of_traces_beyond_all_bounds_is_refused(tag: TagUnderTest, name: str) -> None:
+async def test_a_policy_of_traces_beyond_all_bounds_is_refused(tag: TagUnderTest) -> None:
     await tag.branch()
 
-    await tag.refused(422, "/api/trace/configure", tag=TAG, **{name: 10**30})
+    for name in ("lease_ttl_s", "target_traces", "max_parallel", "stale_after"):
+        await tag.refused(422, "/api/trace/configure", tag=TAG, **{name: 10**30})
 
     assert (await tag.selected())["status"] == "selected"
-
-
-async def test_what_was_selected_before_an_epoch_and_not_used_takes_no_slot_in_it(
-    tag: TagUnderTest,
-) -> None:
-    await tag.branch(max_parallel=2)
-    await tag.grown(1.0)
-    await tag.grown(1.0)
-    unused, _ = await tag.selected(), await tag.selected()
-
-    await tag.told("/api/trace/configure", tag=TAG, new_epoch=True)
-
-    assert [(await tag.selected())["kind"] for _ in range(2)] == ["extend", "extend"]
-    late = idea(TAG, selection_id=unused["selection_id"])
-    answer = await tag.refused(409, "/api/experiment/register", **late)
-    assert (answer["code"], answer["epoch"]) == ("stale_epoch", 2)
 
 
 async def test_the_one_trace_of_a_tag_is_neither_closed_nor_reopened(tag: TagUnderTest) -> None:
@@ -147,35 +71,21 @@ async def test_the_one_trace_of_a_tag_is_neither_closed_nor_reopened(tag: TagUnd
         assert answer["code"] == "single_mode"
 
 
-async def test_a_root_that_was_given_back_leaves_its_place_to_a_root(tag: TagUnderTest) -> None:
-    await tag.branch(target=2)
-    unused = await tag.selected()
-    await tag.told("/api/trace/release", selection_id=unused["selection_id"])
-    await tag.grown(1.0)
-    await tag.grown(0.9, trace_id="mar11-t2")
-
-    chosen = await tag.selected()
-
-    assert (chosen["kind"], chosen["parent_ids"]) == ("new_root", [])
+CONTRADICTIONS: list[dict[str, Any]] = [
+    *({"trace_id": "mar11-t1", "intent": intent} for intent in ("new_root", "branch", "merge")),
+    {"trace_id": "mar11-t1", "parent_ids": ["mar11-1"]},
+    {"intent": "new_root", "parent_ids": ["mar11-1"]},
+    {"intent": "extend", "parent_ids": ["mar11-1", "mar11-2"]},
+]
 
 
-@pytest.mark.parametrize(
-    "wish",
-    [
-        {"trace_id": "mar11-t1", "intent": "new_root"},
-        {"trace_id": "mar11-t1", "intent": "branch"},
-        {"trace_id": "mar11-t1", "intent": "merge"},
-        {"trace_id": "mar11-t1", "parent_ids": ["mar11-1"]},
-        {"intent": "new_root", "parent_ids": ["mar11-1"]},
-        {"intent": "extend", "parent_ids": ["mar11-1", "mar11-2"]},
-    ],
-)
-async def test_a_wish_that_contradicts_itself_is_refused(tag: TagUnderTest, wish: dict[str, Any]) -> None:
+async def test_a_wish_that_contradicts_itself_is_refused(tag: TagUnderTest) -> None:
     await tag.branch()
     await tag.grown(1.0)
     await tag.grown(1.1)
 
-    await tag.refused(422, "/api/trace/select", tag=TAG, **wish)
+    for wish in CONTRADICTIONS:
+        await tag.refused(422, "/api/trace/select", tag=TAG, **wish)
 
     assert (await tag.told("/api/trace/list", tag=TAG))["open_selections"] == 0
 
@@ -204,24 +114,6 @@ async def test_every_branch_that_stands_on_a_demoted_base_goes_back_to_the_keep_
     assert await tag.faults() == []
     assert (await tag.complete(begun, 1.0005))["branch_improved"] is False
     assert (await tag.selected(trace_id="mar11-t2"))["base_experiment_id"] == first
-
-
-async def test_a_branch_that_was_selected_on_a_base_that_fell_since_begins_on_the_keep_before(
-    tag: TagUnderTest,
-) -> None:
-    await tag.branch(target=2, keep_rule="confirmed")
-    await add_gpu(tag.client)
-    first = await tag.trained_from(await tag.selected(), 1.0)
-    for nth, value in enumerate((1.001, 0.9995), 2):
-        await tag.measured(f"{first}.{nth}", value)
-    lucky = await tag.trained_from(await tag.selected(trace_id="mar11-t1"), 0.9992)
-    branch = await tag.selected(intent="branch", parent_ids=[lucky])
-    await tag.measured(f"{lucky}.2", 1.0012)
-
-    await tag.trained_from(branch, 1.3)
-
-    born = (await tag.traces())["mar11-t2"]
-    assert (born["origin"], born["base"]) == (lucky, first)
 
 
 # -- context

@@ -248,18 +248,6 @@ async def test_a_busy_trace_is_refused_with_when_to_ask_again(forest: TagUnderTe
     assert answer["retry_after"] > 0
 
 
-async def test_a_selection_is_for_one_experiment(forest: TagUnderTest) -> None:
-    one = await forest.selected()
-    name = await forest.made(one)
-
-    answer = await forest.refused(409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
-
-    assert (answer["code"], answer["experiment_id"]) == ("selection_used", name)
-    await forest.complete(name, 1.0)
-    over = await forest.refused(409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
-    assert (over["code"], over["experiment_id"]) == ("selection_committed", name)
-
-
 async def test_there_is_no_root_beyond_the_target(forest: TagUnderTest) -> None:
     await forest.grown(1.0)
     await forest.grown(1.1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from functions.branches.rules.ancestry import BranchHistory, Siblings, branch, siblings, unread
@@ -16,6 +16,8 @@ from tests.functions.sample import experiment
 
 Forest = dict[str, Experiment]
 MAIN = Key()
+FEW = settings(max_examples=30)
+"""Whole graphs take long to draw."""
 
 
 def node(number: int, parents: Sequence[int] = (), value: float | None = None, **more: object) -> Experiment:
@@ -109,6 +111,7 @@ def test_what_cannot_be_compared_is_neither_base_nor_best() -> None:
     assert numbers(made.kept) == [1, 2]
 
 
+@FEW
 @given(graphs(), st.data())
 def test_other_branches_change_nothing(known: Forest, data: st.DataObject) -> None:
     parents = data.draw(st.sets(st.sampled_from(sorted(known))))
@@ -121,6 +124,7 @@ def test_other_branches_change_nothing(known: Forest, data: st.DataObject) -> No
     assert branch(sorted(parents, reverse=True), known | others, "minimize", MAIN) == before
 
 
+@FEW
 @given(graphs(), st.data())
 def test_read_as_asked_for_all_ancestors_and_nothing_else_are_known_in_the_end(
     lab: Forest, data: st.DataObject
@@ -134,6 +138,7 @@ def test_read_as_asked_for_all_ancestors_and_nothing_else_are_known_in_the_end(
     assert known == graph(*branch(parents, lab, "minimize", MAIN).ancestors)
 
 
+@FEW
 @given(graphs(), st.data())
 def test_to_maximise_mirrors_to_minimise(known: Forest, data: st.DataObject) -> None:
     parents = sorted(data.draw(st.sets(st.sampled_from(sorted(known)))))

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from functions.branches.rules.schedulers import (
@@ -32,6 +32,8 @@ from state.records import Direction, score
 SCORES = st.none() | st.floats(-1e100, 1e100)
 DRAWN = 0.40744064036620486
 EVERY = pytest.mark.parametrize("name", SCHEDULERS)
+FEW = settings(max_examples=20)
+"""Whole forests take long to draw."""
 
 
 def trace(number: int, scores: Sequence[float | None] = (), **more: Any) -> TraceView:
@@ -91,6 +93,7 @@ def test_by_turns_every_trace_has_the_same_number_of_selections_after_any_prefix
         assert set(picks.values()) <= {made // k, math.ceil(made / k)}
 
 
+@FEW
 @given(st.integers(2, 6), st.data())
 def test_by_turns_a_free_trace_is_passed_over_at_most_once_by_each_other_one(
     k: int, data: st.DataObject
@@ -142,6 +145,7 @@ def test_of_traces_that_were_away_the_one_not_selected_for_longest_comes_first()
 
 
 @EVERY
+@FEW
 @given(forests())
 def test_every_trace_has_one_place_and_a_finite_score(name: str, forest: ForestView) -> None:
     ranked = ranking(name, SCHEDULERS[name], forest)
@@ -161,6 +165,7 @@ def test_equal_traces_have_equal_scores(name: str, scores: list[float | None], k
 
 
 @EVERY
+@FEW
 @given(forests(), st.randoms())
 def test_the_same_log_replays_the_same_selections_however_the_traces_are_listed(
     name: str, forest: ForestView, chance: Random
@@ -201,6 +206,7 @@ def test_the_better_of_two_traces_comes_first(name: str, direction: Direction, e
 
 
 @pytest.mark.parametrize("name", ["weighted", "softmax", "uct"])
+@FEW
 @given(forests(), st.lists(st.floats(-1e100, 1e100), min_size=1, max_size=4), st.integers(0, 4))
 def test_a_trace_that_crashed_is_never_worth_more_than_one_that_succeeded(
     name: str, others: ForestView, successes: list[float], kept: int
@@ -214,6 +220,7 @@ def test_a_trace_that_crashed_is_never_worth_more_than_one_that_succeeded(
     assert scores["t50"] <= scores["t51"]
 
 
+@FEW
 @given(forests(), st.floats(-1e100, 1e100), st.data())
 def test_under_uct_no_trace_would_stand_better_with_a_crash_in_place_of_a_success(
     forest: ForestView, success: float, data: st.DataObject
@@ -276,6 +283,7 @@ def test_weighted_still_tells_the_better_trace_where_most_are_equal() -> None:
     assert first("weighted", forest) == "t1"
 
 
+@FEW
 @given(forests(), st.floats(0.001, 1), st.floats(-100, 100), st.floats(0, 100), st.floats(0.01, 100))
 def test_under_softmax_no_trace_has_less_than_its_floor(
     forest: ForestView, eps: float, length: float, kept: float, temperature: float
