@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from functions.kernel.process.lifecycle import Process
-from state.backup import back_up, restore
 from state.client import Lab
 from state.experiments import Experiments
 from state.experiments.ranking import SUMS, ends_at, trends_at
 from state.facts import Peers
 from state.policy import BUCKETS
-from state.settings import Settings
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
 from tests.labs import told
 
@@ -71,16 +68,6 @@ async def test_where_places_have_foretold_ends_a_bad_run_is_stopped_at_a_tenth_o
     assert record.ranked is not None
     assert record.ranked["0.1"][1] == 0.98
     assert (await known(swarm))["0.1:stopped"] == 1
-
-
-async def test_a_bad_run_goes_on_while_too_few_have_ended(swarm: Swarm) -> None:
-    await swarm.policy(**{"stopping.warmup_runs": 0})
-    for value in VALUES[:-1]:
-        await ended(swarm, value + 1, value)
-
-    bad = (await swarm.next("a"))["run_id"]
-
-    assert await swarm.tick(bad, 0.1, 9.0) == {}
 
 
 async def test_a_run_that_was_stopped_counts_as_worse_at_the_next_bucket(swarm: Swarm) -> None:
@@ -138,21 +125,6 @@ async def test_an_extended_run_tells_by_what_it_had_at_the_end_of_its_own_budget
     assert float(await swarm.process.lab.command("ZSCORE", pool, run_id)) == pytest.approx(
         1.2 - (record.baseline_bpb or 0.0)
     )
-
-
-async def test_what_was_learnt_is_part_of_a_backup(swarm: Swarm, settings: Settings, tmp_path: Path) -> None:
-    await foretelling(swarm)
-    run_id = (await swarm.next("a"))["run_id"]
-    before = await peers_of(swarm.process.lab, run_id, 0.1)
-    assert before.trend.runs > 0
-
-    await back_up(swarm.process.lab, tmp_path / "lab.nightjar")
-    elsewhere = Lab(f"{settings.lab}x", swarm.process.lab.url)
-    try:
-        await restore(elsewhere, tmp_path / "lab.nightjar")
-        assert await peers_of(elsewhere, run_id, 0.1) == before
-    finally:
-        await elsewhere.close()
 
 
 async def peers_of(lab: Lab, run_id: str, bucket: float) -> Peers:

@@ -20,7 +20,7 @@ from functions.runs.rules.stopping import REASON
 from state.backup import back_up, restore
 from state.client import Lab as RedisLab
 from state.experiments import Experiments
-from state.experiments.ranking import all_ranks_at, ranks_at
+from state.experiments.ranking import ranks_at
 from state.policy import LONGEST_EXTENSION_S
 from state.records import Experiment, Footprint
 from state.settings import Settings
@@ -182,25 +182,24 @@ async def test_nothing_is_ranked_in_a_tag_without_early_stopping(lab: Lab) -> No
     assert await events_of(lab.process, "run.ticked") == []
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"stopping.rule": "best"},
-        {"stopping.eta": 1},
-        {"stopping.max_prob": 1.1},
-        {"stopping.extend_at": 0.5},
-        {"stopping.min_peers": 0},
-        {"stopping.tick_source": "stderr"},
-    ],
-)
-async def test_a_value_that_no_rule_knows_is_refused(
-    client: httpx.AsyncClient, change: dict[str, Any]
-) -> None:
+UNKNOWN = {
+    "rule": "best",
+    "eta": 1,
+    "max_prob": 1.1,
+    "extend_at": 0.5,
+    "min_peers": 0,
+    "tick_source": "stderr",
+}
+
+
+async def test_a_value_that_no_rule_knows_is_refused(client: httpx.AsyncClient) -> None:
     await open_tag(client)
 
-    problem = await refused(client, 422, "/api/search/set-policy", tag="mar11", policy=change)
+    for name, value in UNKNOWN.items():
+        change = {f"stopping.{name}": value}
+        problem = await refused(client, 422, "/api/search/set-policy", tag="mar11", policy=change)
 
-    assert "stopping" in problem["detail"]
+        assert "stopping" in problem["detail"], name
 
 
 async def test_a_retest_is_neither_ranked_nor_stopped(lab: Lab) -> None:
@@ -250,25 +249,6 @@ async def test_a_repeated_tick_is_told_the_first_answer_whatever_the_others_have
     assert await lab.pool(0.2) == {"mar11-1": 1.0}
     assert len(await events_of(process, "run.ticked")) == 2
     assert not (await experiments.get(e.experiment_id)).stopping
-
-
-async def test_ranks_are_kept_by_tag_class_and_bucket(lab: Lab, process: Process) -> None:
-    for tag in ("one", "two"):
-        await open_tag(lab.client, tag, policy=CERTAIN)
-        await lab.run((1.0, 0.2), (1.0, 0.4), tag=tag)
-
-    keys = sorted([key async for key in process.lab.scan("ranks:*")])
-
-    assert keys == sorted(
-        pool
-        for tag in ("one", "two")
-        for bucket in (0.2, 0.4)
-        for pool in (
-            ranks_at(process.lab.keys, tag, "H100", bucket),
-            all_ranks_at(process.lab.keys, tag, bucket),
-        )
-    )
-    assert set((await process.lab.hash(process.lab.keys("rank_classes", "one"))).values()) == {"H100"}
 
 
 async def test_ranks_that_no_run_stands_behind_are_a_violation(lab: Lab, process: Process) -> None:
@@ -338,20 +318,17 @@ OF_A_TICK = ("zcount", "zcard", "zscore", "zadd", "xadd", "lrange", "zrange")
 OF_MANY = ("zrangebyscore", "zrevrange", "zunionstore", "zinter", "sort", "zscan")
 
 
-async def test_a_rank_among_a_hundred_thousand_runs_takes_the_commands_that_it_takes_among_ten(
+async def test_a_rank_among_ten_thousand_runs_takes_the_commands_that_it_takes_among_ten(
     lab: Lab, process: Process
 ) -> None:
     await open_tag(lab.client, policy=CERTAIN | {"stopping.warmup_runs": 0, "stopping.max_prob": 0})
     experiments, e = await lab.begin()
     taken = []
 
-    for bucket, runs in ((0.2, 10), (0.4, 100_000)):
+    for bucket, runs in ((0.2, 10), (0.4, 10_000)):
         pool = ranks_at(process.lab.keys, "mar11", "H100", bucket)
-        for start in range(0, runs, 10_000):
-            many = range(start, min(start + 10_000, runs))
-            await process.lab.command(
-                "ZADD", pool, *[w for n in many for w in (repr(n / runs), f"other-{n}")]
-            )
+        many = [word for n in range(runs) for word in (repr(n / runs), f"other-{n}")]
+        await process.lab.command("ZADD", pool, *many)
         taken.append(await commands(process, partial(ranked, e, (0.75, bucket), bucket, experiments)))
 
     assert taken[0] == taken[1]
@@ -363,7 +340,7 @@ async def test_a_rank_among_a_hundred_thousand_runs_takes_the_commands_that_it_t
         "xadd": 1,
     }
     peers, _ = await experiments.peers(e, "H100", 0.4, 0.75)
-    assert (peers.lower, peers.equal, peers.runs) == (75_000, 1, 100_000)
+    assert (peers.lower, peers.equal, peers.runs) == (7_500, 1, 10_000)
 
 
 async def told_of(lab: Lab, experiment_id: str) -> list[str | None]:
@@ -435,19 +412,8 @@ async def test_a_run_that_has_used_its_extension_is_judged_by_what_it_had_at_the
     assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"budgets.extend_s": 0},
-        {"stopping.extend_at": None},
-        {"stopping.extend_at": 0.6},
-        {"stopping.rule": "none"},
-    ],
-)
-async def test_no_run_is_given_more_time_where_that_is_switched_off(
-    lab: Lab, changes: dict[str, Any]
-) -> None:
-    await five_runs(lab, **changes)
+async def test_no_run_is_given_more_time_where_that_is_switched_off(lab: Lab) -> None:
+    await five_runs(lab, **{"budgets.extend_s": 0})
 
     await lab.run((0.1, 0.8), (0.1, 1.0))
 

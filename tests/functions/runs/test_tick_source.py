@@ -17,7 +17,7 @@ from state.policy import TickSource
 from state.swarm_facts import Observed
 from tests.functions.runs.test_stopping import CERTAIN, Lab, Reporting, told_of
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm, stopping_for_certain
-from tests.labs import add_gpu, asked, curl, events_of, open_tag, problem, refused, told
+from tests.labs import add_gpu, asked, curl, events_of, open_tag, refused, told
 from workers.attempt.job import TrainingJob, TrainingResult, Watcher
 
 PRINTED = CERTAIN | {"stopping.tick_source": "stdout"}
@@ -89,19 +89,6 @@ async def test_a_run_is_stopped_for_its_printed_loss_which_is_no_value_of_its_me
     assert (worst["last_metric"], worst["last_progress"], worst["tick_source"]) == (6.0, 0.2, "stdout")
     [event] = await events_of(lab.process, "run.stopping")
     assert (event["metric"], event["tick_source"], event["rank"], event["peers"]) == (6.0, "stdout", 0.0, 5)
-
-
-async def test_what_a_script_reports_is_ranked_as_its_metric_unless_the_tag_says_otherwise(
-    lab: Lab, runner: Printing
-) -> None:
-    await open_tag(lab.client, policy=CERTAIN)
-
-    reported = await lab.run((3.0, 0.2), (2.0, 1.0))
-
-    assert (runner.sources, reported["tick_source"]) == (["report"], "report")
-    assert await pool(lab.process, "H100") == {"mar11-1": 3.0}
-    [event, _] = await events_of(lab.process, "run.ticked")
-    assert "tick_source" not in event
 
 
 async def test_a_script_that_only_prints_is_never_given_more_time(lab: Lab) -> None:
@@ -206,13 +193,6 @@ async def test_published_workers_of_a_swarm_that_reads_outputs_rank_their_report
     assert (await swarm.tick(last, 0.2, 5.0))["action"] == "stop"
 
 
-async def test_a_swarm_s_run_that_only_prints_is_never_extended(swarm: Swarm) -> None:
-    one, other = (await swarm.next("one"))["run_id"], (await swarm.next("other"))["run_id"]
-    await prints(swarm, one, 0.8, 3.0)
-
-    assert await prints(swarm, other, 0.8, 2.0) == {}
-
-
 async def test_a_run_that_is_handed_out_again_leaves_the_ranks_of_losses_too(swarm: Swarm) -> None:
     run_id = (await swarm.next("one"))["run_id"]
     await prints(swarm, run_id, 0.2, 3.0)
@@ -221,12 +201,6 @@ async def test_a_run_that_is_handed_out_again_leaves_the_ranks_of_losses_too(swa
 
     assert await pool(swarm.process, PRINTED_CLASS, tag="swarm") == {}
     assert (await swarm.record(run_id)).tick_source == "report"
-
-
-async def test_a_source_that_is_none_is_refused(swarm: Swarm) -> None:
-    run_id = (await swarm.next("one"))["run_id"]
-
-    problem(await curl(swarm.http, "/tick", {"id": run_id, "p": 0.2, "m": 1.0, "tick_source": "stderr"}), 422)
 
 
 def test_the_sampler_sees_runs_with_lower_as_better_whatever_the_direction() -> None:

