@@ -24,24 +24,6 @@ TAG = "mar11"
 # -- where a result is recorded
 
 
-@pytest.mark.parametrize("order", ["ab", "ba"])
-async def test_each_result_is_recorded_under_what_its_own_agent_selected(
-    tag: TagUnderTest, order: str
-) -> None:
-    await tag.branch()
-    p, q = (await tag.grown(1.0))["experiment_id"], (await tag.grown(1.1))["experiment_id"]
-    a_chose, b_chose = await tag.selected(agent="a"), await tag.selected(agent="b")
-    names = {"a": await tag.made(a_chose, agent="a"), "b": await tag.made(b_chose, agent="b")}
-
-    for who in order:
-        await tag.complete(names[who], 0.9)
-
-    assert (await tag.experiment(names["a"]))["parent_ids"] == [p]
-    assert (await tag.experiment(names["b"]))["parent_ids"] == [q]
-    traces = await tag.traces()
-    assert [t["tip"] for t in traces.values()] == [names["a"], names["b"]]
-
-
 async def test_of_two_made_from_one_tip_the_second_is_a_leaf_beside_the_branch(
     tag: TagUnderTest,
 ) -> None:
@@ -74,17 +56,6 @@ async def test_a_result_after_its_lease_is_recorded_and_frees_nothing_twice(tag:
     assert (trace["tip"], trace["in_flight"]) == (late, 1)
     verdict = await tag.complete(await tag.made(other), 0.8)
     assert (await tag.experiment(verdict["experiment_id"]))["forked"] is True
-
-
-async def test_an_infrastructure_fault_is_no_node(tag: TagUnderTest) -> None:
-    await tag.branch(target=1)
-    await tag.grown(1.0)
-    name = await tag.made(await tag.selected())
-
-    await tag.told("/api/experiment/crash", experiment_id=name, error="no disk", kind="infra")
-
-    [trace] = (await tag.traces()).values()
-    assert (trace["tip"], trace["length"], trace["in_flight"]) == ("mar11-1", 1, 0)
 
 
 async def test_who_selects_nothing_builds_on_the_branch_of_the_best(tag: TagUnderTest) -> None:
@@ -381,23 +352,6 @@ async def test_a_tag_with_a_history_takes_its_own_line_along_when_it_branches(
     one, two = await tag.selected(), await tag.selected()
     assert (one["kind"], two["kind"], two["trace_id"]) == ("new_root", "extend", "mar11-t0")
     assert (two["parent_ids"], two["base_experiment_id"]) == (["mar11-3"], "mar11-2")
-
-
-async def test_one_trace_follows_the_tag_whoever_finishes(tag: TagUnderTest) -> None:
-    await open_tag(
-        tag.client, base_commit="abc1234", policy={"baseline_first": False, "traces": {"max_parallel": 9}}
-    )
-    first = await tag.selected()
-    await tag.complete(await tag.made(first), 1.0)
-    await tag.tried(0.9)  # by somebody who knows no traces
-    second = await tag.selected()
-    third = await tag.selected()
-
-    assert (first["kind"], first["trace_id"], first["parent_ids"]) == ("new_root", "mar11-t0", [])
-    assert (second["parent_ids"], second["base_experiment_id"]) == (["mar11-2"], "mar11-2")
-    assert third["parent_ids"] == ["mar11-2"]  # one trace, any number at once
-    worse = await tag.complete(await tag.made(second), 0.95)
-    assert (worse["status"], worse["branch_improved"], worse["near_miss"]) == ("discard", None, False)
 
 
 async def test_switching_to_one_trace_and_back_loses_nothing(tag: TagUnderTest) -> None:

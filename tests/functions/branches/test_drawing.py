@@ -60,7 +60,3 @@ def test_experiments_without_a_trace_share_a_column() -> None:
 
     assert signs(lines) == ["●", "·", "●"]
     assert lines[0].endswith("[a new root]")
-
-
-def test_no_node_is_no_line() -> None:
-    assert drawn([]) == []

@@ -72,16 +72,6 @@ async def test_the_same_request_gets_the_same_selection(forest: TagUnderTest) ->
     assert len(await forest.events("selection.opened")) == 1
 
 
-async def test_a_waiting_answer_is_no_answer_to_keep(forest: TagUnderTest) -> None:
-    one, _ = await forest.selected(), await forest.selected()
-    early = await forest.told("/api/trace/select", tag=TAG, request_id="r1")
-
-    await forest.told("/api/trace/release", selection_id=one["selection_id"])
-    late = await forest.told("/api/trace/select", tag=TAG, request_id="r1")
-
-    assert (early["status"], late["status"]) == ("wait", "selected")
-
-
 async def test_whoever_waits_is_woken_by_the_slot_that_is_free(forest: TagUnderTest) -> None:
     one, _ = await forest.selected(), await forest.selected()
 
@@ -105,14 +95,6 @@ async def test_a_lease_that_ends_frees_the_slot_without_any_cron(forest: TagUnde
     assert [t["trace_id"] for t in shown["traces"]] == [two["trace_id"], third["trace_id"]]
     late = await forest.refused(409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
     assert late["code"] == "selection_expired"
-
-
-async def test_a_lease_that_ends_is_swept_by_the_clock(forest: TagUnderTest) -> None:
-    one = await forest.selected()
-    await run_out(forest, one["selection_id"])
-
-    assert (await forest.told("/api/trace/sweep"))["expired"] == [one["selection_id"]]
-    assert (await forest.told("/api/trace/sweep"))["expired"] == []
 
 
 async def test_an_experiment_keeps_its_selection_open_however_long_it_takes(forest: TagUnderTest) -> None:

@@ -14,7 +14,6 @@ from tests.labs import (
     add_gpu,
     begun,
     crashed,
-    dump,
     events_of,
     idea,
     open_tag,
@@ -72,29 +71,6 @@ async def test_the_unchanged_best_is_let_in_and_its_success_lifts_the_abort(
     (event,) = await lifted(process)
     assert (event["crashes"], event["experiment_id"]) == (3, name)
     assert (await told(http, "/api/lab/audit"))["violations"] == []
-
-
-async def test_a_best_that_crashes_as_well_leaves_the_tag_aborted(
-    http: httpx.AsyncClient, process: Process
-) -> None:
-    again = await told(http, "/api/experiment/register", **idea(**BEST))
-    crash = await told(http, "/api/experiment/crash", experiment_id=again["experiment_id"], error="boom")
-
-    assert (crash["consecutive_crashes"], crash["should_abort"]) == (4, True)
-    await refused(http, 409, "/api/experiment/register", **idea())
-    await told(http, "/api/experiment/register", **idea(**BEST))
-    assert await lifted(process) == []
-
-
-async def test_anything_but_the_unchanged_best_is_refused_and_changes_nothing(
-    http: httpx.AsyncClient, process: Process
-) -> None:
-    before = await dump(process.lab)
-
-    for verb in ("register", "submit"):
-        await refused(http, 409, f"/api/experiment/{verb}", **idea(**BEST | {"config_delta": None}))
-
-    assert await dump(process.lab) == before
 
 
 async def test_where_the_lab_measures_an_agent_s_word_for_the_best_lifts_nothing(

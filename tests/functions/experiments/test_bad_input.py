@@ -220,15 +220,6 @@ async def test_constants_of_64_kilobytes_are_taken_and_longer_ones_are_not(clien
     assert "change train.py instead" in problem_found["detail"]
 
 
-async def test_the_largest_patch_is_taken(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    patch = "+x = 1\n" * (4 * MIB // 7)
-
-    name = await registered(client, diff=patch)
-
-    assert (await asked(client, f"/api/experiment/{name}"))["diff"] == patch
-
-
 NUL = (
     (REGISTER, idea(hypothesis="a\0b")),
     (REGISTER, idea(diff_summary="a\0b")),
@@ -278,15 +269,6 @@ async def test_a_health_sample_may_carry_further_values(client: httpx.AsyncClien
 
     worker = (await asked(client, "/api/pool/list"))["workers"][0]
     assert worker["health"] == {"temperature_c": 50.0, "fan": 0.5}
-
-
-async def test_values_far_apart_still_have_a_verdict(client: httpx.AsyncClient) -> None:
-    await open_tag(client, metric={"name": "loss"})
-    await tried(client, 1e100)
-
-    verdict = await tried(client, -1e100)
-
-    assert (verdict["status"], verdict["delta"]) == ("keep", 2e100)
 
 
 # -- what is no JSON body at all

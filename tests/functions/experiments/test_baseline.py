@@ -10,7 +10,7 @@ import pytest
 from state.pool import Pool
 from state.records import Experiment
 from tests.functions.conftest import TagUnderTest
-from tests.labs import add_gpu, begun, idea, open_tag, registered, silence, told, waiting
+from tests.labs import add_gpu, begun, idea, open_tag, registered, told, waiting
 
 BASE = "abc1234abc1234abc1234abc1234abc1234abc12"
 GPUS = ("host:gpu0", "host:gpu1", "host:gpu2", "host:gpu3")
@@ -173,16 +173,6 @@ async def test_gpus_that_stand_idle_run_the_baseline_on_further_seeds(tag: TagUn
     assert (await ended(tag, "mar11-2", 0.9))["p_better"] > 0.99
 
 
-async def test_a_budget_without_room_for_repeats_has_none(tag: TagUnderTest) -> None:
-    await opened(tag, gpus=2)
-    await tag.told("/api/tag/budget", tag="mar11", runs=2)
-    await submitted(tag)
-
-    assert await leased(tag) == ["mar11-1"]
-    await ended(tag, "mar11-1", 1.0)
-    assert await leased(tag) == ["mar11-2"]
-
-
 async def test_many_first_submits_at_once_bring_one_baseline(tag: TagUnderTest) -> None:
     await opened(tag)
 
@@ -221,17 +211,6 @@ async def test_a_pause_and_the_baseline_hold_back_each_for_itself(
     assert await leased(tag) == ["mar11-2"]
 
 
-async def test_an_agent_that_trains_itself_is_never_held_up(tag: TagUnderTest) -> None:
-    await opened(tag)
-
-    verdict = await tag.tried(1.0)
-    after = await submitted(tag)
-
-    assert verdict["status"] == "keep"
-    assert after["experiment_id"] == "mar11-2"
-    assert await leased(tag) == ["mar11-2"]
-
-
 async def test_a_root_has_to_beat_what_the_base_commit_measured(tag: TagUnderTest) -> None:
     traces = {"mode": "multi", "target_traces": 3, "max_parallel": 9}
     await opened(tag, traces=traces)
@@ -249,19 +228,6 @@ async def test_a_root_has_to_beat_what_the_base_commit_measured(tag: TagUnderTes
     assert stats["keep_rate"] == pytest.approx(1 / 3)
     assert await tag.faults() == []
     assert (await tag.told("/api/trace/audit", tag="mar11"))["violations"] == []
-
-
-async def test_a_baseline_on_a_gpu_that_dies_is_run_again_before_the_others(tag: TagUnderTest) -> None:
-    await opened(tag)
-    await submitted(tag)
-    await leased(tag)
-    await begun(tag.process, "mar11-1")
-    await silence(tag.lab, GPUS[0])
-    await tag.told("/api/pool/sweep")
-    await add_gpu(tag.client, GPUS[1])
-
-    assert await leased(tag) == ["mar11-1"]
-    assert (await found(tag, "mar11-1")).attempt == 2
 
 
 @pytest.mark.parametrize("order", [("mar11-1", "mar11-1.2"), ("mar11-1.2", "mar11-1")])
@@ -307,17 +273,6 @@ async def test_what_an_agent_says_of_the_base_commit_does_not_move_what_roots_ha
     chosen = await tag.told("/api/trace/select", tag="mar11", intent="new_root")
 
     assert (await tag.tried(1.5, selection_id=chosen["selection_id"]))["status"] == "discard"
-
-
-async def test_the_base_commit_as_the_baseline_holds_the_others_up_no_longer_than_it_has_to(
-    tag: TagUnderTest,
-) -> None:
-    await opened(tag)
-
-    await submitted(tag, commit_sha=BASE, priority=0, timeout_s=86400)
-
-    baseline = await found(tag, "mar11-1")
-    assert (baseline.baseline, baseline.priority, baseline.timeout_s) == (True, 7, 660.0)
 
 
 async def test_a_tag_whose_queue_is_broken_holds_up_no_other_tag(

@@ -199,19 +199,6 @@ async def test_what_agents_train_themselves_counts_and_is_never_refused(tag: Tag
     await tag.refused(409, SUBMIT, **idea())
 
 
-async def test_a_late_report_of_an_agent_is_spent_once(tag: TagUnderTest) -> None:
-    name = await registered(tag.client)
-    await tag.lab.command("ZADD", tag.lab.keys("open"), "1", name)
-    await tag.told("/api/pool/sweep")
-    lost = await books(tag)
-
-    for _ in range(2):
-        await tag.told("/api/experiment/complete", experiment_id=name, val_bpb=1.0, training_seconds=10.0)
-
-    assert lost == [0, 0, 0, 0]
-    assert await books(tag) == [0, 0, 10.0, 1]
-
-
 async def test_tenths_add_up_to_the_last_bit(tag: TagUnderTest) -> None:
     tag.is_sound = False  # more was spent than the runs have
     await tag.lab.command("HSET", tag.lab.keys.tag("mar11"), "spent_gpu_ms", "1000000000000001")

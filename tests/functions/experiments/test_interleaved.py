@@ -283,20 +283,6 @@ async def test_a_later_run_of_retracted_code_is_no_repeat_any_more(tag: TagUnder
     assert [each["experiment_id"] for each in near] == ["mar11-4"]
 
 
-async def test_a_gain_that_was_contradicted_is_not_the_largest_again(tag: TagUnderTest) -> None:
-    await tag.open()
-    await tag.baseline(10.001, 10.002, first=10.0)
-    for value in (9.9, 0.0001):
-        await tag.trained(value)
-    await tag.told("/api/experiment/retest", experiment_id="mar11-3")
-    await tag.measured("mar11-3.2", 9.8)
-    assert await largest_gain(tag) == repr(10.0 - 9.9)
-
-    await tag.told("/api/experiment/retract", experiment_id="mar11-2", reason="wrong")
-
-    assert await largest_gain(tag) == ""
-
-
 async def test_a_provisional_gain_is_not_the_largest(tag: TagUnderTest) -> None:
     await tag.open()
     await tag.baseline(10.001, 10.002, first=10.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -15,7 +14,7 @@ import pytest
 from functions.kernel.process.lifecycle import Process, opened
 from state.settings import Settings
 from tests.conftest import http_client
-from tests.labs import asked, crashed, events_of, idea, open_tag, told, tried
+from tests.labs import asked, events_of, idea, open_tag, told, tried
 from tests.workers.repository import Repository
 
 README = (Path(__file__).parents[3] / "README.md").read_text()
@@ -69,24 +68,6 @@ async def test_what_is_submitted_before_the_baseline_has_ended_is_built_on_it(
         await told(client, "/api/experiment/submit", **idea(commit_sha=f"4c1a9f{n}"))
 
     assert await parents(client) == {"mar11-1": [], "mar11-2": ["mar11-1"], "mar11-3": ["mar11-1"]}
-
-
-async def test_runs_that_are_under_way_at_once_have_the_same_parent(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    await tried(client, 1.0)
-
-    await asyncio.gather(*(told(client, "/api/experiment/register", **idea()) for _ in range(4)))
-
-    assert [*(await parents(client)).values()] == [[], *[["mar11-1"]] * 4]
-
-
-async def test_a_parent_that_is_named_stands(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    await tried(client, 1.0)
-    await crashed(client)
-    await tried(client, 0.9, parent_id="mar11-1")
-
-    assert (await parents(client))["mar11-3"] == ["mar11-1"]
 
 
 # -- what a commit shows

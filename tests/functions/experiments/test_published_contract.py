@@ -44,17 +44,6 @@ def client(local: httpx.AsyncClient) -> httpx.AsyncClient:
 # -- experiment::setup
 
 
-async def test_setup_opens_a_tag_and_names_its_branch(client: httpx.AsyncClient) -> None:
-    answer = await open_tag(client)
-
-    assert answer["branch"] == "autoresearch/mar11"
-    assert answer["tag"]["name"] == "mar11"
-    assert answer["tag"]["branch"] == "autoresearch/mar11"
-    assert answer["tag"]["created_at"].endswith("Z")
-    assert answer["tag"]["best_val_bpb"] is None
-    assert answer["tag"]["total_experiments"] == answer["tag"]["kept_experiments"] == 0
-
-
 async def test_a_tag_that_exists_is_a_conflict_that_shows_what_is_there(client: httpx.AsyncClient) -> None:
     await open_tag(client, branch="mine")
     await tried(client, 0.99)
@@ -128,62 +117,7 @@ async def test_other_constants_on_one_commit_are_no_repeated_idea(client: httpx.
     assert again["duplicate_of"] == second["experiment_id"]
 
 
-async def test_the_description_defaults_to_the_first_line_of_the_diff_summary(
-    client: httpx.AsyncClient,
-) -> None:
-    await open_tag(client)
-
-    name = await registered(client, diff_summary="wider MLP\nand more")
-
-    assert (await asked(client, f"/api/experiment/{name}"))["experiment"]["description"] == "wider MLP"
-
-
-async def test_a_discarded_experiments_patch_can_still_be_read(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    await tried(client, 0.9)
-    patch = (
-        "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-A = 1\n+A = 2 # ü\n"
-    )
-
-    verdict = await tried(client, 1.5, diff=patch)
-
-    assert verdict["status"] == "discard"
-    assert (await asked(client, f"/api/experiment/{verdict['experiment_id']}"))["diff"] == patch
-
-
 # -- experiment::complete
-
-
-async def test_the_first_result_is_kept_and_is_the_best(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-
-    verdict = await tried(client, 0.9979, commit_sha="abc1234", result={"peak_vram_mb": 45060.2})
-
-    assert verdict == {
-        "experiment_id": "mar11-1",
-        "status": "keep",
-        "val_bpb": 0.9979,
-        "improved": True,
-        "delta": 0.0,
-        "best_val_bpb": 0.9979,
-        "action": "keep_commit",
-        "base_commit_sha": "abc1234",
-        "near_miss": False,
-        "p_better": None,
-        "trust": "first",
-        "retest": None,
-        "branch_improved": None,
-        "judged_val_bpb": None,
-        "compared_with": None,
-        "repeats_best": False,
-        "over_budget": False,
-        "reason": None,
-        "hint": None,
-        "score": "reported",
-        "reported": None,
-        "claimed": False,
-        "replayed": False,
-    }
 
 
 async def test_all_that_a_run_measured_is_kept_with_it(client: httpx.AsyncClient) -> None:
@@ -204,22 +138,6 @@ async def test_all_that_a_run_measured_is_kept_with_it(client: httpx.AsyncClient
     shown = (await asked(client, f"/api/experiment/{verdict['experiment_id']}"))["experiment"]
     assert {name: shown[name] for name in measured} == measured
     assert shown["val_bpb"] == 0.9979
-
-
-async def test_a_finished_experiment_is_a_conflict_unless_the_call_is_a_repetition(
-    client: httpx.AsyncClient,
-) -> None:
-    await open_tag(client)
-    name = await registered(client)
-    body = {"experiment_id": name, "val_bpb": 0.99}
-    first = await told(client, "/api/experiment/complete", **body)
-
-    again = await told(client, "/api/experiment/complete", **body)
-    document = await refused(client, 409, "/api/experiment/complete", experiment_id=name, val_bpb=0.98)
-    other = await refused(client, 409, "/api/experiment/crash", experiment_id=name, error="boom")
-
-    assert again == first | {"replayed": True}
-    assert document["experiment_status"] == other["experiment_status"] == "keep"
 
 
 @pytest.mark.parametrize("path", ["complete", "crash"])
@@ -298,11 +216,6 @@ async def test_a_gpu_that_was_deregistered_is_not_brought_back_by_a_late_crash(
 # -- experiment::history, ::best, ::near_misses
 
 
-async def numbers_of(http: httpx.AsyncClient, **ask: Any) -> list[int]:
-    page = await told(http, "/api/experiment/history", tag="mar11", **ask)
-    return [e["number"] for e in page["experiments"]]
-
-
 @pytest.mark.parametrize(
     ("order", "pages"), [("newest", [[4, 5], [2, 3], [1]]), ("oldest", [[1, 2], [3, 4], [5]])]
 )
@@ -322,34 +235,6 @@ async def test_history_pages_lead_through_everything_once(
             break
 
     assert seen == pages
-
-
-async def test_history_filters_by_status_and_category(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    await tried(client, 1.0, category="optimizer")
-    await tried(client, 1.1, category="optimizer")
-    await tried(client, 1.1, category="attention")
-    await registered(client, category="optimizer")
-
-    assert await numbers_of(client, status="keep") == [1]
-    assert await numbers_of(client, status="discard") == [2, 3]
-    assert await numbers_of(client, category="optimizer") == [1, 2, 4]
-    assert await numbers_of(client, category="optimizer", status="discard") == [2]
-    assert await numbers_of(client, status="crash") == []
-
-
-async def test_best_shows_the_experiment_to_beat(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    none_yet = await refused(client, 404, "/api/experiment/best", tag="mar11")
-    await tried(client, 1.0)
-    await tried(client, 0.9, commit_sha="abc1234")
-
-    answer = await told(client, "/api/experiment/best", tag="mar11")
-
-    assert "baseline" in none_yet["hint"]
-    assert answer["best"]["experiment_id"] == answer["experiment"]["experiment_id"] == "mar11-2"
-    assert (answer["best"]["val_bpb"], answer["best"]["commit_sha"]) == (0.9, "abc1234")
-    assert answer["best"]["updated_at"].endswith("Z")
 
 
 async def test_near_misses_are_measured_against_the_best_as_it_is_now(client: httpx.AsyncClient) -> None:
@@ -438,16 +323,6 @@ async def test_wait_until_finished_sleeps_through_other_changes(
     assert (outcome["status"], outcome["action"]) == ("stopped", "git_reset")
 
 
-async def test_wait_gives_up_after_its_timeout(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    name = await registered(client)
-
-    outcome = await asked(client, f"/api/experiment/{name}/wait?timeout=0.01")
-
-    assert (outcome["status"], outcome["changed"], outcome["finished"]) == ("registered", False, False)
-    problem(await client.get(f"/api/experiment/{name}/wait?timeout=51"), 422)
-
-
 async def test_a_submitted_experiment_is_queued_and_told_what_it_waits_for(client: httpx.AsyncClient) -> None:
     await open_tag(client)
 
@@ -503,18 +378,6 @@ async def test_a_training_is_accepted_and_its_invocation_followed(
     assert [i["finished"] for i in (queued, under_way, done)] == [False, False, True]
     assert done["result"]["val_bpb"] == 0.9
     problem(await operator.get("/api/invocation/mar11-1.2"), 404)
-
-
-async def test_stopping_a_waiting_experiment_ends_it_at_once(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    name = await registered(client)
-    queued = (await told(client, "/api/experiment/submit", **idea()))["experiment_id"]
-
-    answers = [await told(client, "/api/experiment/stop", experiment_id=n) for n in (name, queued)]
-
-    assert [(a["status"], a["stopping"]) for a in answers] == [("stopped", False)] * 2
-    stats = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
-    assert (stats["total"], stats["stopped"], stats["queued"]) == (0, 2, 0)
 
 
 async def test_an_agent_that_never_reported_is_lost_and_still_judged_when_it_comes_late(
@@ -596,29 +459,6 @@ async def test_concurrent_adapts_agree(client: httpx.AsyncClient, process: Proce
     assert len(await events_of(process, "strategy.changed")) == 1
 
 
-async def test_a_suggestion_tells_all_that_was_promised(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    for value in (1.0, 0.9, 0.8):
-        await tried(client, value, category="optimizer")
-    await tried(client, 0.801, category="attention")
-    await crashed(client)
-
-    answer = await told(client, "/api/search/suggest", tag="mar11")
-
-    assert answer["total_experiments"] == 5
-    assert answer["category_stats"]["optimizer"] == {"total": 3, "kept": 3}
-    assert answer["category_stats"]["attention"] == {"total": 1, "kept": 0}
-    assert "optimizer" not in answer["underexplored_categories"]
-    assert "attention" in answer["underexplored_categories"]
-    assert answer["high_yield_categories"] == ["optimizer"]
-    assert answer["near_misses_available"] == 1
-    assert answer["near_miss_categories"] == ["attention"]
-    assert answer["recent_bpb_trend"] == [1.0, 0.9, 0.8, 0.801]
-    assert answer["suggestions"]
-    # adapt ran first, because experiments had finished since the last decision
-    assert answer["strategy"]["mode"] == "exploit"
-
-
 async def test_combine_names_two_near_misses_not_combined_yet_of_different_categories_first(
     client: httpx.AsyncClient,
 ) -> None:
@@ -648,19 +488,6 @@ async def test_combine_names_two_near_misses_not_combined_yet_of_different_categ
     assert second == {"mar11-3", "mar11-4"}
     assert third == {"mar11-2", "mar11-3"}
     assert "All pairs of 3 near misses were tried" in await idea()
-
-
-async def test_exploring_names_what_was_tried_in_the_least_tried_category(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    for category in CATEGORIES:
-        for value in (1.0,) if category == "attention" else (1.0, 1.1, 1.2):
-            await tried(client, value, category=category, diff_summary=f"{category} at {value}")
-    await told(client, "/api/search/set-strategy", tag="mar11", mode="explore", reason="look around")
-
-    found = await told(client, "/api/search/suggest", tag="mar11")
-
-    number = 3 * CATEGORIES.index("attention") + 1
-    assert f"attention (tried there: mar11-{number} discard: attention at 1.0)" in found["suggestions"][0]
 
 
 async def test_an_empty_tag_begins_with_its_baseline(client: httpx.AsyncClient) -> None:
@@ -851,85 +678,6 @@ async def test_the_sweep_ends_a_dead_lease_and_the_run_waits_again(
 # -- report
 
 
-async def a_short_story(http: httpx.AsyncClient) -> None:
-    """A baseline, a discard, a crash, a keep with a tab in its text, a timeout, an open one."""
-    await open_tag(http)
-    await tried(
-        http, 0.9979, commit_sha="a" * 40, result={"peak_vram_mb": 45060.2, "training_seconds": 300.0}
-    )
-    await tried(http, 1.01, commit_sha="bbbbbbb", diff_summary="worse", result={"training_seconds": 300.0})
-    name = await registered(http, commit_sha="ccccccc", diff_summary="double width")
-    await told(http, "/api/experiment/crash", experiment_id=name, error="OOM", kind="oom")
-    await tried(http, 0.9932, commit_sha="ddddddd", diff_summary="LR\tto 0.04", category="optimizer")
-    late = await registered(http, commit_sha="eeeeeee", diff_summary="too slow")
-    await told(http, "/api/experiment/crash", experiment_id=late, error="late", kind="timeout")
-    stop = await registered(http, commit_sha="fffffff", diff_summary="stop me")
-    await told(http, "/api/experiment/stop", experiment_id=stop)
-    await registered(http, commit_sha="1111111")
-
-
-async def test_the_summary_tells_the_tags_state(client: httpx.AsyncClient) -> None:
-    await a_short_story(client)
-    await add_gpu(client)
-
-    summary = await told(client, "/api/report/summary", tag="mar11")
-
-    assert (summary["tag"], summary["branch"]) == ("mar11", "autoresearch/mar11")
-    assert (summary["best"]["experiment_id"], summary["best"]["val_bpb"]) == ("mar11-4", 0.9932)
-    stats = summary["stats"]
-    assert {n: stats[n] for n in ("total", "kept", "discarded", "crashed", "running", "keep_rate")} == {
-        "total": 5,
-        "kept": 2,
-        "discarded": 1,
-        "crashed": 2,
-        "running": 1,  # by its agent
-        "keep_rate": 0.4,
-    }
-    assert summary["categories"]["optimizer"] == {"total": 1, "kept": 1}
-    assert [p["id"] for p in summary["bpb_progression"]] == ["mar11-1", "mar11-4"]
-    assert {"id", "val_bpb", "description", "category", "at"} == set(summary["bpb_progression"][0])
-    assert summary["total_training_minutes"] == 10.0
-    assert summary["strategy"]["mode"] == "explore"
-    assert {n: summary["gpu_pool"][n] for n in ("total", "idle", "training")} == {
-        "total": 1,
-        "idle": 1,
-        "training": 0,
-    }
-
-
-async def test_the_tsv_is_the_familiar_one(client: httpx.AsyncClient) -> None:
-    await a_short_story(client)
-
-    answer = await told(client, "/api/report/tsv", tag="mar11")
-
-    assert answer["tsv"].splitlines() == [
-        "commit\tval_bpb\tmemory_gb\tstatus\tdescription",
-        "aaaaaaa\t0.997900\t44.0\tkeep\tMLP ratio 4 -> 5",
-        "bbbbbbb\t1.010000\t0.0\tdiscard\tworse",
-        "ccccccc\t0.000000\t0.0\tcrash\tdouble width",
-        "ddddddd\t0.993200\t0.0\tkeep\tLR\\tto 0.04",
-        "eeeeeee\t0.000000\t0.0\tcrash\ttoo slow",
-        "fffffff\t0.000000\t0.0\tdiscard\tstop me (stopped at 0 %)",
-    ]
-    assert answer["count"] == 6
-
-
-async def test_a_diff_compares_numbers_and_code(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    sides = [{"num_params_m": 50.0, "peak_vram_mb": 1000.0}, {"num_params_m": 60.0, "peak_vram_mb": 1500.0}]
-    await tried(client, 1.0, diff="+A = 1\n", result=sides[0])
-    await tried(client, 0.75, diff="+A = 1\n+B = 2\n", result=sides[1])
-
-    answer = await told(client, "/api/report/diff", experiment_a="mar11-1", experiment_b="mar11-2")
-
-    assert (answer["delta_bpb"], answer["delta_params_m"], answer["delta_vram_mb"]) == (-0.25, 10.0, 500.0)
-    for side, name in (("a", "mar11-1"), ("b", "mar11-2")):
-        assert answer[side]["id"] == name
-        assert {"val_bpb", "description", "category", "num_params_m", "peak_vram_mb"} <= set(answer[side])
-    assert (answer["patch_a"], answer["patch_b"]) == ("+A = 1\n", "+A = 1\n+B = 2\n")
-    assert answer["diff"].endswith("\n A = 1\n+B = 2\n")
-
-
 async def test_tags_are_listed_newest_first(client: httpx.AsyncClient) -> None:
     for name in ("one", "two", "three"):
         await open_tag(client, name)
@@ -940,19 +688,6 @@ async def test_tags_are_listed_newest_first(client: httpx.AsyncClient) -> None:
     assert [t["name"] for t in answer["tags"]] == ["three", "two", "one"]
     assert [t["name"] for t in page["tags"]] == ["two"]
     assert answer["total"] == page["total"] == 3
-
-
-async def test_a_brief_is_all_that_an_empty_context_needs(client: httpx.AsyncClient) -> None:
-    await a_short_story(client)
-
-    brief = await told(client, "/api/report/brief", tag="mar11", agent="a1")
-
-    assert brief["base_commit_sha"] == "ddddddd"
-    assert [e["experiment_id"] for e in brief["open_experiments"]] == ["mar11-7"]
-    assert [e["status"] for e in brief["last_results"]] == ["keep", "discard", "crash", "keep", "timeout"]
-    assert brief["strategy"]["mode"] == "explore"
-    assert brief["near_misses"] == []
-    assert brief["next"]
 
 
 async def test_a_brief_tells_why_runs_failed(client: httpx.AsyncClient) -> None:
@@ -1049,14 +784,6 @@ async def test_json_is_read_from_whatever_type_curl_and_programs_send(client: ht
         response = await client.post("/api/search/strategy", content=body, headers=headers)
 
         assert response.status_code == 200, kind
-
-
-async def test_a_tag_without_a_base_commit_is_told_what_that_means(client: httpx.AsyncClient) -> None:
-    without = await open_tag(client)
-    with_one = await open_tag(client, "other", base_commit="abc1234")
-
-    assert "base_commit" in without["hint"]
-    assert with_one["hint"] is None
 
 
 async def test_a_table_for_a_spreadsheet_has_no_formula_of_an_agent(client: httpx.AsyncClient) -> None:

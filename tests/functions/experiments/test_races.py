@@ -133,27 +133,6 @@ async def test_of_a_racing_result_crash_and_stop_the_first_wins(client: httpx.As
         assert shown["experiment"]["status"] == winner
 
 
-async def test_two_first_finishers_with_other_keys_leave_one_main_best(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    classes = ("H100", "A100")
-    names = [await registered(client) for _ in classes]
-
-    verdicts = await asyncio.gather(
-        *(
-            told(client, "/api/experiment/complete", experiment_id=n, val_bpb=v, gpu_class=c)
-            for n, v, c in zip(names, (1.0, 0.5), classes, strict=True)
-        )
-    )
-    best = await told(client, "/api/experiment/best", tag="mar11")
-
-    assert [v["status"] for v in verdicts] == ["keep", "keep"]
-    winner = best["experiment"]["gpu_class"]
-    assert best["key"]["gpu_class"] == winner
-    assert best["best"]["val_bpb"] == dict(zip(classes, (1.0, 0.5), strict=True))[winner]
-    stats = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
-    assert (stats["total"], stats["kept"]) == (2, 2)
-
-
 # -- the same again
 
 

@@ -271,25 +271,6 @@ async def test_a_gpu_has_one_keeper_until_that_has_ended(bench: Bench) -> None:
     assert (await bench.pool.get(GPU)).labels == {"isolation": "none"}
 
 
-async def test_a_gpu_that_fell_silent_gets_another_keeper(bench: Bench) -> None:
-    await served_by(bench, "h:1:a")
-    await bench.pool.flag(GPU, set_={"offline": True}, reason="silent")
-
-    await served_by(bench, "h:2:b")
-
-    assert await bench.status() == "idle"
-
-
-async def test_what_a_keeper_set_ends_with_it(bench: Bench) -> None:
-    await served_by(bench, "h:1:a")
-    await leave(bench, "h:1:a")
-    assert await bench.status() == "draining"
-
-    await served_by(bench, "h:2:b", replaced="h:1:a")
-
-    assert await bench.status() == "idle"
-
-
 async def test_a_keeper_takes_nothing_from_the_one_that_replaced_it(bench: Bench) -> None:
     await served_by(bench, "h:2:b")
 

@@ -62,14 +62,6 @@ async def test_an_agent_that_comes_late_does_not_have_to_wait_for_rounds_that_ar
     assert await order(tag) == ["bob0", "ada2", "ada3"]
 
 
-async def test_a_higher_priority_goes_first(tag: TagUnderTest) -> None:
-    await submit(tag, "ada", 0)
-    await submit(tag, "ada", 1, priority=7)
-    await submit(tag, "ada", 2, priority=1)
-
-    assert await order(tag) == ["ada1", "ada2", "ada0"]
-
-
 # -- experiments that wait for one GPU
 
 
@@ -84,21 +76,6 @@ async def had_its_turn(tag: TagUnderTest, experiment: str) -> None:
 
 async def dispatched(tag: TagUnderTest) -> list[str]:
     return list((await tag.told("/api/pool/dispatch"))["leased"])
-
-
-async def test_any_number_of_experiments_pinned_to_a_busy_gpu_holds_nobody_up(tag: TagUnderTest) -> None:
-    await add_gpu(tag.client, "busy")
-    busy = await submit(tag, "eve", 0, gpu_id="busy")
-    await dispatched(tag)
-    for nth in range(1, 31):
-        await submit(tag, "eve", nth, gpu_id="busy", priority=7)
-    other = await submit(tag, "ada", 0)
-    await add_gpu(tag.client, "free")
-
-    leased = await dispatched(tag)
-
-    assert leased == [other]
-    assert (await tag.experiment(busy))["gpu_id"] == "busy"
 
 
 async def test_pinned_experiments_are_counted_where_they_stand_in_the_way(tag: TagUnderTest) -> None:
@@ -123,21 +100,6 @@ async def test_pinned_experiments_are_counted_where_they_stand_in_the_way(tag: T
     assert [q["position"] for q in queues] == [1, 2, 3, 2, 4, 3]
     assert {q["workers"] for q in queues} == {2}
     assert (await tag.asked("/api/lab/status"))["queue"] == 6
-
-
-async def test_a_pinned_experiment_whose_worker_died_waits_for_its_gpu_again(tag: TagUnderTest) -> None:
-    await add_gpu(tag.client, "g0")
-    pinned = await submit(tag, "ada", 0, gpu_id="g0")
-    await dispatched(tag)
-    await silence(tag.lab, "g0")
-    await tag.told("/api/pool/sweep")
-    await add_gpu(tag.client, "g1")
-
-    elsewhere = await dispatched(tag)
-    await tag.told("/api/pool/heartbeat", gpu_id="g0")
-    home = await dispatched(tag)
-
-    assert (elsewhere, home) == ([], [pinned])
 
 
 async def test_pinned_experiments_follow_each_other_and_leave_nothing_in_their_queue(

@@ -412,14 +412,6 @@ async def test_a_run_that_has_used_its_extension_is_judged_by_what_it_had_at_the
     assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
 
 
-async def test_no_run_is_given_more_time_where_that_is_switched_off(lab: Lab) -> None:
-    await five_runs(lab, **{"budgets.extend_s": 0})
-
-    await lab.run((0.1, 0.8), (0.1, 1.0))
-
-    assert lab.orders == ["continue", "continue"]
-
-
 async def test_a_run_that_an_evaluator_command_measures_is_never_given_more_time(
     lab: Lab, process: Process
 ) -> None:

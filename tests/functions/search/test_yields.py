@@ -7,7 +7,7 @@ import asyncio
 import httpx
 import pytest
 
-from tests.labs import crashed, open_tag, registered, told, tried
+from tests.labs import open_tag, registered, told, tried
 
 BY_YIELDS = {"adapt.rule": "yields"}
 
@@ -47,15 +47,6 @@ async def test_a_strategy_that_several_find_due_at_once_is_replaced_once(
     assert len(events["events"]) == 1
 
 
-async def test_strategies_that_are_chosen_at_once_are_all_counted(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    chosen = {"tag": "mar11", "mode": "exploit", "reason": "r"}
-
-    answers = await asyncio.gather(*(told(client, "/api/search/set-strategy", **chosen) for _ in range(5)))
-
-    assert sorted(answer["version"] for answer in answers) == [2, 3, 4, 5, 6]
-
-
 @pytest.mark.parametrize("after", [0, 1])
 async def test_an_idea_is_of_the_mode_and_of_the_category_that_promise_most(
     client: httpx.AsyncClient, after: int
@@ -88,16 +79,3 @@ async def test_what_was_made_from_several_is_a_combination_whatever_its_category
     adapted = await told(client, "/api/search/adapt", tag="mar11")
 
     assert adapted["mode"] == "combine"
-
-
-async def test_the_rule_can_be_changed_while_the_tag_goes_on(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    await play(client, *STEPS)
-    published = await told(client, "/api/search/adapt", tag="mar11")
-
-    await told(client, "/api/search/set-policy", tag="mar11", policy=BY_YIELDS)
-    await crashed(client)
-    by_yields = await told(client, "/api/search/adapt", tag="mar11")
-
-    assert published["reason"] == "57% of the last 7 were kept: go on here"
-    assert "promises most" in by_yields["reason"]

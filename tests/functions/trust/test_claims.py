@@ -9,7 +9,7 @@ import pytest
 
 from state.records import Experiment
 from tests.functions.conftest import TagUnderTest
-from tests.labs import begun, idea, told, waiting
+from tests.labs import begun, idea, told
 
 ONE_BRANCH = {"mode": "multi", "target_traces": 1, "max_parallel": 9}
 
@@ -209,25 +209,6 @@ async def test_a_claim_is_run_once_the_better_result_was_taken_back(tag: TagUnde
     assert (before, steps) == (0, ["run mar11-3"])
 
 
-async def test_the_runs_of_claims_wait_in_their_agent_s_turn(tag: TagUnderTest) -> None:
-    await tag.open(keep_rule="strict")
-    await tag.trained(1.0)
-    await tag.told("/api/tag/pause", tag="mar11")
-    for value in (0.5, 0.4, 0.3):
-        await tag.claimed(value, agent="eve")
-    for agent in ("ann", "bob"):
-        await tag.told("/api/experiment/submit", **idea(agent=agent))
-
-    await tag.told("/api/tag/unpause", tag="mar11")
-
-    waits = await waiting(tag.lab)
-    assert [e.experiment_id for e in waits] == ["mar11-2.2", "mar11-5", "mar11-6", "mar11-3.2", "mar11-4.2"]
-    assert {e.priority for e in waits} == {0}
-    await tag.told("/api/experiment/stop", experiment_id="mar11-4.2")
-    await tag.told("/api/experiment/submit", **idea(agent="eve"))
-    assert [e.experiment_id for e in await waiting(tag.lab)][-2:] == ["mar11-3.2", "mar11-7"]
-
-
 async def test_of_a_claim_the_lab_has_one_run_at_a_time(tag: TagUnderTest) -> None:
     await tag.open()
     await tag.trained(1.0)
@@ -269,18 +250,6 @@ async def test_judging_again_or_at_the_same_time_measures_a_claim_once(tag: TagU
     assert sum("measure mar11-2" in steps for steps in several) == 1
     assert len(await tag.events("experiment.promoted")) == 1
     assert await stats(tag) == {"total": 2, "kept": 2, "discarded": 0, "claimed": 0}
-
-
-async def test_a_claim_under_other_conditions_is_measured_under_the_tag_s(tag: TagUnderTest) -> None:
-    await tag.open()
-    await tag.trained(1.0)
-
-    await tag.claimed(0.5, result={"gpu_class": "B200", "budget_seconds": 900.0})
-    await tag.measured("mar11-2.2", 0.75)
-
-    e = await tag.experiment("mar11-2")
-    assert (e["status"], e["gpu_class"], e["budget_seconds"], e["best_key"]) == ("keep", "H100", 300, None)
-    assert await tag.best_id() == "mar11-2"
 
 
 async def test_a_claim_can_be_taken_back(tag: TagUnderTest) -> None:
@@ -415,20 +384,6 @@ async def test_a_branch_shows_a_claim_as_one_and_takes_its_value_for_nothing(tag
 
 async def selected(tag: TagUnderTest) -> str:
     return str((await tag.told("/api/trace/select", tag="mar11"))["selection_id"])
-
-
-async def test_the_seconds_of_the_lab_s_run_are_no_seconds_of_the_claim(tag: TagUnderTest) -> None:
-    await tag.open()
-    await tag.trained(1.0)
-    await tag.claimed(0.5, result={"training_seconds": 300.0})
-
-    e = await tag.begun("mar11-2.2")
-    lease = {"attempt": e.attempt, "fence": e.fence}
-    ran = {"experiment_id": "mar11-2.2", "val_bpb": 0.75, "training_seconds": 5.0, "gpu_class": "H100"}
-    await tag.told("/api/experiment/complete", **ran, **lease)
-    await tag.judge("mar11-2.2")
-
-    assert (await tag.experiment("mar11-2"))["training_seconds"] == 300.0
 
 
 async def test_a_number_that_comes_before_the_lab_s_baseline_has_ended_is_a_claim(tag: TagUnderTest) -> None:

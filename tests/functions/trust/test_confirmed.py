@@ -10,7 +10,7 @@ import pytest
 
 from state.experiments import Window
 from tests.functions.conftest import TagUnderTest
-from tests.labs import add_gpu, crashed, dump, idea, open_tag, registered, silence, tried
+from tests.labs import add_gpu, crashed, dump, idea, open_tag, registered, tried
 
 STRICT = {"keep_rule": "strict"}
 
@@ -63,22 +63,6 @@ async def test_the_first_run_under_a_comparability_key_is_first_and_never_confir
         assert await tag.standing("mar11-1") == ("keep", "first")
     on_another_gpu = await tag.tried(2.0, result={"gpu_class": "L4", "budget_seconds": 300})
     assert on_another_gpu["trust"] in ("first", None)  # None: a claim, in a tag that the lab measures
-
-
-async def test_the_list_of_tags_shows_the_best_as_the_night_does(tag: TagUnderTest) -> None:
-    await tag.open()
-    await tag.trained(1.0)
-    first = await shown_best(tag)
-    await tag.measured("mar11-1.2", 1.25)
-
-    assert first == (1.0, 1.0)
-    assert await shown_best(tag) == (1.25, 1.25)
-
-
-async def shown_best(tag: TagUnderTest) -> tuple[float, float]:
-    """The best's value in the list of tags and in the night."""
-    [listed] = (await tag.asked("/api/report/tags"))["tags"]
-    return listed["best"], (await tag.told("/api/report/night", tag="mar11"))["best"]
 
 
 async def test_a_lucky_run_is_kept_provisionally_and_demoted_by_its_second_run(tag: TagUnderTest) -> None:
@@ -210,25 +194,6 @@ async def test_a_win_over_an_unlucky_first_run_falls_at_once_and_takes_no_run(ta
     assert await tag.best_id() == "mar11-4"
 
 
-async def test_what_a_tag_learned_of_its_seeds_is_forgotten_when_a_result_is_taken_back(
-    tag: TagUnderTest,
-) -> None:
-    await tag.open()
-    await tag.baseline(1.001, 0.9995)
-    await tag.trained(0.9965)
-    await tag.measured("mar11-2.2", 0.9960)
-    learned = await tag.experiments.race("mar11", None)
-
-    await tag.told("/api/experiment/retract", experiment_id="mar11-2", reason="measured on a broken GPU")
-
-    forgot = await tag.experiments.race("mar11", None)
-    assert learned is not None
-    assert learned.best.seeds.kept == 2
-    assert learned.best.seeds.bar == pytest.approx(0.996125)
-    assert forgot is not None
-    assert (forgot.best.experiment_id, forgot.best.seeds.pairs) == ("mar11-1", 0)
-
-
 async def test_discards_that_a_demoted_keep_beat_are_run_again_and_the_better_one_rises(
     tag: TagUnderTest,
 ) -> None:
@@ -269,24 +234,6 @@ async def test_a_worker_that_fails_is_no_word_on_the_code(tag: TagUnderTest) -> 
     assert await tag.best_id() == "mar11-2"
     [event] = await tag.events("experiment.unconfirmed")
     assert event["subject"] == "mar11-2"
-
-
-async def test_a_retest_that_is_lost_for_good_is_begun_anew(tag: TagUnderTest) -> None:
-    await tag.open(max_attempts=1)
-    await tag.baseline(1.001, 0.9995)
-    await tag.trained(0.9994)
-    e = await tag.begun("mar11-2.2")
-
-    await silence(tag.lab, str(e.gpu_id))
-    await tag.told("/api/pool/sweep")
-    [lost] = [e for e in await tag.events("experiment.retested") if e.get("status") == "lost"]
-    steps = await tag.judge(lost["experiment_id"])
-
-    assert steps == ["runagain mar11-2"]
-    shown = (await tag.shown("mar11-2"))["retests"]
-    assert [(r["retest_id"], r["status"]) for r in shown] == [("mar11-2.2", "lost"), ("mar11-2.3", "queued")]
-    assert [r["seed"] for r in shown] == [104_729, 104_729]  # so that both are compared on the same seed
-    assert (await tag.summary())["stats"]["lost"] == 0
 
 
 async def test_settling_again_or_at_the_same_time_changes_nothing_more(tag: TagUnderTest) -> None:
@@ -626,14 +573,4 @@ async def test_the_largest_gain_is_forgotten_once_further_runs_contradict_it(
     await tag.measured("mar11-3.2", further)
 
     assert (await tag.standing("mar11-3"))[0] == status
-    assert (await tag.lab.hash(tag.lab.keys.tag("mar11")))["largest_gain"] == repr(10.0 - 9.9)
-
-
-async def test_the_largest_gain_is_forgotten_with_the_keep_that_made_it(tag: TagUnderTest) -> None:
-    await tag.open(keep_rule="strict")
-    for value in (10.0, 9.9, 0.0001):
-        await tag.trained(value)
-
-    await tag.told("/api/experiment/retract", experiment_id="mar11-3", reason="a wrong unit")
-
     assert (await tag.lab.hash(tag.lab.keys.tag("mar11")))["largest_gain"] == repr(10.0 - 9.9)

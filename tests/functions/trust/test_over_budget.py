@@ -17,7 +17,7 @@ from state.experiments import Experiments
 from state.records import Experiment, ReferenceTime, TimeSpent
 from tests.functions.conftest import TagUnderTest
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
-from tests.labs import add_gpu, asked, begun, idea, open_tag, registered, told
+from tests.labs import add_gpu, asked, begun, open_tag, registered, told
 from triggers.cli.up import line
 
 BASE = "a" * 40
@@ -148,14 +148,6 @@ async def test_runs_of_another_budget_or_class_of_gpu_are_compared_with_their_ow
     assert over == [False, True, False]
 
 
-async def with_baseline(tag: TagUnderTest) -> None:
-    await open_tag(tag.client, base_commit=BASE, policy={"budgets.max_timeout_s": 5000})
-    await add_gpu(tag.client)
-    await tag.told("/api/experiment/submit", **idea())
-    await ended(tag, await tag.begun("mar11-1"), 1.0, SHORT)
-    await ended(tag, await tag.begun("mar11-2"), 0.9, SHORT)
-
-
 @pytest.mark.parametrize("nth", [0, 1])
 async def test_a_verdict_counts_only_while_both_times_stay_what_it_was_made_by(
     tag: TagUnderTest, nth: int
@@ -180,25 +172,6 @@ async def test_a_verdict_counts_only_while_both_times_stay_what_it_was_made_by(
 
     assert [verdict.fields["over_budget"] for verdict in verdicts] == [False, True]
     assert (await tag.experiment(e.experiment_id))["over_budget"]
-
-
-async def test_runs_of_every_budget_forget_the_time_of_a_baseline_that_was_taken_back(
-    tag: TagUnderTest,
-) -> None:
-    await with_baseline(tag)
-    await tag.told("/api/experiment/retract", experiment_id="mar11-1", reason="its machine was too fast")
-
-    longer = await ended(tag, await leased_for(tag, 300.001), 0.5, {"wall_seconds": 640.0})
-
-    assert longer["over_budget"] is False
-
-
-async def test_what_an_agent_says_of_its_own_run_s_time_counts_for_nothing(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    for value, time in ((1.0, SHORT), (0.5, LONG)):
-        name = (await tag.told("/api/experiment/register", **idea()))["experiment_id"]
-        verdict = await tag.told("/api/experiment/complete", experiment_id=name, val_bpb=value, **time)
-        assert (verdict["status"], verdict["over_budget"]) == ("keep", False)
 
 
 async def test_retests_over_their_budget_confirm_nothing_and_the_keep_falls(tag: TagUnderTest) -> None:

@@ -212,18 +212,6 @@ async def test_a_keep_that_waits_for_its_retest_alone_is_confirmed(tag: TagUnder
     assert (await tag.experiment("mar11-2"))["trust"] == "confirmed"
 
 
-async def test_a_rival_that_is_taken_back_races_no_more(tag: TagUnderTest) -> None:
-    await tag.open()
-    for value in (1.0, 0.9, 0.95):
-        await tag.trained(value, unjudged=True)
-
-    await retracted(tag, "mar11-3")
-
-    best = await tag.experiments.best("mar11")
-    assert best is not None
-    assert ([link.experiment_id for link in best.chain], best.rivals) == (["mar11-1", "mar11-2"], [])
-
-
 # -- its retests
 
 
