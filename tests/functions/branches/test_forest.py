@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import signal
 import sys
 from collections import Counter
@@ -22,11 +21,10 @@ from state.events import Event
 from state.experiments import Experiments
 from state.traces import Traces
 from tests.growers import Grower
-from tests.labs import open_tag, told, tried
+from tests.labs import open_tag, told
 
 TAG = "mar11"
 AGENTS = 8
-MINIMIZED = [("minimize", 5), pytest.param("maximize", 5, marks=pytest.mark.long)]
 MAXIMIZED = [("maximize", 5), pytest.param("minimize", 5, marks=pytest.mark.long)]
 MORE = [pytest.param(direction, 40, marks=pytest.mark.long) for direction in ("minimize", "maximize")]
 """Each direction is played once, and all of them at length with the long tests."""
@@ -174,39 +172,6 @@ async def test_agents_grow_just_as_many_traces_as_they_may_and_each_in_its_turn(
     assert not any(node["forked"] for node in nodes)  # one at a time on each
 
 
-@pytest.mark.parametrize(("direction", "turns"), [*MINIMIZED, *MORE])
-async def test_without_a_cap_every_prefix_of_the_selections_is_shared_out_evenly(
-    client: httpx.AsyncClient, process: Process, direction: str, turns: int
-) -> None:
-    traces = 3
-    free = {"max_inflight_per_trace": 1000, "max_parallel": 1000, "stale_after": 100_000}
-    policy = {"mode": "multi", "target_traces": traces, **free}
-    await open_tag(client, TAG, policy={"traces": policy}, metric={"name": "s", "direction": direction})
-    for value in (1.0, 1.1, 1.2):
-        await a_root(client, value)
-
-    told_by = await growers(process, turns=turns)
-
-    replay = await replayed(process)
-    assert len(replay.picks) == AGENTS * turns
-    shares: Counter[str] = Counter()
-    for nth, trace in enumerate(replay.picks, 1):
-        shares[trace] += 1
-        assert {shares[f"{TAG}-t{n}"] for n in range(1, traces + 1)} <= {
-            math.floor(nth / traces),
-            math.ceil(nth / traces),
-        }, nth
-    await parents_are_as_selected(process, told_by)
-
-    twice = [await told(client, "/api/trace/select", tag=TAG, agent=f"late{n}") for n in range(2 * traces)]
-    for chosen in twice:
-        await tried(client, 1.5, TAG, selection_id=chosen["selection_id"])
-
-    await audited(client)
-    nodes = (await told(client, "/api/trace/list", tag=TAG, limit=1000))["nodes"]
-    assert sum(node["forked"] for node in nodes) >= traces  # two at once on each
-
-
 @pytest.mark.long
 async def test_what_agents_leave_behind_when_they_die_is_selected_again_without_a_clock(
     client: httpx.AsyncClient, process: Process
@@ -252,19 +217,3 @@ async def everything_is_given_back(http: httpx.AsyncClient, process: Process) ->
             await asyncio.sleep(0.1)
     found, _ = await traces.page(TAG, 1000)
     assert {t.in_flight for t in found} == {0}
-
-
-async def a_root(http: httpx.AsyncClient, value: float) -> str:
-    chosen = await told(http, "/api/trace/select", tag=TAG)
-    made = await told(
-        http,
-        "/api/experiment/register",
-        tag=TAG,
-        hypothesis="h",
-        category="other",
-        commit_sha=f"c{value}",
-        diff_summary="d",
-        selection_id=chosen["selection_id"],
-    )
-    await told(http, "/api/experiment/complete", experiment_id=made["experiment_id"], val_bpb=value)
-    return str(made["experiment_id"])

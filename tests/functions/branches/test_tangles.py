@@ -140,26 +140,3 @@ async def test_what_was_tried_beside_a_selection_stays_told_however_much_is_trie
     after = await tag.told("/api/trace/context", **ask)
     assert [e["experiment_id"] for e in before["siblings"]] == [leaf]
     assert after == before
-
-
-# -- hardware
-
-
-async def test_gpu_classes_do_not_compete_on_a_branch(tag: TagUnderTest) -> None:
-    await tag.branch(target=1)
-    h100, a100 = {"gpu_class": "H100"}, {"gpu_class": "A100"}
-
-    async def on(where: dict[str, str], value: float) -> tuple[str, bool | None]:
-        name = await tag.made(await tag.selected())
-        body = {"experiment_id": name, "val_bpb": value, **where}
-        verdict = await tag.told("/api/experiment/complete", **body)
-        return verdict["status"], verdict["branch_improved"]
-
-    assert await on(h100, 1.0) == ("keep", True)
-    assert await on(a100, 2.0) == ("keep", None)  # the first of its own kind
-    assert await on(h100, 1.5) == ("discard", False)
-    assert await on(a100, 3.0) == ("discard", None)
-    assert await on(h100, 0.9) == ("keep", True)
-    assert await on(a100, 0.1) == ("keep", None)
-    [trace] = (await tag.traces()).values()
-    assert (trace["base"], trace["tip"]) == ("mar11-5", "mar11-6")

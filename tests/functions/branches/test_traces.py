@@ -39,24 +39,6 @@ async def test_a_cold_start_opens_roots_up_to_the_target_and_then_says_wait(
     assert third["selection_id"] is None
 
 
-async def test_a_run_is_kept_on_its_branch_that_is_not_the_best_of_the_tag(forest: TagUnderTest) -> None:
-    await forest.grown(1.0)
-    await forest.grown(1.2)
-
-    verdict = await forest.grown(1.1, trace_id="mar11-t2")
-
-    assert (verdict["status"], verdict["action"], verdict["improved"]) == ("keep", "keep_commit", False)
-    assert (verdict["branch_improved"], verdict["best_val_bpb"]) == (True, 1.0)
-    worse = await forest.grown(1.15, trace_id="mar11-t2")
-    assert (worse["status"], worse["branch_improved"]) == ("discard", False)
-    shown = await forest.told("/api/trace/list", tag=TAG)
-    assert (shown["traces"][1]["base"], shown["traces"][1]["tip"]) == (
-        verdict["experiment_id"],
-        worse["experiment_id"],
-    )
-    assert worse["base_commit_sha"] == shown["traces"][1]["base_commit_sha"]
-
-
 # -- leases
 
 

@@ -141,15 +141,3 @@ async def test_a_result_of_what_was_under_way_lifts_the_abort_once(
         await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=1.0)
 
     assert [event["experiment_id"] for event in await lifted(process)] == under_way[:1]
-
-
-async def test_an_advising_tag_was_never_closed_so_no_result_opens_it(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await open_tag(client)
-    for _ in range(3):
-        await crashed(client)
-
-    await tried(client, 1.0)
-
-    assert await lifted(process) == []

@@ -18,7 +18,7 @@ from state.experiments import Experiments
 from state.pool import Pool
 from state.settings import Settings
 from tests.labs import expire, idea, silence
-from tests.linearizability import Seen, Undecided, linearised
+from tests.linearizability import Seen, linearised
 
 GPUS = tuple(f"host:gpu{n}" for n in range(6))
 CLIENTS = 50
@@ -448,22 +448,3 @@ def test_an_order_against_the_clock_is_found() -> None:
     assert linearised([first, *later], IDLE, step) is None
     overlapping = replace(first, returned=4.0)
     assert linearised([overlapping, *later], IDLE, step) is not None
-
-
-def test_a_release_that_may_have_changed_nothing_may_have_changed_something_later() -> None:
-    ops = [
-        Op("release", "t-1", GPUS[0], answer="released"),
-        Op("acquire", "t-1", answer=(GPUS[0], 1)),
-        Op("acquire", "t-2", answer=(GPUS[0], 2)),
-    ]
-    together = [Seen(op, 0.0, 1.0) for op in ops]
-
-    assert linearised(together, IDLE, step, fickle=fickle) is not None
-
-
-def test_a_search_that_grows_too_large_says_so() -> None:
-    leases = [Seen(Op("acquire", f"t-{n}", answer=(GPUS[n % 2], n + 1)), 0.0, 1.0) for n in range(2)]
-    ends = [Seen(Op("release", f"t-{n}", GPUS[n % 2], answer="released"), 0.0, 1.0) for n in range(8)]
-
-    with pytest.raises(Undecided):
-        linearised([*leases, *ends], IDLE, step, lambda _: False, most=5)

@@ -188,26 +188,6 @@ async def test_claims_are_looked_at_by_the_event_of_a_keep_s_fall_though_its_pro
     assert await retests_of(tag, claim["experiment_id"])
 
 
-async def test_claims_are_looked_at_by_the_event_of_the_best_s_other_value(tag: TagUnderTest) -> None:
-    """Another experiment of its code contradicts the best: none of its own retests ends."""
-    await tag.open(baseline_repeats=0, max_retests=0)
-    for value in (1.5, 1.501, 1.502, 1.5):
-        await tag.trained(value, commit_sha="bbbbbbb")
-    await tag.trained(1.0, commit_sha="aaaaaaa")
-    claim = await tag.tried(1.1)
-    await tag.judge(claim["experiment_id"])
-    assert await retests_of(tag, claim["experiment_id"]) == []
-
-    await tag.trained(1.3, commit_sha="aaaaaaa")
-    await judge_heard(tag, "experiment.revalued")
-
-    best = await tag.best()
-    assert (best["experiment_id"], best["val_bpb"]) == ("mar11-5", 1.3)
-    [event] = await tag.events("experiment.revalued")
-    assert (event["val_bpb"], event["judged_val_bpb"], event["best_val_bpb"]) == (1.0, 1.3, 1.3)
-    assert await retests_of(tag, claim["experiment_id"])
-
-
 async def test_claims_are_looked_at_when_a_keep_is_confirmed_at_a_worse_value(tag: TagUnderTest) -> None:
     await tag.open()
     for nth in range(8):
@@ -262,25 +242,6 @@ async def test_retests_of_a_retracted_keep_are_stopped_though_the_process_was_ki
     await tag.judge("mar11-2")
 
     assert [retest["status"] for retest in await retests_of(tag, "mar11-2")] == ["stopped"]
-
-
-async def test_a_later_run_of_retracted_code_is_no_repeat_any_more(tag: TagUnderTest) -> None:
-    """The retracted keep was not the best: another one stood on it."""
-    await tag.open(baseline_repeats=0)
-    for nth in range(8):
-        await add_gpu(tag.client, f"x:gpu{nth}")
-    await tag.trained(1.0, commit_sha="abc1234")
-    await tag.trained(0.9990, commit_sha="bbbbbbb")
-    await tag.trained(0.9988, commit_sha="ccccccc")
-    again = await tag.trained(0.9989, commit_sha="bbbbbbb")
-    assert again["repeats_best"]
-
-    await tag.told("/api/experiment/retract", experiment_id="mar11-2", reason="wrong")
-
-    found = await tag.experiment("mar11-4")
-    near = (await tag.told("/api/experiment/near-misses", tag="mar11"))["near_misses"]
-    assert (found["repeats_best"], found["reason"]) == (False, None)
-    assert [each["experiment_id"] for each in near] == ["mar11-4"]
 
 
 async def test_a_provisional_gain_is_not_the_largest(tag: TagUnderTest) -> None:

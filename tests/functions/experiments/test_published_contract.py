@@ -170,18 +170,6 @@ async def test_only_results_of_attempts_that_there_were_are_kept_as_evidence_and
     assert sorted(late["fence"] for late in kept) == list(range(e.fence + 1, e.fence + 101))
 
 
-async def test_a_changed_evaluator_makes_a_run_invalid(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    await tried(client, 0.99, commit_sha="aaaaaaa", result={"evaluator_hash": "e1"})
-
-    verdict = await tried(client, 0.5, result={"evaluator_hash": "e2"})
-
-    assert (verdict["status"], verdict["improved"], verdict["best_val_bpb"]) == ("invalid", False, 0.99)
-    assert (verdict["action"], verdict["base_commit_sha"]) == ("git_reset", "aaaaaaa")
-    stats = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
-    assert (stats["total"], stats["invalid"]) == (1, 1)
-
-
 # -- experiment::crash
 
 

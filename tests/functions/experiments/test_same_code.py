@@ -18,37 +18,6 @@ async def best_of(tag: TagUnderTest) -> tuple[str, float]:
     return found["experiment_id"], found["val_bpb"]
 
 
-@pytest.mark.parametrize("keep_rule", ["strict", "confirmed"])
-async def test_a_lucky_run_of_the_best_s_own_code_is_no_progress(tag: TagUnderTest, keep_rule: str) -> None:
-    await open_tag(tag.client, policy={"keep_rule": keep_rule})
-    await tag.tried(1.0, **BEST)
-
-    again = await tag.tried(0.9, **BEST)
-
-    assert (again["status"], again["improved"], again["action"]) == ("discard", False, "git_reset")
-    assert (again["near_miss"], again["repeats_best"], again["compared_with"]) == (False, True, "mar11-1")
-    assert again["judged_val_bpb"] == pytest.approx(0.95)
-    assert again["reason"] == "the same code as mar11-1, the best: one more run of it is no progress"
-    assert await best_of(tag) == ("mar11-1", 1.0)
-    assert (await tag.told("/api/experiment/near-misses", tag="mar11"))["total"] == 0
-
-
-async def test_code_that_was_discarded_is_judged_by_the_mean_of_its_runs(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    await tag.tried(1.0, **BEST)
-    await tag.tried(1.2, **OTHER)
-
-    lucky = await tag.tried(0.9, **OTHER)
-    luckier = await tag.tried(0.75, **OTHER)
-
-    assert (lucky["status"], lucky["judged_val_bpb"]) == ("discard", pytest.approx(1.05))
-    assert lucky["delta"] == pytest.approx(-0.05)
-    assert lucky["reason"] == "its code was measured before: it is judged by the mean of its 2 runs"
-    assert (luckier["status"], luckier["val_bpb"]) == ("keep", 0.75)
-    assert luckier["best_val_bpb"] == luckier["judged_val_bpb"] == pytest.approx(0.95)
-    assert await best_of(tag) == ("mar11-4", luckier["judged_val_bpb"])
-
-
 async def test_other_constants_are_other_code_and_another_seed_is_not(tag: TagUnderTest) -> None:
     await open_tag(tag.client)
     await tag.tried(1.0, **BEST, config_delta={"DEPTH": 8, "SEED": 1})
@@ -116,14 +85,3 @@ async def test_the_incumbent_s_code_is_a_repeat_while_a_provisional_keep_stands_
 
     assert (again["status"], again["repeats_best"]) == ("discard", True)
     assert await best_of(tag) == ("mar11-2", 0.979)
-
-
-async def test_the_best_s_code_is_kept_on_no_other_branch(tag: TagUnderTest) -> None:
-    traces = {"mode": "multi", "target_traces": 3, "max_parallel": 9}
-    await open_tag(tag.client, policy={"traces": traces})
-    await tag.tried(1.0, **BEST)
-
-    chosen = await tag.told("/api/trace/select", tag="mar11", intent="new_root")
-    again = await tag.tried(0.9, selection_id=chosen["selection_id"], **BEST)
-
-    assert (again["status"], again["branch_improved"], again["action"]) == ("discard", False, "git_reset")

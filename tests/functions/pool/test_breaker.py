@@ -238,28 +238,6 @@ async def test_a_tag_whose_every_run_crashes_takes_no_gpu_from_the_others(slot: 
     assert (await slot.read()).consecutive_crashes == 0
 
 
-async def test_a_patch_that_does_not_apply_counts_against_its_tag_and_never_against_the_gpu(
-    slot: Slot,
-) -> None:
-    good = await running(slot.http, slot.process, "other")
-    await slot.end(good)
-    submitted = (await told(slot.http, "/api/experiment/submit", **idea("other", diff="none")))[
-        "experiment_id"
-    ]
-    asked_for = await registered(slot.http, "other", diff="nor this")
-    await told(slot.http, "/api/gpu/train", experiment_id=asked_for)
-    again = await told(slot.http, "/api/experiment/retest", experiment_id=good.experiment_id)
-
-    for name in (again["retest_id"], submitted, asked_for):
-        await told(slot.http, "/api/pool/dispatch")
-        await slot.end(await begun(slot.process, name), kind="patch")
-
-    gpu = await slot.read()
-    assert (gpu.consecutive_crashes, gpu.status) == (0, "idle")
-    resumed = await told(slot.http, "/api/experiment/resume", tag="other")
-    assert resumed["consecutive_crashes_before"] == 2  # a retest tries nothing of its own
-
-
 async def with_a_baseline(slot: Slot) -> None:
     """The tag `alone` has a baseline that a worker has run, and then crashes until the limit is reached."""
     await open_tag(slot.http, "alone", base_commit="abc1234", policy={"baseline_repeats": 0})

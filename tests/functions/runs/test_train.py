@@ -250,20 +250,6 @@ async def test_what_a_worker_found_of_the_code_is_kept_once_for_its_attempt_alon
     assert shown["experiment"]["duplicate_of"] is None
 
 
-async def test_a_gpu_without_a_deadline_gets_none_by_what_its_worker_found(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await leased(client)
-    e = await Experiments(process.lab).get("mar11-1")
-    await Experiments(process.lab).start(e, attempt=e.attempt, fence=e.fence, runner="h:1:1", lease_s=60)
-    gpu = process.lab.keys.gpu(str(e.gpu_id))
-    await process.lab.command("HDEL", gpu, "deadline")
-
-    assert await noted(process)
-
-    assert await process.lab.command("HGET", gpu, "deadline") is None
-
-
 async def test_code_that_another_experiment_has_trained_is_told_as_a_duplicate(
     client: httpx.AsyncClient, process: Process
 ) -> None:

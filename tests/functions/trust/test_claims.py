@@ -301,29 +301,6 @@ async def test_a_claim_that_is_measured_late_is_compared_with_the_base_that_came
     assert (await tag.experiment("mar11-2"))["branch_improved"] is (base == "mar11-2")
 
 
-async def test_a_branch_whose_base_falls_stands_on_its_best_keep_that_is_left(tag: TagUnderTest) -> None:
-    await tag.open(keep_rule="strict", traces=ONE_BRANCH)
-
-    async def base() -> str:
-        [trace] = (await tag.traces()).values()
-        return str(trace["base"])
-
-    await tag.trained(1.0, selection_id=await selected(tag))
-    await tag.claimed(0.5, selection_id=await selected(tag))
-    await tag.trained(0.9, selection_id=await selected(tag))
-    await tag.claimed(0.6, selection_id=await selected(tag))
-    await tag.measured("mar11-2.2", 0.75)
-    await tag.measured("mar11-4.2", 0.7)
-    highest = await base()
-
-    fallen = []
-    for name in ("mar11-4", "mar11-2"):
-        await tag.told("/api/experiment/retract", experiment_id=name, reason="a mistake")
-        fallen.append(await base())
-
-    assert [highest, *fallen] == ["mar11-4", "mar11-2", "mar11-3"]
-
-
 async def test_a_claim_beside_its_branch_is_not_built_on_when_it_is_measured(tag: TagUnderTest) -> None:
     one = {"mode": "multi", "target_traces": 1, "max_parallel": 9, "max_inflight_per_trace": 2}
     await tag.open(traces=one)
@@ -398,17 +375,3 @@ async def test_a_number_that_comes_before_the_lab_s_baseline_has_ended_is_a_clai
     assert await tag.best_id() == "mar11-1"
     e = await tag.experiment("mar11-2")
     assert (e["status"], e["val_bpb"], e["gpu_class"]) == ("discard", 2.9, "H100")
-
-
-async def test_where_an_agent_came_first_on_other_hardware_claims_run_on_the_lab_s(tag: TagUnderTest) -> None:
-    await tag.open()
-    await tag.tried(1.0, result={"gpu_class": "B200"})
-    await tag.trained(2.0)
-
-    answer = await tag.claimed(0.0001, result={"gpu_class": "B200"})
-    await tag.measured("mar11-3.2", 1.9)
-
-    assert (answer["status"], answer["claimed"]) == ("discard", True)
-    e = await tag.experiment("mar11-3")
-    assert (e["status"], e["val_bpb"], e["gpu_class"]) == ("keep", 1.9, "H100")
-    assert await tag.best_id() == "mar11-1"

@@ -271,23 +271,6 @@ async def test_what_an_agent_trained_itself_is_unconfirmed_until_it_runs_it_agai
     assert await tag.best_id() == "mar11-1"
 
 
-async def test_a_retest_on_another_class_of_gpu_is_no_evidence(tag: TagUnderTest) -> None:
-    await tag.open()
-    await tag.baseline(1.001, 0.9995)
-    noise = (await tag.summary())["noise"]
-    await tag.trained(0.9994)
-    e = await tag.begun("mar11-2.2")
-
-    answer = await tag.report(e, 0.5, gpu_class="A100")
-    await tag.free(e)
-    await tag.judge("mar11-2.2")
-
-    assert answer["status"] == "invalid"
-    assert (await tag.summary())["noise"] == noise
-    assert await tag.standing("mar11-2") == ("keep", "provisional")
-    assert (await tag.experiment("mar11-2.3"))["status"] == "queued"
-
-
 async def test_anybody_may_have_a_run_repeated_as_evidence(tag: TagUnderTest) -> None:
     await open_tag(tag.client, policy=STRICT)
     await add_gpu(tag.client)

@@ -78,14 +78,6 @@ async def test_the_same_patch_of_another_commit_is_a_repeat_and_other_constants_
     assert (await spread(tag))[1] == 3
 
 
-async def test_each_class_of_gpu_has_a_noise_of_its_own(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    for value, gpu_class in ((1.0, "H100"), (1.1, "H100"), (1.0, "A100")):
-        await tag.tried(value, commit_sha=BASE, result={"gpu_class": gpu_class})
-
-    assert [await spread(tag, c) for c in ("H100", "A100")] == [(pytest.approx(0.005), 1), (0.0, 0)]
-
-
 async def test_twenty_repeats_finishing_together_are_all_counted_once(tag: TagUnderTest) -> None:
     await open_tag(tag.client)
     values = [1.0 + n / 1000 for n in range(20)]

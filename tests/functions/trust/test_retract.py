@@ -162,21 +162,6 @@ async def test_in_a_strict_tag_what_lost_to_it_runs_again_and_the_best_of_it_is_
     assert await best_of(tag) == ("mar11-3", 0.9)
 
 
-async def test_what_lost_to_it_stays_a_rival_of_the_keep_that_comes_meanwhile(tag: TagUnderTest) -> None:
-    await tag.open(keep_rule="strict")
-    await tag.tried(1.0, result=MEASURED)
-    for value in (0.0001, 0.9):
-        await tag.trained(value)
-    await retracted(tag, "mar11-2")
-    await tag.judge("mar11-2")
-
-    await tag.trained(0.98)
-    await tag.measured("mar11-3.2", 0.91)
-    await tag.measured("mar11-4.2", 0.99)
-
-    assert await best_of(tag) == ("mar11-3", 0.9)
-
-
 async def test_a_chain_stands_on_the_best_before_its_incumbent(tag: TagUnderTest) -> None:
     await tag.open()
     await tag.trained(1.0, commit_sha="abc1234")
@@ -235,25 +220,6 @@ async def test_retests_under_way_are_stopped_and_have_no_effect(tag: TagUnderTes
     assert waits["status"] == "queued"
     assert await tag.faults() == []
     assert before
-
-
-async def test_a_retest_that_ends_after_the_retraction_says_nothing(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    await tag.tried(1.0)
-    await tag.tried(0.5, **WRONG)
-    await tag.told("/api/experiment/retest", experiment_id="mar11-2", train=False)
-    experiments = tag.experiments
-    open_one = await experiments.get("mar11-2.2")
-    await tag.lab.command("HSET", tag.lab.keys.experiment("mar11-2"), "retests", "0")
-    await retracted(tag, "mar11-2")  # it knows of no retest
-    await tag.lab.command("HSET", tag.lab.keys.experiment("mar11-2"), "retests", "1")
-    assert open_one.status == "registered"
-
-    ended = await tag.told("/api/experiment/complete", experiment_id="mar11-2.2", val_bpb=0.7)
-
-    assert ended["status"] == "measured"
-    assert await spread(tag) == (0, 0.0)
-    assert await best_of(tag) == ("mar11-1", 1.0)
 
 
 # -- noise, and the same code
