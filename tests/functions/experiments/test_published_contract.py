@@ -173,18 +173,6 @@ async def test_only_results_of_attempts_that_there_were_are_kept_as_evidence_and
 # -- experiment::crash
 
 
-async def test_three_crashes_in_a_row_should_abort_and_faults_of_the_infrastructure_do_not_count(
-    client: httpx.AsyncClient,
-) -> None:
-    await open_tag(client)
-
-    answers = [await crashed(client, kind=kind) for kind in ("oom", "nan", "infra", "infra", "other")]
-
-    assert [a["consecutive_crashes"] for a in answers] == [1, 2, 2, 2, 3]
-    assert [a["should_abort"] for a in answers] == [False] * 4 + [True]
-    assert {(a["status"], a["action"]) for a in answers} == {("crash", "git_reset")}
-
-
 async def test_a_gpu_that_was_deregistered_is_not_brought_back_by_a_late_crash(
     client: httpx.AsyncClient,
 ) -> None:
@@ -445,37 +433,6 @@ async def test_concurrent_adapts_agree(client: httpx.AsyncClient, process: Proce
 
     assert {(a["mode"], a["version"]) for a in answers} == {("exploit", 2)}
     assert len(await events_of(process, "strategy.changed")) == 1
-
-
-async def test_combine_names_two_near_misses_not_combined_yet_of_different_categories_first(
-    client: httpx.AsyncClient,
-) -> None:
-    await open_tag(client)
-    await tried(client, 1.0)
-    await tried(client, 1.0001, category="optimizer")  # 2
-    await tried(client, 1.0002, category="optimizer")  # 3
-    await tried(client, 1.0003, category="attention")  # 4
-    await told(client, "/api/search/set-strategy", tag="mar11", mode="combine", reason="try it")
-
-    async def idea() -> str:
-        suggestions: list[str] = (await told(client, "/api/search/suggest", tag="mar11"))["suggestions"]
-        return suggestions[0]
-
-    async def pair() -> set[str]:
-        first = await idea()
-        return {f"mar11-{n}" for n in (2, 3, 4) if f"mar11-{n} " in first}
-
-    first = await pair()
-    await registered(client, category="combination", parent_ids=["mar11-4", "mar11-2"])
-    second = await pair()
-    await registered(client, category="optimizer", parent_ids=["mar11-3", "mar11-4"])
-    third = await pair()
-    await registered(client, category="optimizer", parent_ids=["mar11-2", "mar11-3"])
-
-    assert first == {"mar11-2", "mar11-4"}
-    assert second == {"mar11-3", "mar11-4"}
-    assert third == {"mar11-2", "mar11-3"}
-    assert "All pairs of 3 near misses were tried" in await idea()
 
 
 async def test_an_empty_tag_begins_with_its_baseline(client: httpx.AsyncClient) -> None:

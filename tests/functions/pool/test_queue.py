@@ -9,24 +9,13 @@ import pytest
 
 from functions.kernel.process.lifecycle import opened
 from state.entries import Run
-from state.pool import Pool
 from state.settings import Settings
 from tests.functions.conftest import TagUnderTest
 from tests.labs import add_gpu, begun, dump, idea, registered, silence, waiting
 
 
 async def submit(tag: TagUnderTest, agent: str, nth: int, **more: Any) -> str:
-    body = {
-        "tag": "mar11",
-        "hypothesis": f"{agent}{nth}",
-        "category": "other",
-        "commit_sha": f"{agent}{nth}".encode().hex().zfill(8),
-        "diff_summary": "d",
-        "agent": agent,
-    }
-    answer = await tag.client.post("/api/experiment/submit", json=body | more)
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["experiment_id"])
+    return await tag.submit(hypothesis=f"{agent}{nth}", agent=agent, **more)
 
 
 @pytest.fixture
@@ -54,9 +43,8 @@ async def test_an_agent_that_comes_late_does_not_have_to_wait_for_rounds_that_ar
     for nth in range(4):
         await submit(tag, "ada", nth)
     for nth in range(2):
-        gpu = {"gpu_id": f"h:{nth}", "gpu_index": nth, "gpu_name": "x", "vram_mb": 1}
-        await tag.client.post("/api/pool/register", json=gpu)
-    await tag.client.post("/api/pool/dispatch", json={})
+        await add_gpu(tag.client, f"h:{nth}")
+    await dispatched(tag)
     await submit(tag, "bob", 0)
 
     assert await order(tag) == ["bob0", "ada2", "ada3"]
@@ -68,10 +56,8 @@ async def test_an_agent_that_comes_late_does_not_have_to_wait_for_rounds_that_ar
 async def had_its_turn(tag: TagUnderTest, experiment: str) -> None:
     """A worker runs the leased experiment to its end and gives the GPU back."""
     e = await begun(tag.process, experiment)
-    result = {"val_bpb": 1.0, "attempt": e.attempt, "fence": e.fence}
-    await tag.told("/api/experiment/complete", experiment_id=experiment, **result)
-    assert e.gpu_id is not None
-    assert await Pool(tag.lab).release(e.gpu_id, experiment, e.fence, proven=True) == "ok"
+    await tag.report(e, 1.0)
+    await tag.free(e)
 
 
 async def dispatched(tag: TagUnderTest) -> list[str]:

@@ -2,49 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
-import pytest
 
 from functions.kernel.process.lifecycle import Process
-from state.records import Role
-from tests.conftest import http_client
 from tests.functions.conftest import TagUnderTest
-from tests.labs import add_gpu, asked, begun, idea, open_tag, problem, refused, registered, told, tried
+from tests.labs import (
+    add_gpu,
+    asked,
+    bearer,
+    begun,
+    idea,
+    open_tag,
+    problem,
+    refused,
+    registered,
+    told,
+    tried,
+)
 
 BASE = "abc1234abc1234abc1234abc1234abc1234abc12"
 COMMAND = "python prepare.py --score"
-
-
-async def bearer(process: Process, name: str, role: Role) -> dict[str, str]:
-    if not await process.tokens.are_configured():
-        await process.tokens.issue(name="root", role="operator", issued_by="local")
-    issued = await process.tokens.issue(name=name, role=role, issued_by="root")
-    return {"authorization": f"Bearer {issued.text}"}
-
-
-@pytest.fixture
-async def http(process: Process) -> AsyncIterator[httpx.AsyncClient]:
-    async with http_client(process) as found:
-        yield found
 
 
 async def opened(client: httpx.AsyncClient, **more: Any) -> dict[str, Any]:
     return await open_tag(client, base_commit=BASE, evaluator_command=COMMAND, **more)
 
 
-async def test_an_agent_cannot_give_an_evaluator_command(process: Process, http: httpx.AsyncClient) -> None:
-    http.headers.update(await bearer(process, "ann", "agent"))
+async def test_an_agent_cannot_give_an_evaluator_command(process: Process, local: httpx.AsyncClient) -> None:
+    local.headers.update(await bearer(process, "ann", "agent"))
     body = {"tag": "mar11", "base_commit": BASE, "evaluator_command": COMMAND}
 
-    document = problem(await http.post("/api/experiment/setup", json=body), 403)
+    document = problem(await local.post("/api/experiment/setup", json=body), 403)
 
     assert "only operators" in document["detail"]
     assert "leave evaluator_command out" in document["hint"]
-    problem(await http.post("/api/report/brief", json={"tag": "mar11"}), 404)
-    await told(http, "/api/experiment/setup", tag="mar11", base_commit=BASE)
+    problem(await local.post("/api/report/brief", json={"tag": "mar11"}), 404)
+    await told(local, "/api/experiment/setup", tag="mar11", base_commit=BASE)
 
 
 async def test_an_operator_gives_it_and_every_view_of_the_tag_says_so(client: httpx.AsyncClient) -> None:
@@ -156,18 +151,18 @@ async def test_a_worker_hands_in_no_score_that_the_evaluator_did_not_measure(
     assert (await asked(client, f"/api/experiment/{name}"))["experiment"]["status"] == "running"
 
 
-async def test_only_the_lab_says_that_a_score_is_trusted(process: Process, http: httpx.AsyncClient) -> None:
+async def test_only_the_lab_says_that_a_score_is_trusted(process: Process, local: httpx.AsyncClient) -> None:
     root, ann = await bearer(process, "me", "operator"), await bearer(process, "ann", "agent")
-    http.headers.update(root)
-    await opened(http)
-    http.headers.update(ann)
-    name = await registered(http)
+    local.headers.update(root)
+    await opened(local)
+    local.headers.update(ann)
+    name = await registered(local)
 
     body = {"experiment_id": name, "val_bpb": 0.0001, "score": "trusted"}
-    document = problem(await http.post("/api/experiment/complete", json=body), 403)
+    document = problem(await local.post("/api/experiment/complete", json=body), 403)
 
     assert "only the lab's workers" in document["detail"]
-    assert (await asked(http, f"/api/experiment/{name}"))["experiment"]["status"] == "registered"
+    assert (await asked(local, f"/api/experiment/{name}"))["experiment"]["status"] == "registered"
 
 
 async def test_no_score_is_trusted_where_nothing_measures_it(client: httpx.AsyncClient) -> None:
