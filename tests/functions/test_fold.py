@@ -9,13 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.fold import ClassNoise, noise
+from functions.fold import CONTRADICTED, ClassNoise, largest_gain, noise
 from functions.kernel.process.lifecycle import Process
 from functions.trust.rules.noise import Repeats, parsed
 from state.derived import Derived, Field, rebuild, step
 from state.records import Direction, Experiment
 from state.snapshots import Snapshots
 from tests.functions.conftest import GPUS, TagUnderTest
+from tests.functions.sample import experiment
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
 from tests.labs import add_gpu, begun, curl, idea, open_tag, told
 
@@ -175,7 +176,7 @@ HISTORIES = [
         "trains": trains,
     }
     for direction in ("minimize", "maximize")
-    for keep_rule, trains in (("strict", False), ("auto", True), ("confirmed", False))
+    for keep_rule, trains in (("strict" if direction == "minimize" else "confirmed", False), ("auto", True))
 ]
 
 
@@ -281,3 +282,34 @@ async def test_a_swarm_is_what_its_records_add_up_to(
         if nth <= 2:
             assert await kept_noise(snapshots, measured) == in_sums(measured)
     assert await swarm.audited() == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "before", "largest"),
+    [
+        ({}, 0.1, 0.5),
+        ({}, 0.6, 0.6),
+        ({"status": "discard"}, 0.1, 0.1),
+        ({"trust": "provisional"}, 0.1, 0.1),
+        ({"reason": CONTRADICTED}, 0.1, 0.1),
+        ({"best_key": "another class of GPU"}, 0.1, 0.1),
+        ({"improved": False}, 0.1, 0.1),  # it is kept on its branch alone
+        ({}, 0.09, 0.09),  # more than five times as much is not plausible
+        ({"trust": "confirmed"}, 0.09, 0.5),
+    ],
+)
+def test_the_largest_gain_is_that_of_a_sure_keep_of_the_tag_s_own_best(
+    fields: dict[str, Any], before: float, largest: float
+) -> None:
+    keep = experiment(**{"status": "keep", "delta": 0.5, "improved": True, **fields})
+
+    assert largest_gain(before, 10, keep) == largest
+
+
+@pytest.mark.parametrize(
+    ("fields", "near"),
+    [({}, True), ({"status": "keep"}, False), ({"best_key": "k"}, False), ({"repeats_best": True}, False)],
+)
+def test_a_near_miss_is_a_discard_beside_the_tag_s_own_best(fields: dict[str, Any], near: bool) -> None:
+    e = experiment(**{"status": "discard", "val_bpb": 1.0, **fields})
+    assert bool(rebuild([e], "minimize").members(f"near_misses:{e.tag}")) == near

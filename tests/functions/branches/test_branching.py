@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from state.decisions import Retraction, Ruling
 from state.experiments import Experiments
 from tests.functions.conftest import TagUnderTest
 from tests.labs import (
     add_gpu,
-    before_next_commit,
     begun,
     expire,
     idea,
@@ -254,59 +252,6 @@ async def test_a_branch_stands_on_the_discard_that_rises_when_its_base_is_retrac
     assert (await tag.experiment(two))["status"] == "keep"
     [trace] = (await tag.traces()).values()
     assert (trace["base"], trace["kept"]) == (None if beside else two, 1)
-
-
-async def with_a_keep_that_will_fall(tag: TagUnderTest) -> str:
-    """A tag whose best stands on another keep, and falls by its next retest."""
-    await tag.branch(target=1, keep_rule="confirmed")
-    await add_gpu(tag.client)
-    first = await tag.trained_from(await tag.selected(), 1.0)
-    for nth, value in enumerate((1.001, 0.9995), 2):
-        await tag.measured(f"{first}.{nth}", value)
-    lucky = await tag.trained_from(await tag.selected(), 0.9992)
-    await tag.told("/api/search/set-policy", tag=TAG, policy={"traces.target_traces": 2})
-    return lucky
-
-
-async def fall(tag: TagUnderTest, how: str, name: str) -> None:
-    if how == "demoted":
-        await tag.measured(f"{name}.2", 1.0012)
-    else:
-        await tag.told("/api/experiment/retract", experiment_id=name, reason="a mistake")
-
-
-@pytest.mark.parametrize("how", ["demoted", "retracted"])
-async def test_a_branch_that_begins_as_its_base_falls_stands_on_the_keep_before(
-    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    lucky = await with_a_keep_that_will_fall(tag)
-    branch = await tag.made(await tag.selected(intent="branch", parent_ids=[lucky]))
-    before_next_commit(monkeypatch, lambda: fall(tag, how, lucky))
-
-    await tag.told("/api/experiment/crash", experiment_id=branch, error="boom")
-
-    assert (await tag.traces())["mar11-t2"]["base"] == "mar11-1"
-
-
-@pytest.mark.parametrize(("how", "move"), [("demoted", "judge"), ("retracted", "retract")])
-async def test_a_base_that_falls_as_a_branch_begins_takes_that_branch_along(
-    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch, how: str, move: str
-) -> None:
-    lucky = await with_a_keep_that_will_fall(tag)
-    branch = await tag.made(await tag.selected(intent="branch", parent_ids=[lucky]))
-    committed, delayed = getattr(Experiments, move), [branch]
-
-    async def falling(store: Experiments, decision: Ruling | Retraction) -> bool:
-        if delayed:
-            delayed.clear()
-            await tag.told("/api/experiment/crash", experiment_id=branch, error="boom")
-        return bool(await committed(store, decision))
-
-    monkeypatch.setattr(Experiments, move, falling)
-
-    await fall(tag, how, lucky)
-
-    assert (await tag.traces())["mar11-t2"]["base"] == "mar11-1"
 
 
 # -- one trace, several, one again

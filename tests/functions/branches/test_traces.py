@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
 
 import pytest
 from redis import Redis
 
-from state.change import Change
-from state.traces.growing import begin_epoch
 from tests.functions.conftest import TagUnderTest
 from tests.labs import curl, for_a_while, idea, open_tag
 
@@ -106,51 +103,6 @@ async def test_a_renewed_lease_lasts_its_whole_length_again(forest: TagUnderTest
     left = float(await forest.lab.command("ZSCORE", key, one["selection_id"])) - await forest.lab.now()
     assert 890 < left <= 900
     assert (renewed["status"], renewed["held_by"]) == ("open", None)
-
-
-async def test_of_calls_that_meet_over_a_selection_one_ends_it(forest: TagUnderTest) -> None:
-    await forest.grown(1.0)
-    one = {"selection_id": (await forest.selected(trace_id="mar11-t1"))["selection_id"]}
-
-    await asyncio.gather(*(forest.told("/api/trace/release", **one) for _ in range(3)))
-
-    assert len(await forest.events("selection.released")) == 1
-    assert [t["in_flight"] for t in (await forest.told("/api/trace/list", tag=TAG))["traces"]] == [0]
-    two = {"selection_id": (await forest.selected(trace_id="mar11-t1"))["selection_id"]}
-    await asyncio.gather(*(curl(forest.client, f"/api/trace/{verb}", two) for verb in ("release", "renew")))
-    assert (await forest.told("/api/trace/list", tag=TAG))["open_selections"] == 0
-
-
-async def test_of_calls_that_meet_over_traces_one_ends_a_trace_and_one_takes_the_last_place(
-    forest: TagUnderTest,
-) -> None:
-    for value in (1.0, 1.1):
-        await forest.grown(value)
-    ids = [{"tag": TAG, "trace_id": f"mar11-t{number}"} for number in (1, 2)]
-
-    await asyncio.gather(*(forest.told("/api/trace/close", **one) for one in (*ids, *ids)))
-    await forest.told("/api/trace/configure", tag=TAG, target_traces=1)
-    reopened = await asyncio.gather(*(curl(forest.client, "/api/trace/reopen", one) for one in ids))
-
-    assert len(await forest.events("trace.ended")) == 2
-    assert sorted(answer.status_code for answer in reopened) == [200, 409]
-
-
-async def test_a_selection_that_is_made_as_an_epoch_begins_expires_with_those_before(
-    forest: TagUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await forest.grown(1.0)
-    made: list[str] = []
-
-    async def met(change: Change, *given: Any) -> None:
-        await begin_epoch(change, *given)
-        if not made:
-            made.append((await forest.selected(trace_id="mar11-t1"))["selection_id"])
-
-    monkeypatch.setattr("state.policies.begin_epoch", met)
-    await forest.told("/api/trace/configure", tag=TAG, new_epoch=True)
-
-    assert (await forest.told("/api/trace/sweep"))["expired"] == made
 
 
 async def run_out(tag: TagUnderTest, selection_id: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import httpx
@@ -41,15 +40,6 @@ async def http(client: httpx.AsyncClient) -> httpx.AsyncClient:
 
 async def lifted(process: Process) -> list[dict[str, Any]]:
     return [e for e in await events_of(process, "tag.resumed") if e.get("lifted") == "crashes"]
-
-
-async def test_of_several_who_resume_a_tag_at_once_one_has_lifted_its_abort(
-    http: httpx.AsyncClient, process: Process
-) -> None:
-    answers = await asyncio.gather(*(told(http, "/api/experiment/resume", tag="mar11") for _ in range(3)))
-
-    assert sorted(answer["consecutive_crashes_before"] for answer in answers) == [0, 0, 3]
-    assert [e["crashes"] for e in await lifted(process)] == [3]
 
 
 async def test_the_unchanged_best_is_let_in_and_its_success_lifts_the_abort(

@@ -10,14 +10,11 @@ from typing import Any
 import pytest
 
 from state.records import Experiment
-from state.tags import Tags
 from tests.functions.conftest import TagUnderTest
 from tests.labs import (
     add_gpu,
-    before_next_commit,
     curl,
     dump,
-    events_of,
     idea,
     open_tag,
     problem,
@@ -121,17 +118,6 @@ async def test_what_is_refused_changes_nothing(tag: TagUnderTest, limits: dict[s
     assert "/api/tag/budget" in submitted["hint"]
     assert submitted["code"] == queued["code"] == "budget_exhausted"
     assert await dump(tag.lab) == before
-
-
-async def test_a_limit_knows_the_run_that_was_set_aside_just_before(
-    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before_next_commit(monkeypatch, lambda: submit(tag))
-
-    await Tags(tag.lab).set_budget("mar11", {"runs": 1})
-
-    [warning] = await events_of(tag.process, "tag.budget_warning")
-    assert (warning["resource"], warning["limit"], warning["reserved"]) == ("runs", 1, 1)
 
 
 # -- settling

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import Any
 
 import httpx
@@ -275,37 +274,6 @@ async def test_a_pause_is_seen_wherever_one_looks(client: httpx.AsyncClient) -> 
 
 
 # -- races
-
-
-async def test_whatever_races_with_a_pause_nothing_is_lost_or_run(client: httpx.AsyncClient) -> None:
-    chance = random.Random(7)
-    for n in range(3):
-        await add_gpu(client, f"g{n}")
-
-    async def some(act: Any, times: int) -> None:
-        for _ in range(times):
-            await asyncio.sleep(chance.random() / 100)
-            await act()
-
-    async def submitted() -> None:
-        pin = chance.choice([{}, {"gpu_id": f"g{chance.randrange(3)}"}])
-        await submit(client, chance.choice(["mar11", "other"]), agent=chance.choice("abc"), **pin)
-
-    await asyncio.gather(
-        *(some(submitted, 10) for _ in range(4)),
-        some(lambda: pause(client), 8),
-        some(lambda: unpause(client), 8),
-        some(lambda: dispatched(client), 8),
-    )
-    await pause(client)
-
-    await in_order(client)
-    for e in (await told(client, "/api/experiment/history", tag="other", limit=100))["experiments"]:
-        if e["status"] == "queued":
-            await told(client, "/api/experiment/stop", experiment_id=e["id"])
-    assert await dispatched(client) == []
-    await unpause(client)
-    await in_order(client)
 
 
 async def test_all_tags_are_paused_and_resumed_at_once(client: httpx.AsyncClient) -> None:

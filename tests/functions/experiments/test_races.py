@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from typing import Any
 
 import httpx
@@ -68,51 +67,6 @@ async def test_racing_registrations_get_numbers_of_their_own(client: httpx.Async
     assert sorted(a["number"] for a in answers) == list(range(1, 51))
     page = await told(client, "/api/experiment/history", tag="mar11", limit=100)
     assert [e["number"] for e in page["experiments"]] == list(range(1, 51))
-
-
-async def test_of_racing_setups_one_opens_the_tag(client: httpx.AsyncClient, process: Process) -> None:
-    answers = await asyncio.gather(
-        *(curl(client, "/api/experiment/setup", {"tag": "mar11"}) for _ in range(10))
-    )
-
-    assert Counter(a.status_code for a in answers) == {200: 1, 409: 9}
-    assert all(problem(a)["existing"]["name"] == "mar11" for a in answers if a.status_code == 409)
-    assert len(await events_of(process, "tag.created")) == 1
-
-
-async def test_racing_dispatchers_give_each_gpu_to_one_experiment(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await open_tag(client)
-    for n in range(3):
-        await add_gpu(client, f"g{n}")
-    for _ in range(5):
-        await told(client, "/api/experiment/submit", **idea())
-
-    answers = await asyncio.gather(*(told(client, "/api/pool/dispatch") for _ in range(10)))
-
-    left = await told(client, "/api/pool/dispatch")  # racers may have stepped back for each other
-    leased = [name for a in [*answers, left] for name in a["leased"]]
-    assert sorted(leased) == ["mar11-1", "mar11-2", "mar11-3"]
-    workers = (await asked(client, "/api/pool/list"))["workers"]
-    assert sorted(w["experiment_id"] for w in workers) == sorted(leased)
-
-
-async def test_of_a_racing_result_crash_and_stop_the_first_wins(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-
-    for _ in range(5):
-        name = await registered(client)
-        answers = await asyncio.gather(
-            curl(client, "/api/experiment/complete", {"experiment_id": name, "val_bpb": 1.0}),
-            curl(client, "/api/experiment/crash", {"experiment_id": name, "error": "boom"}),
-            curl(client, "/api/experiment/stop", {"experiment_id": name}),
-        )
-
-        assert Counter(a.status_code for a in answers) == {200: 1, 409: 2}
-        winner = next(a.json()["status"] for a in answers if a.status_code == 200)
-        shown = await asked(client, f"/api/experiment/{name}")
-        assert shown["experiment"]["status"] == winner
 
 
 # -- the same again

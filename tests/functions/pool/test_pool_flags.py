@@ -6,10 +6,6 @@ from typing import Any
 
 import pytest
 
-from functions.pool.rules.leases import broken, why_gone
-from state.decisions import BrokenLease, Gone
-from state.experiments import Experiments
-from state.leases import Holding
 from state.pool import Pool
 from state.records import Gpu
 from tests.functions.conftest import TagUnderTest
@@ -160,30 +156,6 @@ async def test_a_lease_that_no_worker_begins_uses_no_attempt_up_and_the_gpu_gets
     gpu = await the_gpu(tag)
     assert (gpu.status, "did not begin" in (gpu.sick or "")) == ("unhealthy", True)
     assert (await tag.told("/api/pool/dispatch"))["leased"] == []
-
-
-async def test_a_lease_renewed_after_the_sweep_has_looked_is_not_broken(
-    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    e = await tag.begun(await tag.submit())
-    await expire(tag.lab, GPU)
-    seen: list[Gone | None] = []
-
-    def gone(held: Holding) -> BrokenLease | None:
-        seen.append(why_gone(held.gpu, held.now, 60.0))
-        return seen[-1] and broken(held.gpu, e, seen[-1], reason="late", max_attempts=2)
-
-    finish = Experiments._requeue
-
-    async def late(*given: Any) -> None:
-        assert await tag.experiments.renew(e.experiment_id, GPU, e.fence, 30.0) == "continue"
-        await finish(*given)
-
-    monkeypatch.setattr(Experiments, "_requeue", late)
-    assert await tag.experiments.break_lease(GPU, gone) is None
-
-    assert seen == ["expired", None]
-    assert (await tag.experiments.get(e.experiment_id)).status == "running"
 
 
 async def test_after_a_gap_without_sweeps_nobody_is_given_up_at_once(tag: TagUnderTest) -> None:

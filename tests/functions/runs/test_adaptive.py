@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import httpx
 import pytest
@@ -131,31 +130,3 @@ async def peers_of(lab: Lab, run_id: str, bucket: float) -> Peers:
     experiments = Experiments(lab)
     e = await experiments.get(run_id)
     return (await experiments.peers(e, "H100", bucket, 0.9))[0]
-
-
-async def test_a_report_that_comes_between_a_verdict_and_its_move_is_in_no_sum(
-    swarm: Swarm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await swarm.policy(**{"stopping.min_peers": 1})
-    for value in VALUES[:5]:
-        run_id = (await swarm.next("a"))["run_id"]
-        for progress in (0.1, 0.2):
-            await swarm.tick(run_id, progress, value + 1)
-        await swarm.result("a", run_id, value)
-    before = await known(swarm)
-    run_id = (await swarm.next("a"))["run_id"]
-    await swarm.tick(run_id, 0.1, 1.9)
-    move, late = Lab.move, [0.2]
-
-    async def moved(lab: Lab, name: str, **more: Any) -> Any:
-        while name == "commit" and late:
-            await swarm.tick(run_id, late.pop(), 1.8)
-        return await move(lab, name, **more)
-
-    monkeypatch.setattr(Lab, "move", moved)
-    await swarm.result("a", run_id, 1.05)
-    monkeypatch.undo()
-
-    assert not late
-    assert (await known(swarm))["0.2:runs"] == before["0.2:runs"]
-    assert set((await swarm.record(run_id)).places or {}) == {"0.1"}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
+from functions.kernel.contract import On
+from functions.kernel.table import table
 from state.records import Experiment
 from tests.functions.conftest import TagUnderTest
-from tests.labs import begun, idea, told
+from tests.labs import add_gpu, begun, idea, told
 
 ONE_BRANCH = {"mode": "multi", "target_traces": 1, "max_parallel": 9}
 
@@ -239,19 +240,6 @@ async def test_a_run_that_ends_has_the_claims_run_that_its_budget_held_back(tag:
     assert (held_back["steps"], steps) == ([], ["run mar11-3"])
 
 
-async def test_judging_again_or_at_the_same_time_measures_a_claim_once(tag: TagUnderTest) -> None:
-    await tag.open()
-    await tag.trained(1.0)
-    await tag.claimed(0.5)
-    await tag.measured("mar11-2.2", 0.75, unjudged=True)
-
-    several = await asyncio.gather(*(tag.judge("mar11-2.2") for _ in range(8)))
-
-    assert sum("measure mar11-2" in steps for steps in several) == 1
-    assert len(await tag.events("experiment.promoted")) == 1
-    assert await stats(tag) == {"total": 2, "kept": 2, "discarded": 0, "claimed": 0}
-
-
 async def test_a_claim_can_be_taken_back(tag: TagUnderTest) -> None:
     await tag.open()
     await tag.trained(1.0)
@@ -375,3 +363,52 @@ async def test_a_number_that_comes_before_the_lab_s_baseline_has_ended_is_a_clai
     assert await tag.best_id() == "mar11-1"
     e = await tag.experiment("mar11-2")
     assert (e["status"], e["val_bpb"], e["gpu_class"]) == ("discard", 2.9, "H100")
+
+
+async def retests_of(tag: TagUnderTest, name: str) -> list[dict[str, Any]]:
+    return list((await tag.asked(f"/api/experiment/{name}"))["retests"])
+
+
+async def judge_heard(tag: TagUnderTest, kind: str) -> None:
+    """Judge as the events of this type have it done."""
+    bound = [t for t in table()["experiment::judge_retests"].triggers if isinstance(t, On)]
+    assert any(kind in trigger.events for trigger in bound)
+    for event in await tag.events(kind):
+        await tag.judge(event["subject"])
+
+
+async def test_claims_are_looked_at_by_the_event_of_a_keep_s_fall_though_its_process_was_killed(
+    tag: TagUnderTest,
+) -> None:
+    await tag.open()
+    await tag.baseline(1.001, 0.9995)
+    await tag.trained(0.9960)
+    claim = await tag.tried(0.9970)
+    await tag.judge(claim["experiment_id"])
+    await tag.measured("mar11-2.2", 1.003)
+    assert await tag.standing("mar11-2") == ("discard", "demoted")
+    assert await retests_of(tag, claim["experiment_id"]) == []
+
+    await judge_heard(tag, "experiment.demoted")
+
+    assert await retests_of(tag, claim["experiment_id"])
+
+
+async def test_claims_are_looked_at_when_a_keep_is_confirmed_at_a_worse_value(tag: TagUnderTest) -> None:
+    await tag.open()
+    for nth in range(8):
+        await add_gpu(tag.client, f"x:gpu{nth}")
+    await tag.baseline(10.02, 9.98, first=10.0)
+    await tag.trained(9.7)
+    for nth in range(4, 9):
+        await tag.told("/api/experiment/retest", experiment_id="mar11-1")
+        await tag.measured(f"mar11-1.{nth}", 10.0)
+    claim = await tag.tried(9.75)
+    await tag.judge(claim["experiment_id"])
+    assert await retests_of(tag, claim["experiment_id"]) == []
+
+    await tag.measured("mar11-2.2", 9.85)
+    await judge_heard(tag, "experiment.confirmed")
+
+    assert await tag.standing("mar11-2") == ("keep", "confirmed")
+    assert await retests_of(tag, claim["experiment_id"])

@@ -557,3 +557,18 @@ async def test_the_largest_gain_is_forgotten_once_further_runs_contradict_it(
 
     assert (await tag.standing("mar11-3"))[0] == status
     assert (await tag.lab.hash(tag.lab.keys.tag("mar11")))["largest_gain"] == repr(10.0 - 9.9)
+
+
+async def test_a_spent_budget_keeps_no_keep_that_its_runs_refute(tag: TagUnderTest) -> None:
+    """The run that the baseline owes cannot begin; the keep's own has ended."""
+    await tag.open(baseline_repeats=2)
+    await tag.told("/api/tag/budget", tag="mar11", runs=5)
+    await tag.trained(1.0, commit_sha="abc1234")
+    await tag.measured("mar11-1.2", 1.001)
+    await tag.broken("mar11-1.3", "infra")
+    await tag.told("/api/experiment/stop", experiment_id="mar11-1.4")
+    await tag.trained(0.999)
+
+    await tag.measured("mar11-2.2", 1.5)
+
+    assert await tag.standing("mar11-2") == ("discard", "demoted")

@@ -9,10 +9,10 @@ from unittest.mock import Mock
 import pytest
 
 from functions.experiments.rules.claiming import judge_report
-from functions.trust.rules.noise import Mean, Noise, p_better, pooled
+from functions.trust.rules.noise import Mean, p_better, pooled
 from state.noise import spread_at, spread_of
 from tests.functions.conftest import TagUnderTest
-from tests.labs import dump, open_tag, registered, told
+from tests.labs import open_tag, registered
 
 BASE = "abc1234"
 
@@ -76,28 +76,6 @@ async def test_the_same_patch_of_another_commit_is_a_repeat_and_other_constants_
     await tag.tried(1.4, diff="+x\n", config_delta={"LR": 0.2})
     await tag.tried(1.5, diff="+x\n", config_delta={"LR": 0.2, "SEED": 7}, seed=7)
     assert (await spread(tag))[1] == 3
-
-
-async def test_twenty_repeats_finishing_together_are_all_counted_once(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    values = [1.0 + n / 1000 for n in range(20)]
-    names = [await registered(tag.client, commit_sha=BASE) for _ in values]
-
-    await asyncio.gather(
-        *(
-            tag.told("/api/experiment/complete", experiment_id=name, val_bpb=value)
-            for name, value in zip(names, values, strict=True)
-        )
-    )
-
-    squares, df = await spread(tag)
-    noise = pooled([values])
-    assert noise == Noise(pytest.approx(math.sqrt(squares / df), rel=1e-9), df)  # type: ignore[arg-type]
-    before = await dump(tag.lab)
-    await told(
-        tag.client, "/api/experiment/complete", experiment_id=names[0], val_bpb=values[0]
-    )  # its answer was lost
-    assert await dump(tag.lab) == before
 
 
 async def test_repeats_that_finish_together_are_judged_three_times_each_at_most(

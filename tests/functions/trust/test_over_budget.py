@@ -7,14 +7,10 @@ from typing import Any
 
 import pytest
 
-from functions.experiments.rules.judging import ResultReport, conditions_of, judge_run
-from functions.experiments.rules.verdict import Key
 from functions.experiments.views.hints import HUNG
 from functions.trust.rules.overruns import ALL_OVER, HINT
-from state.change import Change
-from state.decisions import Ending
 from state.experiments import Experiments
-from state.records import Experiment, ReferenceTime, TimeSpent
+from state.records import Experiment
 from tests.functions.conftest import TagUnderTest
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
 from tests.labs import add_gpu, asked, begun, open_tag, registered, told
@@ -146,32 +142,6 @@ async def test_runs_of_another_budget_or_class_of_gpu_are_compared_with_their_ow
 
     over = [each["over_budget"] for each in (another_budget, over_that, another_class)]
     assert over == [False, True, False]
-
-
-@pytest.mark.parametrize("nth", [0, 1])
-async def test_a_verdict_counts_only_while_both_times_stay_what_it_was_made_by(
-    tag: TagUnderTest, nth: int
-) -> None:
-    await opened(tag)
-    e, store, lab = await leased(tag), tag.experiments, tag.lab
-    report = ResultReport(0.5, Key(), "", time=TimeSpent(wall_seconds=640.0))
-    found = ReferenceTime(experiment_id="mar11-9", baseline=nth == 0, budget_s=300.0, wall_seconds=300.0)
-    verdicts: list[Ending] = []
-
-    async def decide(change: Change) -> None:
-        facts = await store.run_facts(change, e.experiment_id, e.attempt)
-        under = conditions_of(report.key, facts)
-        key = under.key
-        beside = await store.comparison(change, facts, key.gpu_class, under.other_key, under.code, 0.5)
-        verdicts.append(judge_run(report, facts, under, beside))
-        times = (facts.experiment.time_classes[nth], found.model_dump_json())
-        await lab.command("HSET", lab.keys("reference_times", "mar11"), *times)
-        await store.finish(change, facts, verdicts[-1], beside)
-
-    await store.judging(e.experiment_id, decide)
-
-    assert [verdict.fields["over_budget"] for verdict in verdicts] == [False, True]
-    assert (await tag.experiment(e.experiment_id))["over_budget"]
 
 
 async def test_retests_over_their_budget_confirm_nothing_and_the_keep_falls(tag: TagUnderTest) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 
 from functions.trust import retests
 from state.noise import noise_key
-from state.records import Experiment
 from state.tags import Tags
 from state.traces import Traces
 from tests.functions.conftest import TagUnderTest
@@ -462,19 +460,22 @@ async def test_an_agent_waits_for_and_sees_what_became_of_it(tag: TagUnderTest) 
 # -- at the same time
 
 
-async def test_results_that_come_in_at_the_same_moment_are_judged_before_or_after(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    await tag.tried(1.0)
-    for _ in range(2):
-        wrong = (await tag.tried(0.0001))["experiment_id"]
-        again = [await registered(tag.client, commit_sha=f"ccc000{n}") for n in range(6)]
-        same: Experiment = await tag.experiments.get(wrong)
-        again += [await registered(tag.client, commit_sha=same.commit_sha) for _ in "12"]
+async def test_retests_of_a_retracted_keep_are_stopped_though_the_process_was_killed(
+    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await tag.open()
+    await tag.baseline(1.001, 0.9995)
+    await tag.trained(0.9994)
 
-        answers = await asyncio.gather(
-            *(tag.complete(name, 1.1 + n / 10) for n, name in enumerate(again)), retracted(tag, wrong)
-        )
+    async def killed(*_: object) -> None:
+        raise SystemError("killed")
 
-        assert {a["status"] for a in answers} == {"discard", "retracted"}
-        assert await best_of(tag) == ("mar11-1", 1.0)
-        assert await tag.faults() == []
+    with monkeypatch.context() as patch:
+        patch.setattr(retests, "stop_retests", killed)
+        asks = {"experiment_id": "mar11-2", "reason": "wrong"}
+        died = await tag.client.post("/api/experiment/retract", json=asks)
+    assert died.status_code == 500
+
+    await tag.judge("mar11-2")
+
+    assert [retest["status"] for retest in (await tag.shown("mar11-2"))["retests"]] == ["stopped"]

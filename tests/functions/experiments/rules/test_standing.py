@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functions.experiments.rules.keeping import MOST_STANDING, new_best
+from functions.experiments.rules.keeping import MOST_RIVALS, MOST_STANDING, new_best
 from state.records import Best
 from tests.functions.sample import experiment
 
@@ -34,3 +34,13 @@ def test_what_leaves_the_pile_takes_its_rivals_along() -> None:
     assert [link.experiment_id for link in rival.rivals] == ["mar11-900"]
     assert after.chain[0].val_bpb > first + 0.5
     assert after.rivals == []
+
+
+def test_only_the_best_few_that_lost_to_a_provisional_keep_are_rivals() -> None:
+    best: Best | None = None
+    for number, value in ((1, 1.0), (2, 0.5), *((n, 0.9 - n / 100) for n in range(3, 5 + MOST_RIVALS))):
+        best = new_best(experiment(number, keep_rule="confirmed"), value, best, "minimize")
+
+    assert best is not None
+    assert [link.experiment_id for link in best.rivals] == [f"mar11-{n}" for n in (8, 7, 6, 5)]
+    assert new_best(experiment(99, keep_rule="confirmed"), 0.95, best, "minimize") is None
