@@ -52,12 +52,6 @@ def test_both_rules_discard_the_same_runs(value: float, best: float, sigma: floa
     assert (strict == "discard") == (confirmed == "discard") == (value >= best)
 
 
-def test_a_small_win_is_kept_provisionally_and_runs_again() -> None:
-    decision = CONFIRMED.decide(SeedScores("new", 0.9695), BEST, SIGMA)
-
-    assert decision == "provisional"
-
-
 def test_a_margin_of_more_than_four_sigmas_needs_no_second_run() -> None:
     just, beyond = BEST.first - 3.99 * SIGMA, BEST.first - 4.01 * SIGMA
 

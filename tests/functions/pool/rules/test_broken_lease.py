@@ -8,7 +8,7 @@ import pytest
 
 from functions.pool.rules.leases import Beat, after_lease, beat, broken, flags_after, reason_of, why_gone
 from state.decisions import Ended, Gone, Requeued, SameAttempt
-from state.leases import Holding
+from state.leases import Holding, renewal
 from state.records import Experiment, Gpu
 from tests.functions.sample import experiment, gpu
 
@@ -159,3 +159,33 @@ def test_leases_that_were_called_in_have_to_stop_and_later_ones_go_on() -> None:
 
 def test_a_gpu_is_proven_empty_before_anything_else_becomes_of_it() -> None:
     assert beat(holding(gpu(unproven=True, drained=True), None), None) == Beat(None, "prove")
+
+
+@pytest.mark.parametrize(
+    ("deadline", "more", "ends", "new_deadline"),
+    [
+        (None, {}, 160.0, None),
+        (None, {"least": 200.0}, 200.0, None),
+        (1000.0, {"least": 200.0}, 200.0, None),
+        (130.0, {}, 130.0, None),
+        (130.0, {"least": 200.0}, 130.0, None),
+        (130.0, {"extended_s": 10.0}, 140.0, None),
+        (1000.0, {"stops": True}, 160.0, 160.0),  # one length of the lease to stop in
+        (1000.0, {"stops": True, "extended_s": 10.0}, 160.0, 150.0),
+        (130.0, {"stops": True}, 130.0, None),
+        (95.0, {"extended_s": 10.0}, 105.0, None),
+    ],
+)
+def test_a_renewed_lease_ends_no_sooner_than_it_did_nor_after_its_deadline(
+    deadline: float | None, more: dict[str, Any], ends: float, new_deadline: float | None
+) -> None:
+    found = renewal(gpu(deadline=deadline), 100.0, 60.0, **{"extended_s": None, "stops": False, **more})
+
+    assert found is not None
+    assert found.expires_at == ends
+    assert found.fields.get("deadline") == (None if new_deadline is None else f"{new_deadline:.6f}")
+
+
+def test_a_lease_whose_deadline_has_come_is_not_renewed() -> None:
+    assert renewal(gpu(deadline=100.0), 100.0, 60.0, None, stops=False) is None
+    assert renewal(gpu(deadline=90.0), 100.0, 60.0, 10.0, stops=True) is None

@@ -202,15 +202,6 @@ def test_a_demotion_takes_one_out_and_leaves_everybody_else_where_they_stood(
         pass
 
 
-@given(PLAYS, EFFORTS)
-def test_code_that_fails_on_another_seed_neither_stands_nor_rises(play: Play, effort: Effort) -> None:
-    tag = KeepingTag("confirmed", effort)
-
-    for step in played(tag, play):
-        if isinstance(step, Confirm | Promote):
-            assert not tag.contender(step.name).broke
-
-
 @given(st.lists(FIRSTS, min_size=1, max_size=12), EFFORTS)
 def test_under_the_strict_rule_nothing_is_settled(play: list[First], effort: Effort) -> None:
     tag = KeepingTag("strict", effort)
