@@ -310,20 +310,6 @@ async def test_a_heartbeat_that_is_answered_stop_counts_as_told(lab: Lab) -> Non
     assert ((await gpu_of(lab)).deadline or 0.0) <= await store.now() + lab.process.settings.stale_s
 
 
-async def test_time_that_stopping_granted_a_run_moves_its_deadline(lab: Lab) -> None:
-    lease = await begun(lab)
-    store = lab.process.lab
-    await store.command("HSET", store.keys.experiment(lease["experiment_id"]), "extended_s", "120.0")
-    await pass_deadline(lab)
-
-    within = (await lab.ask("gpu/renew", **lease))["order"]
-    kept = (await sweep(lab))["experiments"]
-    await pass_deadline(lab, 120.0)
-
-    assert (within, kept) == ("continue", {})
-    assert (await lab.ask("gpu/renew", **lease))["order"] == "lost"
-
-
 @pytest.mark.parametrize("is_swept", [False, True])
 async def test_a_result_past_the_deadline_is_evidence_of_a_lost_attempt(lab: Lab, is_swept: bool) -> None:
     lease = await begun(lab)

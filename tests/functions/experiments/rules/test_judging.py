@@ -51,7 +51,7 @@ def best_of(e: Experiment, value: float = 1.0) -> Best:
 
 
 def repeats(*values: float) -> str:
-    """What is kept of a code that has measured these values before."""
+    """The stored runs of a code, from its earlier values."""
     runs: Repeats | None = None
     for value in values:
         runs, _ = run_again(runs, value, Sums())
