@@ -9,7 +9,7 @@ import pytest
 from state.pool import Pool
 from state.records import Gpu
 from tests.functions.conftest import TagUnderTest
-from tests.labs import add_gpu, expire, open_tag, silence
+from tests.labs import add_gpu, expire, open_tag, registered, silence
 
 GPU = "host:gpu0"
 HOT: dict[str, Any] = {"temperature_c": 99.0}
@@ -120,6 +120,20 @@ async def test_a_run_that_a_worker_has_is_not_released_by_anybody_else(tag: TagU
 
     assert (await tag.experiments.get(name)).status == "running"
     assert await status(tag) == "training"
+
+
+async def test_a_lease_is_given_back_by_its_holder_and_with_its_fence_alone(tag: TagUnderTest) -> None:
+    name, other = [await registered(tag.client) for _ in range(2)]
+    fence = (await tag.told("/api/pool/acquire", experiment_id=name))["fence"]
+
+    await tag.refused(409, "/api/pool/release", gpu_id=GPU, experiment_id=other)
+    await tag.refused(409, "/api/pool/release", gpu_id=GPU, experiment_id=name, fence=fence + 1)
+    given = await tag.told("/api/pool/give-back", gpu_id=GPU, fence=fence + 1, reason="another's")
+    assert given == {"given_back": False, "experiment_status": None}
+    assert await status(tag) == "training"
+
+    await tag.told("/api/pool/release", gpu_id=GPU, fence=fence)
+    assert await status(tag) == "idle"
 
 
 async def test_an_agent_that_gives_a_workers_gpu_back_does_not_replace_the_proof(tag: TagUnderTest) -> None:

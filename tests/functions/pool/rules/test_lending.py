@@ -123,6 +123,14 @@ def test_a_gpu_is_left_for_the_one_that_is_pinned_to_it() -> None:
     assert {e.number: g for e, g in matched} == {1: "g1", 2: "g0"}
 
 
+def test_a_retest_waits_for_a_gpu_of_its_experiment_s_class_and_holds_nobody_up() -> None:
+    retest = experiment(1, retest_of="mar11-9", gpu_class="H100")
+
+    assert pairs([retest], [gpu("a", gpu_name="A100")]) == []
+    matched = pairs([retest, experiment(2)], [gpu("a", gpu_name="A100"), gpu("h", gpu_name="H100")])
+    assert {e.number: g for e, g in matched} == {1: "h", 2: "a"}
+
+
 def test_only_the_place_in_the_queue_decides_between_pinned_and_not() -> None:
     matched = pairs([experiment(1), experiment(2, pinned_gpu="g0")], [gpu("g0")])
 
