@@ -34,3 +34,5 @@ async def test_selections_asked_for_at_once_do_not_make_each_other_stale(
 
     assert sum(s["status"] == "selected" for s in selected) == AGENTS
     assert None not in answers
+    assert len({s["trace_id"] for s in selected if s["status"] == "selected"}) == AGENTS
+    assert (await told(client, "/api/trace/audit", tag="mar11"))["violations"] == []

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,19 +13,15 @@ import pytest
 
 from functions.experiments.views.hints import NO_SIGNAL
 from functions.kernel.lanes import Extension, Order
-from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.process.lifecycle import Process
 from functions.runs.leases import ranked
 from functions.runs.rules.stopping import REASON
-from state.backup import back_up, restore
-from state.client import Lab as RedisLab
 from state.experiments import Experiments
 from state.experiments.ranking import ranks_at
 from state.policy import LONGEST_EXTENSION_S
 from state.records import Experiment, Footprint
-from state.settings import Settings
 from state.train_jobs import gpu_queue
 from state.train_queue import broker
-from tests.conftest import http_client
 from tests.labs import (
     add_gpu,
     asked,
@@ -275,34 +270,6 @@ async def test_a_result_that_is_taken_back_is_ranked_no_more(lab: Lab) -> None:
 
     assert [await lab.pool(bucket) for bucket in (0.2, 0.4)] == [{"mar11-1": 1.0}] * 2
     assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
-
-
-async def test_a_restored_lab_goes_on_with_the_ranks_it_had(
-    lab: Lab, process: Process, settings: Settings, tmp_path: Path
-) -> None:
-    await open_tag(lab.client, policy=CERTAIN)
-    for n in range(5):
-        await lab.run((1 + n / 10, 0.2), (1 + n / 10, 1.0))
-    await back_up(process.lab, tmp_path / "lab.nightjar")
-    elsewhere = settings.model_copy(update={"lab": f"{settings.lab}x"})
-    await restored(elsewhere, process.lab.url, tmp_path / "lab.nightjar")
-
-    async with (
-        opened("web", elsewhere) as web,
-        http_client(web) as client,
-    ):
-        await add_gpu(client)
-        worst = await Lab(client, web, Reporting()).run((9.0, 0.2), (9.0, 1.0))
-
-    assert worst["status"] == "stopped"
-
-
-async def restored(settings: Settings, url: str, file: Path) -> None:
-    target = RedisLab(settings.lab, url)
-    try:
-        await restore(target, file)
-    finally:
-        await target.close()
 
 
 async def commands(process: Process, act: Callable[[], Awaitable[Any]]) -> dict[str, int]:
