@@ -221,21 +221,6 @@ async def test_discards_that_a_demoted_keep_beat_are_run_again_and_the_better_on
     assert near["near_misses"][0]["delta"] == pytest.approx(-0.001)
 
 
-async def test_a_worker_that_fails_is_no_word_on_the_code(tag: TagUnderTest) -> None:
-    await tag.open()
-    await tag.baseline(1.001, 0.9995)
-    await tag.trained(0.9994)
-
-    for nth in (2, 3, 4):
-        await tag.broken(f"mar11-2.{nth}", "infra")
-
-    assert await tag.standing("mar11-2") == ("keep", "unconfirmed")
-    assert len((await tag.shown("mar11-2"))["retests"]) == 3
-    assert await tag.best_id() == "mar11-2"
-    [event] = await tag.events("experiment.unconfirmed")
-    assert event["subject"] == "mar11-2"
-
-
 async def test_settling_again_or_at_the_same_time_changes_nothing_more(tag: TagUnderTest) -> None:
     await tag.open()
     await tag.baseline(1.001, 0.9995)
@@ -391,37 +376,6 @@ async def test_retests_take_no_turn_from_anybody(tag: TagUnderTest) -> None:
     assert bob["queue"]["position"] == 2
 
 
-async def test_a_first_value_that_its_repeats_contradict_leaves_the_mean_and_the_noise(
-    tag: TagUnderTest,
-) -> None:
-    await tag.open()
-    await tag.baseline(2.836, 2.89, first=2.821)
-    before = await noise(tag)
-
-    await tried_and_measured(tag, 0.0001, 2.83)
-
-    assert await tag.standing("mar11-2") == ("discard", "demoted")
-    assert await tag.best_id() == "mar11-1"
-    e = await tag.experiment("mar11-2")
-    assert (e["val_bpb"], e["judged_val_bpb"]) == (0.0001, 2.83)
-    assert e["reason"] == "its further runs contradict the first: it is judged by their mean"
-    assert await noise(tag) == before
-
-
-async def test_a_keep_that_was_contradicted_and_is_better_all_the_same_is_worth_its_further_runs(
-    tag: TagUnderTest,
-) -> None:
-    await tag.open()
-    await tag.baseline(2.836, 2.89, first=2.821)
-
-    await tried_and_measured(tag, 0.0001, 2.5)
-
-    assert await tag.standing("mar11-2") == ("keep", "confirmed")
-    best = await tag.best()
-    assert (best["experiment_id"], best["val_bpb"]) == ("mar11-2", 2.5)
-    assert (await tag.trained(2.4))["improved"] is True
-
-
 @pytest.mark.parametrize(("later", "largest_gain"), [(9.9992, None), (9.7, "")])
 async def test_a_later_keep_falls_with_the_further_runs_of_the_one_under_it_that_beat_it(
     tag: TagUnderTest, later: float, largest_gain: str | None
@@ -475,22 +429,6 @@ async def test_whatever_runs_measure_again_in_whatever_order_the_audit_agrees(
             answer = await tag.trained(first)
             worth[answer["experiment_id"]] = first + chance.choice([0.0, 0.0003, 0.2, 0.5, -0.2, -0.5])
         assert await tag.faults() == []
-
-
-async def tried_and_measured(tag: TagUnderTest, first: float, *further: float) -> None:
-    """An experiment and what its retests measured; the noise that is known does not let it be kept at once."""
-    submitted = await tag.submit()
-    name = submitted
-    await tag.measured(name, first)
-    for nth, value in enumerate(further, 2):
-        if nth - 2 >= (await tag.experiment(name))["retests"]:
-            await tag.told("/api/experiment/retest", experiment_id=name)
-        await tag.measured(f"{name}.{nth}", value)
-
-
-async def noise(tag: TagUnderTest) -> tuple[int, float]:
-    found = (await tag.summary())["noise"]
-    return found["df"], round(found["sigma"], 9)
 
 
 async def test_a_baseline_that_its_repeats_contradict_is_worth_their_mean_and_what_lost_to_it_races(

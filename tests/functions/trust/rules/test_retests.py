@@ -225,6 +225,11 @@ def test_every_retest_has_a_seed_of_its_own(retests: int, own: int | None) -> No
     assert seeds == sorted(seeds)
 
 
+def test_an_experiment_s_own_seed_and_those_that_ran_are_passed_over() -> None:
+    assert next_seed(SEED_STEP, [2 * SEED_STEP]) == 3 * SEED_STEP
+    assert next_seed(None, [2 * SEED_STEP]) == SEED_STEP
+
+
 # -- each step
 
 
