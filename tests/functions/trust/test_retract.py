@@ -14,7 +14,7 @@ from state.tags import Tags
 from state.traces import Traces
 from tests.functions.conftest import TagUnderTest
 from tests.functions.experiments import test_baseline
-from tests.labs import add_gpu, crashed, dump, open_tag, refused, registered, tried
+from tests.labs import add_gpu, dump, open_tag, refused, tried
 
 WRONG: dict[str, Any] = {"commit_sha": "bad0bad"}
 MEASURED: dict[str, Any] = {"gpu_class": "H100", "budget_seconds": 300, "evaluator_hash": "e" * 16}
@@ -422,24 +422,6 @@ async def test_the_same_retraction_again_gives_the_same_answer(tag: TagUnderTest
     assert await dump(tag.lab) == before
     other = await tag.refused(409, "/api/experiment/retract", experiment_id="mar11-2", reason="another")
     assert WHY in other["detail"]
-
-
-async def test_what_has_no_result_cannot_be_taken_back(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    waits = await registered(tag.client)
-    failed = (await crashed(tag.client))["experiment_id"]
-    await tag.tried(1.0)
-    retest = await tag.told("/api/experiment/retest", experiment_id="mar11-3", train=False)
-
-    answers = {
-        name: await tag.refused(409, "/api/experiment/retract", experiment_id=name, reason=WHY)
-        for name in (waits, failed, retest["retest_id"])
-    }
-
-    assert [a["experiment_status"] for a in answers.values()] == ["registered", "crash", "registered"]
-    assert "stop it" in answers[waits]["hint"]
-    assert "retract mar11-3" in answers[retest["retest_id"]]["hint"]
-    await tag.refused(404, "/api/experiment/retract", experiment_id="mar11-9", reason=WHY)
 
 
 async def test_an_agent_waits_for_and_sees_what_became_of_it(tag: TagUnderTest) -> None:
