@@ -376,14 +376,13 @@ async def test_retests_take_no_turn_from_anybody(tag: TagUnderTest) -> None:
     assert bob["queue"]["position"] == 2
 
 
-@pytest.mark.parametrize(("later", "largest_gain"), [(9.9992, None), (9.7, "")])
 async def test_a_later_keep_falls_with_the_further_runs_of_the_one_under_it_that_beat_it(
-    tag: TagUnderTest, later: float, largest_gain: str | None
+    tag: TagUnderTest,
 ) -> None:
     await tag.open()
     await tag.baseline(10.001, 9.9995, first=10.0)
     await tag.trained(9.9995)
-    await tag.trained(later)
+    await tag.trained(9.7)
     assert await tag.best_id() == "mar11-3"
 
     await tag.measured("mar11-2.2", 9.5)
@@ -394,7 +393,7 @@ async def test_a_later_keep_falls_with_the_further_runs_of_the_one_under_it_that
     assert fallen["reason"] == "the further runs of the keep under it are better than it"
     best = await tag.best()
     assert (best["experiment_id"], best["val_bpb"]) == ("mar11-2", 9.5)
-    assert (await tag.lab.hash(tag.lab.keys.tag("mar11"))).get("largest_gain") == largest_gain
+    assert (await tag.lab.hash(tag.lab.keys.tag("mar11"))).get("largest_gain") == ""
 
 
 WALKS = [9, 15, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(16, 40))]
@@ -462,23 +461,6 @@ async def test_a_best_that_another_experiment_of_its_code_contradicts_gives_way_
     assert (again["status"], again["repeats_best"], steps) == ("discard", True, [])
     assert await tag.standing("mar11-5") == ("discard", "demoted")
     assert await tag.best_id() == "mar11-1"
-
-
-async def test_a_keep_whose_value_is_nought_is_confirmed(tag: TagUnderTest) -> None:
-    await open_tag(
-        tag.client,
-        base_commit="abc1234",
-        metric={"name": "loss"},
-        policy={"keep_rule": "confirmed", "baseline_first": False, "baseline_repeats": 0},
-    )
-    await add_gpu(tag.client)
-    await tag.trained(1.0)
-    await tag.trained(0.0)
-    await tag.measured("mar11-2.2", 0.01)
-
-    await tag.measured("mar11-1.2", 1.01)
-
-    assert await tag.standing("mar11-2") == ("keep", "confirmed")
 
 
 @pytest.mark.parametrize(("further", "status"), [(9.8, "keep"), (9.95, "discard")])

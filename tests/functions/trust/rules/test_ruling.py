@@ -109,6 +109,12 @@ RULINGS: dict[str, tuple[Race, Step, dict[str, Any], str]] = {
         {"status": "keep", "verdict": "confirmed", "trust": "confirmed"},
         "mar11-2",
     ),
+    "so is one whose value is nought": (
+        race(Played(1, 1.0, (1.01,)), Played(2, 0.0, (0.0005,), "provisional")),
+        Confirm("mar11-2"),
+        {"verdict": "confirmed"},
+        "mar11-2",
+    ),
     "so is one that only its agent could run again": (
         race(OLD, Played(2, 0.998, (0.998,), "unconfirmed")),
         Confirm("mar11-2"),
