@@ -70,28 +70,19 @@ def test_only_the_test_command_needs_the_development_tools(argv: list[str], dev:
     assert launcher.needs_dev(argv) is dev
 
 
-def test_an_environment_without_a_stamp_was_never_finished(checkout: Path) -> None:
-    assert not current(checkout, dev=False)
+@pytest.mark.parametrize(
+    ("made_from", "serves"),
+    [(None, (False, False)), ("requirements.txt", (True, False)), ("requirements-dev.txt", (True, True))],
+)
+def test_an_environment_serves_the_requirements_it_was_made_from(
+    checkout: Path, made_from: str | None, serves: tuple[bool, bool]
+) -> None:
+    if made_from:
+        stamp(checkout, made_from)
 
-
-def test_an_environment_serves_the_requirements_it_was_made_from(checkout: Path) -> None:
-    stamp(checkout, "requirements.txt")
-
-    assert current(checkout, dev=False)
-    assert not current(checkout, dev=True)
-
-
-def test_the_development_environment_serves_every_command(checkout: Path) -> None:
-    stamp(checkout, "requirements-dev.txt")
-
-    assert current(checkout, dev=False)
-    assert current(checkout, dev=True)
-
-
-def test_changed_requirements_ask_for_a_new_environment(checkout: Path) -> None:
-    stamp(checkout, "requirements.txt")
-    (checkout / "requirements.txt").write_text("others\n")
-
+    assert (current(checkout, dev=False), current(checkout, dev=True)) == serves
+    for name in ("requirements.txt", "requirements-dev.txt"):
+        (checkout / name).write_text("others\n")
     assert not current(checkout, dev=False)
 
 
@@ -124,15 +115,6 @@ def test_a_current_environment_is_used_as_it_is_and_finds_this_checkout(
     assert f"sys.path.append({str(checkout)!a})" in pth.read_text()
 
 
-def test_a_moved_checkout_is_found_at_its_new_place(checkout: Path) -> None:
-    pth = checkout / ".venv" / "lib" / "python3.11" / "site-packages" / "nightjar.pth"
-    pth.write_text("/where/it/was\n")
-
-    launcher.point_at(checkout, checkout / ".venv")
-
-    assert f"sys.path.append({str(checkout)!a})" in pth.read_text()
-
-
 @pytest.mark.parametrize("place", ["checkout", "a 'checkout' of ünïcode"])
 def test_a_script_of_a_run_does_not_see_the_packages_of_the_checkout(tmp_path: Path, place: str) -> None:
     checkout, venv = tmp_path / place, tmp_path / "venv"
@@ -152,23 +134,6 @@ def test_a_script_of_a_run_does_not_see_the_packages_of_the_checkout(tmp_path: P
     assert imported("state") == "ours: state\n"
     for name in ("state", "functions", "triggers", "workers", "bench"):
         assert f"No module named '{name}'" in imported(name, **{ATTEMPT: "lab/slot/mar11-1/1/1"})
-
-
-def test_the_running_python_is_taken_first_when_it_suits(tmp_path: Path) -> None:
-    python, problem = launcher.find_python(tmp_path / ".venv")
-
-    assert python is not None
-    assert python.version == sys.version_info[:2]
-    assert problem == ""
-
-
-def test_an_interpreter_inside_the_environment_cannot_make_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    inside = launcher.Python(str(CHECKOUT / ".venv" / "bin" / "python3"), sys.version_info[:2], True)
-    monkeypatch.setattr(launcher, "probe", lambda _: inside)
-
-    python, _ = launcher.find_python(CHECKOUT / ".venv")
-
-    assert python is None
 
 
 def test_without_a_suitable_python_the_message_says_which_is_needed(
@@ -191,15 +156,6 @@ def test_a_python_without_ensurepip_names_the_package_that_brings_it(
     _, problem = launcher.find_python(tmp_path)
 
     assert "apt install python3-venv, or python3.12-venv" in problem
-
-
-def test_a_placeholder_that_runs_nothing_is_no_python(tmp_path: Path) -> None:
-    shim = tmp_path / "python3.12"
-    shim.write_text("#!/bin/sh\necho 'not installed' >&2\nexit 127\n")
-    shim.chmod(0o755)
-
-    assert launcher.probe(str(shim)) is None
-    assert launcher.probe(str(tmp_path / "missing")) is None
 
 
 def test_pips_settings_reach_uv_unless_it_has_its_own() -> None:
@@ -290,26 +246,6 @@ def test_pip_installs_the_rest_where_uv_cannot(checkout: Path, failing: str) -> 
     assert setup.ran[-1].endswith("-r ./requirements.txt")
 
 
-def test_where_nothing_can_install_it_says_both_problems(checkout: Path) -> None:
-    setup = Setup(checkout, "install")
-
-    with pytest.raises(launcher.CannotSetUp) as refusal:
-        setup.install("/usr/bin/uv", False)
-
-    assert str(refusal.value).count("could not be set up") == 2
-    assert [line.split()[0] for line in setup.ran].count("/usr/bin/uv") == 2  # it made an environment
-
-
-def test_an_environment_without_pip_is_made_anew_where_uv_has_gone(checkout: Path) -> None:
-    stamp(checkout, "requirements.txt")
-    setup = Setup(checkout)
-
-    setup.install(None, True)
-
-    assert "-m venv" in setup.ran[0]
-    assert not current(checkout, dev=False)
-
-
 def test_development_tools_are_added_to_what_is_there(checkout: Path) -> None:
     stamp(checkout, "requirements.txt")
     (checkout / ".venv" / "bin" / "pip").touch()
@@ -318,18 +254,6 @@ def test_development_tools_are_added_to_what_is_there(checkout: Path) -> None:
     setup.install(None, True)
 
     assert not any("venv ./.venv" in line for line in setup.ran)
-    assert current(checkout, dev=False)
-
-
-def test_development_tools_are_added_with_pip_where_uv_on_the_path_cannot(checkout: Path) -> None:
-    stamp(checkout, "requirements.txt")
-    (checkout / ".venv" / "bin" / "pip").touch()
-    setup = Setup(checkout, "/usr/bin/uv")
-
-    setup.install("/usr/bin/uv", True)
-
-    assert not any("venv ./.venv" in line for line in setup.ran)
-    assert setup.ran[-1].startswith("./.venv/bin/uv")
     assert current(checkout, dev=False)
 
 

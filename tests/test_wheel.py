@@ -136,30 +136,6 @@ def test_the_commands_of_the_install_page_are_those_of_the_wheel(installed: Inst
         assert installed.nightjar(*words.split(), "--help").returncode == 0, words
 
 
-def test_agents_are_told_the_path_of_the_installed_command(installed: Installed) -> None:
-    say = (
-        "import nightjar, sys; sys.path.insert(0, nightjar.__path__[0]);"
-        "from functions.kernel.process.own_modules import launcher; print(launcher())"
-    )
-
-    done = subprocess.run([installed.python, "-c", say], env={}, capture_output=True, text=True, check=True)
-
-    assert done.stdout.strip() == installed.command()[0]
-
-
-def test_hints_name_the_command_as_it_is_installed(installed: Installed) -> None:
-    done = installed.nightjar("status", "--data", str(installed.home / "none"))
-
-    assert "start one with nightjar up" in done.stderr
-
-
-def test_the_tests_are_said_to_need_a_checkout(installed: Installed) -> None:
-    done = installed.nightjar("test")
-
-    assert done.returncode == 1
-    assert done.stderr.startswith("nightjar: the tests are not in the wheel\n  -> clone the repository")
-
-
 def test_a_module_of_somebody_else_is_not_taken_for_ours(installed: Installed) -> None:
     for name in OURS:
         (installed.home / f"{name}.py").write_text("raise SystemExit('not ours')\n")
@@ -313,18 +289,6 @@ def test_a_mistake_in_a_file_of_your_own_stops_up_before_anything_is_started(
     assert done.returncode == 1
     assert f"{folder / 'wrong.py'}:3: {problem}" in done.stderr
     assert not (data / "redis").exists()
-
-
-def test_a_test_of_your_own_imports_what_the_file_imports(installed: Installed) -> None:
-    done = subprocess.run(
-        [installed.python, "-c", "from nightjar import Request, function; print(Request.__name__)"],
-        env={},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.stdout == "Request\n", done.stderr
 
 
 class Terminal:

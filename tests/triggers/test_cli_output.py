@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 import unicodedata
 from typing import Any
@@ -15,12 +13,9 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from functions.kernel.table import table
 from state.errors import Conflict
-from tests.commands import command_line
-from triggers.cli import demo
 from triggers.cli.__main__ import COMMANDS, main, nightjar
 from triggers.cli.output import OWN_COMMANDS, as_commands, explain, json_text, printable, show
 from triggers.cli.runs import newest_remedies, outcome, print_runs
@@ -64,15 +59,6 @@ def test_tables_and_lines_show_them_escaped(capsys: pytest.CaptureFixture[str]) 
     assert told.count(SHOWN) == 3
     assert "two\nlines" in told
     assert not unseen(told)
-
-
-def test_text_with_colons_is_no_emoji(capsys: pytest.CaptureFixture[str]) -> None:
-    print_runs([RUN | {"description": "fix :bug: in data:art:x"}], {})
-    show("a :bug: in a line")
-
-    told = capsys.readouterr().out
-    assert "fix :bug: in data:art:x" in told
-    assert "a :bug: in a line" in told
 
 
 def test_errors_show_them_escaped(capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,17 +106,6 @@ def test_a_long_description_cuts_no_id_or_value(capsys: pytest.CaptureFixture[st
     row = capsys.readouterr().out.splitlines()[-1]
     assert row.split()[:5] == ["demo-1", "keep", "1.000000", "-", "a"]
     assert row.rstrip().endswith("…")
-
-
-def test_the_demo_shows_them_escaped_and_nothing_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    e = RUN | {"description": f"[red]{HOSTILE}[/]"}
-
-    print_runs([e], {})
-    Console().print(demo.line(e, 0.1), soft_wrap=True)
-
-    told = capsys.readouterr().out
-    assert told.count(f"[red]{SHOWN[:20]}") == 2
-    assert not unseen(told)
 
 
 def test_a_hint_names_the_command_in_the_place_of_its_route(capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,15 +169,6 @@ def test_the_help_fits_a_screen_of_50_lines_with_one_for_each_command() -> None:
 
     assert len(shown) <= 50
     assert {line.split()[0] for line in shown if line.startswith("  ")} >= COMMANDS.keys()
-
-
-def test_a_shell_completes_the_commands() -> None:
-    words = {"_NIGHTJAR_COMPLETE": "bash_complete", "COMP_WORDS": "nightjar rep", "COMP_CWORD": "1"}
-    done = subprocess.run(
-        command_line(), capture_output=True, text=True, check=True, env={**os.environ, **words}
-    )
-
-    assert done.stdout.split() == ["plain,report", "plain,replay"]
 
 
 def test_remedies_are_those_of_what_failed_after_the_last_result() -> None:

@@ -59,14 +59,6 @@ async def test_a_line_for_a_run_that_starts_has_its_gpu_and_its_budget(
     assert said == "mar11-1   starts on box:0, budget 60 s  WIDTH 48 -> 96"
 
 
-async def test_a_higher_metric_s_gain_is_above_zero_too(client: httpx.AsyncClient, process: Process) -> None:
-    await open_tag(client, metric={"name": "accuracy", "direction": "maximize"})
-    await tried(client, 0.5)
-    await tried(client, 0.75)
-
-    assert "+0.250000" in line(await Experiments(process.lab).shown("mar11-2"))
-
-
 async def test_what_an_agent_wrote_stays_on_its_line_and_commands_no_terminal(
     client: httpx.AsyncClient, process: Process
 ) -> None:

@@ -34,7 +34,7 @@ from tests.conftest import http_client
 from tests.labs import add_gpu, crashed, idea, open_tag, problem, registered, told, tried
 from triggers.openapi import openapi
 
-EXAMPLES = pytest.mark.parametrize("most", [4, pytest.param(40, marks=pytest.mark.long)])
+EXAMPLES = pytest.mark.parametrize("most", [2, pytest.param(40, marks=pytest.mark.long)])
 DRAWN = 2
 """Most of what draws a picture: half a second each."""
 BASE = "http://127.0.0.1:3111"
@@ -160,6 +160,8 @@ def at_known_things(case: Case[Any], draw: Any) -> None:
     """Point the request at things that are there, and let it wait but briefly."""
     if case.operation.definition.raw["operationId"] == "experiment_wait":
         case.query = {"timeout": 0.01, **(case.query or {})}  # its default is long
+    elif case.operation.definition.raw["operationId"] == "pool_next" and isinstance(case.body, dict):
+        case.body.setdefault("timeout", 0.01)
     body: Any = case.body
     for part in (case.path_parameters, case.query, body if isinstance(body, dict) else {}):
         for name, value in part.items() if isinstance(part, dict) else ():

@@ -102,7 +102,7 @@ async def test_no_get_changes_anything(lab: Past) -> None:
 
     async with http_client(process) as http:
         for name, url in asked:
-            for headers in people.values():
+            for headers in (people["none"], people["operator"]):
                 for method in ("GET", "HEAD"):
                     response = await http.request(method, url, headers=headers)
                     answered |= {name} if response.status_code in (200, 204) else set()

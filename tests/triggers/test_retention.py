@@ -13,7 +13,7 @@ import pytest
 from functions.kernel.process.lifecycle import Process
 from state.settings import Settings
 from state.stream import TRIM_STEP, UNSERVED_S, Subscription
-from tests.labs import events_of, open_tag, refused, told
+from tests.labs import open_tag, refused, told
 from triggers.sse.stream import Filter, broadcasting
 
 DAY_MS = 86_400_000
@@ -74,15 +74,6 @@ async def test_an_event_goes_when_it_is_old_and_beyond_the_newest(process: Proce
     assert (answer["dropped"], answer["kept"], answer["held_back_by"]) == (20, 10, None)
 
 
-async def test_a_busy_night_is_kept_whole(process: Process) -> None:
-    young = await past(process, 50, days=6.9)
-
-    answer = await trim(process)
-
-    assert await kept(process) == young
-    assert answer["dropped"] == 0
-
-
 async def test_an_event_that_a_group_has_not_read_stays(process: Process) -> None:
     old = await past(process, 30, days=8)
     slow, fast = await group(process, "probe::slow"), await group(process, "probe::fast")
@@ -129,16 +120,6 @@ async def test_a_group_without_a_binding_is_dropped_after_seven_days_and_holds_n
     assert set((await process.stream.lags())["bindings"]) == {"probe::lives"}
 
 
-async def test_a_group_from_before_the_stamps_gets_its_seven_days(process: Process) -> None:
-    old = await past(process, 30, days=8)
-    await process.lab.command("XGROUP", "CREATE", process.lab.keys("events"), "probe::old", "0")
-
-    answer = await trim(process)
-
-    assert await kept(process) == old
-    assert answer["held_back_by"]["binding"] == "probe::old"
-
-
 async def test_days_in_which_the_lab_was_off_do_not_count(process: Process) -> None:
     old = await past(process, 30, days=20)
     away, back = await group(process, "probe::away"), await group(process, "probe::back")
@@ -150,19 +131,6 @@ async def test_days_in_which_the_lab_was_off_do_not_count(process: Process) -> N
 
     assert answer["bindings_dropped"] == []
     assert await kept(process) == old
-
-
-async def test_a_function_that_was_dropped_begins_with_what_is_kept(process: Process) -> None:
-    old = await past(process, 30, days=8)
-    gone = await group(process)
-    await group(process, "probe::other")
-    await stamp(process, gone, UNSERVED_S + 60)
-    await process.lab.command("XGROUP", "DESTROY", process.lab.keys("events"), "probe::other")
-    await trim(process)
-
-    again = await group(process)
-
-    assert [e.id for e in await again.read(100, 1.0)] == old[20:]
 
 
 async def test_consumers_that_are_gone_are_forgotten_unless_they_left_work(
@@ -184,22 +152,6 @@ async def test_consumers_that_are_gone_are_forgotten_unless_they_left_work(
     assert [e.id for e in await idle.claim([second.id], 0)] == [second.id]
 
 
-async def test_redriven_events_and_firings_go_once_they_are_handled(process: Process) -> None:
-    redriven = process.stream.redriven("probe::hear", "one")
-    firings = process.schedules.subscription("probe::hear", "one")
-    for sub in (redriven, firings):
-        await sub.serve()
-        for _ in range(3):
-            await process.lab.command("XADD", sub.stream, "*", "type", "t")
-        await sub.done([e.id for e in await sub.read(2, 1.0)])
-
-    await trim(process)
-
-    for sub in (redriven, firings):
-        assert await process.lab.command("XLEN", sub.stream) == 1
-        assert len(await sub.read(2, 1.0)) == 1
-
-
 async def test_a_long_stream_is_trimmed_in_short_steps(process: Process) -> None:
     old = await past(process, 2 * TRIM_STEP + 300, days=8)
 
@@ -207,19 +159,6 @@ async def test_a_long_stream_is_trimmed_in_short_steps(process: Process) -> None
 
     assert answer["dropped"] == 2 * TRIM_STEP + 290
     assert await kept(process) == old[-10:]
-
-
-async def test_the_audit_goes_on_without_the_events_that_went(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await past(process, 30, days=8)
-    await open_tag(client)
-    await trim(process)
-
-    answer = await told(client, "/api/lab/audit")
-
-    assert (answer["ok"], answer["violations"]) == (True, [])
-    assert await events_of(process, "lab.audit_failed") == []
 
 
 async def test_who_has_missed_trimmed_events_is_told_so(process: Process) -> None:
@@ -283,15 +222,6 @@ async def test_events_are_browsed_from_both_ends(client: httpx.AsyncClient, proc
                 break
             cursor = {"cursor": page["next_cursor"]}
         assert seen == expected
-
-
-@pytest.mark.parametrize("cursor", ["0-0", "000-00"])
-async def test_nothing_is_before_the_lowest_id(client: httpx.AsyncClient, cursor: str) -> None:
-    await open_tag(client)
-
-    page = await told(client, "/api/event/list", cursor=cursor)
-
-    assert page == {"events": [], "next_cursor": None}
 
 
 async def test_events_are_found_by_tag_type_and_time(client: httpx.AsyncClient, process: Process) -> None:

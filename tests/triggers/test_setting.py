@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from functions.formats.constants import read_constants
-from state.errors import Invalid, Unavailable
+from state.errors import Invalid
 from tests.conftest import ROOT
 from triggers.cli.best import set_constants
 
@@ -25,20 +25,6 @@ def test_the_values_change_and_no_other_byte(script: Path) -> None:
 
     assert script.read_bytes() == SCRIPT.replace(b"3e-4", b"1e-05").replace(b'"sgd"', b"'adam'")
     assert changed == {"LR": (3e-4, 1e-05), "OPTIMIZER": ("sgd", "adam")}
-
-
-def test_a_constant_that_has_its_value_keeps_its_text(script: Path) -> None:
-    changed = set_constants(script, {"LR": 0.0003, "DEPTH": 8})
-
-    assert script.read_bytes() == SCRIPT
-    assert changed == {}
-
-
-def test_a_whole_number_where_a_float_is_wanted_is_written_anew(script: Path) -> None:
-    changed = set_constants(script, {"DEPTH": 8.0})
-
-    assert changed == {"DEPTH": (8, 8.0)}
-    assert b"DEPTH: int = 8.0\r\n" in script.read_bytes()
 
 
 def test_where_a_constant_is_missing_nothing_is_written(script: Path) -> None:
@@ -79,13 +65,6 @@ def test_what_is_no_script_is_left_as_it_is(script: Path, content: bytes) -> Non
         set_constants(script, {"LR": 0.1})
 
     assert script.read_bytes() == content
-
-
-def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="No such file"):
-        set_constants(tmp_path / "train.py", {"LR": 0.1})
-
-    assert not [*tmp_path.iterdir()]
 
 
 def test_the_example_takes_every_constant_that_a_swarm_varies(script: Path) -> None:

@@ -15,7 +15,7 @@ from functions.swarm.rules.simulating import HELPS, Faults
 from triggers.simulator.book import Book
 from triggers.simulator.proposer import Fortune
 from triggers.simulator.swarm import Plan
-from triggers.simulator.wire import Refused, Wire
+from triggers.simulator.wire import Wire
 from triggers.simulator.worker import Worker
 
 Answer = tuple[int, Mapping[str, object]]
@@ -58,10 +58,6 @@ async def serving(*answers: Answer) -> AsyncIterator[Server]:
         yield server
 
 
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
 async def test_a_request_is_repeated_until_it_is_answered_and_every_try_is_traced() -> None:
     trace = io.StringIO()
     async with serving(BUSY, CUT, OK) as server, Wire(server.url, "seed", trace=trace) as wire:
@@ -73,14 +69,6 @@ async def test_a_request_is_repeated_until_it_is_answered_and_every_try_is_trace
     assert wire.meter.unanswered == 2
 
 
-async def test_a_refusal_is_not_repeated() -> None:
-    async with serving((404, {"detail": "no such run"})) as server, Wire(server.url, "seed") as wire:
-        with pytest.raises(Refused, match="no such run"):
-            await wire.ask("tick", "POST", "/tick", {})
-
-    assert len(server.bodies) == 1
-
-
 async def test_an_answer_that_is_thrown_away_has_its_request_sent_again() -> None:
     async with serving(OK) as server, Wire(server.url, "seed", losses=0.5) as wire:
         for _ in range(50):
@@ -88,14 +76,6 @@ async def test_an_answer_that_is_thrown_away_has_its_request_sent_again() -> Non
 
     assert wire.meter.thrown_away > 0
     assert len(server.bodies) == wire.meter.answers == 50 + wire.meter.thrown_away
-
-
-async def test_the_time_of_an_answer_counts_from_when_its_request_was_due() -> None:
-    async with serving(OK) as server, Wire(server.url, "seed") as wire:
-        await wire.ask("tick", "POST", "/tick", {}, due=now() - 7.0)
-
-    assert wire.meter.percentile("tick", 99) >= 7.0  # type: ignore[operator]
-    assert wire.meter.percentile("sync", 99) is None
 
 
 async def test_a_worker_whose_token_was_lost_with_the_answer_comes_under_another_name() -> None:
@@ -109,14 +89,6 @@ async def test_a_worker_whose_token_was_lost_with_the_answer_comes_under_another
     assert worker.token == "t"
 
 
-async def test_a_worker_that_may_not_join_does_not_ask_twice() -> None:
-    async with serving((401, {"detail": "Invalid enroll token"})) as server, Wire(server.url, "seed") as wire:
-        with pytest.raises(Refused, match="Invalid enroll token"):
-            await Worker("a", wire, Book(), plan(7.5).pace, Faults(), "seed").join(None)
-
-    assert len(server.bodies) == 1
-
-
 def test_the_share_of_a_trial_is_of_the_runs_that_were_handed_out_during_it() -> None:
     fortune = Fortune(HELPS)
     book = Book(runs={f"swarm-{n}" for n in range(1, 41)} | {"swarm-12.2"})
@@ -127,14 +99,6 @@ def test_the_share_of_a_trial_is_of_the_runs_that_were_handed_out_during_it() ->
     assert fortune.share(book) == (3, 30)
     fortune.ended = {"number": 30}
     assert fortune.share(book) == (2, 20)
-
-
-async def test_once_all_is_over_no_worker_begins_another_run() -> None:
-    async with serving(OK) as server, Wire(server.url, "seed") as wire:
-        worker = Worker("a", wire, Book(is_over=True), plan(7.5).pace, Faults(), "seed")
-        await worker.work(rounds=3)
-
-    assert server.bodies == []
 
 
 def plan(speed: float, *, is_private: bool = True) -> Plan:

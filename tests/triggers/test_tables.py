@@ -48,21 +48,6 @@ def test_spare_columns_are_left_out_in_their_order_and_named(capsys: pytest.Capt
     assert "best" in told.err
 
 
-def test_a_spare_column_without_a_value_is_left_out_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(COLUMNS, [(TAG, "", "+0.1", "", "why"), (TAG, "", "+0.2", "me", "why")])
-
-    told = capsys.readouterr()
-    assert cells(told.out.splitlines()[0]) == ["tag", "gain", "by", "why"]
-    assert told.err == ""
-
-
-def test_ids_are_whole_where_not_even_they_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table([Column("one"), Column("two"), Column("why", text=20)], [(RUN, RUN * 2, "because" * 9)])
-
-    row = cells(capsys.readouterr().out.splitlines()[1])
-    assert row[:2] == [RUN, RUN * 2]
-
-
 def test_an_empty_cell_and_a_text_with_gaps_move_no_other_cell(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(COLUMNS, [("t", "", "", "an  agent", "two\nlines  of \x1b[31m red")])
 
@@ -89,13 +74,3 @@ def test_a_terminal_s_own_width_holds(
     row = capsys.readouterr().out.splitlines()[1]
     assert cells(row)[:4] == ["mar11", "mar11-7", "+0.001234", "an-agent"]
     assert len(row) <= 70
-
-
-def test_texts_share_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
-    columns = [Column("id"), Column("short", text=20), Column("long", text=20)]
-
-    print_table(columns, [("t-1", "twenty letters long.", "x" * 300)])
-
-    row = cells(capsys.readouterr().out.splitlines()[1])
-    assert row[1] == "twenty letters long."
-    assert row[2] == "x" * (PIPE_WIDTH - 3 - 20 - 5) + "…"

@@ -5,11 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
-import random
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -214,34 +209,6 @@ async def test_only_the_types_and_the_tag_that_were_asked_for_are_sent(
     ]
 
 
-async def test_a_receiver_that_fails_seven_times_in_ten_gets_every_event_signed(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("triggers.webhooks.LONGEST_BACKOFF_S", 0.1)
-    chances: dict[str, random.Random] = {}
-
-    def seldom(got: Got) -> tuple[int, dict[str, str]]:
-        chance = chances.setdefault(got.id, random.Random(f"a{got.json['subject']}"))  # whatever the order
-        return (200 if chance.random() > 0.7 else 500), {}
-
-    async with receiving(seldom) as receiver:
-        webhook_id, secret = await added(client, receiver, types=["tag.created"])
-        subjects = await happen(client, 40)
-        async with delivering(process):
-            await until(lambda: bool(receiver.got))
-            await settled(process, webhook_id)
-
-    for got in receiver.got:
-        Reference(secret).verify(got.body, got.headers)
-    letters = (await told(client, "/api/event/dead", limit=1000))["dead"]
-    taken = {g.json["subject"] for g in receiver.got if g.id in receiver.accepted()}
-    assert taken | {letter["event"]["subject"] for letter in letters} == set(subjects)
-    assert letters == []
-    shown = await row(client, webhook_id)
-    assert shown["delivered"] == 40
-    assert shown["failed"] == len(receiver.got) - 40 > 40
-
-
 async def test_a_poisoned_receiver_ends_in_dead_letters_while_others_go_on(
     client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,48 +335,6 @@ async def test_a_dead_letter_of_a_removed_webhook_can_only_be_discarded(
     assert webhook_id in document["detail"]
     assert everything["redriven"] == []
     assert (await told(client, "/api/event/discard", all=True))["discarded"] == [letter["id"]]
-
-
-@pytest.mark.process
-async def test_an_event_whose_process_is_killed_before_it_is_acknowledged_comes_again_with_its_id(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    def start() -> subprocess.Popen[bytes]:
-        url = process.settings.redis_url
-        assert url is not None
-        named = {"LAB": process.settings.lab, "REDIS_URL": url.get_secret_value(), "WEBHOOK_PRIVATE": "true"}
-        named |= {"SILENT_S": "0.5"}
-        env = os.environ | {f"NIGHTJAR_{name}": value for name, value in named.items()}
-        return subprocess.Popen((sys.executable, "-P", "-m", "triggers.events"), env=env)
-
-    victim = start()
-    try:
-
-        def kill_then_answer(got: Got) -> tuple[int, dict[str, str]]:
-            victim.kill()
-            victim.wait()
-            return 200, {}
-
-        async with receiving(kill_then_answer) as receiver:
-            webhook_id, secret = await added(client, receiver, types=["tag.created"])
-            await happen(client, 1)
-            await until(lambda: len(receiver.got) == 1)
-            receiver.answer = lambda got: (200, {})
-            second = start()
-            try:
-                await until(lambda: len(receiver.got) == 2)
-                await settled(process, webhook_id)
-            finally:
-                second.send_signal(signal.SIGTERM)
-                second.wait(30)
-    finally:
-        victim.kill()
-        victim.wait()
-
-    first, again = receiver.got
-    assert first.id == again.id
-    assert first.body == again.body
-    Reference(secret).verify(again.body, again.headers)
 
 
 async def test_a_test_message_tells_what_the_receiver_answered(
@@ -635,20 +560,6 @@ def test_the_signature_is_the_standards() -> None:
     headers = signed(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body.encode())
 
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
-
-
-def test_a_payload_is_json_whatever_the_event_holds() -> None:
-    event = Event("1-1", "gpu.idle", "", "lab", None, "\ud800", {"reason": "\udc00"}, None)
-
-    assert json.loads(payload(event.envelope()))["type"] == "gpu.idle"
-
-
-@given(st.dictionaries(st.sampled_from(["type", "time", "tag", "subject", "data", "trace", "x"]), st.text()))
-def test_decoding_an_event_never_fails(fields: dict[str, str]) -> None:
-    event = Event.parse("lab", "1-1", fields)
-
-    assert event.type == (fields["type"] if event.type != UNREADABLE else UNREADABLE)
-    assert set(event.envelope()) == {"id", "type", "time", "lab", "tag", "subject", "data", "trace"}
 
 
 DATA = st.recursive(

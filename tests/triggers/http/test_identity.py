@@ -28,7 +28,6 @@ from tests.labs import (
     told,
     tried,
 )
-from triggers.http.identity import still_admitted
 
 
 @pytest.fixture
@@ -63,26 +62,6 @@ async def test_the_key_opens_a_closed_lab_and_no_other_lab(process: Process, set
     async with opened("web", elsewhere) as other, http_client(other, by_key=False) as http:
         shown = {"authorization": f"Bearer {read_key(settings)}"}
         problem(await http.get("/api/token/whoami", headers=shown), 401)
-
-
-async def test_the_key_stands_in_no_redis_key(process: Process, operator: httpx.AsyncClient) -> None:
-    key = read_key(process.settings) or ""
-    await open_tag(operator)
-    for path in ("/api/event/ticket", "/api/token/sign-in", "/api/token/list", "/api/lab/status"):
-        answer = await (operator.get(path) if path.endswith("status") else operator.post(path, json={}))
-        assert key[-43:] not in answer.text
-    async with http_client(process, by_key=False) as browser:
-        await browser.post("/api/session", json={"token": key})
-
-    assert key[-43:] not in str(await dump(process.lab, without=frozenset()))
-
-
-async def test_event_streams_by_the_key_go_on_when_the_first_token_closes_the_lab(process: Process) -> None:
-    _, proof = await process.tokens.recognise(read_key(process.settings) or "")
-
-    await bearer(process, "me", "operator")
-
-    assert await still_admitted(process.tokens, [None, proof]) == {proof}
 
 
 @pytest.mark.parametrize(
@@ -255,21 +234,6 @@ async def test_an_agent_takes_back_its_own_results_only(process: Process, http: 
     for name in (second, nobodys):
         await told(http, "/api/experiment/retract", experiment_id=name, **retraction)
     assert (await told(http, "/api/lab/audit"))["violations"] == []
-
-
-async def test_an_agent_gives_back_only_the_gpu_that_it_holds(
-    process: Process, http: httpx.AsyncClient
-) -> None:
-    await add_gpu(http, "g")
-    await open_tag(http)
-    ann, bob = await bearer(process, "ann", "agent"), await bearer(process, "bob", "agent")
-    http.headers.update(ann)
-    await told(http, "/api/pool/acquire", experiment_id=await registered(http))
-
-    http.headers.update(bob)
-    await refused(http, 403, "/api/pool/release", gpu_id="g")
-    http.headers.update(ann)
-    await told(http, "/api/pool/release", gpu_id="g")
 
 
 async def test_a_worker_speaks_for_its_own_gpus_alone(process: Process, http: httpx.AsyncClient) -> None:
@@ -597,20 +561,6 @@ async def test_event_streams_end_with_what_opened_them(process: Process) -> None
         await asyncio.wait(streams)
 
     assert set(ended) == {"local", "token", "ticket", "session"}
-
-
-async def test_one_token_does_not_take_every_place_of_the_event_streams(
-    process: Process, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("triggers.sse.stream.STREAMS_EACH", 1)
-    async with served_client(process) as http:
-        ann, bob = await bearer(process, "ann", "viewer"), await bearer(process, "bob", "viewer")
-        async with http.stream("GET", "/api/events", headers=ann) as first:
-            second = await http.get("/api/events", headers=ann)
-            async with http.stream("GET", "/api/events", headers=bob) as others:
-                codes = first.status_code, second.status_code, others.status_code
-
-    assert codes == (200, 429, 200)
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -21,7 +21,6 @@ from tests.labs import (
     bearer,
     begun,
     dump,
-    expire,
     idea,
     open_tag,
     refused,
@@ -170,18 +169,6 @@ async def test_an_agent_s_gpu_comes_before_the_lab_s_and_its_run_is_none_of_the_
     assert submitted["queue"] == {"position": 1, "workers": 1}
 
 
-async def test_an_agent_s_gpu_is_no_worker_to_wait_for(people: People) -> None:
-    await told(people.ann, "/api/pool/register", **BOX)
-
-    submitted = await told(people.ann, "/api/experiment/submit", **idea())
-    waited = (await people.ann.get(f"/api/experiment/{submitted['experiment_id']}/wait?timeout=0")).json()
-    hints = (await people.olga.get("/api/lab/status")).json()["hints"]
-
-    assert submitted["queue"]["workers"] == waited["queue"]["workers"] == 0
-    assert "no worker is there" in submitted["next"]
-    assert any("1 experiment waits and no worker is there" in hint for hint in hints)
-
-
 async def test_the_lab_trains_nothing_on_an_agent_s_gpu_not_even_for_it(people: People) -> None:
     await told(people.ann, "/api/pool/register", **BOX)
     name, _ = await lent_to(people.ann)
@@ -259,20 +246,6 @@ async def test_a_gpu_that_is_lent_is_given_back_before_it_is_forgotten(people: P
     assert (await told(people.ann, "/api/pool/deregister", gpu_id="box:0"))["deregistered"]
 
 
-async def test_a_name_that_is_given_again_to_a_worker_does_not_bring_the_agent_s_gpus(
-    process: Process, people: People
-) -> None:
-    await told(people.ann, "/api/pool/register", **BOX)
-    (anns,) = [token for token in await process.tokens.all() if token.name == "ann"]
-    await process.tokens.revoke(anns)  # as if the call had been killed before it forgot the GPUs
-    people.ann.headers.update(await bearer(process, "ann", "worker"))
-
-    await refused(people.ann, 403, "/api/pool/register", **BOX)
-    await refused(people.ann, 403, "/api/pool/heartbeat", gpu_id="box:0")
-
-    await told(people.olga, "/api/pool/deregister", gpu_id="box:0")
-
-
 # -- told to stop
 
 
@@ -285,17 +258,6 @@ async def test_an_agent_is_told_to_stop_when_its_experiment_is_stopped(people: P
 
     assert (before, await order(people.ann, fence)) == (None, "stop")
     await told(people.ann, "/api/pool/release", gpu_id="box:0", experiment_id=name)
-
-
-async def test_an_agent_is_told_to_stop_when_its_lease_has_ended(process: Process, people: People) -> None:
-    await told(people.ann, "/api/pool/register", **BOX)
-    _, fence = await lent_to(people.ann)
-
-    await expire(process.lab, "box:0")
-    swept = await told(people.olga, "/api/pool/sweep")
-
-    assert swept["leases_ended"] == ["box:0"]
-    assert await order(people.ann, fence) == "stop"
 
 
 async def test_an_agent_that_was_silent_is_told_to_stop_and_may_begin_anew(
@@ -332,17 +294,6 @@ async def test_a_pause_that_stops_runs_stops_those_that_agents_train_themselves(
     assert paused["stopping"] == [name]
     assert "paused" in held_back["reason"]
     assert await order(people.ann, again["fence"]) is None
-
-
-async def test_the_audit_counts_the_gpus_of_each_agent(process: Process, people: People) -> None:
-    await told(people.ann, "/api/pool/register", **BOX)
-    counts = process.lab.keys("agent_gpus")
-
-    await process.lab.command("HSET", counts, "ann", 5)
-    audited = await told(people.olga, "/api/lab/audit")
-    await process.lab.command("HSET", counts, "ann", 1)
-
-    assert audited["violations"] == ["'ann' has registered 1 GPUs, counted are 5"]
 
 
 async def test_without_tokens_every_registered_gpu_is_lent_to_every_caller(

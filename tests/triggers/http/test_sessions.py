@@ -19,7 +19,7 @@ from state.records import Role
 from state.token_values import Issued, digest_of_secret
 from state.tokens import CODE_S, SESSION_S, SESSIONS_MOST, TRIES_S, WRONG_TRIES
 from tests.conftest import http_client, served_client
-from tests.labs import dump, problem, refused, told
+from tests.labs import dump, problem, told
 from triggers.http import identity
 from triggers.http.identity import BY_PAGE
 
@@ -141,21 +141,6 @@ async def test_a_session_by_the_key_ends_with_the_key(
         problem(refusal, 401)
 
 
-async def test_an_agent_s_link_signs_in_as_that_agent(
-    http: httpx.AsyncClient, process: Process, root: Issued
-) -> None:
-    ada = await issued(process, "ada", "agent", tags=["a"])
-    made = await http.post("/api/token/sign-in", json={}, headers={"authorization": f"Bearer {ada.text}"})
-
-    signed_in = await http.post("/api/session", json={"code": made.json()["code"]})
-
-    assert (reader_of(signed_in)["name"], reader_of(signed_in)["tags"]) == ("ada", ["a"])
-
-
-async def test_who_shows_nothing_gets_no_link(local: httpx.AsyncClient) -> None:
-    assert "nightjar call" in (await refused(local, 409, "/api/token/sign-in"))["hint"]
-
-
 async def test_a_token_opens_a_session_whose_cookie_is_out_of_reach_of_scripts_and_other_sites(
     http: httpx.AsyncClient, viewer: Issued
 ) -> None:
@@ -192,20 +177,6 @@ async def test_the_cookie_of_a_browser_that_came_by_https_goes_by_https_alone(
     response = await sign_in(http, viewer.text, x_forwarded_proto=proto)
 
     assert bool(cookie_of(response)["secure"]) is secure
-
-
-async def test_a_session_stands_in_redis_by_its_digest_and_no_token_does(
-    http: httpx.AsyncClient, process: Process, viewer: Issued
-) -> None:
-    response = await sign_in(http, viewer.text)
-    name, page = cookie_of(response).value, page_of(response)[BY_PAGE]
-
-    kept = str(await dump(process.lab, without=frozenset()))
-
-    assert digest_of_secret(name) in kept
-    assert name not in kept
-    assert page not in kept
-    assert viewer.text[-43:] not in kept
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
@@ -267,27 +238,6 @@ async def test_signing_in_again_ends_the_session_before(
     problem(await http.get("/api/session", headers={"cookie": f"{COOKIE}={first}"}), 401)
 
 
-async def test_a_session_ends_with_its_token(
-    http: httpx.AsyncClient, process: Process, viewer: Issued
-) -> None:
-    await sign_in(http, viewer.text)
-
-    await process.tokens.revoke(viewer.token)
-
-    for answer in (await http.get("/api/session"), await http.get("/api/lab/status")):
-        assert problem(answer, 401)["detail"] == "this token is revoked"
-
-
-async def test_a_session_ends_with_the_secret_that_opened_it(
-    http: httpx.AsyncClient, process: Process, viewer: Issued
-) -> None:
-    await sign_in(http, viewer.text)
-
-    await process.tokens.rotate(viewer.token, 0)
-
-    assert problem(await http.get("/api/session"), 401)["detail"] == "the session has ended"
-
-
 @pytest.mark.parametrize("by_key", [False, True], ids=["a token", "the key"])
 async def test_the_oldest_session_of_a_token_ends_when_it_has_more_than_twenty(
     http: httpx.AsyncClient, process: Process, viewer: Issued, by_key: bool
@@ -309,25 +259,6 @@ async def test_the_oldest_session_of_a_token_ends_when_it_has_more_than_twenty(
     }
     assert set(kept) == living
     assert len(kept) == 1 + SESSIONS_MOST == 21
-
-
-async def test_the_session_of_a_worker_reads_nothing(
-    http: httpx.AsyncClient, process: Process, root: Issued
-) -> None:
-    answer = await sign_in(http, (await issued(process, "w1", "worker")).text)
-
-    assert (answer.json()["role"], answer.json()["may_read"]) == ("worker", False)
-    for path in ("/api/lab/status", "/api/events", "/metrics"):
-        assert "viewer" in problem(await http.get(path), 403)["detail"]
-
-
-async def test_the_session_of_an_agent_names_its_tags(
-    http: httpx.AsyncClient, process: Process, root: Issued
-) -> None:
-    answer = await sign_in(http, (await issued(process, "ada", "agent", tags=["b", "a"])).text)
-
-    assert answer.json()["tags"] == ["a", "b"]
-    assert answer.json()["may_read"]
 
 
 async def test_an_enroll_token_signs_nobody_in(
@@ -395,19 +326,6 @@ async def test_the_tries_of_one_ipv6_network_count_as_one_s(process: Process) ->
 
     (key,) = [k for k in await dump(process.lab, without=frozenset()) if ":tries:" in k]
     assert key.endswith("2001:db8::/64")
-
-
-async def test_no_token_is_logged(
-    http: httpx.AsyncClient, viewer: Issued, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("DEBUG")
-
-    await sign_in(http, viewer.text)
-    await sign_in(http, WRONG)
-
-    assert "somebody at 127.0.0.1 could not sign in: this is no token of this lab" in caplog.text
-    for text in (viewer.text, WRONG):
-        assert text[-43:] not in caplog.text
 
 
 async def test_a_session_opens_the_event_stream_and_its_end_ends_that(

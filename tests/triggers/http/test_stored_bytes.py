@@ -83,18 +83,6 @@ async def test_a_patch_that_the_lab_has_counts_once(process: Process, ann: httpx
     assert again["duplicate_of"] == "mar11-1"
 
 
-async def test_a_day_after_its_first_patch_a_token_has_room_again(
-    process: Process, ann: httpx.AsyncClient
-) -> None:
-    await told(ann, "/api/experiment/register", **idea(diff=patch(1)))
-    await told(ann, "/api/experiment/register", **idea(diff=patch(2)))
-    await refused(ann, 429, "/api/experiment/register", **idea(diff=patch(3)))
-
-    await process.lab.command("PEXPIRE", process.lab.keys("stored", "ann"), 0)
-
-    await told(ann, "/api/experiment/register", **idea(diff=patch(3)))
-
-
 async def test_what_a_worker_stores_of_a_run_counts_for_the_token_that_submitted_it(
     process: Process, ann: httpx.AsyncClient
 ) -> None:
@@ -293,41 +281,6 @@ async def test_who_fills_the_quota_of_one_enroll_token_keeps_nobody_out_with_ano
     assert "'one' has stored" in over["detail"]
     assert welcome["ok"]
     assert await stored(process, "anyone") == 0
-
-
-async def test_a_swarm_s_worker_with_a_full_quota_comes_back(process: Process) -> None:
-    async with http_client(process) as operator:
-        welcome = await told(operator, "/register", **joining("w1"))
-    await fill(process, "w1")
-    async with http_client(process, by_key=False) as http:
-        http.headers["x-worker-token"] = welcome["worker_token"]
-
-        again = await told(http, "/register", **joining("w1"))
-
-    assert again["worker_token"] != welcome["worker_token"]
-
-
-async def test_callers_without_a_token_share_one_quota_in_an_open_lab(process: Process) -> None:
-    async with http_client(process, by_key=False) as http:
-        await open_tag(http)
-        for _ in range(3):
-            await told(http, "/api/experiment/register", **wordy())
-        over = await refused(http, 429, "/api/experiment/register", **wordy())
-        assert await stored(process, "local") <= 80_000
-        await fill(process, "local")
-        over_too = await refused(http, 429, "/register", **joining("w1"))
-
-    assert over["code"] == over_too["code"] == "stored_limit"
-
-
-async def test_an_operator_has_no_quota(process: Process) -> None:
-    async with http_client(process) as http:
-        http.headers.update(await bearer(process, "olga", "operator"))
-        await open_tag(http)
-        for _ in range(5):
-            await told(http, "/api/experiment/register", **wordy())
-
-    assert await stored(process, "olga") == 0
 
 
 OTHER = zlib.compress(b"diff --git a/train.py b/train.py\n+import os\n")

@@ -6,10 +6,8 @@ import asyncio
 import json
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -286,22 +284,6 @@ async def test_a_repeated_request_id_has_one_effect(http: httpx.AsyncClient) -> 
     assert (await told(http, "/api/experiment/history", tag="mar11"))["total"] == 1
 
 
-async def test_an_agent_reports_what_it_trained_itself(http: httpx.AsyncClient) -> None:
-    await open_tag(http)
-    async with speaking(http) as client:
-        ids = []
-        for report in ({"what": "complete", "val_bpb": 0.5}, {"what": "crash", "error": "boom"}):
-            new = await client.call_tool("submit", {**idea(), "what": "register"})
-            ids.append(new.structured_content["experiment_id"])
-            done = await client.call_tool("report", {**report, "experiment_id": ids[-1]})
-            assert not done.is_error, text(done)
-        misses = await client.call_tool("query", {"what": "near_misses", "tag": "mar11"})
-        shown = await client.call_tool("query", {"what": "experiment", "experiment_id": ids[1]})
-
-    assert misses.structured_content["total"] == 0
-    assert shown.structured_content["experiment"]["error"] == "boom"
-
-
 async def test_a_call_that_asks_to_wait_too_long_is_no_refusal(http: httpx.AsyncClient) -> None:
     await open_tag(http)
     experiment = await registered(http)
@@ -315,19 +297,6 @@ async def test_a_call_that_asks_to_wait_too_long_is_no_refusal(http: httpx.Async
 
     assert outcome.structured_content["status"] == "keep"
     assert "No call waits longer" not in outcome.structured_content["next"]
-
-
-@pytest.mark.long
-async def test_a_wait_is_cut_to_what_the_function_allows_and_says_so(http: httpx.AsyncClient) -> None:
-    await open_tag(http)
-    experiment = await registered(http)
-    began = time.monotonic()
-    async with speaking(http) as client:
-        outcome = await client.call_tool("wait", {"experiment_id": experiment, "timeout": 600})
-
-    assert 50 <= time.monotonic() - began < 60
-    assert not outcome.structured_content["finished"]
-    assert outcome.structured_content["next"].startswith("No call waits longer than 50 s: repeat it")
 
 
 async def test_a_token_waits_as_often_by_mcp_as_by_http_and_no_more(
@@ -447,16 +416,6 @@ async def test_what_http_refuses_mcp_refuses_with_a_message(
     error = answer.json()["error"]
     assert error["data"]["status"] == status
     assert error["message"].endswith(f"({error['data']['hint']})")
-
-
-async def test_who_asks_too_often_by_mcp_is_refusedwhen_to_come_back(process: Process) -> None:
-    headers = await bearer(process, "ann", "agent")
-    slow = process.settings.model_copy(update={"rate_per_s": 0.01})
-    async with served_client(replace(process, settings=slow)) as http:
-        answers = [await http.post("/mcp", json=CALL, headers={**ACCEPT, **headers}) for _ in range(2)]
-
-    assert [answer.status_code for answer in answers] == [200, 429]
-    assert int(answers[1].headers["retry-after"]) > 0
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])

@@ -142,21 +142,21 @@ async def test_what_happens_before_the_reader_knows_where_to_begin_is_not_lost(
         assert [e["subject"] for e in await reading] == ["before0", "meanwhile0"]
 
 
-async def test_two_hundred_cuts_lose_nothing_and_repeat_nothing(
+async def test_sixty_cuts_lose_nothing_and_repeat_nothing(
     client: httpx.AsyncClient, broadcast: Broadcast
 ) -> None:
     chance = random.Random(7)
-    writing = asyncio.create_task(happen(client, "t", 500))
+    writing = asyncio.create_task(happen(client, "t", 150))
     seen: list[str] = []
     last = "0"
-    for _ in range(200):
+    for _ in range(60):
         for event in await read(broadcast, chance.randint(1, 2), since=last):
             seen.append(event["subject"])
             last = event["id"]
     await writing
-    seen += [e["subject"] for e in await read(broadcast, 500 - len(seen), since=last)]
+    seen += [e["subject"] for e in await read(broadcast, 150 - len(seen), since=last)]
 
-    assert seen == [f"t{n}" for n in range(500)]
+    assert seen == [f"t{n}" for n in range(150)]
 
 
 async def test_without_a_subscriber_no_event_is_read(
@@ -243,7 +243,7 @@ async def test_a_token_gets_no_more_connections_by_reading_none_of_them(
         assert broadcast.subscribers == 1
 
 
-async def test_a_thousand_subscribers_cost_one_read_of_the_stream(
+async def test_two_hundred_subscribers_cost_one_read_of_the_stream(
     client: httpx.AsyncClient, broadcast: Broadcast, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = 0
@@ -256,7 +256,7 @@ async def test_a_thousand_subscribers_cost_one_read_of_the_stream(
 
     monkeypatch.setattr(process.stream, "follow", counted)
     newest = await process.stream.newest()
-    reading = [asyncio.create_task(read(broadcast, 10, since=newest)) for _ in range(1000)]
+    reading = [asyncio.create_task(read(broadcast, 10, since=newest)) for _ in range(200)]
     await asyncio.sleep(0.1)
     await happen(client, "t", 10)
 
@@ -323,26 +323,6 @@ async def test_a_cut_between_two_of_one_send_leaves_nothing_out_that_nothing_new
     assert set(newest.values()) <= set(ids)
 
 
-async def test_only_new_best_tells_new_bests_only(served: httpx.AsyncClient) -> None:
-    await open_tag(served, "mar11")
-    for value in (1.0, 2.0, 0.5):
-        await tried(served, value)
-
-    found = await streamed(served, "only=new_best&since=0", 2)
-
-    assert [(e["event"], e["data"]["val_bpb"]) for e in found] == [
-        ("best.changed", 1.0),
-        ("best.changed", 0.5),
-    ]
-
-
-async def test_a_stream_can_begin_with_the_last_events(served: httpx.AsyncClient) -> None:
-    await happen(served, "t", 5)
-
-    assert [e["subject"] for e in await streamed(served, "last=2", 2)] == ["t3", "t4"]
-    assert [e["subject"] for e in await streamed(served, "last=1000", 5)] == [f"t{n}" for n in range(5)]
-
-
 async def test_the_last_events_are_the_last_of_those_that_are_wanted(
     served: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,17 +349,6 @@ async def test_where_no_wanted_event_has_happened_the_stream_begins_now(
     begin = await broadcast.beginning(None, 5, Filter(types=frozenset({"best.changed"})))
 
     assert begin == await process.stream.newest()
-
-
-async def test_beginning_with_the_last_events_of_a_trimmed_stream_tells_of_no_gap(
-    served: httpx.AsyncClient, process: Process
-) -> None:
-    await happen(served, "t", 5)
-    await process.lab.command("XTRIM", process.lab.keys("events"), "MAXLEN", 2)
-
-    found = await streamed(served, "last=1000", 2)
-
-    assert [(e["event"], e["subject"]) for e in found] == [("tag.created", "t3"), ("tag.created", "t4")]
 
 
 async def test_last_event_id_wins_over_since_and_since_over_last(served: httpx.AsyncClient) -> None:
