@@ -13,6 +13,7 @@ from functions.kernel.process.lifecycle import Process, opened
 from state.local_keys import read_key
 from state.records import Role
 from state.settings import Settings
+from state.tokens import Tokens
 from tests.conftest import http_client, served_client
 from tests.labs import (
     add_gpu,
@@ -344,7 +345,8 @@ async def test_a_worker_finishes_only_what_its_own_gpu_runs(
     await refused(http, 403, "/api/experiment/complete", **result)
     await refused(http, 403, "/api/experiment/crash", experiment_id=tried, error="x", attempt=0, fence=1)
     http.headers.update(alice)
-    await refused(http, 403, "/api/experiment/complete", experiment_id=tried, val_bpb=1.0)
+    for half in ({}, {"attempt": 0}, {"fence": lent["fence"]}):
+        await refused(http, 403, "/api/experiment/complete", experiment_id=tried, val_bpb=1.0, **half)
     stale = result | {"fence": lent["fence"] + 7}
     await refused(http, 409, "/api/experiment/complete", **stale)
     assert (await told(http, "/api/experiment/complete", **result))["status"] == "keep"
@@ -448,6 +450,8 @@ async def test_a_secret_that_was_rotated_out_does_not_rotate_its_token(
     present = await told(http, "/api/token/rotate", overlap_s=300)
     newer = {"authorization": f"Bearer {present['token']}"}
     assert (await http.get("/api/token/whoami", headers=newer)).status_code == 200
+    _, old = await process.tokens.recognise(http.headers["authorization"].removeprefix("Bearer "))
+    await Tokens(process.lab).take(old, 1.0)  # at another web process, after the newer one
     before = await dump(process.lab)
 
     refusal = await refused(http, 403, "/api/token/rotate", overlap_s=0)

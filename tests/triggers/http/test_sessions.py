@@ -352,7 +352,9 @@ async def test_a_get_that_writes_needs_the_page_s_secret_too(
         replace(process, invoker=Invoker({"pool::next": fetched}, [])), by_key=False
     ) as other:
         other.cookies = http.cookies
-        answers = [await other.get("/next", headers=headers) for headers in ({}, page)]
+        visit = page | {"sec-fetch-mode": "navigate"}
+        answers = [await other.get("/next", headers=headers) for headers in ({}, visit, page)]
 
     assert "page" in problem(answers[0], 403)["detail"]
-    problem(answers[1], 422)
+    assert "no link opens it" in problem(answers[1], 403)["detail"]
+    problem(answers[2], 422)
