@@ -18,10 +18,7 @@ from functions.kernel.invoke import Invoker
 from functions.kernel.process.lifecycle import Process
 from functions.kernel.process.running import ended
 from functions.kernel.rules.firings import Overlap
-from functions.kernel.table import table
 from state.errors import Unavailable
-from state.pool import Pool
-from state.records import Gpu
 from state.schedules import Firings
 from state.settings import Settings
 from tests.labs import claimed, gone
@@ -313,18 +310,6 @@ async def test_a_poisoned_entry_is_buried_and_stops_nothing(process: Process, fi
     assert json.loads(letter["event"])["data"] == fields
 
 
-async def test_a_firing_for_each_gpu_fires_once_for_each(process: Process) -> None:
-    ears = Ears()
-    for name in ("g0", "g1"):
-        await Pool(process.lab).register(Gpu(gpu_id=name, gpu_index=0, gpu_name="H100", vram_mb=1))
-
-    async with delivering(process, (ears, hearing("probe::tick", Every(60, each="gpu")))):
-        await firing(process)
-        await eventually(lambda: len(ears.heard) == 2)
-
-    assert [f.gpu_id for f in ears.heard] == ["g0", "g1"]
-
-
 async def firing(process: Process, overlap: str = "skip") -> None:
     """As if the clock had fired probe::tick."""
     look = await process.schedules.look("probe::tick")
@@ -480,30 +465,6 @@ async def test_a_firing_that_always_fails_is_buried_and_the_next_goes_ahead(
     assert letter["error"] == "ValueError: not yet"
 
 
-async def test_a_dead_firing_is_delivered_again_where_its_function_hears_events_too(process: Process) -> None:
-    ears = Ears()
-    broken = True
-
-    def fail_while_broken(fact: Fact) -> None:
-        if broken:
-            raise ValueError("not yet")
-
-    ears.then = fail_while_broken
-    both = function("probe::tick", On("gpu.idle"), Every(60), role="operator")(listen)
-    call = process.invoker.system("operator")
-
-    async with delivering(process, (ears, both)):
-        await firing(process)
-        await eventually(lambda: len(ears.heard) == 3)
-        await handled(process, 1)
-        broken = False
-        await process.invoker.call("event::redrive", {"all": True}, call)
-        await eventually(lambda: len(ears.heard) == 4)
-
-    assert len({fact.scheduled for fact in ears.heard}) == 1
-    assert await letters(process) == []
-
-
 async def test_a_function_that_asks_for_them_gets_the_times_of_its_firing(process: Process) -> None:
     ears = Ears()
     declared = hearing("probe::tick", Every(60))
@@ -521,18 +482,6 @@ async def test_a_function_that_asks_for_them_gets_the_times_of_its_firing(proces
     assert by_clock.fired >= now
     assert (by_clock.missed, by_clock.by_hand) == (2, False)
     assert (by_hand.missed, by_hand.by_hand) == (0, True)
-
-
-def test_every_function_with_an_event_or_a_firing_is_bound(process: Process) -> None:
-    found = {(b.declared.name, type(b.trigger).__name__) for b in bindings(table(), process)}
-
-    assert {
-        ("search::adapt", "On"),
-        ("pool::dispatch", "On"),
-        ("pool::dispatch", "Every"),
-        ("pool::sweep", "Every"),
-        ("gpu::health", "Every"),
-    } <= found
 
 
 async def test_a_dead_letter_is_delivered_again_to_its_own_function_only(process: Process) -> None:

@@ -186,26 +186,6 @@ async def first_told(blocks: AsyncIterator[bytes]) -> str:
     return told
 
 
-async def test_the_status_names_who_holds_old_events_back(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await past(process, 3, days=1)
-    sub = await group(process)
-
-    behind = (await client.get("/api/lab/status")).json()
-    await sub.done([e.id for e in await sub.read(100, 1.0)])
-    handled = (await client.get("/api/lab/status")).json()
-
-    (hint,) = [h for h in behind["hints"] if "probe::hear" in h]
-    assert "1440 min behind, 3 events" in hint
-    assert [h for h in handled["hints"] if "probe::hear" in h] == []
-    assert handled["events"]["bindings"]["probe::hear"] == {
-        "undelivered": 0,
-        "unacknowledged": 0,
-        "oldest_s": None,
-    }
-
-
 # -- event::list
 
 

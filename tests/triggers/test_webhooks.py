@@ -19,7 +19,7 @@ from standardwebhooks import Webhook as Reference
 
 from functions.kernel.process.lifecycle import Process
 from functions.people.views.messages import SENTENCES, message_id, payload, sentence, signed
-from state.events import CATALOGUE, UNREADABLE, Event
+from state.events import UNREADABLE, Event
 from state.receivers import Receivers, is_public, seconds
 from state.settings import Settings
 from tests.labs import dump, events_of, open_tag, refused, told
@@ -317,26 +317,6 @@ async def test_a_removed_webhook_gets_nothing_more_and_holds_nothing_back(
     await refused(client, 404, "/api/webhook/test", id=webhook_id)
 
 
-async def test_a_dead_letter_of_a_removed_webhook_can_only_be_discarded(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("triggers.webhooks.MAX_DELIVERIES", 1)
-    async with receiving(lambda got: (500, {})) as receiver, delivering(process):
-        webhook_id, _ = await added(client, receiver, types=["tag.created"])
-        await happen(client, 1)
-        await until(lambda: bool(receiver.got))
-        await settled(process, webhook_id)
-    await told(client, "/api/webhook/remove", id=webhook_id)
-    (letter,) = (await told(client, "/api/event/dead"))["dead"]
-
-    document = await refused(client, 409, "/api/event/redrive", id=letter["id"])
-    everything = await told(client, "/api/event/redrive", all=True)
-
-    assert webhook_id in document["detail"]
-    assert everything["redriven"] == []
-    assert (await told(client, "/api/event/discard", all=True))["discarded"] == [letter["id"]]
-
-
 async def test_a_test_message_tells_what_the_receiver_answered(
     client: httpx.AsyncClient, process: Process
 ) -> None:
@@ -452,14 +432,6 @@ async def test_the_connection_goes_to_the_address_that_was_checked_under_the_hos
     assert receiver.got[0].target == "/a"
 
 
-async def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    async with receiving() as receiver:
-        reply = await Receivers(private=True).send(receiver.url, {}, b"{}")
-
-    assert reply.status == 200
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -547,10 +519,6 @@ def test_what_an_agent_writes_mentions_nobody_and_links_nothing() -> None:
 
     for trap in ("<!channel", "@everyone", "<@", "](", "://", "**"):
         assert trap not in said
-
-
-def test_there_is_no_sentence_for_an_event_that_does_not_exist() -> None:
-    assert set(SENTENCES) <= {*CATALOGUE, "webhook.test"}
 
 
 def test_the_signature_is_the_standards() -> None:

@@ -33,7 +33,6 @@ from functions.kernel.process.lifecycle import Process
 from functions.kernel.table import check
 from tests.conftest import http_client, served_client
 from tests.labs import problem
-from triggers.docs import docs_page
 from triggers.openapi import openapi
 
 
@@ -161,18 +160,6 @@ async def test_a_body_that_fills_one_field_may_hold_any_name(http: httpx.AsyncCl
     assert answer.json() == {"worker": "w1", "config": body, "tag": "mar11", "copies": 2}
 
 
-async def test_such_a_body_may_be_missing_and_is_empty_then(http: httpx.AsyncClient) -> None:
-    answer = await http.post("/this/start/w1")
-
-    assert answer.json() == {"worker": "w1", "config": {}, "tag": "swarm", "copies": None}
-
-
-async def test_a_field_of_the_body_is_named_in_a_refusal(http: httpx.AsyncClient) -> None:
-    told = problem(await http.post("/this/start/w1", json={"LR": [1]}), 422)
-
-    assert {error["field"] for error in told["errors"]} == {"config.LR.int", "config.LR.str"}
-
-
 async def test_a_field_may_stand_in_the_query_or_in_the_body(http: httpx.AsyncClient) -> None:
     in_body = await http.post("/this/find", json={"name": "a", "tag": "mar11", "most": 1})
     in_query = await http.post("/this/find?tag=mar11&most=1", json={"name": "a"})
@@ -196,11 +183,6 @@ async def test_what_a_query_may_not_hold_is_refused_by_its_name(
     told = problem(await http.post(f"/this/find?{query}", json=body), 422)
 
     assert [error["field"] for error in told["errors"]] == [field]
-
-
-@pytest.mark.parametrize("query", ["copies=0", "copies=1.5", f"tag={'x' * 21}"])
-async def test_a_field_in_the_query_has_the_bounds_of_the_field(http: httpx.AsyncClient, query: str) -> None:
-    problem(await http.post(f"/this/start/w1?{query}", json={}), 422)
 
 
 # -- answers
@@ -269,13 +251,6 @@ async def test_another_answer_is_sent_whole(http: httpx.AsyncClient) -> None:
     assert "etag" not in (await http.get("/this/order")).headers
 
 
-async def test_a_refusal_has_no_etag(http: httpx.AsyncClient) -> None:
-    refused = await http.get("/this/find", headers={"if-none-match": "*"})
-
-    problem(refused, 422)
-    assert "etag" not in refused.headers
-
-
 # -- what /openapi.json and /docs say of it
 
 
@@ -307,18 +282,6 @@ def test_the_document_shows_arrays_texts_no_content_and_etags() -> None:
     assert "ETag" in found["responses"]["200"]["headers"]
     assert text["200"]["content"] == {"text/markdown": {"schema": {"type": "string"}}}
     assert set(paths["/api/this/receive"]["post"]["responses"]) == {"200", "204", "default"}
-
-
-def test_the_document_says_that_a_sparse_answer_leaves_fields_out_and_has_no_null() -> None:
-    advice = DOCUMENT["components"]["schemas"]["ThisAdvice"]
-
-    assert advice["required"] == ["word"]
-    assert advice["properties"]["action"] == {"type": "string", "description": "what to do"}
-    assert "required" not in DOCUMENT["components"]["schemas"]["ThisOrder"]
-
-
-def test_the_page_for_people_shows_the_fields_of_what_a_list_holds() -> None:
-    assert "what it is called" in docs_page(SMALL)
 
 
 # -- from the command line

@@ -14,7 +14,7 @@ from state.local_keys import read_key
 from state.records import Role
 from state.settings import Settings
 from state.tokens import Tokens
-from tests.conftest import http_client, served_client
+from tests.conftest import http_client
 from tests.labs import (
     add_gpu,
     bearer,
@@ -284,28 +284,6 @@ async def test_a_worker_takes_up_nothing_that_an_agent_trains_itself(
     assert await dump(process.lab) == before
 
 
-@pytest.mark.parametrize(
-    ("path", "more"),
-    [
-        ("/api/pool/register", {"labels": {"a": "x" * 10_000}}),
-        ("/api/pool/register", {"labels": {"x" * 10_000: "a"}}),
-        ("/api/pool/heartbeat", {"health": {"a": "x" * 10_000}}),
-        ("/api/pool/heartbeat", {"health": {"x" * 10_000: 1}}),
-    ],
-)
-async def test_a_worker_fills_no_memory_with_what_it_says_of_its_gpu(
-    process: Process, http: httpx.AsyncClient, path: str, more: dict[str, Any]
-) -> None:
-    await as_(process, http, "alice", "worker")
-    await add_gpu(http, "alices")
-    gpu = {"gpu_id": "alices", "gpu_index": 0, "gpu_name": "H100", "vram_mb": 1.0}
-    before = await dump(process.lab)
-
-    await refused(http, 422, path, **(gpu if path.endswith("register") else {"gpu_id": "alices"}), **more)
-
-    assert await dump(process.lab) == before
-
-
 async def test_the_lab_s_own_queue_sends_nothing_to_a_gpu_of_somebody_else(
     process: Process, http: httpx.AsyncClient
 ) -> None:
@@ -523,48 +501,6 @@ async def test_the_list_of_tokens_shows_their_state_and_no_digest(
     assert rows["me"]["last_used_at"] is not None
     assert old["token"][-43:] not in response.text
     assert (await process.tokens.get(old["id"])).digest not in response.text
-
-
-async def test_event_streams_end_with_what_opened_them(process: Process) -> None:
-    ended: dict[str, float] = {}
-    clock = asyncio.get_running_loop().time
-    async with served_client(process, by_key=False) as http:
-
-        async def read(name: str, **request: Any) -> None:
-            async with http.stream("GET", "/api/events", **request) as stream:
-                assert stream.status_code == 200, await stream.aread()
-                reading.add(name)
-                async for _ in stream.aiter_raw():
-                    pass
-            ended[name] = clock()
-
-        reading: set[str] = set()
-        local = asyncio.create_task(read("local"))
-        await until(lambda: "local" in reading)
-        ann, bob = await bearer(process, "ann", "viewer"), await bearer(process, "bob", "viewer")
-        await asyncio.wait_for(local, 30)  # with the first token nobody stays without one
-
-        _, proof = await process.tokens.recognise(ann["authorization"].removeprefix("Bearer "))
-        ticket = (await http.post("/api/event/ticket", headers=ann)).json()["ticket"]
-        session = await process.tokens.open_session(proof)
-        streams = [
-            asyncio.create_task(read("token", headers=ann)),
-            asyncio.create_task(read("ticket", params={"ticket": ticket})),
-            asyncio.create_task(
-                read("session", headers={"cookie": f"nightjar_session_{http.base_url.port}={session.name}"})
-            ),
-            asyncio.create_task(read("other", headers=bob)),
-        ]
-        await until(lambda: len(reading) == 5)
-        problem(await http.get("/api/events", params={"ticket": ticket}), 401)
-        await process.tokens.revoke(await process.tokens.get(proof.token_id))
-
-        await asyncio.wait_for(asyncio.gather(*streams[:3]), 30)
-        assert not streams[3].done()
-        streams[3].cancel()
-        await asyncio.wait(streams)
-
-    assert set(ended) == {"local", "token", "ticket", "session"}
 
 
 async def until(holds: Callable[[], bool]) -> None:

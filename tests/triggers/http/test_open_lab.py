@@ -165,17 +165,6 @@ async def test_a_lab_that_listens_for_other_machines_asks_everybody_for_a_token(
     assert "token issue" in document["hint"]
 
 
-async def test_without_a_token_an_agent_opens_tags_within_the_limits_of_agents(
-    local: httpx.AsyncClient, operator: httpx.AsyncClient
-) -> None:
-    longer = {"budgets.base_s": 3600}
-
-    await refused(local, 403, "/api/experiment/setup", tag="mar11", policy=longer)
-    await open_tag(local, policy={"keep_rule": "confirmed"})
-    await told(local, "/api/search/set-strategy", tag="mar11", mode="exploit", reason="r")
-    await open_tag(operator, "apr1", policy=longer)
-
-
 async def test_without_a_token_results_are_taken_back_and_branches_closed_that_have_no_owner(
     local: httpx.AsyncClient,
 ) -> None:
@@ -278,29 +267,6 @@ async def test_who_shows_a_token_is_its_bearer_and_a_stranger_where_a_bearer_may
             assert (await http.request(method, "/who", headers=ann)).json() == ANN
         assert (await http.post("/who", headers=by(wes))).json()["name"] == "wes"
         assert (await http.get("/who", headers=by(wes))).json() == STRANGER
-
-
-@METHODS
-async def test_a_bearer_s_requests_are_counted_there_too(process: Process, method: str) -> None:
-    ann = await bearer(process, "ann", "viewer")
-
-    async with knocking(process, rate_per_s=0.001) as http:
-        answers = [await http.request(method, "/who", headers=ann) for _ in "12"]
-
-    assert answers[0].status_code == 200
-    problem(answers[1], 429)
-
-
-async def test_without_public_reads_a_viewer_s_token_is_asked_for(process: Process, wes: Issued) -> None:
-    ann = await bearer(process, "ann", "viewer")
-
-    async with knocking(process, swarm_public_reads=False) as http:
-        problem(await http.get("/who"), 401)
-        problem(await http.get("/who", headers=by(wes)), 403)
-        assert (await http.get("/who", headers=ann)).json() == ANN
-        document = (await http.get("/openapi.json")).json()
-
-    assert "security" not in document["paths"]["/who"]["get"]
 
 
 async def test_without_public_reads_a_stranger_learns_the_counts_of_the_labs_own_swarm_alone(

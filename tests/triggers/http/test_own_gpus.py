@@ -153,22 +153,6 @@ async def test_an_agent_does_not_take_a_worker_s_gpu_over(process: Process, peop
     assert await dump(process.lab) == before
 
 
-async def test_an_agent_s_gpu_comes_before_the_lab_s_and_its_run_is_none_of_the_dispatcher_s(
-    process: Process, people: People
-) -> None:
-    await process.invoker.call(
-        "pool::register_gpu", BOX | {"gpu_id": "lab:0"}, process.invoker.system("keeper")
-    )
-    await told(people.ann, "/api/pool/register", **BOX)
-    await lent_to(people.ann)
-    submitted = await told(people.ann, "/api/experiment/submit", **idea())
-
-    leased = (await told(people.olga, "/api/pool/dispatch"))["leased"]
-
-    assert leased == [submitted["experiment_id"]]
-    assert submitted["queue"] == {"position": 1, "workers": 1}
-
-
 async def test_the_lab_trains_nothing_on_an_agent_s_gpu_not_even_for_it(people: People) -> None:
     await told(people.ann, "/api/pool/register", **BOX)
     name, _ = await lent_to(people.ann)
@@ -222,42 +206,7 @@ async def test_a_worker_s_token_has_so_many_gpus_and_no_more(process: Process, p
     await refused(people.wes, 409, "/api/pool/register", **BOX | {"gpu_id": "box:0"})
 
 
-async def test_a_gpu_that_the_lab_takes_over_leaves_its_agent_room_for_another(
-    process: Process, people: People
-) -> None:
-    await told(people.ann, "/api/pool/register", **BOX)
-
-    await process.invoker.call("pool::register_gpu", BOX, process.invoker.system("keeper"))
-
-    await refused(people.ann, 403, "/api/pool/heartbeat", gpu_id="box:0")
-    e = await told(people.bob, "/api/experiment/submit", **idea())
-    assert (await told(people.olga, "/api/pool/dispatch"))["leased"] == [e["experiment_id"]]
-    assert await process.lab.hash(process.lab.keys("agent_gpus")) == {}
-
-
-async def test_a_gpu_that_is_lent_is_given_back_before_it_is_forgotten(people: People) -> None:
-    await told(people.ann, "/api/pool/register", **BOX)
-    name, _ = await lent_to(people.ann)
-
-    held = await refused(people.ann, 409, "/api/pool/deregister", gpu_id="box:0")
-    await told(people.ann, "/api/pool/release", gpu_id="box:0", experiment_id=name)
-
-    assert "/api/pool/release" in held["hint"]
-    assert (await told(people.ann, "/api/pool/deregister", gpu_id="box:0"))["deregistered"]
-
-
 # -- told to stop
-
-
-async def test_an_agent_is_told_to_stop_when_its_experiment_is_stopped(people: People) -> None:
-    await told(people.ann, "/api/pool/register", **BOX)
-    name, fence = await lent_to(people.ann)
-    before = await order(people.ann, fence)
-
-    await told(people.olga, "/api/experiment/stop", experiment_id=name)
-
-    assert (before, await order(people.ann, fence)) == (None, "stop")
-    await told(people.ann, "/api/pool/release", gpu_id="box:0", experiment_id=name)
 
 
 async def test_an_agent_that_was_silent_is_told_to_stop_and_may_begin_anew(

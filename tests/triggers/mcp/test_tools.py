@@ -25,7 +25,6 @@ from state.settings import Settings
 from tests.conftest import served_client
 from tests.labs import bearer, dump, idea, open_tag, registered, told, tried
 from triggers.mcp.tools import FOR_OTHERS, NAMES, WHAT, plain, tools_of
-from triggers.mcp.wording import in_short
 
 KB = 1024
 CHOICES = [(tool, what) for tool, choices in tools_of(table()).items() for what in choices.choices]
@@ -140,17 +139,6 @@ async def test_an_answer_is_the_function_s_with_tools_for_routes(http: httpx.Asy
     assert "the tool suggest" in shown["next"]
 
 
-def test_a_hint_is_left_out_that_the_next_step_repeats() -> None:
-    answer = {
-        "status": "queued",
-        "next": "It waits for its baseline. Wait.",
-        "hint": "It waits for its baseline.",
-    }
-
-    assert set(in_short(answer, ())) == {"status", "next"}
-    assert in_short({**answer, "hint": "Its parent is t-1."}, ())["hint"] == "Its parent is t-1."
-
-
 async def test_an_agent_reads_little_and_the_text_says_the_same_as_the_structure(
     http: httpx.AsyncClient,
 ) -> None:
@@ -188,28 +176,6 @@ async def test_an_agent_reads_little_and_the_text_says_the_same_as_the_structure
     assert len(shown) == 20
     assert shown[5]["error"].startswith("RuntimeError: mat1 and mat2 differ")
     assert set().union(*shown) <= set(ExperimentRecord.FOR_AGENTS)
-
-
-async def test_history_shows_the_fields_that_were_asked_for(http: httpx.AsyncClient) -> None:
-    await open_tag(http)
-    await tried(http, 1.0)
-    name = await registered(http)
-    fields = ["experiment_id", "val_bpb", "hypothesis"]
-    async with speaking(http) as client:
-        by_mcp = await client.call_tool("query", {"what": "history", "tag": "mar11", "fields": fields})
-    by_http = await told(http, "/api/experiment/history", tag="mar11", fields=fields)
-    whole = await told(http, "/api/experiment/history", tag="mar11")
-    refused = await http.post("/api/experiment/history", json={"tag": "mar11", "fields": ["vall_bpb"]})
-
-    assert by_http["experiments"][1] == {
-        "experiment_id": name,
-        "val_bpb": None,
-        "hypothesis": whole["experiments"][1]["hypothesis"],
-    }
-    assert [set(e) for e in by_mcp.structured_content["experiments"]] == [set(fields), {fields[0], fields[2]}]
-    assert len(whole["experiments"][0]) > 100
-    assert refused.status_code == 422
-    assert "experiments have no field 'vall_bpb'" in refused.json()["detail"]
 
 
 @pytest.mark.parametrize(("name", "what"), CHOICES)
@@ -358,13 +324,6 @@ async def test_a_refusal_is_an_error_of_the_tool_that_says_what_to_do(
     assert "Hint: " in refused
 
 
-async def test_a_tag_that_does_not_exist_names_the_tool_that_opens_one(http: httpx.AsyncClient) -> None:
-    async with speaking(http) as client:
-        refused = await refusal(client, "brief", tag="none")
-
-    assert "the tool brief with what=setup" in refused
-
-
 async def test_a_fault_of_ours_is_refusedwithout_its_text(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -435,17 +394,3 @@ def test_a_web_process_imports_the_sdk_with_the_first_request_of_mcp_and_nobody_
     program = "import sys, triggers.web, triggers.cli.__main__, workers.gpu; sys.exit('mcp' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-P", "-c", program], check=False).returncode == 0
-
-
-async def test_a_call_is_counted_as_one_of_mcp(http: httpx.AsyncClient) -> None:
-    await open_tag(http)
-    async with speaking(http) as client:
-        await client.call_tool("brief", {"tag": "mar11"})
-
-    metrics = (await http.get("/metrics")).text
-    (line,) = [
-        at
-        for at in metrics.splitlines()
-        if 'trigger="mcp"' in at and "report::brief" in at and "_total" in at
-    ]
-    assert line.endswith(" 1.0")

@@ -9,9 +9,8 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
-from unittest.mock import AsyncMock
 
 import httpx
 import pytest
@@ -24,7 +23,7 @@ from state.token_values import Proof
 from tests.conftest import served_client
 from tests.labs import open_tag, registered, tried
 from triggers.sse import stream
-from triggers.sse.stream import SLOW_AFTER, Broadcast, Filter, Outbox, broadcasting, encode
+from triggers.sse.stream import SLOW_AFTER, Broadcast, Filter, Outbox, Subscriber, broadcasting, encode
 
 
 @pytest.fixture
@@ -142,6 +141,47 @@ async def test_what_happens_before_the_reader_knows_where_to_begin_is_not_lost(
         assert [e["subject"] for e in await reading] == ["before0", "meanwhile0"]
 
 
+async def test_what_happens_while_an_idle_reader_looks_where_to_begin_is_not_lost(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Stream(process.lab)
+    newest, looks = own.newest, count(1)
+    async with broadcasting(replace(process, stream=own)) as broadcast:
+        subscriber = Subscriber(Filter())
+
+        async def meanwhile() -> str:
+            if next(looks) == 2:  # nobody had come yet
+                broadcast._subscribers.add(subscriber)
+                await happen(client, "meanwhile")
+            return await newest()
+
+        monkeypatch.setattr(own, "newest", meanwhile)
+        monkeypatch.setattr("triggers.sse.stream.IDLE_S", 0.01)
+        told = await asyncio.wait_for(subscriber.waiting.get(), 30)
+
+    assert told is not None
+    assert told[0].subject == "meanwhile0"
+
+
+async def test_what_was_told_of_the_past_is_not_told_again(
+    client: httpx.AsyncClient, broadcast: Broadcast
+) -> None:
+    told: list[str] = []
+    with broadcast.connected(Filter()) as subscriber:
+        await happen(client, "both")
+        while subscriber.waiting.empty():  # noqa: ASYNC110 - a queue sets no event
+            await asyncio.sleep(0.01)
+        async with aclosing(broadcast.tell(subscriber, "0")) as telling, asyncio.timeout(30):
+            async for sent in telling:
+                told += [event["subject"] for event in parsed(sent)]
+                if told == ["both0"]:
+                    await happen(client, "later")
+                elif told:
+                    break
+
+    assert told == ["both0", "later0"]
+
+
 async def test_sixty_cuts_lose_nothing_and_repeat_nothing(
     client: httpx.AsyncClient, broadcast: Broadcast
 ) -> None:
@@ -157,27 +197,6 @@ async def test_sixty_cuts_lose_nothing_and_repeat_nothing(
     seen += [e["subject"] for e in await read(broadcast, 150 - len(seen), since=last)]
 
     assert seen == [f"t{n}" for n in range(150)]
-
-
-async def test_without_a_subscriber_no_event_is_read(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    follow, looks, newest = AsyncMock(), asyncio.Semaphore(0), Stream.newest
-
-    async def looked(stream: Stream) -> str:
-        looks.release()
-        return await newest(stream)
-
-    monkeypatch.setattr(Stream, "follow", follow)
-    monkeypatch.setattr(Stream, "newest", looked)
-    monkeypatch.setattr("triggers.sse.stream.IDLE_S", 0.01)
-
-    async with broadcasting(process):
-        await happen(client, "t", 2)
-        for _ in range(5):
-            await looks.acquire()
-
-    follow.assert_not_called()
 
 
 async def test_only_what_was_asked_for_is_sent(client: httpx.AsyncClient, broadcast: Broadcast) -> None:
@@ -341,16 +360,6 @@ async def test_the_last_events_are_the_last_of_those_that_are_wanted(
     assert [e["subject"] for e in tag] == ["mar11"]
 
 
-async def test_where_no_wanted_event_has_happened_the_stream_begins_now(
-    client: httpx.AsyncClient, process: Process, broadcast: Broadcast
-) -> None:
-    await happen(client, "t", 5)
-
-    begin = await broadcast.beginning(None, 5, Filter(types=frozenset({"best.changed"})))
-
-    assert begin == await process.stream.newest()
-
-
 async def test_last_event_id_wins_over_since_and_since_over_last(served: httpx.AsyncClient) -> None:
     await happen(served, "t", 5)
     ids = [e["id"] for e in await streamed(served, "since=0", 5)]
@@ -369,19 +378,6 @@ async def test_more_streams_than_one_process_serves_are_told_to_come_back(served
     assert refusal.status_code == 503
     assert refusal.headers["retry-after"]
     assert "Last-Event-ID" in refusal.json()["hint"]
-
-
-async def test_a_stream_that_was_closed_makes_room_for_another(served: httpx.AsyncClient) -> None:
-    await happen(served, "t")
-    for _ in range(3):
-        async with served.stream("GET", "/api/events"), served.stream("GET", "/api/events"):
-            pass
-        while (
-            again := await served.send(served.build_request("GET", "/api/events?last=1"), stream=True)
-        ).is_error:
-            await again.aclose()
-            await asyncio.sleep(0.01)  # the server learns of the end when the socket tells it
-        await again.aclose()
 
 
 async def test_a_quiet_stream_says_that_it_is_there(
