@@ -25,7 +25,7 @@ import pytest
 
 from state.version import VERSION
 from tests.conftest import ROOT
-from tests.journeys.running import FAST, LOOK_S
+from tests.journeys.running import LOOK_S
 from triggers.cli.__main__ import COMMANDS
 from triggers.ports import free_port
 
@@ -47,7 +47,7 @@ class Installed:
     @property
     def environment(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "NIGHTJAR_REDIS_SERVER") if name in os.environ}
-        return {**kept, **FAST, "HOME": str(self.home)}
+        return {**kept, "HOME": str(self.home)}
 
     def command(self, *words: str) -> list[str]:
         return [str(self.venv / "bin" / "nightjar"), *words]
@@ -105,20 +105,21 @@ def test_every_file_of_the_packages_is_in_the_wheel(installed: Installed) -> Non
     assert ours - found == set()
 
 
-@pytest.mark.parametrize("package", [*OURS, "bench", "installed", "tests", "examples"])
 def test_a_script_that_nightjar_s_own_interpreter_runs_sees_none_of_its_packages(
-    installed: Installed, package: str
+    installed: Installed,
 ) -> None:
+    packages = (*OURS, "bench", "installed", "tests", "examples")
+    finds = f"import importlib.util; print([*filter(importlib.util.find_spec, {packages})])"
     done = subprocess.run(
-        [installed.python, "-c", f"import {package}"],
+        [installed.python, "-c", finds],
         cwd=installed.home,
         env=installed.environment,
         capture_output=True,
         text=True,
-        check=False,
+        check=True,
     )
 
-    assert f"No module named '{package}'" in done.stderr
+    assert done.stdout == "[]\n"
 
 
 def test_the_installed_command_says_its_version_and_its_commands(installed: Installed) -> None:
@@ -147,7 +148,7 @@ def test_a_module_of_somebody_else_is_not_taken_for_ours(installed: Installed) -
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("version", [(3, 8), (3, 10), (3, 14)])
+@pytest.mark.parametrize("version", [(3, 10), (3, 14)])
 def test_an_unsuitable_python_says_in_one_line_which_is_needed(
     installed: Installed, version: tuple[int, int]
 ) -> None:
@@ -167,6 +168,7 @@ def test_the_demo_trains_from_the_wheel_in_an_empty_home_and_stays_up_until_ctrl
     installed: Installed,
 ) -> None:
     data = installed.home.parent / "demo"
+    modules = {"triggers.web", "triggers.events", "triggers.clock", "workers.gpu"}
     lines: set[tuple[str, ...]] = set()
     with Terminal(
         installed.command(
@@ -176,7 +178,8 @@ def test_the_demo_trains_from_the_wheel_in_an_empty_home_and_stays_up_until_ctrl
     ) as demo:
         while (stays := re.search(r"until Ctrl-C: (http://127.0.0.1:\d+)/#tag=demo1", demo.text)) is None:
             assert demo.goes_on(20 * LOOK_S), demo.text
-            lines |= set(own_processes(psutil.Process(demo.process.pid)))
+            if not modules <= {line[5] for line in lines}:
+                lines |= set(own_processes(psutil.Process(demo.process.pid)))
         page = httpx.get(stays[1])
         demo.process.send_signal(signal.SIGINT)
         while demo.goes_on(1.0):
@@ -192,7 +195,7 @@ def test_the_demo_trains_from_the_wheel_in_an_empty_home_and_stays_up_until_ctrl
     assert "./nightjar" not in text
     assert f"give it {installed.packages / 'nightjar' / 'program.md'}" in text
     assert {line[1:5] for line in lines} == {("-P", "-m", "nightjar", "-m")}
-    assert {line[5] for line in lines} >= {"triggers.web", "triggers.events", "triggers.clock", "workers.gpu"}
+    assert {line[5] for line in lines} >= modules
 
 
 class Chat(BaseHTTPRequestHandler):
