@@ -19,7 +19,6 @@ import pytest
 from functions.formats.constants import read_constants
 from functions.kernel.process.lifecycle import Process
 from tests.examples.standin import EXAMPLES, Score, build, git, git_env, standing_in
-from tests.labs import told, tried
 
 pytestmark = pytest.mark.process
 
@@ -161,25 +160,6 @@ async def test_what_was_not_kept_is_reset(web: str, process: Process, project: P
     assert said(lines, "done")
 
 
-async def test_where_nothing_new_is_taken_an_agent_runs_the_best_unchanged_and_goes_on(
-    web: str, process: Process, project: Path
-) -> None:
-    clone, base = clone_of(project, "alice"), git(project, "rev-parse", "HEAD")
-    async with httpx.AsyncClient(base_url=web) as http:
-        blocks = {"on_abort": "block", "crash_limit": 2}
-        await told(http, "/api/experiment/setup", tag="night", base_commit=base, policy=blocks)
-
-    async with standing_in(process, web, project, changes_crash):
-        lines = await work(web, clone, "alice", runs=4)
-
-    found = await experiments(web)
-    assert [e["status"] for e in found] == ["keep", "crash", "crash", "discard", "crash"]
-    assert (found[3]["description"], found[3]["parent_ids"]) == ("night-1 unchanged", ["night-1"])
-    assert [line["text"] for line in said(lines, "note")] == [
-        "2 experiments of 'night' in a row have crashed: running the best unchanged"
-    ]
-
-
 async def test_an_agent_that_was_ended_goes_on_waiting_when_it_starts_again(
     web: str, process: Process, project: Path
 ) -> None:
@@ -200,54 +180,6 @@ async def test_an_agent_that_was_ended_goes_on_waiting_when_it_starts_again(
     assert [e["parent_ids"] for e in found] == [[], ["night-1"], ["night-2"]]
 
 
-async def test_an_agent_that_is_ended_while_its_submission_is_unanswered_ends_well(
-    web: str, process: Process, project: Path
-) -> None:
-    clone = clone_of(project, "alice")
-
-    async with bad_line(web, b"POST /api/experiment/submit", "cut") as url:
-        agent = await start(url, clone, "alice", "--traces", runs=1)
-        await agent.until("retry")
-        agent.child.send_signal(signal.SIGINT)
-        lines = await agent.end()
-
-    assert said(lines, "stopped")
-    assert [e["id"] for e in await experiments(web)] == ["night-1", "night-2"]
-
-
-async def test_an_agent_goes_on_after_a_selection_whose_base_cannot_be_rebuilt(
-    web: str, process: Process, project: Path
-) -> None:
-    async with httpx.AsyncClient(base_url=web) as http:
-        base = git(project, "rev-parse", "HEAD")
-        await told(http, "/api/experiment/setup", tag="night", base_commit=base)
-        await tried(http, 1.0, "night")  # a commit that nobody has, without a patch
-
-    lines = await work(web, clone_of(project, "alice"), "alice", "--traces", runs=1)
-
-    assert "cannot be rebuilt" in said(lines, "note")[0]["text"]
-    async with httpx.AsyncClient(base_url=web) as http:
-        shown = (await http.post("/api/trace/list", json={"tag": "night"})).json()
-    assert (shown["select_seq"], shown["open_selections"]) == (1, 0)
-
-
-async def test_an_agent_gives_back_what_it_had_selected_when_it_was_killed(
-    web: str, process: Process, project: Path
-) -> None:
-    one_slot = {"traces": {"mode": "multi", "target_traces": 1, "max_parallel": 1}}
-    async with httpx.AsyncClient(base_url=web) as http:
-        base = git(project, "rev-parse", "HEAD")
-        await told(http, "/api/experiment/setup", tag="night", base_commit=base, policy=one_slot)
-        left = await told(http, "/api/trace/select", tag="night", agent="alice")
-
-    async with standing_in(process, web, project, every_run_is_better()):
-        lines = await work(web, clone_of(project, "alice"), "alice", "--traces", runs=1)
-
-    assert left["status"] == "selected"
-    assert not said(lines, "waiting") or "no_slot" not in said(lines, "waiting")[0]["text"]
-    assert [e["status"] for e in await experiments(web)] == ["keep", "keep"]
-
-
 async def test_uncommitted_work_of_somebody_is_left_alone(web: str, project: Path) -> None:
     (project / "train.py").write_text("# not finished")
 
@@ -259,22 +191,6 @@ async def test_uncommitted_work_of_somebody_is_left_alone(web: str, project: Pat
 
 
 # -- several agents
-
-
-async def test_agents_build_on_each_others_keeps_without_sharing_a_clone(
-    web: str, process: Process, project: Path
-) -> None:
-    async with standing_in(process, web, project, every_run_is_better()) as worker:
-        await work(web, clone_of(project, "alice"), "alice", runs=1)
-        lines = await work(web, clone_of(project, "bob"), "bob", runs=1)
-
-    _, alices, bobs = await experiments(web)
-    assert bobs["parent_ids"] == [alices["id"]]
-    before, after = [read_constants(worker.scripts[e["id"]]) for e in (alices, bobs)]
-    assert sum(before[name] != after[name] for name in before) == 1
-    assert alices["config_delta"]
-    assert said(lines, "standing")[0]["commit_sha"] == alices["commit_sha"]
-    assert git(project.parent / "bob", "show", "HEAD:train.py") == worker.scripts[bobs["id"]].strip()
 
 
 async def test_a_discard_goes_back_to_another_agents_best(web: str, process: Process, project: Path) -> None:

@@ -18,10 +18,6 @@ import numpy as np
 import pytest
 
 TINYLM = Path(__file__).parents[2] / "examples" / "tinylm"
-METRICS = [
-    *("val_bpb", "training_seconds", "total_seconds", "peak_vram_mb", "mfu_percent", "total_tokens_M"),
-    *("num_steps", "num_params_M", "depth"),
-]
 
 
 def load(name: str, patch: pytest.MonkeyPatch) -> ModuleType:
@@ -92,39 +88,6 @@ def test_no_validation_file_is_in_training_by_name_or_by_content(prepare: Module
     assert training.keys().isdisjoint(validation)
     assert set(training.values()).isdisjoint(validation.values())
     assert len(prepare.load_text("train")) > 4 * len(prepare.load_text("validation")) > 4 * prepare.EVAL_BYTES
-
-
-def test_no_test_or_installed_package_is_part_of_the_text(prepare: ModuleType) -> None:
-    names = [*prepare.load_files("train"), *prepare.load_files("validation")]
-
-    folders = {part for name in names for part in Path(name).parts[:-1]}
-    assert folders.isdisjoint({"test", "tests", "site-packages", "dist-packages", "idlelib", "turtledemo"})
-
-
-def test_reading_the_library_twice_gives_the_same_text(prepare: ModuleType) -> None:
-    once = prepare.load_files.__wrapped__("validation")
-
-    assert list(once.items()) == list(prepare.load_files.__wrapped__("validation").items())
-
-
-def test_a_new_library_file_leaves_the_split_of_the_others_alone(prepare: ModuleType, tmp_path: Path) -> None:
-    for number in range(50):
-        (tmp_path / f"m{number}.py").write_text(f"x = {number}\n")
-    before = {name: prepare.is_validation(name) for name in prepare.source_files(tmp_path)}
-
-    (tmp_path / "added.py").write_text("y = 0\n")
-    after = {name: prepare.is_validation(name) for name in prepare.source_files(tmp_path)}
-
-    assert before.items() < after.items()
-
-
-def test_a_batch_pairs_each_context_with_the_byte_that_follows_it(prepare: ModuleType) -> None:
-    text = prepare.load_text("train").tobytes()
-
-    contexts, targets = prepare.get_batch(np.random.default_rng(1), batch_size=8, context=12)
-
-    assert contexts.shape == (8, 12)
-    assert all(bytes([*context, target]) in text for context, target in zip(contexts, targets, strict=True))
 
 
 def test_a_uniform_guess_scores_exactly_eight_bits(prepare: ModuleType) -> None:
@@ -219,49 +182,12 @@ def test_every_optimizer_learns_a_batch_by_heart(
     assert all(value.dtype == np.float32 for value in params.values())
 
 
-def test_the_learning_rate_stays_between_zero_and_its_constant(
-    train: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in {"LEARNING_RATE": 0.5, "WARMUP": 0.2, "WARMDOWN": 0.5, "FINAL_LR": 0.1}.items():
-        monkeypatch.setattr(train, name, value)
-
-    rates = [train.learning_rate_at(progress) for progress in (0.0, 0.1, 0.2, 0.4, 0.75, 1.0)]
-
-    assert rates == pytest.approx([0.0, 0.25, 0.5, 0.5, 0.275, 0.05])
-
-
-def test_an_unknown_choice_is_answered_with_the_known_ones(train: ModuleType) -> None:
-    with pytest.raises(ValueError, match=r"'swish'.*'gelu'"):
-        train.Model(activation="swish")
-    with pytest.raises(ValueError, match=r"'adagrad'.*'adam'"):
-        train.Optimizer({}, "adagrad")
-
-
 def test_a_context_longer_than_the_evaluator_shows_is_refused(train: ModuleType) -> None:
     with pytest.raises(ValueError, match="CONTEXT is 65"):
         train.Model(context=65)
 
 
 # ---- The run -----------------------------------------------------------------------------------------------
-
-
-def test_without_a_worker_report_does_nothing(train: ModuleType) -> None:
-    assert train.report.__module__ == "train"
-    assert train.report(2.5, 0.5) is None
-
-
-@pytest.mark.process
-def test_a_short_run_learns_and_ends_in_a_block_of_finite_numbers() -> None:
-    done = run(TINYLM, 0.5)
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.search(r"step \d{5} \(\d+\.\d%\) \| loss: \d+\.\d{4} ", done.stdout)
-    lines = done.stdout.rpartition("\n---\n")[2].splitlines()
-    block = {name: float(value) for name, value in (line.split(":") for line in lines)}
-    assert list(block) == METRICS
-    assert all(map(math.isfinite, block.values()))
-    # a couple of dozen steps get there, and half a CPU second holds hundreds
-    assert 0 < block["val_bpb"] < 7
 
 
 @pytest.mark.process

@@ -94,7 +94,7 @@ async def test_a_score_that_is_made_up_is_only_what_the_run_has_reported(repo: R
     assert result.metric > 1
 
 
-@pytest.mark.parametrize("way", [PEEK, BY_THE_COMPANY])
+@pytest.mark.parametrize("way", [pytest.param(PEEK, marks=pytest.mark.long), BY_THE_COMPANY])
 async def test_answers_that_change_with_what_is_asked_beside_them_are_a_leak(
     repo: Repository, way: str
 ) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import re
 import shutil
 import signal
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,36 +95,6 @@ async def submitted(http: httpx.AsyncClient, clone: Clone, child: asyncio.subpro
         assert child.returncode is None, (await child.communicate())[1].decode()
         await asyncio.sleep(0.05)
     assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 2
-
-
-@asynccontextmanager
-async def killing_at(
-    path: str, url: str
-) -> AsyncIterator[tuple[str, asyncio.Future[asyncio.subprocess.Process]]]:
-    """A way to the lab that kills its caller (-9) once the lab has answered a call of this path."""
-    victim: asyncio.Future[asyncio.subprocess.Process] = asyncio.get_running_loop().create_future()
-
-    async def passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = re.search(rb"(?i)content-length: (\d+)", head)
-        body = await reader.readexactly(int(length[1])) if length else b""
-        method, route, _ = head.split(b"\r\n")[0].decode().split()
-        async with httpx.AsyncClient(base_url=url, timeout=60) as http:
-            own = dict(line.split(": ", 1) for line in head.decode().splitlines()[1:] if ": " in line)
-            answer = await http.request(method, route, content=body, headers=own)
-        if route == path:
-            (await victim).kill()
-        else:
-            writer.write(
-                f"HTTP/1.1 {answer.status_code} .\r\ncontent-type: {answer.headers['content-type']}\r\n"
-                f"content-length: {len(answer.content)}\r\nconnection: close\r\n\r\n".encode()
-                + answer.content
-            )
-        writer.close()
-
-    server = await asyncio.start_server(passed_on, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", victim
 
 
 @pytest.fixture
@@ -236,17 +204,6 @@ async def test_a_change_that_was_committed_is_tried_too_with_its_new_files(
     assert changed == ["notes.py", "train.py"]
 
 
-async def test_a_crash_says_why_and_takes_the_change_back(clone: Clone) -> None:
-    clone.set("DEPTH = 1", "DEPTH = 99")
-
-    done = await clone.tried("deep is better")
-
-    assert done.code == 4
-    assert done.lines[1:3] == ["out of memory", "-> make it smaller"]
-    assert clone.has("DEPTH = 1 ")
-    assert clone.changes == ""
-
-
 async def test_after_crashes_in_a_row_the_unchanged_code_may_be_tried(clone: Clone) -> None:
     early = await clone.tried("is something broken?")
     crashed = [await clone.tried_change("DEPTH = 1 ", f"DEPTH = {depth} ") for depth in (97, 98, 99)]
@@ -260,22 +217,6 @@ async def test_after_crashes_in_a_row_the_unchanged_code_may_be_tried(clone: Clo
     assert unchanged[0].lines[0].startswith("night-5")
     assert unchanged[0].lines[-1].endswith(f"your branch is at {clone.head[:12]}")
     assert (unchanged[1].code, "nothing has changed since" in unchanged[1].errors) == (1, True)
-
-
-async def test_called_again_without_a_change_it_tells_the_same_verdict_and_submits_nothing(
-    clone: Clone, http: httpx.AsyncClient
-) -> None:
-    clone.set("WIDTH = 48", "WIDTH = 40")
-    first = await clone.tried("narrow is enough")
-
-    again = await clone.tried("narrow is enough")
-    other = await clone.tried("deep is better")
-
-    assert (again.code, again.lines) == (first.code, first.lines)
-    assert other.code == 1
-    assert "nothing has changed since" in other.errors
-    tsv = await told(http, "/api/experiment/history", tag="night")
-    assert tsv["total"] == 2
 
 
 async def test_the_best_of_another_agent_is_rebuilt_where_the_clone_lacks_it(
@@ -302,16 +243,6 @@ async def test_the_best_of_another_agent_is_rebuilt_where_the_clone_lacks_it(
     assert (found["agent"], found["parent_ids"]) == ("ada", ["night-2"])
 
 
-async def test_without_a_lab_nothing_is_noted(clone: Clone) -> None:
-    clone.set("WIDTH = 48", "WIDTH = 40")
-
-    done = await clone.tried("narrow is enough", NIGHTJAR_URL="http://127.0.0.1:9")
-
-    assert done.code == 1
-    assert clone.has("WIDTH = 40")
-    assert (await clone.tried("narrow is enough")).code == 3
-
-
 async def test_what_was_changed_while_it_waited_is_not_reset(
     waiting: Clone, http: httpx.AsyncClient, trainer: Trainer
 ) -> None:
@@ -335,37 +266,7 @@ async def test_what_was_changed_while_it_waited_is_not_reset(
     assert waiting.has("BETA1 = 0.8")
 
 
-async def test_commits_that_were_made_while_it_waited_are_not_reset(
-    waiting: Clone, http: httpx.AsyncClient, trainer: Trainer
-) -> None:
-    waiting.set("WIDTH = 48", "WIDTH = 40")
-    child = await waiting.started("narrow is enough")
-    await submitted(http, waiting, child)
-    waiting.set("DEPTH = 1", "DEPTH = 2")
-    git(waiting.path, "commit", "--quiet", "--all", "--message", "Next")
-    head = waiting.head
-
-    async with trainer.at_work():
-        printed = (await child.communicate())[0].decode()
-
-    assert child.returncode == 3
-    assert "where you have moved it" in printed
-    assert waiting.head == head
-
-
-async def test_it_says_that_the_tag_is_paused(waiting: Clone, http: httpx.AsyncClient) -> None:
-    await told(http, "/api/tag/pause", tag="night")
-    waiting.set("WIDTH = 48", "WIDTH = 40")
-
-    child = await waiting.started("narrow is enough")
-
-    assert child.stderr is not None
-    assert b"paused" in await child.stderr.readline()
-    child.kill()
-    await child.communicate()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 async def test_interrupted_and_called_again_it_goes_on_waiting(
     waiting: Clone, http: httpx.AsyncClient, trainer: Trainer, number: int
 ) -> None:
@@ -401,24 +302,6 @@ async def test_an_editor_that_locks_the_index_for_a_moment_does_not_stop_it(clon
     printed, errors = await child.communicate()
     assert (child.returncode, errors, printed[:13]) == (0, b"", b"night-2: keep")
     assert clone.changes == ""
-
-
-async def test_an_experiment_that_the_lab_does_not_have_is_forgotten(
-    clone: Clone, http: httpx.AsyncClient
-) -> None:
-    clone.set("WIDTH = 48", "WIDTH = 96")
-    note = clone.path / ".git" / "nightjar-try.json"
-    assert (await clone.tried("wide is better")).code == 0
-    note.write_text(
-        json.dumps({**json.loads(note.read_text()), "experiment_id": "night-99", "is_over": False})
-    )
-
-    gone = await clone.tried("wide is better")
-    clone.set("WIDTH = 96", "WIDTH = 100")
-    done = await clone.tried("wider is better")
-
-    assert (gone.code, "night-99" in gone.errors) == (1, True)
-    assert (done.code, done.lines[0][:7]) == (0, "night-3")
 
 
 async def test_another_hypothesis_waits_for_the_one_before_it(
@@ -490,23 +373,6 @@ exit $status
         nth, killed = nth + stride, killed + 1
     assert killed > 2
     assert (await told(http, "/api/experiment/history", tag="night"))["total"] == total
-
-
-async def test_a_lost_answer_is_asked_for_again(clone: Clone, http: httpx.AsyncClient) -> None:
-    """The lab gets the submission, and its caller is killed before the answer comes."""
-    clone.set("WIDTH = 48", "WIDTH = 96")
-    async with killing_at("/api/experiment/submit", clone.url) as (url, victim):
-        child = await clone.started("wide is better", NIGHTJAR_URL=url)
-        victim.set_result(child)
-        await child.communicate()
-    assert child.returncode == -signal.SIGKILL
-    assert clone.changes
-
-    done = await clone.tried("wide is better")
-
-    assert (done.code, done.lines[0][:13]) == (0, "night-2: keep")
-    assert clone.changes == ""
-    assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 2
 
 
 async def test_in_a_tag_with_traces_it_selects_first(clone: Clone, http: httpx.AsyncClient) -> None:

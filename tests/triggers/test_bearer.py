@@ -92,8 +92,9 @@ def test_the_key_goes_to_the_web_process_of_its_own_directory_alone(tmp_path: Pa
     assert sent(settings_in(tmp_path, url=elsewhere)) is None
 
 
-def test_the_key_is_not_sent_to_an_address_that_is_no_loopback_one(tmp_path: Path) -> None:
-    up(tmp_path, url="http://192.0.2.1:3999")
+@pytest.mark.parametrize("host", ["192.0.2.1", "localhost.example"])
+def test_the_key_is_not_sent_to_an_address_that_is_no_loopback_one(tmp_path: Path, host: str) -> None:
+    up(tmp_path, url=f"http://{host}:3999")
     made_key(settings_in(tmp_path))
 
     assert sent(settings_in(tmp_path)) is None
