@@ -160,7 +160,7 @@ async def test_what_happens_while_an_idle_reader_looks_where_to_begin_is_not_los
         told = await asyncio.wait_for(subscriber.waiting.get(), 30)
 
     assert told is not None
-    assert told[0].subject == "meanwhile0"
+    assert told.events[0][0].subject == "meanwhile0"
 
 
 async def test_what_was_told_of_the_past_is_not_told_again(
