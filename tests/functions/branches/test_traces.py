@@ -73,7 +73,8 @@ async def test_a_lease_that_ends_frees_the_slot_without_any_cron(forest: TagUnde
     shown = await forest.told("/api/trace/list", tag=TAG)
     assert [t["trace_id"] for t in shown["traces"]] == [two["trace_id"], third["trace_id"]]
     late = await forest.refused(409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
-    assert late["code"] == "selection_expired"
+    renewal = await forest.refused(409, "/api/trace/renew", selection_id=one["selection_id"])
+    assert late["code"] == renewal["code"] == "selection_expired"
 
 
 async def test_an_experiment_keeps_its_selection_open_however_long_it_takes(forest: TagUnderTest) -> None:
@@ -154,6 +155,19 @@ async def test_a_closed_trace_is_refused_until_it_is_reopened(forest: TagUnderTe
     assert (await forest.selected(trace_id="mar11-t1"))["parent_ids"] == ["mar11-1"]
 
 
+async def test_a_trace_that_has_grown_is_reopened_where_there_is_room(forest: TagUnderTest) -> None:
+    for value in (1.0, 1.1):
+        await forest.grown(value)
+    for number in (1, 2):
+        await forest.told("/api/trace/close", tag=TAG, trace_id=f"mar11-t{number}")
+    await forest.told("/api/trace/configure", tag=TAG, target_traces=1)
+
+    await forest.told("/api/trace/reopen", tag=TAG, trace_id="mar11-t1")
+    full = await forest.refused(409, "/api/trace/reopen", tag=TAG, trace_id="mar11-t2")
+
+    assert full["code"] == "no_room"
+
+
 async def test_a_busy_trace_is_refused_with_when_to_ask_again(forest: TagUnderTest) -> None:
     await forest.grown(1.0)
     await forest.selected(trace_id="mar11-t1")
@@ -171,6 +185,9 @@ async def test_there_is_no_root_beyond_the_target(forest: TagUnderTest) -> None:
     answer = await forest.refused(409, "/api/trace/select", tag=TAG, intent="new_root")
 
     assert (answer["code"], answer["target_traces"]) == ("no_room", 2)
+    await forest.told("/api/trace/configure", tag=TAG, target_traces=3)
+    alone = await forest.refused(409, "/api/trace/select", tag=TAG, intent="branch")
+    assert alone["code"] == "no_parent"
 
 
 async def test_a_merge_takes_two_bases(forest: TagUnderTest) -> None:

@@ -156,6 +156,20 @@ async def test_a_registered_base_commit_becomes_the_baseline_that_what_waits_wai
     assert await leased(tag) == ["mar11-1"]
 
 
+async def test_a_registered_experiment_that_is_to_be_trained_waits_for_the_baseline_too(
+    tag: TagUnderTest,
+) -> None:
+    await opened(tag)
+    name = await registered(tag.client)
+
+    accepted = await tag.told("/api/gpu/train", experiment_id=name)
+
+    assert "waits for its baseline mar11-2" in accepted["next"]
+    assert await leased(tag) == ["mar11-2"]
+    await ended(tag, "mar11-2", 1.0)
+    assert await leased(tag) == [name]
+
+
 async def test_gpus_that_stand_idle_run_the_baseline_on_further_seeds(tag: TagUnderTest) -> None:
     await opened(tag, gpus=4, baseline_repeats=2)
     await tag.told("/api/tag/budget", tag="mar11", runs=10)

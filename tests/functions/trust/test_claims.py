@@ -240,11 +240,13 @@ async def test_a_run_that_ends_has_the_claims_run_that_its_budget_held_back(tag:
     assert (held_back["steps"], steps) == ([], ["run mar11-3"])
 
 
-async def test_a_claim_can_be_taken_back(tag: TagUnderTest) -> None:
+@pytest.mark.parametrize("is_measured", [False, True])
+async def test_a_claim_can_be_taken_back(tag: TagUnderTest, is_measured: bool) -> None:
     await tag.open()
     await tag.trained(1.0)
     await tag.claimed(0.5)
-    await tag.measured("mar11-2.2", 0.75)
+    if is_measured:
+        await tag.measured("mar11-2.2", 0.75)
 
     await tag.told("/api/experiment/retract", experiment_id="mar11-2", reason="a wrong unit")
 

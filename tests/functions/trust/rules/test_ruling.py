@@ -10,7 +10,7 @@ import pytest
 
 from functions.fold import CONTRADICTED
 from functions.trust.rules.noise import Repeats, Sums, run_again, written
-from functions.trust.rules.retests import Confirm, Demote, GiveUp, Promote, RunAgain, Step
+from functions.trust.rules.retests import Confirm, Demote, Dismiss, GiveUp, Promote, RunAgain, Step
 from functions.trust.rules.retracting import link_of
 from functions.trust.rules.ruling import Race
 from state.decisions import Ruling
@@ -173,6 +173,16 @@ def test_a_ruling(which: str) -> None:
     assert ruling.after.experiment_id == best
     if "judged_val_bpb" in expected and ruling.status == "keep":
         assert ruling.after.val_bpb == expected["judged_val_bpb"]
+
+
+def test_rivals_that_do_not_beat_the_incumbent_again_are_dismissed() -> None:
+    found = race(OLD, rivals=[Played(3, 0.997, (1.01,), None, "discard")])
+
+    step = found.step()
+    assert step == Dismiss()
+    ruling = found.ruling(step)
+    assert (ruling.verdict, ruling.fields, ruling.after.rivals) == (None, {}, [])
+    assert ruling.after.experiment_id == "mar11-1"
 
 
 def test_a_keep_runs_again_before_anything_is_ruled() -> None:
