@@ -91,7 +91,7 @@ class Wild(ConfigSampler):
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    """What a test loads is gone after it, and what others have cached is gone before it."""
+    """A test begins with empty caches and leaves nothing that it loaded."""
     ours = {*CATALOGUE}
     forget()
     yield

@@ -54,7 +54,7 @@ MORE: dict[str, tuple[int, int]] = {
     "token::list": (4, 0),
     "token::revoke": (3, 1),
 }
-"""Calls that take more: lower a number where you save one, and drop a row that is not needed any more.
+"""Calls that take more. Lower a number where you save one.
 
 Some of them work through all that there is, step by step. Of gpu::train only its acceptance is counted: what a worker
 does then is made of other calls.
