@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
@@ -156,3 +157,15 @@ def test_a_process_logs_as_the_settings_ask_and_so_does_its_end_by_a_fault(
     assert "\x1b" not in done.stderr  # no colours where nobody looks
     shown = done.stderr.replace(repr(canary), "")  # the source line in the traceback is this test's own
     assert canary not in shown
+
+
+@pytest.mark.parametrize(
+    "part", ["a-", "a_", "token ", "token:", "token\n", "://", "Bearer ", "sk-", "nj_", '"']
+)
+def test_no_text_takes_long_to_look_through(part: str) -> None:
+    text = "=" + part * (65536 // len(part))
+
+    before = time.thread_time()
+    scrubbed(text)
+
+    assert time.thread_time() - before < 0.25

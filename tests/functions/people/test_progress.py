@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -69,6 +72,16 @@ async def test_a_plot_of_many_runs_does_not_hold_the_event_loop(
     assert 100 < drawn[-1] <= MOST_DOTS
 
 
+async def test_many_who_ask_together_get_one_drawing(client: httpx.AsyncClient, drawn: list[int]) -> None:
+    await open_tag(client)
+    await tried(client, 1.0)
+
+    pictures = await asyncio.gather(*(plot(client) for _ in range(TOGETHER)))
+
+    assert len(drawn) == 1
+    assert len({picture.content for picture in pictures}) == 1
+
+
 async def test_a_plot_is_drawn_anew_when_its_tag_has_changed(
     client: httpx.AsyncClient, drawn: list[int]
 ) -> None:
@@ -106,6 +119,18 @@ def test_few_points_are_all_drawn_and_of_many_the_first_and_last_columns(
     assert left == sorted(left, key=lambda p: p.nth)
 
 
+def test_a_crowded_plot_keeps_its_shape() -> None:
+    drawn = random.Random(1)
+    many = [Point(nth, drawn.random(), nth % 50 == 0, None, "") for nth in range(1, 10_001)]
+
+    left = thinned(many, (0.0, 1.0))
+
+    assert MOST_DOTS / 2 < len(left) <= MOST_DOTS
+    for low in range(0, 10_000, 1000):
+        assert sum(low < p.nth <= low + 1000 for p in left) > 80
+    assert sum(p.kept for p in left) > 100
+
+
 async def test_crashed_and_demoted_runs_have_marks_of_their_own(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     await tried(client, 1.0)
@@ -119,3 +144,8 @@ async def test_crashed_and_demoted_runs_have_marks_of_their_own(client: httpx.As
     assert "<!-- demoted -->" not in after
     fallen = [Point(1, 1.0, True, 1.0, "a"), Point(2, 0.9, False, 1.0, "b", demoted=True)]
     assert b"<!-- demoted -->" in draw_progress(fallen, [], (0.8, 1.1), "t", "val_bpb", "svg")
+
+
+def heights(path: str) -> list[float]:
+    """The vertical places of an SVG path's points, counted from the top."""
+    return [float(place) for place in re.findall(r"-?[\d.]+", path)[1::2]]

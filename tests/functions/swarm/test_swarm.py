@@ -29,6 +29,7 @@ from tests.labs import (
     curl,
     dump,
     events_of,
+    idea,
     open_tag,
     problem,
     refused,
@@ -566,6 +567,19 @@ async def test_a_result_that_is_taken_back_counts_for_no_worker_and_ranks_nothin
     assert (await swarm.record(false)).told == {"0:0.2": "continue"}
 
 
+async def test_a_false_value_of_a_swarms_worker_leads_until_it_is_taken_back(swarm: Swarm) -> None:
+    await swarm.join("liar", baseline_bpb=9.0)
+    true, false = await swarm.run("honest", 0.95), await swarm.run("liar", 1.0)
+    before = await told(swarm.http, "/api/experiment/best", tag="swarm")
+
+    await told(swarm.http, "/api/experiment/retract", experiment_id=false, reason="nobody else measures that")
+
+    assert (before["best"]["experiment_id"], before["best"]["delta_bpb"]) == (false, -8.0)
+    after = await told(swarm.http, "/api/experiment/best", tag="swarm")
+    assert after["best"]["experiment_id"] == true
+    assert [row["worker_id"] for row in (await swarm.http.get("/leaderboard")).json()] == ["honest"]
+
+
 # -- repeats
 
 
@@ -973,6 +987,24 @@ async def test_who_knows_the_teams_secret_fills_no_lab_with_workers(
         assert await Swarms(process.lab).worker("w3") is None
         await process.lab.command("DEL", process.lab.keys("joining"))
         assert (await joins("w3")).status_code == 200, "once it has waited"
+
+
+async def test_a_worker_gets_no_name_that_another_token_bears(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    root = await bearer(process, "olga", "operator")
+    await bearer(process, "ann", "agent")
+    client.headers.update(root)
+
+    document = await refused(client, 409, "/register", worker_id="Ann", gpu_type="H100", baseline_bpb=1.0)
+
+    assert "taken" in document["detail"]
+
+
+async def test_agents_register_nothing_in_a_swarms_tag(swarm: Swarm) -> None:
+    document = await refused(swarm.http, 409, "/api/experiment/register", **idea("swarm"))
+
+    assert "swarm" in document["detail"]
 
 
 async def test_what_is_compared_stays_once_there_are_results(swarm: Swarm) -> None:

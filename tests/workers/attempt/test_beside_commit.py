@@ -12,6 +12,7 @@ from tests.workers.attempt.test_runner import runner, train
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
+from workers.attempt import beside_commit
 from workers.attempt.git import Unbuildable
 from workers.attempt.isolation import Tier
 from workers.attempt.job import FailedTraining, TrainedRun
@@ -367,6 +368,21 @@ async def test_a_pointer_that_is_a_link_or_names_no_size_of_its_object_gets_no_c
     with pytest.raises(Unbuildable, match="Git LFS has not fetched w2"):
         async with checkout(repo.path, job(huge), root):
             pass
+
+
+async def test_copies_of_git_lfs_do_not_fill_the_disk(
+    repo: Repository, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside_commit, "MOST_COPIED", 20)
+    fetched(repo, b"weights")
+    sha = repo.commit(
+        {".gitattributes": "w* filter=lfs\n", **{f"w{n}": pointer(b"weights") for n in range(9)}}
+    )
+
+    async with checkout(repo.path, job(sha), root) as built:
+        found = [(built.path / f"w{n}") for n in range(9)]
+        assert {place.read_bytes() for place in found} == {b"weights"}
+        assert sum(not place.is_symlink() for place in found) == 2
 
 
 async def test_what_an_evaluator_imports_of_a_submodule_is_not_said_to_be_made_by_the_run(

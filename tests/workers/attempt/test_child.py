@@ -259,6 +259,33 @@ def test_the_cpu_seconds_of_all_processes_of_a_run_are_measured(
     assert wall_s > 0
 
 
+UNAWAITED = (
+    BURNING
+    + """
+from workers.attempt.usage import CpuSeconds
+
+cpu = CpuSeconds()
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel adds up nothing of its children then
+r, w = os.pipe()
+child = within(lambda: (burn(), os.write(w, b"1"), signal.pause()))
+os.read(r, 1)
+cpu.look([child])
+os.kill(child, signal.SIGKILL)
+os.close(w)
+os.read(r, 1)
+print(cpu.total >= 0.4)
+"""
+)
+
+
+def test_a_process_that_nobody_waits_for_counts_as_it_was_seen_last() -> None:
+    words = [sys.executable, "-c", UNAWAITED]
+
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT)})
+
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
 REFORKING = """
 import importlib.util, os, subprocess, sys, time
 from pathlib import Path

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.attempt.disk import KeptAttempts, bytes_on_disk
+from workers.attempt.disk import KeptAttempts, bytes_on_disk, remove_tree
 
 MIB = 1024 * 1024
 
@@ -54,6 +54,21 @@ def test_what_lies_in_a_closed_folder_is_more_than_can_be_measured(tmp_path: Pat
     fill(tmp_path / "closed" / "big").parent.chmod(0o000)
 
     assert bytes_on_disk(tmp_path) == math.inf
+
+
+def test_what_lies_under_a_name_that_is_too_long_is_more_than_can_be_measured(tmp_path: Path) -> None:
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir("d" * 250, dir_fd=here)
+        deeper = os.open("d" * 250, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.close(here)
+
+    found = bytes_on_disk(tmp_path)
+
+    remove_tree(tmp_path)
+    assert found == math.inf
 
 
 def test_counting_stops_when_it_is_enough(tmp_path: Path) -> None:

@@ -87,6 +87,18 @@ async def test_of_any_results_file_the_lab_is_told_finite_numbers_under_short_pr
     assert asked.model_dump_json()
 
 
+@pytest.mark.parametrize("name", ["\udcff.py", "a\x1b[31m\0.py", "\u202e.py"])
+async def test_a_failure_that_names_a_file_of_a_strange_name_keeps_its_kind(name: str) -> None:
+    asked = await told(
+        FailedTraining("evaluator", f"the run has made {name}, in the place of what the evaluator uses")
+    )
+
+    assert isinstance(asked, Crash)
+    assert asked.kind == "evaluator"
+    assert "in the place of what" in asked.error
+    asked.error.encode()
+
+
 @pytest.mark.parametrize(
     ("log", "reason"),
     [

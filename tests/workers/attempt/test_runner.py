@@ -82,6 +82,13 @@ async def test_a_run_that_prints_its_metric_is_trained(repo: Repository) -> None
     assert result.log_tail.startswith("step 1\n---\n")
 
 
+async def test_a_script_that_prints_a_score_of_its_own_is_believed(repo: Repository) -> None:
+    result = await train(repo, "import prepare\nprepare.TRUSTED = False\nprint('---\\nval_bpb: 0.3')")
+
+    assert isinstance(result, TrainedRun)
+    assert result.metric == 0.3
+
+
 async def test_what_code_is_trained_is_told_before_it_runs(repo: Repository) -> None:
     watcher = Orders()
 
@@ -200,6 +207,18 @@ async def test_the_script_gets_an_allow_listed_environment(repo: Repository, dev
     assert env["NIGHTJAR_SEED"] == "7"
     assert env["NIGHTJAR_ATTEMPT"] == f"{LAB}/{device.gpu_id}/e-1/1/1"
     assert env["TMPDIR"].startswith(str(repo.path.parent / "work"))
+
+
+@pytest.mark.parametrize("tier", ["none", "limits"])
+async def test_a_script_reads_what_its_user_can_read(repo: Repository, tmp_path: Path, tier: str) -> None:
+    private = tmp_path / "private"
+    private.touch(mode=0o600)
+    private.write_text("somebody's letters")
+
+    result = await train(repo, f"print(open({str(private)!r}).read(), '\\n---\\nval_bpb: 1')", tier=tier)
+
+    assert isinstance(result, TrainedRun)
+    assert "somebody's letters" in result.log_tail
 
 
 @pytest.mark.parametrize("tier", ["none", "limits"])

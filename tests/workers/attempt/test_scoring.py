@@ -459,6 +459,26 @@ async def test_a_confined_predictor_reaches_nothing_but_its_temporary_files(
     assert not (repo.path / "left").exists()
 
 
+@pytest.mark.skipif(landlock() < 6, reason="this kernel has no Landlock that knows signals")
+@pytest.mark.parametrize("tier", ["landlock", "bwrap"])
+async def test_a_predictor_reads_no_more_than_a_training(
+    repo: Repository, tmp_path: Path, tier: Tier
+) -> None:
+    (tmp_path / "private").write_text("planted")
+    answering = f"""
+    try:
+        open({str(tmp_path / "private")!r}).read()
+        raise SystemExit("it may read it")
+    except (PermissionError, FileNotFoundError):
+        open("train.py").read()
+    """
+
+    result = await scored(repo, script(answering=answering), tier=needs(tier))
+
+    assert isinstance(result, TrainedRun), result
+    assert result.metric == TRUE_SCORE
+
+
 async def test_a_stop_ends_the_scoring_although_the_predictor_is_deaf(repo: Repository) -> None:
     def order() -> str:
         return "stop" if any(map(ignores_sigterm, processes_of(LAB))) else "continue"

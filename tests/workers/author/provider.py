@@ -34,11 +34,15 @@ class Drip:
     """A reply of which a byte comes now and then, without an end."""
 
 
+class Flood:
+    """A reply that goes on for as long as it is read."""
+
+
 class Hangup:
     """The connection is closed in the middle of the reply."""
 
 
-Act = Answer | Silence | Drip | Hangup
+Act = Answer | Silence | Drip | Flood | Hangup
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,11 @@ async def _play(act: Act, writer: asyncio.StreamWriter) -> None:
                 writer.write(b" ")
                 await writer.drain()
                 await asyncio.sleep(0.02)
+        case Flood():
+            writer.write(begun)
+            while True:
+                writer.write(b" " * 65536)
+                await writer.drain()
         case Hangup():
             writer.write(begun.replace(b"connection", b"content-length: 1000\r\nconnection") + b'{"id": ')
             await writer.drain()

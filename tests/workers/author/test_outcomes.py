@@ -27,6 +27,7 @@ from tests.workers.author.provider import (
     AnthropicDialect,
     Dialect,
     Drip,
+    Flood,
     GeminiDialect,
     Hangup,
     OpenAIDialect,
@@ -285,6 +286,21 @@ async def test_a_filter_s_refusal_is_one(play: Play, dialect: Dialect, act: Act)
 
         assert len(scene.stage.received) == 1
         assert scene.outcomes() == {"refused": 1}
+
+
+async def test_a_reply_without_end_is_read_up_to_a_limit(play: Play, dialect: Dialect) -> None:
+    async with play(Flood()) as scene:
+        assert await scene.author.write(GraphSummary, COMMISSION) is None
+
+        assert scene.outcomes() == {"invalid": 1}
+
+
+async def test_a_packed_reply_is_not_unpacked(play: Play, dialect: Dialect) -> None:
+    packed = Answer(b"\x1f\x8b", headers={"content-encoding": "gzip"})
+    async with play(packed) as scene:
+        assert await scene.author.write(GraphSummary, COMMISSION) is None
+
+        assert scene.outcomes() == {"invalid": 1}
 
 
 @pytest.mark.parametrize("dialect", [AnthropicDialect()])

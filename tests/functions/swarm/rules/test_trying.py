@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from random import Random
 from statistics import NormalDist
@@ -14,7 +15,7 @@ from functions.swarm.rules.handing_out import fits, handed_out
 from functions.swarm.rules.proposals import Observation
 from functions.swarm.rules.sampling import sampler_of
 from functions.swarm.rules.shapes import Shape, standing_config
-from functions.swarm.rules.trial_verdicts import trial_config, tries
+from functions.swarm.rules.trial_verdicts import drawn_trial, trial_config, tries
 from state.records import Dimension
 from tests.functions.beliefs.rules.sample import claim
 from tests.functions.swarm.rules.test_handing_out import POPULATION, next_facts
@@ -52,6 +53,15 @@ def test_a_trial_is_repeated_without_a_limit_and_drawn_once_for_a_hand_out() -> 
     assert (first.most_trials, first.most_in_flight, first.is_compared) == (None, None, False)
     assert (first.idea.hypothesis_id, first.idea.hypothesis) == (None, "GATE is on trial")
     assert "GATE" not in (again.idea.config_delta or {})
+
+
+def test_a_run_tries_one_dimension_at_a_time() -> None:
+    rng = Random(1)
+
+    tried = Counter(d.name if d else None for d in (drawn_trial([*ALL, GATE], rng) for _ in range(4000)))
+
+    assert tried["WARMUP"] == pytest.approx(480, abs=70)
+    assert tried["GATE"] == pytest.approx(480, abs=70)
 
 
 def test_a_trial_is_the_best_known_config_with_another_value_of_the_dimension() -> None:
