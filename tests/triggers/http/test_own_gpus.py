@@ -255,3 +255,17 @@ async def test_without_tokens_every_registered_gpu_is_lent_to_every_caller(
 
     assert (await told(client, "/api/pool/dispatch"))["leased"] == [queued]
     assert (await begun(process, queued)).gpu_id == "box:0"
+
+
+async def test_a_name_that_is_given_again_to_a_worker_does_not_bring_the_agent_s_gpus(
+    process: Process, people: People
+) -> None:
+    await told(people.ann, "/api/pool/register", **BOX)
+    (anns,) = [token for token in await process.tokens.all() if token.name == "ann"]
+    await process.tokens.revoke(anns)  # as if the call had been killed before it forgot the GPUs
+    people.ann.headers.update(await bearer(process, "ann", "worker"))
+
+    await refused(people.ann, 403, "/api/pool/register", **BOX)
+    await refused(people.ann, 403, "/api/pool/heartbeat", gpu_id="box:0")
+
+    await told(people.olga, "/api/pool/deregister", gpu_id="box:0")
