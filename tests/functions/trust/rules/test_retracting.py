@@ -1,4 +1,4 @@
-"""What can be taken back, and which results lost to it."""
+"""Results that can be taken back, and the results that lost to one."""
 
 from __future__ import annotations
 

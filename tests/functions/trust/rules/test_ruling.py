@@ -1,4 +1,4 @@
-"""What a best's retests make of the keeps and rivals around it: the step that is due, and what it changes."""
+"""Rulings as a table: the step that retests make due, and what the step changes."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_rivals_that_do_not_beat_the_incumbent_again_are_dismissed() -> None:
     found = race(OLD, rivals=[Played(3, 0.997, (1.01,), None, "discard")])
 
     step = found.step()
-    assert step == Dismiss()
+    assert isinstance(step, Dismiss)
     ruling = found.ruling(step)
     assert (ruling.verdict, ruling.fields, ruling.after.rivals) == (None, {}, [])
     assert ruling.after.experiment_id == "mar11-1"
