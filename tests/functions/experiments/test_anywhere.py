@@ -151,6 +151,26 @@ async def test_a_result_counts_once_and_only_with_the_right_fence(lab: Lab) -> N
     assert (await lab.ask("gpu/get", gpu_id=FAR))["worker"]["status"] == "idle"
 
 
+async def test_what_a_worker_far_away_had_measured_is_trusted(lab: Lab) -> None:
+    await open_tag(
+        lab.http,
+        "scored",
+        base_commit="abc1234",
+        evaluator_command="python prepare.py",
+        policy={"baseline_first": False},
+    )
+    name = await lab.submitted(tag="scored")
+    lease = lease_of(await lab.handed())
+    await lab.ask("gpu/begin", **lease, runner="f:1:1")
+
+    printed = await lab.post("experiment/complete", lab.wes, **lease, val_bpb=0.5)
+    done = await lab.ask("experiment/complete", **lease, val_bpb=0.9, score="trusted", reported=0.5)
+
+    assert "what its evaluator measures" in problem(printed, 422)["detail"]
+    assert (done["status"], done["score"], done["reported"]) == ("keep", "trusted", 0.5)
+    assert (await asked(lab.http, f"/api/experiment/{name}"))["experiment"]["score"] == "trusted"
+
+
 async def test_another_worker_says_nothing_of_a_run_nor_does_an_agent(lab: Lab) -> None:
     name = await lab.submitted()
     lease = lease_of(await lab.handed())

@@ -10,7 +10,7 @@ from functions.kernel.contract import On
 from functions.kernel.table import table
 from state.records import Experiment
 from tests.functions.conftest import TagUnderTest
-from tests.labs import add_gpu, begun, idea, told
+from tests.labs import add_gpu, begun, idea, told, waiting
 
 ONE_BRANCH = {"mode": "multi", "target_traces": 1, "max_parallel": 9}
 
@@ -208,6 +208,25 @@ async def test_a_claim_is_run_once_the_better_result_was_taken_back(tag: TagUnde
     steps = await tag.judge("mar11-2")
 
     assert (before, steps) == (0, ["run mar11-3"])
+
+
+async def test_the_runs_of_claims_wait_in_their_agent_s_turn(tag: TagUnderTest) -> None:
+    await tag.open(keep_rule="strict")
+    await tag.trained(1.0)
+    await tag.told("/api/tag/pause", tag="mar11")
+    for value in (0.5, 0.4, 0.3):
+        await tag.claimed(value, agent="eve")
+    for agent in ("ann", "bob"):
+        await tag.told("/api/experiment/submit", **idea(agent=agent))
+
+    await tag.told("/api/tag/unpause", tag="mar11")
+
+    waits = await waiting(tag.lab)
+    assert [e.experiment_id for e in waits] == ["mar11-2.2", "mar11-5", "mar11-6", "mar11-3.2", "mar11-4.2"]
+    assert {e.priority for e in waits} == {0}
+    await tag.told("/api/experiment/stop", experiment_id="mar11-4.2")
+    await tag.told("/api/experiment/submit", **idea(agent="eve"))
+    assert [e.experiment_id for e in await waiting(tag.lab)][-2:] == ["mar11-3.2", "mar11-7"]
 
 
 async def test_of_a_claim_the_lab_has_one_run_at_a_time(tag: TagUnderTest) -> None:
