@@ -569,7 +569,8 @@ async def test_a_result_that_is_taken_back_counts_for_no_worker_and_ranks_nothin
 
 async def test_a_false_value_of_a_swarms_worker_leads_until_it_is_taken_back(swarm: Swarm) -> None:
     await swarm.join("liar", baseline_bpb=9.0)
-    true, false = await swarm.run("honest", 0.95), await swarm.run("liar", 1.0)
+    true = await swarm.run_of("honest", 0.95, LR=0.001)
+    false = await swarm.run_of("liar", 1.0, LR=0.002)
     before = await told(swarm.http, "/api/experiment/best", tag="swarm")
 
     await told(swarm.http, "/api/experiment/retract", experiment_id=false, reason="nobody else measures that")
@@ -590,8 +591,8 @@ async def judged(swarm: Swarm) -> list[str]:
 async def a_keep_that_waits(swarm: Swarm) -> None:
     """Worker a's second keep, swarm-2, stands on its first one: both have to be run again. Worker b is there, too."""
     await swarm.join("b", baseline_bpb=2.0)
-    await swarm.run("a", 0.99)
-    await swarm.run("a", 0.9)
+    await swarm.run_of("a", 0.99, LR=0.001)
+    await swarm.run_of("a", 0.9, LR=0.002)  # what is drawn might be a repeat
     assert (await swarm.record("swarm-2")).trust == "provisional"
     assert sorted(await judged(swarm)) == ["runagain swarm-1", "runagain swarm-2"]
 
@@ -647,8 +648,8 @@ async def test_a_repeat_that_is_lost_is_begun_anew(swarm: Swarm) -> None:
 
 
 async def test_a_swarm_of_one_worker_repeats_its_own_keeps(swarm: Swarm) -> None:
-    await swarm.run("a", 0.99)
-    await swarm.run("a", 0.9)
+    await swarm.run_of("a", 0.99, LR=0.001)
+    await swarm.run_of("a", 0.9, LR=0.002)
     await judged(swarm)
 
     assert (await swarm.next("a"))["run_id"] == "swarm-1.2"
