@@ -9,9 +9,10 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from bench import beliefs_swarm, earlystop, search, transitions
+from bench import beliefs_swarm, earlystop, earlystop_swarm, search, transitions
 from bench._planted import IRRELEVANT
 from bench._search import RUN_S, planted, searched
+from bench._swarm_night import POLICY
 from bench._users import LoopHolds, came_too_late
 from bench.chaos import StreamEvent, taken_out
 from bench.keeps import AGAIN, ALONE, FALSE, GAIN, KEPT, OVER, PAIRED, KeepingNight, RuleFigures, simulate
@@ -130,6 +131,21 @@ def test_adaptive_stopping_saves_on_both_kinds_of_curves_and_spares_the_best(nam
     assert found.used <= bound.used + 0.02
     assert found.best >= 0.9
     assert found.top >= bound.top - 0.04
+
+
+def test_early_stopping_saves_gpu_time_of_a_whole_swarm_whose_reference_runs_are_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = POLICY.changed({"belief.reference_share": 0.2, "sampler": "thompson"})
+    monkeypatch.setattr(earlystop_swarm, "POLICY", policy)
+
+    found = earlystop_swarm.lived(
+        earlystop_swarm.NightPlan(1, "lcbench", earlystop_swarm.DEFAULT, results=120)
+    )
+
+    assert found.saved > 0.08
+    assert found.stopped > 15
+    assert found.references <= 0.28
 
 
 def test_a_search_with_the_defaults_of_a_swarm_beats_random_search() -> None:

@@ -19,6 +19,7 @@ import click
 import pytest
 
 from functions.kernel.process.process_identity import birth_name
+from functions.kernel.process.redaction import presentable, scrubbed
 from state.client_settings import host_name
 from state.errors import NightjarError, Unauthenticated
 from state.local_keys import key_file, made_key, read_key
@@ -226,6 +227,20 @@ def test_what_is_no_token_is_refused_and_never_told(tmp_path: Path, text: str) -
     for problem in (by_variable.value, by_file.value):
         assert problem.hint
         assert text not in f"{problem.detail} {problem.hint}"
+
+
+def test_a_token_that_was_found_is_hidden_from_then_on(tmp_path: Path) -> None:
+    up(tmp_path)
+    text = made_key(settings_in(tmp_path))
+
+    found = bearer_of(settings_in(tmp_path))
+
+    assert text not in repr(found)
+    assert text not in scrubbed(f"the lab said {text}") + presentable(f"the lab said {text}")
+    assert (
+        presentable("the token of NIGHTJAR_TOKEN: it is refused")
+        == "the token of NIGHTJAR_TOKEN: it is refused"
+    )
 
 
 @contextmanager

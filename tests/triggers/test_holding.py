@@ -21,7 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import httpx2
 import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 
 from functions.formats.patches import LONGEST_PATCH
 from functions.kernel.contract import CATEGORIES, MIB, Function
@@ -37,6 +40,7 @@ from tests.conftest import http_client
 from tests.crowd import LONGEST, TAG, crowd
 from tests.labs import add_gpu, asked, idea, open_tag, registered, told
 from tests.triggers.test_matrix import sample
+from triggers.mcp.tools import NAMES, WHAT
 from triggers.ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -236,6 +240,7 @@ SWARM = 200
 """Workers of the swarm of `VARIED`."""
 LENT = {"experiment_id": f"{CODE}-3", "attempt": 1, "fence": 1}
 """The run that `FAR` was lent for. It has not begun."""
+ACCEPT = {"accept": "application/json", "content-type": "application/json"}
 WORDS = {"hypothesis": LONGEST, "description": LONGEST, "diff_summary": LONGEST}
 WIDE = [
     {"name": f"D{n}", "dtype": "categorical", "categories": [f"{m:0200}" for m in range(50)]}
@@ -456,12 +461,65 @@ async def test_no_body_holds_the_event_loop(web: Web, body: bytes) -> None:
         assert await web.held() == ""
 
 
+TOOLS = {
+    f"{name} {what}": (name, what, function)
+    for name, choices in NAMES.items()
+    for what, function in choices.items()
+}
+
+
 @asynccontextmanager
 async def served(web: Web) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the web process once it listens."""
     async with web.client() as http:
         await http.get("/healthz")
         yield http
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("tool", "what", "function"), TOOLS.values(), ids=TOOLS.keys())
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_no_call_over_mcp_holds_the_event_loop(
+    web: Web, tool: str, what: str, function: str, mode: str
+) -> None:
+    chosen, reads = {WHAT: what} if len(NAMES[tool]) > 1 else {}, not table()[function].writes
+    async with (
+        served(web) as http,
+        httpx2.AsyncClient(headers=dict(http.headers), timeout=120) as sender,
+        Client(streamable_http_client(f"{web.url}/mcp", http_client=sender), mode=mode) as client,
+    ):
+        await client.list_tools()
+        await web.held()
+
+        for body in WORST.get(function, [sample(table()[function])]):
+            healthy = asyncio.create_task(stays_healthy(http))
+            fresh = {"tag": f"new-{uuid.uuid4().hex[:8]}"} if function == "experiment::setup" else {}
+            answer = await client.call_tool(tool, {**body, **chosen, **fresh})
+            healthy.cancel()
+            assert answer.content
+            assert not (answer.is_error and reads), answer.content
+
+        assert await web.held() == ""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
+async def test_no_body_of_mcp_holds_the_event_loop(web: Web, body: bytes) -> None:
+    call = (
+        b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "submit", "arguments": %s}}'
+    )
+    async with web.client() as http:
+        tools = await http.post(
+            "/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, headers=ACCEPT
+        )
+        assert tools.status_code == 200, tools.text
+        await web.held()
+
+        answer = await http.post("/mcp", content=call % body, headers=ACCEPT)
+
+        refused = answer.status_code in (400, 413, 422) or answer.json()["result"]["isError"]
+        assert refused, answer.text[:1000]
+        assert await web.held() == ""
 
 
 HEADS: Mapping[str, tuple[str, Sequence[tuple[str, str]]]] = {

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -118,9 +122,9 @@ async def delivering(process: Process) -> AsyncIterator[None]:
         await task
 
 
-async def until(met: Callable[[], bool]) -> None:
+async def until(met: Callable[[], bool], within_s: float = 60) -> None:
     """Wait until something is so, much longer than it should take."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + within_s
     while not met():
         assert time.monotonic() < deadline, "it never happened"
         await asyncio.sleep(0.01)
@@ -317,6 +321,48 @@ async def test_a_removed_webhook_gets_nothing_more_and_holds_nothing_back(
     await refused(client, 404, "/api/webhook/test", id=webhook_id)
 
 
+@pytest.mark.process
+async def test_an_event_whose_process_is_killed_before_it_is_acknowledged_comes_again_with_its_id(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    def start() -> subprocess.Popen[bytes]:
+        url = process.settings.redis_url
+        assert url is not None
+        named = {"LAB": process.settings.lab, "REDIS_URL": url.get_secret_value(), "WEBHOOK_PRIVATE": "true"}
+        named |= {"SILENT_S": "0.5"}
+        env = os.environ | {f"NIGHTJAR_{name}": value for name, value in named.items()}
+        return subprocess.Popen((sys.executable, "-P", "-m", "triggers.events"), env=env)
+
+    victim = start()
+    try:
+
+        def kill_then_answer(got: Got) -> tuple[int, dict[str, str]]:
+            victim.kill()
+            victim.wait()
+            return 200, {}
+
+        async with receiving(kill_then_answer) as receiver:
+            webhook_id, secret = await added(client, receiver, types=["tag.created"])
+            await happen(client, 1)
+            await until(lambda: len(receiver.got) == 1, within_s=150)
+            receiver.answer = lambda got: (200, {})
+            second = start()
+            try:
+                await until(lambda: len(receiver.got) == 2, within_s=150)
+                await settled(process, webhook_id)
+            finally:
+                second.send_signal(signal.SIGTERM)
+                second.wait(30)
+    finally:
+        victim.kill()
+        victim.wait()
+
+    first, again = receiver.got
+    assert first.id == again.id
+    assert first.body == again.body
+    Reference(secret).verify(again.body, again.headers)
+
+
 async def test_a_test_message_tells_what_the_receiver_answered(
     client: httpx.AsyncClient, process: Process
 ) -> None:
@@ -430,6 +476,14 @@ async def test_the_connection_goes_to_the_address_that_was_checked_under_the_hos
     assert reply.status == 200
     assert receiver.got[0].headers["host"] == f"hook.invalid:{receiver.port}"
     assert receiver.got[0].target == "/a"
+
+
+async def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    async with receiving() as receiver:
+        reply = await Receivers(private=True).send(receiver.url, {}, b"{}")
+
+    assert reply.status == 200
 
 
 @pytest.mark.parametrize(

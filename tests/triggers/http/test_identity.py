@@ -14,7 +14,7 @@ from state.local_keys import read_key
 from state.records import Role
 from state.settings import Settings
 from state.tokens import Tokens
-from tests.conftest import http_client
+from tests.conftest import http_client, served_client
 from tests.labs import (
     add_gpu,
     bearer,
@@ -63,6 +63,18 @@ async def test_the_key_opens_a_closed_lab_and_no_other_lab(process: Process, set
     async with opened("web", elsewhere) as other, http_client(other, by_key=False) as http:
         shown = {"authorization": f"Bearer {read_key(settings)}"}
         problem(await http.get("/api/token/whoami", headers=shown), 401)
+
+
+async def test_the_key_stands_in_no_redis_key(process: Process, operator: httpx.AsyncClient) -> None:
+    key = read_key(process.settings) or ""
+    await open_tag(operator)
+    for path in ("/api/event/ticket", "/api/token/sign-in", "/api/token/list", "/api/lab/status"):
+        answer = await (operator.get(path) if path.endswith("status") else operator.post(path, json={}))
+        assert key[-43:] not in answer.text
+    async with http_client(process, by_key=False) as browser:
+        await browser.post("/api/session", json={"token": key})
+
+    assert key[-43:] not in str(await dump(process.lab, without=frozenset()))
 
 
 @pytest.mark.parametrize(
@@ -284,6 +296,21 @@ async def test_a_worker_takes_up_nothing_that_an_agent_trains_itself(
     assert await dump(process.lab) == before
 
 
+async def test_a_worker_fills_no_memory_with_what_it_says_of_its_gpu(
+    process: Process, http: httpx.AsyncClient
+) -> None:
+    await as_(process, http, "alice", "worker")
+    await add_gpu(http, "alices")
+    gpu = {"gpu_id": "alices", "gpu_index": 0, "gpu_name": "H100", "vram_mb": 1.0}
+    before = await dump(process.lab)
+
+    for long in ({"a": "x" * 10_000}, {"x" * 10_000: "1"}):
+        await refused(http, 422, "/api/pool/register", **gpu, labels=long)
+        await refused(http, 422, "/api/pool/heartbeat", gpu_id="alices", health=long)
+
+    assert await dump(process.lab) == before
+
+
 async def test_the_lab_s_own_queue_sends_nothing_to_a_gpu_of_somebody_else(
     process: Process, http: httpx.AsyncClient
 ) -> None:
@@ -501,6 +528,62 @@ async def test_the_list_of_tokens_shows_their_state_and_no_digest(
     assert rows["me"]["last_used_at"] is not None
     assert old["token"][-43:] not in response.text
     assert (await process.tokens.get(old["id"])).digest not in response.text
+
+
+async def test_event_streams_end_with_what_opened_them(process: Process) -> None:
+    ended: dict[str, float] = {}
+    clock = asyncio.get_running_loop().time
+    async with served_client(process, by_key=False) as http:
+
+        async def read(name: str, **request: Any) -> None:
+            async with http.stream("GET", "/api/events", **request) as stream:
+                assert stream.status_code == 200, await stream.aread()
+                reading.add(name)
+                async for _ in stream.aiter_raw():
+                    pass
+            ended[name] = clock()
+
+        reading: set[str] = set()
+        local = asyncio.create_task(read("local"))
+        await until(lambda: "local" in reading)
+        ann, bob = await bearer(process, "ann", "viewer"), await bearer(process, "bob", "viewer")
+        await asyncio.wait_for(local, 30)  # with the first token nobody stays without one
+
+        _, proof = await process.tokens.recognise(ann["authorization"].removeprefix("Bearer "))
+        ticket = (await http.post("/api/event/ticket", headers=ann)).json()["ticket"]
+        session = await process.tokens.open_session(proof)
+        streams = [
+            asyncio.create_task(read("token", headers=ann)),
+            asyncio.create_task(read("ticket", params={"ticket": ticket})),
+            asyncio.create_task(
+                read("session", headers={"cookie": f"nightjar_session_{http.base_url.port}={session.name}"})
+            ),
+            asyncio.create_task(read("other", headers=bob)),
+        ]
+        await until(lambda: len(reading) == 5)
+        problem(await http.get("/api/events", params={"ticket": ticket}), 401)
+        await process.tokens.revoke(await process.tokens.get(proof.token_id))
+
+        await asyncio.wait_for(asyncio.gather(*streams[:3]), 30)
+        assert not streams[3].done()
+        streams[3].cancel()
+        await asyncio.wait(streams)
+
+    assert set(ended) == {"local", "token", "ticket", "session"}
+
+
+async def test_one_token_does_not_take_every_place_of_the_event_streams(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("triggers.sse.stream.STREAMS_EACH", 1)
+    async with served_client(process) as http:
+        ann, bob = await bearer(process, "ann", "viewer"), await bearer(process, "bob", "viewer")
+        async with http.stream("GET", "/api/events", headers=ann) as first:
+            second = await http.get("/api/events", headers=ann)
+            async with http.stream("GET", "/api/events", headers=bob) as others:
+                codes = first.status_code, second.status_code, others.status_code
+
+    assert codes == (200, 429, 200)
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -328,6 +328,19 @@ async def test_the_tries_of_one_ipv6_network_count_as_one_s(process: Process) ->
     assert key.endswith("2001:db8::/64")
 
 
+async def test_no_token_is_logged(
+    http: httpx.AsyncClient, viewer: Issued, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+
+    await sign_in(http, viewer.text)
+    await sign_in(http, WRONG)
+
+    assert "somebody at 127.0.0.1 could not sign in: this is no token of this lab" in caplog.text
+    for text in (viewer.text, WRONG):
+        assert text[-43:] not in caplog.text
+
+
 async def test_a_session_opens_the_event_stream_and_its_end_ends_that(
     process: Process, viewer: Issued
 ) -> None:

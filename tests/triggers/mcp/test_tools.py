@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -375,6 +376,16 @@ async def test_what_http_refuses_mcp_refuses_with_a_message(
     error = answer.json()["error"]
     assert error["data"]["status"] == status
     assert error["message"].endswith(f"({error['data']['hint']})")
+
+
+async def test_who_asks_too_often_by_mcp_is_told_when_to_come_back(process: Process) -> None:
+    headers = await bearer(process, "ann", "agent")
+    slow = process.settings.model_copy(update={"rate_per_s": 0.01})
+    async with served_client(replace(process, settings=slow)) as http:
+        answers = [await http.post("/mcp", json=CALL, headers={**ACCEPT, **headers}) for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [200, 429]
+    assert int(answers[1].headers["retry-after"]) > 0
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
