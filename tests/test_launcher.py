@@ -136,6 +136,24 @@ def test_a_script_of_a_run_does_not_see_the_packages_of_the_checkout(tmp_path: P
         assert f"No module named '{name}'" in imported(name, **{ATTEMPT: "lab/slot/mar11-1/1/1"})
 
 
+def test_an_interpreter_inside_the_environment_cannot_make_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = launcher.Python(str(CHECKOUT / ".venv" / "bin" / "python3"), sys.version_info[:2], True)
+    monkeypatch.setattr(launcher, "probe", lambda _: inside)
+
+    python, _ = launcher.find_python(CHECKOUT / ".venv")
+
+    assert python is None
+
+
+def test_a_placeholder_that_runs_nothing_is_no_python(tmp_path: Path) -> None:
+    shim = tmp_path / "python3.12"
+    shim.write_text("#!/bin/sh\necho 'not installed' >&2\nexit 127\n")
+    shim.chmod(0o755)
+
+    assert launcher.probe(str(shim)) is None
+    assert launcher.probe(str(tmp_path / "missing")) is None
+
+
 def test_without_a_suitable_python_the_message_says_which_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

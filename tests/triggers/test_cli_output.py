@@ -13,9 +13,11 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from functions.kernel.table import table
 from state.errors import Conflict
+from triggers.cli import demo
 from triggers.cli.__main__ import COMMANDS, main, nightjar
 from triggers.cli.output import OWN_COMMANDS, as_commands, explain, json_text, printable, show
 from triggers.cli.runs import newest_remedies, outcome, print_runs
@@ -58,6 +60,26 @@ def test_tables_and_lines_show_them_escaped(capsys: pytest.CaptureFixture[str]) 
     told = capsys.readouterr().out
     assert told.count(SHOWN) == 3
     assert "two\nlines" in told
+    assert not unseen(told)
+
+
+def test_text_with_colons_is_no_emoji(capsys: pytest.CaptureFixture[str]) -> None:
+    print_runs([RUN | {"description": "fix :bug: in data:art:x"}], {})
+    show("a :bug: in a line")
+
+    told = capsys.readouterr().out
+    assert "fix :bug: in data:art:x" in told
+    assert "a :bug: in a line" in told
+
+
+def test_the_demo_shows_them_escaped_and_nothing_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    e = RUN | {"description": f"[red]{HOSTILE}[/]"}
+
+    print_runs([e], {})
+    Console().print(demo.line(e, 0.1), soft_wrap=True)
+
+    told = capsys.readouterr().out
+    assert told.count(f"[red]{SHOWN[:20]}") == 2
     assert not unseen(told)
 
 

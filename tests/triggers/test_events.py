@@ -19,6 +19,8 @@ from functions.kernel.process.lifecycle import Process
 from functions.kernel.process.running import ended
 from functions.kernel.rules.firings import Overlap
 from state.errors import Unavailable
+from state.pool import Pool
+from state.records import Gpu
 from state.schedules import Firings
 from state.settings import Settings
 from tests.labs import claimed, gone
@@ -310,6 +312,18 @@ async def test_a_poisoned_entry_is_buried_and_stops_nothing(process: Process, fi
     assert json.loads(letter["event"])["data"] == fields
 
 
+async def test_a_firing_for_each_gpu_fires_once_for_each(process: Process) -> None:
+    ears = Ears()
+    for name in ("g0", "g1"):
+        await Pool(process.lab).register(Gpu(gpu_id=name, gpu_index=0, gpu_name="H100", vram_mb=1))
+
+    async with delivering(process, (ears, hearing("probe::tick", Every(60, each="gpu")))):
+        await firing(process)
+        await eventually(lambda: len(ears.heard) == 2)
+
+    assert [f.gpu_id for f in ears.heard] == ["g0", "g1"]
+
+
 async def firing(process: Process, overlap: str = "skip") -> None:
     """As if the clock had fired probe::tick."""
     look = await process.schedules.look("probe::tick")
@@ -463,6 +477,30 @@ async def test_a_firing_that_always_fails_is_buried_and_the_next_goes_ahead(
     assert len(ears.heard) == 4
     (letter,) = await letters(process)
     assert letter["error"] == "ValueError: not yet"
+
+
+async def test_a_dead_firing_is_delivered_again_where_its_function_hears_events_too(process: Process) -> None:
+    ears = Ears()
+    broken = True
+
+    def fail_while_broken(fact: Fact) -> None:
+        if broken:
+            raise ValueError("not yet")
+
+    ears.then = fail_while_broken
+    both = function("probe::tick", On("gpu.idle"), Every(60), role="operator")(listen)
+    call = process.invoker.system("operator")
+
+    async with delivering(process, (ears, both)):
+        await firing(process)
+        await eventually(lambda: len(ears.heard) == 3)
+        await handled(process, 1)
+        broken = False
+        await process.invoker.call("event::redrive", {"all": True}, call)
+        await eventually(lambda: len(ears.heard) == 4)
+
+    assert len({fact.scheduled for fact in ears.heard}) == 1
+    assert await letters(process) == []
 
 
 async def test_a_function_that_asks_for_them_gets_the_times_of_its_firing(process: Process) -> None:

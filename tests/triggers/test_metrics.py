@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.process.meters import Meters
 from functions.kernel.table import table
+from state.author_budget import AuthorBudget, Cost, Limits
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
 from state.records import STATUSES
@@ -102,6 +103,17 @@ async def test_a_lab_at_work_is_shown_as_it_stands(client: httpx.AsyncClient, pr
     assert (seen.value("nightjar_redis_memory_used_bytes") or 0) > 1e5
     assert seen.value("nightjar_redis_aof_last_write_ok") == 1
     assert seen.value("nightjar_sse_subscribers") == 0
+
+
+async def test_what_the_language_model_costs_in_the_day_is_shown(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await AuthorBudget(process.lab).reserve(Cost(1200, 2_500_000), Limits(5000, 5_000_000))
+
+    seen = await scrape(client)
+
+    assert seen.value("nightjar_author_day_tokens") == 1200
+    assert seen.value("nightjar_author_day_usd") == 2.5
 
 
 async def test_calls_are_counted_by_function_by_what_fired_them_and_by_outcome(
@@ -308,3 +320,11 @@ async def test_counts_are_handed_over_once_and_those_that_redis_missed_the_next_
 
     sums = {name: value for name, value in (await tallies.all()).items() if "calls_total" in name}
     assert list(sums.values()) == [2.0]
+
+
+async def test_tallies_of_a_version_that_counted_something_else_are_left_out(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await Tallies(process.lab).add({'["nightjar_old_total", {"x": "y"}]': 3.0})
+
+    assert "nightjar_old" not in (await scrape(client)).text

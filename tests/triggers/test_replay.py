@@ -96,6 +96,19 @@ def test_repeats_in_the_file_measure_its_noise(tmp_path: Path) -> None:
     assert (found["sigma"], found["sigma_df"]) == (pytest.approx(0.02 / 2**0.5), 1)
 
 
+def test_the_noise_is_not_below_what_rounding_hides(tmp_path: Path) -> None:
+    repeats = "1a2b3c4\t0.99\tkeep\tbase\n1a2b3c4\t0.99\tdiscard\tbase\n"
+    measured = document(written(tmp_path, HEADER + repeats + "2b3c4d5\t0.98\tkeep\twider\n"))
+    usual = document(written(tmp_path, HEADER + "1a2b3c4\t0.99\tkeep\tbase\n2b3c4d5\t0.98\tkeep\twider\n"))
+
+    assert measured["sigma"] == usual["sigma"] == pytest.approx(0.01 / 12**0.5)
+    assert (measured["sigma_df"], usual["sigma_df"]) == (1, None)
+    assert measured["sigma_from"] == (
+        "measured by repeats, 1 degree of freedom; raised to what values printed in steps of 0.01 hide"
+    )
+    assert measured["within_noise"] == 1
+
+
 @pytest.mark.parametrize("word", ["success", "done", "OK"])
 def test_a_log_without_verdicts_is_judged_by_its_running_best(tmp_path: Path, word: str) -> None:
     values = ("0.990000", "0.995000", "0.980000", "0.979900")
@@ -120,6 +133,19 @@ def test_a_hash_of_the_configuration_tells_code_from_code(tmp_path: Path) -> Non
     found = document(written(tmp_path, text))
 
     assert (found["sigma"], found["sigma_df"]) == (pytest.approx(0.002 / 2**0.5), 1)
+
+
+def test_a_log_without_statuses_is_judged_by_its_running_best(tmp_path: Path) -> None:
+    file = written(tmp_path, "commit\trmse\n1a2b3c4\t9.1\n2b3c4d5\t9.5\n3c4d5e6\t8.0\n")
+
+    refused = run(file).exception
+    found = document(file, "--metric", "rmse", "--sigma", "0.1")
+
+    assert isinstance(refused, Invalid)
+    assert "its columns are commit, rmse" in str(refused)
+    assert "judged by its running best if --metric names" in str(refused.hint)
+    assert [j["kept"] for j in found["judged"]] == [True, False, True]
+    assert "It has no verdicts (no statuses)" in run(file, "--metric", "rmse", "--sigma", "0.1").stdout
 
 
 @pytest.mark.parametrize(

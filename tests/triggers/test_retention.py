@@ -152,6 +152,22 @@ async def test_consumers_that_are_gone_are_forgotten_unless_they_left_work(
     assert [e.id for e in await idle.claim([second.id], 0)] == [second.id]
 
 
+async def test_redriven_events_and_firings_go_once_they_are_handled(process: Process) -> None:
+    redriven = process.stream.redriven("probe::hear", "one")
+    firings = process.schedules.subscription("probe::hear", "one")
+    for sub in (redriven, firings):
+        await sub.serve()
+        for _ in range(3):
+            await process.lab.command("XADD", sub.stream, "*", "type", "t")
+        await sub.done([e.id for e in await sub.read(2, 1.0)])
+
+    await trim(process)
+
+    for sub in (redriven, firings):
+        assert await process.lab.command("XLEN", sub.stream) == 1
+        assert len(await sub.read(2, 1.0)) == 1
+
+
 async def test_a_long_stream_is_trimmed_in_short_steps(process: Process) -> None:
     old = await past(process, 2 * TRIM_STEP + 300, days=8)
 

@@ -66,6 +66,19 @@ async def test_a_gpu_that_an_operator_has_drained_is_not_forgotten(
     assert await Pool(process.lab).ids() == ["repair:0"]
 
 
+async def test_a_gpu_that_is_heard_of_again_is_not_forgotten(
+    process: Process, olga: httpx.AsyncClient
+) -> None:
+    pool = Pool(process.lab)
+    await add_gpu(olga, "back:0")
+    await silence(process.lab, "back:0", 30 * DAY_S)
+    as_read = await pool.get("back:0")
+
+    await told(olga, "/api/pool/heartbeat", gpu_id="back:0")
+
+    assert await pool.deregister("back:0", heartbeat_at=as_read.heartbeat_at) == "other"
+
+
 # -- a revoked token
 
 

@@ -283,6 +283,29 @@ async def test_who_fills_the_quota_of_one_enroll_token_keeps_nobody_out_with_ano
     assert await stored(process, "anyone") == 0
 
 
+async def test_callers_without_a_token_share_one_quota_in_an_open_lab(process: Process) -> None:
+    async with http_client(process, by_key=False) as http:
+        await open_tag(http)
+        for _ in range(3):
+            await told(http, "/api/experiment/register", **wordy())
+        over = await refused(http, 429, "/api/experiment/register", **wordy())
+        assert await stored(process, "local") <= 80_000
+        await fill(process, "local")
+        over_too = await refused(http, 429, "/register", **joining("w1"))
+
+    assert over["code"] == over_too["code"] == "stored_limit"
+
+
+async def test_an_operator_has_no_quota(process: Process) -> None:
+    async with http_client(process) as http:
+        http.headers.update(await bearer(process, "olga", "operator"))
+        await open_tag(http)
+        for _ in range(5):
+            await told(http, "/api/experiment/register", **wordy())
+
+    assert await stored(process, "olga") == 0
+
+
 OTHER = zlib.compress(b"diff --git a/train.py b/train.py\n+import os\n")
 """Another patch, as it would be stored."""
 
