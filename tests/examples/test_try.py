@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,6 +96,36 @@ async def submitted(http: httpx.AsyncClient, clone: Clone, child: asyncio.subpro
         assert child.returncode is None, (await child.communicate())[1].decode()
         await asyncio.sleep(0.05)
     assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 2
+
+
+@asynccontextmanager
+async def killing_at(
+    path: str, url: str
+) -> AsyncIterator[tuple[str, asyncio.Future[asyncio.subprocess.Process]]]:
+    """A way to the lab that kills its caller (-9) once the lab has answered a call of this path."""
+    victim: asyncio.Future[asyncio.subprocess.Process] = asyncio.get_running_loop().create_future()
+
+    async def passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: (\d+)", head)
+        body = await reader.readexactly(int(length[1])) if length else b""
+        method, route, _ = head.split(b"\r\n")[0].decode().split()
+        async with httpx.AsyncClient(base_url=url, timeout=60) as http:
+            own = dict(line.split(": ", 1) for line in head.decode().splitlines()[1:] if ": " in line)
+            answer = await http.request(method, route, content=body, headers=own)
+        if route == path:
+            (await victim).kill()
+        else:
+            writer.write(
+                f"HTTP/1.1 {answer.status_code} .\r\ncontent-type: {answer.headers['content-type']}\r\n"
+                f"content-length: {len(answer.content)}\r\nconnection: close\r\n\r\n".encode()
+                + answer.content
+            )
+        writer.close()
+
+    server = await asyncio.start_server(passed_on, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", victim
 
 
 @pytest.fixture
@@ -373,6 +404,23 @@ exit $status
         nth, killed = nth + stride, killed + 1
     assert killed > 2
     assert (await told(http, "/api/experiment/history", tag="night"))["total"] == total
+
+
+async def test_a_lost_answer_is_asked_for_again(clone: Clone, http: httpx.AsyncClient) -> None:
+    """The lab gets the submission, and its caller is killed before the answer comes."""
+    clone.set("WIDTH = 48", "WIDTH = 96")
+    async with killing_at("/api/experiment/submit", clone.url) as (url, victim):
+        child = await clone.started("wide is better", NIGHTJAR_URL=url)
+        victim.set_result(child)
+        await child.communicate()
+    assert child.returncode == -signal.SIGKILL
+    assert clone.changes
+
+    done = await clone.tried("wide is better")
+
+    assert (done.code, done.lines[0][:13]) == (0, "night-2: keep")
+    assert clone.changes == ""
+    assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 2
 
 
 async def test_in_a_tag_with_traces_it_selects_first(clone: Clone, http: httpx.AsyncClient) -> None:
