@@ -321,6 +321,26 @@ async def test_a_removed_webhook_gets_nothing_more_and_holds_nothing_back(
     await refused(client, 404, "/api/webhook/test", id=webhook_id)
 
 
+async def test_a_dead_letter_of_a_removed_webhook_can_only_be_discarded(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("triggers.webhooks.MAX_DELIVERIES", 1)
+    async with receiving(lambda got: (500, {})) as receiver, delivering(process):
+        webhook_id, _ = await added(client, receiver, types=["tag.created"])
+        await happen(client, 1)
+        await until(lambda: bool(receiver.got))
+        await settled(process, webhook_id)
+    await told(client, "/api/webhook/remove", id=webhook_id)
+    (letter,) = (await told(client, "/api/event/dead"))["dead"]
+
+    document = await refused(client, 409, "/api/event/redrive", id=letter["id"])
+    everything = await told(client, "/api/event/redrive", all=True)
+
+    assert webhook_id in document["detail"]
+    assert everything["redriven"] == []
+    assert (await told(client, "/api/event/discard", all=True))["discarded"] == [letter["id"]]
+
+
 @pytest.mark.process
 async def test_an_event_whose_process_is_killed_before_it_is_acknowledged_comes_again_with_its_id(
     client: httpx.AsyncClient, process: Process

@@ -249,6 +249,21 @@ async def test_an_agent_takes_back_its_own_results_only(process: Process, http: 
     assert (await told(http, "/api/lab/audit"))["violations"] == []
 
 
+async def test_an_agent_gives_back_only_the_gpu_that_it_holds(
+    process: Process, http: httpx.AsyncClient
+) -> None:
+    await add_gpu(http, "g")
+    await open_tag(http)
+    ann, bob = await bearer(process, "ann", "agent"), await bearer(process, "bob", "agent")
+    http.headers.update(ann)
+    await told(http, "/api/pool/acquire", experiment_id=await registered(http))
+
+    http.headers.update(bob)
+    await refused(http, 403, "/api/pool/release", gpu_id="g")
+    http.headers.update(ann)
+    await told(http, "/api/pool/release", gpu_id="g")
+
+
 async def test_a_worker_speaks_for_its_own_gpus_alone(process: Process, http: httpx.AsyncClient) -> None:
     await add_gpu(http, "labs")
     await open_tag(http)

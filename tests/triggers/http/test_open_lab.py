@@ -269,6 +269,16 @@ async def test_who_shows_a_token_is_its_bearer_and_a_stranger_where_a_bearer_may
         assert (await http.get("/who", headers=by(wes))).json() == STRANGER
 
 
+async def test_a_bearer_s_requests_are_counted_there_too(process: Process) -> None:
+    ann = await bearer(process, "ann", "viewer")
+
+    async with knocking(process, rate_per_s=0.001) as http:
+        answers = [await http.get("/who", headers=ann) for _ in "12"]
+
+    assert answers[0].status_code == 200
+    problem(answers[1], 429)
+
+
 async def test_without_public_reads_a_stranger_learns_the_counts_of_the_labs_own_swarm_alone(
     process: Process, wes: Issued
 ) -> None:
