@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,6 +108,19 @@ async def test_a_slot_that_another_worker_serves_is_waited_for_and_told_of_once(
     assert (await pool.get("h:cpu0")).keeper == "h:2:b"
 
 
+async def test_a_keeper_that_waits_for_its_gpu_can_be_told_to_end(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    KillAll(monkeypatch, empty=False)
+    stop = asyncio.Event()
+    registering = asyncio.create_task(_registered(keeper, stop))
+    await asyncio.sleep(0.02)
+
+    stop.set()
+
+    assert not await asyncio.wait_for(registering, 60)
+
+
 async def test_watching_goes_on_after_any_fault(
     keeper: Keeper, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -124,6 +138,27 @@ async def test_watching_goes_on_after_any_fault(
     assert not watching.done()
     await ended(watching)
     assert "RuntimeError: the driver is ill" in caplog.text
+
+
+async def test_a_gpu_that_is_removed_while_it_is_being_proven_registers_again(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, pool: Pool, process: Process
+) -> None:
+    KillAll(monkeypatch, empty=True)
+    await keeper.register()
+
+    call = keeper.lab.call
+
+    async def removed_meanwhile(function: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        if function != "pool::heartbeat":
+            return await call(function, request)
+        invoker = process.invoker
+        await invoker.call("pool::deregister", {"gpu_id": "h:cpu0"}, invoker.system("operator"))
+        return {"action": "prove"}
+
+    monkeypatch.setattr(keeper.lab, "call", removed_meanwhile)
+    await keeper.beat()
+
+    assert (await pool.get("h:cpu0")).status == "idle"
 
 
 GPU_SLOT = Slot(repo=SLOT.repo, device=GPU)

@@ -385,6 +385,17 @@ async def test_copies_of_git_lfs_do_not_fill_the_disk(
         assert sum(not place.is_symlink() for place in found) == 2
 
 
+async def test_a_submodule_that_would_be_imported_in_the_evaluator_s_place_is_refused(
+    repo: Repository, root: Path
+) -> None:
+    without = repo.commit({"prepare.py": "import metrics\n"})
+    submodule(repo, "metrics")
+
+    with pytest.raises(UntrainableCode, match="metrics"):
+        async with checkout(repo.path, job(repo.git("rev-parse", "HEAD"), base_commit=without), root):
+            pass
+
+
 async def test_what_an_evaluator_imports_of_a_submodule_is_not_said_to_be_made_by_the_run(
     repo: Repository,
 ) -> None:

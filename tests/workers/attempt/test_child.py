@@ -370,6 +370,30 @@ async def test_reports_reach_the_watcher_and_a_stop_lets_the_script_end_by_itsel
     assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "")
 
 
+async def test_a_script_told_to_stop_may_still_finish_even_while_poll_says_stop_too(
+    tmp_path: Path, label: str
+) -> None:
+    script = """
+        import time
+        from nightjar_report import report
+        try:
+            report(1.0, 0.5)
+        except SystemExit:
+            time.sleep(0.3)
+            try:
+                report(0.9, 0.6)
+            except SystemExit:
+                print("told twice")
+    """
+    watcher = Orders(
+        on_tick=lambda metric, progress: "stop", on_poll=lambda: "stop" if watcher.ticks else "continue"
+    )
+
+    ended = await run_command(command(tmp_path, label, script), watcher, PATIENT)
+
+    assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "told twice\n")
+
+
 async def test_a_script_that_takes_no_notice_of_stop_is_ended_after_the_grace(
     tmp_path: Path, label: str
 ) -> None:
@@ -473,6 +497,27 @@ async def test_an_unmodified_script_is_ended_where_its_run_is_stopped(tmp_path: 
     ended = await run_command(unmodified(tmp_path, label, script), Orders(on_tick=lambda *_: "stop"), PATIENT)
 
     assert (ended.cause, ended.returncode, ended.is_empty) == ("stop", -signal.SIGTERM, True)
+
+
+async def test_a_printed_tick_that_cannot_be_stored_is_followed_by_the_next(
+    tmp_path: Path, label: str
+) -> None:
+    def tick(metric: float, progress: float) -> Order:
+        (tmp_path / f"at {progress}").touch()
+        if progress == 0.2:
+            raise ConnectionError("Redis is away")
+        return "continue"
+
+    script = """
+        step(20)
+        wait_for("at 0.2")
+        step(40)
+        wait_for("at 0.4")
+    """
+
+    ended = await run_command(unmodified(tmp_path, label, script), Orders(on_tick=tick), PATIENT)
+
+    assert (ended.cause, ended.returncode) == ("exit", 0)
 
 
 async def test_nonsense_on_the_report_pipe_is_passed_over(tmp_path: Path, label: str) -> None:

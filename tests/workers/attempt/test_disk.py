@@ -71,6 +71,13 @@ def test_what_lies_under_a_name_that_is_too_long_is_more_than_can_be_measured(tm
     assert found == math.inf
 
 
+def test_empty_files_count_too(tmp_path: Path) -> None:
+    for nth in range(200):
+        (tmp_path / f"e{nth}").touch()
+
+    assert bytes_on_disk(tmp_path) >= 200 * 512
+
+
 def test_counting_stops_when_it_is_enough(tmp_path: Path) -> None:
     for nth in range(8):
         fill(tmp_path / f"f{nth}")

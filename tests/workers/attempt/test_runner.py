@@ -305,6 +305,7 @@ async def test_results_json_is_taken_when_no_block_was_printed(repo: Repository)
     "script",
     [
         "open('results.json', 'w').write('[' * 100_000)",
+        "import os; os.mkfifo('results.json')",
         "import os; os.symlink('/dev/zero', 'results.json')",
     ],
 )
@@ -372,6 +373,13 @@ async def test_a_full_result_that_arrives_after_a_stop_wins(repo: Repository) ->
 
     assert isinstance(result, TrainedRun), result
     assert result.metric == 0.75
+
+
+@pytest.mark.parametrize("value", ["nan", "none"])
+async def test_a_stop_without_a_result_is_halted(repo: Repository, value: str) -> None:
+    result = await train(repo, STOPPED.format(value), Orders(on_tick=lambda *_: "stop"))
+
+    assert result == HaltedRun("stop", f"---\nval_bpb: {value}")
 
 
 async def test_a_lost_lease_is_halted_whatever_was_printed(repo: Repository) -> None:

@@ -618,6 +618,7 @@ async def test_a_predictor_tells_the_next_one_nothing_through_what_the_training_
 
 EVALUATORS = {
     "prints no metric": ("print('all is well')", "no_metrics", "printed no line `val_bpb: NUMBER`"),
+    "measures NaN": ("print('val_bpb: nan')", "nan", "measured val_bpb as nan"),
     "lacks a package": ("import no_such_package", "import", "ModuleNotFoundError"),
     "fails after its line": ("print('val_bpb: 1.0'); raise SystemExit(3)", "other", "exited with 3"),
 }
@@ -678,6 +679,7 @@ LEFT = {
         "import numpy as np; np.savez('weights.npz', w=np.array([{}], dtype=object))",
         "allow_pickle=False",
     ),
+    "a link to another file": ("os.symlink('/etc/hostname', 'weights.npz')", "has left no file weights.npz"),
     "a pipe": ("os.mkfifo('weights.npz')", "not a regular file"),
 }
 

@@ -159,11 +159,14 @@ TAMPERED: dict[str, dict[str, str | None]] = {
     "another evaluator": {"eval/prepare.py": "TRUSTED = False\n"},
     "a link in its place": {"eval/prepare.py": "-> ../train.py"},
     "a package of its name": {"eval/prepare/__init__.py": ""},
+    "a compiled module of its name": {"eval/prepare.cpython-311-x86_64-linux-gnu.so": ""},
     "a module of its folder's name": {"eval.py": ""},
     "what Python imports at its start": {"sitecustomize.py": ""},
     "a module of the standard library": {"random.py": ""},
+    "a module that it imports": {"numpy/__init__.py": ""},
     "a link to a package of its name": {"math": "-> linked", "linked/__init__.py": ""},
     "other data": {"data/part/a.txt": "b\n"},
+    "more data": {"data/part/b.txt": "b\n"},
 }
 
 
