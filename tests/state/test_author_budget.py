@@ -68,6 +68,15 @@ async def test_many_at_once_never_overdraw_it(budget: AuthorBudget) -> None:
     assert await budget.today() == Cost(990, 0)
 
 
+async def test_more_than_was_reserved_counts_too(budget: AuthorBudget) -> None:
+    first = await reserved(budget, 600)
+
+    await budget.close(first, Cost(2000, 7))
+
+    assert await budget.today() == Cost(2000, 7)
+    assert isinstance(await budget.reserve(Cost(1, 0), LIMITS), UsedUp)
+
+
 async def test_another_day_begins_anew_and_owes_nothing_of_the_one_before(
     process: Process, budget: AuthorBudget
 ) -> None:
@@ -79,3 +88,7 @@ async def test_another_day_begins_anew_and_owes_nothing_of_the_one_before(
     await budget.close(old, Cost(5, 5))
 
     assert await budget.today() == Cost(10, 0)
+
+
+async def test_a_limit_of_zero_lets_nothing_pass(budget: AuthorBudget) -> None:
+    assert isinstance(await budget.reserve(Cost(1, 0), Limits(0, 0)), UsedUp)

@@ -64,6 +64,11 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "lab.nightjar"
 
 
+def list_of(file: Path) -> list[str]:
+    """What stands in the folder under this name, finished or not."""
+    return [found for found in os.listdir(file.parent) if file.name in found]
+
+
 def change(file: Path, how: Callable[[bytes], bytes]) -> None:
     file.write_bytes(how(file.read_bytes()))
 
@@ -231,6 +236,25 @@ async def test_a_backup_is_of_one_moment_while_many_write(
     assert audit["experiments"] > 0
 
 
+async def test_a_pause_that_somebody_else_ends_is_noticed(
+    process: Process, client: httpx.AsyncClient, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await open_tag(client)
+    read = state.backup._read
+
+    async def interfered(lab: Lab, keys: list[str]) -> Any:
+        await lab.command("CLIENT UNPAUSE")
+        await lab.command("SET", lab.keys("log", "x"), "written meanwhile")
+        return await read(lab, keys)
+
+    monkeypatch.setattr(state.backup, "_read", interfered)
+
+    with pytest.raises(Conflict, match="written to while it was read"):
+        await back_up(process.lab, file)
+
+    assert list_of(file) == []
+
+
 async def test_only_we_can_read_the_file(process: Process, file: Path) -> None:
     done = await back_up(process.lab, file)
 
@@ -383,6 +407,18 @@ async def test_a_restore_that_broke_off_is_recognised_and_repeated(
     assert "nightjar restore" in str(refusal.value.hint)
     assert await renamed(other) == await renamed(process.lab)
     await other.check()
+
+
+async def test_two_restores_into_one_lab_do_not_mix(
+    client: httpx.AsyncClient, process: Process, other: Lab, file: Path
+) -> None:
+    await a_night(client, process)
+    await back_up(process.lab, file)
+
+    results = await asyncio.gather(*(restore(other, file) for _ in range(3)), return_exceptions=True)
+
+    assert [type(r) for r in results].count(Conflict) == 2, results
+    assert await renamed(other) == await renamed(process.lab)
 
 
 async def test_a_key_that_expired_since_is_not_restored_and_the_others_keep_their_time(

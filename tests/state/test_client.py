@@ -221,3 +221,30 @@ async def test_wake_ups_are_heard_again_after_their_connection_fell_silent(
         finally:
             await ended(listening)
             await publisher.close()
+
+
+async def test_wake_ups_outlive_a_fault_of_their_own(
+    redis_server: EmbeddedRedis,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lab = Lab(settings.lab, redis_server.url)
+    wakeups = Wakeups(lab)
+    heard = wakeups._heard
+    faults = iter([RuntimeError("a fault")])
+
+    def faulty(text: str) -> None:
+        for fault in faults:
+            raise fault
+        heard(text)
+
+    monkeypatch.setattr(wakeups, "_heard", faulty)
+    listening = asyncio.create_task(wakeups.listen())
+    try:
+        assert await wakes(wakeups, lab)
+    finally:
+        await ended(listening)
+        await lab.close()
+
+    assert "RuntimeError: a fault" in caplog.text

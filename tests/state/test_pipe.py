@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 import redis
 
+from functions.kernel.process.running import ended
 from state.client import Lab
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
@@ -71,6 +72,15 @@ async def test_a_caller_that_gives_up_leaves_the_others_their_replies(lab: Lab) 
     assert await lab.command("ECHO", "after") == "after"
 
 
+async def test_whoever_gives_up_while_the_connection_is_opened_ends_it_for_nobody(lab: Lab) -> None:
+    first, second = (asyncio.create_task(lab.command("ECHO", n)) for n in (1, 2))
+    await asyncio.sleep(0)
+
+    await ended(first)
+
+    assert await second == "2"
+
+
 async def test_a_lost_connection_fails_every_call_in_flight_and_the_next_call_opens_another(
     redis_server: EmbeddedRedis, settings: Settings
 ) -> None:
@@ -116,3 +126,13 @@ async def test_a_connection_that_redis_hangs_up_while_idle_costs_no_call(
     await asyncio.sleep(0.1)
 
     assert await lab.command("ECHO", "still") == "still"
+
+
+async def test_a_reply_that_is_no_text_fails_its_call_and_the_connection_is_opened_anew(lab: Lab) -> None:
+    await lab.command("SET", lab.keys("bytes"), b"\xff\xfe")
+
+    with pytest.raises(Unavailable):
+        await lab.command("GET", lab.keys("bytes"))
+
+    assert await lab.binary("GET", lab.keys("bytes")) == b"\xff\xfe"
+    assert await lab.command("ECHO", "after") == "after"

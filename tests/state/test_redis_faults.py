@@ -21,6 +21,7 @@ import state.answers
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.process.running import ended
 from state.embedded import EmbeddedRedis
+from state.errors import Unavailable
 from state.moves import load
 from state.settings import Settings
 from tests.conftest import http_client
@@ -216,6 +217,22 @@ async def test_every_writing_door_answers_a_clear_503_writes_nothing_and_works_a
             answer = await post(http, path, doors[path])
             assert answer.is_success, (path, answer.text)
         assert await told(http, "/api/lab/audit") | {"violations": []} == await told(http, "/api/lab/audit")
+
+
+async def test_an_answer_that_cannot_be_kept_is_given_all_the_same(
+    process: Process, admin: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: str) -> None:
+        raise Unavailable("Redis has no memory left", retry_after=2.0)
+
+    async with http_client(process) as http:
+        await open_tag(http)
+        monkeypatch.setattr(process.answers, "store", full)
+        body = idea()
+
+        answer = await post(http, "/api/experiment/register", body, **{"Idempotency-Key": "k"})
+
+        assert (answer.status_code, answer.json()["number"]) == (200, 1)
 
 
 async def settled(http: httpx.AsyncClient) -> None:

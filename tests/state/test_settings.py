@@ -82,6 +82,11 @@ def test_a_text_that_is_no_url_of_a_lab_is_refused(url: str) -> None:
         Settings(url=url)
 
 
+def test_a_home_that_is_not_there_is_no_folder_of_the_working_directory(home: Path) -> None:
+    with pytest.raises(ValueError, match="there is no user 'nobody-here'"):
+        Settings.model_validate({"data": "~nobody-here/labs"})
+
+
 @pytest.mark.parametrize("name", ["NIGHTJAR_SWARM_SECRET", "META_ENROLL_TOKEN"])
 def test_the_team_s_secret_has_two_names_and_is_shown_nowhere(
     name: str, monkeypatch: pytest.MonkeyPatch

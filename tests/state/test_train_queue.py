@@ -13,12 +13,13 @@ import redis
 from rq import Queue
 from rq.executions import Execution
 from rq.job import Job, JobStatus
+from rq.serializers import DefaultSerializer
 
 from state import rq_jobs
 from state.embedded import EmbeddedRedis
 from state.rq_jobs import CheckedJob, JobRefused
 from state.settings import Settings
-from state.train_jobs import ENTRY, FUNCTION, TrainJob, gpu_queue
+from state.train_jobs import ENTRY, FUNCTION, TrainJob, gpu_queue, job_id
 from state.train_queue import TrainQueue, broker
 from tests.tampering import CANARY, REWRITES, rewrite
 
@@ -218,3 +219,18 @@ async def test_a_refused_job_is_enqueued_again_as_it_was(
     assert await train_queue.enqueue("h:0", ATTEMPT, 60)
 
     assert the_job(connection).kwargs == {"function": "gpu::train", "payload": ATTEMPT}
+
+
+async def test_a_pickled_job_is_never_unpickled_whichever_serializer_is_asked_for(
+    connection: redis.Redis,
+) -> None:
+    job = Queue("nightjar-lab-h:0", connection=connection).enqueue("os.getcwd", job_id="lab_st-1-1-1")
+
+    with pytest.raises(JobRefused, match="cannot be read"):
+        TrainJob.fetch(job.id, connection=connection, serializer=DefaultSerializer)
+
+
+def test_a_job_s_id_has_only_characters_that_rq_allows() -> None:
+    job = Job.create("os.getcwd", connection=redis.Redis(), id=job_id("lab", "t.a_b-1", 12, 345))
+
+    assert job.id == "lab_st_da__b-1-12-345"
