@@ -102,6 +102,41 @@ async def test_a_run_counts_beside_a_run_of_the_reference_config(swarm: Swarm) -
     assert outcomes
 
 
+async def only(swarm: Swarm, **proposal: Any) -> str:
+    """Propose a claim, and leave the swarm no other."""
+    lab = swarm.process.lab
+    own = await told(swarm.http, "/api/hypothesis/propose", tag="swarm", proposal=proposal)
+    for h in (await told(swarm.http, "/api/hypothesis/list", tag="swarm"))["hypotheses"]:
+        if h["hypothesis_id"] != own["hypothesis_id"]:
+            await lab.command("HDEL", lab.keys("hypotheses", "swarm"), h["hypothesis_id"])
+    return str(own["hypothesis_id"])
+
+
+DEEP: dict[str, Any] = {
+    "statement": "deep networks beat shallow ones",
+    "dimensions": ["DEPTH"],
+    "config_constraint": {"DEPTH": {"min": 6}},
+    "importance": 1.0,
+}
+
+
+async def test_nothing_is_compared_with_a_reference_run_that_was_stopped(swarm: Swarm) -> None:
+    claim = await only(swarm, **{**DEEP, "config_constraint": {"DEPTH": {"min": 3}}})
+    stopped = 0
+    for _ in range(6):
+        given = await swarm.next("w1")
+        if (await swarm.record(given["run_id"])).is_reference:
+            await swarm.http.delete(f"/runs/{given['run_id']}")
+            stopped += 1
+        else:
+            await swarm.result("w1", given["run_id"], 5.0)
+        await learned(swarm, given["run_id"])
+
+    found = await asked(swarm.http, f"/api/hypothesis/{claim}?tag=swarm")
+    assert stopped >= 2
+    assert found["evidence"] == []
+
+
 async def test_a_run_is_learned_from_once(swarm: Swarm) -> None:
     run_id = await swarm.run("w1", 0.9)
     await learned(swarm, run_id)
@@ -153,6 +188,14 @@ async def test_an_irrelevant_dimension_is_frozen_and_its_claim_begins_anew_once_
     assert reopened["hypotheses"] == [claim]
     anew = (await hypotheses(swarm))["OPTIMIZER"]
     assert (anew["settled"], anew["posterior_mean"], anew["n_experiments"]) == (None, 0.5, 0)
+
+
+async def test_a_run_of_the_workers_own_choice_is_no_evidence(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    started = await swarm.http.post("/runs/start/w1", json={"LR": 0.05})
+    await swarm.result("w1", started.json()["run_id"], 0.5)
+
+    assert await learned(swarm, started.json()["run_id"]) == []
 
 
 async def test_runs_that_are_compared_are_not_stopped_and_a_worker_s_own_choice_is(swarm: Swarm) -> None:

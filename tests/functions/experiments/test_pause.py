@@ -15,6 +15,7 @@ from state.experiments import Experiments
 from tests.labs import (
     add_gpu,
     asked,
+    begun,
     crashed,
     dump,
     events_of,
@@ -182,6 +183,23 @@ async def test_runs_in_progress_are_stopped_on_demand(client: httpx.AsyncClient,
     assert await Experiments(process.lab).renew(e.experiment_id, "g0", e.fence, 60) == "stop"
     found = await asked(client, f"/api/experiment/{leased}")
     assert found["experiment"]["stop_reason"] == "prices are high"
+
+
+async def test_a_run_that_dies_waits_aside_for_its_next_attempt(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await add_gpu(client)
+    e = await running(client, process)
+    await pause(client)
+
+    await told(client, "/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
+
+    assert await status(client, e.experiment_id) == "queued"
+    assert await dispatched(client) == []
+    await in_order(client)
+    await unpause(client)
+    assert await dispatched(client) == [e.experiment_id]
+    assert (await begun(process, e.experiment_id)).attempt == 2
 
 
 async def test_no_gpu_is_lent_to_an_agent_of_a_paused_tag_but_it_may_train_elsewhere(

@@ -15,6 +15,7 @@ from state.experiments import Experiments
 from tests.labs import (
     add_gpu,
     asked,
+    begun,
     crashed,
     curl,
     dump,
@@ -285,3 +286,20 @@ async def test_an_unexpected_fault_leaves_the_key_free(
 async def test_a_key_of_a_wrong_length_is_refused(client: httpx.AsyncClient) -> None:
     for key in ("", "x" * 256):
         problem(await curl(client, "/api/experiment/register", idea(), idempotency_key=key), 422)
+
+
+async def test_a_second_worker_cannot_begin_the_same_attempt(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    await add_gpu(client)
+    await told(client, "/api/experiment/submit", **idea())
+    await told(client, "/api/pool/dispatch")
+    leased = await Experiments(process.lab).get("mar11-1")
+
+    await begun(process, "mar11-1")
+    again = await Experiments(process.lab).start(
+        leased, attempt=leased.attempt, fence=leased.fence, runner="host:2:2", lease_s=60
+    )
+
+    assert again is False

@@ -373,3 +373,25 @@ def test_a_killed_supervisor_leaves_no_orphan_and_its_children_still_drain(tmp_p
 
     ends(child)
     assert (tmp_path / "web.log").read_text().split() == ["up", "ended"]
+
+
+COMPUTES = """
+import asyncio, time
+from functions.kernel.process.running import stop_signals
+
+async def main():
+    stop_signals(0.5)
+    print("up", flush=True)
+    await asyncio.to_thread(time.sleep, 600)
+
+asyncio.run(main())
+"""
+
+
+def test_what_computes_for_minutes_does_not_outlive_a_killed_supervisor(tmp_path: Path) -> None:
+    process, child = supervisor(tmp_path, COMPUTES)
+
+    process.kill()
+    process.communicate(timeout=60)
+
+    ends(child)

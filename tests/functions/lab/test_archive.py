@@ -179,6 +179,14 @@ async def test_nothing_moves_unless_a_policy_says_so(process: Process) -> None:
     assert await at_hand(process.lab) == ids(BETTER, WORSE, WAITS)
 
 
+async def test_a_patch_is_not_moved_before_its_days_are_over(process: Process) -> None:
+    async with http_client(process) as http:
+        await open_tag(http, policy=AT_ONCE | {"patches.archive_after_days": 30})
+        await a_night(http)
+
+        assert (await told(http, "/api/lab/archive"))["moved"] == 0
+
+
 class TestFaults:
     """Of the archive; nothing leaves Redis then."""
 

@@ -12,6 +12,7 @@ import pytest
 from functions.kernel.process.lifecycle import Process
 from functions.swarm.rules.trial_proposals import CYCLE, LEAST_RESULTS
 from functions.swarm.rules.trial_verdicts import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
+from state.dimension_proposals import DimensionProposals
 from tests.conftest import http_client
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
 from tests.labs import asked, bearer, dump, events_of, problem, refused, told
@@ -187,6 +188,28 @@ async def test_followers_at_the_same_moment_adopt_once_and_judge_once(swarm: Swa
 
     assert len(await events_of(process, "dimension.reverted")) == 1
     assert {each["state"] for each in (await listed(swarm)).values() if each["adopted"]} == {"on_trial"}
+
+
+async def test_runs_that_were_handed_out_before_a_trial_do_not_count_for_it(
+    swarm: Swarm, process: Process
+) -> None:
+    late = ["w2", "w3"]
+    for name in late:
+        await swarm.join(name)
+    early = [(name, (await swarm.next(name))["run_id"]) for name in late]
+    await on_trial(swarm)
+    proposals = DimensionProposals(process.lab)
+    for name, run_id in early:
+        await swarm.result(name, run_id, 1.0)
+    crashed = await swarm.next("w3")
+    await swarm.result("w3", crashed["run_id"], None, error="out of memory")
+
+    before = await proposals.ran(await proposals.facts("swarm"))
+    await swarm.run("w2", 1.0)
+    after = await proposals.ran(await proposals.facts("swarm"))
+
+    assert before == []
+    assert [run.number for run in after] == [(await proposals.facts("swarm")).tag.last_number]
 
 
 async def test_an_agent_proposes_to_its_own_tag_and_a_worker_to_none(process: Process) -> None:

@@ -138,6 +138,18 @@ async def test_a_file_that_freezes_a_dimension_tells_of_it(
     assert (event["subject"], event["value"], event["reason"]) == ("DEPTH", 8, "declared frozen")
 
 
+async def test_a_value_that_the_dimension_has_not_freezes_nothing(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await defined(client, DEPTH)
+    before = await dump(process.lab)
+
+    for value in (3, 25, 8.5, "8", True, None, [8], "NaN"):
+        await refused(client, 422, FREEZE, tag="swarm", name="DEPTH", value=value, reason="x")
+
+    assert await dump(process.lab) == before
+
+
 @pytest.mark.parametrize("path", [FREEZE, UNFREEZE])
 async def test_a_dimension_or_tag_that_is_not_there_is_not_found(
     client: httpx.AsyncClient, process: Process, path: str

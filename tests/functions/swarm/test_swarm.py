@@ -104,6 +104,10 @@ class Swarm:
         return list((await told(self.http, "/api/lab/audit"))["violations"])
 
 
+async def noise_of(swarm: Swarm) -> dict[str, Any]:
+    return dict((await told(swarm.http, "/api/report/summary", tag="swarm"))["noise"])
+
+
 def sent(worker_id: str, run_id: str, value: float | None, **more: Any) -> dict[str, Any]:
     return {
         "worker_id": worker_id,
@@ -424,6 +428,18 @@ async def test_a_result_is_judged_by_its_delta(swarm: Swarm) -> None:
     assert records[2].delta == pytest.approx(-0.07)
 
 
+async def test_no_workers_baseline_is_in_the_noise(swarm: Swarm) -> None:
+    """The metric depends on no worker, and their baselines are wrong."""
+    await swarm.join("low", baseline_bpb=0.9)
+    await swarm.join("high", baseline_bpb=1.1)
+
+    for value in (1.0, 1.002):
+        for name in ("low", "high"):
+            await swarm.run_of(name, value, LR=0.001)
+
+    assert await noise_of(swarm) == {"df": 2, "sigma": pytest.approx(0.002 / 2**0.5)}
+
+
 async def test_the_delta_is_the_labs_own_and_the_workers_is_only_kept(swarm: Swarm) -> None:
     run_id = (await swarm.next("w1"))["run_id"]
 
@@ -742,6 +758,28 @@ async def test_a_swarm_that_maximizes_is_led_by_the_highest_value(
     assert await swarm.audited() == []
 
 
+async def test_a_baseline_is_measured_in_the_metric_of_its_tag(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client, "swarm", metric={"name": "log_loss"})
+    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+    swarm = Swarm(client, process)
+
+    await swarm.join("w1", baseline_bpb=-3.5)
+    refusal = await refused(client, 422, "/register", worker_id="w2", gpu_type="H100", baseline_bpb=1e300)
+
+    assert refusal["detail"].startswith("the baseline log_loss is")
+    assert "train.py" in refusal["hint"]
+
+
+async def test_health_says_which_budget_a_baseline_is_measured_with(swarm: Swarm) -> None:
+    before = await asked(swarm.http, "/health")
+    await told(swarm.http, "/api/search/set-policy", tag="swarm", policy={"budgets.base_s": 60})
+    after = await asked(swarm.http, "/health")
+
+    assert (before["budget_seconds"], after["budget_seconds"]) == (300, 60)
+
+
 async def test_a_run_of_a_workers_own_choice_runs_beside_its_assignment(swarm: Swarm) -> None:
     given = await swarm.next("w1")
 
@@ -771,6 +809,20 @@ async def test_a_worker_has_a_bounded_number_of_runs_at_once(swarm: Swarm) -> No
     assert (await curl(swarm.http, "/runs/start/w1", {})).status_code == 200
 
 
+async def test_a_run_that_was_lost_no_longer_counts_among_those_of_its_worker(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    for _ in range(MOST_ACTIVE):
+        await curl(swarm.http, "/runs/start/w1", {})
+    await swarm.silence("swarm-1")
+
+    await told(swarm.http, "/api/swarm/sweep")
+
+    assert (await curl(swarm.http, "/runs/start/w1", {})).status_code == 200
+    await swarm.result("w1", "swarm-1", 0.9)
+    await refused(swarm.http, 409, "/runs/start/w1")
+    assert (await swarm.next("w1"))["run_id"] == f"swarm-{MOST_ACTIVE + 2}"
+
+
 @pytest.mark.parametrize("config", [{"LR": 1.0}, {"WIDTH": 3}, {"OPTIMIZER": "adagrad"}, {"DEPTH": 2.5}])
 async def test_a_run_of_a_workers_own_choice_stays_within_the_dimensions(
     swarm: Swarm, config: dict[str, Any]
@@ -778,6 +830,21 @@ async def test_a_run_of_a_workers_own_choice_stays_within_the_dimensions(
     await swarm.join("w1")
 
     problem(await curl(swarm.http, "/runs/start/w1", config), 422)
+
+
+async def test_a_dimension_named_tag_collides_with_nothing(swarm: Swarm) -> None:
+    await told(
+        swarm.http,
+        "/api/dimension/define",
+        tag="swarm",
+        dimensions=[{"name": "tag", "dtype": "int", "min": 1, "max": 9}],
+    )
+    await swarm.join("w1")
+
+    answer = await curl(swarm.http, "/runs/start/w1", {"tag": 3})
+
+    assert answer.status_code == 200, answer.text
+    assert (await swarm.record(answer.json()["run_id"])).config_delta == {"tag": 3}
 
 
 async def test_an_agent_cannot_report_on_a_swarms_run(swarm: Swarm) -> None:
@@ -825,6 +892,15 @@ async def test_before_anybody_has_joined_there_is_nothing_to_list(client: httpx.
     assert await asked(client, "/api/swarm/workers") == {"workers": [], "total": 0}
     assert (await asked(client, "/runs/stats"))["kill_rate"] == 0.0
     assert (await client.get("/pipeline/status?tag=swarm")).json()["enabled"] is False
+
+
+async def test_a_run_of_its_own_choice_waits_for_a_budget_too(swarm: Swarm) -> None:
+    await told(swarm.http, "/api/tag/budget", tag="swarm", runs=1)
+    await swarm.next("w1")
+
+    answer = await curl(swarm.http, "/runs/start/w1", {})
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "15")
 
 
 async def test_an_organiser_sees_the_workers_with_how_to_reach_their_owners(swarm: Swarm) -> None:

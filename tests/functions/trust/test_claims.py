@@ -259,6 +259,17 @@ async def test_a_run_that_ends_has_the_claims_run_that_its_budget_held_back(tag:
     assert (held_back["steps"], steps) == ([], ["run mar11-3"])
 
 
+async def test_a_repeated_report_of_a_claim_is_answered_as_at_first(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.trained(1.0)
+    first = await tag.claimed(0.5)
+    await tag.measured("mar11-2.2", 0.75)
+
+    again = await tag.told("/api/experiment/complete", experiment_id="mar11-2", val_bpb=0.5)
+
+    assert again == first | {"replayed": True}
+
+
 @pytest.mark.parametrize("is_measured", [False, True])
 async def test_a_claim_can_be_taken_back(tag: TagUnderTest, is_measured: bool) -> None:
     await tag.open()

@@ -13,7 +13,7 @@ from state.experiments import Experiments
 from state.records import Experiment
 from tests.functions.conftest import TagUnderTest
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
-from tests.labs import add_gpu, asked, begun, open_tag, registered, told
+from tests.labs import add_gpu, asked, begun, idea, open_tag, registered, told
 from triggers.cli.up import line
 
 BASE = "a" * 40
@@ -142,6 +142,14 @@ async def test_runs_of_another_budget_or_class_of_gpu_are_compared_with_their_ow
 
     over = [each["over_budget"] for each in (another_budget, over_that, another_class)]
     assert over == [False, True, False]
+
+
+async def test_what_an_agent_says_of_its_own_run_s_time_counts_for_nothing(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    for value, time in ((1.0, SHORT), (0.5, LONG)):
+        name = (await tag.told("/api/experiment/register", **idea()))["experiment_id"]
+        verdict = await tag.told("/api/experiment/complete", experiment_id=name, val_bpb=value, **time)
+        assert (verdict["status"], verdict["over_budget"]) == ("keep", False)
 
 
 async def test_retests_over_their_budget_confirm_nothing_and_the_keep_falls(tag: TagUnderTest) -> None:
