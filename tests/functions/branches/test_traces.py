@@ -51,6 +51,16 @@ async def test_the_same_request_gets_the_same_selection(forest: TagUnderTest) ->
     assert len(await forest.events("selection.opened")) == 1
 
 
+async def test_a_waiting_answer_is_no_answer_to_keep(forest: TagUnderTest) -> None:
+    one, _ = await forest.selected(), await forest.selected()
+    early = await forest.told("/api/trace/select", tag=TAG, request_id="r1")
+
+    await forest.told("/api/trace/release", selection_id=one["selection_id"])
+    late = await forest.told("/api/trace/select", tag=TAG, request_id="r1")
+
+    assert (early["status"], late["status"]) == ("wait", "selected")
+
+
 async def test_whoever_waits_is_woken_by_the_slot_that_is_free(forest: TagUnderTest) -> None:
     one, _ = await forest.selected(), await forest.selected()
 

@@ -492,3 +492,14 @@ def test_megabytes_of_hostile_output_cost_no_more_than_their_length(hostile: str
     nearest(printed_in(hostile, "val_bpb"), "val_bpb", hostile)
 
     assert time.process_time() - begin < 30  # quadratic work would take hours
+
+
+def test_what_is_kept_of_an_open_line_does_not_grow_with_it() -> None:
+    read = PrintedScore("val_bpb")
+
+    for _ in range(1000):
+        read.feed(b"." * 1000)
+
+    assert len(read._begun) <= 16 * 1024
+    read.feed(b"val_bpb: 0.91")
+    assert read.result().metrics == {"val_bpb": 0.91}

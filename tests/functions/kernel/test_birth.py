@@ -50,6 +50,10 @@ def test_another_process_with_the_same_pid_is_not_it() -> None:
     assert not is_alive(f"{host}:{pid}:", "h")
 
 
+def test_one_of_another_host_is_believed_to_live() -> None:
+    assert is_alive("elsewhere:1:1", "h")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the time of day is all there is")
 def test_setting_the_clock_does_not_kill_it(monkeypatch: pytest.MonkeyPatch) -> None:
     name = birth_name("h", os.getpid())

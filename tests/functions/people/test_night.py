@@ -104,3 +104,7 @@ def test_words_of_an_agent_are_never_markdown(words: str) -> None:
 
     assert "<td>end</td>" in shown
     assert not re.search(r"<(?!/?(table|thead|tbody|tr|th|td|code)\b)", shown)
+
+
+def test_a_backslash_before_a_bar_does_not_end_the_cell() -> None:
+    assert code(r"a|b \| c") == r"`a\|b \ \| c`"

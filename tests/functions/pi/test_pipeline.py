@@ -234,6 +234,14 @@ async def test_a_confirmed_draft_is_not_flushed(swarm: Swarm) -> None:
     assert await is_served(swarm)
 
 
+async def test_a_text_that_comes_after_the_flush_is_dropped(swarm: Swarm) -> None:
+    spec_id = await drafted(swarm)
+    await told(swarm.http, "/pipeline/flush")
+
+    assert await wrote(swarm, spec_id) == "nothing"
+    assert not await is_served(swarm)
+
+
 async def test_a_lab_that_drafts_nothing_ahead_serves_nothing(settings: Settings, swarm: Swarm) -> None:
     await written(swarm)
     off = settings.model_copy(update={"pipeline_enabled": False})

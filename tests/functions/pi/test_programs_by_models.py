@@ -110,6 +110,18 @@ async def test_a_job_that_comes_twice_writes_once_and_asks_the_model_once(
     assert len(stage.received) == 1
 
 
+async def test_nothing_is_written_that_was_not_asked_for(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, programs: Programs
+) -> None:
+    async with author_process(process, monkeypatch, WRITTEN) as (pi, stage):
+        await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+        answer = await answered(pi)
+
+    assert answer["author"] is None
+    assert await programs.count("swarm") == 0
+    assert stage.received == []
+
+
 async def test_while_a_model_is_asked_a_second_asking_waits_with_the_first(
     client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, programs: Programs
 ) -> None:

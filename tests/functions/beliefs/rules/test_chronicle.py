@@ -131,6 +131,15 @@ def test_words_of_a_model_never_break_a_table(statement: str, rationale: str) ->
     assert [len(row) for row in rows(text) if row] == [6, 3, 3, 6]
 
 
+def test_pipes_backslashes_newlines_and_html_of_a_statement_stay_in_its_cell() -> None:
+    hostile = claim(statement="a | b \\| c\n\n# <img src=x>`` d")
+
+    [moved, *_] = [row for row in rows(checkpoint_text(chapter(facts(hostile), NONE))) if row]
+
+    assert len(moved) == 6
+    assert "&lt;img src=x&gt;" in moved[0]
+
+
 @given(st.lists(claims(), min_size=1, max_size=4))
 def test_each_checkpoint_begins_where_the_one_before_ended_as_it_was_kept(
     history: list[list[Hypothesis]],

@@ -8,6 +8,8 @@ from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from functions.beliefs.rules.protocols import (
     ARM_PRIORITY,
@@ -220,6 +222,17 @@ def test_an_arm_that_always_crashes_is_left_out_and_a_cell_loses_the_test() -> N
     assert kept.means[0] is None
     assert (alone.outcome, cell.outcome) == ("loss", "loss")
     assert "1 of 4 cells crashed" in cell.reason
+
+
+@given(st.lists(st.lists(st.floats(-1e300, 1e300), min_size=3, max_size=4), min_size=3, max_size=3))
+def test_any_values_have_a_verdict(values: list[list[float]]) -> None:
+    test = begun(FACTOR, decision="significant")
+
+    found = verdict(test, runs(test, *values))
+
+    assert found.outcome in ("win", "loss")
+    assert found.p_value is not None
+    assert 0 <= found.p_value <= 1
 
 
 # -- when it ends

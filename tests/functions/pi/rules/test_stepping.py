@@ -175,6 +175,11 @@ def test_a_text_for_another_draft_or_a_second_one_is_not_taken() -> None:
     assert written(running(), 1, "flushed") is None
 
 
+def test_trust_stays_between_0_and_1() -> None:
+    assert step_of(ready(p=running(bank=0.97)), results=120).after.bank == 1.0
+    assert step_of(ready(p=running(bank=0.1)), now=2000.0).after.bank == 0.0
+
+
 def test_three_confirmed_drafts_are_enough_trust_to_deploy_the_next_one() -> None:
     p, results = running(), 100
     for _ in range(3):

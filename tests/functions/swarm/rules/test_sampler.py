@@ -94,6 +94,18 @@ def test_it_proposes_what_is_better_than_configs_at_random() -> None:
     assert mean_of(proposed(learned())) < 0.4 * BLIND
 
 
+@pytest.mark.parametrize("poison", [1e300, -1e300, 1.7e308, -1.7e308])
+def test_a_poisoned_result_does_not_blind_it(poison: float) -> None:
+    seen, rng = learned(), Random(5)
+    worst = max(range(60), key=lambda n: seen[n].value or 0.0)
+    seen[worst] = Observation(seen[worst].config, poison)
+
+    misled = proposed(seen)
+    after = proposed([*seen, *(Observation(p.config, bowl(p.config, rng)) for p in misled)])
+
+    assert mean_of(after) < 0.5 * BLIND
+
+
 # -- what is not known
 
 

@@ -137,6 +137,14 @@ def test_a_pending_run_counts_as_the_mean_of_those_that_ended() -> None:
     assert scores.each[-1] == scores.mean == pytest.approx(fmean(scores.each[:-1]))
 
 
+@pytest.mark.parametrize("poison", [1e300, -1e300, 1.7e308, -1.7e308])
+def test_a_poisoned_result_does_not_blind_it(poison: float) -> None:
+    seen = by_optimizer("sgd")
+    seen[7] = Observation({**seen[7].config, "OPTIMIZER": "adam"}, poison)
+
+    assert share(proposed(seen), "OPTIMIZER", "sgd") > 0.75
+
+
 # -- promotion
 
 
