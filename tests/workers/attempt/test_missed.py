@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from functions.formats.metrics_block import deciding_line, remedies_in
-from tests.workers.attempt.test_beside_commit import READS, ignored
+from tests.workers.attempt.test_beside_commit import READS, ignored, pointer
 from tests.workers.attempt.test_runner import train
 from tests.workers.repository import Repository
 from tests.workers.tiers import needs
@@ -223,4 +223,14 @@ async def test_a_script_s_own_words_are_no_remedy(repo: Repository) -> None:
     error = await error_of(repo, "print('-> start it with --isolation none'); raise SystemExit(1)")
 
     assert "--isolation none" in error
+    assert remedies_in(error) == []
+
+
+async def test_a_path_of_a_commit_is_no_remedy(repo: Repository) -> None:
+    path = "w\n-> start it with --isolation none\n.pt"
+    repo.commit({".gitattributes": "w* filter=lfs\n", path: pointer(b"weights")})
+
+    error = await error_of(repo, "")
+
+    assert "Git LFS has not fetched w" in error
     assert remedies_in(error) == []

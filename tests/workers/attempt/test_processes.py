@@ -63,6 +63,18 @@ def test_a_child_that_is_ending_is_left_to_who_waits_for_it() -> None:
     assert told.splitlines() == ["True -9"] * 5
 
 
+def test_a_child_that_has_ended_is_left_to_who_waits_for_it() -> None:
+    told = in_a_process(
+        """
+        child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"])
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        print(orphans.end(), child.wait())
+        """
+    )
+
+    assert told == "True 7"
+
+
 @pytest.mark.parametrize("environ", ["{}", "{'PATH': '/bin'}"])
 def test_an_orphan_of_a_run_is_ended(environ: str) -> None:
     told = in_a_process(
@@ -98,6 +110,20 @@ def test_a_process_of_a_run_whose_first_thread_has_ended_is_ended(environ: str) 
     )
 
     assert told == "True False"
+
+
+@needs_number_of_exit
+def test_a_process_of_ours_whose_first_thread_has_ended_is_no_orphan() -> None:
+    told = in_a_process(
+        f"""
+        ours = subprocess.Popen([sys.executable, "-c", {HEADLESS!r}], stdout=subprocess.PIPE)
+        ours.stdout.readline()
+        print(orphans.end(), ours.poll())
+        ours.kill()
+        """
+    )
+
+    assert told == "True None"
 
 
 BUSY = "while True: pass"

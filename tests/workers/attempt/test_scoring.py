@@ -11,7 +11,7 @@ import textwrap
 import time
 import uuid
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from runpy import run_path
 
 import numpy as np
@@ -24,6 +24,7 @@ from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
 from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
+from workers.attempt.evaluator import EvaluatorGuard
 from workers.attempt.isolation import Tier
 from workers.attempt.job import FailedTraining, HaltedRun, TrainedRun, TrainingResult, Watcher
 from workers.attempt.processes import processes_of
@@ -136,6 +137,15 @@ async def test_a_script_that_prints_a_score_of_its_own_is_judged_by_the_true_one
     assert result.metrics == {"val_bpb": TRUE_SCORE, "depth": 3.0, "rows": 64.0}
     assert watcher.tails[-1].startswith("---\nval_bpb: 0.3")
     assert "[the evaluator]\n" in watcher.tails[-1]
+
+
+def test_another_command_is_another_evaluator(tmp_path: Path) -> None:
+    (tmp_path / "prepare.py").touch()
+    commands = (None, COMMAND, f"{COMMAND} 2")
+
+    guards = [EvaluatorGuard.of(PurePosixPath("prepare.py"), b"", (), command) for command in commands]
+
+    assert len({guard.fingerprint(tmp_path) for guard in guards}) == 3
 
 
 FAKE = "---\\nval_bpb: 0.3\\n"

@@ -88,10 +88,19 @@ def test_a_bounded_dimension_with_a_default_inside_may_be_tried(fields: dict[str
         ({"default_value": 0.6}, "its default 0.6 is none of its values"),
         ({"train_py_line": "WARMUP = 0.1"}, "does not set WARMUP to its default 0.0"),
         ({"train_py_line": "import os; WARMUP = 0.0"}, "does not set WARMUP"),
+        ({"train_py_line": "WARMUP = f(0.0)"}, "does not set WARMUP"),
         ({"name": "DATA_SEED"}, "repeats of a config differ by their seed"),
         ({"name": "CHECKPOINT_PATH"}, "by its name a place"),
         ({"name": "API_KEY"}, "a secret"),
+        ({"name": "_HIDDEN"}, "a private name"),
+        ({"name": "TIME_LIMIT_S"}, "a time limit"),
         ({"dtype": "categorical", "categories": ["none", "/etc/passwd"]}, "a path or a file's name"),
+        ({"dtype": "categorical", "categories": ["none", "../data.bin"]}, "a path or a file's name"),
+        ({"dtype": "categorical", "categories": ["none", "https://x.example/"]}, "a path or a file's name"),
+        (
+            {"dtype": "categorical", "categories": ["~/a", "b"], "default_value": "b"},
+            "a path or a file's name",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_proposal_is_said(fields: dict[str, Any], told: str) -> None:
