@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.journeys.running import RunningLab
@@ -35,6 +37,20 @@ def test_agents_at_work_are_shown_with_what_they_use(page: Page, lab: RunningLab
     page.browser.until(lambda: len(page.texts("#working li")) == 2, "both")
     for name in ("ada", "bob"):
         lab.post("agent/announce", tag=tag, agent=name, state="ended")
+    assert page.said() == []
+
+
+def test_a_limited_agent_s_restart_is_told_as_time_to_come(page: Page, lab: RunningLab, tag: str) -> None:
+    now = int(time.time())
+    limit = {"since": now, "until": now + 5000, "said": "usage limit reached"}
+    lab.post("agent/announce", tag=tag, agent="ada", state="limited", starts=1, limit=limit)
+
+    page.show(tag=tag, view="agents")
+
+    page.until("starts again in ", "#working")
+    (exact,) = page.run("return [...document.querySelectorAll('#working time')].map((e) => e.title)")
+    assert exact in page.run("return document.querySelector('#working .dim.cut').title")
+    lab.post("agent/announce", tag=tag, agent="ada", state="ended")
     assert page.said() == []
 
 

@@ -57,7 +57,7 @@ def test_every_function_has_a_row_with_its_role_and_triggers(page: Page, lab: Ru
     page.show(view="functions", q="event::trim")
     page.until("in ", "#view td.column-next time")
     page.show(view="functions", function="event::trim")
-    page.until("Next firing", "#details")
+    page.until("Next firing in ", "#details .clock")
     assert page.texts("#details button, #details form") == [], "a visitor calls nothing that changes the lab"
     assert page.said() == []
 
@@ -125,6 +125,7 @@ def test_an_operator_pauses_fires_and_resumes_a_scheduled_function(page: Page, l
     page.run("document.querySelector('#asking [name=reason]').value = 'maintenance'")
     page.confirm("Pause")
     page.until("maintenance", "#details .clock")
+    page.until(" s", "#details .clock time[title]")
     assert schedule()["paused_reason"] == "maintenance"
     fired = schedule()["by_hand"]
     page.click("Run now", "#details button")

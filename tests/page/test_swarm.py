@@ -100,6 +100,7 @@ def test_a_worker_s_panel_previews_what_sync_answers_it(page: Page, swarm: Swarm
     answer = lab.http.get(f"/sync/{worker_id}").json()
     assert answer["hypothesis_statement"] in shown
     assert answer["population_id"] in shown
+    assert page.texts("#worker dd time[title]"), "its newest result has a relative time"
     assert "ann@example.org" not in page.texts("#worker")[0], "a visitor learns nobody's address"
     assert page.address()["worker"] == worker_id
     page.click("Close", "#worker a")

@@ -1,6 +1,6 @@
 // Who works on a tag: the agents at work now, and what each agent has found and used.
 
-import { PROGRAM, age, badge, counted, cut, h, number, signed, stampOf, sync } from "../dom.js";
+import { PROGRAM, age, badge, counted, cut, h, local, number, signed, stampOf, sync } from "../dom.js";
 import { call, get } from "../lab.js";
 import { Table } from "../table.js";
 import { commands, figure } from "../parts.js";
@@ -73,9 +73,10 @@ function atWork({ agent, state, tokens, cost_usd: cost, experiments, starts, lim
     counted(starts, "start"),
     tokens === null ? null : `${tokens.toLocaleString("en")} tokens`,
     cost === null ? null : `${cost.toFixed(2)} USD`,
-    until ? `starts again at ${new Date(until).toLocaleTimeString()}: ${limit}` : null,
-  ];
-  return h("li", {}, h("b", {}, cut(agent)), badge(state, STATES[state] ?? "discard"), cut(facts.filter(Boolean).join(" · "), { class: "cut dim", tabindex: "0" }));
+  ].filter(Boolean).join(" · ");
+  const again = until ? [" · starts again ", age(until), `: ${limit}`] : [];
+  const title = until ? `${facts} · starts again at ${local(until)}: ${limit}` : facts;
+  return h("li", {}, h("b", {}, cut(agent)), badge(state, STATES[state] ?? "discard"), h("span", { class: "cut dim", tabindex: "0", title }, facts, ...again));
 }
 
 function columnsOf(page) {

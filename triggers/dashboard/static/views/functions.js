@@ -1,6 +1,6 @@
 // Every function of the lab: what calls it, what it takes and answers, and a form that calls it.
 
-import { PROGRAM, age, counted, cut, h, local, stampOf } from "../dom.js";
+import { PROGRAM, age, counted, cut, h, stampOf } from "../dom.js";
 import { action, ask } from "../actions.js";
 import { call, get } from "../lab.js";
 import { Table } from "../table.js";
@@ -119,8 +119,8 @@ function firing(place, schedule, page) {
   const done = () => page.view.source?.now();
   const body = () => ({ function: name });
   place.replaceChildren(
-    h("p", {}, paused ? `Paused since ${local(paused)}${reason ? `: ${reason}` : ""}.` : `Next firing ${local(next)}.`, " ",
-      h("span", { class: "dim" }, `${last ? `Last ${local(last)}; ` : ""}${counted(fired, "firing")}, ${missed} missed, ${skipped} skipped`)),
+    h("p", {}, ...(paused ? ["Paused for ", age(paused), reason ? `: ${reason}. ` : ". "] : ["Next firing ", age(next), ". "]),
+      h("span", { class: "dim" }, ...(last ? ["Last ", age(last), " ago; "] : []), `${counted(fired, "firing")}, ${missed} missed, ${skipped} skipped`)),
     h("div", { class: "acts" }, ...[
       action(page, { name: "Run now", title: `Run ${name} now?`, text: "It is fired once, beside its schedule.", path: "/api/cron/run", body, done }),
       paused

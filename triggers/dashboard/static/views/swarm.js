@@ -1,6 +1,6 @@
 // A swarm: what its workers run now, who leads, how they are divided, and what each of them is told.
 
-import { PROGRAM, badge, counted, cut, h, local, number, signed, span, stampOf, sync } from "../dom.js";
+import { PROGRAM, age, badge, counted, cut, h, number, signed, span, stampOf, sync } from "../dom.js";
 import { facts, figure, nextSteps, panel } from "../parts.js";
 import { call, get } from "../lab.js";
 import { Table } from "../table.js";
@@ -96,7 +96,7 @@ export const swarm = {
         facts([
           ["Hypothesis", told.hypothesis_statement], ["Strategy", told.population_strategy], ["Population", told.population_id],
           ["Budget of a run", span(told.budget_seconds)], ["Program", told.program_md ? told.program_digest : "its own, until the first is written"],
-          ["Newest result", local(stampOf(told.updated_at))], ["Baseline", mine && number(mine.baseline_bpb, digits)], ["Owner", mine?.contact],
+          ["Newest result", [age(stampOf(told.updated_at)), " ago"]], ["Baseline", mine && number(mine.baseline_bpb, digits)], ["Owner", mine?.contact],
         ]),
         h("div", { class: "columns roomy" },
           plain("dimensions", ["Dimension", "Importance", "Best known", "Frozen at"], told.dimensions.map((one) => [one.name, number(one.importance, 2), text(one.best_known_value), one.frozen ? text(one.frozen_value) : ""])),
