@@ -37,6 +37,29 @@ def test_values_stand_side_by_side_and_differences_are_marked(page: Page, lab: R
     assert page.said() == []
 
 
+def test_a_line_with_the_keyboard_s_focus_shows_its_cut_texts_whole(
+    page: Page, lab: RunningLab, tag: str
+) -> None:
+    texts = [f"{width} times as wide a model " * 8 for width in ("two", "three")]
+    runs = [measured(lab, tag, 3.0, diff_summary=text) for text in texts]
+    page.show(tag=tag, view="compare", ids=",".join(runs))
+    page.settles(lambda: table(page).get("≠ what changed"), [text.strip() for text in texts])
+    page.browser.press("\ue004")  # Tab: from here on the focus is the keyboard's
+    focused = (
+        "const row = [...document.querySelectorAll('#view tbody tr')]"
+        ".find(({ cells: [name] }) => name.innerText === '≠ what changed');"
+        "row?.focus(); return document.activeElement === row"
+    )
+
+    page.settles(lambda: page.run(focused), True)
+    for text in texts:
+        page.until(text.strip(), "#whole:not([hidden])")
+    page.browser.press("\ue00c")
+
+    page.until_gone("#whole:not([hidden])")
+    assert page.said() == []
+
+
 def test_trust_says_what_evidence_there_is_for_each_run(page: Page, lab: RunningLab, tag: str) -> None:
     lab.post("search/set-policy", tag=tag, policy={"keep_rule": "confirmed"})
     names = [lab.submit(tag, config_delta={"VALUE": value, "SECONDS": 0.1}) for value in (3.0, 2.0)]

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 
 const ROWS = "tr, li, h2, .figures > div";
-const PLACES = ".cut, td, dd, p";
+const PLACES = ".cut, th, td, dd, p";
 const box = h("div", { id: "whole", "aria-hidden": "true", hidden: true }); // a screen reader has the whole texts anyway
 
 export function showWhole(ended) {

@@ -9,6 +9,7 @@ import { wordOf } from "../runs.js";
 const MOST = 5;
 const LOOK_AGAIN_MS = 5000; // while one of them runs
 const COLUMN_PX = 130;
+const OFTEN_CUT = 14; // characters: a line with a longer text shows it whole on focus
 const LINES = ["accent", "crash", "keep", "demoted", "running"];
 const DASHES = ["solid", "dashed", "dotted", "solid", "dashed"];
 
@@ -39,7 +40,7 @@ export const compare = {
       sync(table.tHead.rows[0], [{ id: "" }, ...found.map(({ id }) => ({ id }))], ({ id }) => id, ({ id }) => h("th", { scope: "col" }, id ? runLink(page, id) : ""));
       const rows = lines(found).filter(({ differs }) => differs || !page.address.only);
       sync(table.tBodies[0], rows, ({ group, name }) => `${group} ${name}`, ({ name, values, differs }) =>
-        h("tr", { class: differs ? "differs" : null }, h("th", { scope: "row", title: name }, differs ? "≠ " : "", name), values.map((value) => h("td", { title: typeof value === "string" ? value : null }, cell(value, page)))));
+        h("tr", { class: differs ? "differs" : null, tabindex: [name, ...values].some(({ length }) => length > OFTEN_CUT) ? "0" : null }, h("th", { scope: "row", title: name }, differs ? "≠ " : "", name), values.map((value) => h("td", { title: typeof value === "string" ? value : null }, cell(value, page)))));
       drawn.draw();
     }
 
