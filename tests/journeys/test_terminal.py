@@ -187,3 +187,15 @@ def test_a_backup_and_a_restore_have_a_bar_on_a_terminal(lab: RunningLab, tmp_pa
     assert "checking the file" in made.sent
     assert "keys written" in made.sent
     assert re.search(r"(\d[\d,]*) of \1\b", made.sent)
+
+
+def test_a_replay_of_a_log_has_a_bar_on_a_terminal(tmp_path: Path) -> None:
+    log = tmp_path / "results.tsv"
+    runs = (f"c{nth}\t{1 - nth / 1000:.4f}\tkeep\tidea {nth}\n" for nth in range(20))
+    log.write_text("commit\tval_bpb\tstatus\tdescription\n" + "".join(runs))
+
+    with Screen(tmp_path / "data", "replay", str(log)) as judged:
+        assert judged.ended() == 0
+
+    assert "reading the runs" in judged.sent
+    assert "20 of 20" in judged.sent

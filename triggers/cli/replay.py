@@ -13,12 +13,13 @@ from typing import Any
 import click
 
 from functions.experiments.rules.keeping import KEEP_RULES
-from functions.experiments.rules.replaying import MANY, SURE, USUAL, Judged, Replay, ReplayVerdict, replay
+from functions.experiments.rules.replaying import MANY, SURE, USUAL, Judged, Replay, ReplayVerdict, replaying
 from functions.formats.results_log import BITS_PER_BYTE
 from functions.trust.rules.noise import Noise, rounded
 from state.errors import Invalid
 from state.ids import TAG_PATTERN
 from state.records import Direction
+from triggers.cli.counting import counting
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Number, data_option, json_option, lab_option, settings_from
 from triggers.cli.output import print_json, show
@@ -85,12 +86,13 @@ def command(
     beat all before it counts as kept. Of a tag it says what the lab knows, unless --sigma is given. Changes nothing.
     """
     file = Path(what)
-    if os.path.isfile(what):  # Path.is_file raises if the name is not a possible file name
-        recorded = from_file(file, metric, direction)
-    elif re.fullmatch(TAG_PATTERN, what) and file.suffix != ".tsv":
-        recorded = from_lab(LabHttp(settings_from(data=data, lab=lab)), what)
-    else:
-        raise click.UsageError(f"there is no file {what!r}, and no tag can have that name")
+    with counting("reading the runs", "runs read"):
+        if os.path.isfile(what):  # Path.is_file raises if the name is not a possible file name
+            recorded = from_file(file, metric, direction)
+        elif re.fullmatch(TAG_PATTERN, what) and file.suffix != ".tsv":
+            recorded = from_lab(LabHttp(settings_from(data=data, lab=lab)), what)
+        else:
+            raise click.UsageError(f"there is no file {what!r}, and no tag can have that name")
     if sigma is not None:
         recorded = recorded.without_estimates()
     noise, source = _noise(recorded, sigma)
@@ -99,7 +101,11 @@ def command(
             f"it is not said whether {DIRECTIONS.format(recorded.metric)}",
             hint="say --maximize or --minimize",
         )
-    found = replay(recorded.runs, KEEP_RULES[keep_rule], noise, recorded.direction)
+    found = Replay([])
+    with counting("judging the runs", "runs judged", len(recorded.runs)) as tell:
+        for judged in replaying(recorded.runs, KEEP_RULES[keep_rule], noise, recorded.direction):
+            found.judged.append(judged)
+            tell(len(found.judged))
     if as_json:
         print_json(_document(what, keep_rule, recorded, noise, source, found))
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -105,24 +105,29 @@ def noise_of(runs: Iterable[RecordedRun]) -> Noise | None:
 
 
 def replay(runs: Sequence[RecordedRun], rule: KeepRule, noise: Noise, direction: Direction) -> Replay:
-    """Judge every run by a rule, oldest first.
+    """Judge every run by a rule."""
+    return Replay(list(replaying(runs, rule, noise, direction)))
+
+
+def replaying(
+    runs: Sequence[RecordedRun], rule: KeepRule, noise: Noise, direction: Direction
+) -> Iterator[Judged]:
+    """Judge one run after the other by a rule, oldest first.
 
     Each run is compared with the best that the record had then, even if the rule would not have kept that best. A
     repeat that was not kept is evidence for its code and is not judged.
     """
     repeats = _by_code(runs)
     seen = set[Hashable]()
-    judged: list[Judged] = []
     best: RecordedRun | None = None
     for run in runs:
         if run.code in seen and not run.kept:
             continue
         if run.code is not None:
             seen.add(run.code)
-        judged.append(_judged(run, best, repeats, rule, noise, direction))
+        yield _judged(run, best, repeats, rule, noise, direction)
         if run.kept:
             best = run
-    return Replay(judged)
 
 
 def _judged(
