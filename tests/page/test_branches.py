@@ -65,6 +65,8 @@ def test_traces_are_lanes_with_keeps_joined_and_merges_marked(
     page.browser.until(lambda: len(drawn(page)["keeps"]) == 2, "the merge follows a keep of either trace")
     lanes = {point["id"]: round(point["value"][1]) for point in drawn(page)["keep"]}
     assert lanes[first] != lanes[second]
+    lines = drawn(page)["parents"]
+    assert len({line["lineStyle"]["color"] for line in lines}) == 2, "each trace has its colour"
     page.settles(lambda: sorted(row[0] for row in page.rows()), ["t1", "t2"])
     page.browser.until(lambda: "merged" in {row[1] for row in page.rows()}, "one is merged")
     page.click("t2", "#view td a")

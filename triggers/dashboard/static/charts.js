@@ -31,8 +31,8 @@ function load() {
 export function colours() {
   const style = getComputedStyle(document.documentElement);
   const of = (name) => style.getPropertyValue(`--${name}`).trim();
-  return Object.fromEntries(
-    ["keep", "discard", "demoted", "crash", "running", "accent", "text", "dim", "line", "panel", "band", "page"].map((name) => [name, of(name)]));
+  const names = ["keep", "discard", "demoted", "crash", "running", "accent", "text", "dim", "line", "panel", "band", "page"];
+  return { ...Object.fromEntries(names.map((name) => [name, of(name)])), traces: of("traces").split(" ") };
 }
 
 // A chart in `element`, drawn anew by `option(colours, zoomed)` whenever `draw` is called or the page turns light or dark.

@@ -11,6 +11,7 @@ const MOST_RUNS = 5000; // newest runs that are drawn
 const MOST_LANES = 40;
 const FIRST_SEEN = 200; // newest runs that the window shows at first
 const LANE_PX = 40;
+const DASHES = ["solid", "dashed", "dotted"];
 const BELOW = { keep: 0, discard: 0.26, running: 0.26, demoted: 0.38, crash: 0.38 }; // keeps on the lane, others under it
 
 export const branches = {
@@ -20,7 +21,7 @@ export const branches = {
     const note = h("p", { class: "dim note", role: "status" });
     const plot = h("div", { class: "plot graph" });
     place.append(figures, h("section", { class: "panel" }, h("header", {}, h("h2", {}, "Experiments"), note), plot,
-      legend("bold: from keep to keep; ring: base of a trace; square: merge; \u2248 near miss")));
+      legend("a colour for each trace; bold: from keep to keep; ring: base of a trace; square: merge; \u2248 near miss")));
     let traces = [];
     let graph = graphOf([], []);
     let isPlaced = false; // whether the window of the axis was set: from then on it is the reader's
@@ -123,8 +124,8 @@ function graphOf(all, traces) {
     const parents = row.parents.filter((id) => at.has(id));
     const kept = parents.flatMap((id) => (keptAbove.get(id)?.self ? [id] : keptAbove.get(id)?.above ?? []));
     keptAbove.set(row.id, { self: row.verdict === "keep", above: kept });
-    lines.push(...parents.map((id) => ({ coords: [at.get(id), at.get(row.id)] })));
-    if (row.verdict === "keep") path.push(...kept.map((id) => ({ coords: [at.get(id), at.get(row.id)] })));
+    lines.push(...parents.map((id) => ({ coords: [at.get(id), at.get(row.id)], branch: row.branch })));
+    if (row.verdict === "keep") path.push(...kept.map((id) => ({ coords: [at.get(id), at.get(row.id)], branch: row.branch })));
   }
   const bases = new Set(traces.map(({ base }) => base));
   return { rows, at, lanes, lines, path, bases, hidden: names.length - lanes.length, merges: rows.filter(({ parents }) => parents.length > 1).length };
@@ -135,7 +136,7 @@ function option({ rows, at, lanes, lines, path, bases }, runs, colours) {
   const point = (row) => ({ value: at.get(row.id), id: row.id });
   const label = (text, position) => ({ show: true, position, color: colours.text, fontSize: 11, formatter: text });
   const ring = (name, symbol, symbolSize, found, more = {}) => ({ name, type: "scatter", silent: true, data: found.map(point), symbol, symbolSize, itemStyle: { color: "transparent", borderColor: colours.text, borderWidth: 1.5 }, z: 3, ...more });
-  const line = (name, data, style) => ({ name, type: "lines", coordinateSystem: "cartesian2d", silent: true, data, lineStyle: style, z: 1 });
+  const line = (name, data, style) => ({ name, type: "lines", coordinateSystem: "cartesian2d", silent: true, data: data.map(({ coords, branch }) => ({ coords, lineStyle: ofTrace(branch, colours) })), lineStyle: style, z: 1 });
   return {
     grid: { left: 76, right: 64, top: 8, bottom: 62 },
     xAxis: axis(colours, { minInterval: 1, min: "dataMin", max: "dataMax", splitLine: { show: false } }),
@@ -143,7 +144,7 @@ function option({ rows, at, lanes, lines, path, bases }, runs, colours) {
     dataZoom: zooming(colours),
     tooltip: { trigger: "item", formatter: ({ data }) => told(runs.byId.get(data?.id), digits) },
     series: [
-      line("parents", lines, { color: colours.discard, width: 1, opacity: 0.45 }),
+      line("parents", lines, { color: colours.discard, width: 1.5, opacity: 0.8 }),
       line("keeps", path, { color: colours.keep, width: 3.5, opacity: 0.9 }),
       ring("merges", "rect", 17, rows.filter(({ parents }) => parents.length > 1)),
       ring("near misses", "circle", 1, rows.filter((row) => row.near_miss), { label: label("\u2248", "bottom") }),
@@ -154,6 +155,13 @@ function option({ rows, at, lanes, lines, path, bases }, runs, colours) {
       })),
     ],
   };
+}
+
+// The line of a trace: after the last colour, the first one comes again with another dash.
+function ofTrace(branch, { traces }) {
+  if (!branch) return undefined;
+  const nth = Number(/\d+$/.exec(branch)) - 1;
+  return { color: traces[nth % traces.length], type: DASHES[Math.floor(nth / traces.length) % DASHES.length] };
 }
 
 function laneName(branch, count, tag) {
