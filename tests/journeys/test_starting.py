@@ -124,9 +124,8 @@ def test_a_lab_without_slots_of_its_own_becomes_ready(tmp_path: Path) -> None:
         lab.start("--cpu", "0")
 
         assert lab.get("pool/list")["total"] == 0
-        assert (
-            "warning: no GPU is seen and no CPU slot is asked for: this worker serves nothing" in lab.output()
-        )
+        warning = "warning: no GPU is seen and no CPU slot is asked for: this worker serves nothing"
+        lab.until(lambda: warning in lab.output(), "the warning of a worker without slots")
 
 
 def test_doctor_names_what_the_project_s_python_does_not_have(project: Path, tmp_path: Path) -> None:
