@@ -74,7 +74,8 @@ class FunctionCalls(BaseModel):
     errors: int
     """Calls that were refused or failed."""
     last_at: float | None
-    """When the answering web process ran the last one, in seconds since 1970; null: not since it started."""
+    """When the last one ended, in seconds since 1970; null where it is not known. Calls of other kinds of processes
+    are told some seconds late."""
 
 
 class CountedCalls(Response):

@@ -29,6 +29,9 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 
 HTTP_BUCKETS = BUCKETS[:-2]
 HELD_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
+LAST_CALL = "nightjar_function_last_call"
+"""When a process handed over its newest call of a function: beside the counts, but no metric."""
+
 Sample = tuple[str, Mapping[str, str], float]
 """Name, labels and value, as Prometheus has them."""
 
@@ -89,7 +92,7 @@ class CallCount:
     errors: int = 0
     """Calls that were refused or failed."""
     last_at: float | None = None
-    """When this process answered the last one, in seconds since 1970."""
+    """When the last one ended, in seconds since 1970; where another process ran it, when that handed it over."""
 
 
 class Meters:
@@ -175,8 +178,10 @@ class Meters:
                 of_function = found[labels["function"]]
                 of_function.calls += int(count)
                 of_function.errors += 0 if labels["outcome"] in ("ok", "cancelled") else int(count)
+            elif name == LAST_CALL:
+                found[labels["function"]].last_at = count
         for function, at in self._last_at.items():
-            found[function].last_at = at
+            found[function].last_at = max(at, found[function].last_at or at)
         return found
 
     def author_called(self, provider: str, kind: str, outcome: str) -> None:
@@ -237,7 +242,12 @@ class Meters:
             if value != self._handed_over.get(name)
         }
         if fresh:
-            await tallies.add(fresh)
+            called = {
+                json.dumps([LAST_CALL, {"function": labels["function"]}])
+                for name, labels, _ in self._calls.samples()
+                if json.dumps([name, labels]) in fresh
+            }
+            await tallies.add(fresh, called)
         self._handed_over = counted
 
 
