@@ -42,7 +42,7 @@ def test_ignored_data_is_told_of_before_the_first_run_and_read_once_it_is_linked
 
     lab.start()
     lab.setup()
-    assert f"warning: no commit has data: {remedy}" in lab.output()
+    lab.until(lambda: f"warning: no commit has data: {remedy}" in lab.output(), "the warning of data")
     failed = lab.until_status(lab.submit(), "crash")["experiment"]["experiment_id"]
     for words in (("show", failed), ("wait", failed), ("ls",), ("doctor",)):
         assert remedy in said(lab, *words), words
