@@ -55,11 +55,11 @@ OF_TAG = (
 OF_LEASE = ("fence", "heartbeat_at", "leased_at", "lease_expires_at", "deadline", "runner")
 """Fields of a GPU that the end of its lease rests on."""
 OF_CRASHES = ("consecutive_crashes", "tripped_until", "trips")
-TOLD = {
+TOLD = (
     *("experiment_id", "number", "status", "category", "description", "agent", "gpu_id", "retest_of"),
     *("val_bpb", "reported", "hung", "error_kind"),
     *RunVerdict.model_fields,
-}
+)
 """Fields of an experiment in the event of its end."""
 
 T = TypeVar("T")
@@ -595,7 +595,7 @@ def _event(e: Experiment, status: Status) -> str:
 
 def _told(now: Experiment, reason: str | None) -> dict[str, Any]:
     """Data of the event of an end: its verdict, and `reason`, why it ended without one."""
-    data = now.model_dump(include=TOLD)
+    data = {name: getattr(now, name) for name in TOLD}
     data |= {"reason": reason or now.reason, "claimed": now.is_claim, "attempt": now.attempt or None}
     return {name: value for name, value in data.items() if value is not None and value is not False}
 
