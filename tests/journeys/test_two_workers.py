@@ -75,11 +75,15 @@ def test_a_slot_is_served_on_when_a_worker_beside_it_is_told_to_end_and_killed(l
     assert lab.post("lab/audit")["violations"] == []
 
 
+def keeper_of(supervisor: psutil.Process) -> psutil.Process | None:
+    return next((child for child in supervisor.children() if "workers.keeper" in child.cmdline()), None)
+
+
 def test_a_worker_that_waits_takes_over_when_the_other_one_ends(lab: RunningLab) -> None:
     lab.setup()
     with worker_beside(lab):
         supervisor = lab.process("-m workers.supervisor", "--isolation limits")
-        keeper = supervisor.children()[0]
+        keeper = lab.until(lambda: keeper_of(supervisor), "its keeper")  # it has short-lived children, too
         supervisor.suspend()  # else it starts its keeper again
         try:
             keeper.kill()
