@@ -21,11 +21,11 @@ from triggers.ports import free_port
 PATIENCE_S = 60.0
 
 
-class ServerProcess:
-    """One server process on a port of this machine."""
+class MeasuredProcess:
+    """One process of this machine."""
 
-    def __init__(self, port: int, pid: int) -> None:
-        self.port, self.pid = port, pid
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
         self._usage = psutil.Process(pid)
 
     @property
@@ -33,6 +33,14 @@ class ServerProcess:
         """Seconds of CPU that it has used."""
         used = self._usage.cpu_times()
         return float(used.user + used.system)
+
+
+class ServerProcess(MeasuredProcess):
+    """One server process on a port of this machine."""
+
+    def __init__(self, port: int, pid: int) -> None:
+        super().__init__(pid)
+        self.port = port
 
 
 @asynccontextmanager

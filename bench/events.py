@@ -25,12 +25,11 @@ from typing import Any
 
 import click
 import httpx
-import psutil
 import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from bench._servers import ServerProcess, web
+from bench._servers import MeasuredProcess, ServerProcess, web
 from bench.http import Agents, Slice, called, stored
 from state.embedded import EmbeddedRedis
 from state.parent_death import tethered
@@ -45,20 +44,8 @@ BACKLOG = 50_000
 PATIENCE_S = 600.0
 
 
-class EventsProcess:
-    """One process that serves the bindings of events."""
-
-    def __init__(self, pid: int) -> None:
-        self._usage = psutil.Process(pid)
-
-    @property
-    def cpu_s(self) -> float:
-        used = self._usage.cpu_times()
-        return float(used.user + used.system)
-
-
 @asynccontextmanager
-async def events(settings: Settings) -> AsyncIterator[EventsProcess]:
+async def events(settings: Settings) -> AsyncIterator[MeasuredProcess]:
     """An events process as `up` starts it."""
     assert settings.redis_url is not None
     env = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")}
@@ -68,7 +55,7 @@ async def events(settings: Settings) -> AsyncIterator[EventsProcess]:
         argv = tethered([sys.executable, "-P", "-m", "triggers.events"])
         process = await asyncio.create_subprocess_exec(*argv, stdout=out, stderr=out, env=env)
     try:
-        yield EventsProcess(process.pid)
+        yield MeasuredProcess(process.pid)
     finally:
         process.terminate()
         await process.wait()

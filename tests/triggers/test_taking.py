@@ -1,4 +1,4 @@
-"""What the bindings of one process take of the event stream, and what they pass over."""
+"""Bindings of one process take the events that they want, and pass over the others."""
 
 from __future__ import annotations
 
