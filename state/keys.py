@@ -298,7 +298,3 @@ class Keys:
     def beaten(self, tag: str, other_key: str | None = None) -> str:
         """The index of everything else that was judged."""
         return self("beaten", tag, other_key) if other_key else self("beaten", tag)
-
-    def standing(self, tag: str, other_key: str | None, status: str, *, improved: bool | None) -> str:
-        """The one of the two that a judged experiment is in."""
-        return (self.keeps if status == "keep" and improved is not False else self.beaten)(tag, other_key)
