@@ -128,14 +128,21 @@ def test_no_process_of_a_worker_has_the_full_password_in_its_environment_or_comm
             assert not any(users.full in text for text in shown), process
 
 
-def test_rq_s_worker_alone_is_connected_and_as_the_workers_user(users: Users) -> None:
+def named_clients(users: Users) -> dict[str, str]:
+    """The user of each connection to Redis that has a name."""
     clients: Any = users.admin.client_list()
+    return {client["name"]: client["user"] for client in clients if client["name"]}
 
-    names = {client["name"]: client["user"] for client in clients if client["name"]}
+
+def test_rq_s_worker_alone_is_connected_and_as_the_workers_user(users: Users) -> None:
+    users.lab.until_idle()
+    users.lab.until(lambda: any("cpu0" in name for name in named_clients(users)), "RQ's worker is connected")
+
+    names = named_clients(users)
 
     assert sum(bool(users.lab.processes(words)) for words in OF_WORKERS[:3]) == 3
     assert [user for user in names.values() if "worker" in user]
-    assert {client["user"] for client in clients if "cpu0" in client["name"]} == {
+    assert {user for name, user in names.items() if "cpu0" in name} == {
         user for user in names.values() if "worker" in user
     }
 

@@ -39,7 +39,9 @@ def test_a_submitted_commit_is_trained_judged_and_remembered(lab: RunningLab, ta
     assert e["gpu_class"] == "cpu"
     assert e["budget_seconds"] == 20
     assert len(e["evaluator_hash"]) >= 16
-    assert found["ticks"][0][0] < found["ticks"][-1][0]
+    progress = [tick[0] for tick in found["ticks"]]
+    assert progress
+    assert progress == sorted(set(progress))
     assert found["attempts"]["1"]["status"] == "keep"
     assert "val_bpb: 1.0" in found["log_tail"]
     invocation = lab.get(f"invocation/{experiment}.1")
