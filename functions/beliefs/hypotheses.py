@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -184,31 +186,43 @@ async def reopen(request: ReopenClaims, hypotheses: Hypotheses) -> ReopenedClaim
 
 class Learn(Command):
     tag: TagName
-    experiment_id: ExperimentId = Field(description="the run", examples=["swarm-17"])
+    experiment_ids: list[ExperimentId] = Field(
+        max_length=256, description="the runs", examples=[["swarm-17"]]
+    )
 
 
 class Learned(Response):
-    experiment_id: str
     hypotheses: list[str]
-    """Ids of the changed hypotheses; empty if the run was counted before, or is no evidence."""
+    """Ids of the changed hypotheses; empty if the runs were counted before, or are no evidence."""
 
 
-@function("hypothesis::learn", On("experiment.finished", "experiment.retested"), role="operator", writes=True)
+@function(
+    "hypothesis::learn",
+    On("experiment.finished", "experiment.retested", debounce="tag"),
+    role="operator",
+    writes=True,
+)
 async def learn(request: Learn, hypotheses: Hypotheses, settings: Settings) -> Learned:
-    """Update the beliefs that a run bears on, and reallocate workers when it is time; once for each run."""
+    """Update the beliefs that runs bear on, and reallocate workers when it is time; once for each run."""
     batch_every = settings.pipeline_batch_every if settings.pipeline_enabled else None
 
-    async def decide(change: Change) -> Learned:
-        facts = await hypotheses.learning_facts(change, request.experiment_id, request.tag)
+    async def learn_from(experiment_id: str, change: Change) -> Collection[str] | None:
+        facts = await hypotheses.learning_facts(change, experiment_id, request.tag)
         if facts.is_learned or not facts.has_beliefs:
-            return change.idle(Learned(experiment_id=request.experiment_id, hypotheses=[]))
+            return change.idle(() if facts.has_beliefs else None)
         run = finished_run(facts.run, facts)
         kept = await hypotheses.kept(request.tag, concerned(run, facts))
         learning = learned(run, facts, kept)
         hypotheses.learn(change, facts, learning, batch_every)
-        return Learned(experiment_id=request.experiment_id, hypotheses=[*learning.changed])
+        return learning.changed
 
-    return await hypotheses.change(decide, in_turn=request.tag)
+    changed = dict[str, None]()
+    for experiment_id in request.experiment_ids:
+        found = await hypotheses.change(partial(learn_from, experiment_id), in_turn=request.tag)
+        if found is None:  # the tag has no beliefs
+            break
+        changed |= dict.fromkeys(found)
+    return Learned(hypotheses=[*changed])
 
 
 class ListHypotheses(OfSwarm):

@@ -150,8 +150,9 @@ class Http:
 class On:
     """Fire on events of the lab's stream, at least once for each.
 
-    `debounce="tag"` makes a burst one call per tag, `debounce="lab"` one call. `having` names a field of their data:
-    events without it are passed over.
+    `debounce="tag"` makes a burst one call per tag, `debounce="lab"` one call. The request has what the newest event
+    says; its field `experiment_ids` has the experiments of all events, oldest first. `having` names a field of their
+    data: events without it are passed over.
     """
 
     events: tuple[str, ...]

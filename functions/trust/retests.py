@@ -6,9 +6,9 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from functions.branches.rules.ancestry import best_of
 from functions.branches.rules.forest import regrown
@@ -220,16 +220,13 @@ NEWEST_READ = 200
 
 
 class JudgeRetests(Command):
-    experiment_id: ExperimentId | None = Field(
-        None, description="judge what stands under its comparability key"
+    tag: TagName
+    experiment_ids: list[ExperimentId] = Field(
+        [],
+        max_length=256,
+        description="judge what stands under their comparability keys; empty: the whole tag",
+        examples=[["mar11-7"]],
     )
-    tag: TagName | None = Field(None, description="without an experiment: judge all that stands in this tag")
-
-    @model_validator(mode="after")
-    def _names_something(self) -> Self:
-        if self.experiment_id is None and self.tag is None:
-            raise ValueError("name an experiment_id or a tag")
-        return self
 
 
 class Steps(Response):
@@ -242,6 +239,7 @@ class Steps(Response):
     On(
         *("experiment.finished", "experiment.retesting", "experiment.retested", "experiment.retracted"),
         *("experiment.confirmed", "experiment.revalued", "experiment.demoted", "tag.budget_changed"),
+        debounce="tag",
     ),
     role="operator",
     writes=True,
@@ -291,23 +289,22 @@ async def _steps_of(tag: str, best_key: str | None, judging: Judging) -> list[St
 
 
 async def _concerned(request: JudgeRetests, judging: Judging) -> list[Experiment]:
-    """The experiment with all claims that may run now; without an experiment, the tag's newest keeps and claims.
+    """The named experiments with all claims that may run now, or the tag's newest keeps and claims.
 
     After a demotion or retraction a claim may be worth a run. After each run the budget may have room for a claim.
     """
     experiments = judging.experiments
-    if request.experiment_id is not None:
-        first, _ = named_by(request.experiment_id)
-        facts = await experiments.retest_facts(first)
-        e, tag = facts.experiment, facts.tag
+    if not request.experiment_ids:
+        keeps = await experiments.by_number(request.tag, "keep", NEWEST_READ)
+        return [*keeps, *await experiments.claims(request.tag, NEWEST_READ)]
+    names = list(dict.fromkeys(named_by(i)[0] for i in request.experiment_ids))
+    tag, found = await experiments.with_tag(request.tag, names)
+    for e in found:
         if e.status == "retracted":
             await stop_retests(e, experiments)
-        if has_fallen(e) or (tag.takes_claims and tag.has_budget):
-            return [e, *await experiments.claims(e.tag, NEWEST_READ)]
-        return [e]
-    tag = await judging.tags.get(request.tag or "")
-    keeps = await experiments.by_number(tag.name, "keep", NEWEST_READ)
-    return [*keeps, *await experiments.claims(tag.name, NEWEST_READ)]
+    if any(map(has_fallen, found)) or (tag.takes_claims and tag.has_budget):
+        found += await experiments.claims(request.tag, NEWEST_READ)
+    return found
 
 
 async def _take(step: Step, race: Race, judging: Judging) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from state.change import NOW, Change, exists, hmget
 from state.decisions import Retest, Ruling
 from state.experiments.queueing import GATE, enter_queue, next_round, served_round, waits_aside
@@ -12,7 +14,7 @@ from state.ids import named_by
 from state.noise import noise_key
 from state.patches import packed
 from state.policy import read_policy
-from state.records import Best, Experiment, flatten
+from state.records import Best, Experiment, Tag, flatten
 from state.reserving import RUNS, Booking, a_run, reading_books, set_aside
 from state.tags import tag_in
 
@@ -111,6 +113,16 @@ class Retesting(ExperimentReader):
             retests=retests,
             noise=Spread(float(squares or 0), int(df or 0), tuple(text or "" for text in kept)),
         )
+
+    async def with_tag(self, tag: str, ids: Sequence[str]) -> tuple[Tag, list[Experiment]]:
+        """A tag and some experiments; one round trip.
+
+        Raises:
+            NotFound: no such tag, or one of the experiments is missing.
+        """
+        keys = (self._keys.tag(tag), *map(self._keys.experiment, ids))
+        stored, *rows = await self._lab.hashes(keys)
+        return tag_in(stored, tag), [experiment_in(row, i) for row, i in zip(rows, ids, strict=True)]
 
     async def retest_facts(self, experiment_id: str) -> RetestFacts:
         """Facts for one more run of an experiment's code; two round trips.

@@ -12,6 +12,7 @@ import pytest
 from functions.kernel.process.lifecycle import Process
 from state.client import Lab
 from state.experiments import Experiments
+from state.ids import named_by
 from state.pool import Pool
 from state.records import Experiment
 from tests import labs
@@ -97,7 +98,9 @@ class TagUnderTest:
 
     async def judge(self, name: str) -> list[str]:
         """The steps that the event of this experiment's end causes."""
-        answer = await self.told("/api/experiment/judge-retests", experiment_id=name)
+        answer = await self.told(
+            "/api/experiment/judge-retests", tag=named_by(name)[1], experiment_ids=[name]
+        )
         return list(answer["steps"])
 
     async def baseline(self, *retests: float, first: float = 1.0) -> None:

@@ -13,6 +13,7 @@ from functions.fold import CONTRADICTED, ClassNoise, largest_gain, noise
 from functions.kernel.process.lifecycle import Process
 from functions.trust.rules.noise import Repeats, parsed
 from state.derived import Derived, Field, rebuild, step
+from state.ids import named_by
 from state.records import Direction, Experiment
 from state.snapshots import Snapshots
 from tests.functions.conftest import GPUS, TagUnderTest
@@ -97,7 +98,8 @@ class History:
         await self.train()
 
     async def judge(self, name: str | None = None) -> None:
-        await self.ask("/api/experiment/judge-retests", experiment_id=name or self.some())
+        name = name or self.some()
+        await self.ask("/api/experiment/judge-retests", tag=named_by(name)[1], experiment_ids=[name])
 
     async def stop(self) -> None:
         await self.ask("/api/experiment/stop", experiment_id=self.some())

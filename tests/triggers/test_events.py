@@ -48,6 +48,10 @@ class Fact(Request):
     by_hand: bool | None = None
 
 
+class Facts(Fact):
+    experiment_ids: tuple[str, ...] = ()
+
+
 class Done(Response):
     pass
 
@@ -69,6 +73,11 @@ async def listen(request: Fact, call: Call, ears: Ears) -> Done:
     ears.callers.append(call.caller.name)
     ears.then(request)
     return Done()
+
+
+async def gather(request: Facts, call: Call, ears: Ears) -> Done:
+    """Hear of a burst at once."""
+    return await listen(request, call, ears)
 
 
 def hearing(name: str, trigger: On | Every) -> Function[Any, Any]:
@@ -187,6 +196,32 @@ async def test_a_burst_is_collapsed_as_declared(process: Process, debounce: Any,
     assert len(ears.heard) == calls
     last = {f.tag: f.n for f in ears.heard}
     assert last == ({"t0": 27, "t1": 28, "t2": 29} if debounce != "lab" else {"t2": 29})
+
+
+async def test_a_call_for_a_burst_has_its_experiments_and_a_bad_one_fails_alone(process: Process) -> None:
+    ears = Ears()
+
+    def fail(fact: Fact) -> None:
+        assert isinstance(fact, Facts)
+        if "e1" in fact.experiment_ids:
+            raise ArithmeticError("not this one")
+
+    ears.then = fail
+    for name in ("e0", "e1", "e2", "e0"):
+        await emit(process, "experiment.finished", experiment_id=name)
+    await emit(process, "experiment.finished", n=7)
+    burst = function(
+        "probe::hear", On("experiment.finished", debounce="tag", max_deliveries=3), role="operator"
+    )
+
+    async with delivering(process, (ears, burst(gather))):
+        await settled(process, "probe::hear")
+
+    heard = [[*f.experiment_ids] for f in ears.heard if isinstance(f, Facts)]
+    assert heard[:2] == [["e0", "e1", "e2"], []]
+    assert sorted(heard[2:]) == [["e0"], ["e0"], ["e1"], ["e1"], ["e2"]]
+    (letter,) = await letters(process)
+    assert json.loads(letter["event"])["data"] == {"experiment_id": "e1"}
 
 
 async def test_a_failing_function_is_retried_ever_later_then_buried_while_others_go_on(

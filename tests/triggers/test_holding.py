@@ -298,7 +298,7 @@ WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "hypothesis::graph": [{"tag": VARIED}],
     "hypothesis::graph_summary": [{"tag": VARIED, "include_graph": True}],
     "hypothesis::shadow_scorecards": [{}],
-    "hypothesis::learn": [{"tag": VARIED, "experiment_id": f"{VARIED}-102"}],
+    "hypothesis::learn": [{"tag": VARIED, "experiment_ids": [f"{VARIED}-102"]}],
     "hypothesis::list": [{"tag": VARIED, "archived": True}],
     "hypothesis::propose": [{"tag": VARIED, "proposal": {"statement": "D1 matters most " * 30}}],
     "gpu::built": [{**LENT, "tree_id": "t1", "patch_base64": b64encode(longest_patch(6).encode()).decode()}],

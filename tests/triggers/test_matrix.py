@@ -96,6 +96,7 @@ ASKED = {"/static": "/static/style.css", "/api/events": "/api/events?min_interva
 SAMPLES: Mapping[str, Any] = {
     "tag": "mar11",
     "experiment_id": "mar11-1",
+    "experiment_ids": ["mar11-1"],
     "experiment_a": "mar11-1",
     "experiment_b": "mar11-2",
     "invocation_id": "mar11-1.0",
@@ -173,8 +174,6 @@ def sample(declared: Function[Any, Any]) -> dict[str, Any]:
     """A request of this function that validates."""
     if declared.name in ("experiment::register", "experiment::submit"):
         return idea()
-    if declared.name == "experiment::judge_retests":
-        return {"tag": "mar11"}
     named = "".join(door.path for door in declared.doors)
     fields = declared.request.model_fields
     wanted = [name for name, info in fields.items() if info.is_required() or f"{{{name}}}" in named]

@@ -112,7 +112,6 @@ def test_every_field_of_a_request_is_described_and_has_an_example_that_is_valid(
 
 
 ONE_OF: dict[str, dict[str, Any]] = {
-    "JudgeRetests": {"tag": "mar11"},
     "Discard": {"all": True},
     "Redrive": {"all": True},
 }

@@ -24,6 +24,8 @@ ORPHANED_S = 5.0
 """Seconds for what is being handled, once the supervisor was killed: a swarm's model may be fitted for minutes."""
 FIRING_DELIVERIES = 3
 """How often a firing is tried; the next one comes anyway."""
+GATHERED = "experiment_ids"
+"""Field of a request that takes the experiments of a whole burst (see `On`)."""
 AT_ONCE = 8
 """How many overlapping firings of one function run at once in one process."""
 
@@ -44,13 +46,23 @@ class FunctionBinding(Binding):
         on = self.trigger
         return event.type in on.events and (on.having is None or on.having in event.data)
 
+    @property
+    def gathers(self) -> bool:
+        """Whether a call takes the experiments of a whole burst."""
+        return GATHERED in self.declared.request.model_fields
+
     def bundles(self, events: Iterable[Event]) -> list[list[Event]]:
-        """One bundle for each burst that the trigger debounces, else for each event; a firing is never bundled."""
+        """One bundle for each burst that the trigger debounces, else for each event; a firing is never bundled.
+
+        A gathered event that has failed comes alone the next time, so that it does not take the others with it.
+        """
         debounce = self.trigger.debounce if isinstance(self.trigger, On) else None
-        bundled: dict[str | None, list[Event]] = {}
+        bundled: dict[tuple[str | None, bool], list[Event]] = {}
         for event in events:
             key = {"tag": event.tag, "lab": ""}.get(debounce or "", event.id)
-            bundled.setdefault(key, []).append(event)
+            if self.gathers and event.id in self.errors:
+                key = event.id
+            bundled.setdefault((key, self.gathers and "experiment_id" in event.data), []).append(event)
         return list(bundled.values())
 
     async def fire(self, bundle: Sequence[Event]) -> None:
@@ -60,6 +72,8 @@ class FunctionBinding(Binding):
         caller = "clock" if by_clock else f"event:{event.type}"
         call = invoker.system(caller, "cron" if by_clock else "event", event.trace)
         facts = event.facts()
+        if self.gathers and "experiment_id" in facts:
+            facts[GATHERED] = list(dict.fromkeys(e.data["experiment_id"] for e in bundle))
         known = {name: facts[name] for name in self.declared.request.model_fields if name in facts}
         if not isinstance(self.trigger, On) and self.trigger.each == "gpu":
             for gpu_id in await self.pool.ids():

@@ -52,7 +52,7 @@ async def hypotheses(swarm: Swarm) -> dict[str, dict[str, Any]]:
 
 
 async def learned(swarm: Swarm, run_id: str) -> list[str]:
-    answer = await told(swarm.http, "/api/hypothesis/learn", tag="swarm", experiment_id=run_id)
+    answer = await told(swarm.http, "/api/hypothesis/learn", tag="swarm", experiment_ids=[run_id])
     return list(answer["hypotheses"])
 
 
@@ -312,10 +312,10 @@ async def test_an_agent_s_experiments_are_evidence_for_the_claim_that_they_name(
 
     for value in (0.9, 0.95, 0.8):
         verdict = await tried(client, value, hypothesis_id=name)
-        await told(client, "/api/hypothesis/learn", tag="mar11", experiment_id=verdict["experiment_id"])
+        await told(client, "/api/hypothesis/learn", tag="mar11", experiment_ids=[verdict["experiment_id"]])
     crash = await registered(client, hypothesis_id=name)
     await told(client, "/api/experiment/crash", experiment_id=crash, error="boom")
-    await told(client, "/api/hypothesis/learn", tag="mar11", experiment_id=crash)
+    await told(client, "/api/hypothesis/learn", tag="mar11", experiment_ids=[crash])
 
     found = await asked(client, f"/api/hypothesis/{name}?tag=mar11")
     assert [e["outcome"] for e in found["evidence"]] == [1.0, 0.0, 1.0, 0.0]

@@ -27,7 +27,7 @@ async def learned(swarm: Swarm, runs: int, value: float = 0.9) -> None:
     """Runs of one worker that were learned from."""
     for _ in range(runs):
         run_id = await swarm.run("w1", value)
-        await told(swarm.http, "/api/hypothesis/learn", tag="swarm", experiment_id=run_id)
+        await told(swarm.http, "/api/hypothesis/learn", tag="swarm", experiment_ids=[run_id])
 
 
 async def checkpoint(swarm: Swarm, **asks: Any) -> dict[str, Any]:

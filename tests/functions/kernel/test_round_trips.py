@@ -209,7 +209,7 @@ async def repeats(a: Counter) -> None:
     await a.paid("experiment::complete, known noise", experiment_id=name, val_bpb=1.1)
     name = await a.registered(SURE)
     await a.paid("experiment::complete, best by known noise", experiment_id=name, val_bpb=0.9999)
-    await a.paid("experiment::judge_retests", experiment_id=name)
+    await a.paid("experiment::judge_retests", tag=SURE, experiment_ids=[name])
 
 
 async def readers(a: Counter) -> None:
@@ -297,8 +297,8 @@ async def organisers(a: Counter) -> None:
     await a.paid("swarm::result", **ran, exp_id=run["run_id"], val_bpb=0.9)
     await a.paid("swarm::result, again", **ran, exp_id=run["run_id"], val_bpb=0.9)
     await a.paid("swarm::next_config", worker_id="w1")
-    await a.paid("hypothesis::learn", tag="new-swarm", experiment_id=run["run_id"])
-    await a.paid("hypothesis::learn, again", tag="new-swarm", experiment_id=run["run_id"])
+    await a.paid("hypothesis::learn", tag="new-swarm", experiment_ids=[run["run_id"]])
+    await a.paid("hypothesis::learn, again", tag="new-swarm", experiment_ids=[run["run_id"]])
     await a.paid("swarm::refill", tag="new-swarm")
     await a.paid("dimension::measure", tag="new-swarm")
     await a.paid("swarm::sync", worker_id="w1")

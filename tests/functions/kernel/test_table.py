@@ -33,6 +33,7 @@ from functions.kernel.table import HOMES, check, table
 from state.errors import Forbidden, Invalid
 from state.events import CATALOGUE
 from state.experiments import Experiments
+from state.ids import named_by
 from state.keys import FAMILIES, Keys
 from state.moves import moves
 from state.pipeline_facts import StepKind
@@ -320,7 +321,7 @@ async def a_long_story(client: httpx.AsyncClient, process: Process) -> None:
         e_id = (await tried(client, value, "sure"))["experiment_id"]
         retest = await told(client, "/api/experiment/retest", experiment_id=e_id, train=False)
         await told(client, "/api/experiment/complete", experiment_id=retest["retest_id"], val_bpb=again)
-    await told(client, "/api/experiment/judge-retests", experiment_id=e_id)
+    await told(client, "/api/experiment/judge-retests", tag=named_by(e_id)[1], experiment_ids=[e_id])
     await add_gpu(client, "g1")
     await told(client, "/api/pool/acquire", experiment_id=await registered(client))
     await told(client, "/api/pool/release", gpu_id="g1")

@@ -79,7 +79,7 @@ async def learned(swarm: Swarm, runs: int) -> None:
     """Runs that end, and are learned from."""
     for n in range(runs):
         run_id = await swarm.run(f"w{1 + n % 2}", 1.0)
-        await told(swarm.http, "/api/hypothesis/learn", tag="swarm", experiment_id=run_id)
+        await told(swarm.http, "/api/hypothesis/learn", tag="swarm", experiment_ids=[run_id])
 
 
 async def is_served(swarm: Swarm) -> bool:
