@@ -107,6 +107,7 @@ def forget() -> None:
     for name in [n for n in sys.modules if n.partition(".")[0] in (own.PACKAGE, "nightjar")]:
         del sys.modules[name]
     schemas._made.clear()
+    schemas._texts_of_module.cache_clear()
     table.cache_clear()
     _rows.cache_clear()
 

@@ -139,7 +139,10 @@ def test_the_delay_grows_from_half_a_second_to_ten(deaths: int) -> None:
 async def test_a_drain_asks_the_last_started_first_and_waits_for_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(tmp_path, spec("web"), spec("events"), spec("worker", SLOW_END)) as lab:
+    others_have_ended = tmp_path / "others"
+    waits = f"import os\nwhile not os.path.exists({str(others_have_ended)!r}): time.sleep(0.01)"
+    slow = SLOW_END.replace("time.sleep(0.3)", f"exec({waits!r})")
+    async with running(tmp_path, spec("web"), spec("events"), spec("worker", slow)) as lab:
         pids = lab.group.pids
         asked: list[int] = []
         kill = os.kill
@@ -149,14 +152,16 @@ async def test_a_drain_asks_the_last_started_first_and_waits_for_all(
             kill(pid, number)
 
         monkeypatch.setattr(os, "kill", note)
-        await lab.group.drain()
+        draining = asyncio.create_task(lab.group.drain())
+        await eventually(lambda: "waiting for worker" in lab.said)
+        others_have_ended.touch()
+        await draining
 
         assert asked == [pids["worker"], pids["events"], pids["web"]]
         assert lab.group.pids == {}
         assert not any(alive(pid) for pid in pids.values())
         assert lab.log("worker").split() == ["up", "ended"]
         assert lab.said[0].startswith("stopping; waiting for worker, events, web")
-        assert lab.said[-1] == "waiting for worker"
 
 
 async def test_a_child_that_exceeds_its_time_to_drain_is_killed(tmp_path: Path) -> None:
