@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from redis.exceptions import ResponseError
 
@@ -294,11 +294,14 @@ class SharedSubscription(Subscription):
                 self._cursor = self._group_at = "0-0"
                 await self._take([])
             page = await self._pages.after(self._cursor, min(wait_s, PASSING_S) if self._passed else wait_s)
-            found = [e for e in page if wanted is None or e.type == UNREADABLE or wanted(e)][:most]
+            places = [n for n, e in enumerate(page) if wanted is None or e.type == UNREADABLE or wanted(e)][
+                :most
+            ]
+            found = [page[n] for n in places]
             if page:
-                last = found[-1] if len(found) == most else page[-1]
-                self._cursor = last.id
-                self._passed += page.index(last) + 1
+                looked_at = places[-1] + 1 if len(places) == most else len(page)
+                self._cursor = page[looked_at - 1].id
+                self._passed += looked_at
             lingers = self._passed and (not page or time.monotonic() - self._moved_at > FOLLOWED_S)
             if found or lingers:
                 taken = await self._take([e.id for e in found])
@@ -326,7 +329,7 @@ class SharedSubscription(Subscription):
             raise GroupGone(f"the consumer group {self.group} does not exist any more")
         self._cursor, *taken = answer
         self._group_at, self._passed, self._moved_at = answer[0], 0, time.monotonic()
-        return cast("list[str]", taken)
+        return set(taken)
 
 
 class Stream(Store):
