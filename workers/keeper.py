@@ -168,11 +168,16 @@ class Keeper:
             log.warning("%s: process %d was stopped for %g s: killed", self.gpu_id, pid, silent_s)
 
     async def prove(self) -> None:
-        """After a broken lease: kill the run, then tell the pool that the GPU is empty."""
-        self.kill_horses()
+        """After a broken lease: kill the run, then tell the pool that the GPU is empty.
+
+        If the run has proved that itself meanwhile, another one may have begun.
+        """
         gpu = await self.lab.find(self.gpu_id)
         if gpu is None:
             raise no_gpu(self.gpu_id)
+        if not gpu.unproven:
+            return
+        self.kill_horses()
         if gpu.holder is None:
             await self.give_back(gpu, "proven empty")
 

@@ -161,6 +161,25 @@ async def test_a_gpu_that_is_removed_while_it_is_being_proven_registers_again(
     assert (await pool.get("h:cpu0")).status == "idle"
 
 
+async def test_a_gpu_that_was_proven_while_the_heartbeat_was_answered_keeps_its_new_run(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, pool: Pool
+) -> None:
+    killed = KillAll(monkeypatch, empty=True)
+    await keeper.register()
+    killed.asked = 0
+    monkeypatch.setattr(Keeper, "kill_horses", lambda self: pytest.fail("a new run was killed"))
+    call = keeper.lab.call
+
+    async def proven_meanwhile(function: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        return await call(function, request) | ({"action": "prove"} if function == "pool::heartbeat" else {})
+
+    monkeypatch.setattr(keeper.lab, "call", proven_meanwhile)
+    await keeper.beat()
+
+    assert killed.asked == 0
+    assert (await pool.get("h:cpu0")).status == "idle"
+
+
 GPU_SLOT = Slot(repo=SLOT.repo, device=GPU)
 BEFORE = Footprint(used_mb=100.0, processes={})
 
