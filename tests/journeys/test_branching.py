@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.commands import printed
-from tests.journeys.running import PATIENCE_S, RunningLab, git, running_lab
+from tests.journeys.running import FAST, PATIENCE_S, RunningLab, git, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -25,7 +25,7 @@ MORE = 5  # agents that go on where chance has left none: what real trainings ke
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[RunningLab]:
-    with running_lab(tmp_path / "lab") as found:
+    with running_lab(tmp_path / "lab", FAST) as found:
         shutil.copytree(EXAMPLES / "tinylm", found.repo, dirs_exist_ok=True)
         found.base = found.commit({})
         found.start("--cpu", "2")

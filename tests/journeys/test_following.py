@@ -21,9 +21,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    with running_lab(
-        tmp_path_factory.mktemp("lab"), NIGHTJAR_LOG_LEVEL="DEBUG", NIGHTJAR_STALE_S="60"
-    ) as found:
+    with running_lab(tmp_path_factory.mktemp("lab"), NIGHTJAR_LOG_LEVEL="DEBUG") as found:
         found.start()
         found.setup("t")
         yield found

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.commands import PATIENCE_S, command_line, nightjar
-from tests.journeys.running import RunningLab, running_lab
+from tests.journeys.running import FAST, RunningLab, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
 
@@ -33,7 +33,7 @@ def restart(lab: RunningLab, number: int) -> None:
 
 
 def test_every_checkpoint_of_a_swarm_is_there_after_two_restarts(tmp_path: Path) -> None:
-    with running_lab(tmp_path / "lab") as lab:
+    with running_lab(tmp_path / "lab", FAST) as lab:
         lab.start()
         asked = ("--workers", "30", "--rounds", "8", "--speed", "150", "--seed", "3")
         simulation = subprocess.Popen(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.journeys.running import TRAIN, RunningLab, lives, running_lab
+from tests.journeys.running import FAST, TRAIN, RunningLab, lives, running_lab
 from tests.journeys.victims import VICTIMS
 from tests.workers.tiers import needs
 
@@ -27,7 +27,7 @@ if os.fork() == 0:
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     """Its runs have no namespaces, with which the kernel ends them (tests/workers/attempt/test_namespaces.py)."""
-    with running_lab(tmp_path_factory.mktemp("lab")) as found:
+    with running_lab(tmp_path_factory.mktemp("lab"), FAST) as found:
         found.start("--isolation", needs("landlock"))
         yield found
 

@@ -17,7 +17,7 @@ import pytest
 from functions.formats.constants import read_constants
 from tests.commands import nightjar
 from tests.conftest import ROOT
-from tests.journeys.running import FAST, PATIENCE_S, RunningLab, running_lab
+from tests.journeys.running import PATIENCE_S, RunningLab, running_lab
 from triggers.cli.events import command as events
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -48,7 +48,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, secret: str) -> Iterator[Runni
     *settings, program, verb = shlex.split(UP)
     assert (program, verb) == ("./nightjar", "up")
     given = dict(word.split("=", 1) for word in settings)
-    with running_lab(tmp_path_factory.mktemp("lab"), FAST, **given, NIGHTJAR_SWARM_SECRET=secret) as found:
+    with running_lab(tmp_path_factory.mktemp("lab"), **given, NIGHTJAR_SWARM_SECRET=secret) as found:
         issued = nightjar(found.data, *shlex.split(ISSUE)[1:])
         assert issued.returncode == 0, issued.stderr
         found.start()

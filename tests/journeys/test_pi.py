@@ -45,7 +45,7 @@ def stage_of(*acts: Act) -> Iterator[Stage]:
 def lab_with_model(folder: Path, stage: Stage) -> Iterator[RunningLab]:
     keys = {"ANTHROPIC_API_KEY": KEY, SAID.base_url: SAID.at(stage.url)}
     # the templates write once no process with a model was heard of for so long: a restart takes less
-    with running_lab(folder, **keys, NIGHTJAR_STALE_S="60") as lab:
+    with running_lab(folder, **keys) as lab:
         lab.start()
         lab.setup()
         yield lab

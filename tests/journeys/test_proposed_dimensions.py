@@ -12,7 +12,7 @@ import pytest
 
 from functions.formats.dimensions import scan
 from functions.swarm.rules.trial_verdicts import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
-from tests.journeys.running import RunningLab, running_lab
+from tests.journeys.running import FAST, RunningLab, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
 
@@ -26,7 +26,7 @@ MOST_RESULTS = 3 * JUDGED_BY
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[RunningLab]:
-    with running_lab(tmp_path / "lab") as found:
+    with running_lab(tmp_path / "lab", FAST) as found:
         found.start()
         yield found
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.journeys.running import RunningLab, describe, lives, running_lab
+from tests.journeys.running import FAST, RunningLab, describe, lives, running_lab
 from tests.journeys.victims import STANDING, VICTIMS, train_horse
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -24,7 +24,7 @@ FINISHED = ("keep", "discard", "crash")
 def one_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     """One lab for all tests: it has to be whole again after each."""
     pace = {"NIGHTJAR_SILENT_S": "3", "NIGHTJAR_REDIS_APPENDFSYNC": "always"}
-    with running_lab(tmp_path_factory.mktemp("lab"), **pace) as found:
+    with running_lab(tmp_path_factory.mktemp("lab"), FAST, **pace) as found:
         found.start()
         yield found
 
@@ -132,7 +132,7 @@ def test_a_second_ctrl_c_ends_the_run_and_its_experiment_runs_again_later(lab: R
 
 
 def test_a_second_up_on_the_same_data_says_so(lab: RunningLab, tmp_path: Path) -> None:
-    with running_lab(tmp_path / "other") as other:
+    with running_lab(tmp_path / "other", FAST) as other:
         data, other.data = other.data, lab.data
 
         with pytest.raises(AssertionError, match="already"):

@@ -13,7 +13,7 @@ import httpx
 import pytest
 import redis
 
-from tests.journeys.running import RunningLab, running_lab
+from tests.journeys.running import FAST, RunningLab, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -25,7 +25,7 @@ FAULT_S = 4.0
 @pytest.fixture(scope="module")
 def one_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     """One lab for all faults: it has to be whole again after each, in the same processes."""
-    with running_lab(tmp_path_factory.mktemp("lab"), NIGHTJAR_REDIS_TIMEOUT_S="1") as found:
+    with running_lab(tmp_path_factory.mktemp("lab"), FAST, NIGHTJAR_REDIS_TIMEOUT_S="1") as found:
         found.start()
         yield found
 
@@ -184,7 +184,7 @@ def test_a_lab_that_is_given_the_wrong_password_says_so_at_once(
 ) -> None:
     port = json.loads((one_lab.data / "redis.json").read_text())["port"]
     url = f"redis://:wrong@127.0.0.1:{port}"
-    with running_lab(tmp_path_factory.mktemp("other"), NIGHTJAR_REDIS_URL=url) as other:
+    with running_lab(tmp_path_factory.mktemp("other"), FAST, NIGHTJAR_REDIS_URL=url) as other:
         with pytest.raises(AssertionError, match="refuses our password"):
             other.start()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.commands import nightjar
-from tests.journeys.running import QUICK, TRAIN, RunningLab, running_lab
+from tests.journeys.running import FAST, QUICK, TRAIN, RunningLab, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -45,7 +45,7 @@ def training(value: float, *, printed: float) -> str:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    with running_lab(tmp_path_factory.mktemp("lab")) as found:
+    with running_lab(tmp_path_factory.mktemp("lab"), FAST) as found:
         found.base = found.commit({"prepare.py": EVALUATOR, "train.py": training(0.9, printed=0.9)})
         found.start()
         yield found

@@ -23,7 +23,7 @@ from functions.swarm.rules.trial_proposals import LEAST_RESULTS
 from functions.swarm.rules.trial_verdicts import JUDGED_AFTER
 from functions.swarm.rules.trials import SIGNALS
 from tests.commands import PATIENCE_S, command_line, nightjar, started_nightjar
-from tests.journeys.running import RunningLab, running_lab
+from tests.journeys.running import FAST, RunningLab, running_lab
 from triggers.cli.simulate_view import TRIAL
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
@@ -152,7 +152,7 @@ def test_ctrl_c_ends_a_simulation_with_its_lab(tmp_path: Path, temporary: Path) 
 
 @pytest.mark.long  # test_join has a server that restarts in the middle of a run
 def test_pools_runs_queue_and_tokens_survive_a_restart_in_the_middle_of_a_simulation(tmp_path: Path) -> None:
-    with running_lab(tmp_path / "lab") as lab:
+    with running_lab(tmp_path / "lab", FAST) as lab:
         lab.start()
         policy = {"budgets.base_s": 60, "stopping.warmup_runs": 5, "stopping.min_peers": 2}
         lab.http.post("/register", json={"worker_id": "w", "gpu_type": "A100", "baseline_bpb": 1.0})
@@ -210,7 +210,7 @@ class Simulation:
 def test_a_swarm_that_wants_a_token_is_simulated_with_one_and_says_what_it_could_not_read(
     tmp_path: Path,
 ) -> None:
-    with running_lab(tmp_path / "lab", NIGHTJAR_SWARM_SECRET="friends") as lab:
+    with running_lab(tmp_path / "lab", FAST, NIGHTJAR_SWARM_SECRET="friends") as lab:
         lab.start()
         lab.post("token/issue", name="ops", role="operator")
         url = f"http://127.0.0.1:{lab.port}"
@@ -228,7 +228,7 @@ def test_a_swarm_that_wants_a_token_is_simulated_with_one_and_says_what_it_could
 
 
 def test_the_author_of_dimensions_needs_a_token_where_the_server_wants_one(tmp_path: Path) -> None:
-    with running_lab(tmp_path / "lab", NIGHTJAR_SWARM_SECRET="friends") as lab:
+    with running_lab(tmp_path / "lab", FAST, NIGHTJAR_SWARM_SECRET="friends") as lab:
         lab.start()
         root = lab.post("token/issue", name="ops", role="operator")["token"]
         lab.http.headers["Authorization"] = f"Bearer {root}"

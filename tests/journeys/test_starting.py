@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tests.commands import command_line, nightjar
-from tests.journeys.running import reserved_port, running_lab
+from tests.journeys.running import FAST, reserved_port, running_lab
 from tests.workers.repository import Repository
 
 pytestmark = pytest.mark.process
@@ -120,7 +120,7 @@ def test_an_interpreter_that_is_not_there_is_refused(project: Path, tmp_path: Pa
 
 @pytest.mark.timeout(300)
 def test_a_lab_without_slots_of_its_own_becomes_ready(tmp_path: Path) -> None:
-    with running_lab(tmp_path / "lab") as lab:
+    with running_lab(tmp_path / "lab", FAST) as lab:
         lab.start("--cpu", "0")
 
         assert lab.get("pool/list")["total"] == 0

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.commands import nightjar
-from tests.journeys.running import FAST, PATIENCE_S, RunningLab, running_lab
+from tests.journeys.running import PATIENCE_S, RunningLab, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
@@ -46,7 +46,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
 @contextmanager
 def open_lab(folder: Path) -> Iterator[RunningLab]:
     """A lab without tokens, whose swarm has seen one worker."""
-    with running_lab(folder, FAST) as found:
+    with running_lab(folder) as found:
         found.start()
         open_swarm(found)
         worker(found, "first", "--runs", "1", "--slope", "0.01")
@@ -132,7 +132,7 @@ def test_a_published_worker_joins_with_the_teams_secret_and_with_an_enroll_token
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("closed")
-    with running_lab(folder, FAST, NIGHTJAR_SWARM_SECRET=SECRET) as closed:
+    with running_lab(folder, NIGHTJAR_SWARM_SECRET=SECRET) as closed:
         closed.start()
         open_swarm(closed, enroll_token=SECRET)
         first = worker(closed, "w1", "--runs", "1", "--enroll-token", SECRET)

@@ -16,7 +16,7 @@ import redis
 
 from state.train_jobs import gpu_queue, job_id
 from state.train_queue import broker
-from tests.journeys.running import RunningLab, running_lab
+from tests.journeys.running import FAST, RunningLab, running_lab
 from tests.tampering import CANARY, NO_JOBS, rewrite
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
@@ -29,7 +29,7 @@ JUDGED = ("keep", "discard")
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    with running_lab(tmp_path_factory.mktemp("lab"), NIGHTJAR_SILENT_S="3") as found:
+    with running_lab(tmp_path_factory.mktemp("lab"), FAST, NIGHTJAR_SILENT_S="3") as found:
         found.start()
         found.setup(TAG)
         yield found

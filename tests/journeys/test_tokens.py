@@ -19,7 +19,7 @@ import pytest
 
 from tests.commands import command_line, nightjar, started_nightjar
 from tests.examples.test_program import BLOCKS, CURLRC, PROGRAM, run
-from tests.journeys.running import FAST, PATIENCE_S, TRAIN, RunningLab, git, running_lab
+from tests.journeys.running import PATIENCE_S, TRAIN, RunningLab, git, running_lab
 from tests.warm import start
 from triggers.cli.follow import BACKOFF
 from triggers.http.identity import LOOK_AGAIN_S
@@ -48,7 +48,7 @@ def told(done: subprocess.CompletedProcess[str]) -> Any:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     """A lab that listens on every address; it is begun as its own refusal says."""
     folder = tmp_path_factory.mktemp("lab")
-    with running_lab(folder, FAST, NIGHTJAR_HOST="0.0.0.0") as found:
+    with running_lab(folder, NIGHTJAR_HOST="0.0.0.0") as found:
         refused = started_nightjar(found.data, "up", "--port", str(found.port), NIGHTJAR_HOST="0.0.0.0")
         assert refused.returncode == 1
         (remedy,) = re.findall(r"\./nightjar (token issue .+?);", refused.stderr)

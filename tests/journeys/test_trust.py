@@ -13,7 +13,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.journeys.running import RunningLab, git, running_lab
+from tests.journeys.running import FAST, RunningLab, git, running_lab
 from tests.journeys.victims import VICTIMS
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -31,7 +31,7 @@ MEASURED = "val_bpb - GAIN + NOISE[SEED] + (-LUCK if SEED == 1337 else LUCK)"
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[RunningLab]:
-    with running_lab(tmp_path / "lab") as found:
+    with running_lab(tmp_path / "lab", FAST) as found:
         for name in ("train.py", "prepare.py", "corpus.txt", "README.md"):
             if (EXAMPLES / "tinylm" / name).exists():
                 shutil.copy(EXAMPLES / "tinylm" / name, found.repo)

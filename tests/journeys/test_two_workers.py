@@ -13,14 +13,14 @@ import psutil
 import pytest
 
 from tests.commands import command_line
-from tests.journeys.running import RunningLab, running_lab
+from tests.journeys.running import FAST, RunningLab, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    with running_lab(tmp_path_factory.mktemp("lab")) as found:
+    with running_lab(tmp_path_factory.mktemp("lab"), FAST) as found:
         found.start("--isolation", "limits")
         yield found
 
