@@ -141,6 +141,7 @@ tokens                           zset   tokens by creation time
 tokens:<id>                      hash   one token: its owner, and the digest of its secret
 token_names                      hash   token ids by owner in lower case; - before the id: revoked
 token_use                        hash   last use of each token, and the digest of its newest used secret
+rates:<token>                    string time at which the bucket of the token's rate limit is empty
 joining                          string time at which the rate limit of registrations by the team's secret is free
 tries:<address>                  string wrong tokens from an address, for a minute
 sessions:<digest>                string a browser's session: its token, for 12 h

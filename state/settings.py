@@ -80,7 +80,7 @@ class Settings(ClientSettings):
     rate_per_s: float = Field(
         default=50.0,
         gt=0,
-        description="average requests per second of one token, per web process; four times as many may come at once",
+        description="average requests per second of one token; four times as many may come at once",
     )
     stored_mb_a_day: float = Field(
         default=1000.0,

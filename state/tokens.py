@@ -13,6 +13,7 @@ import ipaddress
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -68,8 +69,8 @@ class Tokens:
         self._open_until = 0.0
         self._admitted: dict[Proof, tuple[Token, float]] = {}
         """Tokens with the time until which they are trusted without asking Redis."""
-        self._empty_at: dict[str, float] = {}
-        """When the bucket of each token is empty."""
+        self._taken = Counter[str]()
+        """Requests of each token that this process may let in without asking Redis."""
         self._noted_until: dict[str, float] = {}
 
     async def are_configured(self) -> bool:
@@ -341,34 +342,45 @@ class Tokens:
         }
 
     async def take(self, proof: Proof, per_s: float) -> None:
-        """Count a request of a token. At most once a second, the use of this secret is written to Redis.
+        """Count a request of a token, and once a second note the use of this secret.
 
-        The generic cell rate algorithm (ITU-T I.371) keeps one time for each token: the moment at which its bucket is
-        empty. Each process counts for itself, so N web processes admit up to N times as many requests.
+        The generic cell rate algorithm (ITU-T I.371) keeps one time for each token in Redis: the moment at which its
+        bucket is empty. A process takes as many requests at once as a second allows, so that it seldom asks.
 
         Raises:
             TooManyRequests: more than `per_s` a second on average, or than four times as many at once.
         """
-        now, burst = time.monotonic(), max(BURST_S * per_s, 1)
-        empty_at = max(self._empty_at.get(proof.token_id, 0.0), now) + 1 / per_s
-        wait_s = empty_at - now - burst / per_s
-        if wait_s > 1e-6:
-            raise TooManyRequests(
-                f"more than {per_s:g} requests a second (bursts of {burst:g})",
-                hint="come back after Retry-After; GET .../wait and GET /api/events spare asking often",
-                retry_after=math.ceil(wait_s * 1000) / 1000,
-            )
-        self._empty_at[proof.token_id] = empty_at
-        if now >= self._noted_until.get(proof.digest, 0.0):
+        now = time.monotonic()
+        if self._taken[proof.token_id] < 1 or now >= self._noted_until.get(proof.digest, 0.0):
             self._noted_until[proof.digest] = now + REMEMBERED_S
-            await self._lab.change(partial(self._note_use, proof))
+            take = partial(self._take_more, proof, per_s)
+            self._taken[proof.token_id] += await self._lab.change(take, in_turn=f"rate {proof.token_id}")
+        self._taken[proof.token_id] -= 1
 
-    async def _note_use(self, proof: Proof, change: Change) -> None:
-        """Note the time, and the secret where it is the present one."""
-        (found,) = await change.read(hmget(self._keys("tokens", proof.token_id), "digest"))
-        change.hset(self._keys("token_use"), {proof.token_id: NOW})
+    async def _take_more(self, proof: Proof, per_s: float, change: Change) -> int:
+        """A second's requests, or none while some are left. Notes the time, and the secret if it is present."""
+        rate, use = self._keys("rates", proof.token_id), self._keys("token_use")
+        now, told, found = await change.read(
+            clock(), get(rate), hmget(self._keys("tokens", proof.token_id), "digest")
+        )
+        granted = 0
+        if self._taken[proof.token_id] < 1:
+            burst = max(BURST_S * per_s, 1)
+            empty_at = max(float(told or 0), now)
+            left = burst - (empty_at - now) * per_s
+            if left < 1 - 1e-6:
+                raise TooManyRequests(
+                    f"more than {per_s:g} requests a second (bursts of {burst:g})",
+                    hint="come back after Retry-After; GET .../wait and GET /api/events spare asking often",
+                    retry_after=math.ceil((1 - left) / per_s * 1000) / 1000,
+                )
+            granted = max(1, math.floor(min(per_s, left)))
+            empty_at += granted / per_s
+            change.set(rate, empty_at, lasts_s=empty_at - now + 0.001)
+        change.hset(use, {proof.token_id: NOW})
         if found["digest"] == proof.digest:
-            change.hset(self._keys("token_use"), {f"{proof.token_id}:digest": proof.digest})
+            change.hset(use, {f"{proof.token_id}:digest": proof.digest})
+        return granted
 
     async def take_try(self, address: str) -> None:
         """Note a wrong try to sign in, or to join a swarm.

@@ -377,6 +377,19 @@ async def test_a_token_asks_as_often_as_it_may(
     await tokens.take(Proof("another", ""), per_s=0.01)
 
 
+async def test_a_token_asks_as_often_as_it_may_of_all_processes_together(
+    tokens: Tokens, operator: Issued, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("state.tokens.BURST_S", 500.0)
+    other, proof = Tokens(process.lab), proof_of(operator)
+    for each in (tokens, other, tokens, other, tokens):
+        await each.take(proof, per_s=0.01)
+
+    for each in (tokens, other):
+        with pytest.raises(TooManyRequests):
+            await each.take(proof, per_s=0.01)
+
+
 async def refused(tokens: Tokens, text: str) -> None:
     """Wait until the token opens nothing any more."""
     async with asyncio.timeout(30):
