@@ -42,7 +42,7 @@ from triggers.events import serving
 from triggers.http.hosts import check_bind
 from triggers.ports import check_port, local_url
 
-KINDS = {"web": web.main, "events": serving.main, "clock": clock.main}
+KINDS: Mapping[str, Callable[..., int]] = {"web": web.main, "events": serving.main, "clock": clock.main}
 """The processes of every lab, with their main functions."""
 READY_S = 120.0
 LOOK_S = 0.05
@@ -64,6 +64,8 @@ class LabParts:
     command: str | None = None
     runs: Sequence[str] = ()
     """Further options of the worker, such as its Python and isolation."""
+    web: int = 1
+    """Web processes. Several share the port."""
 
     def specs(self) -> list[ProcessSpec]:
         """web, events, clock; pi if a language model is set up; the workers' supervisor if there is a repository.
@@ -81,9 +83,19 @@ class LabParts:
         clone = {} if self.repo is None else {"NIGHTJAR_CLONE": str(settings.clone or self.repo)}
         if settings.functions is not None:
             clone["NIGHTJAR_FUNCTIONS"] = str(settings.functions.expanduser().absolute())
+        shared = ("--shared",) if self.web > 1 else ()
+        webs = ["web", *(f"web-{nth}" for nth in range(2, self.web + 1))]
+        kinds = [*((name, "web", shared) for name in webs), ("events", "events", ()), ("clock", "clock", ())]
         found = [
-            ProcessSpec(kind, started(f"triggers.{kind}"), env | clone, 15.0, silent_s, main)
-            for kind, main in KINDS.items()
+            ProcessSpec(
+                name,
+                started(f"triggers.{kind}", *words),
+                env | clone,
+                drain_s=15.0,
+                silent_s=silent_s,
+                main=partial(KINDS[kind], *words),
+            )
+            for name, kind, words in kinds
         ]
         if may_write(settings):
             found.append(ProcessSpec("pi", started("workers.pi"), env | clone, 15.0, silent_s, _of_author))
@@ -295,7 +307,7 @@ class LocalLab:
 
     def _missing(self, alive: Sequence[LiveProcess]) -> str:
         found = Counter(p.facts["kind"] for p in alive)
-        wanted = dict.fromkeys(KINDS, 1)
+        wanted = dict.fromkeys(KINDS, 1) | {"web": self.parts.web}
         if may_write(self.parts.settings):
             wanted["pi"] = 1
         if self.parts.repo is not None:

@@ -1,13 +1,12 @@
-"""GET /metrics: what this process counted, what the lab's other processes did, and how the lab stands now.
+"""GET /metrics: gauges of this process, what all processes of the lab have counted, and how the lab stands now.
 
-The lab's part is read from Redis at each scrape, by index, and is the same at every web process. While Redis is
-away it is left out, and `nightjar_redis_up` is 0.
+All but the gauges of the process is read from Redis at each scrape, by index, and is the same at every web process.
+While Redis is away, `nightjar_redis_up` is 0, and the counts are the last ones with those of this process.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
@@ -58,20 +57,19 @@ async def metrics(exchange: Exchange) -> Response:
     except Unavailable:
         if process.tokens.were_configured is not False:
             raise  # no caller can be identified
-    own = process.meters.families()
-    own.append(
-        gauge("nightjar_sse_subscribers", "Open event streams of this process.", broadcast.subscribers)
-    )
+    tallies: Mapping[str, float] | None = None
+    lab: list[Metric] = []
     try:
         async with asyncio.timeout(process.settings.redis_timeout_s):
             tallies = await Tallies(process.lab).all()
             lab = [family async for family in lab_families(process)]
-        up = 1
     except (Unavailable, TimeoutError):
-        tallies, lab, up = {}, [], 0
-    own.append(gauge("nightjar_redis_up", "Whether Redis answers this process.", up))
+        tallies = None
+    lab.append(gauge("nightjar_redis_up", "Whether Redis answers this process.", tallies is not None))
+    open_streams = broadcast.subscribers
+    lab.append(gauge("nightjar_sse_subscribers", "Open event streams of this process.", open_streams))
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Collected([*with_tallies(own, tallies), *lab]))
+    registry.register(Collected([*process.meters.families(tallies), *lab]))
     encode, content_type = choose_encoder(exchange.header("accept") or "")
     return Response(encode(registry), media_type=content_type)
 
@@ -103,31 +101,6 @@ def labelled(name: str, text: str, label: str, values: Mapping[str, float | None
         if value is not None:
             family.add_metric([key], value)
     return family
-
-
-def with_tallies(own: Sequence[Metric], tallies: Mapping[str, float]) -> Sequence[Metric]:
-    """Our families, and in them what other kinds of processes counted. What this code does not know is left out."""
-    known = {name: family for family in own for name in _sample_names(family)}
-    stored: list[tuple[str, dict[str, str]]] = [json.loads(key) for key in tallies]
-    # A histogram's buckets have to stand together and in order.
-    for (name, labels), value in sorted(zip(stored, tallies.values(), strict=True), key=_order):
-        if name in known:
-            known[name].add_sample(name, labels, value)
-    return own
-
-
-def _sample_names(family: Metric) -> tuple[str, ...]:
-    if family.type == "counter":
-        return (f"{family.name}_total",)
-    if family.type == "histogram":
-        return tuple(f"{family.name}_{part}" for part in ("bucket", "count", "sum"))
-    return ()
-
-
-def _order(row: tuple[tuple[str, dict[str, str]], float]) -> tuple[list[tuple[str, str]], str, float]:
-    (name, labels), _ = row
-    whose = sorted((key, value) for key, value in labels.items() if key != "le")
-    return whose, name, float(labels.get("le", "0"))
 
 
 async def lab_families(process: Process) -> AsyncIterator[Metric]:

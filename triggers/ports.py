@@ -32,6 +32,15 @@ def check_port(settings: Settings) -> None:
             ) from problem
 
 
+def shared_socket(host: str, port: int) -> socket.socket:
+    """A socket for a port that other processes of this user may listen on, too."""
+    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+        found.setsockopt(socket.SOL_SOCKET, option, 1)
+    found.bind((host, port))
+    return found
+
+
 def free_port(wanted: int) -> int:
     """`wanted` if it is free, else any free port of the loopback interface."""
     for port in (wanted, 0):

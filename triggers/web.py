@@ -1,4 +1,7 @@
-"""The web process: `python -P -m triggers.web`."""
+"""The web process: `python -P -m triggers.web`.
+
+With `--shared` others may listen on its port, too: the kernel spreads connections over them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 
 import uvicorn
 from starlette.applications import Starlette
@@ -27,7 +31,7 @@ from state.settings import Settings, set_in_vain
 from triggers.http.connection import LimitedConnection
 from triggers.http.hosts import check_bind
 from triggers.http.routes import make_app
-from triggers.ports import local_url
+from triggers.ports import local_url, shared_socket
 from triggers.sse.stream import broadcasting
 
 log = logging.getLogger(__name__)
@@ -57,11 +61,11 @@ class WebServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    async def serve_until(self, stop: asyncio.Event) -> None:
+    async def serve_until(self, stop: asyncio.Event, *, shared: bool = False) -> None:
         """Serve until `stop`, then let requests finish for a while."""
         stopping = asyncio.create_task(self._exit_after(stop))
         try:
-            await self.serve()
+            await self.serve([shared_socket(self.config.host, self.config.port)] if shared else None)
         finally:
             await ended(stopping)
 
@@ -70,7 +74,7 @@ class WebServer(uvicorn.Server):
         self.should_exit = True
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: Settings, *, shared: bool = False) -> None:
     """Serve until SIGTERM or SIGINT; a second one ends at once.
 
     Raises:
@@ -99,7 +103,9 @@ async def serve(settings: Settings) -> None:
 
         app = make_app(dict(table()), settings, lifespan)
         collect_rarely()
-        await WebServer(server_config(app, settings), lambda: write_down(settings)).serve_until(stop)
+        await WebServer(server_config(app, settings), lambda: write_down(settings)).serve_until(
+            stop, shared=shared
+        )
 
 
 def write_down(settings: Settings) -> None:
@@ -130,10 +136,10 @@ def server_config(app: Starlette, settings: Settings) -> uvicorn.Config:
     )
 
 
-def main() -> int:
+def main(*arguments: str) -> int:
     """Run the process to its end; answers its exit code."""
-    return run("web", serve)
+    return run("web", partial(serve, shared="--shared" in arguments))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

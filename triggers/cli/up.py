@@ -67,6 +67,13 @@ WIDTH = 160
     help="git repository to train from (default: the one around the working directory, with a train.py or --command)",
 )
 @click.option("--cpu", type=click.IntRange(0, 256), default=None, help="CPU slots; 1 when no GPU is seen")
+@click.option(
+    "--web",
+    type=click.IntRange(1, 16),
+    default=1,
+    show_default=True,
+    help="web processes on the port, for a machine with many cores",
+)
 @click.option("--gpu", default="all", help="all, none, or the index of one GPU")
 @click.option("--command", "train_command", default=None, help="train command, instead of python train.py")
 @click.option(
@@ -84,6 +91,7 @@ def command(
     port: int | None,
     repo: Path | None,
     cpu: int | None,
+    web: int,
     gpu: str,
     train_command: str | None,
     functions: Path | None,
@@ -114,7 +122,9 @@ def command(
     reach = ("--isolation", isolation, "--network", network)
     data_words = [word for folder in data_dirs for word in ("--data-dir", str(folder.absolute()))]
     link_words = [word for path in links for word in ("--link", path)]
-    parts = LabParts(settings, repo, cpu, gpu, train_command, (*trainer, *reach, *data_words, *link_words))
+    parts = LabParts(
+        settings, repo, cpu, gpu, train_command, (*trainer, *reach, *data_words, *link_words), web
+    )
     return asyncio.run(_run(parts, quiet=quiet))
 
 

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from functions.kernel.invoke import Invoker
@@ -103,10 +104,7 @@ async def opened(
             writing = await stack.enter_async_context(author(lab, meters)) if author else None
             process = _bound(kind, settings, lab, functions, [train_queue, pi_queue], meters, writing)
 
-            async def hand_over() -> None:
-                if kind != "web":  # a web process shows its own counts, for as long as it lives
-                    await process.meters.hand_over(Tallies(lab))
-
+            hand_over = partial(process.meters.hand_over, Tallies(lab))
             listening = asyncio.create_task(process.wakeups.listen())
             try:
                 with process.wakeups.types(None, *TOKEN_CHANGES, woken=process.tokens.changed):

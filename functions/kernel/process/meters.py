@@ -46,6 +46,11 @@ class Count:
     counts: defaultdict[tuple[str, ...], float] = field(default_factory=lambda: defaultdict(float))
     kind = "counter"
 
+    @property
+    def samples_named(self) -> tuple[str, ...]:
+        """Names of its samples."""
+        return (f"{self.name}_total",)
+
     def add(self, *labels: str, amount: float = 1) -> None:
         self.counts[labels] += amount
 
@@ -67,6 +72,11 @@ class Durations:
     """Number in each bucket, number above the last one, sum of all seconds."""
     kind = "histogram"
 
+    @property
+    def samples_named(self) -> tuple[str, ...]:
+        """Names of its samples."""
+        return tuple(f"{self.name}_{part}" for part in ("bucket", "count", "sum"))
+
     def add(self, seconds: float, *labels: str) -> None:
         seen = self.seen.setdefault(labels, [0.0] * (len(self.buckets) + 2))
         seen[bisect_left(self.buckets, seconds)] += 1
@@ -82,6 +92,12 @@ class Durations:
                 yield f"{self.name}_bucket", {**labels, "le": bound}, up_to
             yield f"{self.name}_count", labels, up_to
             yield f"{self.name}_sum", labels, total
+
+
+def _order(sample: Sample) -> tuple[list[tuple[str, str]], str, float]:
+    name, labels, _ = sample
+    whose = sorted((key, value) for key, value in labels.items() if key != "le")
+    return whose, name, float(labels.get("le", "0"))
 
 
 @dataclass
@@ -141,6 +157,8 @@ class Meters:
         self.requests_in_flight = 0
         """HTTP requests that are being answered."""
         self._handed_over: dict[str, float] = {}
+        self._tallies = Counter[str]()
+        """The lab's sums when they were last read, with what this process has handed over since."""
 
     def begun(self, function: str) -> None:
         """A call of a function began; `called` ends it."""
@@ -170,10 +188,10 @@ class Meters:
         self._request_seconds.add(seconds, method, route)
 
     def of_functions(self, tallies: Mapping[str, float]) -> dict[str, CallCount]:
-        """Calls by function: of this process, and of the others that have handed theirs over."""
-        others = ((*json.loads(key), count) for key, count in tallies.items())
+        """Calls by function: what is in these tallies, and what this process has not handed over yet."""
         found = defaultdict[str, CallCount](CallCount)
-        for name, labels, count in (*self._calls.samples(), *others):
+        for key, count in (*self._fresh(self._counted()).items(), *tallies.items()):
+            name, labels = json.loads(key)
             if name == f"{self._calls.name}_total":
                 of_function = found[labels["function"]]
                 of_function.calls += int(count)
@@ -197,10 +215,29 @@ class Meters:
     @property
     def _of_all_processes(self) -> list[Count | Durations]:
         """Metrics that may be added up over processes."""
-        return [self._calls, self._seconds, self._written, self._tokens, self._usd]
+        return [
+            *(self._calls, self._seconds, self._written, self._tokens, self._usd),
+            *(self._requests, self._request_seconds, self._held),
+        ]
 
-    def families(self) -> list[Metric]:
-        """All metrics of this process, with those of its operating system process."""
+    def _counted(self) -> dict[str, float]:
+        """All counts of this process, by name and labels."""
+        return {
+            json.dumps([name, labels]): value
+            for those in self._of_all_processes
+            for name, labels, value in those.samples()
+        }
+
+    def _fresh(self, counted: Mapping[str, float]) -> dict[str, float]:
+        """Those of these counts, or parts of them, that were not handed over yet."""
+        before = self._handed_over
+        return {key: n - before.get(key, 0.0) for key, n in counted.items() if n != before.get(key)}
+
+    def families(self, tallies: Mapping[str, float] | None) -> list[Metric]:
+        """Gauges of this process, and what all processes of the lab have counted.
+
+        Without `tallies` the last ones count: a counter that falls means to a scraper that it began anew.
+        """
         from prometheus_client import Metric
         from prometheus_client.core import GaugeMetricFamily
         from prometheus_client.process_collector import ProcessCollector
@@ -218,10 +255,18 @@ class Meters:
             ),
             *ProcessCollector(registry=None).collect(),
         ]
-        for counted in [*self._of_all_processes, self._requests, self._request_seconds, self._held]:
+        self._tallies |= Counter(
+            tallies or {}
+        )  # the greater of each: it may have been handed over since the read
+        sums = self._tallies.copy()
+        sums.update(self._fresh(self._counted()))
+        # a histogram's buckets have to stand together and in order
+        samples = sorted(((*json.loads(key), value) for key, value in sums.items()), key=_order)
+        for counted in self._of_all_processes:
             family = Metric(counted.name, counted.help, counted.kind)
-            for name, labels, value in counted.samples():
-                family.add_sample(name, dict(labels), value)
+            for name, labels, value in samples:
+                if name in counted.samples_named:
+                    family.add_sample(name, labels, value)
             found.append(family)
         return found
 
@@ -231,23 +276,15 @@ class Meters:
         Raises:
             Unavailable: Redis does not answer; it is added the next time (twice, if only the answer was lost).
         """
-        counted = {
-            json.dumps([name, labels]): value
-            for those in self._of_all_processes
-            for name, labels, value in those.samples()
-        }
-        fresh = {
-            name: value - self._handed_over.get(name, 0.0)
-            for name, value in counted.items()
-            if value != self._handed_over.get(name)
-        }
-        if fresh:
+        counted = self._counted()
+        if fresh := self._fresh(counted):
             called = {
                 json.dumps([LAST_CALL, {"function": labels["function"]}])
-                for name, labels, _ in self._calls.samples()
-                if json.dumps([name, labels]) in fresh
+                for name, labels in map(json.loads, fresh)
+                if name == f"{self._calls.name}_total"
             }
             await tallies.add(fresh, called)
+            self._tallies.update(fresh)
         self._handed_over = counted
 
 

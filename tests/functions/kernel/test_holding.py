@@ -23,7 +23,7 @@ def held(meters: Meters) -> float:
     """How many holds were noted."""
     return sum(
         sample.value
-        for family in meters.families()
+        for family in meters.families({})
         if family.name == "nightjar_event_loop_held_seconds"
         for sample in family.samples
         if sample.name.endswith("_count")

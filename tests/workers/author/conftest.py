@@ -36,12 +36,12 @@ class Scene:
 
     def sample(self, name: str, **labels: str) -> float:
         """One of the counts, as /metrics shows it; 0 where there is none."""
-        samples = [s for family in self.meters.families() for s in family.samples]
+        samples = [s for family in self.meters.families({}) for s in family.samples]
         return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
 
     def outcomes(self) -> dict[str, float]:
         """How often each outcome was counted."""
-        samples = [s for family in self.meters.families() for s in family.samples]
+        samples = [s for family in self.meters.families({}) for s in family.samples]
         return {s.labels["outcome"]: s.value for s in samples if s.name == "nightjar_author_calls_total"}
 
     async def spent(self) -> Cost:
