@@ -32,10 +32,6 @@ class Telling:
     lane: PiLane
 
 
-class ReadGraph(OfSwarm):
-    """No field but the tag."""
-
-
 class TheoryNode(HypothesisView):
     id: str
     """hypothesis_id, under its published name."""
@@ -60,7 +56,7 @@ class TheoryGraph(Response):
 
 
 @function("hypothesis::graph", Http("GET", "/theory_graph"), role="viewer", is_public=True)
-async def graph(request: ReadGraph, hypotheses: Hypotheses, settings: Settings) -> TheoryGraph:
+async def graph(request: OfSwarm, hypotheses: Hypotheses, settings: Settings) -> TheoryGraph:
     """All hypotheses, archived ones too, and their relations; empty while the swarm has none."""
     facts = await hypotheses.find(request.tag_in(settings))
     return await drawn([] if facts is None else [*facts.open, *facts.archived])

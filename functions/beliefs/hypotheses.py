@@ -15,7 +15,17 @@ from functions.beliefs.rules.gate import GateAnswer, Gated, GateReason, gated
 from functions.beliefs.rules.posterior import PosteriorPoint, trajectory
 from functions.beliefs.rules.sharing import reference_config, shared_out, texts
 from functions.beliefs.views import EvidenceView, HypothesisView, evidence_view, hypothesis_view
-from functions.kernel.contract import Call, Command, Http, OfSwarm, On, Request, Response, function
+from functions.kernel.contract import (
+    Call,
+    Command,
+    Http,
+    OfSwarm,
+    On,
+    Request,
+    Response,
+    TagCommand,
+    function,
+)
 from state.belief_facts import ProposalFacts
 from state.change import Change
 from state.errors import Conflict
@@ -24,10 +34,6 @@ from state.ids import ExperimentId, Id
 from state.ids import Tag as TagName
 from state.records.hypotheses import HypothesisSource
 from state.settings import Settings
-
-
-class Bootstrap(Command):
-    tag: TagName
 
 
 class Bootstrapped(Response):
@@ -41,7 +47,7 @@ class Bootstrapped(Response):
     role="operator",
     writes=True,
 )
-async def bootstrap(request: Bootstrap, hypotheses: Hypotheses) -> Bootstrapped:
+async def bootstrap(request: TagCommand, hypotheses: Hypotheses) -> Bootstrapped:
     """Add "<DIM> matters" for each dimension without a hypothesis, and renew invalid reference configs."""
 
     async def decide(change: Change) -> Bootstrapped:
@@ -303,15 +309,11 @@ async def history(request: ReadHypothesis, hypotheses: Hypotheses, settings: Set
     )
 
 
-class ReadScorecards(OfSwarm):
-    """No field but the tag."""
-
-
 class Scorecards(Response):
     scorecards: list[str]
 
 
 @function("hypothesis::shadow_scorecards", Http("GET", "/shadow/scorecards"), role="viewer", is_public=True)
-async def shadow_scorecards(request: ReadScorecards) -> Scorecards:
+async def shadow_scorecards(request: OfSwarm) -> Scorecards:
     """Always empty: the published dashboard asks for it, and Nightjar has no shadow hypotheses."""
     return Scorecards(scorecards=[])

@@ -90,12 +90,8 @@ async def list_checkpoints(
     return ListedCheckpoints(tag=tag, count=pages.count, checkpoints=shown)
 
 
-class ReadJournal(OfSwarm):
-    """No field but the tag."""
-
-
 @function("journal::read", Http("GET", "/meta_log"), role="viewer", is_public=True)
-async def read(request: ReadJournal, journal: Journal, settings: Settings) -> Text:
+async def read(request: OfSwarm, journal: Journal, settings: Settings) -> Text:
     """The newest checkpoints of the journal, oldest first, at most 256 KiB; empty while there is none."""
     tag = request.tag_in(settings)
     return Text(content=journal_text(await journal.read(tag), tag))

@@ -294,16 +294,12 @@ async def release(request: ReleaseSelection, call: Call, traces: Traces) -> Rele
     return ReleasedSelection(selection_id=after.selection_id, status=after.status)
 
 
-class SweepSelections(Command):
-    """No fields."""
-
-
 class SweptSelections(Response):
     expired: list[str]
     """Ids of selections."""
 
 
 @function("trace::sweep", Every("sweep_s"), role="operator", writes=True)
-async def sweep(request: SweepSelections, traces: Traces) -> SweptSelections:
+async def sweep(request: Command, traces: Traces) -> SweptSelections:
     """Expire selections whose lease ended before an experiment was registered; trace::select does so for its tag."""
     return SweptSelections(expired=await traces.sweep())

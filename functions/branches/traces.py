@@ -12,7 +12,7 @@ from pydantic import Field
 
 from functions.branches.rules.merging import never_grown, no_room, single_mode
 from functions.branches.views import drawn
-from functions.kernel.contract import Call, Command, Line, Request, Response, function
+from functions.kernel.contract import Call, Command, Line, OfTag, Request, Response, function
 from functions.kernel.own import check_policy
 from functions.kernel.rules.access import check_trace
 from functions.trust.rules.audit_tags import forest_violations
@@ -312,10 +312,6 @@ LOOKS = 5
 """A violation counts only if all these looks find it: the tag may change while it is read."""
 
 
-class AuditTraces(Request):
-    tag: TagName
-
-
 class AuditedTraces(Response):
     ok: bool
     violations: list[str]
@@ -325,7 +321,7 @@ class AuditedTraces(Response):
 
 
 @function("trace::audit", role="operator", costly=True)
-async def audit(request: AuditTraces, policies: Policies, snapshots: Snapshots) -> AuditedTraces:
+async def audit(request: OfTag, policies: Policies, snapshots: Snapshots) -> AuditedTraces:
     """Compare each trace's tip, base, counters and leases with the tag's experiments; lab::audit checks all tags.
 
     Reads the whole tag while it is in use; a violation counts only if every look finds it.

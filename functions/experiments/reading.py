@@ -22,7 +22,7 @@ from functions.experiments.views.runs import (
     view,
 )
 from functions.formats.patches import text_of
-from functions.kernel.contract import Call, Category, Http, Request, Response, function
+from functions.kernel.contract import Call, Category, Http, OfTag, Request, Response, function
 from functions.trust.rules.noise import near_scores
 from state.errors import Invalid, NotFound
 from state.experiments import PAGE_BYTES, Experiments, Window
@@ -74,10 +74,6 @@ async def get(request: ReadExperiment, experiments: Experiments) -> ExperimentSh
     )
 
 
-class ReadBest(Request):
-    tag: Tag
-
-
 class Incumbent(Response):
     FOR_AGENTS = ("best",)
 
@@ -87,7 +83,7 @@ class Incumbent(Response):
 
 
 @function("experiment::best", role="viewer")
-async def best(request: ReadBest, experiments: Experiments) -> Incumbent:
+async def best(request: OfTag, experiments: Experiments) -> Incumbent:
     """The best experiment of a tag under its main comparability key."""
     facts = await experiments.best_facts(request.tag)
     tag, found, e = facts.tag, facts.best, facts.runs.experiment

@@ -14,7 +14,7 @@ from functions.experiments.rules.opening import FIRST, baseline_of, first_policy
 from functions.experiments.views.hints import tag_step
 from functions.formats.train_command import words_of
 from functions.kernel.clone import lacks
-from functions.kernel.contract import Call, Command, Line, Request, Response, function
+from functions.kernel.contract import Call, Command, Line, Request, Response, TagCommand, function
 from functions.kernel.off_loop import Children
 from functions.kernel.own import check_policy
 from functions.kernel.rules.access import check_may_command
@@ -270,10 +270,6 @@ def _summary(tag: Tag, best: Best | None) -> TagSummary:
     )
 
 
-class SubmitBaseline(Command):
-    tag: TagName
-
-
 class BaselineSubmitted(Response):
     baseline_id: str | None
     """Null where the tag needs none: runs of it have finished, or its policy says `baseline_first: false`."""
@@ -282,7 +278,7 @@ class BaselineSubmitted(Response):
 
 
 @function("experiment::baseline", role="agent", writes=True)
-async def baseline(request: SubmitBaseline, call: Call, experiments: Experiments) -> BaselineSubmitted:
+async def baseline(request: TagCommand, call: Call, experiments: Experiments) -> BaselineSubmitted:
     """Submit the tag's baseline, unless it has one or needs none; the first submit of a tag does it by itself."""
     _, patch = await packed(NO_CHANGE)
 
@@ -298,16 +294,12 @@ async def baseline(request: SubmitBaseline, call: Call, experiments: Experiments
     return BaselineSubmitted(baseline_id=new.experiment_id if new else baseline_id, submitted=new is not None)
 
 
-class ResumeTag(Command):
-    tag: TagName
-
-
 class ResumedTag(Response):
     tag: str
     consecutive_crashes_before: int
 
 
 @function("experiment::resume", role="operator", writes=True)
-async def resume(request: ResumeTag, tags: Tags) -> ResumedTag:
+async def resume(request: TagCommand, tags: Tags) -> ResumedTag:
     """Start counting a tag's crashes in a row from zero."""
     return ResumedTag(tag=request.tag, consecutive_crashes_before=await tags.resume(request.tag))

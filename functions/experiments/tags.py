@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from functions.experiments.views.hints import Account, budget_view
-from functions.kernel.contract import Command, Response, function
+from functions.kernel.contract import Command, Response, TagCommand, function
 from state.ids import Tag as TagName
 from state.records import stamp
 from state.tags import RESOURCES, Limit, Resource, Tags
@@ -95,10 +95,6 @@ async def pause(request: PauseTag, tags: Tags) -> PausedTag:
     )
 
 
-class UnpauseTag(Command):
-    tag: TagName
-
-
 class UnpausedTag(Response):
     tag: str
     paused: bool
@@ -109,7 +105,7 @@ class UnpausedTag(Response):
 
 
 @function("tag::unpause", role="operator", writes=True)
-async def unpause(request: UnpauseTag, tags: Tags) -> UnpausedTag:
+async def unpause(request: TagCommand, tags: Tags) -> UnpausedTag:
     """Dispatch a paused tag again: what waited is back in its place."""
     changed, waiting = await tags.unpause(request.tag)
     return UnpausedTag(tag=request.tag, paused=False, changed=changed, waiting=waiting)
@@ -139,16 +135,12 @@ async def pause_all(request: PauseAllTags, tags: Tags) -> PausedAllTags:
     return PausedAllTags(paused=paused, total=len(names))
 
 
-class UnpauseAllTags(Command):
-    pass
-
-
 class UnpausedAllTags(Response):
     resumed: list[str]
     """Tags that were paused, by tag::pause or by tag::pause_all."""
 
 
 @function("tag::unpause_all", role="operator", writes=True)
-async def unpause_all(request: UnpauseAllTags, tags: Tags) -> UnpausedAllTags:
+async def unpause_all(request: Command, tags: Tags) -> UnpausedAllTags:
     """Dispatch every paused tag again: what waited is back in its place."""
     return UnpausedAllTags(resumed=[name for name in await tags.paused() if (await tags.unpause(name))[0]])

@@ -85,6 +85,18 @@ class Command(Request):
     )
 
 
+class OfTag(Request):
+    """A request about one tag."""
+
+    tag: Tag
+
+
+class TagCommand(Command):
+    """A command that changes one tag."""
+
+    tag: Tag
+
+
 class Response(BaseModel):
     """A response."""
 

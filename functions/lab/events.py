@@ -80,10 +80,6 @@ async def _events(request: ListEvents, stream: Stream) -> AsyncIterator[Event]:
         cursor = page[-1].id
 
 
-class OpenTicket(Command):
-    """Nothing to ask for."""
-
-
 class Ticket(Response):
     ticket: str
     """For `GET /api/events?ticket=`, once."""
@@ -91,7 +87,7 @@ class Ticket(Response):
 
 
 @function("event::ticket", role="viewer", writes=True, keeps_answer=False)
-async def ticket(request: OpenTicket, call: Call, tokens: Tokens) -> Ticket:
+async def ticket(request: Command, call: Call, tokens: Tokens) -> Ticket:
     """A name that opens one event stream within 30 seconds. It keeps tokens out of URLs."""
     if call.proof is None:
         raise Conflict("no token was sent, and none is needed", hint="GET /api/events without a ticket")
@@ -102,10 +98,6 @@ DAY_S = 86400.0
 TRIM_S = 300
 KEPT = 100_000
 """Newest events that are kept at any age."""
-
-
-class Trim(Command):
-    """No fields."""
 
 
 class HeldBack(Response):
@@ -125,7 +117,7 @@ class Trimmed(Response):
 
 
 @function("event::trim", Every(TRIM_S), role="operator", writes=True)
-async def trim(request: Trim, stream: Stream, settings: Settings) -> Trimmed:
+async def trim(request: Command, stream: Stream, settings: Settings) -> Trimmed:
     """Drop old events beyond the newest; never one that a function or webhook has yet to handle.
 
     An event goes once it is older than NIGHTJAR_KEEP_EVENTS_DAYS and not among the newest 100,000: a quiet lab keeps

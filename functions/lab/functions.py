@@ -13,10 +13,6 @@ from functions.kernel.table import table
 from state.tallies import Tallies
 
 
-class ListFunctions(Request):
-    """Nothing to ask for."""
-
-
 class FunctionView(Response):
     name: str
     description: str
@@ -38,7 +34,7 @@ class ListedFunctions(Response):
 @function(
     "function::list", Http("GET", "/api/function/list"), Http("POST", "/api/function/list"), role="viewer"
 )
-async def list_functions(request: ListFunctions) -> ListedFunctions:
+async def list_functions(request: Request) -> ListedFunctions:
     """Every function with its triggers, role, lane and schemas."""
     await prepare(table())
     rows = _rows()
@@ -63,10 +59,6 @@ def _rows() -> tuple[FunctionView, ...]:
     )
 
 
-class CountCalls(Request):
-    """Nothing to ask for."""
-
-
 class FunctionCalls(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True, from_attributes=True)
 
@@ -85,7 +77,7 @@ class CountedCalls(Response):
 
 
 @function("function::calls", role="viewer")
-async def calls(request: CountCalls, call: Call, tallies: Tallies) -> CountedCalls:
+async def calls(request: Request, call: Call, tallies: Tallies) -> CountedCalls:
     """Calls, refusals and failures of each function; cron::list has the next firings."""
     counted = call.invoker.counts(await tallies.all())
     return CountedCalls(

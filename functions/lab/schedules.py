@@ -41,10 +41,6 @@ def trigger_of(function: str) -> Every | Cron:
     return found[function]
 
 
-class ListSchedules(Request):
-    """No fields."""
-
-
 class ScheduleView(Response):
     function: str
     trigger: str
@@ -82,7 +78,7 @@ class ListedSchedules(Response):
 
 
 @function("cron::list", Http("GET", "/api/cron/list"), Http("POST", "/api/cron/list"), role="viewer")
-async def list_schedules(request: ListSchedules, store: Schedules, settings: Settings) -> ListedSchedules:
+async def list_schedules(request: Request, store: Schedules, settings: Settings) -> ListedSchedules:
     """The functions that the clock fires: next and last time, policies, missed and skipped firings, pauses."""
     found, declared = timed(), schedules(table(), settings)
     looks = await store.looks([*found])

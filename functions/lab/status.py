@@ -23,10 +23,6 @@ from state.tags import Tags
 log = logging.getLogger(__name__)
 
 
-class ReadStatus(Request):
-    """No fields."""
-
-
 class AgentStatus(Response):
     """An agent that `nightjar agent` has at work."""
 
@@ -64,7 +60,7 @@ class LabStatus(Response):
 
 
 @function("lab::status", Http("GET", "/api/lab/status"), role="viewer")
-async def status(request: ReadStatus, overviews: Overviews, settings: Settings) -> LabStatus:
+async def status(request: Request, overviews: Overviews, settings: Settings) -> LabStatus:
     """The lab's living processes, GPUs, queue, paused tags and event lags, with hints."""
     timed = [name for name, declared in table().items() if declared.clock is not None]
     lab = await overviews.read(timed, alive_s=settings.stale_s)
@@ -123,10 +119,6 @@ TRIES = 10
 """Tries to remove a batch while its patches are used."""
 
 
-class ArchivePatches(Command):
-    """No fields."""
-
-
 class ArchivedPatches(Response):
     moved: int
     more: bool
@@ -137,7 +129,7 @@ class ArchivedPatches(Response):
 
 @function("lab::archive", Every(ARCHIVE_S), role="operator", writes=True, costly=True)
 async def archive(
-    request: ArchivePatches, patches: PatchArchiving, policies: Policies, tags: Tags
+    request: Command, patches: PatchArchiving, policies: Policies, tags: Tags
 ) -> ArchivedPatches:
     """Move patches of runs that were not kept to NIGHTJAR_ARCHIVE, as old as patches.archive_after_days says.
 

@@ -24,7 +24,7 @@ from functions.experiments.views.hints import (
     tag_step,
 )
 from functions.experiments.views.runs import selection_view, sketch_view
-from functions.kernel.contract import Request, Response, function
+from functions.kernel.contract import OfTag, Request, Response, function
 from functions.kernel.off_loop import Children
 from functions.people.diffs import own_changes
 from functions.people.views.nights import NightView, markdown, night_view
@@ -207,10 +207,6 @@ MOST_RUNS = 10_000
 MOST_AGENTS = 500
 
 
-class ListAgents(Request):
-    tag: Tag
-
-
 class AgentAccount(BaseModel):
     """What one agent did in a tag."""
 
@@ -248,7 +244,7 @@ class ListedAgents(Response):
 
 
 @function("report::agents", role="viewer")
-async def agents(request: ListAgents, reports: Reports, experiments: Experiments) -> ListedAgents:
+async def agents(request: OfTag, reports: Reports, experiments: Experiments) -> ListedAgents:
     """Ideas, keeps, crashes, gains and GPU hours of each agent of a tag, from its newest 10,000 runs."""
     facts = await reports.of_agents(request.tag, MOST_RUNS)
     gains = gains_of(facts.keeps, await experiments.beside(facts.keeps), facts.tag.direction)

@@ -11,7 +11,7 @@ from functions.experiments.rules.gains import gains_of, unbiased
 from functions.experiments.views.hints import Budget, budget_view, obstacle
 from functions.experiments.views.runs import claim_of, result_view, score_of
 from functions.formats.tsv import HEADER, HEADER_BY_DELTA, rows
-from functions.kernel.contract import Http, Request, Response, function
+from functions.kernel.contract import Http, OfTag, Request, Response, function
 from functions.pool.views import pool_counts
 from functions.search.rules.suggestions import short
 from functions.search.views import StrategyView, strategy_view
@@ -23,10 +23,6 @@ from state.policies import Policies
 from state.records import Direction, Experiment, RunRow, Score, VariedRow, stamp
 from state.reports import Reports, RunRows, SummaryFacts, TagWithBest
 from state.settings import Settings
-
-
-class Summarise(Request):
-    tag: Tag
 
 
 class Stats(Response):
@@ -77,7 +73,7 @@ class Summary(Response):
 
 
 @function("report::summary", role="viewer")
-async def summary(request: Summarise, reports: Reports, settings: Settings) -> Summary:
+async def summary(request: OfTag, reports: Reports, settings: Settings) -> Summary:
     """Counters, categories, the keeps in order, the strategy and the pool."""
     facts = await reports.summary(request.tag)
     tag = facts.tag

@@ -140,10 +140,6 @@ async def rotate(request: Rotate, call: Call, tokens: Tokens) -> Shown:
     return shown(await tokens.rotate(await tokens.get(asked), request.overlap_s, call.proof))
 
 
-class ListTokens(Request):
-    """Nothing to ask for."""
-
-
 class TokenRow(Response):
     id: str
     name: str
@@ -165,7 +161,7 @@ class TokenList(Response):
 
 
 @function("token::list", role="operator")
-async def list_tokens(request: ListTokens, tokens: Tokens) -> TokenList:
+async def list_tokens(request: Request, tokens: Tokens) -> TokenList:
     """Every token with its owner, role and state, oldest first; never a secret."""
     used, now = await tokens.last_used(), await tokens.now()
     return TokenList(
@@ -194,10 +190,6 @@ def _stamp(seconds: float | None) -> str | None:
     return stamp(seconds) if seconds is not None else None
 
 
-class ReadIdentity(Request):
-    """Nothing to ask for."""
-
-
 class Identity(Response):
     name: str
     role: str
@@ -212,7 +204,7 @@ class Identity(Response):
     Http("POST", "/api/token/whoami"),
     role=("viewer", "worker"),
 )
-async def whoami(request: ReadIdentity, call: Call) -> Identity:
+async def whoami(request: Request, call: Call) -> Identity:
     """The caller's name, role and tags."""
     caller = call.caller
     return Identity(
@@ -223,10 +215,6 @@ async def whoami(request: ReadIdentity, call: Call) -> Identity:
     )
 
 
-class OpenCode(Command):
-    """Nothing to ask for."""
-
-
 class SignInCode(Response):
     code: str
     """For the page's address, behind `#sign-in=`: it opens one session, once."""
@@ -234,7 +222,7 @@ class SignInCode(Response):
 
 
 @function("token::sign_in", role=("viewer", "worker"), writes=True, keeps_answer=False)
-async def sign_in(request: OpenCode, call: Call, tokens: Tokens) -> SignInCode:
+async def sign_in(request: Command, call: Call, tokens: Tokens) -> SignInCode:
     """A code that signs one browser in as its caller, once, within 10 minutes."""
     if call.proof is None:
         raise Conflict("no token was sent, so there is nobody to sign in", hint=call.caller.remedy)

@@ -68,10 +68,6 @@ async def add(request: AddWebhook, webhooks: Webhooks, receivers: Receivers) -> 
     return AddedWebhook(id=webhook_id, secret=secret)
 
 
-class ListWebhooks(Request):
-    """No fields."""
-
-
 class WebhookView(Response):
     id: str
     url: str
@@ -95,7 +91,7 @@ class ListedWebhooks(Response):
 
 
 @function("webhook::list", role="operator")
-async def list_webhooks(request: ListWebhooks, webhooks: Webhooks) -> ListedWebhooks:
+async def list_webhooks(request: Request, webhooks: Webhooks) -> ListedWebhooks:
     """Every webhook with counts of its deliveries, without its secret and the path of its URL."""
     return ListedWebhooks(
         webhooks=[

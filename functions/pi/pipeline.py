@@ -126,21 +126,13 @@ def terms_in(settings: Settings) -> PipelineTerms:
     )
 
 
-class ReadDraft(OfSwarm):
-    """No field but the tag."""
-
-
 @function("pipeline::spec", Http("GET", "/pipeline/spec"), role="viewer", is_public=True)
-async def spec(request: ReadDraft, call: Call, stores: Reading, settings: Settings) -> Text | None:
+async def spec(request: OfSwarm, call: Call, stores: Reading, settings: Settings) -> Text | None:
     """The drafted program; 204 while no draft is ready or confirmed."""
     tag = request.tag_in(settings)
     found = await served(tag, stores, settings)
     reader = Reader(call.lab_url(settings), tag, is_worker=True)
     return None if found is None else Text(content=found.document(reader))
-
-
-class ReadDraftPayload(OfSwarm):
-    """No field but the tag."""
 
 
 class DraftPayload(Response):
@@ -157,7 +149,7 @@ class DraftPayload(Response):
     "pipeline::spec_payload", Http("GET", "/pipeline/spec_payload"), role=("viewer", "worker"), is_public=True
 )
 async def spec_payload(
-    request: ReadDraftPayload, call: Call, stores: Preloading, settings: Settings
+    request: OfSwarm, call: Call, stores: Preloading, settings: Settings
 ) -> DraftPayload | None:
     """The draft for workers to preload; 204 while no draft is ready or confirmed."""
     tag = request.tag_in(settings)
@@ -377,24 +369,16 @@ async def flush(request: FlushDraft, pipelines: Pipelines, settings: Settings) -
     return Flushed(ok=True, reason=request.reason, flushed=None if step is None else step.data["spec_id"])
 
 
-class ReadFlushToken(OfSwarm):
-    """No field but the tag."""
-
-
 class FlushToken(Response):
     flush_token: str | None
     """Id of the last dropped draft, which workers discard if they have preloaded it; null: none was dropped."""
 
 
 @function("pipeline::flush_token", Http("GET", "/pipeline/flush_token"), role="viewer", is_public=True)
-async def flush_token(request: ReadFlushToken, pipelines: Pipelines, settings: Settings) -> FlushToken:
+async def flush_token(request: OfSwarm, pipelines: Pipelines, settings: Settings) -> FlushToken:
     """The last dropped draft."""
     stand = await pipelines.stand(request.tag_in(settings))
     return FlushToken(flush_token=stand.pipeline.last_flush_token)
-
-
-class ReadPipeline(OfSwarm):
-    """No field but the tag."""
 
 
 class DeploymentThresholds(BaseModel):
@@ -431,7 +415,7 @@ class PipelineStatus(Response):
 
 
 @function("pipeline::status", Http("GET", "/pipeline/status"), role=("viewer", "worker"), is_public=True)
-async def status(request: ReadPipeline, pipelines: Pipelines, settings: Settings) -> PipelineStatus:
+async def status(request: OfSwarm, pipelines: Pipelines, settings: Settings) -> PipelineStatus:
     """The state of a swarm's pipeline, and whether workers may follow its draft now."""
     terms = terms_in(settings)
     stand = await pipelines.stand(request.tag_in(settings))

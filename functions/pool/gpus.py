@@ -275,10 +275,6 @@ async def announce(request: WorkerProcess, call: Call, presence: Presence) -> Wo
     return WorkerShown(name=name)
 
 
-class ListGpus(Request):
-    """Nothing to ask for."""
-
-
 class GpuList(Response):
     workers: list[WorkerView]
     total: int
@@ -290,7 +286,7 @@ class GpuList(Response):
 
 
 @function("pool::list", Http("GET", "/api/pool/list"), Http("POST", "/api/pool/list"), role="viewer")
-async def list_gpus(request: ListGpus, pool: Pool, settings: Settings) -> GpuList:
+async def list_gpus(request: Request, pool: Pool, settings: Settings) -> GpuList:
     """Every GPU and CPU slot with its lease and health; a pure read."""
     found = await pool.roster()
     return GpuList(

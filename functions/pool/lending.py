@@ -220,10 +220,6 @@ RETESTS_PASSED = 1000
 """Retests at the head of the queue that may wait for a class of GPU without holding up others."""
 
 
-class Dispatch(Command):
-    """Nothing to say."""
-
-
 class Dispatched(Response):
     leased: list[str]
     """Experiments that got a GPU now."""
@@ -238,7 +234,7 @@ class Dispatched(Response):
     role="operator",
     writes=True,
 )
-async def dispatch(request: Dispatch, stores: Stores, settings: Settings) -> Dispatched:
+async def dispatch(request: Command, stores: Stores, settings: Settings) -> Dispatched:
     """Give every idle GPU to the next experiment; safe to run twice, anywhere, at once."""
     leased: list[str] = []
     late: dict[str, Experiment] = {}

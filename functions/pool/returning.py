@@ -180,10 +180,6 @@ FORGET_GPU_DAYS = 7.0
 DAY_S = 86400.0
 
 
-class Sweep(Command):
-    """Nothing to say."""
-
-
 class Swept(Response):
     offline: list[str]
     forgotten: list[str]
@@ -197,7 +193,7 @@ class Swept(Response):
 
 
 @function("pool::sweep", Every("sweep_s"), role="operator", writes=True)
-async def sweep(request: Sweep, stores: Stores, settings: Settings) -> Swept:
+async def sweep(request: Command, stores: Stores, settings: Settings) -> Swept:
     """Mark what is gone and send its experiments back to the queue; safe to run twice."""
     pool, stale_s = stores.pool, settings.stale_s
     swept = Swept(offline=[], forgotten=[], leases_ended=[], trials=[], experiments={})

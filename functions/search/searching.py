@@ -10,7 +10,18 @@ from pydantic import Field
 from functions.experiments.rules.opening import owes_baseline, waits_for_baseline
 from functions.experiments.rules.verdict import should_abort
 from functions.experiments.views.hints import SELECT, abort_step, obstacle
-from functions.kernel.contract import CATEGORIES, Command, Http, Line, On, Request, Response, function
+from functions.kernel.contract import (
+    CATEGORIES,
+    Command,
+    Http,
+    Line,
+    OfTag,
+    On,
+    Request,
+    Response,
+    TagCommand,
+    function,
+)
 from functions.kernel.own import check_policy
 from functions.runs.rules.ticks import check_source
 from functions.search.rules.grounds import ground_of
@@ -37,10 +48,6 @@ from state.searches import Searches
 from state.tags import Strategies, StrategyFacts, Tags
 
 
-class ReadPolicy(Request):
-    tag: Tag
-
-
 class CurrentPolicy(Response):
     tag: str
     version: int
@@ -48,7 +55,7 @@ class CurrentPolicy(Response):
 
 
 @function("search::policy", role="viewer")
-async def policy(request: ReadPolicy, policies: Policies) -> CurrentPolicy:
+async def policy(request: OfTag, policies: Policies) -> CurrentPolicy:
     """A tag's research policy with its version."""
     found, version = await policies.get(request.tag)
     return CurrentPolicy(tag=request.tag, version=version, policy=found)
@@ -88,12 +95,8 @@ async def set_policy(request: SetPolicy, policies: Policies, tags: Tags) -> Chan
     return Changed(tag=request.tag, version=version, policy=changed)
 
 
-class ReadStrategy(Request):
-    tag: Tag
-
-
 @function("search::strategy", role="viewer")
-async def strategy(request: ReadStrategy, strategies: Strategies) -> StrategyView:
+async def strategy(request: OfTag, strategies: Strategies) -> StrategyView:
     """The current mode with its parameters and the reason for it."""
     return strategy_view(await strategies.get(request.tag))
 
@@ -130,17 +133,13 @@ async def set_strategy(request: SetStrategy, strategies: Strategies) -> Strategy
     return strategy_view((await strategies.replace(request.tag, chosen))[1])
 
 
-class AdaptStrategy(Command):
-    tag: Tag
-
-
 class Adapted(StrategyView):
     changed: bool
     """Whether the mode is another one now."""
 
 
 @function("search::adapt", On("experiment.finished", debounce="tag"), role="agent", writes=True)
-async def adapt(request: AdaptStrategy, strategies: Strategies, experiments: Experiments) -> Adapted:
+async def adapt(request: TagCommand, strategies: Strategies, experiments: Experiments) -> Adapted:
     """Choose explore, exploit, combine or ablation from the last finished experiments; all who ask agree."""
 
     async def due(facts: StrategyFacts) -> Strategy | None:

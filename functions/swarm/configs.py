@@ -349,10 +349,6 @@ def check_worker_named(said: str, owner: str, run_id: str) -> None:
         )
 
 
-class SweepSwarms(Command):
-    """Nothing to say."""
-
-
 class SweptSwarms(Response):
     lost: list[str]
     """Runs that are lost now; their configs wait for other workers."""
@@ -362,7 +358,7 @@ SILENT = "its worker sent no result in time"
 
 
 @function("swarm::sweep", Every("sweep_s"), role="operator", writes=True)
-async def sweep(request: SweepSwarms, experiments: Experiments) -> SweptSwarms:
+async def sweep(request: Command, experiments: Experiments) -> SweptSwarms:
     """Mark runs as lost whose workers sent no result in time; a late result still counts once."""
     silent = [run for run in await experiments.overdue() if run.status == "running"]
     return SweptSwarms(

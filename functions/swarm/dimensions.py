@@ -9,7 +9,7 @@ from pydantic import Field
 
 from functions.beliefs.rules.dimension_claims import irrelevant_dimension
 from functions.experiments.rules.opening import FIRST, first_policy, swarm_policy, swarm_tag
-from functions.kernel.contract import Call, Command, Every, Line, On, Request, Response, function
+from functions.kernel.contract import Call, Command, Every, Line, OfTag, On, Response, function
 from functions.swarm.profiles import Profile, dimensions_of
 from functions.swarm.rules.dimensions import (
     MOST,
@@ -108,10 +108,6 @@ def _given(request: DefineDimensions) -> list[Dimension]:
     return [checked(d) for d in declared]
 
 
-class ListDimensions(Request):
-    tag: TagName
-
-
 class ListedDimensions(Response):
     tag: str
     version: int
@@ -121,7 +117,7 @@ class ListedDimensions(Response):
 
 
 @function("dimension::list", role="viewer")
-async def list_dimensions(request: ListDimensions, dimensions: Dimensions) -> ListedDimensions:
+async def list_dimensions(request: OfTag, dimensions: Dimensions) -> ListedDimensions:
     """Every dimension of a tag with its range, what it is frozen at, and how much it matters."""
     facts = await dimensions.of(request.tag)
     return ListedDimensions(

@@ -13,7 +13,18 @@ from pydantic import Field, StrictStr, WithJsonSchema
 from functions.formats.authored import DimensionProposals as Proposed
 from functions.formats.constants import read_constants
 from functions.kernel.authoring import PiLane
-from functions.kernel.contract import CATEGORIES, Call, Command, Http, Line, OfSwarm, On, Response, function
+from functions.kernel.contract import (
+    CATEGORIES,
+    Call,
+    Command,
+    Http,
+    Line,
+    OfSwarm,
+    On,
+    Response,
+    TagCommand,
+    function,
+)
 from functions.kernel.lanes import Author, Commission
 from functions.pi.rules.findings import findings_of
 from functions.pi.views import findings_text, script_text, tried_text
@@ -125,10 +136,6 @@ async def propose(request: ProposeDimension, call: Call, proposals: DimensionPro
     return AskedDimension(tag=request.tag, counted=found.counted, proposal=view)
 
 
-class ListProposals(OfSwarm):
-    """No field but the tag."""
-
-
 class ListedProposals(Response):
     count: int
     proposals: list[ProposedDimensionView]
@@ -137,7 +144,7 @@ class ListedProposals(Response):
 
 @function("dimension::proposals", Http("GET", "/dimension_proposals"), role="viewer", is_public=True)
 async def proposals(
-    request: ListProposals, dimension_proposals: DimensionProposals, settings: Settings
+    request: OfSwarm, dimension_proposals: DimensionProposals, settings: Settings
 ) -> ListedProposals:
     """Dimensions that agents and language models propose to add to a tag, and what their trials have shown."""
     tag = request.tag_in(settings)
@@ -184,10 +191,6 @@ async def clear_proposals(
         raise
 
 
-class FollowTrials(Command):
-    tag: TagName
-
-
 class FollowedTrials(Response):
     adopted: list[str]
     """Dimensions that are on trial now."""
@@ -211,7 +214,7 @@ class FollowedTrials(Response):
     keeps_answer=False,
 )
 async def follow_trials(
-    request: FollowTrials, proposals: DimensionProposals, experiments: Experiments
+    request: TagCommand, proposals: DimensionProposals, experiments: Experiments
 ) -> FollowedTrials:
     """Begin and end the trials of proposed dimensions, and ask for further ones where the search stalls.
 

@@ -254,10 +254,6 @@ async def stop_run(request: StopRun, experiments: Experiments) -> StoppedRun:
     return await experiments.judging(request.run_id, decide)
 
 
-class ReadActiveRuns(OfSwarm):
-    """No field but the tag."""
-
-
 class ActiveRunView(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
@@ -286,7 +282,7 @@ def _state(run: ActiveRun) -> Literal["active", "stopped", "extended"]:
 
 
 @function("run::active", Http("GET", "/runs/active"), role=("viewer", "worker"))
-async def active(request: ReadActiveRuns, stores: Stores, settings: Settings) -> ActiveRuns:
+async def active(request: OfSwarm, stores: Stores, settings: Settings) -> ActiveRuns:
     """Every active run of a swarm, the oldest first."""
     now, runs = await stores.swarms.active_runs(request.tag_in(settings))
     return ActiveRuns(
@@ -304,10 +300,6 @@ async def active(request: ReadActiveRuns, stores: Stores, settings: Settings) ->
             for run in runs
         ]
     )
-
-
-class ReadStats(OfSwarm):
-    """No field but the tag."""
 
 
 class BucketView(BaseModel):
@@ -341,7 +333,7 @@ class RunStats(Response):
 
 
 @function("run::stats", Http("GET", "/runs/stats"), role=("viewer", "worker"))
-async def stats(request: ReadStats, stores: Stores, settings: Settings) -> RunStats:
+async def stats(request: OfSwarm, stores: Stores, settings: Settings) -> RunStats:
     """Numbers of runs of a swarm: active, ended, stopped and extended."""
     tag = request.tag_in(settings)
     swarms = stores.swarms

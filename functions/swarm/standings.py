@@ -21,10 +21,6 @@ from state.settings import Settings
 from state.swarm_facts import SwarmFacts
 
 
-class ReadSwarmHealth(OfSwarm):
-    """No field but the tag."""
-
-
 class SwarmHealth(Response):
     status: str = "ok"
     experiments: int = 0
@@ -41,7 +37,7 @@ class SwarmHealth(Response):
 
 
 @function("swarm::health", Http("GET", "/health"), role="anyone", knows_caller=True)
-async def health(request: ReadSwarmHealth, call: Call, stores: Stores, settings: Settings) -> SwarmHealth:
+async def health(request: OfSwarm, call: Call, stores: Stores, settings: Settings) -> SwarmHealth:
     """That the server answers, with the swarm's counts; all 0 before the first worker has joined."""
     tag = request.tag_in(settings)
     if tag != settings.swarm_tag and call.caller == STRANGER and not settings.swarm_public_reads:
@@ -67,10 +63,6 @@ async def health(request: ReadSwarmHealth, call: Call, stores: Stores, settings:
 MOST = 50
 
 
-class ReadLeaderboard(OfSwarm):
-    """No field but the tag."""
-
-
 class Leading(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
@@ -89,7 +81,7 @@ class Leaderboard(RootModel[list[Leading]]):
 
 
 @function("swarm::leaderboard", Http("GET", "/leaderboard"), role="viewer", is_public=True)
-async def leaderboard(request: ReadLeaderboard, stores: Stores, settings: Settings) -> Leaderboard:
+async def leaderboard(request: OfSwarm, stores: Stores, settings: Settings) -> Leaderboard:
     """The workers of a swarm by their best run, best first."""
     leaders = await stores.swarms.leaders(request.tag_in(settings), MOST)
     return Leaderboard(
@@ -105,10 +97,6 @@ async def leaderboard(request: ReadLeaderboard, stores: Stores, settings: Settin
             for rank, leader in enumerate(leaders, 1)
         ]
     )
-
-
-class ReadPopulations(OfSwarm):
-    """No field but the tag."""
 
 
 class PopulationView(BaseModel):
@@ -137,7 +125,7 @@ class Populations(Response):
 
 @function("swarm::populations", Http("GET", "/populations"), role="viewer", is_public=True)
 async def populations(
-    request: ReadPopulations, stores: Stores, hypotheses: Hypotheses, settings: Settings
+    request: OfSwarm, stores: Stores, hypotheses: Hypotheses, settings: Settings
 ) -> Populations:
     """The populations of a swarm; one while it has no hypotheses."""
     tag = request.tag_in(settings)

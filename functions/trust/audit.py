@@ -45,10 +45,6 @@ LOOKS = 5
 """A violation counts only if all these looks find it: the lab may change while it is read."""
 
 
-class AuditLab(Command):
-    """No fields."""
-
-
 class AuditedLab(Response):
     ok: bool
     violations: list[str]
@@ -58,7 +54,7 @@ class AuditedLab(Response):
 
 
 @function("lab::audit", role="operator", writes=True, costly=True)
-async def audit(request: AuditLab, stores: Stores) -> AuditedLab:
+async def audit(request: Command, stores: Stores) -> AuditedLab:
     """Compare counters, indexes, best, noise, lineage, traces, leases, queue and stream with the records.
 
     Reads everything, page by page, while the lab is in use; a violation counts only if every look finds it.

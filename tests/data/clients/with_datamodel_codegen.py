@@ -11,10 +11,10 @@ from lab_client import (
     Incumbent,
     ListHistory,
     Metric,
+    OfTag,
     OpenedTag,
     OpenTag,
     Problem,
-    ReadBest,
     RegisteredExperiment,
     RegisterExperiment,
 )
@@ -29,7 +29,7 @@ def asked(verb: str, request: BaseModel) -> httpx.Response:
     return lab.post(f"/api/experiment/{verb}", content=body, headers={"content-type": "application/json"})
 
 
-nothing = Problem.model_validate_json(asked("best", ReadBest(tag=tag)).content)
+nothing = Problem.model_validate_json(asked("best", OfTag(tag=tag)).content)
 opened = OpenedTag.model_validate_json(
     asked("setup", OpenTag(tag=tag, metric=Metric(target=0.9))).raise_for_status().content
 )
@@ -45,7 +45,7 @@ registered = RegisteredExperiment.model_validate_json(asked("register", idea).ra
 result = Complete(experiment_id=registered.experiment_id, val_bpb=0.9979, depth=8)
 completed = Completed.model_validate_json(asked("complete", result).raise_for_status().content)
 history = HistoryPage.model_validate_json(asked("history", ListHistory(tag=tag, limit=5)).content)
-best = Incumbent.model_validate_json(asked("best", ReadBest(tag=tag)).content)
+best = Incumbent.model_validate_json(asked("best", OfTag(tag=tag)).content)
 
 print(
     json.dumps(

@@ -11,8 +11,8 @@ from lab_client import (
     ExperimentApi,
     ListHistory,
     Metric,
+    OfTag,
     OpenTag,
-    ReadBest,
     RegisterExperiment,
 )
 
@@ -20,7 +20,7 @@ url, token, tag = sys.argv[1:]
 lab = ExperimentApi(ApiClient(Configuration(host=url, access_token=token)))
 
 try:
-    lab.experiment_best(ReadBest(tag=tag))
+    lab.experiment_best(OfTag(tag=tag))
     refused = 200
 except ApiException as problem:
     refused = json.loads(problem.body)["status"]
@@ -38,7 +38,7 @@ registered = lab.experiment_register(
 )
 completed = lab.experiment_complete(Complete(experiment_id=registered.experiment_id, val_bpb=0.9979, depth=8))
 history = lab.experiment_history(ListHistory(tag=tag, limit=5))
-best = lab.experiment_best(ReadBest(tag=tag))
+best = lab.experiment_best(OfTag(tag=tag))
 
 print(
     json.dumps(

@@ -15,9 +15,9 @@ from lab_client.models import (
     Complete,
     ListHistory,
     Metric,
+    OfTag,
     OpenTag,
     Problem,
-    ReadBest,
     RegisterExperiment,
     RegisterExperimentCategory,
 )
@@ -25,7 +25,7 @@ from lab_client.models import (
 url, token, tag = sys.argv[1:]
 lab = AuthenticatedClient(base_url=url, token=token, timeout=60)
 
-nothing = experiment_best.sync(client=lab, body=ReadBest(tag=tag))
+nothing = experiment_best.sync(client=lab, body=OfTag(tag=tag))
 assert isinstance(nothing, Problem)
 opened = experiment_setup.sync(client=lab, body=OpenTag(tag=tag, metric=Metric(target=0.9)))
 registered = experiment_register.sync(
@@ -45,7 +45,7 @@ completed = experiment_complete.sync(
     client=lab, body=Complete(experiment_id=registered.experiment_id, val_bpb=0.9979, depth=8)
 )
 history = experiment_history.sync(client=lab, body=ListHistory(tag=tag, limit=5))
-best = experiment_best.sync(client=lab, body=ReadBest(tag=tag))
+best = experiment_best.sync(client=lab, body=OfTag(tag=tag))
 
 print(
     json.dumps(
