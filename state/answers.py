@@ -60,11 +60,7 @@ class Answers(Store):
                 )
 
     async def store(self, function: str, given: str, body_digest: str, body: str) -> None:
-        """Keep the first answer.
-
-        Raises:
-            TooManyRequests: the quota of the call's owner has no room for it.
-        """
+        """Keep the first answer. Raises TooManyRequests: the quota of the call's owner has no room for it."""
         answer = json.dumps({"digest": body_digest, "body": body})
         key = self._key(function, given)
 

@@ -83,11 +83,7 @@ class Archive:
         return patch
 
     def check(self) -> None:
-        """Write a small file and read it.
-
-        Raises:
-            Unavailable: that does not work.
-        """
+        """Write a small file and read it. Raises Unavailable: that does not work."""
         self.put(_PROBE)
 
     def _open(self) -> PatchFiles:

@@ -133,11 +133,7 @@ def write(file: Path, manifest: Manifest, body: IO[bytes]) -> int:
 
 
 def read_manifest(file: Path) -> Manifest:
-    """The manifest of a backup.
-
-    Raises:
-        Invalid: there is no such file, or this version cannot read it.
-    """
+    """The manifest of a backup. Raises Invalid: there is no such file, or this version cannot read it."""
     with _opened(file) as (manifest, _):
         return manifest
 
@@ -261,11 +257,7 @@ async def _back_up(lab: Lab, file: Path, body: IO[bytes], alive_s: float, tell: 
 
 @contextlib.asynccontextmanager
 async def _paused(lab: Lab, longest_s: float) -> AsyncIterator[None]:
-    """Pause Redis' writers.
-
-    Raises:
-        Unavailable: Redis does not let us pause its writers.
-    """
+    """Pause Redis' writers. Raises Unavailable: Redis does not let us pause its writers."""
     try:
         await lab.command("CLIENT PAUSE", int(longest_s * 1000), "WRITE")
     except (ResponseError, Unavailable) as problem:

@@ -19,11 +19,7 @@ def charter_file(settings: Settings) -> Path:
 
 
 def read_charters(settings: Settings) -> tuple[str, str | None]:
-    """The charter, and Nightjar's own text for workers. Blocks.
-
-    Raises:
-        Invalid: as `read_charter`.
-    """
+    """The charter, and Nightjar's own text for workers. Blocks. Raises Invalid: as `read_charter`."""
     text = read_charter(charter_file(settings))
     return text, read_charter(OF_WORKERS) if settings.program is None else None
 

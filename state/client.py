@@ -115,11 +115,7 @@ class Lab:
         keys: GivenKeys = NOTHING,
         args: GivenArgs = NOTHING,
     ) -> Sequence[Arg]:
-        """A read-only script `lua/<name>.lua` as one command of a `pipeline`.
-
-        Raises:
-            TypeError: as `move`.
-        """
+        """A read-only script `lua/<name>.lua` as one command of a `pipeline`. Raises TypeError: as `move`."""
         script = load(name)
         keyed, argv = script.words(self.keys, keys, args)
         return ("EVALSHA_RO", script.sha, len(keyed), *keyed, *argv)
@@ -133,19 +129,11 @@ class Lab:
         return await self._redis.command(*words, **shape)
 
     def pipeline(self, commands: Sequence[Sequence[Arg]]) -> Coroutine[Any, Any, list[Any]]:
-        """Several reads in one round trip, those of `reading` too.
-
-        Raises:
-            Unavailable: as `command`.
-        """
+        """Several reads in one round trip, those of `reading` too. Raises Unavailable: as `command`."""
         return self._redis.pipeline(commands)
 
     async def binary(self, *words: Arg) -> Any:
-        """One command whose reply is bytes.
-
-        Raises:
-            Unavailable: as `command`.
-        """
+        """One command whose reply is bytes. Raises Unavailable: as `command`."""
         return await self._redis.alone(words, self.timeout_s, NEVER_DECODE=True)
 
     async def raw(self, words: Sequence[str]) -> Any:

@@ -93,11 +93,7 @@ class Connection:
             raise
 
     async def raw(self, words: Sequence[str]) -> Any:
-        """A command that a person typed.
-
-        Raises:
-            Invalid: Redis refuses it, in its own words.
-        """
+        """A command that a person typed. Raises Invalid: Redis refuses it, in its own words."""
         try:
             return await self.alone(words, self._timeout_s)
         except ResponseError as problem:

@@ -50,11 +50,7 @@ class Dimensions(Store):
         )
 
     async def of(self, tag: str, change: Change | None = None) -> DimensionFacts:
-        """The same for an existing tag.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """The same for an existing tag. Raises NotFound: no such tag."""
         facts = await self.facts(tag, change)
         if not facts.exists:
             raise NotFound(f"there is no tag {tag!r}", hint="POST /api/dimension/define creates it")

@@ -255,11 +255,7 @@ class EmbeddedRedis:
 
 
 def make_data_dir(data: Path) -> None:
-    """Make a lab's folder, unless it is there.
-
-    Raises:
-        Unavailable: there is none to write in.
-    """
+    """Make a lab's folder, unless it is there. Raises Unavailable: there is none to write in."""
     try:
         data.mkdir(parents=True, exist_ok=True)
         if not os.access(data, os.W_OK | os.X_OK):

@@ -60,11 +60,7 @@ class Hypotheses(Store):
             return None
 
     async def get(self, tag: str, hypothesis_id: str) -> Hypothesis:
-        """A hypothesis with its newest evidence.
-
-        Raises:
-            NotFound: there is none.
-        """
+        """A hypothesis with its newest evidence. Raises NotFound: there is none."""
         keys = self._keys
         opened, archived, evidence = await self._lab.pipeline(
             [
@@ -240,11 +236,7 @@ def _proposed(h: Hypothesis) -> dict[str, Any]:
 
 
 def beliefs_in(tag: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `BeliefFacts`, of the answers to `reading_beliefs`.
-
-    Raises:
-        NotFound: no such tag.
-    """
+    """The fields of `BeliefFacts`, of the answers to `reading_beliefs`. Raises NotFound: no such tag."""
     version, results, allocated_at, allocations = (int(text or 0) for text in found["beliefs"].values())
     return {
         "now": time_of(found["now"]),

@@ -171,11 +171,7 @@ for _family in FAMILIES:
 
 @lru_cache(4096)
 def kind_of(key: str) -> str:
-    """The type of a key in Redis.
-
-    Raises:
-        KeyError: no lab has such a key.
-    """
+    """The type of a key in Redis. Raises KeyError: no lab has such a key."""
     name, _, more = key.partition("}:")[2].partition(":")
     kinds = _KINDS.get((name, bool(more)))
     if kinds is None:

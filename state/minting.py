@@ -14,11 +14,7 @@ from state.token_values import Issued, Proof, Token, digest_of_secret, ended_tok
 
 
 def check_free(name: str) -> None:
-    """Refuse a name that is Nightjar's own.
-
-    Raises:
-        Conflict: it is.
-    """
+    """Refuse a name that is Nightjar's own. Raises Conflict: it is."""
     if name.lower() in RESERVED:
         raise Conflict(f"the name {name!r} is Nightjar's own", hint="take another name")
 

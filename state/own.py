@@ -46,11 +46,7 @@ class Own(Store):
         return {name: json.loads(stored[name]) for name in sorted(stored) if name != SIZE}
 
     async def set(self, name: str, value: JsonValue) -> None:
-        """Store a JSON value.
-
-        Raises:
-            Conflict: all values of the noun would take more than MOST_BYTES.
-        """
+        """Store a JSON value. Raises Conflict: all values of the noun would take more than MOST_BYTES."""
         await self._put(name, json.dumps(value, allow_nan=False, ensure_ascii=False))
 
     async def delete(self, name: str) -> None:

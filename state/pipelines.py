@@ -53,11 +53,7 @@ class Pipelines(Store):
         return _stand(await self._lab.read(self._of_pipeline(tag)))
 
     async def facts(self, tag: str) -> PipelineFacts:
-        """Facts for its next step; one round trip.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """Facts for its next step; one round trip. Raises NotFound: no such tag."""
         ended = members(self._lab, self._keys("finished", tag), limit=NEWEST, newest=True, fields=OutlierRun)
         reads = {**self._of_pipeline(tag), **reading_beliefs(self._lab, tag), "ended": ended}
         found = await self._lab.read(reads)
@@ -66,11 +62,7 @@ class Pipelines(Store):
         )
 
     async def early(self, tag: str) -> EarlyFacts:
-        """Facts to predict the end of the running batch; one round trip.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """Facts to predict the end of the running batch; one round trip. Raises NotFound: no such tag."""
         keys, lab = self._keys, self._lab
         found = await lab.read(
             {

@@ -21,11 +21,7 @@ class Policies:
         self._lab = lab
 
     async def get(self, tag: str) -> tuple[Policy, int]:
-        """A tag's policy and its version.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """A tag's policy and its version. Raises NotFound: no such tag."""
         return _policy(await self._lab.hash(self._lab.keys("policy", tag)), tag)
 
     async def change(

@@ -316,11 +316,7 @@ def read_policy(stored: str) -> Policy:
 
 
 def validated(values: dict[str, Any]) -> Policy:
-    """A policy from plain values.
-
-    Raises:
-        Invalid: an unknown name or a value out of its range.
-    """
+    """A policy from plain values. Raises Invalid: an unknown name or a value out of its range."""
     try:
         # As JSON, because a strict tuple is a list there.
         return Policy.model_validate_json(json.dumps(values), strict=True)

@@ -57,11 +57,7 @@ class Pool(Store):
         return Gpu.found(stored)
 
     async def get(self, gpu_id: str) -> Gpu:
-        """The GPU.
-
-        Raises:
-            NotFound: it is not registered.
-        """
+        """The GPU. Raises NotFound: it is not registered."""
         found = await self.find(gpu_id)
         if found is None:
             raise no_gpu(gpu_id)

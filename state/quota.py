@@ -45,11 +45,7 @@ def enforced() -> Quota | None:
 
 
 def check_stored(quota: Quota, answer: Any) -> None:
-    """Raise what a refused move means.
-
-    Raises:
-        TooManyRequests: the quota has no room.
-    """
+    """Raise what a refused move means. Raises TooManyRequests: the quota has no room."""
     match answer:
         case [word, wait_s] if word == FULL:
             seconds = float(wait_s)

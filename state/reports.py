@@ -168,11 +168,7 @@ class Reports(Store):
     """Reads across all records of a tag."""
 
     async def brief(self, tag: str, near: NearBand) -> BriefFacts:
-        """Facts for the brief of an agent with an empty context.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """Facts for the brief of an agent with an empty context. Raises NotFound: no such tag."""
         keys = self._keys
         still_open: dict[str, Sequence[Arg]] = {
             status: self._listed(Sketch, keys.status(tag, status, "")[0], OPEN_READ)
@@ -232,11 +228,7 @@ class Reports(Store):
         )
 
     async def summary(self, tag: str) -> SummaryFacts:
-        """A tag's state on one page.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """A tag's state on one page. Raises NotFound: no such tag."""
         keys = self._keys
         counted: tuple[Status, ...] = ("registered", "queued", "leased", "running")
         found = await self._lab.read(
@@ -265,11 +257,7 @@ class Reports(Store):
         )
 
     async def night(self, tag: str) -> NightFacts:
-        """Outcomes of a tag's experiments, in a few lists.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """Outcomes of a tag's experiments, in a few lists. Raises NotFound: no such tag."""
         keys = self._keys
         failed: tuple[Status, ...] = ("crash", "timeout", "invalid")
         found = await self._lab.read(

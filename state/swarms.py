@@ -130,11 +130,7 @@ class Swarms(Store):
         return await self._lab.change(decide)
 
     async def known(self, worker_id: str) -> SwarmWorker:
-        """A worker that has joined.
-
-        Raises:
-            NotFound: none of this name has.
-        """
+        """A worker that has joined. Raises NotFound: none of this name has."""
         worker = await self.worker(worker_id)
         if worker is None:
             raise unknown_worker(worker_id)
@@ -162,19 +158,11 @@ class Swarms(Store):
             return None
 
     async def facts(self, tag: str) -> SwarmFacts:
-        """A swarm's tag, in one round trip.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """A swarm's tag, in one round trip. Raises NotFound: no such tag."""
         return _facts(tag, await self._lab.read(self._of_tag(tag)))
 
     async def results(self, tag: str) -> int:
-        """Runs of a tag that ended with a value, or were stopped.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """Runs of a tag that ended with a value, or were stopped. Raises NotFound: no such tag."""
         return tag_in(await self._lab.hash(self._keys.tag(tag)), tag).results
 
     async def next_facts(self, worker: SwarmWorker, population_id: str, change: Change) -> NextFacts:

@@ -75,11 +75,7 @@ class Tags(Store):
         return Tag.found(stored)
 
     async def get(self, tag: str) -> Tag:
-        """The tag.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """The tag. Raises NotFound: no such tag."""
         return tag_in(await self._lab.hash(self._lab.keys.tag(tag)), tag)
 
     async def create(self, tag: Tag, strategy: Strategy, policy: Policy) -> Tag | None:
@@ -118,11 +114,7 @@ class Tags(Store):
         return int(await self._lab.command("ZCARD", self._lab.keys("tags")))
 
     async def resume(self, tag: str) -> int:
-        """Forget the crashes in a row; answers how many they were.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """Forget the crashes in a row; answers how many they were. Raises NotFound: no such tag."""
         keys = self._keys
 
         async def decide(change: Change) -> int:
@@ -268,11 +260,7 @@ class Strategies(Store):
     """The search strategy of each tag."""
 
     async def get(self, tag: str) -> Strategy:
-        """The current strategy.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """The current strategy. Raises NotFound: no such tag."""
         stored = await self._lab.hash(self._lab.keys("strategy", tag))
         if not stored:
             raise unknown(tag)
@@ -370,11 +358,7 @@ def _restless(tag: str) -> Conflict:
 
 
 def tag_in(stored: Mapping[str, str], tag: str) -> Tag:
-    """The tag that a hash holds.
-
-    Raises:
-        NotFound: no such tag.
-    """
+    """The tag that a hash holds. Raises NotFound: no such tag."""
     if not stored:
         raise unknown(tag)
     return Tag.parse(stored)

@@ -145,11 +145,7 @@ class Tokens:
             self.changed.set()
 
     async def get(self, token_id: str) -> Token:
-        """One token.
-
-        Raises:
-            NotFound: there is none of this id.
-        """
+        """One token. Raises NotFound: there is none of this id."""
         stored = await self._lab.hash(self._keys("tokens", token_id))
         if not stored:
             raise NotFound(f"there is no token {token_id!r}", hint="POST /api/token/list names them")
@@ -171,11 +167,7 @@ class Tokens:
         return await self._lab.now()
 
     async def recognise(self, text: str) -> tuple[Token, Proof]:
-        """The token with this text.
-
-        Raises:
-            Unauthenticated: no token's, or one's that has ended.
-        """
+        """The token with this text. Raises Unauthenticated: no token's, or one's that has ended."""
         return await self._proven(_proof(text))
 
     async def admit(self, text: str) -> tuple[Token, Proof]:

@@ -130,11 +130,7 @@ class Webhooks(Store):
         return webhook_id
 
     async def get(self, webhook_id: str) -> Webhook:
-        """One webhook.
-
-        Raises:
-            NotFound: there is none with this id.
-        """
+        """One webhook. Raises NotFound: there is none with this id."""
         stored = await self._lab.hash(self._lab.keys("webhooks", webhook_id))
         if not stored:
             raise NotFound(f"there is no webhook {webhook_id!r}", hint="POST /api/webhook/list names them")
@@ -156,11 +152,7 @@ class Webhooks(Store):
         ]
 
     async def remove(self, webhook_id: str) -> None:
-        """Delete a receiver and its consumer group.
-
-        Raises:
-            NotFound: there is none with this id.
-        """
+        """Delete a receiver and its consumer group. Raises NotFound: there is none with this id."""
         keys = self._lab.keys
 
         async def decide(change: Change) -> bool:

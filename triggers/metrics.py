@@ -104,11 +104,7 @@ def labelled(name: str, text: str, label: str, values: Mapping[str, float | None
 
 
 async def lab_families(process: Process) -> AsyncIterator[Metric]:
-    """How the lab stands.
-
-    Raises:
-        Unavailable: Redis does not answer.
-    """
+    """How the lab stands. Raises Unavailable: Redis does not answer."""
     stale_s = process.settings.stale_s
     pool, experiments = Pool(process.lab), Experiments(process.lab)
     roster = await pool.roster()

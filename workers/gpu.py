@@ -126,11 +126,7 @@ def work(argument: str) -> int:
 
 
 def rq_worker(settings: Settings, gpu_id: str) -> GpuWorker:
-    """The RQ worker of one slot.
-
-    Raises:
-        Unavailable: the broker does not answer, or refuses us.
-    """
+    """The RQ worker of one slot. Raises Unavailable: the broker does not answer, or refuses us."""
     url = broker_url(settings, worker=True)
     hide(url)
     connection = broker(url)

@@ -126,11 +126,7 @@ async def serving(options: WorkerOptions, settings: Settings) -> AsyncIterator[R
 
 
 def check_role(identity: Mapping[str, Any]) -> None:
-    """Check that the token is a worker's.
-
-    Raises:
-        Forbidden: it has another role.
-    """
+    """Check that the token is a worker's. Raises Forbidden: it has another role."""
     if identity["role"] not in ("worker", "operator", "local"):
         raise Forbidden(
             f"this token is an {identity['role']}'s",

@@ -101,11 +101,7 @@ class NewIdea(Command):
 
     @property
     def patch(self) -> bytes | None:
-        """The patch as it is stored.
-
-        Raises:
-            Invalid: it is too long.
-        """
+        """The patch as it is stored. Raises Invalid: it is too long."""
         patch = self.diff.encode() if self.diff is not None else None
         if patch is not None and len(patch) > LONGEST_PATCH:
             raise Invalid("diff is over 4 MiB", hint="leave data and binaries out of the commit")

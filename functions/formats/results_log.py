@@ -189,11 +189,7 @@ def _no_row(line: _Line, start: int, header: _Header, first_seen: Mapping[str, i
 
 
 def _table(text: str, metric: str | None) -> _Table:
-    """A table by its separator: the first with which a line names its columns.
-
-    Raises:
-        Invalid: none does.
-    """
+    """A table by its separator: the first with which a line names its columns. Raises Invalid: none does."""
     tables = {separator: _lines(text, separator) for separator in SEPARATORS if separator in text}
     for separator, lines in tables.items():
         found = _header_line(lines, metric)
@@ -297,11 +293,7 @@ def _header_line(lines: Sequence[_Line], metric: str | None) -> _Line | None:
 
 
 def _value_column(names: Sequence[str], rows: Sequence[_Line]) -> str:
-    """The column of values, judged by its name and cells.
-
-    Raises:
-        Invalid: none does, or several do.
-    """
+    """The column of values, judged by its name and cells. Raises Invalid: none does, or several do."""
     if published := [name for name in BITS_PER_BYTE if name in names]:
         return published[0]
     others = {name for what, known in COLUMNS.items() if what != "value" for name in known}

@@ -149,11 +149,7 @@ _SCRIPT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]
 
 
 def words_of(command: str) -> list[str]:
-    """The words of the command.
-
-    Raises:
-        Invalid: it does not run a Python script of the repository.
-    """
+    """The words of the command. Raises Invalid: it does not run a Python script of the repository."""
     try:
         words = shlex.split(command)
     except ValueError as error:

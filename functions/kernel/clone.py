@@ -156,11 +156,7 @@ async def _scripts(clone: Path, code: Code, folder: Path) -> list[str]:
 async def _script(
     clone: Path, tree: str, scripts: Sequence[str], folder: Path, apart: Mapping[str, str]
 ) -> str:
-    """The first of these files that a tree has.
-
-    Raises:
-        Invalid: it has none.
-    """
+    """The first of these files that a tree has. Raises Invalid: it has none."""
     asked = "".join(f"{tree}:{path}\n" for path in scripts).encode()
     told = await _git(clone, folder, "cat-file", "--batch-check", stdin=asked, environ=apart)
     blob = next((found[1] for line in told.splitlines() if (found := _BLOB.fullmatch(line))), None)

@@ -207,18 +207,10 @@ class Timed(ABC):
 
     @abstractmethod
     def times(self, settings: Settings) -> Times:
-        """When it fires.
-
-        Raises:
-            ValueError: it never fires, or at times that do not exist.
-        """
+        """When it fires. Raises ValueError: it never fires, or at times that do not exist."""
 
     def schedule(self, function: str, settings: Settings) -> Schedule:
-        """The schedule of a function that declares this.
-
-        Raises:
-            BadTable: a declaration that cannot work.
-        """
+        """The schedule of a function that declares this. Raises BadTable: a declaration that cannot work."""
         try:
             return Schedule(
                 function=function,

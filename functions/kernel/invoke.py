@@ -171,11 +171,7 @@ def _one_more(under_way: Counter[str], caller: str, most: int, refusal: TooManyR
 
 
 def check_role(declared: Function[Any, Any], caller: Caller) -> None:
-    """Refuse a caller of a role that may not call it.
-
-    Raises:
-        Forbidden: it may not.
-    """
+    """Refuse a caller of a role that may not call it. Raises Forbidden: it may not."""
     if not declared.allows(caller.role):
         raise Forbidden(
             f"{declared.name} needs the role {' or '.join(declared.roles)}, {caller.described}",

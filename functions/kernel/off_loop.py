@@ -27,11 +27,7 @@ class Children:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Holds a slot for one child.
-
-        Raises:
-            Exhausted: those of others took all turns for PATIENCE_S.
-        """
+        """Holds a slot for one child. Raises Exhausted: those of others took all turns for PATIENCE_S."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self._free.acquire()

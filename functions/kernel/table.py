@@ -190,11 +190,7 @@ def check(found: Mapping[str, Function[Any, Any]]) -> None:
 
 
 def schedules(functions: Mapping[str, Function[Any, Any]], settings: Settings) -> dict[str, Schedule]:
-    """The schedule of every function that the clock fires, by name.
-
-    Raises:
-        BadTable: one that cannot work.
-    """
+    """The schedule of every function that the clock fires, by name. Raises BadTable: one that cannot work."""
     return {
         name: trigger.schedule(name, settings)
         for name, declared in functions.items()

@@ -15,11 +15,7 @@ NAMED = 3
 
 
 def validated(declared: Function[Any, Any], request: BaseModel | Mapping[str, object]) -> Request:
-    """`request` as the function's own model.
-
-    Raises:
-        Invalid: with one entry per field under `errors`.
-    """
+    """`request` as the function's own model. Raises Invalid: with one entry per field under `errors`."""
     model: type[Request] = declared.request
     if isinstance(request, model):
         return request

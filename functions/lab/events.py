@@ -158,11 +158,7 @@ class ChooseLetters(Command):
 
 
 async def chosen(request: ChooseLetters, stream: Stream) -> list[DeadLetter]:
-    """The letters of a request.
-
-    Raises:
-        NotFound: there is none of this id.
-    """
+    """The letters of a request. Raises NotFound: there is none of this id."""
     letters = await stream.dead_letters(request.id, request.binding)
     if request.id is not None and not letters:
         raise NotFound(f"there is no dead letter {request.id}", hint="POST /api/event/dead lists them")

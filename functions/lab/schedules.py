@@ -30,11 +30,7 @@ def timed() -> dict[str, Every | Cron]:
 
 
 def trigger_of(function: str) -> Every | Cron:
-    """The clock trigger of a function.
-
-    Raises:
-        NotFound: it has none.
-    """
+    """The clock trigger of a function. Raises NotFound: it has none."""
     found = timed()
     if function not in found:
         raise NotFound(f"the clock does not fire {function!r}", hint=f"it fires {', '.join(found)}")

@@ -212,11 +212,7 @@ async def next_config(request: AskNext, call: Call, stores: Stores) -> HandedOut
 
 
 async def _new(change: Change, facts: NextFacts, rng: Random, stores: Stores) -> HandedOut | Given:
-    """A waiting retest, else a config.
-
-    Raises:
-        BudgetExhausted: the tag's budget has no room for it.
-    """
+    """A waiting retest, else a config. Raises BudgetExhausted: the tag's budget has no room for it."""
     worker, experiments, source = facts.worker, stores.experiments, facts.policy.stopping.tick_source
     if (retest := retest_for(facts)) is not None:
         budget_s = retest.budget_s or float(run_time(facts.policy).budget_s)
@@ -337,11 +333,7 @@ async def result(request: SendResult, call: Call, stores: Stores) -> TakenResult
 
 
 def check_worker_named(said: str, owner: str, run_id: str) -> None:
-    """Refuse a result under another worker's name.
-
-    Raises:
-        Forbidden: the run is another worker's.
-    """
+    """Refuse a result under another worker's name. Raises Forbidden: the run is another worker's."""
     if said != owner:
         raise Forbidden(
             f"{run_id} was handed out to {owner!r}, not to {said!r}",

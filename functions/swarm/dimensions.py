@@ -97,11 +97,7 @@ async def define(
 
 
 def _given(request: DefineDimensions) -> list[Dimension]:
-    """The dimensions that are asked for.
-
-    Raises:
-        Invalid: one is wrong, or it is not said which.
-    """
+    """The dimensions that are asked for. Raises Invalid: one is wrong, or it is not said which."""
     if (request.dimensions is None) == (request.profile is None):
         raise Invalid("give dimensions or a profile", hint="one of the two, not both")
     declared = request.dimensions or (dimensions_of(request.profile) if request.profile else [])

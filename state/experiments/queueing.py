@@ -150,11 +150,7 @@ class Queueing(ExperimentReader):
         return Census(counts, min((float(at) for at in since if at), default=None))
 
     async def train_facts(self, experiment_id: str) -> TrainFacts:
-        """Facts for queueing an experiment.
-
-        Raises:
-            NotFound: no such experiment.
-        """
+        """Facts for queueing an experiment. Raises NotFound: no such experiment."""
         found = await self._lab.read(self._with_tag_and_slots(experiment_id))
         e = experiment_in(found["experiment"], experiment_id)
         lease: list[str] = []

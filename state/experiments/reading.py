@@ -65,11 +65,7 @@ class ExperimentReader(Store):
         return Experiment.parse(stored) if "experiment_id" in stored else None
 
     async def get(self, experiment_id: str) -> Experiment:
-        """The experiment.
-
-        Raises:
-            NotFound: no such experiment.
-        """
+        """The experiment. Raises NotFound: no such experiment."""
         return experiment_in(await self._lab.hash(self._keys.experiment(experiment_id)), experiment_id)
 
     async def many(self, ids: Sequence[str]) -> list[Experiment]:
@@ -83,11 +79,7 @@ class ExperimentReader(Store):
         return page_of(Experiment, answer, newest=window.newest)
 
     async def history(self, kind: type[R], window: Window) -> Page[R]:
-        """The same as records of this kind.
-
-        Raises:
-            NotFound: no such tag, or it has no such trace.
-        """
+        """The same as records of this kind. Raises NotFound: no such tag, or it has no such trace."""
         tag, trace_id = window.tag, window.trace_id
         direction, answer, *of_trace = await self._lab.pipeline(
             [
@@ -210,11 +202,7 @@ class ExperimentReader(Store):
         ]
 
     async def _from_archive(self, name: str) -> bytes | None:
-        """A patch that is not in Redis; None where it never was.
-
-        Raises:
-            Unavailable: as `patches`.
-        """
+        """A patch that is not in Redis; None where it never was. Raises Unavailable: as `patches`."""
         if await self._lab.command("ZSCORE", self._keys("archived"), name) is None:
             return None
         if self._lab.archive is None:
@@ -274,11 +262,7 @@ def retest_id(e: Experiment, nth: int) -> str:
 
 
 def experiment_in(stored: Mapping[str, str], experiment_id: str) -> Experiment:
-    """The experiment that a hash holds.
-
-    Raises:
-        NotFound: no such experiment.
-    """
+    """The experiment that a hash holds. Raises NotFound: no such experiment."""
     if "experiment_id" not in stored:
         raise no_experiment(experiment_id)
     return Experiment.parse(stored)

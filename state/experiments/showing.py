@@ -64,11 +64,7 @@ class Showing(Queueing):
         )
 
     async def near_facts(self, tag: str, limit: int, near: NearBand) -> NearFacts:
-        """The discards that came nearest to a tag's best, as it is now.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """The discards that came nearest to a tag's best, as it is now. Raises NotFound: no such tag."""
         keys = self._keys
         direction, best, policy, noise = await self._lab.pipeline(
             [
@@ -94,11 +90,7 @@ class Showing(Queueing):
         return NearFacts(direction, float(best), misses, int(total))
 
     async def shown(self, experiment_id: str) -> Shown:
-        """An experiment with everything that is known of it.
-
-        Raises:
-            NotFound: no such experiment.
-        """
+        """An experiment with everything that is known of it. Raises NotFound: no such experiment."""
         keys, (_, tag) = self._keys, named_by(experiment_id)
         found = await self._lab.read(
             {
@@ -206,22 +198,14 @@ class Showing(Queueing):
         return found
 
     async def compared(self, a: str, b: str) -> tuple[Patched, Patched]:
-        """Two experiments with their patches.
-
-        Raises:
-            NotFound: one of them does not exist.
-        """
+        """Two experiments with their patches. Raises NotFound: one of them does not exist."""
         stored = await self._lab.hashes([self._keys.experiment(name) for name in (a, b)])
         both = [experiment_in(fields, name) for name, fields in zip((a, b), stored, strict=True)]
         patches = await self.patches(both)
         return Patched(both[0], patches[0]), Patched(both[1], patches[1])
 
     async def with_attempts(self, experiment_id: str) -> tuple[Experiment, dict[int, dict[str, str]]]:
-        """An experiment with its attempts by number; one round trip.
-
-        Raises:
-            NotFound: no such experiment.
-        """
+        """An experiment with its attempts by number; one round trip. Raises NotFound: no such experiment."""
         keys = self._keys
         stored, attempts = await self._lab.hashes(
             [keys.experiment(experiment_id), keys.attempts(experiment_id)]

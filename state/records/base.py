@@ -49,11 +49,7 @@ class Record(BaseModel):
 
 
 def flatten(values: Mapping[str, Any]) -> dict[str, str]:
-    """Text stays text, everything else is JSON; NaN is refused.
-
-    Raises:
-        ValueError: NaN or infinity.
-    """
+    """Text stays text, everything else is JSON; NaN is refused. Raises ValueError: NaN or infinity."""
     flat = {}
     for name, value in values.items():  # no call for a text or a number: a record has dozens
         kind = type(value)

@@ -62,11 +62,7 @@ class Growing(TraceReader):
         return await self._lab.change(decide)
 
     async def _checked(self, change: Change, tag: str, trace_id: str, check: Check) -> Trace:
-        """A trace of this tag.
-
-        Raises:
-            NotFound: it has none of that name. What `check` raises.
-        """
+        """A trace of this tag. Raises NotFound: it has none of that name. What `check` raises."""
         keys = self._keys
         stored, policy, growing = await change.read(
             hgetall(keys.trace(trace_id)), hgetall(keys("policy", tag)), size(keys("live_traces", tag))
@@ -79,11 +75,7 @@ class Growing(TraceReader):
 
 
 async def check_traces(change: Change, tag: str, trace_ids: Collection[str]) -> None:
-    """Refuse what is no trace of the tag.
-
-    Raises:
-        NotFound: one is not.
-    """
+    """Refuse what is no trace of the tag. Raises NotFound: one is not."""
     found = await change.read(*(hmget(change.lab.keys.trace(i), "tag") for i in trace_ids))
     for trace_id, trace in zip(trace_ids, found, strict=True):
         if trace["tag"] != tag:

@@ -50,11 +50,7 @@ class AgentFolder:
         return self.folder / "log"
 
     def locked(self) -> IO[bytes]:
-        """Lock the folder until the file is closed.
-
-        Raises:
-            Conflict: this agent is kept at work already.
-        """
+        """Lock the folder until the file is closed. Raises Conflict: this agent is kept at work already."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = (self.folder / "lock").open("ab")
         try:
@@ -125,11 +121,7 @@ are set up already: begin with step 0. The brief of this moment:
 
 
 def git(where: Path, *arguments: str) -> str:
-    """What a git command prints.
-
-    Raises:
-        Unavailable: it failed.
-    """
+    """What a git command prints. Raises Unavailable: it failed."""
     done = _git(where, *arguments)
     if done.returncode:
         raise Unavailable(f"git {arguments[0]} failed in {where}", hint=done.stderr.strip()[-500:])

@@ -174,11 +174,7 @@ def _shown(value: Any) -> str:
 
 
 def _text(file: Path) -> str:
-    """The text of a file of the user's.
-
-    Raises:
-        Invalid: it cannot be read, or is no text.
-    """
+    """The text of a file of the user's. Raises Invalid: it cannot be read, or is no text."""
     try:
         return file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as problem:

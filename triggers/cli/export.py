@@ -99,11 +99,7 @@ def command(
 
 
 def _target(kind: str, output: str, reader: TagReader, spreadsheet: bool) -> Target:
-    """Where the runs go. Libraries are imported here.
-
-    Raises:
-        Unavailable: a library is missing.
-    """
+    """Where the runs go. Libraries are imported here. Raises Unavailable: a library is missing."""
     tag = reader.facts()
     if (file_format := FILES.get(kind)) is not None:
         return RunFile(output, file_format, tag, for_spreadsheet=spreadsheet)

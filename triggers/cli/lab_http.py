@@ -96,21 +96,13 @@ def bearer_of(settings: ClientSettings) -> Bearer | None:
 
 
 def given(settings: ClientSettings) -> Bearer | None:
-    """The token in NIGHTJAR_TOKEN.
-
-    Raises:
-        Unauthenticated: it is not a token.
-    """
+    """The token in NIGHTJAR_TOKEN. Raises Unauthenticated: it is not a token."""
     text = settings.token.get_secret_value().strip() if settings.token is not None else ""
     return _checked(Bearer(text, "NIGHTJAR_TOKEN")) if text else None
 
 
 def named(text: str, source: str) -> Bearer:
-    """The token in the option `source`.
-
-    Raises:
-        Unauthenticated: it is not a token.
-    """
+    """The token in the option `source`. Raises Unauthenticated: it is not a token."""
     return _checked(Bearer(text.strip(), source))
 
 

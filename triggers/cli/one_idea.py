@@ -188,11 +188,7 @@ class OneIdea:
         return tag, asked.agent or (name.removeprefix(f"{tag}-") if name.startswith(f"{tag}-") else None)
 
     def _base(self, tag: str) -> str:
-        """The tag's base commit in this clone.
-
-        Raises:
-            NotFound: the tag has none, or this clone lacks it.
-        """
+        """The tag's base commit in this clone. Raises NotFound: the tag has none, or this clone lacks it."""
         base = base_of(self._http, tag)
         if base is None:
             raise NotFound(f"{tag} has no base commit", hint="open a tag with base_commit: experiment::setup")
@@ -254,11 +250,7 @@ class OneIdea:
         return selection, git.committed(tree, base, git("log", "-1", "--format=%B", own))
 
     def _patch(self, base: str, commit: str) -> str:
-        """The whole change since the tag's base.
-
-        Raises:
-            Invalid: it cannot be sent.
-        """
+        """The whole change since the tag's base. Raises Invalid: it cannot be sent."""
         git = self._git
         for line in git("diff-tree", "-r", base, commit).splitlines():
             modes, _, path = line.partition("\t")

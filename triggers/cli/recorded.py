@@ -100,11 +100,7 @@ def _code(row: LogRow) -> tuple[str | None, ...] | None:
 
 
 def from_lab(http: LabHttp, tag: str) -> Recorded:
-    """The runs of a tag with retests, and the lab's estimate of their noise.
-
-    Raises:
-        NotFound: no such tag.
-    """
+    """The runs of a tag with retests, and the lab's estimate of their noise. Raises NotFound: no such tag."""
     shown = _tag(http, tag)
     known = http.ask("POST", "/api/report/summary", {"tag": tag})
     recorded = Recorded(shown["metric"], shown["direction"], false_share=known["false_keeps_at_least"])

@@ -55,11 +55,7 @@ class Git:
             )
 
     def __call__(self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> str:
-        """The output of a git command.
-
-        Raises:
-            Unavailable: it ends with an error.
-        """
+        """The output of a git command. Raises Unavailable: it ends with an error."""
         return os.fsdecode(self.output(*arguments, stdin=stdin, env=env))
 
     def output(self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
@@ -120,11 +116,7 @@ class Git:
             return self("-c", ignoring, *asked).split("\0")[:-1]
 
     def patched(self, base: str, patch: bytes, *, three_way: bool = False) -> str:
-        """The tree of a commit after a patch.
-
-        Raises:
-            Conflict: it does not apply.
-        """
+        """The tree of a commit after a patch. Raises Conflict: it does not apply."""
         with self._own_index():
             self("read-tree", base)
             if patch:

@@ -107,11 +107,7 @@ def command(
 
 
 def _check_direction(metric: str) -> None:
-    """Check that the metric's name says which way is better.
-
-    Raises:
-        Invalid: it does not.
-    """
+    """Check that the metric's name says which way is better. Raises Invalid: it does not."""
     from functions.experiments.rules.directions import direction_of  # imported late: few need it
 
     try:

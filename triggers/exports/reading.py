@@ -37,11 +37,7 @@ class TagReader:
         self._tag = tag
 
     def facts(self) -> TagFacts:
-        """The tag, and its best.
-
-        Raises:
-            NotFound: it is gone.
-        """
+        """The tag, and its best. Raises NotFound: it is gone."""
         policy = self._ask("POST", "/api/search/policy", {"tag": self._tag})["policy"]
         for tag in self._tags():
             if tag["name"] == self._tag:

@@ -62,11 +62,7 @@ class HostCheck:
         self._served = self._added | LOOPBACK | (frozenset({settings.host.lower()}) - EVERYWHERE)
 
     def check(self, exchange: Exchange) -> None:
-        """Let this request pass.
-
-        Raises:
-            Forbidden: one of its headers is foreign.
-        """
+        """Let this request pass. Raises Forbidden: one of its headers is foreign."""
         hosts = exchange.header_lines("host")
         host = hosts[0] if len(hosts) == 1 else ""
         if _name_of(f"//{host}") not in self._served:

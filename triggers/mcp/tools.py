@@ -98,11 +98,7 @@ class Tool:
         return any(declared.name in ENDS for declared in self.choices.values())
 
     def chosen(self, arguments: Mapping[str, Any]) -> tuple[Function[Any, Any], dict[str, Any]]:
-        """The function that is meant, and its request.
-
-        Raises:
-            Invalid: `what` names none.
-        """
+        """The function that is meant, and its request. Raises Invalid: `what` names none."""
         if len(self.choices) == 1:
             return self.first, dict(arguments)
         fields = {name: value for name, value in arguments.items() if name != WHAT}

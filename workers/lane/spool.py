@@ -46,11 +46,7 @@ class Spool:
         return oldest_first(self._folder)
 
     async def send_all(self, lab: RemoteLab) -> None:
-        """Send all that wait.
-
-        Raises:
-            Unavailable: the lab does not answer; the rest stays.
-        """
+        """Send all that wait. Raises Unavailable: the lab does not answer; the rest stays."""
         for kept in self.kept():
             try:
                 answer = await self.send(kept, lab)

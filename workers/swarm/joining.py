@@ -84,11 +84,7 @@ async def join(joined: Joined, options: JoinOptions, settings: Settings, say: Ca
 
 
 def checked_script(terms: WorkerTerms) -> Path:
-    """The owner's train.py.
-
-    Raises:
-        Invalid: none is named, or there is none.
-    """
+    """The owner's train.py. Raises Invalid: none is named, or there is none."""
     if terms.train_py is None:
         raise Invalid("no train.py is named", hint="add --train-py PATH")
     if not terms.train_py.is_file():

@@ -56,11 +56,7 @@ def checked_value(dimension: Dimension, value: object, field: str) -> Value:
 
 
 def known_dimensions(names: Sequence[str], dimensions: Sequence[Dimension]) -> list[str]:
-    """The names, each once.
-
-    Raises:
-        Invalid: a name is no dimension; it names the field.
-    """
+    """The names, each once. Raises Invalid: a name is no dimension; it names the field."""
     known = [d.name for d in dimensions]
     for name in names:
         if name not in known:

@@ -206,11 +206,7 @@ OWN: dict[str, TraceScheduler] = {}
 
 
 def scheduler_named(name: str) -> TraceScheduler:
-    """A scheduler of Nightjar's or of your own.
-
-    Raises:
-        Invalid: there is none with this name.
-    """
+    """A scheduler of Nightjar's or of your own. Raises Invalid: there is none with this name."""
     found = SCHEDULERS.get(name) or OWN.get(name)
     if found is None:
         raise Invalid(

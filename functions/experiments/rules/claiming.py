@@ -124,11 +124,7 @@ def run_asked_for(facts: RetestFacts, *, train: bool = True) -> Retest:
 
 
 def check_unmeasured(facts: RetestFacts) -> None:
-    """Refuse another run of the lab for a claim that has one already.
-
-    Raises:
-        Conflict: naming that run.
-    """
+    """Refuse another run of the lab for a claim that has one already. Raises Conflict: naming that run."""
     ours = (r for r in facts.retests if r.attempt > 0 and (r.status in OPEN or r.is_evidence))
     if facts.experiment.is_claim and (run := next(ours, None)) is not None:
         raise Conflict(

@@ -17,11 +17,7 @@ KNOWN: Mapping[Direction, frozenset[str]] = {
 
 
 def direction_of(metric: str) -> Direction:
-    """The direction that a metric's name implies.
-
-    Raises:
-        Invalid: no word of it is known, or two disagree.
-    """
+    """The direction that a metric's name implies. Raises Invalid: no word of it is known, or two disagree."""
     words = named_words(metric)
     found: list[Direction] = [direction for direction, known in KNOWN.items() if words & known]
     if len(found) == 1:

@@ -24,11 +24,7 @@ def key_of(settings: Settings, name: ProviderName) -> SecretStr | None:
 
 
 def named_key(settings: Settings, name: ProviderName) -> SecretStr:
-    """The key of the provider that the settings name.
-
-    Raises:
-        Invalid: there is none.
-    """
+    """The key of the provider that the settings name. Raises Invalid: there is none."""
     key = key_of(settings, name)
     if key is None:
         raise Invalid(

@@ -64,11 +64,7 @@ def remembered(data_dir: Path, kind: type[Kind]) -> Kind | None:
 
 
 def remote_of(data_dir: Path) -> Remote:
-    """The same, for a process that needs it.
-
-    Raises:
-        Invalid: there is none.
-    """
+    """The same, for a process that needs one. Raises Invalid: there is none."""
     found = remembered(data_dir, Remote)
     if found is None:
         raise Invalid(f"there is no {data_dir / Remote.file}", hint="start the worker with --url and --token")
@@ -95,11 +91,7 @@ def served(settings: Settings, *, remote: bool) -> Remote:
 
 @contextmanager
 def alone_in(data_dir: Path) -> Iterator[None]:
-    """Lock this data directory against other workers.
-
-    Raises:
-        Conflict: there is one.
-    """
+    """Lock this data directory against other workers. Raises Conflict: there is one."""
     with (data_dir / "worker.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -136,11 +136,7 @@ def untracked_in(answer: str) -> list[str]:
 
 
 def common_dir(repo: Path) -> Path:
-    """The common folder of all working trees of a repository.
-
-    Raises:
-        Invalid: git does not read it.
-    """
+    """The common folder of all working trees of a repository. Raises Invalid: git does not read it."""
     if not (repo / ".git").exists():  # a submodule's, in `.git/modules`: its working tree may be gone
         return repo
     done = git_says(repo, "rev-parse", "--path-format=absolute", "--git-common-dir")

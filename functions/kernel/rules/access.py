@@ -94,11 +94,7 @@ def allows(audience: Iterable[Audience], role: CallerRole) -> bool:
 
 
 def check_tags(caller: Caller, named: Mapping[str, object]) -> None:
-    """Refuse an agent that names another's tag, or an experiment of one.
-
-    Raises:
-        Forbidden: it does.
-    """
+    """Refuse an agent that names another's tag, or an experiment of one. Raises Forbidden: it does."""
     if caller.tags is None or caller.may_do_all:
         return
     for tag in tags_of(named):

@@ -150,11 +150,7 @@ def signed(secret: str, message: str, timestamp: int, body: bytes) -> dict[str, 
 
 
 def key_of(secret: str) -> bytes:
-    """The key within `whsec_<base64>`.
-
-    Raises:
-        ValueError: not that form, or not 24 to 64 bytes.
-    """
+    """The key within `whsec_<base64>`. Raises ValueError: not that form, or not 24 to 64 bytes."""
     if not secret.startswith(SECRET_PREFIX):
         raise ValueError("a secret begins with whsec_")
     try:

@@ -127,11 +127,7 @@ def value_of(dimension: Dimension, value: object) -> Value:
 
 
 def complete(dimensions: Sequence[Dimension]) -> list[Dimension]:
-    """The dimensions of a tag, checked together.
-
-    Raises:
-        Invalid: too many, or two of one name.
-    """
+    """The dimensions of a tag, checked together. Raises Invalid: too many, or two of one name."""
     if len(dimensions) > MOST:
         raise Invalid(
             f"{len(dimensions)} dimensions: a tag has at most {MOST}",
@@ -256,11 +252,7 @@ def _over(before: Dimension | None, given: Dimension, by: str, at: float) -> Dim
 
 
 def named(dimensions: Sequence[Dimension], name: str, tag: str) -> Dimension:
-    """The dimension of this name.
-
-    Raises:
-        NotFound: there is none.
-    """
+    """The dimension of this name. Raises NotFound: there is none."""
     for dimension in dimensions:
         if dimension.name == name:
             return dimension

@@ -101,11 +101,7 @@ def check_hands_out(facts: SwarmFacts) -> None:
 
 
 def check_begins_another(worker: SwarmWorker) -> None:
-    """Refuse a further run of a worker's own choice.
-
-    Raises:
-        Conflict: it has MOST_ACTIVE runs in flight.
-    """
+    """Refuse a further run of a worker's own choice. Raises Conflict: it has MOST_ACTIVE runs in flight."""
     if worker.active >= MOST_ACTIVE:
         raise Conflict(
             f"{worker.worker_id!r} has {worker.active} runs that go on: no worker has more than {MOST_ACTIVE}",

@@ -56,11 +56,7 @@ class Sent:
 
 
 def check_comparison(before: Policy, after: Policy, tag: Tag) -> None:
-    """Refuse another `compare_by` for a tag with results.
-
-    Raises:
-        Conflict: the tag has results.
-    """
+    """Refuse another `compare_by` for a tag with results. Raises Conflict: the tag has results."""
     if tag.results:
         raise Conflict(
             f"{tag.results} runs of {tag.name!r} were compared by {before.compare_by}: they cannot be compared by"
@@ -70,11 +66,7 @@ def check_comparison(before: Policy, after: Policy, tag: Tag) -> None:
 
 
 def is_failure(sent: Sent) -> bool:
-    """Whether a result is an error.
-
-    Raises:
-        Invalid: it has neither a value nor an error.
-    """
+    """Whether a result is an error. Raises Invalid: it has neither a value nor an error."""
     if sent.error:
         return True
     if sent.val_bpb is None and sent.error is None:

@@ -215,11 +215,7 @@ OWN: dict[str, ConfigSampler] = {}
 
 
 def sampler_named(name: str) -> ConfigSampler:
-    """A sampler of Nightjar's or of your own.
-
-    Raises:
-        Invalid: there is none with this name.
-    """
+    """A sampler of Nightjar's or of your own. Raises Invalid: there is none with this name."""
     if name in OWN:
         return _Checked(name, OWN[name])
     if name not in SAMPLERS:
