@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 import httpx
 import psutil
 
+from functions.kernel.process.own_modules import started
 from state.parent_death import tethered
 from state.settings import Settings
 from triggers.lab import LabParts
@@ -51,15 +53,35 @@ async def web(
     at = settings.model_copy(update={"port": free_port(0)})
     spec = next(spec for spec in LabParts(at, repo=None).specs() if spec.name == "web")
     *python, module = spec.argv
-    ours = {
-        "NIGHTJAR_DATA",
-        "NIGHTJAR_LAB",
-        "NIGHTJAR_PORT",
-    }  # the shell's own settings must not change what is measured
+    # the shell's own settings must not change what is measured
+    ours = {"NIGHTJAR_DATA", "NIGHTJAR_LAB", "NIGHTJAR_PORT"}
     env = {k: v for k, v in (spec.env or os.environ).items() if k in ours or not k.startswith("NIGHTJAR_")}
     argv = [*python, *wrapper, module]
     async with _serving(argv, at.port, settings.data_dir / "web.log", "/readyz", env | changed) as server:
         yield server
+
+
+@asynccontextmanager
+async def beside(module: str, settings: Settings, **env: str) -> AsyncIterator[MeasuredProcess]:
+    """Another process of the lab on a running Redis."""
+    assert settings.redis_url is not None
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")}
+    plain |= {"NIGHTJAR_DATA": str(settings.data_dir), "NIGHTJAR_LAB": settings.lab}
+    plain["NIGHTJAR_REDIS_URL"] = settings.redis_url.get_secret_value()
+    with (settings.data_dir / f"{module}.log").open("ab") as out:
+        process = await asyncio.create_subprocess_exec(
+            *tethered(started(module)), stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=plain | env
+        )
+    try:
+        yield MeasuredProcess(process.pid)
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), 10)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
 
 
 @asynccontextmanager

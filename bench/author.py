@@ -14,23 +14,21 @@ import asyncio
 import itertools
 import os
 import signal
-import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from statistics import median
 
 import click
-import psutil
+import httpx
 import uvloop
 from rich.table import Table
 
 from bench._load import LoadResult, Wanted, load
 from bench._report import Bench, posted, private_redis, url_of
-from bench._servers import ServerProcess, web
-from functions.kernel.process.own_modules import started
+from bench._servers import ServerProcess, beside, web
 from state.client import Lab
-from state.parent_death import tethered
+from state.local_keys import made_key
 from state.presence import Presence
 from state.settings import Settings
 
@@ -87,29 +85,6 @@ class SilentProvider:
             server.close()
 
 
-@asynccontextmanager
-async def beside(module: str, settings: Settings, **env: str) -> AsyncIterator[psutil.Process]:
-    """Another process of the lab."""
-    ours = {"NIGHTJAR_DATA": str(settings.data_dir), "NIGHTJAR_LAB": settings.lab}
-    if settings.redis_url is not None:
-        ours["NIGHTJAR_REDIS_URL"] = settings.redis_url.get_secret_value()
-    plain = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")}
-    with (settings.data_dir / f"{module}.log").open("ab") as out:
-        process = await asyncio.create_subprocess_exec(
-            *tethered(started(module)),
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            env=plain | ours | env,
-        )
-    try:
-        yield psutil.Process(process.pid)
-    finally:
-        process.send_signal(signal.SIGCONT)
-        process.kill()
-        await process.wait()
-
-
 async def measured(
     settings: Settings, repeats: int, seconds: float
 ) -> dict[str, tuple[list[LoadResult], list[LoadResult]]]:
@@ -129,12 +104,14 @@ async def measured(
         ) as pi,
     ):
         await _filled(server, settings)
-        await _send(server, posted("/api/program/write", tag="swarm"))
+        operator = {"authorization": f"Bearer {made_key(settings)}"}
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", headers=operator) as http:
+            (await http.post("/api/program/write", json={"tag": "swarm"})).raise_for_status()
         await asyncio.wait_for(provider.asked.wait(), PATIENCE_S)
         for nth in range(repeats):
             for call, bodies in CALLS.items():
                 for hangs in (False, True) if nth % 2 else (True, False):
-                    pi.send_signal(signal.SIGCONT if hangs else signal.SIGSTOP)
+                    os.kill(pi.pid, signal.SIGCONT if hangs else signal.SIGSTOP)
                     served = await load(server.port, bodies(), seconds, CONNECTIONS)
                     found[call][hangs].append(served)
         assert provider.hanging == 1, f"{provider.hanging} requests to the provider"

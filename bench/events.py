@@ -13,26 +13,18 @@ events process they pile up; then one is started, and the bench notes when each 
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import click
 import httpx
 import uvloop
-from rich.console import Console
 from rich.table import Table
 
-from bench._servers import MeasuredProcess, ServerProcess, web
+from bench._report import Bench, private_redis
+from bench._servers import ServerProcess, beside, web
 from bench.http import Agents, Slice, called, stored
-from state.embedded import EmbeddedRedis
-from state.parent_death import tethered
 from state.settings import Settings
 
 CALLS = ("experiment::register", "experiment::complete")
@@ -42,23 +34,6 @@ MOST_DRAIN_S = 15.0
 """Target for a backlog of `BACKLOG` events, for each binding."""
 BACKLOG = 50_000
 PATIENCE_S = 600.0
-
-
-@asynccontextmanager
-async def events(settings: Settings) -> AsyncIterator[MeasuredProcess]:
-    """An events process as `up` starts it."""
-    assert settings.redis_url is not None
-    env = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")}
-    env |= {"NIGHTJAR_DATA": str(settings.data_dir), "NIGHTJAR_LAB": settings.lab}
-    env["NIGHTJAR_REDIS_URL"] = settings.redis_url.get_secret_value()
-    with (settings.data_dir / "events.log").open("ab") as out:
-        argv = tethered([sys.executable, "-P", "-m", "triggers.events"])
-        process = await asyncio.create_subprocess_exec(*argv, stdout=out, stderr=out, env=env)
-    try:
-        yield MeasuredProcess(process.pid)
-    finally:
-        process.terminate()
-        await process.wait()
 
 
 async def bindings(server: ServerProcess) -> dict[str, Any]:
@@ -84,7 +59,7 @@ async def drained(server: ServerProcess) -> dict[str, float]:
             await asyncio.sleep(0.1)
 
 
-async def beside(
+async def compared(
     settings: Settings, server: ServerProcess, seconds: float, repeats: int
 ) -> dict[str, list[tuple[Slice, Slice, float]]]:
     """For each call and repeat: the slice with events, the one without, and CPU seconds of the events process."""
@@ -93,7 +68,7 @@ async def beside(
     found: dict[str, list[tuple[Slice, Slice, float]]] = {name: [] for name in CALLS}
     for _ in range(repeats):
         for name in CALLS:
-            async with events(settings) as running:
+            async with beside("triggers.events", settings) as running:
                 await drained(server)
                 before = running.cpu_s
                 with_events = await called(server, name, agents, seconds)
@@ -109,21 +84,20 @@ async def backlog(settings: Settings, server: ServerProcess, most: int) -> tuple
     """Pile events up, and drain them: their number, and seconds for each binding."""
     agents, written = Agents(), 0
     await stored(server, agents)
-    async with events(settings):
+    async with beside("triggers.events", settings):
         await drained(server)
     while written < most:
         await called(server, "experiment::register", agents, PATIENCE_S, min(2000, most))
         await called(server, "experiment::complete", agents, PATIENCE_S)
         written = max(lag["undelivered"] or 0 for lag in (await bindings(server)).values())
-    async with events(settings):
+    async with beside("triggers.events", settings):
         return written, await drained(server)
 
 
-async def run(settings: Settings, seconds: float, repeats: int, most: int, console: Console) -> list[str]:
-    """Measure and print; returns the missed targets."""
-    missed = []
+async def run(settings: Settings, seconds: float, repeats: int, most: int, bench: Bench) -> None:
+    """Measure and print."""
     async with web(settings) as server:
-        found = await beside(settings, server, seconds, repeats)
+        found = await compared(settings, server, seconds, repeats)
     shown = Table("call", "requests/s with events", "without", "share", "CPU ms of events for a request")
     for name, its in found.items():
         share = median(having.served.rate / lacking.served.rate for having, lacking, _ in its)
@@ -135,8 +109,8 @@ async def run(settings: Settings, seconds: float, repeats: int, most: int, conso
             f"{median(1e3 * cpu_s / len(having.served.times) for having, _, cpu_s in its):.2f}",
         )
         if share < LEAST_SHARE:
-            missed.append(f"{name}: share is {share:.2f}, target >= {LEAST_SHARE}")
-    console.print(shown)
+            bench.missed.append(f"{name}: share is {share:.2f}, target >= {LEAST_SHARE}")
+    bench.console.print(shown)
     if most:
         own = settings.model_copy(update={"lab": "backlog"})
         async with web(own) as server:
@@ -146,9 +120,8 @@ async def run(settings: Settings, seconds: float, repeats: int, most: int, conso
         for name, took in sorted(times.items(), key=lambda each: -each[1]):
             shown.add_row(name, f"{took:.1f}{'' if took <= allowed else ' !'}")
             if took > allowed:
-                missed.append(f"{name}: {took:.1f} s for {written:,} events, target <= {allowed:.1f}")
-        console.print(shown)
-    return missed
+                bench.missed.append(f"{name}: {took:.1f} s for {written:,} events, target <= {allowed:.1f}")
+        bench.console.print(shown)
 
 
 @click.command()
@@ -157,15 +130,10 @@ async def run(settings: Settings, seconds: float, repeats: int, most: int, conso
 @click.option("--backlog", "most", default=5000, show_default=True, type=click.IntRange(0), help="0: none")
 def main(seconds: float, repeats: int, most: int) -> None:
     """Measure what the events process costs; exits with 1 if a target is missed."""
-    console = Console(width=120)
-    with tempfile.TemporaryDirectory() as folder:
-        data = {"data": Path(folder)}
-        with EmbeddedRedis.start(Settings.model_validate(data)) as redis:
-            settings = Settings.model_validate({**data, "redis_url": redis.url})
-            missed = uvloop.run(run(settings, seconds, repeats, most, console))
-    for what in missed:
-        console.print(f"! missed: {what}")
-    raise SystemExit(1 if missed else 0)
+    bench = Bench()
+    with private_redis() as settings:
+        uvloop.run(run(settings, seconds, repeats, most, bench))
+    bench.end()
 
 
 if __name__ == "__main__":

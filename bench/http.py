@@ -17,16 +17,11 @@ from __future__ import annotations
 import asyncio
 import io
 import itertools
-import json
 import os
 import pstats
 import signal
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any
@@ -38,8 +33,8 @@ from rich.table import Table
 
 from bench import _bare
 from bench._load import LoadResult, Wanted, load
+from bench._report import Bench, posted, private_redis, url_of
 from bench._servers import ServerProcess, bare, web
-from state.embedded import EmbeddedRedis
 from state.settings import Settings
 from tests.trips import counted
 
@@ -54,10 +49,6 @@ A_WEEK_S = "604800"
 P99 = 3.0
 """Target of a call's p99, as a multiple of the bare handler's. With a fixed number of connections, a third of the
 requests per second means three times the time per answer, so only calls with a higher target rate have this one."""
-
-
-def posted(path: str, **body: Any) -> Wanted:
-    return path, json.dumps(body).encode()
 
 
 @dataclass
@@ -269,13 +260,12 @@ async def profiles(settings: Settings, names: Sequence[str], seconds: float, con
 # -- what is shown
 
 
-def table(found: dict[str, MeasuredCall], trips: dict[str, int], console: Console) -> list[str]:
-    """Print the table; returns the missed targets."""
-    missed = []
+def table(found: dict[str, MeasuredCall], trips: dict[str, int], bench: Bench) -> None:
+    """Print the table, and collect missed targets."""
 
     def judged(what: str, figure: float, target: str, hit: bool) -> str:
         if not hit:
-            missed.append(f"{what} is {figure:.2f}, target {target}")
+            bench.missed.append(f"{what} is {figure:.2f}, target {target}")
         return f"{figure:.2f} ({target}){'' if hit else ' !'}"
 
     shown = Table(
@@ -301,23 +291,15 @@ def table(found: dict[str, MeasuredCall], trips: dict[str, int], console: Consol
     anchors = MeasuredCall([(anchor, anchor) for its in found.values() for _, anchor in its.pairs])
     figures = (f"{anchors.of(rate):,.0f}", "1", f"{anchors.of(p50):.1f}", f"{anchors.of(p99):.1f}", "1")
     shown.add_row("bare handler", *figures, f"{anchors.of(cpu_ms):.2f}", "1", "2")
-    console.print(shown)
-    return missed
+    bench.console.print(shown)
 
 
-def url_of(settings: Settings) -> str:
-    assert settings.redis_url is not None
-    return settings.redis_url.get_secret_value()
-
-
-async def run(
-    settings: Settings, names: Sequence[str], seconds: float, repeats: int, console: Console
-) -> list[str]:
-    """Measure and print; returns the missed targets."""
+async def run(settings: Settings, names: Sequence[str], seconds: float, repeats: int, bench: Bench) -> None:
+    """Measure and print."""
     trips = await round_trips(settings, names)
     async with web(settings) as ours, bare(settings, url_of(settings)) as anchor:
         found = await measured(ours, anchor, names, seconds, repeats)
-    return table(found, trips, console)
+    table(found, trips, bench)
 
 
 @click.command()
@@ -331,23 +313,14 @@ async def run(
 )
 def main(only: tuple[str, ...], seconds: float, repeats: int, profile: bool) -> None:
     """Compare calls over HTTP with a bare handler; exits with 1 if a target is missed."""
-    begun, before, console, missed = time.monotonic(), os.getloadavg()[0], Console(width=180), []
+    bench = Bench(width=180)
     names = [name for name in CALLS if name in only or not only]
-    with tempfile.TemporaryDirectory() as folder:
-        data = {"data": Path(folder)}
-        with EmbeddedRedis.start(Settings.model_validate(data)) as redis:
-            settings = Settings.model_validate({**data, "redis_url": redis.url})
-            if profile:
-                uvloop.run(profiles(settings, names, seconds, console))
-            else:
-                missed = uvloop.run(run(settings, names, seconds, repeats, console))
-    for what in missed:
-        console.print(f"! missed: {what}")
-    console.print(
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, load {before:.1f} before and "
-        f"{os.getloadavg()[0]:.1f} after, {time.monotonic() - begun:.0f} s in all"
-    )
-    raise SystemExit(1 if missed else 0)
+    with private_redis() as settings:
+        if profile:
+            uvloop.run(profiles(settings, names, seconds, bench.console))
+        else:
+            uvloop.run(run(settings, names, seconds, repeats, bench))
+    bench.end()
 
 
 if __name__ == "__main__":

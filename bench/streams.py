@@ -13,22 +13,19 @@ import asyncio
 import itertools
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import click
 import httpx
 import uvloop
-from rich.console import Console
 from rich.table import Table
 
 from bench._load import Wanted
+from bench._report import Bench, private_redis
 from bench._servers import ServerProcess, web
-from bench.http import Agents
-from state.embedded import EmbeddedRedis
+from bench.http import ENOUGH_S, Agents, answered
 from state.settings import Settings
 
 MOST_P99_MS = 100.0
@@ -112,27 +109,23 @@ async def written(
     return Written(streams, sorted(times), int(heard), used / took)
 
 
-async def run(settings: Settings, streams: int, rate: float, seconds: float, console: Console) -> list[str]:
-    """Measure and print; returns the missed targets."""
+async def run(settings: Settings, streams: int, rate: float, seconds: float, bench: Bench) -> None:
+    """Measure and print."""
     agents = Agents()
     async with web(settings, NIGHTJAR_STALE_S="604800") as server:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as http:
-            for path, body in agents.setup():
-                answer = await http.post(path, content=body, headers={"content-type": "application/json"})
-                answer.raise_for_status()
+        await answered(server, agents.setup(), ENOUGH_S, 1)
         bodies = agents.register()
         found = [await written(server, bodies, n, rate, seconds) for n in (0, streams)]
     shown = Table("streams", "writes", "p50 ms", "p99 ms", "web's CPU", "messages")
     for each in found:
         cells = (len(each.times), f"{each.ms(50):.0f}", f"{each.ms(99):.0f}", f"{each.cpu_share:.2f}")
         shown.add_row(str(each.streams), *map(str, cells), f"{each.heard:,}")
-    console.print(shown)
-    last, missed = found[-1], list[str]()
+    bench.console.print(shown)
+    last = found[-1]
     if last.ms(99) > MOST_P99_MS:
-        missed.append(f"p99 of a write is {last.ms(99):.0f} ms, target <= {MOST_P99_MS:.0f}")
+        bench.missed.append(f"p99 of a write is {last.ms(99):.0f} ms, target <= {MOST_P99_MS:.0f}")
     if last.heard < streams * len(last.times):
-        missed.append(f"{last.heard:,} of {streams * len(last.times):,} messages arrived")
-    return missed
+        bench.missed.append(f"{last.heard:,} of {streams * len(last.times):,} messages arrived")
 
 
 @click.command()
@@ -141,15 +134,10 @@ async def run(settings: Settings, streams: int, rate: float, seconds: float, con
 @click.option("--seconds", default=10.0, show_default=True, type=click.FloatRange(0.1))
 def main(streams: int, rate: float, seconds: float) -> None:
     """Measure writes beside open streams; exits with 1 if a target is missed."""
-    console = Console(width=120)
-    with tempfile.TemporaryDirectory() as folder:
-        data = {"data": Path(folder)}
-        with EmbeddedRedis.start(Settings.model_validate(data)) as redis:
-            settings = Settings.model_validate({**data, "redis_url": redis.url})
-            missed = uvloop.run(run(settings, streams, rate, seconds, console))
-    for what in missed:
-        console.print(f"! missed: {what}")
-    raise SystemExit(1 if missed else 0)
+    bench = Bench()
+    with private_redis() as settings:
+        uvloop.run(run(settings, streams, rate, seconds, bench))
+    bench.end()
 
 
 if __name__ == "__main__":
