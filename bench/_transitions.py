@@ -9,13 +9,13 @@ Two biases remain: agents choose a kind when they have a good idea of it, and ea
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from bench._categories import category_of
 from functions.experiments.rules.verdict import is_near
 from functions.formats.results_log import LogRow, read_log
 from functions.kernel.contract import CATEGORIES
@@ -33,6 +33,53 @@ from functions.trust.rules.noise import LEAST
 from state.policy import Adapt
 from state.records import Direction, End, Mode, Status, score
 from triggers.cli.recorded import Recorded, from_file
+
+REST = re.compile(r"\(|:|;| — | – | -- |\bwith\b|\bhypothesis\b|\bevidence\b", re.IGNORECASE)
+"""Words after which a description no longer names the change, but its reason or result."""
+OPENING = re.compile(
+    r"^\s*(?:gpu|agent|exp|worker)[ #_-]?\d*\s*:|^\s*(?:hypothesis|bottleneck)\s*:", re.IGNORECASE
+)
+"""Prefix before the change, such as the agent's name."""
+WORDS: tuple[tuple[str, str], ...] = (
+    ("combination", r"combin\w*|stack(?:ed|ing)|(?<=\s)\+(?=\s)|plus|merge\w*|together"),
+    ("simplification", r"simplif\w*|simpler|clean ?up"),
+    ("ablation", r"ablat\w*|remov\w*|disabl\w*|delet\w*|without|no|turn off"),
+    ("initialization", r"init\w*|zero[ -]?init\w*|c proj init"),
+    (
+        "scheduling",
+        r"warm ?up|warm ?down|schedul\w*|cosine|cool ?down|final lr\w*|wsd|curriculum|anneal\w*|lr decay",
+    ),
+    ("regularization", r"weight decay|wd|drop ?out|z[ -]?loss|label smoothing|regulari\w*"),
+    ("hyperparams", r"lrs?|learning rates?|batch\w*|seeds?|grad(?:ient)? accum\w*|budget"),
+    ("optimizer", r"clip\w*"),
+    ("normalization", r"(?:rms|layer|pre|post|qk)[ -]?norm\w*|norm|normali\w*|softcap|(?:logit|soft) cap"),
+    ("embedding", r"embed\w*|unembed\w*|rope|rotary|vocab\w*|weight tying|tied?|ve|wte|lm head|value mix"),
+    (
+        "attention",
+        r"attention|attn|heads?|head dim|headwise|windows?|kv|gqa|mqa|sliding|s+l+|xsa|flexattention",
+    ),
+    ("activation", r"activation|relu\W?2?|squared relu|gelu|silu|swiglu|geglu|glu|swish|tanh"),
+    ("optimizer", r"muon|adamw?|beta ?[12]|momentum|eps|ema|swa|ns steps|optimi[sz]er|sgd|lion|newton\w*"),
+    (
+        "architecture",
+        r"depth|width|wider|deeper|narrower|aspect|mlp|ffn|layers?|dim|moe|router|experts?|skip|residual|resid\w*"
+        r"|lambda|x0|hidden|parallel|conv\w*|gat(?:e|ed|ing)|u[ -]net|scal(?:e|ing)",
+    ),
+)
+"""Words of each category, in order of precedence: actions come before the things that they change."""
+PATTERNS = [(category, re.compile(rf"(?<![a-z0-9])(?:{words})(?![a-z])")) for category, words in WORDS]
+
+
+def category_of(text: str) -> str:
+    """The first category with a word in the change, else in the whole text; else `other`."""
+    whole = re.sub(r"[_\s]+", " ", OPENING.sub("", text)).lower()
+    change = REST.split(whole, maxsplit=1)[0]
+    for part in (change, whole):
+        for category, pattern in PATTERNS:
+            if pattern.search(part):
+                return category
+    return "other"
+
 
 PUBLISHED, YIELDS = "published", "yields"
 RULES: Final = {PUBLISHED: Adapt(rule="published"), YIELDS: Adapt(rule="yields")}

@@ -20,6 +20,7 @@ from functions.formats.train_command import SCRIPT, no_script
 from functions.kernel.git import command, environment
 from functions.kernel.off_loop import Children
 from state.errors import Invalid
+from state.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -223,3 +224,19 @@ async def _git(
     if child.returncode > 0:
         raise Untold(errors.decode("utf-8", "replace").strip()[-_LONGEST_WORDS:])
     return output.decode("utf-8", "replace")
+
+
+MOST_BYTES = 1024 * 1024
+"""Of a script that is read from the lab's clone."""
+
+
+def script_of(settings: Settings) -> str | None:
+    """Text of train.py in the lab's clone; None if there is none of at most MOST_BYTES. Blocks."""
+    if settings.clone is None:
+        return None
+    try:
+        with (settings.clone / SCRIPT).open("rb") as file:
+            found = file.read(MOST_BYTES + 1)
+        return None if len(found) > MOST_BYTES else found.decode()
+    except (OSError, UnicodeDecodeError):
+        return None

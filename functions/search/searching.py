@@ -24,11 +24,11 @@ from functions.kernel.contract import (
 )
 from functions.kernel.own import check_policy
 from functions.runs.rules.ticks import check_source
-from functions.search.rules.grounds import ground_of
 from functions.search.rules.strategy import best_category, is_due, kept_category, next_strategy
 from functions.search.rules.suggestions import (
     Least,
     barren,
+    ground_of,
     high_yield,
     least_tried_of,
     suggest,

@@ -13,6 +13,7 @@ from pydantic import Field, StrictStr, WithJsonSchema
 from functions.formats.authored import DimensionProposals as Proposed
 from functions.formats.constants import read_constants
 from functions.kernel.authoring import PiLane
+from functions.kernel.clone import script_of
 from functions.kernel.contract import (
     CATEGORIES,
     Call,
@@ -35,7 +36,6 @@ from functions.swarm.rules.trials import followed, to_repeat
 from functions.swarm.views import ProposedDimensionView, proposed_view
 from functions.trust.rules.ruling import retest_of
 from state.change import Change
-from state.clone import script_of
 from state.dimension_proposals import DimensionProposals
 from state.errors import BudgetExhausted, Conflict, Invalid, NotFound
 from state.experiments import Experiments

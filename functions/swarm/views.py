@@ -14,8 +14,7 @@ from state.decisions import HandOut
 from state.errors import NotFound
 from state.policy import TickSource
 from state.records import Dimension, Experiment, ProposedDimension, stamp
-from state.records.dimensions import DimensionFields
-from state.records.proposed_dimensions import ProposedFields
+from state.records.dimensions import DimensionFields, ProposedFields
 from state.trial_facts import TrialFacts
 
 # -- Dimensions and proposed dimensions in answers.

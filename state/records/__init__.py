@@ -1,7 +1,7 @@
 """The records: frozen values, one module for each noun."""
 
 from state.records.base import Record, flatten, stamp, words
-from state.records.dimensions import Dimension, Dtype, Number, Value
+from state.records.dimensions import Dimension, Dtype, Number, ProposalState, ProposedDimension, Value
 from state.records.experiments import (
     COUNTERS,
     JUDGED,
@@ -54,7 +54,6 @@ from state.records.pipelines import (
     FlushReason,
     Pipeline,
 )
-from state.records.proposed_dimensions import ProposalState, ProposedDimension
 from state.records.roles import ROLES, Role
 from state.records.swarms import HeardWorker, Leader, SwarmWorker
 from state.records.tags import AgentLimit, Direction, Mode, Strategy, Tag, score

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from state.traces.growing import Growing
 from state.traces.selecting import Selecting
-from state.traces.surroundings import Surroundings
 
 
-class Traces(Selecting, Growing, Surroundings):
+class Traces(Selecting, Growing):
     """All traces and selections of the lab."""

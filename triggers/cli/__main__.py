@@ -11,8 +11,7 @@ import click
 
 from state.errors import NightjarError
 from state.version import VERSION
-from triggers.cli.output import EXIT_CODES, explain
-from triggers.cli.suggesting import Suggesting
+from triggers.cli.output import EXIT_CODES, Suggesting, explain
 
 COMMANDS = {
     "demo": "a research night in minutes: two agents, table and plot",

@@ -20,8 +20,7 @@ import click
 from state.errors import Invalid, NightjarError
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import FolderPath, data_option, lab_option, settings_from
-from triggers.cli.output import BY_STATUS, print_json, printable
-from triggers.cli.suggesting import Suggesting
+from triggers.cli.output import BY_STATUS, Suggesting, print_json, printable
 
 FUNCTION, DEFAULT, FILLS = "x-function", "x-default", "x-fills"
 """Our extensions in /openapi.json: an operation's function, defaults of path parameters, and the field that is the

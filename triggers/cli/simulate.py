@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TextIO
 
 import click
 
+from functions.kernel.process.logs import start_logging
 from functions.swarm.rules.simulating import DOES_NOTHING, HELPS, Faults
 from state.errors import Conflict
 from state.local_keys import read_key
+from state.settings import Settings
 from triggers.cli.lab_http import bearer_of
 from triggers.cli.options import Number, all_settings_from
 from triggers.cli.output import ERROR, OK
 from triggers.cli.simulate_view import Progress, show
 from triggers.cli.worker import checked_url
-from triggers.simulator.private import private_lab, until_stopped
+from triggers.lab import LabParts, LocalLab
+from triggers.ports import free_port
 from triggers.simulator.swarm import Plan, Swarm, watched
 from triggers.simulator.wire import Refused, Wire
 
@@ -156,3 +164,39 @@ async def _against(url: str, plan: Plan, most_at_once: int, trace: TextIO | None
 def say(line: str) -> None:
     """Print to standard error."""
     click.echo(line, err=True)
+
+
+@asynccontextmanager
+async def private_lab(announce: Callable[[str], None]) -> AsyncIterator[LocalLab]:
+    """Start it; at the end it is drained, and its folder removed.
+
+    Raises:
+        Unavailable: a process of it does not start.
+    """
+    forget_settings()
+    with tempfile.TemporaryDirectory(prefix="nightjar-simulate-", ignore_cleanup_errors=True) as folder:
+        settings = Settings(data=Path(folder), lab="simulated", port=free_port(0))
+        start_logging(settings, "up")
+        async with LocalLab.started(LabParts(settings, repo=None), announce) as lab:
+            yield lab
+
+
+def forget_settings() -> None:
+    """Take other labs' settings, Redis and tokens above all, out of our environment, which its processes inherit."""
+    for name in [name for name in os.environ if name.upper().startswith("NIGHTJAR_")]:
+        del os.environ[name]
+    os.environ["NIGHTJAR_STALE_S"] = "6"
+
+
+async def until_stopped(lab: LocalLab) -> None:
+    """Return when Ctrl-C is pressed, or a process of the lab ends for good."""
+    running = asyncio.create_task(lab.run(), name="lab")
+    stopping = asyncio.create_task(lab.stop.wait(), name="stop")
+    try:
+        await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if running.done() and not lab.stop.is_set():
+            running.result()
+    finally:
+        for task in (running, stopping):
+            task.cancel()
+        await asyncio.wait([running, stopping])
