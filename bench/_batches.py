@@ -51,8 +51,6 @@ BLURRED: Final = 2.0
 
 @dataclass(frozen=True)
 class EndedBatch:
-    """A batch that has ended with a decision."""
-
     results: int
     is_hit: bool
     """Its draft was ready, and confirmed."""
@@ -206,16 +204,13 @@ class Batches(Night):
         return predicted(early, left, now, self._guess, self._resamples)
 
     def unchanged(self, left: int, now: BatchDecision | None) -> Prediction | None:
-        """A prediction of the present decision."""
         return None if now is None else Prediction(now, 1.0)
 
     def stand(self, pipeline: Pipeline) -> PipelineState:
-        """State of a pipeline in this night."""
         results = self.beliefs.results
         return PipelineState(self._now, pipeline, results, self._ticked, results >= FIRST_PROGRAM)
 
     def facts_of(self, pipeline: Pipeline) -> PipelineFacts:
-        """Facts for the next step of a pipeline."""
         beliefs = self.beliefs.facts(len(self._workers), self._now)
         return PipelineFacts(self.stand(pipeline), beliefs, self._looked_at)
 

@@ -125,7 +125,6 @@ class BeliefsInMemory:
         self.open |= {each.hypothesis_id: each for each in adapted(facts)}
 
     def _facts(self, now: float, workers: int) -> dict[str, Any]:
-        """The fields of `BeliefFacts`."""
         return {
             "now": now,
             "tag": self.tag,

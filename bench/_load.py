@@ -17,8 +17,6 @@ Wanted = tuple[str, bytes]
 
 @dataclass
 class LoadResult:
-    """The answers of one load."""
-
     times: list[float] = field(default_factory=list)
     """Seconds until each successful answer."""
     refusal: bytes | None = None
@@ -27,7 +25,6 @@ class LoadResult:
 
     @property
     def rate(self) -> float:
-        """Answers per second."""
         return len(self.times) / self.elapsed
 
     def percentile(self, percent: float) -> float:
@@ -58,8 +55,6 @@ async def load(port: int, wanted: Iterator[Wanted], seconds: float, connections:
 
 
 class _Client(asyncio.Protocol):
-    """One connection."""
-
     def __init__(
         self, port: int, wanted: Iterator[Wanted], served: LoadResult, end: float, done: asyncio.Future[None]
     ) -> None:

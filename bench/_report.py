@@ -82,7 +82,6 @@ def private_redis() -> Iterator[Settings]:
 
 
 def url_of(settings: Settings) -> str:
-    """The URL of a private Redis."""
     assert settings.redis_url is not None
     return settings.redis_url.get_secret_value()
 

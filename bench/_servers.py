@@ -24,22 +24,17 @@ PATIENCE_S = 60.0
 
 
 class MeasuredProcess:
-    """One process of this machine."""
-
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._usage = psutil.Process(pid)
 
     @property
     def cpu_s(self) -> float:
-        """Seconds of CPU that it has used."""
         used = self._usage.cpu_times()
         return float(used.user + used.system)
 
 
 class ServerProcess(MeasuredProcess):
-    """One server process on a port of this machine."""
-
     def __init__(self, port: int, pid: int) -> None:
         super().__init__(pid)
         self.port = port

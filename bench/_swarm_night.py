@@ -49,8 +49,6 @@ POLICY = swarm_policy(Policy()).changed({"stopping.rule": "none"})
 
 @dataclass(frozen=True)
 class Ran:
-    """A run as it was handed out."""
-
     strategy: str
     is_reference: bool
     varied: int
@@ -89,7 +87,6 @@ class Change:
     """Workers that were handed out no config since."""
 
     def off(self, assigned: Mapping[str, int]) -> int:
-        """Workers that a population lacks."""
         return sum(max(0, target - assigned.get(name, 0)) for name, target in self.targets.items())
 
 
@@ -167,7 +164,6 @@ class Night:
         return self.truth.regret(config)
 
     def measured(self, config: Mapping[str, Value]) -> float:
-        """The metric of a run."""
         return self.truth.value(config) + self._rng.gauss(0.0, SIGMA)
 
     def _begin(self) -> None:
@@ -355,7 +351,6 @@ class Night:
         self._ask(e.worker_id)
 
     def _spread(self) -> Spread:
-        """The noise that repeats have shown."""
         return Spread(self._keeps.sums.squares, self._keeps.sums.df)
 
     def _judge_retests(self) -> None:

@@ -40,7 +40,6 @@ class LoopHolds:
     """For over 0.25 s."""
 
     def add(self, metrics: str) -> None:
-        """Add the last metrics of a web process."""
         families = {family.name: family for family in text_string_to_metric_families(metrics)}
         found = families["nightjar_event_loop_held_seconds"].samples
         counts = {sample.labels["le"]: sample.value for sample in found if "le" in sample.labels}

@@ -153,7 +153,6 @@ class ClaimSwarm:
         self.runs = 0
 
     def end(self, worker_id: str, judged: float, strategy: SwarmStrategy, *, is_reference: bool) -> None:
-        """A run of a worker has ended."""
         self.runs += 1
         config = OWN if is_reference else OTHER
         run = FinishedRun(f"{self.runs}", worker_id, config, strategy, "hyp_1", "value", judged)
@@ -522,7 +521,6 @@ def strategies(report: FigureTable, chance: np.random.Generator, claims: int) ->
 
 
 def _pursued(chance: np.random.Generator) -> Hypothesis:
-    """A claim after its runs."""
     swarm = ClaimSwarm(claim(), TERMS)
     while swarm.runs < 2 * MOST and swarm.hypothesis.settled not in ARCHIVED:
         strategy = strategy_of(swarm.hypothesis)

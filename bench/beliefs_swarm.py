@@ -145,7 +145,6 @@ def tested_apart(night: Night) -> ProtocolResult:
 
 
 def show(name: str, found: Sequence[Found], bench: Bench) -> None:
-    """Print the tables of one of the CONDITIONS."""
     columns = (
         *("seed", "supported", "undecided or else", "irrelevant", "frozen"),
         *("interaction", "regret", "without"),

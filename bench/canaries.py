@@ -199,8 +199,6 @@ def _calls(events: Sequence[Event]) -> Iterator[tuple[str, Event]]:
 
 
 def lived(seed: int, results: int, sampler: str) -> ProposalCounts:
-    """One night on a Redis of its own."""
-
     async def live() -> ProposalCounts:
         with private_redis() as settings:
             async with opened("web", settings) as process:
@@ -229,7 +227,6 @@ def told(hits: int, of: int) -> str:
 
 
 def show(found: Sequence[ProposalCounts], bench: Bench) -> None:
-    """Print the tables."""
     console, missed = bench.console, bench.missed
     each = Table("proposed, truth", "on trial at", "judged after", "varied", "promoted", "reverted", "asked")
     for proposed in PROPOSED:

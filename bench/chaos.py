@@ -305,7 +305,6 @@ def patiently(lab: RunningLab, met: Callable[[], bool], what: str) -> None:
 
 
 def show(book: Book, seconds: float, events: Counter[str]) -> None:
-    """Print the numbers of kills, calls and results."""
     print(f"\n{'victim':<22}{'SIGKILL':>9}{'SIGSTOP':>9}")
     for victim in (*VICTIMS, *FAR_VICTIMS, NETWORK):
         kills, stops = book.kills[victim, "SIGKILL"], book.kills[victim, "SIGSTOP"]

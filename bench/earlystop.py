@@ -141,7 +141,6 @@ class StoppingTag:
         return RankedReport(stands.rank, answer)
 
     def end(self, run: int | str, value: float) -> None:
-        """A run has ended with this value."""
         end = score_of(place_among(*_beside(self.ends, value)))
         insort(self.ends, value)
         self.results += 1
@@ -200,7 +199,6 @@ def measured(
 
 
 def pool(name: str) -> Curves:
-    """The curves of a pool."""
     with np.load(CURVES / f"{name}.npz") as stored:
         found: Curves = stored["curves"].astype(np.float64)
     return found

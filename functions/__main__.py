@@ -13,7 +13,6 @@ from functions.kernel.table import table
 
 
 def markdown() -> str:
-    """The table in Markdown."""
     rows = ["| function | fired by | role | what it does |", "|---|---|---|---|"]
     for name, declared in table().items():
         fired = "<br>".join(f"`{trigger}`" for trigger in declared.triggers)

@@ -23,8 +23,6 @@ ENTRY_BYTES = 200
 
 @dataclass(frozen=True)
 class StoredAnswer:
-    """The first answer."""
-
     body_digest: str
     body: str
 

@@ -138,7 +138,6 @@ class FolderFiles:
             sync_folder(folder)
 
     def read(self, name: str) -> bytes:
-        """A file's content."""
         return (self._folder / name).read_bytes()
 
 
@@ -164,7 +163,6 @@ class BucketFiles:
             raise OSError(str(problem)) from problem
 
     def read(self, name: str) -> bytes:
-        """An object's content."""
         import obstore
 
         try:

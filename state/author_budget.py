@@ -16,8 +16,6 @@ DAY_S = 86400
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of a request, or its upper limit."""
-
     tokens: int
     """Read and written."""
     micro_usd: int

@@ -93,8 +93,6 @@ class Manifest:
 
 @dataclass(frozen=True)
 class BackedUp:
-    """The result of a backup."""
-
     keys: int
     size: int
     """Bytes of the file."""
@@ -104,8 +102,6 @@ class BackedUp:
 
 @dataclass(frozen=True)
 class Restored:
-    """The result of a restore."""
-
     manifest: Manifest
     waiting_again: Sequence[str]
     """Experiments that were leased or running: they run again."""

@@ -13,8 +13,6 @@ from state.records import Dimension, Experiment, Hypothesis, Tag, Value
 
 @dataclass(frozen=True)
 class BeliefFacts:
-    """A tag with its open hypotheses."""
-
     now: float
     tag: Tag
     policy: Policy
@@ -22,7 +20,6 @@ class BeliefFacts:
     version: int
     """Counts the changes of the beliefs."""
     open: Sequence[Hypothesis]
-    """Ordered by proposal, without evidence."""
     active_workers: int
     populations: Mapping[str, str]
     """Their texts by id."""
@@ -40,8 +37,6 @@ class BeliefFacts:
 
 @dataclass(frozen=True)
 class ProposalFacts(BeliefFacts):
-    """Facts for the gate of proposals."""
-
     archived: Sequence[Hypothesis]
     best_config: Mapping[str, Value]
     """Config of the tag's best; empty if it has none."""
@@ -62,8 +57,6 @@ class EvidenceFacts(BeliefFacts):
 
 @dataclass(frozen=True)
 class LearningFacts(EvidenceFacts):
-    """Facts for learning from one finished run."""
-
     run: Experiment
     is_learned: bool
     """Whether its result was learned before."""

@@ -14,7 +14,6 @@ MOST_BYTES = 256 * 1024
 
 
 def charter_file(settings: Settings) -> Path:
-    """Path of the charter."""
     return settings.program or OURS
 
 

@@ -99,7 +99,6 @@ class ChildHeartbeat:
             return None
 
     def beat(self) -> None:
-        """Send one beat."""
         with contextlib.suppress(OSError):  # the pipe is full of beats, or the parent has died
             os.write(self.descriptor, b".")
 

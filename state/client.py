@@ -180,7 +180,6 @@ class Lab:
         return answer
 
     async def hashes(self, keys: Sequence[str]) -> list[dict[str, str]]:
-        """Several hashes in one round trip."""
         return await self.pipeline([("HGETALL", key) for key in keys])
 
     async def now(self) -> float:

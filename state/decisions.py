@@ -62,7 +62,6 @@ class Growth:
     status: Literal["", "live", "dead"] = ""
     """What the trace becomes; empty: it stays what it is."""
     why: str = ""
-    """Why it ends."""
     ends: Sequence[Trace] = ()
     """Traces that a kept merge ends, as they were read."""
     begins_on: str | None = None
@@ -104,7 +103,6 @@ class Ending:
     learned: Mapping[str, Any] = field(default_factory=dict)
     """Parts of the tag's main key that the run is the first to know, and more fields of the tag."""
     crashes: int | None = None
-    """The tag's crashes in a row after it; None: they stay."""
     lifts_abort: bool = False
     """So many crashes refused what is new until now."""
     gpu: GpuCrashes | None = None

@@ -14,8 +14,6 @@ REQUEST_TTL_S = 24 * 3600
 
 @dataclass(frozen=True)
 class RequestKey:
-    """Key that identifies a repeated request."""
-
     name: str
     """Digest of the function and of the caller's id; safe in a Redis key."""
     body_digest: str

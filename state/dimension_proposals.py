@@ -25,8 +25,6 @@ MOST_TRIED = 1000
 
 
 class DimensionProposals(Store):
-    """The proposed dimensions of all tags."""
-
     async def facts(self, tag: str, change: Change | None = None) -> TrialFacts:
         """A tag's proposals, and how its search goes; one round trip. A `change` holds with proposals and dimensions.
 
@@ -133,7 +131,6 @@ class DimensionProposals(Store):
             change.emit("dimension.wanted", tag, tag, after.wanted)
 
     def clear(self, change: Change, tag: str, dropped: Sequence[str]) -> None:
-        """Drop proposals, by their ids."""
         change.hincrby(self._keys("stalls", tag), "version")
         change.hdel(self._keys("proposed_dimensions", tag), *dropped)
 

@@ -20,10 +20,7 @@ _LIST = TypeAdapter(list[Dimension])
 
 @dataclass(frozen=True)
 class DimensionFacts:
-    """The dimensions of a tag."""
-
     exists: bool
-    """The tag does."""
     dimensions: Sequence[Dimension]
     """In the order of definition."""
     version: int
@@ -32,8 +29,6 @@ class DimensionFacts:
 
 
 class Dimensions(Store):
-    """The dimensions of all tags."""
-
     async def facts(self, tag: str, change: Change | None = None) -> DimensionFacts:
         """A tag's dimensions, in one round trip; of a tag that does not exist, too. A `change` holds with them."""
         keys = self._keys

@@ -28,8 +28,6 @@ from state.program import as_typed
 
 
 class NightjarError(Exception):
-    """Root of every deliberate error."""
-
     title = "Nightjar error"
 
     def __init__(

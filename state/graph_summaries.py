@@ -10,8 +10,6 @@ from state.store import Store
 
 @dataclass(frozen=True)
 class StoredGraphSummary:
-    """A summary with its author."""
-
     text: str
     author: str
     digest: str
@@ -19,16 +17,11 @@ class StoredGraphSummary:
 
 
 class GraphSummaries(Store):
-    """The summaries of all tags."""
-
     async def find(self, tag: str) -> StoredGraphSummary | None:
-        """The newest summary of a tag."""
         stored = await self._lab.hash(self._lab.keys("told_graph", tag))
         return StoredGraphSummary(**stored) if stored else None
 
     async def tell(self, tag: str, told: StoredGraphSummary) -> None:
-        """Store a tag's summary."""
-
         async def decide(change: Change) -> None:
             change.hset(self._keys("told_graph", tag), vars(told))
             change.emit("graph.told", tag, tag, {"author": told.author, "digest": told.digest})

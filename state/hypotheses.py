@@ -32,8 +32,6 @@ _EVIDENCE = TypeAdapter(list[Evidence])
 
 
 class Hypotheses(Store):
-    """The hypotheses of all tags."""
-
     async def all(self, tag: str, change: Change | None = None) -> ProposalFacts:
         """Every hypothesis of a tag, without its evidence; one round trip. A `change` holds with them.
 

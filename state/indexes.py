@@ -68,7 +68,6 @@ def values(answer: Sequence[Any]) -> dict[str, list[str | None]]:
 
 @cache
 def fields_in(kind: type[Record]) -> tuple[str, ...]:
-    """The fields of a kind of record."""
     return tuple(kind.model_fields)
 
 

@@ -24,8 +24,6 @@ _EVIDENCE = TypeAdapter(list[Evidence])
 
 
 class Journal(Store):
-    """The journals of all tags."""
-
     async def facts(self, tag: str, change: Change | None = None) -> JournalFacts:
         """Facts for a checkpoint; one round trip. A `change` holds with the beliefs and the newest checkpoint.
 

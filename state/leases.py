@@ -60,13 +60,10 @@ class GpuRequest:
     idle: Sequence[Gpu]
     """Longest idle first."""
     registered: int
-    """GPUs of the lab, whatever their status."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """Experiments that wait for idle GPUs."""
-
     now: float
     """Redis' clock."""
     idle: Sequence[Gpu]

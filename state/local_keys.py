@@ -21,12 +21,10 @@ from state.ids import KEY_IDS, token_id_in
 from state.private import write_private
 
 KeyRole = Literal["operator", "worker"]
-"""Whose key it is."""
 KEY_ROLES: tuple[KeyRole, ...] = get_args(KeyRole)
 
 
 def key_file(settings: ClientSettings, role: KeyRole = "operator") -> Path:
-    """The file of this key."""
     return settings.own_file(f"{role}.key")
 
 

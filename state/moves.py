@@ -128,7 +128,6 @@ def load(name: str) -> Move:
 
 @cache
 def moves() -> list[str]:
-    """Names of all moves."""
     return sorted(file.stem for file in FOLDER.glob("[a-z]*.lua"))
 
 

@@ -17,10 +17,7 @@ from state.swarms import ACTIVE_S
 
 @dataclass(frozen=True)
 class Overview:
-    """State of the lab at one moment."""
-
     processes: Sequence[LiveProcess]
-    """Alive, newest last."""
     gpus: Roster
     queued: int
     """Experiments that wait for a GPU."""
@@ -36,8 +33,6 @@ class Overview:
 
 
 class Overviews(Store):
-    """Reads the state of the lab."""
-
     async def read(self, ticking: Sequence[str], *, alive_s: float) -> Overview:
         """The state of the lab; two round trips.
 

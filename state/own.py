@@ -31,7 +31,6 @@ class Own(Store):
         self._noun, self._key, self._writes = noun, lab.keys("own", noun), writes
 
     def of(self, noun: str, *, writes: bool) -> Own:
-        """That of another noun."""
         return Own(self._lab, noun, writes=writes)
 
     async def get(self, name: str, default: JsonValue = None) -> JsonValue:
@@ -50,7 +49,6 @@ class Own(Store):
         await self._put(name, json.dumps(value, allow_nan=False, ensure_ascii=False))
 
     async def delete(self, name: str) -> None:
-        """Drop a value, if there is one."""
         await self._put(name, None)
 
     async def _put(self, name: str, text: str | None) -> None:

@@ -30,7 +30,6 @@ class PiJob(CheckedJob):
 
 
 def pi_queue(lab: str, connection: redis.Redis) -> Queue:
-    """The lane's queue."""
     return CheckedQueue(
         f"nightjar-{lab}-pi", connection=connection, job_class=PiJob, serializer=JSONSerializer
     )

@@ -40,12 +40,9 @@ class OutlierRun(Record):
 
 @dataclass(frozen=True)
 class PipelineFacts:
-    """Facts for a step of a pipeline."""
-
     stand: PipelineState
     beliefs: BeliefFacts
     ended: Sequence[OutlierRun]
-    """The newest runs that ended, newest first."""
 
     @property
     def direction(self) -> Direction:

@@ -29,8 +29,6 @@ Choose = Callable[[PipelineState], Awaitable[PipelineStep | None]]
 
 
 class Pipelines(Store):
-    """The pipelines of all tags."""
-
     async def read(self, tag: str) -> tuple[Pipeline, str | None]:
         """State of a tag's pipeline with the text of its draft; one round trip.
 

@@ -15,8 +15,6 @@ NO_PRIORITIES: Mapping[str, float] = {}
 
 
 class Policies:
-    """The policies of all tags."""
-
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
 

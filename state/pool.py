@@ -52,7 +52,6 @@ class Pool(Store):
     """All GPUs and CPU slots of the lab."""
 
     async def find(self, gpu_id: str) -> Gpu | None:
-        """The GPU, or None."""
         stored = await self._lab.hash(self._keys.gpu(gpu_id))
         return Gpu.found(stored)
 
@@ -88,7 +87,6 @@ class Pool(Store):
         return Roster(time_of(time), gpus_of(gpus))
 
     async def ids(self) -> list[str]:
-        """Ids of every GPU."""
         ids: list[str] = await self._lab.command("ZRANGE", self._keys("gpus"), 0, -1)
         return ids
 

@@ -22,8 +22,6 @@ NOTED_S = 60.0
 
 @dataclass(frozen=True)
 class LiveProcess:
-    """A process as it announced itself."""
-
     name: str
     """`<kind>@<host>:<pid>`."""
     seen_s_ago: float
@@ -70,7 +68,6 @@ class Presence(Store):
         await self._lab.change(decide)
 
     async def leave(self, name: str) -> None:
-        """Say that this process ends."""
         keys = self._lab.keys
         await self._lab.pipeline([("ZREM", keys("processes"), name), ("HDEL", keys("process_facts"), name)])
 

@@ -33,7 +33,6 @@ def private_file(path: Path, *, once: bool = False) -> Iterator[BinaryIO]:
 
 
 def write_private(path: Path, text: str, *, once: bool = False) -> None:
-    """Write a line of text to a `private_file`."""
     with private_file(path, once=once) as file:
         file.write(f"{text}\n".encode())
 

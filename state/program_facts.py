@@ -22,7 +22,6 @@ class ProgramVersion:
     author: str
     """`templates`, or the provider and model that wrote it."""
     reason: str
-    """Why it was written."""
     results: int
     """Results that the tag had."""
     strategy: str
@@ -108,8 +107,6 @@ class ProgramGround:
 
 @dataclass(frozen=True)
 class FindingsFacts:
-    """All that the findings of a tag follow from."""
-
     due: DueFacts
     beliefs: ProposalFacts
     ground: ProgramGround

@@ -33,8 +33,6 @@ None: none follows."""
 
 
 class Programs:
-    """The programs of all tags."""
-
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._keys = lab.keys
@@ -206,7 +204,6 @@ class Programs:
         return [ProgramVersion.read(text) for text in texts[::-1]], int(count)
 
     async def count(self, tag: str) -> int:
-        """Number of versions."""
         return int(await self._lab.command("LLEN", self._keys("programs", tag)))
 
     async def with_bases(self, tag: str, numbers: Sequence[int]) -> dict[int, ServedProgram]:
@@ -243,7 +240,6 @@ def digest_of(text: str) -> str:
 
 
 def base_of(text: str, workers: str | None) -> Base:
-    """A charter that was read from files."""
     return Base(text, digest_of(text + (workers or "")), workers)
 
 

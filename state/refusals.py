@@ -9,7 +9,6 @@ from state.records import GpuState, Selection
 
 
 def no_gpu(gpu_id: str) -> NotFound:
-    """The GPU is not registered."""
     return NotFound(f"there is no GPU {gpu_id!r}", hint="register it with POST /api/pool/register")
 
 

@@ -80,7 +80,6 @@ async def advance(store: Schedules, schedule: Schedule) -> float:
 
 
 def main() -> int:
-    """Run the process to its end; answers its exit code."""
     return run("clock", serve)
 
 

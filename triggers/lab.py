@@ -117,7 +117,6 @@ def _of_workers(argv: Sequence[str]) -> int:
 
 
 def _of_author() -> int:
-    """Run the process of the lane `pi`."""
     return int(import_module("workers.pi").main())
 
 
@@ -196,8 +195,6 @@ class OwnRedis:
 
 
 class LocalLab:
-    """A started lab."""
-
     def __init__(
         self,
         parts: LabParts,

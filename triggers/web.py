@@ -122,7 +122,6 @@ def collect_rarely() -> None:
 
 
 def server_config(app: Starlette, settings: Settings) -> uvicorn.Config:
-    """How the application is served."""
     return uvicorn.Config(
         app,
         host=settings.host,
@@ -137,7 +136,6 @@ def server_config(app: Starlette, settings: Settings) -> uvicorn.Config:
 
 
 def main(*arguments: str) -> int:
-    """Run the process to its end; answers its exit code."""
     return run("web", partial(serve, shared="--shared" in arguments))
 
 

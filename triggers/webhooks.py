@@ -35,8 +35,6 @@ class Undelivered(NightjarError):
 
 @dataclass(kw_only=True)
 class WebhookBinding(Binding):
-    """The binding of one webhook."""
-
     webhook: Webhook
     webhooks: Webhooks
     receivers: Receivers

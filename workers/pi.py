@@ -195,7 +195,6 @@ def rq_worker(settings: Settings) -> PiWorker:
 
 
 def main() -> int:
-    """Run the process; returns its exit code."""
     return run("pi", serve)
 
 

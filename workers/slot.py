@@ -64,7 +64,6 @@ class Slot(WorkerOptions):
         return scripts_of(self.command)
 
     def work_dir(self, settings: Settings) -> Path:
-        """The folder in which its attempts are checked out and run."""
         return settings.data_dir / "work" / self._folder
 
     def access(self, settings: Settings) -> RunAccess | None:

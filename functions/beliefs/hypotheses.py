@@ -125,7 +125,6 @@ MOST = 1000
 
 
 def is_full(facts: ProposalFacts) -> bool:
-    """Whether a tag has MOST hypotheses."""
     return len(facts.open) + len(facts.archived) >= MOST
 
 

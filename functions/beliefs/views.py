@@ -131,7 +131,6 @@ _T = TypeVar("_T")
 
 
 def checkpoint_text(chapter: Chapter) -> str:
-    """The text of a checkpoint."""
     return "\n".join(_lines(chapter))
 
 

@@ -128,7 +128,6 @@ async def _forgotten_tags(stores: Stores) -> set[str]:
 
 
 def shown(found: Selection, tag: Tag) -> Selected:
-    """A selection as an answer."""
     commit = found.base_commit_sha or tag.base_commit
     return Selected(
         **{name: getattr(found, name) for name in AS_STORED},
@@ -143,7 +142,6 @@ def shown(found: Selection, tag: Tag) -> Selected:
 
 
 def waiting(found: SelectionWait, tag: Tag) -> Selected:
-    """The reason of a wait as an answer."""
     hints = {
         "no_slot": "Every slot is taken: ask again, and form the idea then, since the context will have changed.",
         "all_busy": "Every trace is being extended: ask again when one of them has a result.",

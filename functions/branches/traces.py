@@ -145,7 +145,6 @@ async def list_traces(request: ListTraces, stores: Stores) -> TraceList:
 
 
 def branch(trace: Trace) -> Branch:
-    """A trace as an answer."""
     return Branch(
         created_at=stamp(trace.created_at),
         ended_at=stamp(trace.ended_at) if trace.ended_at is not None else None,

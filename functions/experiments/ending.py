@@ -161,7 +161,6 @@ class Complete(RunReport):
 
     @property
     def report(self) -> ResultReport:
-        """The request as the rule takes it."""
         key = Key(self.gpu_class, self.evaluator_hash, self.budget_seconds)
         said = vars(self).items()
         measured = {name: value for name, value in said if name in MEASURES and value is not None}

@@ -108,7 +108,6 @@ class NewIdea(Command):
         return patch
 
     def idea(self, call: Call) -> Idea:
-        """The idea as this caller's."""
         return Idea(
             **{name: getattr(self, name) for name in AS_SENT},
             description=self.description or self.diff_summary.strip().split("\n")[0] or self.hypothesis,

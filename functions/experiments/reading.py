@@ -209,7 +209,6 @@ class HistoryPage(Response):
         return page
 
     def as_json(self) -> bytes:
-        """Its JSON."""
         if self._fields is None:
             return super().as_json()
         of_each = {"__all__": set(self._fields)}

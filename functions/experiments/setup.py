@@ -57,8 +57,6 @@ class Metric(Request):
 
 @dataclass(frozen=True)
 class SetupStores:
-    """Stores that open a tag."""
-
     tags: Tags
     policies: Policies
     presence: Presence

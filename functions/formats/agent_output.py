@@ -42,7 +42,6 @@ class Meter:
 
     @property
     def usage(self) -> Usage:
-        """Usage of the process so far."""
         if self._total.tokens is None and self._messages:
             return Usage(sum(self._messages.values()), self._total.cost_usd)
         return self._total

@@ -43,8 +43,6 @@ _MEASURED = ("importance", "interaction", "n_samples", "best_known_value")
 
 @dataclass(frozen=True)
 class DimensionsFile:
-    """A dimensions.toml as it was read."""
-
     dimensions: list[DeclaredDimension]
     hypotheses: list[DeclaredHypothesis]
     """Not yet checked against the dimensions: its tag may have others, too."""

@@ -138,7 +138,6 @@ class _Blocks:
 
     @property
     def is_whole(self) -> bool:
-        """See PrintedScore."""
         blocks = [self._chosen, self.last or self._closed]
         value = self.chosen.get(self._metric, math.nan)
         return math.isfinite(value) and self.room > 0 and not any(block.goes_on for block in blocks)

@@ -77,8 +77,6 @@ SHA = re.compile(r"[0-9a-f]{7,40}", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class LogRow:
-    """One run of a log."""
-
     line: int
     """Counted from 1."""
     commit: str | None

@@ -106,7 +106,6 @@ class Response(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
     def as_json(self) -> bytes:
-        """Its JSON."""
         return self.model_dump_json().encode()
 
 
@@ -114,7 +113,6 @@ class Sparse(Response):
     """A response whose JSON leaves out its fields that are None: `{}` where all are."""
 
     def as_json(self) -> bytes:
-        """Its JSON."""
         unsaid = {name for name in type(self).model_fields if getattr(self, name) is None}
         return self.model_dump_json(exclude=unsaid).encode()
 
@@ -237,7 +235,6 @@ class Every(Timed):
     seconds: float | str
 
     def interval_s(self, settings: Settings) -> float:
-        """Seconds between two firings."""
         if not isinstance(self.seconds, str):
             return self.seconds
         interval = getattr(settings, self.seconds, None)
@@ -363,7 +360,6 @@ class Function(Generic[Rq, Rs]):
 
     @property
     def doors(self) -> Iterator[Http]:
-        """Its HTTP triggers."""
         return (t for t in self.triggers if isinstance(t, Http))
 
     @property
@@ -377,7 +373,6 @@ class Function(Generic[Rq, Rs]):
         return next((t for t in self.triggers if isinstance(t, Every | Cron)), None)
 
     def allows(self, role: CallerRole) -> bool:
-        """Whether a caller of `role` may call it."""
         return allows(self.roles, role)
 
     @property
@@ -465,5 +460,4 @@ class OfSwarm(Request):
     tag: Tag | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
 
     def tag_in(self, settings: Settings) -> str:
-        """The tag that it is about."""
         return self.tag or settings.swarm_tag

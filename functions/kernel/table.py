@@ -199,7 +199,6 @@ def schedules(functions: Mapping[str, Function[Any, Any]], settings: Settings) -
 
 
 def fields_of_path(path: str) -> frozenset[str]:
-    """The fields that a path fills."""
     return frozenset(re.findall(r"{(\w+)}", path))
 
 

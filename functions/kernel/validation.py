@@ -38,7 +38,6 @@ def invalid(problem: ValidationError) -> Invalid:
 
 
 def invalid_fields(problems: Mapping[str, str]) -> Invalid:
-    """Problems by field as an error."""
     return _invalid([{"field": field, "problem": problem} for field, problem in problems.items()])
 
 

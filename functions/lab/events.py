@@ -38,7 +38,6 @@ class ListEvents(Request):
     cursor: StreamId | None = Field(None, description="next_cursor of the page before")
 
     def wants(self, event: Event) -> bool:
-        """Whether the request asks for this event."""
         return self.tag in (None, event.tag) and (self.types is None or event.type in self.types)
 
 

@@ -163,8 +163,6 @@ class Night(Response, NightView):
 
 @dataclass(frozen=True)
 class NightStores:
-    """Stores of the report."""
-
     reports: Reports
     experiments: Experiments
 

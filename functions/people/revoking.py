@@ -22,8 +22,6 @@ from state.tokens import Tokens
 
 @dataclass(frozen=True)
 class Stores:
-    """The stores of this group."""
-
     tokens: Tokens
     pool: Pool
     experiments: Experiments

@@ -74,7 +74,6 @@ async def issue(request: Issue, call: Call, tokens: Tokens) -> Shown:
 
 
 def shown(issued: Issued) -> Shown:
-    """A token as its owner sees it."""
     token = issued.token
     return Shown(
         id=token.id,

@@ -116,7 +116,6 @@ async def served(tag: str, stores: Reading, settings: Settings) -> ServedDraft |
 
 
 def terms_in(settings: Settings) -> PipelineTerms:
-    """Settings of every pipeline of the lab."""
     return PipelineTerms(
         enabled=settings.pipeline_enabled,
         auto_deploy=settings.pipeline_auto_deploy,

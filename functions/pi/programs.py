@@ -82,8 +82,6 @@ async def authored(
 
 @dataclass(frozen=True)
 class Stores:
-    """The stores of this group."""
-
     programs: Programs
     presence: Presence
     queue: PiQueue

@@ -206,7 +206,6 @@ def _decided(d: Sketch) -> str:
 
 
 def graph_text(hypotheses: Sequence[Hypothesis]) -> str:
-    """The hypotheses with their beliefs and relations."""
     return "\n".join(_graph(sorted(hypotheses, key=lambda h: -h.n_experiments)[:MOST_HYPOTHESES]))
 
 

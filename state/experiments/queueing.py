@@ -266,7 +266,6 @@ class Queueing(ExperimentReader):
 
 
 def run_fields(run: Run) -> dict[str, str]:
-    """A run as fields of its experiment."""
     return flatten(
         {
             "priority": run.priority,

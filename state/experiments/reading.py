@@ -60,7 +60,6 @@ class ExperimentReader(Store):
     """Part of `Experiments`."""
 
     async def find(self, experiment_id: str) -> Experiment | None:
-        """The experiment, or None."""
         stored = await self._lab.hash(self._keys.experiment(experiment_id))
         return Experiment.parse(stored) if "experiment_id" in stored else None
 
@@ -69,7 +68,6 @@ class ExperimentReader(Store):
         return experiment_in(await self._lab.hash(self._keys.experiment(experiment_id)), experiment_id)
 
     async def many(self, ids: Sequence[str]) -> list[Experiment]:
-        """Several, in the order asked for."""
         stored = await self._lab.hashes([self._keys.experiment(i) for i in ids])
         return [Experiment.parse(fields) for fields in stored if fields]
 
@@ -250,7 +248,6 @@ def ends_of(answer: Sequence[Any]) -> list[End]:
 
 
 def page_of(kind: type[R], answer: Sequence[Any], *, newest: bool) -> Page[R]:
-    """A page as `read_history` answers it."""
     total, following, *rows = answer
     found = [kind.parse(fields_of(row)) for row in rows]
     return Page(found[::-1] if newest else found, int(total), int(following) if following else None)
@@ -269,7 +266,6 @@ def experiment_in(stored: Mapping[str, str], experiment_id: str) -> Experiment:
 
 
 def no_experiment(experiment_id: str) -> NotFound:
-    """The experiment does not exist."""
     return NotFound(
         f"there is no experiment {experiment_id!r}",
         hint="ids look like <tag>-<n>; POST /api/experiment/history lists a tag's experiments",

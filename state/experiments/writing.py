@@ -15,7 +15,6 @@ from state.records import Best, Experiment, Status, flatten
 
 
 def best_fields(best: Best) -> dict[str, str]:
-    """The best as it is stored."""
     values = best.model_dump(exclude={"updated_at", "version"})
     return flatten({name: "" if value is None else value for name, value in values.items()})
 

@@ -24,7 +24,6 @@ class Record(BaseModel):
 
     @classmethod
     def parse(cls, fields: Mapping[str, str | None]) -> Self:
-        """Read a hash as Redis returns it."""
         return cls.model_validate(cls.values(fields))
 
     @classmethod
@@ -67,7 +66,6 @@ def flatten(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def words(fields: Mapping[str, str]) -> list[str]:
-    """The fields of a hash as HSET takes them."""
     return [word for field in fields.items() for word in field]
 
 

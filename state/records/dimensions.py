@@ -71,8 +71,6 @@ class DimensionFields(Record):
 
 
 class Dimension(DimensionFields):
-    """A dimension of a tag."""
-
     frozen_at: float | None = None
 
     @property

@@ -77,7 +77,6 @@ class Gpu(GpuState):
     registered_at: float = 0.0
     idle_since: float | None = None
     holder: str | None = None
-    """The experiment that holds the lease."""
     attempt: int = 0
     fence: int = 0
     leased_at: float | None = None

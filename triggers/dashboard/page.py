@@ -54,7 +54,6 @@ class PageFiles(StaticFiles):
 
 
 def dashboard(settings: Settings) -> list[BaseRoute]:
-    """The routes of the page and of its files."""
     shell = Template((STATIC / "index.html").read_text()).substitute(
         lab=escape(settings.lab), program=escape(PROGRAM), types=escape(" ".join(sorted(CATALOGUE)))
     )

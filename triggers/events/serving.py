@@ -130,5 +130,4 @@ async def serve(settings: Settings) -> None:
 
 
 def main() -> int:
-    """Run the process to its end; answers its exit code."""
     return run("events", serve)

@@ -29,15 +29,12 @@ class RunPage:
 
 
 class TagReader:
-    """One tag of a lab."""
-
     def __init__(self, settings: ClientSettings, tag: str) -> None:
         self._settings = settings
         self._http = LabHttp(settings)
         self._tag = tag
 
     def facts(self) -> TagFacts:
-        """The tag, and its best. Raises NotFound: it is gone."""
         policy = self._ask("POST", "/api/search/policy", {"tag": self._tag})["policy"]
         for tag in self._tags():
             if tag["name"] == self._tag:

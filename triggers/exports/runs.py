@@ -41,7 +41,6 @@ class TagFacts:
     """The value that its best is judged by."""
 
     def better(self, one: float, other: float) -> bool:
-        """Whether one value is better than the other."""
         return one < other if self.direction == "minimize" else one > other
 
 
@@ -63,7 +62,6 @@ class ExportedRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
         return self.record.status not in OPEN
 
     @property
@@ -121,7 +119,6 @@ class ExportedRun:
 
     @property
     def retests(self) -> list[float]:
-        """The values of its retests."""
         shown = [] if self.whole is None else self.whole["retests"]
         return [retest["val_bpb"] for retest in shown if retest["val_bpb"] is not None]
 

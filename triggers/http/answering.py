@@ -157,7 +157,6 @@ async def answered(
 
 
 def can_be_refused(declared: Function[Any, Any]) -> bool:
-    """Whether a full quota refuses this function."""
     return declared.writes and declared.name not in NEVER_FULL
 
 
@@ -195,7 +194,6 @@ async def _while_admitted(process: Process, call: Call, calling: Coroutine[Any, 
 async def _once(
     process: Process, declared: Function[Any, Any], request: BaseModel, call: Call, given: str
 ) -> EncodedAnswer:
-    """Do it, unless this idempotency key was answered before."""
     if not 1 <= len(given) <= 255:
         raise Invalid("an Idempotency-Key has 1 to 255 characters", hint="send a UUID")
     digest = hashlib.sha256(request.model_dump_json().encode()).hexdigest()

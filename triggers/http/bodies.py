@@ -187,7 +187,6 @@ class Fault:
 
 
 def refusal(fault: Fault) -> Invalid:
-    """A fault as an error."""
     place = fault.place or "body"
     hint = HINTS.get(fault.what, "no request needs that much: send text of your own as one string")
     return Invalid(
@@ -248,7 +247,6 @@ def _has_too_many_values(body: bytes) -> bool:
 
 
 def too_large(limit: int) -> TooLarge:
-    """The refusal of a body over this many bytes."""
     size = f"{limit / 1024 / 1024:g} MiB" if limit >= 1024 * 1024 else f"{limit:,} bytes"
     return TooLarge(
         f"the body is over {size}",

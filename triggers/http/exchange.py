@@ -48,12 +48,10 @@ class Exchange(Request):
         return found
 
     def header(self, name: str) -> str | None:
-        """The first header of this lower-case name."""
         value = self._by_name.get(name.encode())
         return None if value is None else value.decode("latin-1")
 
     def header_lines(self, name: str) -> list[str]:
-        """Every header of this lower-case name."""
         key = name.encode()
         if key not in self._by_name:
             return []

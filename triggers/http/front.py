@@ -109,7 +109,6 @@ class Front:
 
 
 def _problem(exchange: Exchange, problem: Exception) -> Response:
-    """The answer to a refusal, or to a bug."""
     if isinstance(problem, NightjarError):
         exchange.refused = type(problem).__name__
         log.debug("refused: %s", problem.detail[:200])  # it may quote the request

@@ -14,7 +14,6 @@ from triggers.http.status import STATUS
 
 
 def problem_response(problem: NightjarError) -> Response:
-    """The problem document of a deliberate error."""
     return problem_document(
         STATUS[type(problem)],
         problem.title,

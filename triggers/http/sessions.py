@@ -43,7 +43,6 @@ class SignIn(Request):
 
 
 async def show(exchange: Exchange) -> Response:
-    """Who is signed in."""
     visitor = await identify(exchange)
     by_session = visitor.proof is not None and visitor.proof.session is not None
     return _described(visitor.caller, signed_in=by_session)

@@ -63,8 +63,6 @@ ENDS = frozenset({"experiment::stop"})
 
 @dataclass(frozen=True)
 class Tool:
-    """One tool."""
-
     name: str
     choices: Functions
     """By `what`; of a tool of one function, that one."""
@@ -112,7 +110,6 @@ class Tool:
 
 
 def tools_of(functions: Functions) -> Mapping[str, Tool]:
-    """All tools by name."""
     tools = {}
     for name, named in NAMES.items():
         choices = {what: functions[function] for what, function in named.items()}

@@ -29,8 +29,6 @@ LOOK_S = 0.5
 
 @dataclass(frozen=True)
 class Plan:
-    """What is simulated."""
-
     workers: int
     rounds: int
     speed: float

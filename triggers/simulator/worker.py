@@ -143,8 +143,6 @@ class Worker:
 
 
 class Run:
-    """One run of a simulated worker."""
-
     def __init__(
         self, worker: Worker, run_id: str, config: Mapping[str, Any], budget: float, its: Fate
     ) -> None:
@@ -224,7 +222,6 @@ class Run:
             self._end = min(MOST_PROGRESS, max(1.0, round(told["budget"] / self._budget, 3)))
 
     def _account(self, end: float) -> None:
-        """Note the simulated GPU time."""
         whole_s = self._of.pace.simulated_s(self._budget)
         used = self._progress if self._is_stopped else end
         self._book.trained_s += used * whole_s

@@ -99,7 +99,6 @@ class TrainingRunner:
             _log.warning("training scripts run without any limits (isolation none)")
 
     async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
-        """See workers.attempt.job.Runner."""
         try:
             async with self._checkouts(self._slot.repo, job, self._work_dir) as built:
                 if await watcher.built(built.source) == "lost":
@@ -122,16 +121,13 @@ class TrainingRunner:
 
     @property
     def gpu_id(self) -> str:
-        """See workers.attempt.job.Runner."""
         return self._slot.gpu_id
 
     @property
     def name(self) -> str:
-        """See workers.attempt.job.Runner."""
         return birth_name(host_name(), os.getpid())
 
     async def survey(self) -> Footprint | Unfit | None:
-        """See workers.attempt.job.Runner."""
         try:
             free = free_mb(self._work_dir)
         except OSError as error:
@@ -143,7 +139,6 @@ class TrainingRunner:
         return await look_until(self._sampler, self._slot.device, patience_s=_DRIVER_PATIENCE_S)
 
     async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
-        """See workers.attempt.job.Runner."""
         # once the run's last process has ended, none can follow
         if not self._is_buried and not await asyncio.to_thread(
             processes.kill_all, self._label_of(job), spare=self._spare()

@@ -73,7 +73,6 @@ class CpuSeconds:
 
 
 def excess_of(pids: Sequence[int], ceilings: Ceilings) -> Excess | None:
-    """The limit that these processes exceed, if any."""
     if len(pids) > ceilings.processes:
         return Excess(
             "killed",

@@ -43,8 +43,6 @@ _PACKAGES: Final[dict[ProviderName, str]] = {
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """One model of one provider."""
-
     provider: ProviderName
     model: str
     key: SecretStr

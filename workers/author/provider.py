@@ -14,8 +14,6 @@ MOST_WRITTEN: Final = 16_000
 
 @dataclass(frozen=True)
 class FormRequest:
-    """A form to be filled in."""
-
     system: str
     """Equal for all requests of one form, so that providers can cache it."""
     prompt: str
@@ -34,7 +32,6 @@ class Filled:
     fields: object
     """The model's text: an object, or JSON text."""
     used: Used | None
-    """None: the provider does not report it."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +80,7 @@ class Provider(Protocol):
     """One model of one provider."""
 
     @property
-    def name(self) -> str:
-        """The provider's name in settings and metrics."""
-        ...
+    def name(self) -> str: ...
 
     @property
     def model(self) -> str: ...

@@ -43,7 +43,6 @@ class LabClient:
         self._spool = spool
 
     async def find(self, gpu_id: str) -> Gpu | None:
-        """The GPU as the pool has it, or None."""
         try:
             shown = (await self._lab.call("gpu::get", {"gpu_id": gpu_id}))["worker"]
         except NotFound:
@@ -51,7 +50,6 @@ class LabClient:
         return Gpu.model_validate({name: shown[name] for name in KNOWN})
 
     async def call(self, function: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Call one of `CALLED`."""
         return await self._lab.call(function, request)
 
     async def announce(self, kind: Literal["keeper", "supervisor"], **facts: Any) -> None:
@@ -64,7 +62,6 @@ class LabClient:
 
 
 async def announce(lab: RemoteLab, kind: Literal["keeper", "supervisor"], **facts: Any) -> None:
-    """See LabClient.announce."""
     try:
         await lab.call("pool::announce", {"process": process_name(kind), **facts})
     except Unavailable:

@@ -44,17 +44,14 @@ class RemoteLease:
 
     @property
     def lease_s(self) -> float:
-        """See RunLease."""
         return self._lease_s
 
     async def begin(self, runner: str, before: Footprint | None) -> bool:
-        """See RunLease."""
         footprint = before.model_dump(mode="json") if before is not None else None
         request = {**self._who, "runner": runner, "footprint": footprint}
         return bool((await delivered(lambda: self._lab.call("gpu::begin", request)))["begun"])
 
     async def built(self, source: Source) -> Order:
-        """See Watcher."""
         patch = None if source.patch is None else base64.b64encode(source.patch).decode()
         request = {
             **self._who,
@@ -66,7 +63,6 @@ class RemoteLease:
         return order
 
     async def tick(self, metric: float, progress: float) -> Order | Extension:
-        """See Watcher."""
         self._unsent |= {"metric": metric, "progress": progress, **self._source}
         if (bucket := bucket_of(progress)) is not None and bucket not in self._ranked_at:
             self._ranked_at.add(bucket)
@@ -75,7 +71,6 @@ class RemoteLease:
         return self._extension if order == "continue" and self._extension is not None else order
 
     async def tail(self, text: str) -> None:
-        """See Watcher."""
         self._unsent["log"] = text
         await self.poll()
 
@@ -107,13 +102,11 @@ class RemoteLease:
         return str(answer["status"])
 
     async def hand_back(self, reason: str) -> None:
-        """See RunLease."""
         await self._lab.call(
             "pool::give_back",
             {"gpu_id": self._gpu_id, "fence": self._who["fence"], "reason": reason[:500], "sick": True},
         )
 
     async def end(self, *, proven: bool) -> None:
-        """See RunLease."""
         lease = {"experiment_id": self._who["experiment_id"], "fence": self._who["fence"]}
         await self._lab.call("pool::release", {"gpu_id": self._gpu_id, **lease, "proven": proven})

@@ -81,5 +81,4 @@ def write_whole(place: Path, said: Mapping[str, Any]) -> None:
 
 
 def oldest_first(folder: Path) -> Sequence[Path]:
-    """The files that `write_whole` has written."""
     return sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)

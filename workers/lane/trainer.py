@@ -34,7 +34,6 @@ NEAR_S = 0.5
 
 
 def job_of(work: Mapping[str, Any]) -> TrainingJob:
-    """The job in an answer of pool::next."""
     patch = work["patch_base64"]
     same = ("experiment_id", "attempt", "fence", "commit_sha", "base_commit", "config_delta", "evaluator")
     more = ("budget_s", "timeout_s", "seed", "traceparent", "evaluator_files", "evaluator_command")
@@ -46,7 +45,6 @@ def job_of(work: Mapping[str, Any]) -> TrainingJob:
 
 
 async def train(work: Mapping[str, Any], slot: Slot, settings: Settings, lab: RemoteLab) -> str:
-    """Train one attempt; answers what became of it."""
     job = job_of(work)
     async with HealthSampler() as sampler:
         runner = TrainingRunner(slot, settings, lab_identity=slot.mark(settings), sampler=sampler, alone=True)

@@ -33,8 +33,6 @@ from workers.swarm.working import BudgetChanged, SpecPipeline, SwarmIdentity, Wo
 
 @dataclass(frozen=True)
 class JoinOptions:
-    """Options of one start; they are not remembered."""
-
     enroll_token: str | None = None
     max_runs: int | None = None
     baseline_runs: int = 3

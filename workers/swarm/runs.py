@@ -81,15 +81,12 @@ class BaselineWatcher:
         self._leaving = leaving
 
     async def built(self, source: Source) -> Order:
-        """See Watcher."""
         return "continue"
 
     async def tick(self, metric: float, progress: float) -> Order | Extension:
-        """See Watcher."""
         return "continue"
 
     async def poll(self) -> Order:
-        """See Watcher."""
         return "stop" if self._leaving.is_asked else "continue"
 
     async def tail(self, text: str) -> None:
@@ -199,13 +196,11 @@ class SwarmTicks:
         return "continue"
 
     async def tick(self, metric: float, progress: float) -> Order | Extension:
-        """See Watcher."""
         if not self.is_stopped and self._is_due(progress):
             await self._tell(metric, progress)
         return self._order()
 
     def _order(self) -> Order | Extension:
-        """The swarm's last order."""
         return "stop" if self.is_stopped else self._extension or "continue"
 
     async def poll(self) -> Order:

@@ -44,8 +44,6 @@ class SwarmAssignment(_SwarmAnswer):
 
 
 class TickAnswer(_SwarmAnswer):
-    """The answer to a tick."""
-
     action: str | None = None
     reason: str = ""
     budget: float | None = None
@@ -77,8 +75,6 @@ class SwarmSync(_SwarmAnswer):
 
 
 class DraftStatus(_SwarmAnswer):
-    """State of the draft of the swarm's next program."""
-
     spec_state: str | None = None
     spec_id: str | None = None
     deploy_allowed: bool = False
@@ -132,7 +128,6 @@ class SwarmServer:
         return self._read(SwarmAssignment, await self._ask("GET", f"/next_config/{self._worker_id}"))
 
     async def tick(self, request: Mapping[str, Any]) -> TickAnswer:
-        """Report the progress of a run."""
         return self._read(TickAnswer, await self._ask("POST", "/tick", request, timeout=TICK_TIMEOUT))
 
     async def result(self, request: Mapping[str, Any]) -> ResultAnswer:

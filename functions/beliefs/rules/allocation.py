@@ -111,7 +111,6 @@ class _Party:
 
     name: str
     value: float
-    """Information value."""
     weight: float
     """exp(z / temperature), relative to the most valuable hypothesis."""
     least: int

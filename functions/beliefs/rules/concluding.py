@@ -42,8 +42,6 @@ _CRASHED = ("crash", "timeout", "invalid")
 
 @dataclass(frozen=True)
 class ReferenceRun:
-    """A run of a reference config."""
-
     started_at: float
     run: FinishedRun
 
@@ -167,7 +165,6 @@ def _after_agents_run(h: Hypothesis, kept: StoredEvidence, facts: LearningFacts)
 
 
 def with_evidence(h: Hypothesis, kept: StoredEvidence) -> Hypothesis:
-    """A hypothesis with its newest evidence."""
     evidence = _EVIDENCE.validate_json(kept.evidence) if kept.evidence else []
     return h.model_copy(update={"evidence": evidence})
 

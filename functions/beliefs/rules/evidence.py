@@ -126,11 +126,9 @@ class AgainstBaselines:
 
 
 EVIDENCE_RULES: Mapping[EvidencePolicy, EvidenceRule] = {"matched": Matched(), "baseline": AgainstBaselines()}
-"""By their name in the policy."""
 
 
 def is_reference(run: FinishedRun, hypothesis: Hypothesis) -> bool:
-    """Whether its config is the hypothesis' reference config."""
     return bool(hypothesis.reference_config) and not _apart(run.config, hypothesis.reference_config)
 
 
@@ -267,7 +265,6 @@ MOST_KEPT = 64
 """Waiting runs, and unused reference runs, that are kept for each hypothesis."""
 
 Pair = tuple[FinishedRun, FinishedRun]
-"""A run and its reference run."""
 
 
 def pairs(

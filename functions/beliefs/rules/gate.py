@@ -258,8 +258,6 @@ GateReason = Literal[
 
 @dataclass(frozen=True)
 class GateAnswer:
-    """The gate's answer to a proposal."""
-
     accepted: bool
     reason: GateReason
     registry_add: bool
@@ -350,7 +348,6 @@ class _Nearest:
 def _nearest(
     declared: DeclaredHypothesis, dimensions: Sequence[Dimension], known: Sequence[Hypothesis]
 ) -> _Nearest | None:
-    """The hypothesis that is most similar to a proposal."""
     mine, names = _claim(declared, dimensions), names_of(dimensions)
     found = [
         _Nearest(

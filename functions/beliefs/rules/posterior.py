@@ -42,7 +42,6 @@ class Posterior:
 
 
 def posterior(hypothesis: Hypothesis) -> Posterior:
-    """The posterior of a hypothesis."""
     return posterior_of(hypothesis.alpha, hypothesis.beta)
 
 
@@ -110,8 +109,6 @@ def e_value(against: int, for_it: int) -> float:
 
 @dataclass(frozen=True)
 class PosteriorPoint:
-    """The posterior after `n` outcomes."""
-
     n: int
     mean: float
     """Posterior mean of theta, the share of its runs that win."""

@@ -43,7 +43,6 @@ from state.records import Dimension, Evidence, Hypothesis, Value
 
 ARM_PRIORITY: Final = 0.88
 CELL_PRIORITY: Final = 0.90
-"""Priority of the cells of a grid."""
 LEVEL: Final = 0.05
 """P value below which a test is significant."""
 TRIES: Final = 3
@@ -72,7 +71,6 @@ class RunningTest:
     reference_config: Mapping[str, Value]
     """The best config when the test began."""
     constraint: Mapping[str, Any]
-    """The constraint of the hypothesis."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +88,6 @@ class MeasuredEffect:
 
 @dataclass(frozen=True)
 class ProtocolResult:
-    """The result of a test."""
-
     outcome: Literal["win", "loss"] | None
     """None: it is not complete."""
     reason: str
@@ -181,7 +177,6 @@ def blocked(spec: Spec, dimensions: Sequence[Dimension]) -> str | None:
 
 
 def decision_of(test: RunningTest) -> Decision:
-    """The decision rule of the spec."""
     return test.spec.decision_rule.decision or "threshold"
 
 

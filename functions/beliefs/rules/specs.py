@@ -130,7 +130,6 @@ TYPES: Final[Mapping[str, type[Spec]]] = {
     "threshold_test": ThresholdTest,
     "ranking_consistency": RankingConsistency,
 }
-"""By the `type` of a test_spec."""
 
 
 def check_spec(test_spec: Mapping[str, Any], dimensions: Sequence[Dimension]) -> Spec:

@@ -70,9 +70,7 @@ class BeliefTerms:
     repeats: int = 0
     """Degrees of freedom of sigma."""
     dimensions: Sequence[Dimension] = ()
-    """The tag's dimensions."""
     workers: int = 1
-    """Active workers of the tag."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +82,7 @@ class FinishedRun:
     config: Mapping[str, Value]
     """The value of every dimension."""
     strategy: SwarmStrategy
-    """The strategy of its population."""
     hypothesis_id: str | None
-    """The hypothesis of its population."""
     ended: RunEnd
     judged: float | None = None
     """Its value less its worker's baseline. Lower is better, whatever the metric's direction."""

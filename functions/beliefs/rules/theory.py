@@ -19,8 +19,6 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Edge:
-    """A relation between two hypotheses."""
-
     source: str
     target: str
     kind: Literal["decomposes_into", "linked"]
@@ -45,7 +43,6 @@ def edges_of(hypotheses: Sequence[Hypothesis]) -> list[Edge]:
 
 
 def children_by_id(edges: Iterable[Edge]) -> Mapping[str, Sequence[str]]:
-    """Ids of the children of each parent."""
     found = defaultdict[str, list[str]](list)
     for e in edges:
         if e.kind == "decomposes_into":

@@ -24,7 +24,6 @@ SCORES_KEPT = 100
 
 
 def schedulers_view(forest: Forest, live: Sequence[Trace], params: Mapping[str, float]) -> ForestView:
-    """The live traces as schedulers see them."""
     return ForestView(
         tag=forest.tag,
         select_seq=forest.select_seq + 1,
@@ -35,7 +34,6 @@ def schedulers_view(forest: Forest, live: Sequence[Trace], params: Mapping[str, 
 
 
 def view_of(trace: Trace) -> TraceView:
-    """A trace as schedulers see it."""
     return TraceView(
         trace_id=trace.trace_id,
         number=trace.number,

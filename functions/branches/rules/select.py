@@ -37,7 +37,6 @@ class _Pick:
 
 
 def needed(wish: Wish, facts: SelectionFacts) -> Needs:
-    """Further facts that `decide` needs."""
     rules = facts.policy.traces
     needs = Needs(gpus=rules.max_parallel is None)
     if rules.mode == "single":
@@ -190,7 +189,6 @@ def _without_slot(facts: SelectionFacts, most_open: int) -> SelectionWait | None
 
 
 def _opening(decision: SelectionDecision, pick: _Pick, facts: SelectionFacts) -> SelectionDecision:
-    """The decision, with a new trace."""
     forest, most = facts.forest, facts.policy.traces.target_traces
     if forest.places >= most:
         raise no_room(decision.tag, most)

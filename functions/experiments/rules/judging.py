@@ -52,8 +52,6 @@ from state.records import RETESTED, Best, Experiment, Gpu, RunVerdict, Status, T
 
 @dataclass(frozen=True)
 class ResultReport:
-    """A run's reported result."""
-
     value: float
     """The tag's metric."""
     key: Key
@@ -69,8 +67,6 @@ class ResultReport:
 
 @dataclass(frozen=True)
 class FailureReport:
-    """The report of a run without a result."""
-
     kind: str
     error: str
     digest: str
@@ -123,8 +119,6 @@ class AnsweredRun(BaseModel):
 
 
 class CompleteAnswer(RunVerdict, AnsweredRun):
-    """The answer to a report of a result."""
-
     # narrower than stored, which is safe: answers are frozen
     improved: bool  # pyright: ignore[reportGeneralTypeIssues, reportIncompatibleVariableOverride]
     delta: float  # pyright: ignore[reportGeneralTypeIssues, reportIncompatibleVariableOverride]
@@ -522,7 +516,6 @@ def _reason(run: RunFacts, under: RunConditions, best: Best | None, runs: Repeat
 
 
 def mean_of(runs: Repeats | None) -> Mean | None:
-    """The mean of one code's runs."""
     return Mean(runs.mean, runs.runs) if runs else None
 
 

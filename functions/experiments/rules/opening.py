@@ -79,7 +79,6 @@ def is_same_commit(one: str, other: str) -> bool:
 
 
 def baseline_of(tag: str, base_commit: str) -> Idea:
-    """The tag's baseline as an idea."""
     return Idea(
         tag=tag,
         hypothesis="The unchanged code: everything else is compared with it.",

@@ -23,8 +23,6 @@ ReplayVerdict = Literal["keep", "retest", "confirmed", "demoted", "discard"]
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """One recorded run with a value."""
-
     name: str
     text: str
     value: float
@@ -105,7 +103,6 @@ def noise_of(runs: Iterable[RecordedRun]) -> Noise | None:
 
 
 def replay(runs: Sequence[RecordedRun], rule: KeepRule, noise: Noise, direction: Direction) -> Replay:
-    """Judge every run by a rule."""
     return Replay(list(replaying(runs, rule, noise, direction)))
 
 

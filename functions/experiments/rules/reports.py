@@ -139,7 +139,6 @@ def check_score(score: Score, caller: Caller, e: Experiment, tag: Tag) -> None:
 
 
 def with_score(ending: Ending, score: Score, reported: float | None) -> Ending:
-    """The ending with the source of its value."""
     whose = {"score": score, "reported": reported if score == "trusted" else None}
     return replace(ending, fields={**ending.fields, **whose}, answer={**(ending.answer or {}), **whose})
 

@@ -94,12 +94,10 @@ class Key:
 
 
 def main_key(tag: Tag) -> Key:
-    """The tag's main comparability key."""
     return Key(tag.key_gpu_class, tag.key_evaluator_hash, tag.key_budget_seconds)
 
 
 def key_of(e: Experiment) -> Key:
-    """The comparability key of a run."""
     return Key(e.gpu_class, e.evaluator_hash, e.budget_seconds)
 
 

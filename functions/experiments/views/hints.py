@@ -41,7 +41,6 @@ class Budget(BaseModel):
 
 
 def budget_view(tag: Tag) -> Budget:
-    """A tag's budget in answers."""
     return Budget(
         gpu_seconds=_account(tag.budget_gpu_seconds, tag.spent_gpu_seconds, tag.reserved_gpu_seconds),
         runs=_account(tag.budget_runs, tag.spent_runs, tag.reserved_runs),
@@ -55,7 +54,6 @@ def _account(limit: float | None, spent: float, reserved: float) -> Account:
 
 
 def is_limited(tag: Tag) -> bool:
-    """Whether it has a budget at all."""
     return any(b is not None for b in (tag.budget_gpu_seconds, tag.budget_runs, tag.budget_patch_bytes))
 
 

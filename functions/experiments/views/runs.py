@@ -57,7 +57,6 @@ class ExperimentView(ExperimentRecord):
 
 
 def view(e: Experiment) -> ExperimentView:
-    """An experiment in answers."""
     times = {name: stamp(at) for name in TIMES if (at := getattr(e, name)) is not None}
     values = {name: value for name, value in vars(e).items() if value is not None} | times
     return ExperimentView.model_validate(values | _beside(values, e.attempt))

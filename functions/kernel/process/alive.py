@@ -27,7 +27,6 @@ _NAME = re.compile(r"\w+@(?P<host>[^:]+):(?P<pid>\d+)(/\d+)?")
 
 
 def process_name(kind: str) -> str:
-    """The name of this process in its lab."""
     return f"{kind}@{host_name()}:{os.getpid()}"
 
 

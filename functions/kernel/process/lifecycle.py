@@ -58,8 +58,6 @@ from state.webhooks import Webhooks
 
 @dataclass(frozen=True)
 class Process:
-    """One running process of the lab."""
-
     name: str
     settings: Settings
     lab: Lab

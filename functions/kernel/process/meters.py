@@ -38,8 +38,6 @@ Sample = tuple[str, Mapping[str, str], float]
 
 @dataclass(frozen=True)
 class Count:
-    """A counter by labels."""
-
     name: str
     help: str
     labels: tuple[str, ...]
@@ -102,8 +100,6 @@ def _order(sample: Sample) -> tuple[list[tuple[str, str]], str, float]:
 
 @dataclass
 class CallCount:
-    """Calls of one function."""
-
     calls: int = 0
     errors: int = 0
     """Calls that were refused or failed."""

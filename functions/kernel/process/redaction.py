@@ -75,7 +75,6 @@ def presentable(text: str) -> str:
 
 
 def without_tokens(text: str) -> str:
-    """Text without tokens of Nightjar."""
     return NIGHTJAR_TOKEN.sub(HIDDEN, text)
 
 

@@ -83,7 +83,6 @@ class ProcessGroup:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The processes that run now."""
         return {name: child.pid for name, child in self._running.items()}
 
     async def start(self) -> None:

@@ -40,7 +40,6 @@ class Span:
         traceparent.current.reset(self._before)
 
     def rename(self, name: str) -> None:
-        """Rename it once more is known."""
         if self._recorded is not None:
             self._recorded.update_name(name)
 

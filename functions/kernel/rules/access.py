@@ -27,8 +27,6 @@ TRACES = ("trace_id", "selection_id", "into", "sources")
 
 @dataclass(frozen=True)
 class Caller:
-    """The caller of a function."""
-
     name: str
     role: CallerRole
     token_id: str | None = None

@@ -141,8 +141,6 @@ class Region:
 
 @dataclass(frozen=True)
 class HypothesisLine:
-    """The belief in one hypothesis."""
-
     hypothesis_id: str
     statement: str
     probability: float
@@ -154,8 +152,6 @@ class HypothesisLine:
 
 @dataclass(frozen=True)
 class Findings:
-    """The content of a program."""
-
     tag: str
     metric: str
     """The tag's metric, or delta_bpb where a swarm compares deltas."""
@@ -261,12 +257,10 @@ def interactions_of(dimensions: Iterable[Dimension]) -> list[tuple[str, str, flo
 
 
 def beliefs_of(opened: Sequence[Hypothesis]) -> list[HypothesisLine]:
-    """The beliefs in open hypotheses, the least decided first."""
     return [hypothesis_line(h) for h in least_decided(opened)]
 
 
 def hypothesis_line(h: Hypothesis) -> HypothesisLine:
-    """The belief in a hypothesis."""
     verdict = h.settled or h.status
     return HypothesisLine(h.hypothesis_id, h.statement, posterior(h).posterior_mean, h.n_experiments, verdict)
 

@@ -46,8 +46,6 @@ OLDEST_S = 600.0
 
 @dataclass(frozen=True)
 class PipelineTerms:
-    """Settings of a lab's pipelines."""
-
     enabled: bool = False
     auto_deploy: bool = False
     batch_every: int = 20

@@ -23,7 +23,6 @@ _MODES: Final[dict[str, str]] = {
 
 
 def program_update(findings: Findings) -> ProgramUpdate:
-    """The program that follows from the findings."""
     return ProgramUpdate(
         phase_summary=_within(" ".join(_summary(findings)), 2000),
         frozen=[
