@@ -38,10 +38,7 @@ class BeliefsInMemory:
         return [*self.open.values(), *self.archived.values()]
 
     def begin(self, claims: Sequence[Hypothesis] | None = None) -> None:
-        """Bootstrap the hypotheses, as hypothesis::bootstrap does before any worker has joined.
-
-        `claims` replace the default claims of the dimensions.
-        """
+        """Do hypothesis::bootstrap, before any worker has joined; `claims` replace the default ones."""
         facts = ProposalFacts(**self._facts(0.0, 0), archived=[], best_config={})
         self.open = {h.hypothesis_id: h for h in (begun(facts) if claims is None else claims)}
         self._share_out(texts(shared_out(facts, [*self.open.values()], {})))

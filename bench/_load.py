@@ -34,11 +34,7 @@ class LoadResult:
 
 
 async def load(port: int, wanted: Iterator[Wanted], seconds: float, connections: int) -> LoadResult:
-    """Send requests for `seconds`, or until `wanted` is exhausted.
-
-    Raises:
-        AssertionError: a request was refused.
-    """
+    """Send requests for `seconds`, or until `wanted` is exhausted. Raises AssertionError: one was refused."""
     served = LoadResult()
     loop = asyncio.get_running_loop()
     begun = time.perf_counter()

@@ -36,11 +36,7 @@ _RETRIES = 2
 
 
 class PatchFiles(Protocol):
-    """Files by name in some place; each method blocks.
-
-    Raises:
-        OSError: the place does not take it, or does not have it (FileNotFoundError).
-    """
+    """Files by name in some place; each method blocks, and raises OSError (FileNotFoundError)."""
 
     def write(self, name: str, content: bytes) -> None: ...
 
@@ -56,11 +52,7 @@ class Archive:
         self._files: PatchFiles | None = None
 
     def put(self, patch: bytes) -> None:
-        """Keep a patch; returns once it can be read again.
-
-        Raises:
-            Unavailable: the archive does not take it.
-        """
+        """Keep a patch; returns once it can be read again. Raises Unavailable: the archive refuses it."""
         digest = str(patch_id(patch))
         try:
             self._open().write(_name(digest), gzip.compress(patch, mtime=0))
@@ -69,11 +61,7 @@ class Archive:
         self.get(digest)
 
     def get(self, digest: str) -> bytes:
-        """The patch of this digest.
-
-        Raises:
-            Unavailable: it is not there, cannot be read, or is not what its name says.
-        """
+        """The patch of this digest. Raises Unavailable: it is missing, unreadable or another."""
         try:
             patch = gzip.decompress(self._open().read(_name(digest)))
         except (OSError, EOFError, zlib.error) as problem:

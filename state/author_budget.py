@@ -48,10 +48,7 @@ class UsedUp:
 
 
 class AuthorBudget(Store):
-    """The lab's spending on a language model, by Redis' clock.
-
-    What a process reserves and never closes, because it was killed, counts as spent.
-    """
+    """Spending on a language model, by Redis' clock. A reservation that is never closed counts as spent."""
 
     async def reserve(self, most: Cost, limits: Limits) -> Reserved | UsedUp:
         """Take the most that a request may cost out of the day's budget."""

@@ -135,11 +135,7 @@ def read_manifest(file: Path) -> Manifest:
 
 
 def entries(file: Path) -> Iterator[Entry]:
-    """Every key of a backup; checks at the end that the file is whole.
-
-    Raises:
-        Invalid: it is not a backup, or was cut or changed.
-    """
+    """Every key of a backup, checked at its end. Raises Invalid: it is none, or was cut or changed."""
     with _opened(file) as (manifest, stream):
         for _ in range(manifest.keys):
             name_length, length, expiry = _LENGTHS.unpack(_exactly(stream, _LENGTHS.size))

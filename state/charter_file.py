@@ -24,11 +24,7 @@ def read_charters(settings: Settings) -> tuple[str, str | None]:
 
 
 def read_charter(path: Path) -> str:
-    """The unchanged text of a charter. Blocks.
-
-    Raises:
-        Invalid: it cannot be read, is too long, or is no UTF-8.
-    """
+    """The unchanged text of a charter. Blocks. Raises Invalid: unreadable, too long, or no UTF-8."""
     hint = "name another file with NIGHTJAR_PROGRAM, or mend this one"
     try:
         with path.open("rb") as file:

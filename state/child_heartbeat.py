@@ -23,10 +23,7 @@ START_S = 180.0
 
 
 class HeartbeatListener:
-    """The parent's end.
-
-    Silence is counted in looks, not in seconds. Time in which the parent itself was stopped does not count.
-    """
+    """The parent's end. Silence counts looks, not seconds: time in which the parent was stopped is no silence."""
 
     def __init__(self, silent_s: float) -> None:
         self.every_s = silent_s / LOOKS

@@ -137,19 +137,11 @@ class Lab:
         return await self._redis.alone(words, self.timeout_s, NEVER_DECODE=True)
 
     async def raw(self, words: Sequence[str]) -> Any:
-        """A command that a person typed; what Redis refuses is answered in its own words.
-
-        Raises:
-            Invalid: Redis refuses it. Unavailable: Redis does not answer.
-        """
+        """A command that a person typed. Raises Invalid: Redis refuses it. Unavailable: as `command`."""
         return await self._redis.raw(words)
 
     async def blocking(self, *words: Arg, wait_s: float) -> Any:
-        """One command that waits in Redis, at most `wait_s`.
-
-        Raises:
-            Unavailable: as `command`; also when nothing at all comes back in time, as on a half-open connection.
-        """
+        """One command that waits in Redis, at most `wait_s`. Raises Unavailable, also for no reply."""
         return await self._redis.alone(words, wait_s + self.timeout_s)
 
     async def scan(self, pattern: str = "*") -> AsyncIterator[str]:

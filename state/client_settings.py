@@ -116,11 +116,7 @@ class ClientSettings(BaseSettings):
 
 
 def data_dir(data: Path | str | None, lab: str) -> Path:
-    """The folder of a lab's files, by its settings or by default.
-
-    Raises:
-        ValueError: it names the home of an unknown user.
-    """
+    """The folder of a lab's files. Raises ValueError: it names the home of an unknown user."""
     return (_place(data) if data else None) or Path(platformdirs.user_state_dir("nightjar"), lab).absolute()
 
 

@@ -35,11 +35,7 @@ class Connection:
         self._pipe = SharedConnection(self._redis.connection_pool, timeout_s)
 
     async def command(self, *words: Arg, **shape: bool) -> Any:
-        """One command on the shared connection. `shape` sets the form in which redis-py returns the reply.
-
-        Raises:
-            Unavailable: as `unavailable`.
-        """
+        """One command on the shared connection; `shape`: the reply's form in redis-py. Raises Unavailable."""
         try:
             (reply,) = await self._pipe.ask([words])
         except RedisError as problem:

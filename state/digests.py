@@ -24,11 +24,7 @@ class RequestKey:
         return cls(hashlib.sha256(f"{function}|{given}".encode()).hexdigest(), digest_of(request))
 
     def registered(self, stored: str) -> str:
-        """The id that the first request registered, from `<id> <digest of its body>`.
-
-        Raises:
-            Invalid: that was another body.
-        """
+        """The id in `<id> <digest of its body>`. Raises Invalid: the body was another."""
         first, _, digest = stored.partition(" ")
         if digest != self.body_digest:
             raise Invalid(

@@ -26,11 +26,7 @@ MOST_TRIED = 1000
 
 class DimensionProposals(Store):
     async def facts(self, tag: str, change: Change | None = None) -> TrialFacts:
-        """A tag's proposals, and how its search goes; one round trip. A `change` holds with proposals and dimensions.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """Proposals and the state of the search, held by a `change`. Raises NotFound: no such tag."""
         keys = self._keys
         found = await (change or self._lab).read(
             {
@@ -71,10 +67,7 @@ class DimensionProposals(Store):
             return None
 
     async def ran(self, facts: TrialFacts) -> list[TriedRun]:
-        """The results of runs that were handed out since the oldest trial began.
-
-        One round trip; none where nothing is on trial.
-        """
+        """Results of runs since the oldest trial began; none without a trial. One round trip."""
         tried = [p for p in facts.proposals if p.state == "on_trial"]
         if not tried:
             return []

@@ -273,19 +273,13 @@ def _unusable(data: Path, error: OSError) -> Unavailable:
 
 
 def adopt(data_dir: Path, *, worker: bool = False) -> str | None:
-    """URL of the server that runs for `data_dir`; None if none answers.
-
-    The passwords in its files are random, so a server that accepts them is ours.
-    """
+    """URL of the server of `data_dir`, which accepts the passwords in its files; None if none answers."""
     url = endpoint_url(data_dir, worker=worker)
     return url if url and answers(url) else None
 
 
 def redis_url(settings: Settings, *, worker: bool = False) -> str:
-    """URL of the lab's Redis. If none runs, one is started for the time of the block.
-
-    Raises Unavailable if there is none, or if it is open to the network.
-    """
+    """URL of the lab's Redis, started for the block if none runs. Raises Unavailable: none, or one that is open."""
     named = (worker and settings.worker_redis_url) or settings.redis_url
     if named:
         return _entered(named, "NIGHTJAR_REDIS_URL")
@@ -373,11 +367,7 @@ MANIFEST = Path("appendonlydir", "appendonly.aof.manifest")
 
 
 def check_manifest(directory: Path) -> None:
-    """Refuse a server's directory that has lost its manifest; nothing is written.
-
-    Raises:
-        Unavailable: the manifest is missing.
-    """
+    """Raise Unavailable if a server's directory has lost its manifest; nothing is written."""
     manifest = directory / MANIFEST
     if manifest.exists() or not ((directory / "version").exists() or any(manifest.parent.glob("*.aof.*"))):
         return

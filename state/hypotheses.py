@@ -33,11 +33,7 @@ _EVIDENCE = TypeAdapter(list[Evidence])
 
 class Hypotheses(Store):
     async def all(self, tag: str, change: Change | None = None) -> ProposalFacts:
-        """Every hypothesis of a tag, without its evidence; one round trip. A `change` holds with them.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """Every hypothesis of a tag, without evidence, held by a `change`. Raises NotFound: no such tag."""
         reads = {
             **reading_beliefs(self._lab, tag),
             "archived": ("HVALS", self._keys("archived_hypotheses", tag)),
@@ -101,11 +97,7 @@ class Hypotheses(Store):
             change.emit("hypothesis.proposed", tag, h.hypothesis_id, _proposed(h))
 
     async def learning_facts(self, change: Change, experiment_id: str, tag: str) -> LearningFacts:
-        """Facts for learning from a finished run; one round trip.
-
-        Raises:
-            NotFound: no such tag, or no such experiment.
-        """
+        """Facts for learning from a finished run. Raises NotFound: no such tag, or no such experiment."""
         keys = self._keys
         found = await change.read(
             {
@@ -140,10 +132,7 @@ class Hypotheses(Store):
     def learn(
         self, change: Change, facts: LearningFacts, learning: Learning, batch_every: int | None = None
     ) -> None:
-        """Change the beliefs, once for each run.
-
-        Every `batch_every` results, an event reports the end of a batch; None: never.
-        """
+        """Change the beliefs, once for each run; an event ends each batch of `batch_every` results (None: never)."""
         keys, tag = self._keys, facts.tag.name
         changed, gone, results = learning.changed, learning.archived, facts.results + 1
         change.hset(keys.experiment(facts.run.experiment_id), {"learned_at": NOW})

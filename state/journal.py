@@ -25,11 +25,7 @@ _EVIDENCE = TypeAdapter(list[Evidence])
 
 class Journal(Store):
     async def facts(self, tag: str, change: Change | None = None) -> JournalFacts:
-        """Facts for a checkpoint; one round trip. A `change` holds with the beliefs and the newest checkpoint.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """Facts for a checkpoint, held by a `change`. Raises NotFound: no such tag."""
         keys = self._keys
         found = await (change or self._lab).read(
             {

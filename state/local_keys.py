@@ -47,11 +47,7 @@ def made_key(settings: ClientSettings, role: KeyRole = "operator") -> str:
 
 
 def read_key(settings: ClientSettings, role: KeyRole = "operator") -> str | None:
-    """A key of this lab; None where no web process has run on this data directory.
-
-    Raises:
-        Unauthenticated: others may have read or written it, or it is no key.
-    """
+    """A key of this lab; None before its first web process. Raises Unauthenticated: others know it, or it is none."""
     path = key_file(settings, role)
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -98,11 +98,7 @@ def _implied(name: str, lab: Keys, tag: str | None) -> Mapping[str, str]:
 
 
 def wire(value: Arg) -> str | bytes:
-    """A value as Redis stores it: floats by `repr`, so that they come back to the last bit.
-
-    Raises:
-        ValueError: not a finite number.
-    """
+    """A value as Redis stores it: floats by `repr`, to the last bit. Raises ValueError: not a finite number."""
     if isinstance(value, bytes | str):
         return value
     if not math.isfinite(value):

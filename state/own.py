@@ -76,11 +76,7 @@ class Own(Store):
     async def emit(
         self, event: str, subject: str, data: Mapping[str, JsonValue], *, tag: str | None = None
     ) -> None:
-        """Append an event that the file declares in EVENTS.
-
-        Raises:
-            Invalid: it is not declared, or too long.
-        """
+        """Append an event of EVENTS. Raises Invalid: it is not declared, or too long."""
         self._check_writes()
         if event not in CATALOGUE or not event.startswith(f"{self._noun}."):
             raise Invalid(f"{event!r} is no event of {self._noun!r}", hint="declare it in EVENTS of the file")

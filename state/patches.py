@@ -24,11 +24,7 @@ async def packed(patch: bytes | None) -> tuple[str | None, bytes | None]:
 
 
 async def unpacked(names: Sequence[str | None], stored: Sequence[bytes | None]) -> list[bytes | None]:
-    """The patches of these names, from what is stored of them; None where nothing is.
-
-    Raises:
-        Damaged: the content of one is not what it is named by.
-    """
+    """The patches of these names; None where nothing is stored. Raises Damaged: one is not what its name says."""
 
     def unpack() -> list[bytes | None]:
         return [

@@ -63,11 +63,7 @@ class Pool(Store):
         return found
 
     async def history(self, gpu_id: str, last_s: float) -> tuple[Gpu, list[list[float | None]]]:
-        """A GPU with its samples of the last seconds, oldest first: the time, and the values of `MEASURED`.
-
-        Raises:
-            NotFound: it is not registered.
-        """
+        """A GPU with its samples (time, `MEASURED`), oldest first. Raises NotFound: it is not registered."""
         most = math.ceil(last_s / HISTORY_EVERY_S)
         time, stored, rows = await self._lab.pipeline(
             [
@@ -91,11 +87,7 @@ class Pool(Store):
         return ids
 
     async def holding(self, gpu_id: str, change: Change | None = None) -> Holding:
-        """The GPU with the experiment that holds it; two round trips. A `change` holds with the GPU.
-
-        Raises:
-            NotFound: it is not registered.
-        """
+        """The GPU and the experiment that holds it; a `change` holds the GPU. Raises NotFound."""
         keys, source = self._keys, change or self._lab
         found = await source.read(
             {
@@ -126,11 +118,7 @@ class Pool(Store):
         )
 
     async def wanted(self, experiment_id: str) -> GpuRequest:
-        """An experiment that needs a GPU, and the idle GPUs; at most two round trips.
-
-        Raises:
-            NotFound: no such experiment.
-        """
+        """An experiment that needs a GPU, and the idle GPUs. Raises NotFound: no such experiment."""
         keys, (_, tag) = self._keys, named_by(experiment_id)
         time, stored, of_tag, policy, idle, registered = await self._lab.pipeline(
             [
@@ -256,10 +244,7 @@ class Pool(Store):
         stops: bool = False,
         lease_s: float,
     ) -> GpuStatus:
-        """Record that a GPU is alive, and prolong the lease of the experiment `renewed`; answers the GPU's status.
-
-        `stops`: the holder has to stop.
-        """
+        """Record that a GPU is alive and prolong `renewed`'s lease; its status. `stops`: the holder must."""
         gpu, history, after = held.gpu, self._keys.gpu_history(held.gpu.gpu_id), dict[str, Word](held.stored)
         after["heartbeat_at"] = NOW
         after.pop("offline", None)

@@ -67,11 +67,7 @@ class Programs:
         return await self._lab.change(decide)
 
     async def due_facts(self, tag: str) -> DueFacts:
-        """Facts to decide whether a tag needs another version; one round trip.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """Facts to decide whether a tag needs another version. Raises NotFound: no such tag."""
         keys = self._keys
         found = await self._lab.read(
             {
@@ -95,11 +91,7 @@ class Programs:
         )
 
     async def findings_facts(self, tag: str) -> FindingsFacts:
-        """All that the findings of a tag follow from; the reads go out together.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """All that the findings of a tag follow from. Raises NotFound: no such tag."""
         found = await asyncio.gather(self.due_facts(tag), self._hypotheses.all(tag), self.ground(tag))
         return FindingsFacts(*found)
 
@@ -207,11 +199,7 @@ class Programs:
         return int(await self._lab.command("LLEN", self._keys("programs", tag)))
 
     async def with_bases(self, tag: str, numbers: Sequence[int]) -> dict[int, ServedProgram]:
-        """Versions by number, each with the charter that it was written into; two round trips.
-
-        Raises:
-            NotFound: there is none of this number.
-        """
+        """Versions by number, each with its charter. Raises NotFound: there is none of this number."""
         if not numbers:
             return {}
         key, found = self._keys("programs", tag), dict[int, ProgramVersion]()

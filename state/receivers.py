@@ -156,11 +156,7 @@ def seconds(retry_after: str | None) -> float:
 
 
 def parsed(url: str) -> httpx.URL:
-    """Parse a webhook's URL.
-
-    Raises:
-        Invalid: it is not a URL, not http(s), or holds a user name or password.
-    """
+    """Parse a webhook's URL. Raises Invalid: no URL, not http(s), or it holds a user name or password."""
     import httpx
 
     try:

@@ -31,11 +31,7 @@ def agents_own(gpu_id: str) -> Conflict:
 
 
 def check_pinned(gpu_id: str | None, slots: Sequence[GpuState]) -> None:
-    """Refuse to wait for a GPU without a worker.
-
-    Raises:
-        NotFound: it is not registered. Conflict: it is an agent's own.
-    """
+    """Refuse to wait for a GPU without a worker. Raises NotFound: no such GPU. Conflict: an agent's own."""
     if gpu_id is None:
         return
     slot = next((slot for slot in slots if slot.gpu_id == gpu_id), None)

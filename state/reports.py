@@ -310,11 +310,7 @@ class Reports(Store):
         return read_as(Sketch, answer)
 
     async def version(self, tag: str) -> tuple[Tag, Version]:
-        """A tag, with what is another once a run of it has ended, was taken back, or is judged anew.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """A tag, with what changes once a run of it ends or is judged anew. Raises NotFound: no such tag."""
         keys = self._keys
         stored, best = await self._lab.pipeline(
             [("HGETALL", keys.tag(tag)), ("HGET", keys.best(tag), "version")]
@@ -342,11 +338,7 @@ class Reports(Store):
     async def rows(
         self, tag: str, kind: type[RunRow], limit: int, *, before: int | None, ids: Sequence[str] | None
     ) -> RunRows:
-        """A page of a tag's experiments, those with a number below `before`; or these experiments of it.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """A page of a tag's experiments below `before`, or these of it. Raises NotFound: no such tag."""
         if ids is None:
             high = "+inf" if before is None else f"({before}"
             reads = [
@@ -391,11 +383,7 @@ class Reports(Store):
         )
 
     async def of_agents(self, tag: str, most: int) -> AgentFacts:
-        """The newest finished runs of a tag, at most so many, with its open runs, claims and keeps.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """The newest finished runs of a tag, its open runs, claims and keeps. Raises NotFound: no such tag."""
         keys = self._keys
         of_tag, keeps, discards, *pages = await self._lab.pipeline(
             [

@@ -66,11 +66,7 @@ class Booking:
     _warned: list[Taken] = field(default_factory=list)
 
     async def check(self) -> None:
-        """Refuse what the budget has no room for, now or by the commit.
-
-        Raises:
-            BudgetExhausted: there is no room.
-        """
+        """Refuse what the budget has no room for, now or by the commit. Raises BudgetExhausted."""
         key = self.change.lab.keys.tag(self.tag)
         for take in self.takes:
             limit = self.limits[f"budget_{take.resource}"]

@@ -42,10 +42,7 @@ _FOREIGN = (
 
 
 class JobRefused(NoSuchJobError):
-    """A job that we have not made.
-
-    For RQ it does not exist: RQ neither runs it nor calls its failure callback.
-    """
+    """A job that we have not made. For RQ it does not exist: it runs no job, and calls no failure callback."""
 
 
 class CheckedJob(Job, ABC):
@@ -63,11 +60,7 @@ class CheckedJob(Job, ABC):
 
     @classmethod
     def fetch(cls, id: str, connection: redis.Redis | None = None, serializer: Any = None) -> Job:
-        """The job with this id.
-
-        Raises:
-            JobRefused: we have not made it; it is removed. NoSuchJobError: there is no such job.
-        """
+        """The job with this id. Raises JobRefused: not ours, it is removed. NoSuchJobError: no such job."""
         try:
             if not _NAME.fullmatch(id.partition(":")[0]):
                 raise JobRefused("its id is not one of ours")

@@ -264,10 +264,7 @@ class Settings(ClientSettings):
 
     @property
     def worker_environment(self) -> dict[str, str]:
-        """Variables that differ in a worker's environment: its own Redis user, and no key of a language model.
-
-        Runs may read a worker's environment.
-        """
+        """Variables of a worker, which runs may read: its own Redis user, no key of a language model."""
         url = self.worker_redis_url
         own = {} if url is None else {"NIGHTJAR_REDIS_URL": url.get_secret_value()}
         return {**dict.fromkeys(OF_AUTHORS, ""), **own}

@@ -137,11 +137,7 @@ class Swarms(Store):
         return worker
 
     async def remembered(self, worker_id: str) -> SwarmWorker:
-        """A worker as this process saw it last, to ask for its facts. Its tag, population and run may be others now.
-
-        Raises:
-            NotFound: as `known`.
-        """
+        """A worker as this process saw it last; tag, population and run may be others. Raises NotFound."""
         return self._last.get(worker_id) or await self.known(worker_id)
 
     def remember(self, worker: SwarmWorker) -> None:
@@ -297,10 +293,7 @@ class Swarms(Store):
         ]
 
     async def best_runs(self, tag: str, most: int) -> list[tuple[Observed, float]]:
-        """The best runs of a tag under its main comparability key, each with what it is judged by, in any order.
-
-        So many kept ones, and as many others.
-        """
+        """A tag's best runs under its main key, so many kept ones and as many others, with their judged values."""
         keys = self._keys
         reads = [
             members(self._lab, index, limit=most, fields=(*fields_in(Observed), "judged_val_bpb"))

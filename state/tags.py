@@ -131,11 +131,7 @@ class Tags(Store):
         return await self._lab.change(decide)
 
     async def pause(self, tag: str, reason: str | None, *, stop_reason: str | None = None) -> Paused:
-        """Take the tag's waiting experiments out of the queues. With `stop_reason`, its runs have to stop.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """Take waiting experiments out of the queues; with `stop_reason` runs stop. Raises NotFound: no such tag."""
         keys = self._lab.keys
         for _ in range(TRIES):
             found = await self._waiting(tag, running=stop_reason is not None)
@@ -163,11 +159,7 @@ class Tags(Store):
         raise _restless(tag)
 
     async def unpause(self, tag: str) -> tuple[bool, int]:
-        """Put its waiting experiments back, each in its place: whether it was paused, and how many wait.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """Put waiting experiments back: whether it was paused, how many wait. Raises NotFound: no such tag."""
         for _ in range(TRIES):
             found = await self._waiting(tag)
             answer = await self._lab.move(
@@ -224,11 +216,7 @@ class Tags(Store):
         return _Waiting(pins, [i for its in of_workers for i in its], [i for i in by_agents if i in holders])
 
     async def set_budget(self, tag: str, limits: Mapping[Resource, Limit]) -> bool:
-        """Limit what the tag may spend; False where the limits were these already.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """Limit what the tag may spend; False: the limits were these. Raises NotFound: no such tag."""
         key = self._keys.tag(tag)
 
         async def decide(change: Change) -> bool:
@@ -269,11 +257,7 @@ class Strategies(Store):
     async def replace(
         self, tag: str, choose: Callable[[StrategyFacts], Awaitable[Strategy | None]]
     ) -> tuple[Strategy, Strategy]:
-        """Replace a strategy by the one that is chosen, None leaves it; answers it before and after.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """Replace a strategy, unless None is chosen; before and after. Raises NotFound: no such tag."""
         keys = self._keys
 
         async def decide(change: Change) -> tuple[Strategy, Strategy]:

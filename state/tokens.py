@@ -171,11 +171,7 @@ class Tokens:
         return await self._proven(_proof(text))
 
     async def admit(self, text: str) -> tuple[Token, Proof]:
-        """As `recognise`, cached for a second or until a token changes.
-
-        Raises:
-            Unauthenticated: no token's, or one's that has ended.
-        """
+        """As `recognise`, cached for a second or until a token changes. Raises Unauthenticated."""
         self._forget_what_changed()
         proof, asked_at = _proof(text), time.monotonic()
         token, until = self._admitted.get(proof, (None, 0.0))
@@ -236,11 +232,7 @@ class Tokens:
         return await self._stand_in("codes", replace(proof, session=None), CODE_S)
 
     async def code(self, name: str) -> tuple[Token, Proof]:
-        """The token of a code. The code is used up.
-
-        Raises:
-            Unauthenticated: unknown, used or too old, or its token has ended.
-        """
+        """The token of a code, which is used up. Raises Unauthenticated: it or its token is over, or unknown."""
         stored = await self._lab.command("GETDEL", self._keys("codes", digest_of_secret(name)))
         if stored is None:
             raise Unauthenticated(
@@ -300,11 +292,7 @@ class Tokens:
         return await self._stand_in("tickets", proof, TICKET_S)
 
     async def ticket(self, name: str) -> tuple[Token, Proof]:
-        """The token of a ticket. The ticket is used up.
-
-        Raises:
-            Unauthenticated: unknown, used or too old, or its token or session has ended.
-        """
+        """The token of a ticket, which is used up. Raises Unauthenticated: it, its token or session is over."""
         stored = await self._lab.command("GETDEL", self._keys("tickets", digest_of_secret(name)))
         if stored is None:
             raise Unauthenticated(
@@ -375,11 +363,7 @@ class Tokens:
         return granted
 
     async def take_try(self, address: str) -> None:
-        """Note a wrong try to sign in, or to join a swarm.
-
-        Raises:
-            TooManyRequests: the address had 10 wrong tries within the last minute.
-        """
+        """Note a wrong try to sign in or join. Raises TooManyRequests: 10 from this address within a minute."""
         tries = self._keys("tries", _network(address))
 
         async def decide(change: Change) -> None:
@@ -392,11 +376,7 @@ class Tokens:
         await self._lab.change(decide, in_turn=tries)
 
     async def check_may_try(self, address: str) -> None:
-        """Refuse an address a further guess, of a secret that people have chosen.
-
-        Raises:
-            TooManyRequests: the address had 10 wrong tries within the last minute.
-        """
+        """Let an address guess a secret. Raises TooManyRequests: 10 wrong tries within the last minute."""
         tries = self._keys("tries", _network(address))
         count, left_ms = await self._lab.pipeline([("GET", tries), ("PTTL", tries)])
         if int(count or 0) >= WRONG_TRIES:

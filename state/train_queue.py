@@ -49,11 +49,7 @@ class TrainQueue(Broker):
     """Rings for the workers of GPUs."""
 
     async def enqueue(self, gpu_id: str, payload: Mapping[str, Any], timeout_s: float | None) -> bool:
-        """Ring for an attempt on its GPU's queue. False if the queue has that bell already.
-
-        Raises:
-            Unavailable: the broker does not answer.
-        """
+        """Ring for an attempt; False if that bell waits already. Raises Unavailable: no answer."""
         try:
             return await asyncio.to_thread(self._enqueue, gpu_id, payload, timeout_s)
         except RedisError as problem:

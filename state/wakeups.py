@@ -19,10 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Wakeups:
-    """Hands each published event to the waiters for its subject.
-
-    Pub/Sub may lose messages (a reconnect), so waiting is always bounded and followed by a look at the state.
-    """
+    """Hands events to waiters for their subject. Pub/Sub may lose some: each wait ends with a look at the state."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab

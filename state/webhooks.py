@@ -93,11 +93,7 @@ class Webhooks(Store):
     async def add(
         self, *, url: str, secret: str, types: tuple[str, ...] | None, tag: str | None, description: str
     ) -> str:
-        """Register a receiver, for events from now on; answers its id.
-
-        Raises:
-            Conflict: there are MOST already.
-        """
+        """Register a receiver, for events from now on; answers its id. Raises Conflict: there are MOST."""
         webhook_id = f"wh_{secrets.token_hex(8)}"
         keys, group = self._lab.keys, _group(webhook_id)
         told = {"webhook_id": webhook_id, "types": types, "tag": tag, "description": description}

@@ -68,11 +68,7 @@ class LabParts:
     """Web processes. Several share the port."""
 
     def specs(self) -> list[ProcessSpec]:
-        """web, events, clock; pi if a language model is set up; the workers' supervisor if there is a repository.
-
-        Raises:
-            Invalid: a language model is named that has no key.
-        """
+        """web, events, clock; pi for a language model; the supervisor for a repository. Raises Invalid: no key."""
         settings = self.settings
         env = own_environment() | {
             "NIGHTJAR_DATA": str(settings.data_dir),
@@ -276,11 +272,7 @@ class LocalLab:
             await draining
 
     async def until_ready(self) -> None:
-        """Wait until the web process answers and every process has announced itself.
-
-        Raises:
-            Unavailable: not within two minutes.
-        """
+        """Wait until web answers and all processes are announced. Raises Unavailable: not within two minutes."""
         settings = self.parts.settings
         loop = asyncio.get_running_loop()
         give_up = loop.time() + READY_S

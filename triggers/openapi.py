@@ -206,11 +206,7 @@ def _array(answer: type[BaseModel], schemas: dict[str, Any]) -> dict[str, Any]:
 def _reference(
     model: type[BaseModel], side: Literal["request", "answer"], schemas: dict[str, Any]
 ) -> dict[str, str]:
-    """A reference to a model's schema, which is added with those of its fields.
-
-    Raises:
-        BadTable: two schemas of one name.
-    """
+    """A reference to a model's schema, added with those of its fields. Raises BadTable: two of one name."""
     schema, name = (
         dict(schema_of(model, side, AMONG_SCHEMAS)),
         name_of(model.__module__, model.__name__, side),

@@ -16,11 +16,7 @@ def local_url(settings: Settings) -> str:
 
 
 def check_port(settings: Settings) -> None:
-    """Refuse a port that is taken, before anything is started.
-
-    Raises:
-        Conflict: another process listens there.
-    """
+    """Refuse a port that is taken, before anything is started. Raises Conflict: it is."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -133,10 +133,7 @@ async def serve(settings: Settings) -> None:
 
 
 async def resume(calls: SerialCalls) -> None:
-    """Write the programs and drafts that were asked for before this process started.
-
-    The lab asks again for what fails, or drops it.
-    """
+    """Write what was asked for before this process started. The lab asks again for what fails, or drops it."""
     try:
         async for function, tag, number in _asked(calls.process.lab):
             await calls.call(function, {"tag": tag, "number": number})
@@ -173,11 +170,7 @@ async def _work(calls: SerialCalls, settings: Settings, stop: asyncio.Event) -> 
 
 
 def rq_worker(settings: Settings) -> PiWorker:
-    """The RQ worker of the lane. Blocks.
-
-    Raises:
-        Unavailable: the broker does not answer, or refuses the connection.
-    """
+    """The RQ worker of the lane. Blocks. Raises Unavailable: the broker does not answer, or refuses."""
     url = broker_url(settings)
     hide(url)
     connection = broker(url)

@@ -97,10 +97,7 @@ class Slot(WorkerOptions):
 
 
 def command_line(command: Sequence[str] | None, python: str) -> list[str]:
-    """The operator's command with `python` replaced by the interpreter; by default it runs train.py.
-
-    A leading `uv run` is dropped: its child process would outlive it.
-    """
+    """The operator's command, by default train.py, with our interpreter; `uv run` would leave a child behind."""
     if not command:
         return [python, SCRIPT]
     argv = list(command)

@@ -110,11 +110,7 @@ async def supervise(
 
 @asynccontextmanager
 async def serving(options: WorkerOptions, settings: Settings) -> AsyncIterator[RemoteLab]:
-    """The lab of these settings, once it answers.
-
-    Raises:
-        Unavailable: the lab does not answer. Unauthenticated, Forbidden: our token is none of a worker.
-    """
+    """The lab of these settings, once it answers. Raises Unavailable: no answer. Forbidden: no worker's token."""
     alone = alone_in(settings.data_dir) if options.remote else nullcontext()
     with alone:
         async with (

@@ -129,11 +129,7 @@ def is_full(facts: ProposalFacts) -> bool:
 
 
 async def entered(tag: str, proposal: Proposal, source: HypothesisSource, hypotheses: Hypotheses) -> GateView:
-    """The gate's answer; an accepted proposal is stored as a hypothesis.
-
-    Raises:
-        NotFound: no such tag. Conflict: the tag is full.
-    """
+    """The gate's answer; an accepted proposal is stored. Raises NotFound: no such tag. Conflict: the tag is full."""
 
     async def decide(change: Change) -> GateView:
         facts = await hypotheses.all(tag, change)

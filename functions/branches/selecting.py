@@ -73,11 +73,7 @@ AS_STORED = (Selected.model_fields.keys() & Selection.model_fields.keys()) - {
 
 
 async def selected(wish: Wish, wait_s: float, request: RequestKey | None, stores: Stores) -> Selected:
-    """A selection. Without one, tries again for `wait_s` seconds after each event that may free a slot.
-
-    Raises:
-        Conflict: the wish cannot be fulfilled, even later; `code` says why.
-    """
+    """A selection; waits `wait_s` seconds for a free slot. Raises Conflict: it cannot be, even later (`code`)."""
     time = asyncio.get_running_loop().time
     deadline, next_look = time() + wait_s, 0.0
     with stores.wakeups.types(wish.tag, *FREEING) as woken:

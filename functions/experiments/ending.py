@@ -73,11 +73,7 @@ class RunReport(Command):
 def first_answer(
     op: str, request: RunReport, call: Call, run: RunFacts, beside: Comparison
 ) -> dict[str, Any] | None:
-    """The first answer to this very report; None: it is new.
-
-    Raises:
-        Forbidden: the caller may not report on it.
-    """
+    """The first answer to this very report; None: it is new. Raises Forbidden: the caller may not report."""
     check_reporter(call.caller, run.experiment, beside.gpu, request.attempt, request.fence)
     return replayed(run.answer, op, request.digest)
 
@@ -85,11 +81,7 @@ def first_answer(
 async def check_counts(
     op: str, request: RunReport, run: RunFacts, beside: Comparison, experiments: Experiments
 ) -> None:
-    """Refuse a late report. If its attempt existed, it is kept as evidence.
-
-    Raises:
-        Conflict: with the status found.
-    """
+    """Raise Conflict for a late report, and keep it as evidence if its attempt existed."""
     try:
         check_open(run.experiment, request.attempt, request.fence)
         check_in_time(run.experiment, beside.gpu, run.now)

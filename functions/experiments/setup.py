@@ -93,11 +93,7 @@ class OpenTag(Command):
 
     @property
     def trusted_files(self) -> list[str]:
-        """The files that the score depends on beside the evaluator; the command's script is one.
-
-        Raises:
-            Invalid: the command runs no script of the repository.
-        """
+        """Files beside the evaluator that the score depends on, the script too. Raises Invalid: no script."""
         if self.evaluator_command is None:
             return self.evaluator_files
         script = words_of(self.evaluator_command)[1]

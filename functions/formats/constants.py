@@ -59,10 +59,7 @@ def read_constants(source: str) -> dict[str, object]:
 
 
 def settable_constants(source: str) -> dict[str, object]:
-    """Every name that `patch_constants` can set, with the value of its last literal.
-
-    Raises Invalid for a source that does not parse.
-    """
+    """Names that `patch_constants` can set, with the value of the last literal. Raises Invalid: no Python."""
     return {name: found[-1][1] for name, found in _literals(parsed(source)).items()}
 
 
@@ -113,10 +110,7 @@ def patch_constants(source: str, values: Mapping[str, object]) -> str:
 
 
 def with_seeds(source: str, seed: int) -> str:
-    """The source with this seed in the place of each that it spells out, in calls and functions, too.
-
-    Raises Invalid for a source that does not parse.
-    """
+    """The source with this seed for each that it spells out, in calls and functions. Raises Invalid: no Python."""
     starts = _line_starts(source)
     found = seed_literals(parsed(source))
     return _rewritten(

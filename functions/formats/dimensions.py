@@ -49,11 +49,7 @@ class DimensionsFile:
 
 
 def read_dimensions(text: str) -> DimensionsFile:
-    """The dimensions and hypotheses that the text of a dimensions.toml declares, in its order.
-
-    Raises:
-        Invalid: no such file, a wrong dimension or hypothesis, or no dimension; it names the line, or which one.
-    """
+    """What a dimensions.toml declares, in its order. Raises Invalid, naming the line or the dimension."""
     tables = _parsed(text)
     if unknown := tables.keys() - {"dimension", "hypothesis"}:
         name = min(unknown)
@@ -134,11 +130,7 @@ def _explained(problem: ErrorDetails) -> tuple[str, str]:
 
 
 def scan(source: str) -> Scanned:
-    """What the top-level constants of a train.py suggest.
-
-    Raises:
-        Invalid: it does not parse, or has no constant that a swarm could vary.
-    """
+    """What the constants of a train.py suggest. Raises Invalid: it does not parse, or no swarm could vary one."""
     constants = read_constants(source)
     found = scanned(constants, choices_in(source))
     elsewhere = {

@@ -60,11 +60,7 @@ def found_elsewhere(source: str) -> dict[str, str]:
 
 
 def computed_at_top(source: str, constants: Mapping[str, object]) -> dict[str, str]:
-    """The names in capitals at the top level that are no constants, with the reason.
-
-    Raises:
-        Invalid: it does not parse.
-    """
+    """Names in capitals at the top level that are no constants, and why. Raises Invalid: it does not parse."""
     found: dict[str, str] = {}
     for statement in parsed(source).body:
         name, value = _assigned(statement)

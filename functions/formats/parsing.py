@@ -24,11 +24,7 @@ _PARSING: Final = threading.Lock()
 
 
 def decoded(script: bytes) -> tuple[str, str]:
-    """A script's text and its encoding: UTF-8, or what a comment in its first two lines names.
-
-    Raises:
-        Invalid: it is not text in this encoding.
-    """
+    """A script's text and encoding: UTF-8, or what its first two lines name. Raises Invalid: it is no such text."""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(script).readline)
         encoding = "utf-8" if encoding == "utf-8-sig" else encoding  # the mark stays in the text

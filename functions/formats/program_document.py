@@ -37,11 +37,7 @@ class Charter:
 
 
 def charter_of(base: str) -> Charter:
-    """A base file split at its markers; one without any gets them at its end.
-
-    Raises:
-        Invalid: it has markers that are not exactly one pair.
-    """
+    """A base file split at its markers, by default at its end. Raises Invalid: not exactly one pair."""
     counts = [base.count(marker) for marker in (*MARKERS, *PUBLISHED_MARKERS)]
     if not any(counts):
         gap = "" if not base or base.endswith("\n\n") else "\n" if base.endswith("\n") else "\n\n"

@@ -147,11 +147,7 @@ class _Table:
 
 
 def read_log(raw: bytes, metric: str | None = None) -> ResultsLog:
-    """The runs of a log. `metric` names the column of values if its name is unknown, or there are no verdicts.
-
-    Raises:
-        Invalid: no columns of values and statuses can be found, or not the named one, or several may hold the values.
-    """
+    """The runs of a log; `metric` names the column of values. Raises Invalid: no or several such columns."""
     text = decoded(raw)
     table = _json_table(text) or _table(text, metric)
     if _place(table.names, [metric] if metric else COLUMNS["status"]) is None:

@@ -83,11 +83,7 @@ class SwarmScript:
 
 
 def read_swarm_script(source: bytes) -> SwarmScript:
-    """What a swarm may do with this script; nothing of it is run.
-
-    Raises:
-        Invalid: it is no Python, or has no constant to vary.
-    """
+    """What a swarm may do with this script, which is not run. Raises Invalid: no Python, or nothing to vary."""
     text, _ = decoded(source)
     constants = settable_constants(text)
     single = read_constants(text).items()

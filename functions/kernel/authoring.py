@@ -18,11 +18,7 @@ class PiLane:
     settings: Settings
 
     async def asked(self, function: str, tag: str, number: int) -> bool:
-        """Queue a call of a function of the lane; False: none of its processes has a language model.
-
-        Raises:
-            Unavailable: the broker does not answer.
-        """
+        """Queue a call in the lane; False: no process has a language model. Raises Unavailable: the broker."""
         if await self.presence.author(self.settings.stale_s) is None:
             return False
         await self.queue.enqueue(function, tag, number, longest_s=self.settings.llm_timeout_s)

@@ -61,11 +61,7 @@ async def check_trainable(clone: Path | None, children: Children, code: Code) ->
 
 
 def asks_git(clone: Path | None, code: Code) -> bool:
-    """Whether git has to be asked about some code.
-
-    Raises:
-        Invalid: it sets constants, and no script would take them.
-    """
+    """Whether git has to be asked about some code. Raises Invalid: it sets constants, and no script takes them."""
     if code.constants and () in code.scripts:
         raise no_script(())
     is_as_it_is = not (code.patch or code.constants or (code.seed is not None and () in code.scripts))
@@ -81,11 +77,7 @@ def _check_constants(script: str, values: Mapping[str, object]) -> None:
 
 
 async def lacks(clone: Path, children: Children, commit: str) -> bool:
-    """Whether the clone lacks this commit; False if git cannot tell.
-
-    Raises:
-        Exhausted: too many others ask.
-    """
+    """Whether the clone lacks this commit; False if git cannot tell. Raises Exhausted: too many others ask."""
     return await _answered(children, lambda folder: _are_missing(clone, [commit], folder)) == [True]
 
 
@@ -200,11 +192,7 @@ async def _git(
     stdin: bytes = b"",
     environ: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Git's output in the clone. Git writes nothing there: its index is in `folder`.
-
-    Raises:
-        Untold: it ends with an error. OSError: it is not there, or was killed.
-    """
+    """Git's output in the clone, with its index in `folder`. Raises Untold: an error. OSError: missing, or killed."""
     env = environment(GIT_INDEX_FILE=str(folder / "index"), **environ)
     said = folder / "said"
     await asyncio.to_thread(said.write_bytes, stdin)

@@ -41,11 +41,7 @@ METHODS = ("GET", "POST", "DELETE")
 
 
 def load(settings: Settings) -> None:
-    """Add them to the table, the events, the schedulers and the samplers, once in a process.
-
-    Raises:
-        Invalid: one cannot be used; the message names its file and line.
-    """
+    """Add them to the table, events, schedulers and samplers, once. Raises Invalid, naming file and line."""
     if PACKAGE in sys.modules:
         return
     sys.modules.setdefault("nightjar", yours)  # an installed wheel has such a package
@@ -93,11 +89,7 @@ def load(settings: Settings) -> None:
 
 
 def check_policy(policy: Policy) -> None:
-    """Refuse a policy that names no scheduler or sampler, or parameters that its scheduler does not have.
-
-    Raises:
-        Invalid: no such scheduler, sampler, parameter or value.
-    """
+    """Raise Invalid for a policy that names an unknown scheduler, sampler, parameter or value."""
     name = policy.traces.scheduler
     checked_params(name, scheduler_named(name), policy.traces.scheduler_params)
     sampling.sampler_named(policy.sampler)

@@ -122,11 +122,7 @@ def fault_of(names: Collection[str]) -> str:
 
 
 def chosen(names: Collection[str]) -> Mapping[str, Function[Any, Any]]:
-    """These functions by name, without importing those of other nouns.
-
-    Raises:
-        BadTable: there is none of that name.
-    """
+    """These functions by name, without importing those of other nouns. Raises BadTable: there is none."""
     found = {name: find(name) for name in names}
     if missing := [name for name, declared in found.items() if declared is None]:
         raise BadTable(f"there is no function {', '.join(missing)}")

@@ -52,11 +52,7 @@ class Between:
 
 
 async def between(patch_a: bytes, patch_b: bytes, name_a: str, name_b: str) -> Between:
-    """The change from patch a to patch b.
-
-    Raises:
-        Unavailable: there is no git on this machine, or it fails.
-    """
+    """The change from patch a to patch b. Raises Unavailable: there is no git on this machine, or it fails."""
     sides = await asyncio.to_thread(_sides, patch_a, patch_b)
     if sides is None:
         return Between(cut=f"a patch of more than {MOST_LINES:,} lines is not compared")

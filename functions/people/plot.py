@@ -56,10 +56,7 @@ def window(drawn: Sequence[Point], direction: Direction) -> tuple[float, float] 
 
 
 def thinned(drawn: Sequence[Point], seen: tuple[float, float] | None) -> Sequence[Point]:
-    """At most MOST_DOTS of the points; of overlapping points the last.
-
-    `seen` is the window of values; what lies beyond it is drawn at its edge.
-    """
+    """At most MOST_DOTS points; of overlapping ones the last. What lies beyond `seen` is drawn at its edge."""
     cells: float = FINEST
     while len(drawn) > MOST_DOTS:
         drawn, cells = _one_in_each_cell(drawn, seen, cells), 0.7 * cells

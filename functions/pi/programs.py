@@ -115,10 +115,7 @@ async def advanced(
 
 
 async def written(due: DueFacts, reason: str, stores: Stores, author: Author | None) -> ProgramVersion | None:
-    """The next version, by the author, or by the templates without a usable text of an author.
-
-    None: another version was written in the meantime.
-    """
+    """The next version, by the author or, without a usable text, the templates; None: another one was written."""
     facts = await stores.programs.findings_facts(due.tag.name)
     # in a thread: with a thousand runs it takes tens of milliseconds
     findings = await asyncio.to_thread(findings_of, facts, CATEGORIES)

@@ -268,10 +268,7 @@ async def dispatch(request: Command, stores: Stores, settings: Settings) -> Disp
 
 
 async def _see_to(tags: Sequence[str], free: list[Gpu], stores: Stores) -> bool:
-    """Release experiments whose baseline has finished. Repeat running baselines on idle GPUs.
-
-    Answers whether more experiments wait than before.
-    """
+    """Release experiments whose baseline has finished, repeat baselines on idle GPUs; whether more wait now."""
     changed = False
     for name in tags:
         tag = await stores.tags.get(name)
@@ -292,10 +289,7 @@ async def _see_to(tags: Sequence[str], free: list[Gpu], stores: Stores) -> bool:
 
 
 async def _lend_to(e: Experiment, gpu_id: str, stores: Stores, settings: Settings, *, is_asked: bool) -> bool:
-    """Lease this GPU to the experiment, and ring for its worker unless that asks for runs by itself.
-
-    False: another dispatcher was faster.
-    """
+    """Lease this GPU to the experiment, and ring for its worker if that needs it; False: another was faster."""
     lease = await stores.pool.lend(e, [gpu_id], lease_s=settings.stale_s, stale_s=settings.stale_s)
     if not isinstance(lease, GpuLease):
         return False

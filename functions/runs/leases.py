@@ -88,11 +88,7 @@ class AttemptLease:
 async def lease_of(
     request: OfLease, call: Call, stores: Stores, lease_s: float
 ) -> tuple[AttemptLease, Gpu | None]:
-    """The lease that a worker names, and the GPU that the attempt was lent.
-
-    Raises:
-        NotFound: no such experiment. Forbidden: it was lent another's GPU.
-    """
+    """The lease that a worker names, and its GPU. Raises NotFound: no such experiment. Forbidden: another's."""
     e, gpu_id = await stores.experiments.of_attempt(request.experiment_id, request.attempt)
     gpu = await stores.pool.find(gpu_id) if gpu_id else None
     check_own_gpu(call.caller, gpu, gpu_id or f"the GPU of {e.experiment_id}")

@@ -112,11 +112,7 @@ async def train(request: Train, call: Call, experiments: Experiments, settings: 
 
 
 def check_trainable(request: Train, e: Experiment, call: Call) -> None:
-    """Refuse to train an experiment of another owner or commit, or a finished one.
-
-    Raises:
-        Forbidden, Invalid, Conflict: in this order.
-    """
+    """Raise Forbidden, Invalid, Conflict for an experiment of another owner, another commit, or a finished one."""
     check_own(call.caller, e.owner, e.experiment_id)
     if request.commit_sha is not None and request.commit_sha != e.commit_sha:
         raise Invalid(

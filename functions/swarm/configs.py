@@ -142,10 +142,7 @@ def _as_many_as_fit(changes: Iterator[tuple[str, Replenishing]]) -> dict[str, Re
 
 
 def _replenished(facts: RefillFacts) -> Iterator[tuple[str, Replenishing]]:
-    """The changes of the queues that were read. Newer populations wait for the next refill.
-
-    The queue for everyone is dropped once there are populations.
-    """
+    """The changes of the queues that were read. With populations, the queue for everyone is dropped."""
     rng, known = SystemRandom(), {p.population_id: p for p in populations_of(facts)}
     for name, waiting in facts.waiting.items():
         yield name, replenished(facts, known[name], rng) if name in known else Replenishing(waiting, [])

@@ -127,11 +127,7 @@ async def register(request: RegisterWorker, call: Call, joining: Joining, settin
 
 
 def _check_baseline(value: float, swarm: SwarmFacts | None) -> None:
-    """Refuse what no run can have measured; a swarm that does not exist yet has the default metric.
-
-    Raises:
-        Invalid: as `check_plausible`.
-    """
+    """Refuse what no run can have measured; the default metric for a new swarm. Raises as `check_plausible`."""
     try:
         check_plausible(swarm.tag.metric if swarm else "val_bpb", value)
     except Invalid as problem:
@@ -157,11 +153,7 @@ def _welcome(issued: WorkerWithToken, served: ServedProgram, url: str) -> Welcom
 
 
 def _check_again(request: RegisterWorker, caller: Caller, worker: SwarmWorker) -> None:
-    """Refuse to take a known worker over, or to move it.
-
-    Raises:
-        Unauthenticated, Forbidden: the caller is neither that worker nor an operator. Conflict: it is of another tag.
-    """
+    """Refuse to take over or move a known worker. Raises Unauthenticated, Forbidden; Conflict: another tag's."""
     known = f"{worker.worker_id!r} has joined already"
     hint = "send its token as X-Worker-Token to go on as that worker, or join under another worker_id"
     if not caller.may_do_all and (caller.role, caller.name) != ("worker", worker.worker_id):

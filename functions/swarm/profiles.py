@@ -17,11 +17,7 @@ _FOLDER = Path(__file__).parents[1] / "formats" / "profiles"
 
 
 def swarm_dimensions(profile: str) -> list[DeclaredDimension]:
-    """What the setting `swarm_profile` names: a profile, or the path of a dimensions.toml.
-
-    Raises:
-        Invalid: it names neither, or a file that declares no right dimensions.
-    """
+    """The dimensions of a profile, or of the dimensions.toml at a path. Raises Invalid: it is neither."""
     if profile in PROFILES:
         return dimensions_of(profile)
     try:

@@ -74,11 +74,7 @@ class EndingStore(ExperimentReader):
         return self._lab.change(decide, in_turn=f"end {tag}", at_once=True)
 
     async def run_facts(self, change: Change, experiment_id: str, attempt: int | None = None) -> RunFacts:
-        """Facts to judge a report about this experiment or about one attempt; one round trip.
-
-        Raises:
-            NotFound: no such experiment.
-        """
+        """Facts to judge a report on an experiment or attempt. Raises NotFound: no such experiment."""
         found = await change.read(self._of_run(experiment_id, of_attempt=attempt is not None))
         return self._run(found, experiment_id, attempt)
 
@@ -417,10 +413,7 @@ class EndingStore(ExperimentReader):
             end_trace(change, e.tag, trace_id, "dead", "its first experiment was never finished")
 
     async def end(self, ending: Ending, *, only_overdue: bool = False) -> bool:
-        """End a run that is not judged; False where its status, attempt or fence is another by now.
-
-        `only_overdue`: only while the worker of a swarm's run is overdue with it.
-        """
+        """End a run that is not judged (`only_overdue`: a swarm's); False: status, attempt or fence has changed."""
         e = ending.experiment
 
         async def decide(change: Change) -> bool:

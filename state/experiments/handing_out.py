@@ -128,11 +128,7 @@ class HandingOut(Registering, EndingStore, Ranking):
     async def hand_out_retest(
         self, change: Change, retest: Experiment, worker: SwarmWorker, *, budget_s: float, lost_after_s: float
     ) -> bool:
-        """Begin a retest on this worker, its budget set aside; False where it was begun.
-
-        Raises:
-            BudgetExhausted: the tag's budget has no room for it.
-        """
+        """Begin a retest on this worker; False where it was begun. Raises BudgetExhausted."""
         keys, name, run = self._keys, retest.experiment_id, self._keys.experiment(retest.experiment_id)
         limits, taken = reading_books(keys, retest.tag, RUNS)
         of_it, limited, sums = await change.read(hmget(run, "status", "reserved_gpu_seconds"), limits, taken)

@@ -46,11 +46,7 @@ class Ranking(ExperimentReader):
         source: TickSource = "report",
         change: Change | None = None,
     ) -> RankFacts:
-        """Facts of a run at a bucket, without its peers; one round trip. A `change` holds with its reports so far.
-
-        Raises:
-            NotFound: no such experiment.
-        """
+        """Facts of a run at a bucket, held by a `change`. Raises NotFound: no such experiment."""
         keys, (_, tag) = self._keys, named_by(experiment_id)
         found = await (change or self._lab).read(
             {
@@ -72,11 +68,7 @@ class Ranking(ExperimentReader):
     async def peers(
         self, e: Experiment, rank_class: str, bucket: float, value: float, change: Change | None = None
     ) -> tuple[Peers, Tag]:
-        """Rank of a value among those of other runs at the same progress; one round trip, O(log n).
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """Rank of a value among other runs at the same progress, O(log n). Raises NotFound: no such tag."""
         earlier = [f"{at!r}:stopped" for at in BUCKETS if at < bucket]
         sums = [f"{bucket!r}:{name}" for name in SUMS]
         trends = trends_at(self._keys, e.tag, rank_class)

@@ -147,10 +147,7 @@ class ExperimentReader(Store):
         return await base_found(self._lab, answer)
 
     async def above(self, parent_ids: Sequence[str], most: int) -> tuple[list[Experiment], bool]:
-        """These experiments and their ancestors, level by level up to `most`, and whether that is all.
-
-        They come without their constants and metrics.
-        """
+        """These and their ancestors, `most` levels up, without constants and metrics; whether all."""
         if not parent_ids:
             return [], True
         [answer] = await self._lab.pipeline([ancestors(self._lab, parent_ids, most)])
@@ -169,11 +166,7 @@ class ExperimentReader(Store):
         return Best.found(stored)
 
     async def patch(self, e: Experiment) -> bytes | None:
-        """The patch against the tag's base commit, as it was sent; None where none was.
-
-        Raises:
-            Damaged: what is stored of it is another.
-        """
+        """The patch against the tag's base, as sent; None: none was. Raises Damaged: it has changed."""
         return (await self.patches([e]))[0]
 
     async def patches(self, es: Sequence[Experiment]) -> list[bytes | None]:
@@ -186,11 +179,7 @@ class ExperimentReader(Store):
         return await self.patches_named([e.diff_id for e in es])
 
     async def patches_named(self, names: Sequence[str | None]) -> list[bytes | None]:
-        """The patches of these SHA-256; None where there is none.
-
-        Raises:
-            Damaged: what is stored of one is another.
-        """
+        """The patches of these SHA-256; None where there is none. Raises Damaged: one has changed."""
         if not any(names):
             return [None] * len(names)
         stored = await self._lab.binary("MGET", *(self._keys("diffs", name or "none") for name in names))

@@ -158,10 +158,7 @@ class Registering(Queueing):
         return base, [commit for commit in commits if commit]
 
     async def first_tried_of(self, tag: str, commits: Sequence[str]) -> tuple[str | None, str]:
-        """The first of these commits that an experiment tried, after that experiment; else None and the last commit.
-
-        Agents may have named a commit by its first digits.
-        """
+        """(experiment, commit) of the first of these, maybe abbreviated, that one tried; else (None, the last)."""
         names = [f"commit:{commit[:length]}" for commit in commits for length in HASH_LENGTHS]
         found = await self._lab.command("HMGET", self._keys("tried", tag), *names)
         for at, name in enumerate(found):
@@ -239,10 +236,7 @@ class Registering(Queueing):
         *,
         is_handed_out: bool = False,
     ) -> tuple[Entered, Joined, Joined]:
-        """An experiment enters the lab: its record, its patch, its place in the lineage, what it takes of the budget.
-
-        Answers it with its id, and the key of its attempts.
-        """
+        """Enter an experiment: record, patch, lineage, budget. Answers its id and the key of its attempts."""
         idea, keys, tag = entry.idea, self._keys, entry.idea.tag
         status: Status = "running" if is_handed_out else "queued" if run else "registered"
         stored = (

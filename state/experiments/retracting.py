@@ -31,21 +31,13 @@ class Retracting(ExperimentReader):
     """Part of `Experiments`."""
 
     async def retracted(self, experiment_id: str) -> tuple[Experiment, dict[str, Any] | None]:
-        """An experiment; where it was retracted, with {digest, answer} of the request.
-
-        Raises:
-            NotFound: no such experiment.
-        """
+        """An experiment, with {digest, answer} of its retraction. Raises NotFound: no such experiment."""
         stored = await self._lab.hash(self._keys.experiment(experiment_id))
         said = stored.get("retraction")
         return experiment_in(stored, experiment_id), json.loads(said) if said else None
 
     async def retraction_facts(self, e: Experiment) -> RetractionFacts:
-        """Facts for taking back a judged experiment's result, with the experiment as it is now; one round trip.
-
-        Raises:
-            NotFound: no such tag, or no such experiment.
-        """
+        """Facts for taking a judged result back; one round trip. Raises NotFound: no such tag or experiment."""
         keys, tag, other_key = self._keys, e.tag, e.best_key
         noise, code = noise_key(keys, tag, e.gpu_class), code_of(e, other_key)
         found = await self._lab.read(

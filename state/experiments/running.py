@@ -74,11 +74,7 @@ class Running(Ranking):
         return await self._lab.change(decide)
 
     async def of_attempt(self, experiment_id: str, attempt: int) -> tuple[Experiment, str | None]:
-        """An experiment, and the GPU that this attempt at it was leased, also where the lease has ended.
-
-        Raises:
-            NotFound: no such experiment.
-        """
+        """An experiment and the GPU that this attempt has, or had. Raises NotFound: no such experiment."""
         keys = self._keys
         stored, gpu_id = await self._lab.pipeline(
             [

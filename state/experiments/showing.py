@@ -32,11 +32,7 @@ class Showing(Queueing):
     """Part of `Experiments`."""
 
     async def best_facts(self, tag: str) -> BestFacts:
-        """A tag's best with every run of its code.
-
-        Raises:
-            NotFound: no such tag, or nothing of it was kept.
-        """
+        """A tag's best with every run of its code. Raises NotFound: no such tag, or nothing kept."""
         found = await self._lab.read(
             {
                 "tag": ("HGETALL", self._keys.tag(tag)),
@@ -130,11 +126,7 @@ class Showing(Queueing):
         )
 
     async def live_log(self, experiment_id: str) -> LiveLog:
-        """The newest lines of its log, with its state; one round trip.
-
-        Raises:
-            NotFound: no such experiment.
-        """
+        """The newest lines of its log, with its state. Raises NotFound: no such experiment."""
         keys = self._keys
         fields, text = await self._lab.pipeline(
             [
@@ -149,11 +141,7 @@ class Showing(Queueing):
         return LiveLog(status, text or "", *numbers)
 
     async def wait_facts(self, experiment_id: str) -> WaitFacts:
-        """An experiment as it is now, with the facts that its agent's next step depends on; one round trip.
-
-        Raises:
-            NotFound: no such experiment.
-        """
+        """An experiment with the facts of its agent's next step. Raises NotFound: no such experiment."""
         keys, (_, tag) = self._keys, named_by(experiment_id)
         found = await self._lab.read(
             {

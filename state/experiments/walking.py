@@ -31,10 +31,7 @@ async def base_found(lab: Lab, answer: Sequence[Any]) -> Experiment | None:
 
 
 def ancestors(lab: Lab, parent_ids: Sequence[str], most: int) -> Sequence[Arg]:
-    """Ancestors of these experiments, level by level up to `most`; `ancestry` reads the answer.
-
-    They come without their constants and metrics.
-    """
+    """Ancestors, `most` levels up, without constants and metrics; `ancestry` reads the answer."""
     return lab.reading(
         "walk_up",
         keys={"starts": [lab.keys.experiment(parent) for parent in parent_ids]},

@@ -60,11 +60,7 @@ class TraceReader(Store):
         return (await self.many(ids))[::-1], int(total)
 
     async def selection(self, selection_id: str) -> Selection:
-        """A selection; one that is over is known for 24 h.
-
-        Raises:
-            NotFound: there is none of that name, or no longer.
-        """
+        """A selection; one that is over is known for 24 h. Raises NotFound: none of that name, or no longer."""
         stored = await self._lab.hash(self._keys.selection(selection_id))
         if not stored:
             raise no_selection(selection_id)

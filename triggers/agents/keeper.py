@@ -261,11 +261,7 @@ class KeptAgent:
         self._open = {e["experiment_id"] for e in brief["open_experiments"]} & self._seen.keys()
 
     async def _brief(self) -> Brief | None:
-        """The agent's brief; None if no lab answers. Notes the agent's own experiments.
-
-        Raises:
-            _NightOver: it has nothing more to do.
-        """
+        """The agent's brief; None: no lab answers. Notes its own experiments. Raises _NightOver."""
         try:
             await self._announce()
             brief = await asyncio.to_thread(self._ask, "report/brief", self._who)

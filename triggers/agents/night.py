@@ -38,11 +38,7 @@ def night(
     patience: Patience,
     say: Say,
 ) -> int:
-    """Keep these agents at work until their night is over; answers the exit code.
-
-    Raises:
-        NightjarError: the night cannot begin: the command does not exist, no lab answers, a name is taken.
-    """
+    """Keep these agents at work until their night is over; the exit code. Raises NightjarError: it cannot begin."""
     if (program := shutil.which(command[0])) is None:
         raise Invalid(
             f"there is no command {command[0]!r}", hint="install it, or write its whole path after --"
@@ -120,10 +116,7 @@ def _problem(refusal: NightjarError) -> Mapping[str, Any]:
 
 @contextmanager
 def agent_token(http: LabHttp, settings: Settings, tag: str, name: str) -> Iterator[str | None]:
-    """A token for this agent and tag alone, revoked at the end. If we are an agent, it is our own.
-
-    None in an open lab, which asks for none.
-    """
+    """A token for this agent and tag alone, revoked at the end; our own if we are an agent. None in an open lab."""
     role = http.ask("GET", "/api/token/whoami")["role"]
     if role == "agent":
         own = bearer_of(settings)

@@ -64,11 +64,7 @@ class AgentFolder:
         return lock
 
     def prepare(self, repo: Path, base: str) -> None:
-        """Make the clone with its branch and the tag's base. An existing clone is left as it was.
-
-        Raises:
-            Invalid: the repository does not have the tag's base commit.
-        """
+        """Make the clone with its branch and the tag's base, unless it exists. Raises Invalid: no such base."""
         if not (self.clone / ".git").exists():
             git(self.folder, "clone", "--quiet", "--no-hardlinks", str(repo), str(self.clone))
         if not _succeeds(self.clone, "cat-file", "-e", base + "^{commit}"):

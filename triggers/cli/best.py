@@ -62,11 +62,7 @@ def command(http: LabHttp, tag: str | None, script: Path | None, as_json: bool) 
 
 
 def _config(run: Run) -> dict[str, object]:
-    """The config of the best experiment, to be written into a train.py.
-
-    Raises:
-        Conflict: its change is none of constants alone.
-    """
+    """The best experiment's config, for a train.py. Raises Conflict: its change is none of constants alone."""
     if not is_of_swarm(run):
         raise Conflict(
             f"{run['experiment_id']}, the best of {run['tag']!r}, is a change of code: no swarm's config",

@@ -166,11 +166,7 @@ def _command(operations: Sequence[Operation]) -> click.Command:
 
 
 def _ask(http: LabHttp, operations: Sequence[Operation], body: dict[str, Any]) -> Any:
-    """Call the first operation whose path the given fields fill.
-
-    Raises:
-        click.UsageError: a field's value is none that the function takes.
-    """
+    """Call the first operation whose path the fields fill. Raises click.UsageError: a value does not fit."""
     in_path, way = next(
         (names, way)
         for way in operations

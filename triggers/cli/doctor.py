@@ -107,10 +107,7 @@ def machine(settings: Settings) -> Iterator[Finding]:
 
 
 def project(repo: Path | None, python: str | None, *, has_worker: bool) -> Iterator[Finding]:
-    """The Python that would train the project, and modules and files that are missing.
-
-    A worker says itself what its runs lack: it knows its options.
-    """
+    """The Python that would train the project, and missing modules and files. A worker knows more: its options."""
     found = repo.absolute() if repo is not None else project_around(Path.cwd())
     if found is None:
         here = Path.cwd()

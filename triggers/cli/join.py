@@ -47,11 +47,7 @@ def command(
 
 
 def joining_worker(url: str | None, worker_id: str | None, data: Path | None) -> Settings:
-    """The settings of the worker, after saving its identity.
-
-    Raises:
-        click.UsageError: none is meant, or one of several could be.
-    """
+    """The worker's settings, its identity saved. Raises click.UsageError: none is meant, or one of several."""
     url = None if url is None else checked_url(url)
     if worker_id is not None:
         _check_id(worker_id)

@@ -43,11 +43,7 @@ def base_url(settings: ClientSettings) -> str:
 
 
 def check_is_there(settings: ClientSettings) -> None:
-    """Check that a named data directory exists: without it the default port may be another lab's.
-
-    Raises:
-        Unavailable: it does not exist.
-    """
+    """Raise Unavailable if a named data directory is missing: the default port may be another lab's."""
     if settings.url is None and "data" in settings.model_fields_set and not settings.data_dir.is_dir():
         raise Unavailable(
             f"no lab answers: there is no data directory {settings.data_dir}",
@@ -147,11 +143,7 @@ class LabHttp:
         self._opener = _opener(self.url)
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The answer to one request.
-
-        Raises:
-            NightjarError: the problem document as our own error; Unavailable if no lab answers.
-        """
+        """The answer to one request. Raises NightjarError: the problem as our own error, or no answer."""
         sent = json.dumps(body).encode() if method == "POST" and body is not None else None
         with self._answered(
             method, path, {"Content-Type": "application/json"} if sent else {}, sent
@@ -164,11 +156,7 @@ class LabHttp:
     def lines(
         self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
     ) -> Iterator[Iterator[str]]:
-        """The lines of a streamed answer, until the connection ends.
-
-        Raises:
-            NightjarError: as `ask`; Unavailable also if the connection breaks.
-        """
+        """The lines of a streamed answer. Raises NightjarError: as `ask`, or the connection breaks."""
         with self._answered("GET", f"{path}?{urlencode(query)}" if query else path, headers) as answer:
             yield (line.decode(errors="replace").rstrip("\r\n") for line in answer)
 

@@ -118,11 +118,7 @@ class OneIdea:
     # -- what is submitted
 
     def _prepared(self, asked: TryRequest, last: Note | None) -> Note:
-        """The note of a new idea; `last` itself if it is the same idea and nothing has changed.
-
-        Raises:
-            NightjarError: the files cannot be submitted as they are, or nothing has changed.
-        """
+        """The note of a new idea, or `last` if nothing has changed. Raises NightjarError: none can be submitted."""
         git = self._git
         git.check_settled()
         tag, agent = self._who(asked)
@@ -271,11 +267,7 @@ class OneIdea:
     # -- one step after the other
 
     def _submit(self, note: Note, *, is_resumed: bool) -> None:
-        """Submit the idea, unless it was accepted before.
-
-        Raises:
-            NightjarError: the lab refuses it, and it is forgotten; or its answer is missing.
-        """
+        """Submit the idea, once. Raises NightjarError: the lab refuses it (it is forgotten), or no answer."""
         if note.experiment_id is None:
             try:
                 answer = self._patiently("/api/experiment/submit", note.body)

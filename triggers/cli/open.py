@@ -29,11 +29,7 @@ def command(settings: ClientSettings) -> None:
 
 
 def sign_in_link(http: LabHttp) -> str:
-    """The page's URL with a new code in its fragment, which is sent to no server and no log.
-
-    Raises:
-        NightjarError: no lab answers, or it asks for a token.
-    """
+    """The page's URL with a new code in its fragment, which no server gets. Raises NightjarError: no code."""
     code = http.ask("POST", "/api/token/sign-in", {})["code"]
     return f"{http.url}/#sign-in={code}"
 

@@ -112,20 +112,12 @@ def tag_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def settings_from(**given: Any) -> ClientSettings:
-    """Settings to reach the running lab, from the command line, else from the environment.
-
-    Raises:
-        click.UsageError: a setting is not valid.
-    """
+    """Settings to reach the running lab. Raises click.UsageError: a setting is not valid."""
     return _settings(ClientSettings, given)
 
 
 def all_settings_from(**given: Any) -> Settings:
-    """All settings, for a command that does more than ask a running lab.
-
-    Raises:
-        click.UsageError: a setting is not valid.
-    """
+    """All settings, for a command that does more. Raises click.UsageError: a setting is not valid."""
     from state.settings import Settings  # imported late: it takes as long as all else
 
     return _settings(Settings, given)

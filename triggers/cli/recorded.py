@@ -50,12 +50,7 @@ class Recorded:
 
 
 def from_file(file: Path, metric: str | None, direction: Direction | None) -> Recorded:
-    """The runs of a log of results.
-
-    Raises:
-        Unavailable: it cannot be read.
-        Invalid: it is no such log.
-    """
+    """The runs of a log of results. Raises Unavailable: it cannot be read. Invalid: it is no such log."""
     try:
         raw = file.read_bytes()
     except OSError as problem:

@@ -77,11 +77,7 @@ class Git:
         return None if done.returncode else done.stdout.decode().strip()
 
     def check_settled(self) -> None:
-        """Check that no merge, rebase or the like waits for its user, and that HEAD is a commit.
-
-        Raises:
-            Conflict: one does. Invalid: there is no commit.
-        """
+        """Raise Conflict if a merge, rebase or the like waits for its user, Invalid if HEAD is no commit."""
         under_way = [name for name in _UNDER_WAY if (self.folder / name).exists()]
         if under_way or self("ls-files", "--unmerged"):
             raise Conflict(
@@ -130,11 +126,7 @@ class Git:
             return self("write-tree").strip()
 
     def with_constants(self, tree: str, values: Mapping[str, Any], scripts: Sequence[str]) -> str:
-        """The tree with these constants set in the first of the scripts that exists.
-
-        Raises:
-            Invalid: it has no such script, or the script no such constant.
-        """
+        """The tree with constants set in the first script that exists. Raises Invalid: no such script or constant."""
         if not values:
             return tree
         with self._own_index():
@@ -222,11 +214,7 @@ class Git:
     def _run(
         self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run a command until it ends, again while another process holds its lock.
-
-        Raises:
-            Unavailable: that lock does not go away, or there is no git.
-        """
+        """Run a command, again while another holds its lock. Raises Unavailable: it stays locked, or no git."""
         index = {"GIT_INDEX_FILE": str(self._index)} if self._index else {}
         give_up = time.monotonic() + _LOCK_PATIENCE_S
         while True:

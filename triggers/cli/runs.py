@@ -107,10 +107,7 @@ def measured(run: Run) -> str:
 
 
 def newest_remedies(runs: Sequence[Run]) -> dict[str, Run]:
-    """Remedies for runs that failed after the last result, each with its newest run.
-
-    The runs come oldest first.
-    """
+    """Remedies for runs that failed after the last result, each with its newest run. Runs come oldest first."""
     failed = [*itertools.takewhile(lambda run: run["val_bpb"] is None, reversed(runs))]
     told = {remedy: run for run in reversed(failed) for remedy in remedies_in(run["error"] or "")}
     return dict([*told.items()][-MOST_REMEDIES:])

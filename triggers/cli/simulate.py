@@ -168,11 +168,7 @@ def say(line: str) -> None:
 
 @asynccontextmanager
 async def private_lab(announce: Callable[[str], None]) -> AsyncIterator[LocalLab]:
-    """Start it; at the end it is drained, and its folder removed.
-
-    Raises:
-        Unavailable: a process of it does not start.
-    """
+    """Start it; at the end it is drained, and its folder removed. Raises Unavailable: it does not start."""
     forget_settings()
     with tempfile.TemporaryDirectory(prefix="nightjar-simulate-", ignore_cleanup_errors=True) as folder:
         settings = Settings(data=Path(folder), lab="simulated", port=free_port(0))

@@ -218,11 +218,7 @@ def _found(ask: Ask, token: str) -> Shown:
 
 
 def _chosen(rows: list[Shown], token: str) -> Shown:
-    """The token with this id, else the newest one with this name, preferably not revoked.
-
-    Raises:
-        NotFound: there is none.
-    """
+    """The token with this id, else the newest, preferably living one of this name. Raises NotFound."""
     named = sorted((r for r in rows if r["name"] == token), key=lambda r: r["status"] == "revoked")
     for row in [*(r for r in rows if r["id"] == token), *named]:
         return row
@@ -234,11 +230,7 @@ def _opens_all(row: Shown) -> bool:
 
 
 def _enroll_token(settings: Settings) -> str:
-    """The enroll token, from the setting, a prompt on the terminal, or standard input.
-
-    Raises:
-        click.UsageError: it is empty.
-    """
+    """The enroll token: the setting, a prompt, or standard input. Raises click.UsageError: it is empty."""
     if settings.enroll_token is not None:
         given = settings.enroll_token.get_secret_value()
     elif sys.stdin.isatty():

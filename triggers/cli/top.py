@@ -175,11 +175,7 @@ class Watched:
                 self._changed.add(event["tag"])
 
     def look(self, before: LabNow | None = None) -> LabNow:
-        """The lab now; without an answer it is `before`, with the reason.
-
-        Raises:
-            NightjarError: the lab refuses, or does not answer and there is no `before`.
-        """
+        """The lab now; without an answer it is `before`. Raises NightjarError: a refusal, or no `before`."""
         if self._refusal is not None:
             raise self._refusal
         try:

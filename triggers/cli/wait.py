@@ -55,11 +55,7 @@ def command(http: LabHttp, experiment: str, timeout: float | None, as_json: bool
 def finished(
     http: LabHttp, experiment: str, timeout: float | None, wait_s: float, show: Callable[[Outcome], None]
 ) -> Outcome:
-    """The outcome as soon as it is final, or after `timeout` seconds.
-
-    Raises:
-        NightjarError: no lab answers at the start, or for PATIENCE_S; there is no such experiment.
-    """
+    """The outcome once final, or after `timeout` seconds. Raises NightjarError: no lab for PATIENCE_S; NotFound."""
     path = f"{path_of(experiment, 'wait')}?until=finished"
     now = heard_at = time.monotonic()
     end = now + timeout if timeout is not None else math.inf

@@ -48,10 +48,7 @@ def command(
 
 
 def remote_worker(url: str, token: str | None, data: Path | None) -> Settings:
-    """The settings of a worker for the lab at `url`, after saving its identity.
-
-    Its data directory is its own: a lab on this machine has another.
-    """
+    """Settings of a worker for the lab at `url`, its identity saved. A lab on this machine has another directory."""
     url = checked_url(url)
     settings = all_settings_from(data=data, url=url)
     if settings.data is None:
@@ -69,22 +66,14 @@ def remote_worker(url: str, token: str | None, data: Path | None) -> Settings:
 
 
 def checked_url(url: str) -> str:
-    """The URL of a lab as it is written down.
-
-    Raises:
-        click.UsageError: it is none.
-    """
+    """The URL of a lab as it is written down. Raises click.UsageError: it is none."""
     if not re.match(r"https?://[^/?#]", url):
         raise click.UsageError(f"{url!r} is not a URL such as https://HOST")
     return url.rstrip("/")
 
 
 def check_no_lab(data_dir: Path) -> None:
-    """Refuse the data directory of a lab to a worker that reaches one by its URL.
-
-    Raises:
-        click.UsageError: it is one.
-    """
+    """Refuse a lab's own data directory to a remote worker. Raises click.UsageError: it is one."""
     if (data_dir / "redis.json").exists():
         raise click.UsageError(
             f"{data_dir} is the data directory of a lab: name another one for this worker with --data"

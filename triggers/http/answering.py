@@ -161,10 +161,7 @@ def can_be_refused(declared: Function[Any, Any]) -> bool:
 
 
 def _quota(process: Process, declared: Function[Any, Any], call: Call) -> Quota | None:
-    """The quota of the caller; None for operators and strangers. Callers without a token share one in an open lab.
-
-    A function that lets strangers in counts what they store by what they show.
-    """
+    """The caller's quota; None: operators and strangers. Without tokens an open lab has one for all."""
     if call.caller.may_do_all or call.caller == STRANGER:
         return None
     return Quota(call.caller.name, process.settings.stored_bytes_a_day, can_be_refused(declared))

@@ -113,11 +113,7 @@ def _reader(model: type[Request], name: str) -> TypeAdapter[Any]:
 
 
 async def read_body(exchange: Exchange, limit: int) -> bytes:
-    """The body, as it was sent.
-
-    Raises:
-        TooLarge, UnsupportedMedia. ClientDisconnect: the client left, or was too slow.
-    """
+    """The body, as sent. Raises TooLarge, UnsupportedMedia, ClientDisconnect (left, or too slow)."""
     kind = (exchange.header("content-type") or "").partition(";")[0].strip().lower()
     if kind not in PARSED:
         raise UnsupportedMedia(

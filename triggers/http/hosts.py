@@ -29,11 +29,7 @@ EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
 
 
 async def check_bind(settings: Settings, tokens: Tokens) -> None:
-    """Refuse an address that other machines reach before the lab has a token: nobody could call it from there.
-
-    Raises:
-        Invalid: the host is not a loopback address.
-    """
+    """Refuse an address beyond this machine before the lab has a token. Raises Invalid: no loopback address."""
     if not is_loopback(settings.host) and not await tokens.are_configured():
         raise Invalid(
             f"refusing to listen on {settings.host!r} without a token: other machines could reach the lab",

@@ -82,11 +82,7 @@ async def identify(
 
 
 async def bearer_of(token: Token, proof: Proof, process: Process) -> Caller:
-    """Whom a living token stands for; the request is counted, except one by a key of the lab itself.
-
-    Raises:
-        Forbidden: it is an enroll token. TooManyRequests: it is used more often than it may be.
-    """
+    """Whom a living token stands for; counts the request. Raises Forbidden: an enroll token. TooManyRequests."""
     if proof.is_key:
         return OPERATOR if token.role == "operator" else OWN_WORKER
     if token.kind == "enroll":
@@ -100,11 +96,7 @@ async def bearer_of(token: Token, proof: Proof, process: Process) -> Caller:
 
 
 async def admit(exchange: Exchange, *audience: Audience, ticket: bool = False) -> Visitor:
-    """Who sends this request, if it is meant for them.
-
-    Raises:
-        Unauthenticated, Forbidden, TooManyRequests: as `identify`, or another's role.
-    """
+    """Who sends this request, if it is meant for them. Raises as `identify`, Forbidden: another's role."""
     visitor = await identify(exchange, ticket=ticket)
     if not allows(audience, visitor.caller.role):
         raise Forbidden(
@@ -144,11 +136,7 @@ async def still_admitted(tokens: Tokens, proofs: Collection[Proof | None]) -> se
 
 
 def check_no_visit(exchange: Exchange) -> None:
-    """Refuse a write by GET that a browser sends because somebody followed a link.
-
-    Raises:
-        Forbidden: it does.
-    """
+    """Refuse a write by GET for which a browser followed a link. Raises Forbidden: it did."""
     if (exchange.header("sec-fetch-mode") or "").strip().lower() == "navigate":
         raise Forbidden(
             f"{exchange.url.path} changes something: no link opens it",
@@ -181,11 +169,7 @@ def _bearer(exchange: Exchange) -> str | None:
 
 
 async def _local(exchange: Exchange) -> Visitor:
-    """The caller of an open lab who shows nothing. A browser may look, a program may work.
-
-    Raises:
-        Unauthenticated: the lab is not open to this caller.
-    """
+    """The caller of an open lab who shows nothing: browsers look, programs work. Raises Unauthenticated: not open."""
     if await exchange.process.tokens.are_configured():
         raise Unauthenticated(
             "this lab asks for a token", hint="send Authorization: Bearer TOKEN; an operator issues them"

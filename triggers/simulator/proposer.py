@@ -62,11 +62,7 @@ class Proposer:
         self._course = SearchProgress()
 
     async def work(self) -> None:
-        """Listen and propose, until every trial is over: then the simulation is.
-
-        Raises:
-            Refused, Unavailable: see `Wire.ask`.
-        """
+        """Listen and propose, until every trial is over: then the simulation is. Raises as `Wire.ask`."""
         while not all(each.ended for each in self.fortunes.values()):
             if await self._hear() or self._is_due():
                 await self._propose()
@@ -74,11 +70,7 @@ class Proposer:
         self._book.is_over = True
 
     async def look(self) -> None:
-        """Note how the lab lists what was proposed.
-
-        Raises:
-            Refused, Unavailable: see `Wire.ask`.
-        """
+        """Note how the lab lists what was proposed. Raises as `Wire.ask`."""
         await self._hear()
         listed = await self._ask("GET", f"/dimension_proposals?tag={self._tag}")
         for each in listed["proposals"]:

@@ -96,11 +96,7 @@ class Swarm:
         self._joined = 0
 
     async def run(self) -> Found:
-        """Simulate, and check.
-
-        Raises:
-            Refused: the first worker may not join. Unavailable: the server does not answer.
-        """
+        """Simulate, and check. Raises Refused: the first worker may not join. Unavailable: no server."""
         before = await self.wire.ask("health", "GET", "/health")
         begun = time.monotonic()
         workers = [self._worker(f"{self.plan.name}-{n:04}") for n in range(1, self.plan.workers + 1)]

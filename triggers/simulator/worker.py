@@ -67,11 +67,7 @@ class Worker:
         self.baseline = self.measured({}, 1.0)
 
     async def join(self, enroll_token: str | None) -> None:
-        """Enter the swarm; where the answer was lost with the token, once more, under another name.
-
-        Raises:
-            Refused: it may not. Unavailable: see `Wire.ask`.
-        """
+        """Enter the swarm, under another name if the token was lost. Raises Refused: it may not."""
         enrolling = {} if enroll_token is None else {"enroll_token": enroll_token}
         while True:
             body = {"worker_id": self.name, "gpu_type": self._gpu, "baseline_bpb": self.baseline, **enrolling}
@@ -101,11 +97,7 @@ class Worker:
                 return
 
     async def one_run(self, dies_at: float | None = None) -> bool:
-        """Ask for a config, report on the way, send the result, and sync; False: it died on the way.
-
-        Raises:
-            Refused, Unavailable: see `Wire.ask`.
-        """
+        """Ask, report, send the result, sync; False: it died on the way. Raises as `Wire.ask`."""
         given = await self.twice("next_config", "GET", f"/next_config/{self.name}")
         config, run_id = given["config_delta"], given["run_id"]
         text = json.dumps(config, sort_keys=True)

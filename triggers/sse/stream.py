@@ -263,11 +263,7 @@ class Broadcast:
 
     @contextlib.contextmanager
     def connected(self, wanted: Filter, proof: Proof | None = None) -> Iterator[Subscriber]:
-        """A subscriber for as long as its connection is open.
-
-        Raises:
-            Exhausted: there are as many as this process serves.
-        """
+        """A subscriber while its connection is open. Raises Exhausted: there are as many as it serves."""
         if len(self._connected) >= self._most:
             raise Exhausted(
                 f"{len(self._connected)} event streams are open, as many as one web process serves",
@@ -298,10 +294,7 @@ class Broadcast:
             )
 
     async def beginning(self, since: str | None, last: int = 0, wanted: Filter = ALL) -> str:
-        """After which event to begin: `since`, or before the `last` newest of the wanted ones.
-
-        It looks back over 100,000 events at most.
-        """
+        """After which event to begin: `since`, or the `last` wanted ones of the newest 100,000."""
         if since is not None:
             return since
         begin = await self._stream.newest()

@@ -187,10 +187,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def refuse_calls(*, leaves: bool) -> None:
-    """Install the seccomp filter; does nothing on other machines.
-
-    With `leaves`, changes of attributes, mode, owner and times of files stay possible.
-    """
+    """Install the seccomp filter (no-op elsewhere); with `leaves`, attributes, mode, owner and times may change."""
     known = _CALLS.get(os.uname().machine)
     if known is None:
         return

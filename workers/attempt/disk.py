@@ -26,11 +26,7 @@ _ENTRY = 512
 
 
 def free_mb(folder: Path) -> float:
-    """MiB that this user may still write to the disk of a folder, which need not exist yet.
-
-    Raises:
-        OSError: the disk cannot be read.
-    """
+    """MiB that this user may still write to the disk of a (future) folder. Raises OSError: unreadable."""
     place = folder.absolute()
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -132,11 +128,7 @@ class KeptAttempts:
 
 
 def _remove_repositories(attempt: Path) -> None:
-    """Remove all git repositories: their configuration can name programs that git runs.
-
-    Raises:
-        OSError: one of them stays.
-    """
+    """Remove git repositories, whose configuration can name programs. Raises OSError: one stays."""
     for place, folders, files in os.walk(attempt):
         inside = {*folders, *files}
         found = {".git"} & inside

@@ -52,11 +52,7 @@ class EvaluatorGuard:
         return cls(evaluator, files, _imported(trusted), command)
 
     def check(self, ours: Files, base: Files) -> None:
-        """Refuse code that changes trusted files, or adds modules that would be imported instead of them.
-
-        Raises:
-            Tampered: it does.
-        """
+        """Raise Tampered for code that changes trusted files, or adds modules that hide them."""
         for path in sorted(ours.keys() | base.keys()):
             if self._is_trusted(path) and ours.get(path) != base.get(path):
                 raise EvaluatorChanged(
@@ -97,10 +93,7 @@ class EvaluatorGuard:
         )
 
     def _shadow(self, added: Iterable[str], links: Collection[str] = ()) -> str | None:
-        """The first of these files that Python would import instead of a module of the evaluator.
-
-        `links` may lead to packages.
-        """
+        """The first file that Python would import instead of a module of the evaluator, through `links` too."""
         folders = self._folders()
         for path in map(PurePosixPath, sorted(added)):
             name = path.name.partition(".")[0]

@@ -26,11 +26,7 @@ class GitFailed(Unbuildable):
 async def git(
     where: Path, *arguments: str, stdin: bytes | None = None, environ: Mapping[str, str] = NO_NAMES
 ) -> bytes:
-    """Output of one git command in a folder.
-
-    Raises:
-        GitFailed: it exited with an error. Unbuildable: it took too long.
-    """
+    """Output of one git command in a folder. Raises GitFailed: an error. Unbuildable: it took too long."""
     process = await asyncio.create_subprocess_exec(
         *command(where, *arguments),
         env=environment(**environ),

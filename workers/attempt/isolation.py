@@ -126,11 +126,7 @@ class RunAccess:
 
 
 def chosen(asked: Isolation) -> TierChoice:
-    """The tier that was asked for; by default the strongest that works here.
-
-    Raises:
-        Invalid: what was asked for does not work here.
-    """
+    """The tier that was asked for, else the strongest that works here. Raises Invalid: it does not work here."""
     if asked in ("none", "limits"):
         return TierChoice(asked)
     if asked == "landlock":

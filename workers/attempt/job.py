@@ -121,11 +121,7 @@ class RunLease(Watcher, Protocol):
         ...
 
     async def report(self, function: str, request: Mapping[str, Any]) -> str:
-        """Call the function that ends the run; answers the experiment's status.
-
-        Raises:
-            Invalid, Conflict: the function refuses it.
-        """
+        """Call the function that ends the run; answers the status. Raises Invalid, Conflict: a refusal."""
         ...
 
     async def hand_back(self, reason: str) -> None:
@@ -156,10 +152,7 @@ class Runner(Protocol):
         ...
 
     async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
-        """Check the code out, train it, parse the result. No process of the attempt is left alive.
-
-        It raises only for faults of Nightjar itself, never for those of the script.
-        """
+        """Check out, train, parse; no process of the attempt is left. Raises for Nightjar's own faults only."""
         ...
 
     async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:

@@ -70,11 +70,7 @@ def become(limits: str, reach: str, command: list[str]) -> None:
 
 
 def enclose(limits: str, reach: str, told: str, command: list[str]) -> None:
-    """Become bubblewrap, which runs the command; only returns by an error.
-
-    Raises:
-        OSError: there is no bubblewrap, or a folder to write in is not there.
-    """
+    """Become bubblewrap, which runs the command. Raises OSError: no bubblewrap, or no folder to write in."""
     whole, namespaces = unpacked(reach), _beside("namespaces")
     inner = marshal.dumps({**vars(whole), **namespaces.inside(whole)}).hex()
     first = os.path.join(os.path.dirname(os.path.abspath(__file__)), "first.py")

@@ -31,11 +31,7 @@ _EMPTY_BYTES = 4096
 
 
 def enclosed(reach: Reach, gpus: Iterable[str], command: Sequence[str]) -> list[str]:
-    """The command line that runs the command, which begins with the Python of this process, in namespaces.
-
-    Raises:
-        OSError: a folder to write in is not there.
-    """
+    """The command line that runs the command, Python first, in namespaces. Raises OSError: no folder to write in."""
     mounts, links = _layout(reach)
     argv = [str(reach.bwrap), *_NAMESPACES, *(() if reach.network else ("--unshare-net",))]
     for place in sorted(mounts, key=lambda place: (place.rstrip("/").count("/"), place)):

@@ -48,10 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 def processes_of(prefix: str) -> list[psutil.Process]:
-    """Living processes whose label begins with these whole segments, and all their descendants.
-
-    This process and its ancestors are left out.
-    """
+    """Living processes whose label begins with these segments, and descendants; not this one and its ancestors."""
     return list(_found(prefix).values())
 
 
@@ -240,20 +237,14 @@ class _Stop:
 
 
 class StoppedProcesses:
-    """Kills descendants that stay stopped (SIGSTOP): they would hold a GPU for ever.
-
-    Processes that a debugger holds do not count. Their run still has its time limit.
-    """
+    """Kills descendants that stay stopped (SIGSTOP) and hold a GPU, except those of a debugger."""
 
     def __init__(self, silent_s: float) -> None:
         self._silent_s = silent_s
         self._known: dict[psutil.Process, _Stop] = {}
 
     def end(self, roots: Iterable[int], now: float) -> list[int]:
-        """KILL every descendant of these processes that has been stopped for too long; answers their pids.
-
-        `now`: seconds of a monotonic clock.
-        """
+        """KILL descendants stopped for too long at `now`, a monotonic clock; answers their pids."""
         seen = {process: found for process in _below(roots) if (found := _stop_of(process, now))}
         # a process that used some CPU was continued and stopped again, as a CPU limiter does
         self._known = {

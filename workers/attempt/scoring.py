@@ -52,11 +52,7 @@ class ScoringFolders:
         training: Reach | None,
         predictor: Reach | None,
     ) -> list[str]:
-        """The command line that runs the evaluator, by what a training and its predictors may touch.
-
-        Raises:
-            Unbuildable: the base commit has no such script.
-        """
+        """The evaluator's command line, by what it may touch. Raises Unbuildable: the base has no such script."""
         _, script, *arguments = words_of(command)
         if not (self.files / script).is_file():
             raise Unbuildable(
@@ -90,11 +86,7 @@ class ScoringFolders:
 async def set_stage(
     repo: Path, job: TrainingJob, built: Checkout, links: Sequence[str] = ()
 ) -> ScoringFolders:
-    """Write the base commit's files, with links to the project's data, beside the experiment's tree.
-
-    Raises:
-        Unbuildable: a fault of the clone or the disk.
-    """
+    """Write the base commit's files, with data links, beside the tree. Raises Unbuildable: clone or disk."""
     folder = built.folder / "scoring"
     stage = ScoringFolders(*(folder / name for name in ("files", "tmp", "caches", "theirs", "log.txt")))
     try:

@@ -66,11 +66,7 @@ class ModelChoice:
 
 
 def choose(settings: Settings) -> ModelChoice | None:
-    """The model that writes; None: texts come from templates.
-
-    Raises:
-        Invalid: the named provider has no key or no SDK.
-    """
+    """The model that writes; None: texts come from templates. Raises Invalid: its provider has no key or SDK."""
     match settings.llm_provider:
         case "none":
             return None
@@ -115,11 +111,7 @@ def _remedy(name: ProviderName) -> str:
 async def author_for(
     settings: Settings, lab: Lab, meters: Meters, backoff: RequestBackoff | None = None
 ) -> AsyncIterator[Author | None]:
-    """The author; None: the settings name no model, and texts come from templates.
-
-    Raises:
-        Invalid: the settings name a provider that cannot be used.
-    """
+    """The author; None: no model is named. Raises Invalid: its provider cannot be used."""
     choice = choose(settings)
     if choice is None:
         log.info("no language model: texts come from templates (NIGHTJAR_LLM_PROVIDER, ANTHROPIC_API_KEY)")

@@ -74,11 +74,7 @@ class ModelAuthor:
         return f"{self._provider.name} {self._provider.model}"
 
     async def write(self, kind: type[Draft], commission: Commission) -> Draft | None:
-        """The filled-in form; None without a usable reply.
-
-        Raises:
-            Unavailable: Redis does not answer, so no budget can be reserved.
-        """
+        """The filled-in form; None without a usable reply. Raises Unavailable: no budget can be reserved."""
         until = asyncio.get_running_loop().time() + self._terms.timeout_s
         try:
             async with asyncio.timeout_at(until):

@@ -22,10 +22,7 @@ TIMEOUT = httpx.Timeout(10.0, connect=10.0)
 
 
 class RemoteLab:
-    """Calls functions of a lab by name. Redirects are not followed, so that the token goes nowhere else.
-
-    Only `functions` can be called: importing the whole table takes a while.
-    """
+    """Calls `functions` of a lab by name, not the whole table. It follows no redirects, which would get the token."""
 
     def __init__(self, remote: Remote, functions: Collection[str], http: httpx.AsyncClient) -> None:
         self.remote = remote
@@ -38,11 +35,7 @@ class RemoteLab:
     async def call(
         self, function: str, request: Mapping[str, Any], *, timeout: httpx.Timeout = TIMEOUT
     ) -> dict[str, Any]:
-        """The function's answer.
-
-        Raises:
-            NightjarError: the lab's own error. Unavailable: there is no answer, or we should retry.
-        """
+        """The function's answer. Raises NightjarError: the lab's own error, no answer, or a retry is asked."""
         body = json.dumps(request, allow_nan=False)
         try:
             traced = {"traceparent": trace} if (trace := traceparent.current.get()) else {}
@@ -63,11 +56,7 @@ async def calling(remote: Remote, functions: Collection[str]) -> AsyncIterator[R
 
 
 async def found(settings: Settings, *, remote: bool = False) -> Remote:
-    """The lab that a worker with these settings serves, once it runs.
-
-    Raises:
-        Invalid, Unavailable: see functions.kernel.process.remote.served.
-    """
+    """The lab that a worker with these settings serves, once it runs. Raises as `remote.served`."""
 
     async def looked() -> Remote:
         return served(settings, remote=remote)
@@ -84,11 +73,7 @@ def bearing(token: SecretStr | None) -> dict[str, str]:
 
 
 def told(url: str, answer: httpx.Response) -> dict[str, Any]:
-    """The body of a lab's answer.
-
-    Raises:
-        NightjarError: the lab refused the call. Unavailable: a retry may succeed.
-    """
+    """The body of a lab's answer. Raises NightjarError: a refusal. Unavailable: a retry may succeed."""
     try:
         body = answer.json()
     except ValueError:

@@ -57,11 +57,7 @@ class Spool:
                 log.info("%s came too late: %s", kept.stem, problem.detail)
 
     async def send(self, kept: Path, lab: RemoteLab) -> dict[str, Any]:
-        """Send one, and delete it once the lab has answered.
-
-        Raises:
-            Unavailable: the lab does not answer; the file stays. NightjarError: the lab has refused it.
-        """
+        """Send one, and delete it once answered. Raises Unavailable: no answer. NightjarError: refused."""
         said = json.loads(await asyncio.to_thread(kept.read_text))
         try:
             answer = await lab.call(said["function"], said["request"])

@@ -43,11 +43,7 @@ class JoinOptions:
 
 
 async def join(joined: Joined, options: JoinOptions, settings: Settings, say: Callable[[str], None]) -> None:
-    """Join, and work until the owner leaves.
-
-    Raises:
-        Invalid: the train.py cannot be used, or its baseline not be measured. NightjarError: the server refuses us.
-    """
+    """Join, and work until the owner leaves. Raises Invalid: no usable script or baseline. NightjarError: refused."""
     leaving = Leaving(say)
     leaving.on_signals()
     train_py = checked_script(joined.terms)
@@ -91,11 +87,7 @@ def checked_script(terms: WorkerTerms) -> Path:
 
 
 def slot_of(joined: Joined, train_py: Path) -> Slot:
-    """The device of this worker with the options of its runs. Blocks.
-
-    Raises:
-        Invalid: there is no such device, interpreter or tier of isolation.
-    """
+    """This worker's device with the options of its runs. Blocks. Raises Invalid: no such device, Python or tier."""
     terms = joined.terms
     gpus = discover(joined.name, gpu=terms.gpu or "all")
     device = gpus[0] if gpus else discover(joined.name, gpu="none", cpu=1)[0]

@@ -69,10 +69,7 @@ class Leaving:
                 await self._asked.wait()
 
     async def patiently(self, step: Callable[[], Awaitable[T]]) -> T | None:
-        """Retry a step while the server is unavailable; None if the owner leaves before.
-
-        The pause grows, and is at least the server's `retry_after`.
-        """
+        """Retry a step, at least `retry_after` later, while the server is away; None if the owner leaves."""
         pause_s = FIRST_PAUSE_S
         while not self.is_asked:
             try:

@@ -46,10 +46,7 @@ class ReferenceRun:
     run: FinishedRun
 
     def may_be_used_by(self, h: Hypothesis) -> bool:
-        """Whether runs of this hypothesis may be compared with it.
-
-        It must be younger than the hypothesis: the reference config may have been chosen by an earlier run.
-        """
+        """Whether it is comparable and younger than the hypothesis, whose reference config it then did not choose."""
         return _is_comparable(self.run, h) and self.started_at >= h.created_at
 
 

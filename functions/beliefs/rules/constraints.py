@@ -40,11 +40,7 @@ def checked_constraint(constraint: Mapping[str, Any], dimensions: Sequence[Dimen
 
 
 def checked_value(dimension: Dimension, value: object, field: str) -> Value:
-    """The value in the dimension's type; a float has at most 3 significant digits.
-
-    Raises:
-        Invalid: it is no value of the dimension; it names the field.
-    """
+    """The value in the dimension's type, with 3 significant digits. Raises Invalid, naming the field."""
     if isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         own = own_value(dimension, value)
         if own is not None:

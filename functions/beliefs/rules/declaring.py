@@ -84,11 +84,7 @@ class DeclaredHypothesis(BaseModel):
 
 
 def declared_hypotheses(tables: Sequence[Mapping[str, Any]]) -> list[DeclaredHypothesis]:
-    """The hypotheses of a dimensions.toml, in its order.
-
-    Raises:
-        Invalid: a table is wrong; it names the table and the field.
-    """
+    """The hypotheses of a dimensions.toml, in its order. Raises Invalid, naming the table and the field."""
     return [_declared(table, f"hypothesis {nth}") for nth, table in enumerate(tables, 1)]
 
 
@@ -102,11 +98,7 @@ def new_hypothesis(
     source: HypothesisSource,
     now: float,
 ) -> Hypothesis:
-    """A new hypothesis at Beta(2, 2). `known` are statements by id; `now` in seconds since the epoch.
-
-    Raises:
-        Invalid: a wrong constraint, dimension or test; it names the field.
-    """
+    """A new hypothesis at Beta(2, 2). `known`: statements by id; `now`: seconds since 1970. Raises Invalid."""
     constraint = checked_constraint(declared.config_constraint, dimensions)
     test_spec = checked_test(declared, dimensions)
     made = Hypothesis(
@@ -128,11 +120,7 @@ def new_hypothesis(
 
 
 def checked_test(declared: DeclaredHypothesis, dimensions: Sequence[Dimension]) -> dict[str, Any] | None:
-    """The test with its defaults, and with values of the dimensions' types.
-
-    Raises:
-        Invalid: it is wrong, or missing in the validation phase; it names the field.
-    """
+    """The test with defaults and typed values. Raises Invalid: wrong, or missing in the validation phase."""
     if declared.test_spec is not None:
         return check_spec(declared.test_spec, dimensions).model_dump(mode="json", exclude_none=True)
     if declared.phase == "validation":

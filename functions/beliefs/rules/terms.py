@@ -108,10 +108,7 @@ def is_of_influence(claim: HypothesisClaim) -> bool:
 
 
 def outcome_of_distance(contrast: float, terms: BeliefTerms) -> float | None:
-    """1 where a pair differs by more than the median distance of noise; else 0.
-
-    None while the noise is not known.
-    """
+    """1 where a pair differs by more than the median distance of noise; else 0. None: the noise is not known."""
     if terms.usual_distance is None:
         return None
     return float(abs(contrast) > terms.usual_distance)

@@ -150,11 +150,7 @@ def _newest(experiments: list[Experiment], most: int | None) -> list[Experiment]
 
 
 def check_parents(tag: str, parent_ids: Sequence[str], found: Mapping[str, Experiment]) -> None:
-    """Check that experiments can be built on these parents.
-
-    Raises:
-        Invalid: one is not an experiment of the tag. Conflict: one has no result, or is of an earlier epoch.
-    """
+    """Check the parents of an idea. Raises Invalid: not of the tag. Conflict: no result, or an earlier epoch."""
     for parent in parent_ids:
         e = found.get(parent)
         if e is None or e.tag != tag or e.retest_of is not None:

@@ -122,11 +122,7 @@ class MergePlan:
 
 
 def merged(wish: Wish, facts: SelectionFacts, main: Key) -> MergePlan:
-    """The merge that a wish asks for; `main` is the tag's comparability key.
-
-    Raises:
-        Conflict: there is nothing to merge, or no trace to extend. NotFound: there is no such trace.
-    """
+    """The merge that a wish asks for. Raises Conflict: none, or no trace to extend. NotFound: no such trace."""
     live = {t.trace_id: t for t in facts.forest.live}
     if wish.into is not None and wish.into not in live:
         raise ended(wish.into, _named(wish.into, wish, facts).status)

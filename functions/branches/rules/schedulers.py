@@ -217,11 +217,7 @@ def scheduler_named(name: str) -> TraceScheduler:
 
 
 def checked_params(name: str, scheduler: TraceScheduler, params: Mapping[str, float]) -> dict[str, float]:
-    """All parameters of a scheduler: those given, and defaults for the others.
-
-    Raises:
-        Invalid: it has no such parameter, or the value is out of range.
-    """
+    """All parameters of a scheduler, defaults included. Raises Invalid: unknown, or out of range."""
     known = scheduler.parameters
     hint = (
         "its parameters: " + ", ".join(f"{each} ({p.least:g} to {p.most:g})" for each, p in known.items())
@@ -237,11 +233,7 @@ def checked_params(name: str, scheduler: TraceScheduler, params: Mapping[str, fl
 
 
 def ranking(name: str, scheduler: TraceScheduler, forest: ForestView) -> list[Ranked]:
-    """A scheduler's order; that of one of your own is checked.
-
-    Raises:
-        Conflict: one of your own fails, does not name every trace once, or gives a score that is not finite.
-    """
+    """A scheduler's order. Raises Conflict: one of your own fails, misses a trace, or gives no finite score."""
     if name in SCHEDULERS:
         return scheduler.rank(forest)
     try:

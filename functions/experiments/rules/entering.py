@@ -107,11 +107,7 @@ def run_of(
     pinned_gpu: str | None = None,
     config_delta: dict[str, Any] | None = None,
 ) -> Run:
-    """A run with the policy's values as defaults.
-
-    Raises:
-        Invalid: it asks for more seconds than the policy allows.
-    """
+    """A run with the policy's values as defaults. Raises Invalid: more seconds than the policy allows."""
     check_allowed(policy, timeout_s=timeout_s, budget_s=budget_s)
     budget = budget_s or policy.budgets.base_s
     limit = timeout_s or min(default_timeout_s(budget), longest_s(policy))

@@ -141,11 +141,7 @@ def is_hopeless(candidate: float, bar: float | None) -> bool:
 
 
 def winner(raced: Sequence[SeedScores], incumbent: SeedScores, sigma: float | None) -> SeedScores | None:
-    """The racer with the best mean, if it is confirmed against the incumbent; None keeps the incumbent.
-
-    Raises:
-        ValueError: a racer has not run again.
-    """
+    """The racer with the best mean, if confirmed; None: the incumbent. Raises ValueError: one has not run again."""
     if not raced:
         return None
     shared = 1 + min(len(trial.fresh) for trial in raced)

@@ -72,11 +72,7 @@ def check_open(experiment: Experiment, attempt: int | None, fence: int | None) -
 
 
 def check_in_time(e: Experiment, gpu: Gpu | None, now: float) -> None:
-    """Refuse the result of a run past its deadline, whose lease the next sweep ends.
-
-    Raises:
-        Conflict: the deadline has come.
-    """
+    """Raise Conflict for the result of a run past its deadline, whose lease the next sweep ends."""
     if gpu is None or e.attempt == 0 or (gpu.holder, gpu.fence) != (e.experiment_id, e.fence):
         return
     if now >= (gpu.lease_expires_at or 0.0) and was_renewed_to_its_end(gpu, e):
@@ -88,11 +84,7 @@ def check_in_time(e: Experiment, gpu: Gpu | None, now: float) -> None:
 
 
 def check_repeatable(e: Experiment) -> None:
-    """Refuse to repeat a run without a value, or one with MOST_RETESTS retests.
-
-    Raises:
-        Conflict: it has none, or as many retests as it may have.
-    """
+    """Raise Conflict for a retest of a run without a value, or with MOST_RETESTS retests."""
     if e.retest_of is not None or e.val_bpb is None or e.status not in ("keep", "discard"):
         raise Conflict(
             f"{e.experiment_id} is {'a retest itself' if e.retest_of else e.status}",

@@ -56,11 +56,7 @@ def near_band(best: float, direction: Direction, margin: float) -> tuple[float, 
 
 
 def check_plausible(metric: str, value: float) -> None:
-    """Refuse a value that no run can have measured.
-
-    Raises:
-        Invalid: not finite, out of all proportion, or bits per byte that are not positive.
-    """
+    """Raise Invalid for a value that no run can have: not finite, out of all proportion, or not positive bpb."""
     if not math.isfinite(value):
         raise Invalid(f"{metric} is {value!r}: only finite numbers are results", hint=NO_VALUE)
     if abs(value) > LARGEST:

@@ -35,11 +35,7 @@ def named_key(settings: Settings, name: ProviderName) -> SecretStr:
 
 
 def may_write(settings: Settings) -> bool:
-    """Whether a language model is set up: the lab then runs a process of the lane `pi`.
-
-    Raises:
-        Invalid: one is named that has no key.
-    """
+    """Whether a language model is set up, so that the lab runs the lane `pi`. Raises Invalid: it has no key."""
     match settings.llm_provider:
         case "none":
             return False

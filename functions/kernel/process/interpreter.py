@@ -65,11 +65,7 @@ async def find_interpreter(repo: Path, environ: Mapping[str, str]) -> Interprete
 
 
 def named(python: str) -> Path:
-    """The interpreter that an operator names: a path, an environment's folder, or a program on PATH.
-
-    Raises:
-        Invalid: there is no such program.
-    """
+    """The interpreter that an operator names: a path, an environment's folder, or on PATH. Raises Invalid."""
     place = Path(os.path.abspath(Path(python).expanduser()))
     for program in (place, place / "bin" / "python"):
         if _can_run(program):
@@ -224,11 +220,7 @@ def _is_file(place: Path) -> bool:
 
 
 def _is_usable(python: Path) -> bool:
-    """Whether an environment has this Python.
-
-    Raises:
-        Invalid: it has, and this user cannot run it, e.g. because it links to one that was removed or is another's.
-    """
+    """Whether an environment has this Python. Raises Invalid: it has, and this user cannot run it."""
     try:
         python.stat()
     except OSError as problem:

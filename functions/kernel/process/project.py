@@ -17,11 +17,7 @@ _GIT_S = 10.0
 
 
 def repository_head(repo: Path) -> str | None:
-    """HEAD of the repository; None if it has no commit yet.
-
-    Raises:
-        Unavailable: git does not answer in time, e.g. because a network drive hangs.
-    """
+    """HEAD of the repository; None: no commit yet. Raises Unavailable: git hangs, as on a network drive."""
     return git_says(repo, "rev-parse", "--verify", "--quiet", "HEAD").stdout.strip() or None
 
 
@@ -48,11 +44,7 @@ def check_repository(repo: Path, command: Sequence[str] | str | None) -> None:
 
 
 def check_data_dir(data: Path, repo: Path, data_dirs: Sequence[Path] = ()) -> None:
-    """Check that no folder that runs may read holds the lab's files.
-
-    Raises:
-        Invalid: the data directory lies in the repository or a data folder.
-    """
+    """Raise Invalid if the lab's files lie in the repository or a data folder, which runs may read."""
     for what, folder in (("repository", repo), *(("--data-dir", folder) for folder in data_dirs)):
         if data.resolve().is_relative_to(folder.resolve()):
             raise Invalid(
@@ -120,11 +112,7 @@ def _without_head(repo: Path) -> Invalid:
 
 
 def git_says(repo: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Output of git about a repository.
-
-    Raises:
-        Unavailable: it does not answer in time, or there is no git.
-    """
+    """Output of git about a repository. Raises Unavailable: it does not answer in time, or there is no git."""
     try:
         return subprocess.run(
             command(repo, *arguments),

@@ -48,11 +48,7 @@ class Remote(BaseModel):
 
 
 def remembered(data_dir: Path, kind: type[Kind]) -> Kind | None:
-    """The lab that this data directory's worker serves; None before its first start.
-
-    Raises:
-        Invalid: the file is not as it was written.
-    """
+    """The lab that this data directory's worker serves; None before its first start. Raises Invalid."""
     try:
         return kind.model_validate_json((data_dir / kind.file).read_text())
     except FileNotFoundError:
@@ -72,11 +68,7 @@ def remote_of(data_dir: Path) -> Remote:
 
 
 def served(settings: Settings, *, remote: bool) -> Remote:
-    """The lab that a worker with these settings serves: a `remote` one, or the one of its data directory.
-
-    Raises:
-        Invalid: it has no remote lab. Unavailable: no web process runs on this data directory.
-    """
+    """The lab that a worker serves, `remote` or local. Raises Invalid: no remote lab. Unavailable: no web process."""
     if remote:
         return remote_of(settings.data_dir)
     key, url = read_key(settings, "worker"), settings.written_by_web.get("url")

@@ -260,11 +260,7 @@ def pointers(tree: Path) -> Iterator[tuple[str, Pointer]]:
 
 
 def _start_of(place: Path, most: int) -> bytes:
-    """The first bytes of a regular file, which a repository may have made.
-
-    Raises:
-        OSError: it is none, for example a symbolic link.
-    """
+    """The first bytes of a file that a repository may have made. Raises OSError: no regular file."""
     descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         return file.read(most)

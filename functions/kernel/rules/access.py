@@ -114,11 +114,7 @@ def tags_of(named: Mapping[str, object]) -> set[str]:
 
 
 def check_own(caller: Caller, owner: str | None, thing: str) -> None:
-    """Refuse an agent a thing of another owner; a thing without an owner is open to all.
-
-    Raises:
-        Forbidden: it is another's.
-    """
+    """Raise Forbidden for an agent at a thing of another owner; one without an owner is open to all."""
     if caller.may_do_all or owner is None or owner == caller.name:
         return
     raise Forbidden(
@@ -128,11 +124,7 @@ def check_own(caller: Caller, owner: str | None, thing: str) -> None:
 
 
 def check_may_command(caller: Caller, command: str | None) -> None:
-    """Refuse a command for workers unless an operator gives it.
-
-    Raises:
-        Forbidden: the caller is no operator.
-    """
+    """Raise Forbidden for a command for workers, unless an operator gives it."""
     if command is None or caller.may_do_all:
         return
     raise Forbidden(
@@ -142,22 +134,14 @@ def check_may_command(caller: Caller, command: str | None) -> None:
 
 
 def check_retractor(caller: Caller, e: Experiment) -> None:
-    """Refuse an agent with a token to retract a result of another owner, or one without an owner.
-
-    Raises:
-        Forbidden: it is another's, or has no owner.
-    """
+    """Raise Forbidden for an agent with a token at a result of another owner, or of none."""
     if e.owner is None:
         _check_operator(caller, e.experiment_id, "agents take back their own results")
     check_own(caller, e.owner, e.experiment_id)
 
 
 def check_trace(caller: Caller, trace: Trace) -> None:
-    """Refuse an agent with a token to close or reopen a trace of another owner, or one without an owner.
-
-    Raises:
-        Forbidden: it is another's, or has no owner.
-    """
+    """Raise Forbidden for an agent with a token at a trace of another owner, or of none."""
     if trace.owner is None:
         _check_operator(caller, trace.trace_id, "agents close and reopen the traces that they began")
     check_own(caller, trace.owner, trace.trace_id)
@@ -207,11 +191,7 @@ def owns_gpu(caller: Caller, gpu: Gpu | None) -> bool:
 
 
 def check_worker(caller: Caller, worker_id: str) -> None:
-    """Refuse a swarm's worker a thing of another worker. In an open lab published workers may send no token.
-
-    Raises:
-        Forbidden: the caller bears another name.
-    """
+    """Raise Forbidden for a swarm's worker at another's thing. In an open lab it may have no token."""
     if caller.may_do_all or caller == LOCAL or (caller.role == "worker" and caller.name == worker_id):
         return
     raise Forbidden(
@@ -221,11 +201,7 @@ def check_worker(caller: Caller, worker_id: str) -> None:
 
 
 def check_own_gpu(caller: Caller, gpu: Gpu | None, gpu_id: str) -> None:
-    """Refuse a worker or an agent a GPU that it did not register itself.
-
-    Raises:
-        Forbidden: it is another's, or the lab's own.
-    """
+    """Raise Forbidden for a worker or an agent at a GPU that it did not register itself."""
     if caller.may_do_all or owns_gpu(caller, gpu):
         return
     owner = gpu.owner if gpu is not None else None

@@ -139,11 +139,7 @@ def _zone(name: str) -> tzinfo:
 
 
 def weekday_names(expression: str) -> str:
-    """Standard weekdays (0 and 7 are Sunday) as a list of names, because APScheduler counts from Monday.
-
-    Raises:
-        ValueError: no weekday.
-    """
+    """Weekdays (0 and 7: Sunday) as names, since APScheduler counts from Monday. Raises ValueError: none."""
     if expression == "*":
         return "*"
     days: set[int] = set()

@@ -90,10 +90,7 @@ def after_lease(gpu: Gpu, e: Experiment, max_attempts: int) -> AfterLease | None
 
 
 def flags_after(gpu: Gpu, e: Experiment, why: Gone) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Flags of the GPU that a broken lease sets, and flags that it clears.
-
-    Processes of the run may be left on the GPU, unless its keeper has proved it empty (`dead`).
-    """
+    """Flags that a broken lease sets and clears: the GPU may hold processes, unless its keeper proved it `dead`."""
     if why == "dead":
         return {}, ("unproven", "footprint")
     flags: dict[str, Any] = {"offline": True} if why == "silent" else {}
@@ -182,8 +179,5 @@ def is_probe(first: Experiment | None) -> bool:
 
 
 def may_try(gpu: Gpu, now: float) -> bool:
-    """Whether a tripped GPU has cooled down and may try a run.
-
-    The number of trips is kept: the next crashed probe takes the GPU out for longer.
-    """
+    """Whether a tripped GPU has cooled down and may try a run. Trips count on: the next is longer."""
     return gpu.tripped is not None and gpu.tripped_until is not None and gpu.tripped_until <= now

@@ -98,10 +98,7 @@ def may_run(e: Experiment, gpu: Gpu) -> bool:
 
 
 def lendable(line: Line, stale_s: float) -> list[Gpu]:
-    """Idle GPUs that the dispatcher lends, longest idle first.
-
-    A GPU with an owner has no queue in the lab. Its worker asks for runs (`http`) or acquires each lease itself.
-    """
+    """Idle GPUs for the dispatcher, longest idle first; owned ones have no queue, since their worker asks itself."""
     return [
         g
         for g in line.idle

@@ -18,10 +18,7 @@ from state.records import Direction, Experiment, Tag
 
 @dataclass(frozen=True)
 class PeerRank:
-    """A run among its peers: other runs of the same tag and GPU class at the same bucket.
-
-    These are all the facts that a stopping rule may use.
-    """
+    """A run among other runs of its tag, GPU class and bucket: all that a stopping rule may use."""
 
     better: int
     tied: int

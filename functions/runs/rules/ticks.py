@@ -34,11 +34,7 @@ def _tolerance(bucket: float) -> float:
 
 
 def check_source(policy: Policy, direction: Direction) -> None:
-    """Refuse `tick_source: stdout`, which reads a loss, for a metric that is maximised.
-
-    Raises:
-        Invalid: the two contradict each other.
-    """
+    """Raise Invalid for `tick_source: stdout`, which reads a loss, with a metric that is maximised."""
     if policy.stopping.tick_source == "stdout" and direction == "maximize":
         raise Invalid(
             "stopping.tick_source stdout reads a loss, of which lower is better, and this tag maximises its metric",

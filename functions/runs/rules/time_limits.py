@@ -31,11 +31,7 @@ def default_timeout_s(budget_s: float) -> float:
 
 
 def check_allowed(policy: Policy, **asked: float | None) -> None:
-    """Refuse more seconds than a run of this tag may have.
-
-    Raises:
-        Invalid: naming the most that is allowed.
-    """
+    """Raise Invalid for more seconds than a run of this tag may have, naming the most."""
     most = longest_s(policy)
     for name, seconds in asked.items():
         if seconds is not None and seconds > most:
@@ -48,11 +44,7 @@ def check_allowed(policy: Policy, **asked: float | None) -> None:
 
 
 def check_may_lengthen(caller: Caller, policy: Policy) -> None:
-    """Refuse an agent a tag whose runs may take longer than the defaults allow.
-
-    Raises:
-        Forbidden: naming the most that is allowed.
-    """
+    """Raise Forbidden for an agent that opens a tag with longer runs than the defaults allow."""
     if caller.may_do_all:
         return
     usual, asked = Policy(), policy.budgets

@@ -106,10 +106,7 @@ def mode_yields(ends: Iterable[End]) -> dict[Mode, Yield]:
 
 
 def best_mode(ends: Sequence[End], near_misses: int) -> tuple[Mode, Yield]:
-    """The mode with the highest bound, and its yield; `ends`: the newest, oldest first.
-
-    Two near misses are needed to combine, and a keep to go on with.
-    """
+    """The mode with the highest bound, and its yield; needs two near misses to combine, a keep to go on with."""
     found = mode_yields(ends)
     is_possible: dict[Mode, bool] = {
         "explore": True,

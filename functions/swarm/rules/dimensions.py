@@ -65,11 +65,7 @@ def reserved(name: str) -> str | None:
 
 
 def checked(declared: DeclaredDimension) -> Dimension:
-    """The dimension that was declared.
-
-    Raises:
-        Invalid: its fields contradict each other, or the constant cannot be a dimension.
-    """
+    """The declared dimension. Raises Invalid: contradictory fields, or a constant that cannot be one."""
     name = declared.name
     if not NAME.fullmatch(name) or keyword.iskeyword(name):
         _refuse(
@@ -98,11 +94,7 @@ def checked(declared: DeclaredDimension) -> Dimension:
 
 
 def value_of(dimension: Dimension, value: object) -> Value:
-    """A value in the dimension's type: 1 becomes 1.0 for a float, 2.0 becomes 2 for an int.
-
-    Raises:
-        Invalid: the dimension does not have this value.
-    """
+    """A value in the dimension's type: 1 is 1.0 as float, 2.0 is 2 as int. Raises Invalid: not its value."""
     name, categories = dimension.name, dimension.categories
     if categories is not None:
         for category in categories:
@@ -264,11 +256,7 @@ def named(dimensions: Sequence[Dimension], name: str, tag: str) -> Dimension:
 
 
 def frozen(dimension: Dimension, value: object, *, by: str, at: float, reason: str) -> Dimension | None:
-    """The dimension frozen at a value; None if it already is.
-
-    Raises:
-        Invalid: the dimension does not have this value.
-    """
+    """The dimension frozen at a value; None if it already is. Raises Invalid: not its value."""
     wanted = value_of(dimension, value)
     if dimension.frozen and same(dimension.frozen_value, wanted):
         return None

@@ -40,10 +40,7 @@ STEPS = 25
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """The posterior after some results: a joint normal distribution.
-
-    Arrays of points have the shape (points, axes). Values are in the unit of the results that were given.
-    """
+    """The joint normal posterior of the results, in their unit. Arrays of points have the shape (points, axes)."""
 
     points: Floats
     is_nominal: Flags
@@ -63,10 +60,7 @@ class Regression:
     """Mean and standard deviation of the results before they were standardised."""
 
     def covered(self, points: Floats) -> Floats:
-        """Covariance of the results and the values at these points, multiplied by the inverse of `root`.
-
-        Shape (results, points); standardised.
-        """
+        """Covariance of results and points, times the inverse of `root`: (results, points), standardised."""
         from scipy.linalg import solve_triangular
 
         found: Floats = solve_triangular(
@@ -156,10 +150,7 @@ class _Parts:
 
 @dataclass(frozen=True)
 class _ScaleSearch:
-    """Searches the logarithms of the precisions, the variance and the noise, in this order.
-
-    Each pair of results is computed once, which halves the work.
-    """
+    """Searches the logarithms of precisions, variance and noise, in this order; computes each pair once."""
 
     points: Floats
     values: Floats

@@ -130,10 +130,7 @@ class GaussianProcess(ConfigSampler):
 def _lowest(
     points: bytes, results: bytes, is_nominal: bytes, places: Sequence[Sequence[float]]
 ) -> Sequence[float]:
-    """The point with the lowest mean, by coordinate descent over `places` from the best of the points.
-
-    Cached for populations whose queues are filled together.
-    """
+    """The point with the lowest mean, by coordinate descent over `places` from the best point; cached."""
     of_all = np.frombuffer(results)
     known = np.frombuffer(points).reshape(len(of_all), -1)
     some = np.unique(np.linspace(0, len(of_all) - 1, SCALED_BY).astype(int))

@@ -80,11 +80,7 @@ def silence_s(run: Experiment, policy: Policy, now: float, grace_s: float) -> fl
 
 
 def check_hands_out(facts: SwarmFacts) -> None:
-    """Refuse a config while the tag is paused or has no dimensions.
-
-    Raises:
-        Exhausted: it says when to come back.
-    """
+    """Raise Exhausted for a config of a paused tag, or of one without dimensions, saying when to come back."""
     if facts.tag.paused_at is not None:
         why = f": {facts.tag.pause_reason}" if facts.tag.pause_reason else ""
         raise Exhausted(
@@ -262,10 +258,7 @@ def hand_out(
 
 
 def fits(config: Mapping[str, Any], dimensions: Sequence[Dimension]) -> bool:
-    """Whether a config has a valid value for each dimension, the frozen value for frozen ones.
-
-    Dimensions on trial may be left out.
-    """
+    """Whether a config has a valid value (the frozen one) for each dimension; those on trial may be left out."""
     named = [d for d in dimensions if d.name in config or not d.on_trial]
     if config.keys() != {d.name for d in named}:
         return False
@@ -277,11 +270,7 @@ def fits(config: Mapping[str, Any], dimensions: Sequence[Dimension]) -> bool:
 
 
 def checked_config(config: Mapping[str, Any], dimensions: Sequence[Dimension]) -> dict[str, Any]:
-    """A config of a worker's own choice, which may leave dimensions out.
-
-    Raises:
-        Invalid: an unknown name, or a value outside the dimension's range.
-    """
+    """A config of a worker's own choice, maybe partial. Raises Invalid: an unknown name, or out of range."""
     known = {d.name: d for d in dimensions}
     for name in config:
         if name not in known:

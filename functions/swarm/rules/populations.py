@@ -107,11 +107,7 @@ def population_of(worker: SwarmWorker, facts: SwarmFacts) -> Population:
 
 
 def named_population(population_id: str | None, worker: SwarmWorker, facts: SwarmFacts) -> Population:
-    """The population that a worker names for a run of its own choice; its current one if it names none or its last.
-
-    Raises:
-        Invalid: no population has this id.
-    """
+    """The population that a worker names, else its current one. Raises Invalid: no population has this id."""
     if population_id in (None, worker.population_id):
         return population_of(worker, facts)
     found = next((p for p in populations_of(facts) if p.population_id == population_id), None)
@@ -138,10 +134,7 @@ class Purpose:
 
     @property
     def has_references(self) -> bool:
-        """It is compared with runs of the reference config, the shape's center.
-
-        Cells of a test are compared with each other instead.
-        """
+        """Whether runs are compared with the reference config; cells of a test are not."""
         may_have = self.evidence == "matched" and self.strategy in REFERENCED
         return may_have and bool(self.shape.center)
 

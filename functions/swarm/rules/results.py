@@ -112,10 +112,7 @@ def judged(sent: Sent, run: RunFacts, under: RunConditions, beside: Comparison) 
 
 
 def _time(sent: Sent, run: RunFacts) -> TimeSpent:
-    """Training time by the worker's report, at most the time since the hand-out.
-
-    The time since the hand-out alone does not count: it includes time without a network.
-    """
+    """Training time by the worker's report, at most the time since the hand-out, which includes lost networks."""
     wall_s = min(sent.duration_seconds, lasted_s(run.experiment, run.now))
     return TimeSpent(wall_seconds=wall_s, cpu_seconds=sent.cpu_seconds)
 

@@ -57,10 +57,7 @@ def scanned(constants: Mapping[str, object], choices: Mapping[str, Sequence[str]
 
 
 def suggestion(name: str, value: object, choices: Sequence[str] = ()) -> DeclaredDimension | str:
-    """A dimension for this constant, or the reason why there is none.
-
-    `choices`: the values of a text constant. Without them its dimension has one category.
-    """
+    """A dimension for this constant, or why there is none. A text needs `choices` for more than one category."""
     if reason := untouched(name, value):
         return reason
     match value:

@@ -23,10 +23,7 @@ NEAR: Mapping[SwarmStrategy, float] = {"exploit": 1 / 8, "converge": 1 / 64}
 OTHER_CATEGORY: Mapping[SwarmStrategy, float] = {"exploit": 0.25, "converge": 0.05}
 """Share of their configs that change a categorical, or an int of few values."""
 LEVELS = (0.1, 0.4, 0.9)
-"""Places in a range at which decision_sprint runs. They are few and repeat; each section has one.
-
-None is the middle, where the center often is.
-"""
+"""Places in a range at which decision_sprint runs: few, one in each section, none in the middle."""
 OUTER = 1 / 8
 """Share of a range at either end from which moonshots are drawn."""
 CANARY_SHARE = 0.12

@@ -190,10 +190,7 @@ HURTS = Hidden("DEPTH", "hurts", {"dtype": "int", "min": 4, "max": 32}, 12)
 def metric_with(
     hidden: Sequence[Hidden], config: Mapping[str, Any], progress: float, rng: Random | None = None
 ) -> float:
-    """The metric of a run whose train.py has these constants, too; see `simulate_metric`.
-
-    Their effect grows in proportion to the progress.
-    """
+    """As `simulate_metric`, of a train.py with these constants too, whose effect grows with the progress."""
     names = {each.name for each in hidden}
     told = {name: value for name, value in config.items() if name not in names}
     effect = sum(each.effect(config) for each in hidden)

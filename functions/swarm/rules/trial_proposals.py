@@ -66,10 +66,7 @@ def is_stalled(facts: TrialFacts) -> bool:
 
 
 def cycle_of(facts: TrialFacts) -> Cycle | None:
-    """The current stall cycle, which may begin now; None if the search does not stall.
-
-    A stall that ends and begins again within 25 results belongs to the same cycle.
-    """
+    """The current stall cycle; None: no stall. A stall that begins again within 25 results is the same cycle."""
     if not is_stalled(facts):
         return None
     if facts.cycle and facts.tag.results - facts.cycle_at < CYCLE:
@@ -253,11 +250,7 @@ def _number(value: Value | None) -> str:
 
 
 def check_share(facts: TrialFacts, entering: ProposedDimension) -> None:
-    """Refuse a new proposal of an agent that has reached its quota.
-
-    Raises:
-        Conflict: the quota is used up; the hint says when to come back.
-    """
+    """Refuse an agent that has reached its quota of proposals. Raises Conflict, saying when to come back."""
     if entering.source != "agent" or any(p.proposal_id == entering.proposal_id for p in facts.proposals):
         return
     since = facts.tag.results - CYCLE

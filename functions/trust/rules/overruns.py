@@ -79,10 +79,7 @@ def is_on_cpu(e: Experiment) -> bool:
 def reference_after(
     e: Experiment, told: TimeSpent | None, before: ReferenceTime | None
 ) -> ReferenceTime | None:
-    """The reference time that this run sets; None: the reference stays.
-
-    The baseline sets it; before the baseline, the first run with a measured time.
-    """
+    """The reference time that this run sets (the baseline, or before it the first timed run); None: it stays."""
     is_baseline = e.baseline and e.retest_of is None
     if told is None or not is_timed(e) or (before is not None and not is_baseline):
         return None

@@ -44,11 +44,7 @@ class RetractAnswer(BaseModel):
 
 
 def check_retractable(e: Experiment) -> None:
-    """Refuse to retract an experiment without a result that counts.
-
-    Raises:
-        Conflict: it is open, a retest, over without a result, or was retracted for another reason.
-    """
+    """Raise Conflict for an open experiment, a retest, one without a result, or retracted for another reason."""
     if e.status in ("keep", "discard") and e.val_bpb is not None:
         return
     if e.retest_of is not None:
@@ -75,11 +71,7 @@ def check_retractable(e: Experiment) -> None:
 
 
 def retraction_of(facts: RetractionFacts, reason: str, digest: str) -> Retraction:
-    """All changes but those of traces.
-
-    Raises:
-        Conflict: a keep was judged by the mean of runs that this one is among.
-    """
+    """All changes but those of traces. Raises Conflict: a keep was judged by a mean that has this run."""
     e, tag = facts.experiment, facts.tag
     leaving = [r.experiment_id for r in facts.runs if e.experiment_id in (r.experiment_id, r.retest_of)]
     judged_anew, noise = _judged_anew(facts, leaving)
