@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from functions.beliefs.rules.chronicle import Chapter, Elimination, Movement, Restaffing
-from functions.beliefs.rules.learning import EffectSizes, effect
+from functions.beliefs.rules.learning import effect
 from functions.beliefs.rules.posterior import posterior_of
 from functions.people.views.nights import code
 from functions.search.rules.suggestions import short
 from state.journal_facts import Pages, Staff
 from state.program import PROGRAM
-from state.records import Evidence, Hypothesis, stamp
+from state.records import Evidence, Hypothesis, stamp, view_of
 
 # -- Hypotheses and their evidence as answers show them.
 
@@ -62,15 +62,10 @@ class HypothesisView(BaseModel):
     created_at: str
 
 
-_COPIED = HypothesisView.model_fields.keys() & Hypothesis.model_fields.keys() - {
-    "created_at",
-    *EffectSizes.__dataclass_fields__,
-}
-
-
 def hypothesis_view(h: Hypothesis) -> HypothesisView:
-    return HypothesisView(
-        **h.model_dump(include=_COPIED),
+    return view_of(
+        HypothesisView,
+        h,
         **vars(posterior_of(h.alpha, h.beta)),
         **vars(effect(h)),
         type=h.kind,
@@ -117,7 +112,7 @@ class EvidenceView(BaseModel):
 
 
 def evidence_view(e: Evidence) -> EvidenceView:
-    return EvidenceView(**e.model_dump(include=set(EvidenceView.model_fields)))
+    return view_of(EvidenceView, e)
 
 
 # -- A checkpoint of a swarm's journal as Markdown.

@@ -13,7 +13,7 @@ from functions.search.rules.suggestions import short
 from state.facts import ContextFacts
 from state.ids import ExperimentId, SelectionId
 from state.ids import Tag as TagName
-from state.records import Experiment
+from state.records import Experiment, view_of
 from state.refusals import other_tag
 from state.traces import Traces
 
@@ -150,15 +150,11 @@ def _told(request: ReadContext, facts: ContextFacts, under: BranchHistory) -> Co
     )
 
 
-AS_STORED = (BranchEntry.model_fields.keys() & Experiment.model_fields.keys()) - {
-    *("claimed", "description", "hypothesis", "diff_summary", "error")
-}
-
-
 def entry(e: Experiment) -> BranchEntry:
     """An experiment with shortened texts."""
-    return BranchEntry(
-        **{name: getattr(e, name) for name in AS_STORED},
+    return view_of(
+        BranchEntry,
+        e,
         id=e.experiment_id,
         claimed=e.is_claim,
         parent_id=e.parent_ids[0] if e.parent_ids else None,

@@ -18,7 +18,7 @@ from state.digests import RequestKey
 from state.errors import Conflict
 from state.ids import AgentName, ExperimentId, SelectionId, TraceId
 from state.ids import Tag as TagName
-from state.records import Selection, SelectionKind, Tag, stamp
+from state.records import Selection, SelectionKind, Tag, stamp, view_of
 from state.refusals import over
 from state.selecting import Intent, SelectionWait, Wish
 from state.traces import Traces
@@ -64,12 +64,6 @@ class Selected(Response):
     hint: str
     """What to do with it, or until there is one."""
     context: dict[str, Any] | None = None
-
-
-AS_STORED = (Selected.model_fields.keys() & Selection.model_fields.keys()) - {
-    *("status", "base_commit_sha", "combines", "sources", "lease_expires_at")
-}
-"""Fields that are answered as the selection has them."""
 
 
 async def selected(wish: Wish, wait_s: float, request: RequestKey | None, stores: Stores) -> Selected:
@@ -125,8 +119,9 @@ async def _forgotten_tags(stores: Stores) -> set[str]:
 
 def shown(found: Selection, tag: Tag) -> Selected:
     commit = found.base_commit_sha or tag.base_commit
-    return Selected(
-        **{name: getattr(found, name) for name in AS_STORED},
+    return view_of(
+        Selected,
+        found,
         status="selected",
         base_commit_sha=commit,
         combines=(found.combines or found.parent_ids) if found.kind == "merge" else None,
@@ -253,11 +248,8 @@ async def renew(request: Renew, call: Call, traces: Traces) -> Renewed:
     renewed = await traces.renew(found)
     if renewed is None:
         raise over(await traces.selection(request.selection_id))
-    return Renewed(
-        selection_id=renewed.selection_id,
-        status=renewed.status,
-        lease_expires_at=stamp(renewed.lease_expires_at),
-        held_by=renewed.experiment_id,
+    return view_of(
+        Renewed, renewed, lease_expires_at=stamp(renewed.lease_expires_at), held_by=renewed.experiment_id
     )
 
 

@@ -22,7 +22,7 @@ from state.ids import Tag as TagName
 from state.policies import Policies
 from state.policy import Policy, TracePolicy
 from state.pool import Pool
-from state.records import Experiment, Trace, TraceStatus, stamp
+from state.records import Experiment, Trace, TraceStatus, stamp, stamped, view_of
 from state.settings import Settings
 from state.snapshots import Snapshots
 from state.tags import Tags
@@ -145,21 +145,18 @@ async def list_traces(request: ListTraces, stores: Stores) -> TraceList:
 
 
 def branch(trace: Trace) -> Branch:
-    return Branch(
-        created_at=stamp(trace.created_at),
-        ended_at=stamp(trace.ended_at) if trace.ended_at is not None else None,
-        **trace.model_dump(include=set(Branch.model_fields) - {"created_at", "ended_at"}),
-    )
+    return view_of(Branch, trace, created_at=stamp(trace.created_at), ended_at=stamped(trace.ended_at))
 
 
 def node(e: Experiment, is_tip: bool, is_base: bool) -> Node:
-    return Node(
+    return view_of(
+        Node,
+        e,
         id=e.experiment_id,
         parent_id=e.parent_ids[0] if e.parent_ids else None,
         is_tip=is_tip,
         is_base=is_base,
         claimed=e.is_claim,
-        **e.model_dump(include=set(Node.model_fields) - {"claimed"}),
     )
 
 

@@ -34,7 +34,7 @@ from state.experiments import Experiments
 from state.ids import AgentName, CommitHash, ExperimentId, GpuId, Id, SelectionId, Sha
 from state.ids import Tag as TagName
 from state.patches import packed
-from state.records import Experiment, Idea, Status, Tag
+from state.records import Experiment, Idea, Status, Tag, view_of
 from state.settings import Settings
 
 # -- New experiments as agents send them, and the parent that their commit shows.
@@ -108,8 +108,9 @@ class NewIdea(Command):
         return patch
 
     def idea(self, call: Call) -> Idea:
-        return Idea(
-            **{name: getattr(self, name) for name in AS_SENT},
+        return view_of(
+            Idea,
+            self,
             description=self.description or self.diff_summary.strip().split("\n")[0] or self.hypothesis,
             diff_id=patch_id(self.patch),
             owner=call.caller.owner,
@@ -117,10 +118,6 @@ class NewIdea(Command):
             pinned_gpu=self.gpu_id,
             traceparent=call.traceparent,
         )
-
-
-AS_SENT = (Idea.model_fields.keys() & NewIdea.model_fields.keys()) - {"description", "parent_ids"}
-"""Fields that an idea has as they were sent."""
 
 
 class RegisteredExperiment(Response):

@@ -27,7 +27,7 @@ from functions.trust.rules.noise import near_scores
 from state.errors import Invalid, NotFound
 from state.experiments import PAGE_BYTES, Experiments, Window
 from state.ids import ExperimentId, Tag, TraceId
-from state.records import OPEN, Sketch, Status, score, stamp
+from state.records import OPEN, Sketch, Status, score, stamp, view_of
 
 
 class ReadExperiment(Request):
@@ -135,14 +135,11 @@ async def near_misses(request: ListNearMisses, experiments: Experiments) -> Near
     facts = await experiments.near_facts(request.tag, request.limit, near_scores)
     return NearMisses(
         near_misses=[
-            NearMiss(
-                experiment_id=e.experiment_id,
+            view_of(
+                NearMiss,
+                e,
                 id=e.experiment_id,
-                val_bpb=e.val_bpb,
                 delta=score(e.judged, facts.direction) - score(facts.best, facts.direction),
-                hypothesis=e.hypothesis,
-                category=e.category,
-                diff_summary=e.diff_summary,
             )
             for e in facts.found
             if e.val_bpb is not None and e.judged is not None and facts.best is not None

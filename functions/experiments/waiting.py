@@ -27,7 +27,7 @@ from functions.search.rules.suggestions import short
 from state.experiments import Experiments
 from state.facts import LiveLog, WaitFacts
 from state.ids import ExperimentId
-from state.records import OPEN, Experiment, RunVerdict, Score
+from state.records import OPEN, Experiment, RunVerdict, Score, view_of
 from state.settings import Settings
 from state.wakeups import Wakeups, woken_within
 
@@ -87,13 +87,6 @@ class ExperimentOutcome(Response, RunVerdict, OutcomeState):
     """What to do now, in a sentence."""
 
 
-AS_STORED = (ExperimentOutcome.model_fields.keys() & Experiment.model_fields.keys()) - {
-    "base_commit_sha",
-    "score",
-}
-"""Fields that are answered as the experiment has them."""
-
-
 @function(
     "experiment::wait", Http("GET", "/api/experiment/{experiment_id}/wait"), role="agent", held_for="timeout"
 )
@@ -149,8 +142,9 @@ def outcome(
     finished = e.status not in OPEN
     aborts = should_abort(crashes, facts.policy.crash_limit)
     step = abort_step(crashes) if finished and aborts else next_step(e, queue, held_back(tag, e) or why_not)
-    return ExperimentOutcome(
-        **{name: getattr(e, name) for name in AS_STORED},
+    return view_of(
+        ExperimentOutcome,
+        e,
         finished=finished,
         changed=changed,
         best_val_bpb=best.val_bpb if best else None,

@@ -10,7 +10,7 @@ from functions.kernel.contract import Call, Command, Cron, Every, Http, Request,
 from functions.kernel.rules.firings import Missed, Overlap, Schedule
 from functions.kernel.table import schedules, table
 from state.errors import Conflict, NotFound
-from state.records import stamp
+from state.records import stamp, stamped, view_of
 from state.schedules import Schedules, ScheduleState
 from state.settings import Settings
 
@@ -89,7 +89,9 @@ def _row(trigger: Every | Cron, schedule: Schedule, look: ScheduleState, setting
     firings = look.firings
     following, at = schedule.next_due(look.now if firings.until is None else firings.until, look.now)
     paused = firings.paused_at is not None
-    return ScheduleView(
+    return view_of(
+        ScheduleView,
+        firings,
         function=schedule.function,
         trigger=str(trigger),
         interval_s=trigger.interval_s(settings) if isinstance(trigger, Every) else None,
@@ -98,23 +100,14 @@ def _row(trigger: Every | Cron, schedule: Schedule, look: ScheduleState, setting
         missed_policy=schedule.missed,
         overlap_policy=schedule.overlap,
         jitter_s=schedule.jitter_s,
-        paused_since=_stamp(firings.paused_at),
-        paused_reason=firings.paused_reason,
+        paused_since=stamped(firings.paused_at),
         next_scheduled=None if paused else stamp(following),
         next_fire=None if paused else stamp(at),
-        last_scheduled=_stamp(firings.fired_scheduled),
-        last_fired=_stamp(firings.fired_at),
-        fired=firings.fired,
-        by_hand=firings.by_hand,
-        missed=firings.missed,
-        skipped=firings.skipped,
+        last_scheduled=stamped(firings.fired_scheduled),
+        last_fired=stamped(firings.fired_at),
         waiting=look.waiting,
         running=look.handled,
     )
-
-
-def _stamp(seconds: float | None) -> str | None:
-    return None if seconds is None else stamp(seconds)
 
 
 class FireNow(Command):
@@ -179,4 +172,4 @@ async def resume(request: ResumeSchedule, store: Schedules) -> ResumedSchedule:
     """Let the clock fire a paused function again, at its next scheduled time."""
     trigger_of(request.function)
     since = await store.resume(request.function)
-    return ResumedSchedule(function=request.function, paused_since=None if since is None else stamp(since))
+    return ResumedSchedule(function=request.function, paused_since=stamped(since))

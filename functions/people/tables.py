@@ -20,7 +20,7 @@ from state.experiments import PAGE_BYTES, Experiments, Window
 from state.facts import Runs, Spread
 from state.ids import ExperimentId, Tag
 from state.policies import Policies
-from state.records import Direction, Experiment, RunRow, Score, VariedRow, stamp
+from state.records import Direction, Experiment, RunRow, Score, VariedRow, stamp, view_of
 from state.reports import Reports, RunRows, SummaryFacts, TagWithBest
 from state.settings import Settings
 
@@ -116,18 +116,11 @@ def _best(runs: Runs[Experiment], noise: Spread) -> dict[str, Any]:
 
 def _stats(facts: SummaryFacts) -> Stats:
     tag, now = facts.tag, facts.in_progress
-    return Stats(
-        total=tag.total,
-        kept=tag.kept,
-        discarded=tag.discarded,
-        crashed=tag.crashed,
+    return view_of(
+        Stats,
+        tag,
         running=now["running"] + now["leased"] + now["registered"],
         queued=now["queued"],
-        stopped=tag.stopped,
-        lost=tag.lost,
-        invalid=tag.invalid,
-        retracted=tag.retracted,
-        claimed=tag.claimed,
         keep_rate=tag.kept / tried if (tried := tag.total - tag.baselines) else 0.0,
     )
 

@@ -11,7 +11,7 @@ from state.errors import Conflict, Forbidden, Invalid
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.quota import Quota, counting
-from state.records import Role, stamp
+from state.records import Role, stamp, stamped, view_of
 from state.settings import Settings
 from state.token_values import Issued, Kind
 from state.tokens import CODE_S, OVERLAP_MOST_S, Tokens
@@ -75,15 +75,7 @@ async def issue(request: Issue, call: Call, tokens: Tokens) -> Shown:
 
 def shown(issued: Issued) -> Shown:
     token = issued.token
-    return Shown(
-        id=token.id,
-        name=token.name,
-        role=token.role,
-        kind=token.kind,
-        tags=token.tags,
-        expires_at=stamp(token.expires_at) if token.expires_at is not None else None,
-        token=issued.text,
-    )
+    return view_of(Shown, token, expires_at=stamped(token.expires_at), token=issued.text)
 
 
 BODY_LIMIT = 4096
@@ -165,28 +157,18 @@ async def list_tokens(request: Request, tokens: Tokens) -> TokenList:
     used, now = await tokens.last_used(), await tokens.now()
     return TokenList(
         tokens=[
-            TokenRow(
-                id=t.id,
-                name=t.name,
-                role=t.role,
-                kind=t.kind,
+            view_of(
+                TokenRow,
+                t,
                 status=t.end(now) or "active",
-                tags=t.tags,
                 created_at=stamp(t.created_at),
-                issued_by=t.issued_by,
-                expires_at=_stamp(t.expires_at),
-                rotated_at=_stamp(t.rotated_at),
-                last_used_at=_stamp(used.get(t.id)),
-                uses_left=t.uses_left,
-                enrolled_with=t.enrolled_with,
+                expires_at=stamped(t.expires_at),
+                rotated_at=stamped(t.rotated_at),
+                last_used_at=stamped(used.get(t.id)),
             )
             for t in await tokens.all()
         ]
     )
-
-
-def _stamp(seconds: float | None) -> str | None:
-    return stamp(seconds) if seconds is not None else None
 
 
 class Identity(Response):

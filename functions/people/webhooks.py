@@ -13,7 +13,7 @@ from state.events import EventType
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.receivers import Receivers, shown
-from state.records import stamp
+from state.records import stamp, stamped, view_of
 from state.settings import Settings
 from state.webhooks import Webhooks, new_secret
 
@@ -95,20 +95,13 @@ async def list_webhooks(request: Request, webhooks: Webhooks) -> ListedWebhooks:
     """Every webhook with counts of its deliveries, without its secret and the path of its URL."""
     return ListedWebhooks(
         webhooks=[
-            WebhookView(
-                id=w.id,
+            view_of(
+                WebhookView,
+                w,
+                **vars(d) | {"last_at": stamped(d.last_at)},
                 url=shown(w.url),
-                description=w.description,
-                types=[*w.types] if w.types is not None else None,
-                tag=w.tag,
                 created_at=stamp(w.created_at),
                 status="active" if w.disabled_at is None else "disabled",
-                disabled_reason=w.disabled_reason,
-                delivered=d.delivered,
-                failed=d.failed,
-                last_at=stamp(d.last_at) if d.last_at is not None else None,
-                last_status=d.last_status,
-                last_error=d.last_error,
             )
             for w, d in await webhooks.with_deliveries()
         ]

@@ -47,7 +47,7 @@ from state.ids import Tag as TagName
 from state.presence import Presence
 from state.program_facts import DueFacts, ProgramVersion
 from state.programs import Programs, base_of
-from state.records import stamp
+from state.records import stamp, view_of
 from state.settings import Settings
 from state.train_queue import PiQueue
 
@@ -239,15 +239,7 @@ async def list_programs(request: ListPrograms, programs: Programs, settings: Set
 
 
 def _view(v: ProgramVersion) -> ProgramView:
-    return ProgramView(
-        number=v.number,
-        written_at=stamp(v.at),
-        author=v.author,
-        reason=v.reason,
-        results=v.results,
-        strategy=v.strategy,
-        text=v.block,
-    )
+    return view_of(ProgramView, v, written_at=stamp(v.at), text=v.block)
 
 
 REFRESH_S = 30.0

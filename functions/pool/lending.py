@@ -25,7 +25,7 @@ from state.ids import ExperimentId, GpuId
 from state.leases import GpuLease, Holding
 from state.policy import TickSource
 from state.program import as_typed
-from state.records import OPEN, Experiment, Gpu, stamp
+from state.records import OPEN, Experiment, Gpu, stamp, view_of
 from state.seeds import unseeded
 from state.settings import Settings
 from state.wakeups import woken_within
@@ -187,24 +187,18 @@ async def _work(held: Holding, stores: Stores) -> Work | None:
             raise
         await _give_up(gpu, e, problem.detail, stores)
         return None
-    return Work(
-        experiment_id=e.experiment_id,
-        attempt=e.attempt,
-        fence=gpu.fence,
-        commit_sha=e.commit_sha,
+    return view_of(
+        Work,
+        e,
         base_commit=tag.base_commit,
         # a retest has a seed of its own
         config_delta=(unseeded(e.config_delta) if e.retest_of else e.config_delta) or None,
-        seed=e.seed,
         metric=tag.metric,
         evaluator=tag.evaluator,
         evaluator_files=list(tag.evaluator_files),
         evaluator_command=tag.evaluator_command,
-        budget_s=e.budget_s,
-        timeout_s=e.timeout_s,
         tick_source=held.policy.stopping.tick_source if held.policy else "report",
         patch_base64=None if patch is None else base64.b64encode(patch).decode(),
-        traceparent=e.traceparent,
     )
 
 

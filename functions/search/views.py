@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from state.records import Strategy, stamp
+from state.records import Strategy, stamp, view_of
 
 
 class StrategyView(BaseModel):
@@ -22,12 +22,5 @@ class StrategyView(BaseModel):
 
 def strategy_view(found: Strategy) -> StrategyView:
     """A strategy as it stands in answers."""
-    return StrategyView(
-        mode=found.mode,
-        explore_ratio=found.explore_ratio,
-        temperature=found.temperature,
-        reason=found.reason,
-        updated_at=stamp(found.updated_at),
-        version=found.version,
-        pinned_until=found.pinned_until or None,
-    )
+    pinned_until = found.pinned_until or None
+    return view_of(StrategyView, found, updated_at=stamp(found.updated_at), pinned_until=pinned_until)

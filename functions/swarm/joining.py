@@ -29,7 +29,7 @@ from state.ids import Tag as TagName
 from state.program_facts import ServedProgram
 from state.programs import Programs, digest_of
 from state.quota import Quota, counting, enforced
-from state.records import SwarmWorker, Value, score
+from state.records import SwarmWorker, Value, score, view_of
 from state.settings import Settings
 from state.swarm_facts import SwarmFacts
 from state.swarms import Swarms, WorkerWithToken
@@ -310,16 +310,7 @@ async def synced(worker: SwarmWorker, lab_url: str, stores: Stores) -> Synced:
         program_md=program,
         program_digest=digest_of(program),
         dimensions=[
-            SyncedDimension(
-                name=d.name,
-                frozen=d.frozen,
-                frozen_value=d.frozen_value,
-                importance=d.importance,
-                best_known_value=known.get(d.name),
-                is_canary=d.is_canary,
-                default_value=d.default_value,
-            )
-            for d in facts.dimensions
+            view_of(SyncedDimension, d, best_known_value=known.get(d.name)) for d in facts.dimensions
         ],
         top_configs=[
             TopConfig(config_delta=run.config_delta, delta_bpb=run.delta_bpb)

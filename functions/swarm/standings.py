@@ -16,7 +16,7 @@ from functions.swarm.rules.handing_out import run_time
 from functions.swarm.rules.populations import Population, populations_of
 from state.errors import Unauthenticated
 from state.hypotheses import Hypotheses
-from state.records import Hypothesis
+from state.records import Hypothesis, view_of
 from state.settings import Settings
 from state.swarm_facts import SwarmFacts
 
@@ -86,14 +86,7 @@ async def leaderboard(request: OfSwarm, stores: Stores, settings: Settings) -> L
     leaders = await stores.swarms.leaders(request.tag_in(settings), MOST)
     return Leaderboard(
         [
-            Leading(
-                rank=rank,
-                worker_id=leader.worker_id,
-                gpu_type=leader.gpu_type,
-                best_delta_bpb=leader.best_delta_bpb,
-                best_config_delta=leader.best_config_delta,
-                experiment_count=leader.runs,
-            )
+            view_of(Leading, leader, rank=rank, experiment_count=leader.runs)
             for rank, leader in enumerate(leaders, 1)
         ]
     )

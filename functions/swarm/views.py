@@ -13,7 +13,7 @@ from functions.swarm.rules.trials import eligibility_of
 from state.decisions import HandOut
 from state.errors import NotFound
 from state.policy import TickSource
-from state.records import Dimension, Experiment, ProposedDimension, stamp
+from state.records import Dimension, Experiment, ProposedDimension, stamp, stamped
 from state.records.dimensions import DimensionFields, ProposedFields
 from state.trial_facts import TrialFacts
 
@@ -28,7 +28,7 @@ class DimensionView(DimensionFields):
 
 def dimension_view(dimension: Dimension) -> DimensionView:
     at = dimension.frozen_at
-    return DimensionView.model_validate(vars(dimension) | {"frozen_at": None if at is None else stamp(at)})
+    return DimensionView.model_validate(vars(dimension) | {"frozen_at": stamped(at)})
 
 
 class ProposedDimensionView(ProposedFields):

@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from functools import cache
 from math import isfinite
 from types import NoneType, UnionType
-from typing import Any, Literal, Self, Union, get_args, get_origin
+from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import from_json
 
+M = TypeVar("M", bound=BaseModel)
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC; a datetime without a zone is written faster
 _JSON = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
@@ -81,6 +82,23 @@ def _is_plain(annotation: Any) -> bool:
     if get_origin(annotation) is Literal:
         return all(isinstance(a, str) for a in get_args(annotation))
     return annotation in (str, int, float, bool, NoneType)
+
+
+def view_of(kind: type[M], found: Any, **other: Any) -> M:
+    """A view with the fields `other`, and those of `found` that have the same names."""
+    names = _common(kind, found.__class__)
+    return kind(**{name: getattr(found, name) for name in names if name not in other}, **other)
+
+
+@cache
+def _common(kind: type[BaseModel], found: Any) -> frozenset[str]:
+    has = found.model_fields if issubclass(found, BaseModel) else found.__dataclass_fields__
+    return frozenset(kind.model_fields.keys() & has.keys())
+
+
+def stamped(seconds: float | None) -> str | None:
+    """As `stamp`; None stays None."""
+    return None if seconds is None else stamp(seconds)
 
 
 def stamp(seconds: float) -> str:

@@ -12,7 +12,18 @@ from functions.search.rules.suggestions import short
 from functions.trust.rules.noise import claim, noise_of
 from functions.trust.rules.retests import fresh_runs
 from state.facts import Runs, Spread
-from state.records import OPEN, Experiment, ExperimentRecord, Result, Score, Selection, Sketch, stamp
+from state.records import (
+    OPEN,
+    Experiment,
+    ExperimentRecord,
+    Result,
+    Score,
+    Selection,
+    Sketch,
+    stamp,
+    stamped,
+    view_of,
+)
 from state.records.experiments import Measured
 
 # -- Experiments in answers: whole, shortened, and with their retests.
@@ -107,15 +118,7 @@ class ClaimView(BaseModel):
 
 
 def retest_view(retest: Experiment) -> RetestView:
-    return RetestView(
-        retest_id=retest.experiment_id,
-        seed=retest.seed,
-        status=retest.status,
-        val_bpb=retest.val_bpb,
-        delta_bpb=retest.delta_bpb,
-        score=score_of(retest),
-        reported=retest.reported,
-    )
+    return view_of(RetestView, retest, retest_id=retest.experiment_id, score=score_of(retest))
 
 
 def claim_of(runs: Runs[Experiment], noise: Spread) -> ClaimView:
@@ -156,7 +159,7 @@ def result_view(e: Result) -> dict[str, Any]:
         **({"delta_bpb": e.delta_bpb} if e.delta_bpb is not None else {}),
         "description": e.description,
         "category": e.category,
-        "at": stamp(e.finished_at) if e.finished_at is not None else None,
+        "at": stamped(e.finished_at),
     }
 
 
