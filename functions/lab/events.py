@@ -196,17 +196,13 @@ async def dead(request: ListDeadLetters, stream: Stream) -> DeadLetters:
     )
 
 
-class Redrive(ChooseLetters):
-    """One letter, or all."""
-
-
 class Redriven(Response):
     redriven: list[str]
     dry_run: bool
 
 
 @function("event::redrive", role="operator", writes=True)
-async def redrive(request: Redrive, stream: Stream) -> Redriven:
+async def redrive(request: ChooseLetters, stream: Stream) -> Redriven:
     """Deliver one dead letter, or all of them, again; a dry run only says which."""
     letters, bound = await chosen(request, stream), await stream.redriven_to()
     served = [letter for letter in letters if letter.binding in bound]
@@ -220,17 +216,13 @@ async def redrive(request: Redrive, stream: Stream) -> Redriven:
     return Redriven(redriven=moved, dry_run=request.dry_run)
 
 
-class Discard(ChooseLetters):
-    """One letter, or all."""
-
-
 class Discarded(Response):
     discarded: list[str]
     dry_run: bool
 
 
 @function("event::discard", role="operator", writes=True)
-async def discard(request: Discard, stream: Stream) -> Discarded:
+async def discard(request: ChooseLetters, stream: Stream) -> Discarded:
     """Delete one dead letter, or all of them; a dry run only says which."""
     letters = await chosen(request, stream)
     gone = [e.id for e in letters if request.dry_run or await stream.discard(e) == "ok"]

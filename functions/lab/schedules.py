@@ -110,7 +110,7 @@ def _row(trigger: Every | Cron, schedule: Schedule, look: ScheduleState, setting
     )
 
 
-class FireNow(Command):
+class ScheduleCommand(Command):
     function: Name
 
 
@@ -122,7 +122,7 @@ class FiredNow(Response):
 
 
 @function("cron::run", role="operator", writes=True)
-async def run(request: FireNow, call: Call, store: Schedules) -> FiredNow:
+async def run(request: ScheduleCommand, call: Call, store: Schedules) -> FiredNow:
     """Fire a scheduled function now, even if it is paused, once per request id; the events process runs it."""
     trigger = trigger_of(request.function)
     given = request.request_id or call.idempotency_key
@@ -136,8 +136,7 @@ async def run(request: FireNow, call: Call, store: Schedules) -> FiredNow:
     return FiredNow(function=request.function, became=became, at=stamp(when))
 
 
-class PauseSchedule(Command):
-    function: Name
+class PauseSchedule(ScheduleCommand):
     reason: str = Field("", max_length=500, description="why, for those who wonder", examples=["maintenance"])
 
 
@@ -157,10 +156,6 @@ async def pause(request: PauseSchedule, store: Schedules) -> PausedSchedule:
     return PausedSchedule(function=request.function, paused_since=stamp(since))
 
 
-class ResumeSchedule(Command):
-    function: Name
-
-
 class ResumedSchedule(Response):
     function: str
     paused_since: str | None
@@ -168,7 +163,7 @@ class ResumedSchedule(Response):
 
 
 @function("cron::resume", role="operator", writes=True)
-async def resume(request: ResumeSchedule, store: Schedules) -> ResumedSchedule:
+async def resume(request: ScheduleCommand, store: Schedules) -> ResumedSchedule:
     """Let the clock fire a paused function again, at its next scheduled time."""
     trigger_of(request.function)
     since = await store.resume(request.function)

@@ -108,7 +108,7 @@ async def list_webhooks(request: Request, webhooks: Webhooks) -> ListedWebhooks:
     )
 
 
-class TestWebhook(Command):
+class WebhookCommand(Command):
     id: Id = Field(description="the webhook's: webhook::list shows them", examples=["wh_3f9a1c2b7d5e8a60"])
 
 
@@ -122,7 +122,7 @@ class TestedWebhook(Response):
 
 @function("webhook::test", role="operator", writes=True)
 async def test(
-    request: TestWebhook, webhooks: Webhooks, receivers: Receivers, settings: Settings
+    request: WebhookCommand, webhooks: Webhooks, receivers: Receivers, settings: Settings
 ) -> TestedWebhook:
     """Send a `webhook.test` message now, once, and show the receiver's answer."""
     webhook, now = await webhooks.get(request.id), await webhooks.now()
@@ -143,16 +143,12 @@ async def test(
     )
 
 
-class RemoveWebhook(Command):
-    id: Id = Field(description="the webhook's: webhook::list shows them", examples=["wh_3f9a1c2b7d5e8a60"])
-
-
 class RemovedWebhook(Response):
     removed: str
 
 
 @function("webhook::remove", role="operator", writes=True)
-async def remove(request: RemoveWebhook, webhooks: Webhooks) -> RemovedWebhook:
+async def remove(request: WebhookCommand, webhooks: Webhooks) -> RemovedWebhook:
     """Delete a webhook and its undelivered events; its dead letters stay until they are discarded."""
     await webhooks.remove(request.id)
     return RemovedWebhook(removed=request.id)

@@ -13,7 +13,7 @@ from state.records import stamp
 from state.settings import Settings
 
 
-class ReadHealth(Request):
+class OfGpu(Request):
     gpu_id: GpuId
 
 
@@ -39,7 +39,7 @@ class Health(Response):
     Every("health_s", each="gpu"),
     role="viewer",
 )
-async def health(request: ReadHealth, call: Call, pool: Pool, settings: Settings) -> Health:
+async def health(request: OfGpu, call: Call, pool: Pool, settings: Settings) -> Health:
     """The newest sample that a GPU's keeper took; fired by the clock, it also takes a sick GPU out of the pool."""
     found = await pool.holding(request.gpu_id)
     gpu = found.gpu
@@ -57,23 +57,18 @@ async def health(request: ReadHealth, call: Call, pool: Pool, settings: Settings
     )
 
 
-class ReadGpu(Request):
-    gpu_id: GpuId
-
-
 class OneGpu(Response):
     worker: WorkerView
 
 
 @function("gpu::get", role=("viewer", "worker"))
-async def get(request: ReadGpu, pool: Pool, settings: Settings) -> OneGpu:
+async def get(request: OfGpu, pool: Pool, settings: Settings) -> OneGpu:
     """One GPU or CPU slot of the pool: its status, its lease and its health."""
     found = await pool.holding(request.gpu_id)
     return OneGpu(worker=worker_view(found.gpu, found.now, settings.stale_s))
 
 
-class ReadGpuHistory(Request):
-    gpu_id: GpuId
+class ReadGpuHistory(OfGpu):
     hours: float = Field(6.0, gt=0, le=24, description="so far back")
 
 

@@ -112,8 +112,7 @@ def test_every_field_of_a_request_is_described_and_has_an_example_that_is_valid(
 
 
 ONE_OF: dict[str, dict[str, Any]] = {
-    "Discard": {"all": True},
-    "Redrive": {"all": True},
+    "ChooseLetters": {"all": True},
 }
 """Requests that must have one of several fields, with one of them."""
 
