@@ -194,12 +194,7 @@ class Batches(Night):
     def foretold(self, left: int, now: BatchDecision | None) -> Prediction | None:
         """The server's prediction."""
         early = self.beliefs.early(
-            self.running,
-            self.newest,
-            self._spread(),
-            self.best_config,
-            len(self._workers),
-            self._now,
+            self.running, self.newest, self._spread(), self.best_config, len(self._workers), self._now
         )
         return predicted(early, left, now, self._guess, self._resamples)
 

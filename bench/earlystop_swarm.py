@@ -134,11 +134,7 @@ class StoppingNight(Night):
         assert e.baseline_bpb is not None
         name, value = e.experiment_id, self._reports[e.experiment_id][bucket]
         ranked = self._ranks.told(
-            name,
-            bucket,
-            value - e.baseline_bpb,
-            strategy=e.population_strategy,
-            may_stop=not e.is_compared,
+            name, bucket, value - e.baseline_bpb, strategy=e.population_strategy, may_stop=not e.is_compared
         )
         if ranked is None:
             return

@@ -94,10 +94,7 @@ class Rule:
     workers: int = 1
 
     def tag(self) -> KeepingTag:
-        return KeepingTag(
-            self.keep_rule,
-            Effort(POLICY.baseline_repeats, POLICY.max_retests),
-        )
+        return KeepingTag(self.keep_rule, Effort(POLICY.baseline_repeats, POLICY.max_retests))
 
 
 @dataclass(frozen=True)

@@ -65,13 +65,7 @@ class Lab:
         """The Pub/Sub channel of an event type, or a pattern of them."""
         return f"nightjar:{self.name}:{kind}"
 
-    async def move(
-        self,
-        name: str,
-        *,
-        keys: GivenKeys = NOTHING,
-        args: GivenArgs = NOTHING,
-    ) -> Any:
+    async def move(self, name: str, *, keys: GivenKeys = NOTHING, args: GivenArgs = NOTHING) -> Any:
         """Make the move `lua/<name>.lua` with the keys and values that its header declares; None is left out.
 
         Keys that the lab, or the tag that the value `tag` names, has only one of are given by themselves.
@@ -108,13 +102,7 @@ class Lab:
         async with self._turns.setdefault(in_turn, asyncio.Lock()) if in_turn else nullcontext():
             return await changed(self, decide)
 
-    def reading(
-        self,
-        name: str,
-        *,
-        keys: GivenKeys = NOTHING,
-        args: GivenArgs = NOTHING,
-    ) -> Sequence[Arg]:
+    def reading(self, name: str, *, keys: GivenKeys = NOTHING, args: GivenArgs = NOTHING) -> Sequence[Arg]:
         """A read-only script `lua/<name>.lua` as one command of a `pipeline`. Raises TypeError: as `move`."""
         script = load(name)
         keyed, argv = script.words(self.keys, keys, args)

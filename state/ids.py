@@ -25,10 +25,7 @@ TraceId = Annotated[Id, Field(description="the trace: a branch of the experiment
 SelectionId = Annotated[Id, Field(description="what trace::select answered", examples=["mar11-s12"])]
 
 RESERVED = frozenset(
-    {
-        *("operator", "local", "visitor", "anyone"),
-        *("lab", "system", "keeper", "direct", "clock", "nightjar"),
-    }
+    {*("operator", "local", "visitor", "anyone"), *("lab", "system", "keeper", "direct", "clock", "nightjar")}
 )
 """The lab's own names, in lower case. No token, worker or agent has one in any case."""
 

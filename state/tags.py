@@ -336,8 +336,7 @@ def places_of(keys: Keys, tag: str, pins: Sequence[str]) -> dict[str, str | list
 
 def _restless(tag: str) -> Conflict:
     return Conflict(
-        f"the queue of {tag!r} does not stand still",
-        hint="try again; POST /api/lab/audit checks the queue",
+        f"the queue of {tag!r} does not stand still", hint="try again; POST /api/lab/audit checks the queue"
     )
 
 

@@ -55,11 +55,7 @@ class Device:
 
 
 def discover(
-    host: str,
-    *,
-    gpu: str | int = "all",
-    cpu: int = 0,
-    helper: Sequence[str] = HELPER,
+    host: str, *, gpu: str | int = "all", cpu: int = 0, helper: Sequence[str] = HELPER
 ) -> list[Device]:
     """The machine's GPUs (`all`, `none`, or the one with this index), then `cpu` CPU slots.
 
@@ -253,11 +249,7 @@ async def look_until(
 
 
 async def memory_came_back(
-    sampler: HealthSampler,
-    device: Device,
-    before: Footprint | None,
-    *,
-    patience_s: float,
+    sampler: HealthSampler, device: Device, before: Footprint | None, *, patience_s: float
 ) -> bool:
     """Whether the memory is as it was before the run; call it once all processes of the run have ended.
 

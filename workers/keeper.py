@@ -189,8 +189,7 @@ class Keeper:
             if gpu.holder is None:
                 return
         answer = await self.lab.call(
-            "pool::give_back",
-            {"gpu_id": self.gpu_id, "fence": gpu.fence, "reason": reason, "proven": proven},
+            "pool::give_back", {"gpu_id": self.gpu_id, "fence": gpu.fence, "reason": reason, "proven": proven}
         )
         log.warning("%s: %s; %s is %s", self.gpu_id, reason, gpu.holder, answer["experiment_status"])
 
@@ -202,12 +201,7 @@ class Keeper:
             return False
         if gpu is None or gpu.boot_id != boot_id():  # a reboot empties the GPU's memory
             return True
-        return await memory_came_back(
-            self.sampler,
-            self.device,
-            gpu.footprint,
-            patience_s=MEMORY_PATIENCE_S,
-        )
+        return await memory_came_back(self.sampler, self.device, gpu.footprint, patience_s=MEMORY_PATIENCE_S)
 
     def _disk(self) -> dict[str, str | float]:
         try:

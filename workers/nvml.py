@@ -74,9 +74,7 @@ def sample_by_nvml(nvml: Nvml, uuid: str) -> dict[str, object]:
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)  # may raise: without this number a GPU is sick
     throttle = ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
     numbers = {
-        "temperature_c": ask(
-            lambda: float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
-        ),
+        "temperature_c": ask(lambda: float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))),
         "memory_used_mb": memory.used / _MIB,
         "memory_total_mb": memory.total / _MIB,
         "utilization_percent": ask(lambda: float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)),

@@ -122,10 +122,7 @@ async def graph_summary(
         layer = DerivedLayer(summary_text=written.text, author=written.author)
     else:
         layer = DerivedLayer(summary_text=summary_of(found), author=None)
-    return GraphInProse(
-        derived_layer=layer,
-        graph=await drawn(found) if request.include_graph else None,
-    )
+    return GraphInProse(derived_layer=layer, graph=await drawn(found) if request.include_graph else None)
 
 
 FUNCTION = "hypothesis::tell"

@@ -239,11 +239,7 @@ async def _changed(request: Configure, priorities: Mapping[str, float], stores: 
         return await stores.policies.get(request.tag)
     changes: dict[str, Any] = {"traces": named} if named else {}
     return await stores.policies.change(
-        request.tag,
-        changes,
-        check=_checked,
-        new_epoch=request.new_epoch,
-        priorities=priorities,
+        request.tag, changes, check=_checked, new_epoch=request.new_epoch, priorities=priorities
     )
 
 

@@ -143,9 +143,6 @@ def _texts_under(body: list[ast.stmt]) -> Mapping[str, str]:
     texts: dict[str, str] = {}
     for field, text in pairwise(body):
         match field, text:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str() as said)),
-            ):
+            case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as said))):
                 texts[name] = " ".join(said.split())
     return texts

@@ -18,10 +18,7 @@ from state.settings import Settings
 HOMES: Mapping[str, tuple[str, ...]] = {
     "agent": ("people.agents",),
     "cron": ("lab.schedules",),
-    "dimension": (
-        "swarm.dimensions",
-        "swarm.proposals",
-    ),
+    "dimension": ("swarm.dimensions", "swarm.proposals"),
     "event": ("lab.events",),
     "experiment": (
         "experiments.setup",
@@ -32,52 +29,21 @@ HOMES: Mapping[str, tuple[str, ...]] = {
         "trust.retests",
     ),
     "function": ("lab.functions",),
-    "gpu": (
-        "runs.leases",
-        "runs.training",
-        "runs.health",
-    ),
-    "hypothesis": (
-        "beliefs.hypotheses",
-        "beliefs.drafting",
-        "beliefs.graph",
-    ),
+    "gpu": ("runs.leases", "runs.training", "runs.health"),
+    "hypothesis": ("beliefs.hypotheses", "beliefs.drafting", "beliefs.graph"),
     "invocation": ("experiments.reading",),
     "journal": ("beliefs.journal",),
-    "lab": (
-        "trust.audit",
-        "lab.status",
-    ),
+    "lab": ("trust.audit", "lab.status"),
     "pipeline": ("pi.pipeline",),
-    "pool": (
-        "pool.gpus",
-        "pool.lending",
-        "pool.returning",
-    ),
+    "pool": ("pool.gpus", "pool.lending", "pool.returning"),
     "program": ("pi.programs",),
-    "report": (
-        "people.briefs",
-        "people.tables",
-        "people.diffs",
-        "people.plot",
-    ),
+    "report": ("people.briefs", "people.tables", "people.diffs", "people.plot"),
     "run": ("swarm.runs",),
     "search": ("search.searching",),
-    "swarm": (
-        "swarm.joining",
-        "swarm.configs",
-        "swarm.standings",
-    ),
+    "swarm": ("swarm.joining", "swarm.configs", "swarm.standings"),
     "tag": ("experiments.tags",),
-    "token": (
-        "people.tokens",
-        "people.revoking",
-    ),
-    "trace": (
-        "branches.traces",
-        "branches.selecting",
-        "branches.context",
-    ),
+    "token": ("people.tokens", "people.revoking"),
+    "trace": ("branches.traces", "branches.selecting", "branches.context"),
     "webhook": ("people.webhooks",),
 }
 """The modules of `functions` that declare the functions of a noun."""

@@ -108,11 +108,7 @@ class SetStrategy(Command):
     explore_ratio: float = Field(0.7, ge=0, le=1, description="share of ideas that should be new ground")
     temperature: float = Field(1.0, ge=0, le=10, description="how bold ideas should be")
     pin_for: int = Field(
-        5,
-        ge=0,
-        le=100_000,
-        description="experiments that finish before adapt may change it",
-        examples=[5],
+        5, ge=0, le=100_000, description="experiments that finish before adapt may change it", examples=[5]
     )
 
 

@@ -117,9 +117,7 @@ async def list_dimensions(request: OfTag, dimensions: Dimensions) -> ListedDimen
     """Every dimension of a tag with its range, what it is frozen at, and how much it matters."""
     facts = await dimensions.of(request.tag)
     return ListedDimensions(
-        tag=request.tag,
-        version=facts.version,
-        dimensions=[dimension_view(d) for d in facts.dimensions],
+        tag=request.tag, version=facts.version, dimensions=[dimension_view(d) for d in facts.dimensions]
     )
 
 

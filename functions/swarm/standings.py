@@ -183,6 +183,5 @@ async def workers(request: ListWorkers, stores: Stores, settings: Settings) -> S
     tag = request.tag_in(settings)
     found, total = await stores.swarms.workers(tag, request.offset, request.limit)
     return SwarmWorkers(
-        workers=[WorkerView.model_validate(worker, from_attributes=True) for worker in found],
-        total=total,
+        workers=[WorkerView.model_validate(worker, from_attributes=True) for worker in found], total=total
     )

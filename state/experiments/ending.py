@@ -475,12 +475,7 @@ class EndingStore(ExperimentReader):
         return await self._lab.change(broken)
 
     async def _requeue(
-        self,
-        change: Change,
-        run: RunFacts,
-        lease: BrokenLease,
-        used_until: float,
-        first: Callable[[], None],
+        self, change: Change, run: RunFacts, lease: BrokenLease, used_until: float, first: Callable[[], None]
     ) -> None:
         """It waits again, in front of its priority: it had its turn.
 

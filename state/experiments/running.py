@@ -86,14 +86,7 @@ class Running(Ranking):
         return e, gpu_id or e.gpu_id
 
     async def note_source(
-        self,
-        e: Experiment,
-        *,
-        attempt: int,
-        fence: int,
-        tree_id: str,
-        patch: bytes | None,
-        differs: bool,
+        self, e: Experiment, *, attempt: int, fence: int, tree_id: str, patch: bytes | None, differs: bool
     ) -> bool:
         """Store what code a running attempt trains; False where it is over, or another's. Its time limit begins now.
 

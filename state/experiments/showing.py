@@ -52,12 +52,7 @@ class Showing(Queueing):
                 hint="submit an idea: the unchanged train.py, the baseline, runs before it",
             )
         runs = runs_of(found["runs"])
-        return BestFacts(
-            tag=of_tag,
-            best=Best.parse(found["best"]),
-            runs=runs,
-            noise=await self._noise(runs),
-        )
+        return BestFacts(tag=of_tag, best=Best.parse(found["best"]), runs=runs, noise=await self._noise(runs))
 
     async def near_facts(self, tag: str, limit: int, near: NearBand) -> NearFacts:
         """The discards that came nearest to a tag's best, as it is now. Raises NotFound: no such tag."""

@@ -7,11 +7,7 @@ from pathlib import Path
 import click
 
 from state.settings import Settings
-from triggers.cli.options import (
-    Duration,
-    NameType,
-    with_all_settings,
-)
+from triggers.cli.options import Duration, NameType, with_all_settings
 
 
 @click.command()

@@ -214,12 +214,7 @@ class DemoView:
         if not self._console.is_terminal:
             yield
             return
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-        )
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self._console) as progress:
             self._bar = (progress, progress.add_task("training", total=self._runs + 1))  # the baseline
             yield

@@ -14,11 +14,7 @@ from state.client_settings import ClientSettings
 from state.errors import Invalid
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import (
-    json_option,
-    tag_argument,
-    with_settings,
-)
+from triggers.cli.options import json_option, tag_argument, with_settings
 from triggers.cli.output import counted, print_json, printable
 from triggers.cli.runs import the_tag
 from triggers.cli.tables import Column, print_table

@@ -62,12 +62,7 @@ VERDICTS = (
     help="in tsv and csv, quote texts that a spreadsheet would take for formulas",
 )
 def command(
-    settings: ClientSettings,
-    tag: str | None,
-    kind: str,
-    output: str | None,
-    follows: bool,
-    spreadsheet: bool,
+    settings: ClientSettings, tag: str | None, kind: str, output: str | None, follows: bool, spreadsheet: bool
 ) -> int:
     """Export the finished runs of TAG (default: the lab's only tag).
 

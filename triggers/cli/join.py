@@ -19,8 +19,7 @@ from triggers.cli.worker import check_no_lab, checked_url
 
 
 @click.command(
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False
 )
 @data_option
 @click.option("--url", default=None)

@@ -10,13 +10,7 @@ import click
 from state.errors import Conflict, Invalid
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import (
-    NameType,
-    Number,
-    json_option,
-    tag_argument,
-    with_lab,
-)
+from triggers.cli.options import NameType, Number, json_option, tag_argument, with_lab
 from triggers.cli.output import ERROR, OK, counted, print_json, show
 
 if TYPE_CHECKING:

@@ -228,9 +228,7 @@ def _training(http: LabHttp, tag: str) -> Training:
     """The tag's runs that train."""
     pages = [
         http.ask(
-            "POST",
-            "/api/experiment/history",
-            {"tag": tag, "status": status, "limit": RUNS, "fields": FIELDS},
+            "POST", "/api/experiment/history", {"tag": tag, "status": status, "limit": RUNS, "fields": FIELDS}
         )
         for status in TRAINING
     ]

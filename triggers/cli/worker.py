@@ -21,8 +21,7 @@ from triggers.cli.options import all_settings_from, data_option, lab_option
 
 
 @click.command(
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False
 )
 @data_option
 @lab_option

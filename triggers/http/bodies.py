@@ -245,6 +245,5 @@ def _has_too_many_values(body: bytes) -> bool:
 def too_large(limit: int) -> TooLarge:
     size = f"{limit / 1024 / 1024:g} MiB" if limit >= 1024 * 1024 else f"{limit:,} bytes"
     return TooLarge(
-        f"the body is over {size}",
-        hint="send less: keep data, checkpoints and binaries out of the diff",
+        f"the body is over {size}", hint="send less: keep data, checkpoints and binaries out of the diff"
     )

@@ -36,12 +36,7 @@ def problem_document(
     headers: dict[str, str] | None = None,
 ) -> Response:
     """Members of RFC 9457, and `hint`, `retry_after` and whatever the error adds."""
-    body: dict[str, object] = {
-        "type": "about:blank",
-        "title": title,
-        "status": status,
-        "detail": detail,
-    }
+    body: dict[str, object] = {"type": "about:blank", "title": title, "status": status, "detail": detail}
     if hint is not None:
         body["hint"] = hint
     headers = dict(headers or {})

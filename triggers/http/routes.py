@@ -68,10 +68,7 @@ def make_app(
             answer = endpoint(declared, door, turns)
             endpoints[door.method, door.path] = following(answer) if declared.name == LOG else answer
     writing = {(door.method, door.path) for f in functions.values() if f.writes for door in f.doors}
-    routes: list[BaseRoute] = [
-        *dashboard(settings),
-        Route("/mcp", Mcp(functions, turns), methods=["POST"]),
-    ]
+    routes: list[BaseRoute] = [*dashboard(settings), Route("/mcp", Mcp(functions, turns), methods=["POST"])]
     by_path: dict[str, dict[str, Endpoint]] = {}
     for (method, path), answer in endpoints.items():
         by_path.setdefault(path, {})[method] = answer
@@ -132,10 +129,7 @@ async def readyz(exchange: Exchange) -> Response:
 async def no_such_route(request: Request, problem: Exception) -> Response:
     """Starlette's own refusals as problem documents."""
     status = problem.status_code if isinstance(problem, HTTPException) else 500
-    hints = {
-        404: "GET /docs lists every route",
-        405: "GET /docs lists every route with its method",
-    }
+    hints = {404: "GET /docs lists every route", 405: "GET /docs lists every route with its method"}
     titles = {404: "Not found", 405: "Method not allowed"}
     return problem_document(
         status,

@@ -57,13 +57,7 @@ class Wire:
     """One server, shared by all simulated workers."""
 
     def __init__(
-        self,
-        url: str,
-        seed: str,
-        *,
-        losses: float = 0.0,
-        most_at_once: int = 64,
-        trace: TextIO | None = None,
+        self, url: str, seed: str, *, losses: float = 0.0, most_at_once: int = 64, trace: TextIO | None = None
     ) -> None:
         self.meter = Meter()
         self._chance = Random(f"{seed}/wire")
@@ -120,13 +114,7 @@ class Wire:
             due, is_repeat = clock(), True
 
     async def _sent(
-        self,
-        call: str,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None,
-        token: str | None,
-        due: float,
+        self, call: str, method: str, path: str, body: Mapping[str, Any] | None, token: str | None, due: float
     ) -> httpx.Response | httpx.TransportError:
         """One request on the wire."""
         clock = asyncio.get_running_loop().time

@@ -92,10 +92,7 @@ def parse_tick(line: bytes) -> tuple[float, float] | None:
 def open_pipe(resources: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
     """The reading and the writing end; `resources` closes them."""
     read_end, write_end = os.pipe()
-    return (
-        resources.enter_context(FileIO(read_end, "rb")),
-        resources.enter_context(FileIO(write_end, "wb")),
-    )
+    return (resources.enter_context(FileIO(read_end, "rb")), resources.enter_context(FileIO(write_end, "wb")))
 
 
 def inheritable_name(pipe: FileIO) -> str:

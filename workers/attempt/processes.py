@@ -57,12 +57,7 @@ def signal_all(prefix: str, number: int, *, spare: Container[int] = ()) -> None:
     _send((process for process in processes_of(prefix) if process.pid not in spare), number)
 
 
-def kill_all(
-    prefix: str,
-    *,
-    spare: Container[int] | None = None,
-    awaited: int | None = None,
-) -> bool:
+def kill_all(prefix: str, *, spare: Container[int] | None = None, awaited: int | None = None) -> bool:
     """KILL the attempt's processes until none lives; False if one still lives after about 5 s.
 
     A process that runs only this attempt and adopts its orphans passes `spare`. Then all its descendants are killed,

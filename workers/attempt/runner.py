@@ -144,12 +144,7 @@ class TrainingRunner:
             processes.kill_all, self._label_of(job), spare=self._spare()
         ):
             return False
-        return await memory_came_back(
-            self._sampler,
-            self._slot.device,
-            before,
-            patience_s=_DRIVER_PATIENCE_S,
-        )
+        return await memory_came_back(self._sampler, self._slot.device, before, patience_s=_DRIVER_PATIENCE_S)
 
     def _spare(self) -> list[int] | None:
         """See processes.kill_all."""

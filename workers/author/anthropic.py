@@ -64,11 +64,7 @@ class Anthropic:
                 system=[{"type": "text", "text": request.system, "cache_control": {"type": "ephemeral"}}],
                 messages=[{"role": "user", "content": request.prompt}],
                 tools=[
-                    {
-                        "name": request.form,
-                        "description": request.about,
-                        "input_schema": dict(request.schema),
-                    }
+                    {"name": request.form, "description": request.about, "input_schema": dict(request.schema)}
                 ],
                 **choice,
             )

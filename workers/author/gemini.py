@@ -130,10 +130,6 @@ def _used(response: GenerateContentResponse) -> Used | None:
         return None
     cached, said, thought = (
         counted(n) or 0
-        for n in (
-            usage.cached_content_token_count,
-            usage.candidates_token_count,
-            usage.thoughts_token_count,
-        )
+        for n in (usage.cached_content_token_count, usage.candidates_token_count, usage.thoughts_token_count)
     )
     return Used(max(0, read - cached), said + thought, cached)

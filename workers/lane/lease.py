@@ -53,12 +53,7 @@ class RemoteLease:
 
     async def built(self, source: Source) -> Order:
         patch = None if source.patch is None else base64.b64encode(source.patch).decode()
-        request = {
-            **self._who,
-            "tree_id": source.tree_id,
-            "patch_base64": patch,
-            "differs": source.differs,
-        }
+        request = {**self._who, "tree_id": source.tree_id, "patch_base64": patch, "differs": source.differs}
         order: Order = (await delivered(lambda: self._lab.call("gpu::built", request)))["order"]
         return order
 

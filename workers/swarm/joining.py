@@ -60,10 +60,7 @@ async def join(joined: Joined, options: JoinOptions, settings: Settings, say: Ca
         say(f"warning: {project.name}: {lack}")
     if project.linked:
         say(f"runs read these where they are, and get copies of all else: {', '.join(project.linked)}")
-    async with (
-        HealthSampler() as sampler,
-        httpx.AsyncClient(base_url=joined.url, timeout=TIMEOUT) as http,
-    ):
+    async with HealthSampler() as sampler, httpx.AsyncClient(base_url=joined.url, timeout=TIMEOUT) as http:
         runner = TrainingRunner(
             slot,
             settings,

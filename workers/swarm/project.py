@@ -177,11 +177,7 @@ async def measured(
                 return None
     sigma = statistics.stdev(values) if len(values) > 1 else None
     return Baseline(
-        val_bpb=statistics.fmean(values),
-        sigma=sigma,
-        runs=count,
-        budget_s=budget_s,
-        project=project.digest,
+        val_bpb=statistics.fmean(values), sigma=sigma, runs=count, budget_s=budget_s, project=project.digest
     )
 
 

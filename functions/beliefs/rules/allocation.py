@@ -143,10 +143,7 @@ def _moonshots(workers: int, turn: int) -> int:
 
 
 def _with_converged(
-    parties: Sequence[_Party],
-    workers: int,
-    all_workers: int,
-    converged: Collection[str],
+    parties: Sequence[_Party], workers: int, all_workers: int, converged: Collection[str]
 ) -> dict[str, int]:
     winners = [party for party in parties if party.name in converged]
     others = [party for party in parties if party.name not in converged]

@@ -207,9 +207,7 @@ def _after_run(
     found = after_run(run, before, terms, facts.now)
     known = {r.run.experiment_id for r in references}
     return replace(
-        found,
-        waiting=found.waiting[-MOST_UNPAIRED:],
-        used=[name for name in found.used if name in known],
+        found, waiting=found.waiting[-MOST_UNPAIRED:], used=[name for name in found.used if name in known]
     )
 
 

@@ -56,10 +56,7 @@ def posterior_of(alpha: float, beta: float) -> Posterior:
     refute = float(betainc(alpha, beta, REFUTES))
     return Posterior(
         posterior_mean=alpha / (alpha + beta),
-        credible_interval_90=(
-            float(betaincinv(alpha, beta, tail)),
-            float(betaincinv(alpha, beta, 1 - tail)),
-        ),
+        credible_interval_90=(float(betaincinv(alpha, beta, tail)), float(betaincinv(alpha, beta, 1 - tail))),
         support_probability=support,
         refute_probability=refute,
         rope_probability=max(1 - support - refute, 0.0),
@@ -78,10 +75,7 @@ class EValues:
 
 def e_values(wins: int, losses: int, stopped: int = 0) -> EValues:
     """The e-values of these counts; runs that were stopped early count against both claims."""
-    return EValues(
-        supported=e_value(losses + stopped, wins),
-        refuted=e_value(wins + stopped, losses),
-    )
+    return EValues(supported=e_value(losses + stopped, wins), refuted=e_value(wins + stopped, losses))
 
 
 @lru_cache(maxsize=65536)

@@ -88,10 +88,7 @@ def grown(
     vitals = vitals_of(trace)
     if points is not None or status != "discard":
         vitals = after_commit(vitals, points, outdated=outdated)
-    fields: dict[str, Any] = {
-        "crashes_in_a_row": vitals.crashes_in_a_row,
-        **_health(vitals),
-    }
+    fields: dict[str, Any] = {"crashes_in_a_row": vitals.crashes_in_a_row, **_health(vitals)}
     base = beside.begins_on if advances and trace.root is None else None
     if advances:
         fields["tip"] = e.experiment_id

@@ -165,11 +165,7 @@ MOST_RIVALS = 4
 
 
 def new_best(
-    e: Experiment,
-    value: float,
-    best: Best | None,
-    direction: Direction,
-    code: str | None = None,
+    e: Experiment, value: float, best: Best | None, direction: Direction, code: str | None = None
 ) -> Best | None:
     """The best after a run of this value; None: the run does not change it. `code` is the id of its code."""
     link = Link(

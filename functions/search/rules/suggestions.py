@@ -146,7 +146,7 @@ def suggest(
             ideas = [_without_pair(near, base)]
         case "ablation":
             ideas = [
-                f"Remove the newest addition from {base}: if the value stays within noise, simpler code is a gain.",
+                f"Remove the newest addition from {base}: if the value stays within noise, simpler code is a gain."
             ]
         case "exploit":
             where = f" in {yielding[0]}" if yielding else ""

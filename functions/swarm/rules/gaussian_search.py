@@ -372,10 +372,7 @@ def importances(
         return model.predicted(points.T)[0]
 
     found = sobol_indices(
-        func=predicted,
-        n=SAMPLES,
-        dists=[_Uniform(axis) for axis in axes],
-        rng=np.random.default_rng(0),
+        func=predicted, n=SAMPLES, dists=[_Uniform(axis) for axis in axes], rng=np.random.default_rng(0)
     )
     alone = np.atleast_1d(np.clip(found.first_order, 0.0, 1.0))
     together = np.clip(np.atleast_1d(found.total_order) - alone, 0.0, 1.0)

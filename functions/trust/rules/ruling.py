@@ -89,13 +89,7 @@ class Race:
         kept = [link_of(k) for k in facts.keeps if k.experiment_id != e.experiment_id]
         kept.append(link_of(e).model_copy(update={"val_bpb": value}))
         kept.sort(key=lambda link: score(link.val_bpb, direction))
-        after = restored(
-            self.facts.best,
-            e.experiment_id,
-            kept,
-            lost_to(e, facts.beaten),
-            direction,
-        )
+        after = restored(self.facts.best, e.experiment_id, kept, lost_to(e, facts.beaten), direction)
         assert after is not None  # it is there itself
         if after.experiment_id != e.experiment_id:
             return without_gain(self._demoted(e, after), facts)
