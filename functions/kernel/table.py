@@ -42,7 +42,7 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "search": ("search.searching",),
     "swarm": ("swarm.joining", "swarm.configs", "swarm.standings"),
     "tag": ("experiments.tags",),
-    "token": ("people.tokens", "people.revoking"),
+    "token": ("people.tokens",),
     "trace": ("branches.traces", "branches.selecting", "branches.context"),
     "webhook": ("people.webhooks",),
 }

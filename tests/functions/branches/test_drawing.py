@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from functions.branches.views import drawn
+from functions.branches.traces import drawn
 from tests.functions.sample import experiment
 
 
