@@ -245,7 +245,6 @@ class Lab:
         return self._redis.pubsub()
 
     async def close(self) -> None:
-        """Give the connections back."""
         await self._redis.close()
 
 

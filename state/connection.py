@@ -110,7 +110,6 @@ class Connection:
         return self._redis.pubsub()
 
     async def close(self) -> None:
-        """End them all."""
         await self._pipe.close()
         await self._redis.aclose()
 

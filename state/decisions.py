@@ -58,7 +58,6 @@ class Growth:
     """As it was read."""
     epoch: int
     fields: Mapping[str, Any]
-    """Fields of the trace after."""
     status: Literal["", "live", "dead"] = ""
     """What the trace becomes; empty: it stays what it is."""
     why: str = ""
@@ -88,7 +87,6 @@ class Ending:
     """As it was read."""
     status: Status
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the experiment that the decision sets."""
     answer: Mapping[str, Any] | None = None
     """What a repetition of the same report is answered."""
     report: Mapping[str, str] | None = None
@@ -201,7 +199,6 @@ class Ruling:
     experiment: Experiment
     status: Status
     fields: Mapping[str, Any]
-    """Fields of the experiment that the decision sets."""
     best: Best
     """As it was read."""
     after: Best
@@ -210,7 +207,6 @@ class Ruling:
     facts: Mapping[str, Any]
     """What the event says, beside who it is about."""
     tag_fields: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the tag."""
     shift: Derived = field(default_factory=Derived)
     growths: Sequence[Growth] = ()
     """Of its trace, and of those that stand on it."""
@@ -235,9 +231,7 @@ class Retraction:
     facts: RetractionFacts
     """As they were read: the guards."""
     fields: Mapping[str, Any]
-    """Fields of the experiment that the decision sets."""
     tag_fields: Mapping[str, Any]
-    """Fields of the tag."""
     told: Mapping[str, Any]
     """What the event says."""
     after: Best | None
@@ -292,9 +286,7 @@ class BrokenLease:
     then: AfterLease | None
     """None: no attempt of the experiment runs under the lease."""
     flags: Mapping[str, Any]
-    """Flags of the GPU to set."""
     cleared: Sequence[str] = ()
-    """Flags of the GPU to clear."""
 
     @property
     def status(self) -> Status | Literal[""]:

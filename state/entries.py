@@ -41,7 +41,6 @@ class EntryFacts:
     parents: Mapping[str, Parent]
     """Those that the idea names, as far as there are any."""
     epoch: int
-    """Of the tag's traces."""
     selection: Selection | None
     selection_ends: float | None
     """When its lease ends; None: it is not open."""
@@ -125,7 +124,6 @@ class TrainFacts:
     tag: Tag
     policy: Policy
     slots: Sequence[GpuState]
-    """Every GPU."""
     holds: bool
     """The lease that it names is its own."""
 

@@ -43,7 +43,6 @@ class RunFacts:
     """A run as it stands, before it is known what it is compared with."""
 
     now: float
-    """Redis' clock."""
     experiment: Experiment
     gpu_id: str | None
     """The GPU of the attempt that is reported on, else of the newest."""
@@ -63,8 +62,6 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a run is compared with."""
-
     gpu: Gpu | None
     """The GPU that it ran on."""
     best: Best | None
@@ -101,7 +98,6 @@ class RankFacts:
     """A run that has reached a bucket, and what its answer there depends on besides its peers."""
 
     now: float
-    """Redis' clock."""
     experiment: Experiment
     policy: Policy
     rank_class: str
@@ -230,7 +226,6 @@ class LiveLog:
 
     status: Status
     text: str
-    """The newest lines of its log."""
     progress: float | None
     metric: float | None
     """What it has reported last."""
@@ -238,11 +233,8 @@ class LiveLog:
 
 @dataclass(frozen=True)
 class Shown:
-    """An experiment with everything that is known of it."""
-
     runs: Runs[Experiment]
     direction: Direction
-    """Of its tag's metric."""
     compared: Runs[OneRun] | None
     """The best that it was compared with."""
     policy: Policy
@@ -255,7 +247,6 @@ class Shown:
     ticks: Sequence[tuple[float, float, float]]
     """The newest (progress, metric, time) that the run reported."""
     log: str | None
-    """The newest lines of its log."""
     late_results: Sequence[Mapping[str, Any]]
     """Results that came too late to count."""
 
@@ -271,7 +262,6 @@ class WaitFacts:
     best: Best | None
     crashes_in_a_row: int
     slots: Sequence[GpuState]
-    """Every GPU."""
 
 
 @dataclass(frozen=True)

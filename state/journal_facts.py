@@ -41,7 +41,6 @@ class BeliefSnapshot:
     at: float = 0.0
     """Seconds since 1970, Redis' clock."""
     version: int = 0
-    """Version of its beliefs."""
     results: int = 0
     """Results that were learned from."""
     references: int = 0
@@ -70,7 +69,6 @@ class JournalFacts:
     tag: str
     now: float
     version: int
-    """Version of the beliefs."""
     results: int
     references: int
     hypotheses: Sequence[Hypothesis]

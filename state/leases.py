@@ -33,7 +33,6 @@ class Holding:
     """A GPU, and the experiment that holds it."""
 
     now: float
-    """Redis' clock."""
     gpu: Gpu
     experiment: Experiment | None
     policy: Policy | None
@@ -51,7 +50,6 @@ class GpuRequest:
     """An experiment that needs a GPU, and all GPUs."""
 
     now: float
-    """Redis' clock."""
     experiment: Experiment
     tag: Tag
     policy: Policy
@@ -65,7 +63,6 @@ class GpuRequest:
 @dataclass(frozen=True)
 class Line:
     now: float
-    """Redis' clock."""
     idle: Sequence[Gpu]
     """Longest idle first; read after the experiments."""
     waiting: Sequence[Experiment]

@@ -17,8 +17,6 @@ from state.redis_binary import OLDEST
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
-
     what: str
     state: Literal["ok", "warning", "error"]
     found: str

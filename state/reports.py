@@ -70,11 +70,8 @@ class TagWithBest:
 
 @dataclass(frozen=True)
 class BriefFacts:
-    """Facts for an agent's brief."""
-
     now: float
     slots: Sequence[GpuState]
-    """Every GPU."""
     tag: Tag
     policy: Policy
     best: Best | None
@@ -86,7 +83,6 @@ class BriefFacts:
     unused: Sequence[Selection]
     """Open selections that nothing was registered with, those that end first first."""
     results: Sequence[Sketch]
-    """The newest, in finish order."""
     near: Sequence[Sketch]
     """The near misses of the best, the nearest first."""
     hypotheses: Sequence[Hypothesis]
@@ -100,7 +96,6 @@ class RunRows:
     tag: Tag
     rows: Sequence[RunRow]
     total: int
-    """Experiments of the tag."""
     noise: Spread
     """On the tag's main class of GPU."""
     by_delta: bool
@@ -123,8 +118,6 @@ class AgentFacts:
 
 @dataclass(frozen=True)
 class SummaryFacts:
-    """A tag's state."""
-
     now: float
     tag: Tag
     best: Runs[Experiment] | None
@@ -136,15 +129,12 @@ class SummaryFacts:
     """Total and kept of every category that was tried."""
     strategy: Strategy
     slots: Sequence[GpuState]
-    """Every GPU."""
     noise: Spread
     """On the tag's main class of GPU."""
 
 
 @dataclass(frozen=True)
 class NightFacts:
-    """Outcomes of a tag's experiments."""
-
     tag: Tag
     best: Runs[Experiment] | None
     keeps: Sequence[KeepRecord]

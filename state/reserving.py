@@ -136,7 +136,6 @@ class PatchEntry:
         return [Taken("patch_bytes", "spent", len(self.content))] if self.is_new else []
 
     def write(self) -> None:
-        """Store it."""
         self.change.incrby(self.change.lab.keys("patch_uses"))
         if self.is_written:
             self.change.set(self.key, self.content)

@@ -101,7 +101,6 @@ class Schedules:
         ]
 
     async def look(self, function: str, change: Change | None = None) -> ScheduleState:
-        """Schedule of one function."""
         (found,) = await self.looks([function], change)
         return found
 
@@ -220,7 +219,6 @@ class FiringSubscription(Subscription):
         super().__init__(lab, f"ticks:{function}", function, consumer)
 
     async def done(self, ids: Sequence[str]) -> None:
-        """Acknowledge."""
         await super().done(ids)
         if ids:
             await Schedules(self._lab).release(self.group)

@@ -38,7 +38,6 @@ Adapted = Callable[[SearchFacts], Strategy | None]
 Commands = dict[str, Sequence[Arg] | None]
 """Commands by name, for `Lab.read`."""
 Found = dict[str, Any]
-"""The answers."""
 
 
 @dataclass(frozen=True)

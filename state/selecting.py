@@ -17,8 +17,6 @@ Why = Literal["no_slot", "all_busy", "paused", "budget"]
 
 @dataclass(frozen=True)
 class Wish:
-    """Requests of trace::select and trace::merge."""
-
     tag: str
     agent: str | None = None
     owner: str | None = None
@@ -41,8 +39,6 @@ class Wish:
 
 @dataclass(frozen=True)
 class SelectionFacts:
-    """Facts for a selection, read in two round trips."""
-
     now: float
     tag: Tag
     policy: Policy
@@ -52,7 +48,6 @@ class SelectionFacts:
     free_at: float | None = None
     """When the first lease of the tag ends, if its holder stays silent."""
     first: Selection | None = None
-    """Earlier selection of the same request."""
     best: Best | None = None
     """Best of the tag; read for a merge of near misses."""
     gpus: Sequence[tuple[str, float]] = ()
@@ -79,8 +74,6 @@ class SelectionFacts:
 
 @dataclass(frozen=True)
 class Needs:
-    """Facts of one kind of decision, besides the common ones."""
-
     gpus: bool = False
     scheduler: str | None = None
     """Name of the scheduler to load; None: no turns."""
@@ -127,4 +120,3 @@ class SelectionWait:
 
     reason: Why
     retry_after: float
-    """Seconds."""

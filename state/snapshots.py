@@ -29,7 +29,6 @@ class Snapshots:
         self._traces = Traces(lab)
 
     async def experiments(self, tag: str) -> list[Experiment]:
-        """Every experiment of a tag, by number."""
         found: list[Experiment] = []
         cursor: int | None = None
         while True:
@@ -42,7 +41,6 @@ class Snapshots:
                 return found
 
     async def retests(self, experiments: Sequence[Experiment]) -> list[Experiment]:
-        """Every retest of these experiments."""
         found: list[Experiment] = []
         for begin in range(0, len(experiments), PAGE):
             page = [e for e in experiments[begin : begin + PAGE] if e.retests]
@@ -133,7 +131,6 @@ class Snapshots:
         return {str(member): float(value) for member, value in rows}
 
     async def swarm_workers(self, tag: str) -> list[SwarmWorker]:
-        """Every worker of a tag's swarm, by number."""
         names = await self._scores(self._lab.keys("swarm_members", tag))
         found: list[SwarmWorker] = []
         for begin in range(0, len(names), PAGE):
@@ -143,11 +140,9 @@ class Snapshots:
         return found
 
     async def leaders(self, tag: str) -> dict[str, float]:
-        """The best delta of every worker of a tag's swarm."""
         return await self._scores(self._lab.keys("leaders", tag))
 
     async def forest(self, tag: str) -> ForestRecords:
-        """Every trace of a tag, and its open selections."""
         found: list[Trace] = []
         below: int | None = None
         while True:

@@ -12,8 +12,6 @@ from state.records import Best, Dimension, Experiment, Record, Status, SwarmWork
 
 @dataclass(frozen=True)
 class SwarmFacts:
-    """A swarm's tag."""
-
     now: float
     tag: Tag
     policy: Policy
@@ -33,8 +31,6 @@ class SwarmFacts:
 
 @dataclass(frozen=True)
 class NextFacts(SwarmFacts):
-    """Facts for a worker's next config."""
-
     worker: SwarmWorker
     run: Experiment | None
     """Its newest open run, by the worker's record."""
@@ -61,8 +57,6 @@ class Observed(Record):
 
 @dataclass(frozen=True)
 class RefillFacts(SwarmFacts):
-    """Facts for new configs in the wait queues."""
-
     observed: Sequence[Observed]
     """The newest finished, the newest stopped and the newest running runs."""
     waiting: Mapping[str, Sequence[str]]

@@ -57,8 +57,6 @@ JOINS_BURST = 200
 
 
 class Swarms(Store):
-    """The swarms of all tags."""
-
     def __init__(self, lab: Lab) -> None:
         super().__init__(lab)
         self._last: dict[str, SwarmWorker] = {}
@@ -141,13 +139,11 @@ class Swarms(Store):
         return self._last.get(worker_id) or await self.known(worker_id)
 
     def remember(self, worker: SwarmWorker) -> None:
-        """Remember a worker as it is now."""
         if len(self._last) >= REMEMBERED:
             self._last.clear()
         self._last[worker.worker_id] = worker
 
     async def find(self, tag: str) -> SwarmFacts | None:
-        """The same; None for an unknown tag."""
         try:
             return await self.facts(tag)
         except NotFound:
@@ -251,7 +247,6 @@ class Swarms(Store):
             change.zadd(proposals, {text: -priority for text, priority in new.added})
 
     async def waiting_count(self, tag: str, population_ids: Sequence[str]) -> int:
-        """Number of configs that wait for these populations."""
         places = [self._keys("proposals", tag, name) for name in population_ids]
         return sum(await self._lab.pipeline([("ZCARD", place) for place in places]))
 
@@ -372,7 +367,6 @@ class Swarms(Store):
 
 
 def unknown_worker(worker_id: str) -> NotFound:
-    """None of this name has joined."""
     return NotFound(f"there is no worker {worker_id!r}", hint="join the swarm first: POST /register")
 
 

@@ -31,8 +31,6 @@ RESOURCES: tuple[Resource, ...] = get_args(Resource)
 
 @dataclass(frozen=True)
 class Paused:
-    """A tag that is paused."""
-
     changed: bool
     """Whether it was not paused before."""
     since: float
@@ -45,12 +43,9 @@ class Paused:
 
 @dataclass(frozen=True)
 class StrategyFacts:
-    """Facts for a tag's next strategy."""
-
     strategy: Strategy
     policy: Policy
     finished: int
-    """Experiments of the tag that are finished."""
     direction: Direction
     best: float | None
     noise: Spread
@@ -67,10 +62,7 @@ class _Waiting:
 
 
 class Tags(Store):
-    """All tags of the lab."""
-
     async def find(self, tag: str) -> Tag | None:
-        """The tag, or None."""
         stored = await self._lab.hash(self._lab.keys.tag(tag))
         return Tag.found(stored)
 
@@ -110,7 +102,6 @@ class Tags(Store):
         return found
 
     async def count(self) -> int:
-        """Number of tags."""
         return int(await self._lab.command("ZCARD", self._lab.keys("tags")))
 
     async def resume(self, tag: str) -> int:
@@ -245,8 +236,6 @@ class Tags(Store):
 
 
 class Strategies(Store):
-    """The search strategy of each tag."""
-
     async def get(self, tag: str) -> Strategy:
         """The current strategy. Raises NotFound: no such tag."""
         stored = await self._lab.hash(self._lab.keys("strategy", tag))
@@ -348,7 +337,6 @@ def tag_in(stored: Mapping[str, str], tag: str) -> Tag:
 
 
 def unknown(tag: str) -> NotFound:
-    """The tag does not exist."""
     return NotFound(f"there is no tag {tag!r}", hint="create it with POST /api/experiment/setup")
 
 

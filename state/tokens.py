@@ -284,7 +284,6 @@ class Tokens:
         return await self._proven(replace(Proof(**kept), session=key), otherwise=ended_session)
 
     async def close_session(self, name: str) -> None:
-        """End a session."""
         await self._lab.command("DEL", self._keys("sessions", digest_of_secret(name)))
 
     async def open_ticket(self, proof: Proof) -> str:

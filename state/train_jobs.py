@@ -37,7 +37,6 @@ ENTRY = TrainJob.ENTRY
 
 
 def gpu_queue(lab: str, gpu_id: str, connection: redis.Redis) -> Queue:
-    """The queue of one GPU."""
     return CheckedQueue(
         f"nightjar-{lab}-{gpu_id}", connection=connection, job_class=TrainJob, serializer=JSONSerializer
     )

@@ -41,7 +41,6 @@ class Broker:
         )
 
     def close(self) -> None:
-        """Give the connection back."""
         self._connection.close()
 
 

@@ -68,13 +68,11 @@ class Following:
     """Changes of a tag's proposed dimensions."""
 
     proposals: Sequence[ProposedDimension] = ()
-    """The changed proposals."""
     cycle: int = 0
     cycle_at: int = 0
     wanted: Mapping[str, Any] | None = None
     """Data of the event that asks for dimensions; None: none are asked for."""
     dimensions: Sequence[Dimension] | None = None
-    """The tag's dimensions from now on; None: they stay."""
     defined: Mapping[str, Any] = field(default_factory=dict)
     """Data of the event."""
     told: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)

@@ -86,7 +86,6 @@ class HealthSampler:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the helper, if there is one."""
         return self._helper.pid if self._helper is not None else None
 
     async def sample(self, device: Device) -> HealthSample:

@@ -33,8 +33,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Stores:
-    """The stores of this group."""
-
     pool: Pool
     experiments: Experiments
     tags: Tags

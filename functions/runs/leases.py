@@ -27,8 +27,6 @@ from state.settings import Settings
 
 @dataclass(frozen=True)
 class Stores:
-    """The stores of this group."""
-
     experiments: Experiments
     pool: Pool
 

@@ -207,7 +207,6 @@ async def suggest_direction(request: SuggestDirection, searches: Searches) -> Su
 
 
 def adapted(facts: SearchFacts) -> Strategy | None:
-    """The next strategy of the search, where it is due."""
     now, finished = facts.strategy, facts.tag.finishes
     if now.decided_at >= finished or not is_due(now, finished):
         return None
@@ -215,7 +214,6 @@ def adapted(facts: SearchFacts) -> Strategy | None:
 
 
 def suggestion(facts: SearchFacts) -> Suggestion:
-    """What to try next."""
     strategy, tag, stats, ground = facts.strategy, facts.tag, facts.categories, ground_of(facts)
     unexplored, yielding, empty = underexplored(stats, CATEGORIES), high_yield(stats), barren(stats)
     aborts = should_abort(facts.crashes_in_a_row, facts.policy.crash_limit)

@@ -21,6 +21,5 @@ class StrategyView(BaseModel):
 
 
 def strategy_view(found: Strategy) -> StrategyView:
-    """A strategy as it stands in answers."""
     pinned_until = found.pinned_until or None
     return view_of(StrategyView, found, updated_at=stamp(found.updated_at), pinned_until=pinned_until)

@@ -269,7 +269,6 @@ class SendResult(Command):
 
     @cached_property
     def sent(self) -> Sent:
-        """The request as the rule takes it."""
         return Sent(
             self.val_bpb,
             self.error,

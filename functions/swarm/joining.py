@@ -40,8 +40,6 @@ from state.tokens import Tokens
 
 @dataclass(frozen=True)
 class Stores:
-    """The stores of this group."""
-
     experiments: Experiments
     swarms: Swarms
     programs: Programs
@@ -49,8 +47,6 @@ class Stores:
 
 @dataclass(frozen=True)
 class Joining:
-    """The stores of a registration."""
-
     swarms: Swarms
     dimensions: Dimensions
     tokens: Tokens

@@ -39,5 +39,4 @@ def swarm_dimensions(profile: str) -> list[DeclaredDimension]:
 
 @cache
 def dimensions_of(profile: Profile) -> list[DeclaredDimension]:
-    """What a swarm may vary in it."""
     return read_dimensions((_FOLDER / f"{profile}.toml").read_text()).dimensions

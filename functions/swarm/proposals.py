@@ -53,8 +53,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EnteredProposal:
-    """A proposal among those of its tag."""
-
     proposal: ProposedDimension
     counted: bool
     """Whether it counts for the current stall cycle."""
@@ -254,8 +252,6 @@ async def _run_again(name: str, experiments: Experiments) -> RetestFacts:
 
 @dataclass(frozen=True)
 class Drafting:
-    """The stores of a draft."""
-
     proposals: DimensionProposals
     programs: Programs
     lane: PiLane

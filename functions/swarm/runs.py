@@ -46,8 +46,6 @@ from state.swarms import Swarms
 
 @dataclass(frozen=True)
 class Stores:
-    """The stores of this group."""
-
     experiments: Experiments
     swarms: Swarms
 
@@ -143,7 +141,6 @@ class Stop:
     told: Told
     ending: Ending
     rank: Rank | None = None
-    """Why it ends, where it has just been ranked."""
 
 
 def stop(e: Experiment) -> Told:

@@ -66,8 +66,6 @@ T = TypeVar("T")
 
 
 class EndingStore(ExperimentReader):
-    """Part of `Experiments`."""
-
     def judging(self, experiment_id: str, decide: Decide[T]) -> Awaitable[T]:
         """Read, judge and end a run in one change. Runs of a tag that have to be judged again take turns."""
         _, tag = named_by(experiment_id)

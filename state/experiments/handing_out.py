@@ -34,8 +34,6 @@ AT_ONCE = 1000
 
 
 class HandingOut(Registering, EndingStore, Ranking):
-    """Part of `Experiments`."""
-
     async def hand_out(
         self, change: Change, facts: SwarmFacts, worker: SwarmWorker, out: HandOut
     ) -> Entered | None:

@@ -55,8 +55,6 @@ class Census:
 
 
 class Queueing(ExperimentReader):
-    """Part of `Experiments`."""
-
     async def position(self, e: Experiment, gpu_ids: Sequence[str]) -> int:
         """Its place, from 1, among the experiments that wait for one of the GPUs `gpu_ids`; 0 if it does not wait."""
         [place] = await self._lab.pipeline([self.place(e.experiment_id, e.tag, e.pinned_gpu, gpu_ids)])

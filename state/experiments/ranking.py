@@ -37,8 +37,6 @@ UNITS = [1 if name == "runs" else 10**9 for name in SUMS]
 
 
 class Ranking(ExperimentReader):
-    """Part of `Experiments`."""
-
     async def rank_facts(
         self,
         experiment_id: str,

@@ -53,12 +53,9 @@ class Page(Generic[R]):
     following: int | None
     """The next page's cursor; None: this is the last page."""
     direction: Direction = "minimize"
-    """Of the tag's metric."""
 
 
 class ExperimentReader(Store):
-    """Part of `Experiments`."""
-
     async def find(self, experiment_id: str) -> Experiment | None:
         stored = await self._lab.hash(self._keys.experiment(experiment_id))
         return Experiment.parse(stored) if "experiment_id" in stored else None

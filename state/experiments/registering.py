@@ -40,8 +40,6 @@ HASH_LENGTHS = (40, 7, 8, 9, 10, 11, 12)
 
 
 class Registering(Queueing):
-    """Part of `Experiments`."""
-
     async def entry_facts(
         self, change: Change, idea: Idea, asked: RequestKey | None, *, to_train: bool = False
     ) -> EntryFacts:

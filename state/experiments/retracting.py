@@ -28,8 +28,6 @@ BEATEN_READ = 500
 
 
 class Retracting(ExperimentReader):
-    """Part of `Experiments`."""
-
     async def retracted(self, experiment_id: str) -> tuple[Experiment, dict[str, Any] | None]:
         """An experiment, with {digest, answer} of its retraction. Raises NotFound: no such experiment."""
         stored = await self._lab.hash(self._keys.experiment(experiment_id))

@@ -26,8 +26,6 @@ Order = Literal["continue", "stop", "lost"]
 
 
 class Running(Ranking):
-    """Part of `Experiments`."""
-
     async def start(
         self,
         e: Experiment,

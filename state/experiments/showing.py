@@ -29,8 +29,6 @@ By the best value, the tag's direction, the policy's margin, and the noise of th
 
 
 class Showing(Queueing):
-    """Part of `Experiments`."""
-
     async def best_facts(self, tag: str) -> BestFacts:
         """A tag's best with every run of its code. Raises NotFound: no such tag, or nothing kept."""
         found = await self._lab.read(

@@ -20,8 +20,6 @@ Check = Callable[[Trace, Policy, int], None]
 
 
 class Growing(TraceReader):
-    """Part of `Traces`."""
-
     async def prioritise(self, tag: str, priorities: Mapping[str, float]) -> None:
         """Set how much traces are wanted, higher first."""
 

@@ -20,8 +20,6 @@ GROWING_READ = 100_000
 
 
 class TraceReader(Store):
-    """Part of `Traces`."""
-
     def forest_reads(self, tag: str) -> dict[str, Sequence[Arg]]:
         """Commands whose answers `forest_of` takes, by name, for `Lab.read`."""
         keys = self._keys
@@ -32,7 +30,6 @@ class TraceReader(Store):
         }
 
     async def forest(self, tag: str) -> Forest:
-        """Traces that may be selected now."""
         return forest_of(tag, await self._lab.read(self.forest_reads(tag)))
 
     async def epoch(self, tag: str) -> int:

@@ -36,8 +36,6 @@ SWEPT = 1000
 
 
 class Selecting(TraceReader):
-    """Part of `Traces`."""
-
     def __init__(self, lab: Lab) -> None:
         super().__init__(lab)
         self._deciding = WeakValueDictionary[str, asyncio.Lock]()

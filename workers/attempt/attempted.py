@@ -72,7 +72,6 @@ async def hand_in(result: TrainingResult, job: TrainingJob, lease: RunLease) -> 
 
 
 def report_of(result: TrainingResult, job: TrainingJob) -> Report:
-    """The report on a run that was not lost."""
     who = {"experiment_id": job.experiment_id, "attempt": job.attempt, "fence": job.fence}
     match result:
         case TrainedRun():

@@ -40,8 +40,6 @@ MOST_STAMPED = 100_000
 
 @dataclass(frozen=True)
 class Beside:
-    """What a checkout has got."""
-
     files: Sequence[str] = ()
     """Of its submodules."""
     empty: Sequence[str] = ()

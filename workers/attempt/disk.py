@@ -109,7 +109,6 @@ class KeptAttempts:
         return place
 
     def expire(self) -> None:
-        """Remove the folders older than `for_s`."""
         for folder in self._oldest_first():
             if time.time() - folder.lstat().st_mtime >= self.for_s:
                 remove_tree(folder)

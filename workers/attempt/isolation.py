@@ -46,8 +46,6 @@ _SETTINGS = "/etc"
 
 
 class Reach(NamedTuple):
-    """What a process may touch."""
-
     writes: Sequence[str]
     """Folders that it may write. Each must exist."""
     reads: Sequence[str] | None
@@ -71,8 +69,6 @@ class Reach(NamedTuple):
 
 @dataclass(frozen=True)
 class TierChoice:
-    """The tier of a worker's runs."""
-
     tier: Tier
     why: str | None = None
     """Why it is not a stronger tier, with a remedy. None if it was asked for or is the strongest."""

@@ -37,7 +37,6 @@ class TrainingJob:
     evaluator_command: str | None = None
     """Command that measures the score after training, from the base's files; None: the script prints it."""
     tick_source: TickSource = "report"
-    """Source of its ticks."""
 
 
 @dataclass(frozen=True)
@@ -138,9 +137,7 @@ class Runner(Protocol):
     """A worker's ability to run one training attempt to its end."""
 
     @property
-    def gpu_id(self) -> str:
-        """The GPU or CPU slot that it runs on."""
-        ...
+    def gpu_id(self) -> str: ...
 
     @property
     def name(self) -> str:

@@ -105,7 +105,6 @@ def _is_bound(place: str, mounts: Mapping[str, Sequence[str]]) -> bool:
 
 
 def _is_below(place: str, folders: Iterable[str]) -> bool:
-    """Whether a place is one of the folders or lies in one."""
     return any(folder in ("/", place) or place.startswith(f"{folder}/") for folder in folders)
 
 

@@ -153,7 +153,6 @@ class PrintedTicks:
         self._announce()
 
     async def next(self) -> Tick:
-        """Wait for the next tick."""
         await self._any.wait()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(self._taken_at + self._every_s):

@@ -147,7 +147,6 @@ class TrainingRunner:
         return await memory_came_back(self._sampler, self._slot.device, before, patience_s=_DRIVER_PATIENCE_S)
 
     def _spare(self) -> list[int] | None:
-        """See processes.kill_all."""
         if not self._is_alone:
             return None
         return [self._sampler.pid] if self._sampler.pid is not None else []

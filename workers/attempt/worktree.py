@@ -37,7 +37,6 @@ JUDGE = Path(__file__).with_name("child_path") / "nightjar_constants.py"
 @dataclass(frozen=True)
 class Checkout:
     path: Path
-    """The tree to train in."""
     folder: Path
     """The attempt's folder, which holds the tree, the log and temporary files."""
     source: Source

@@ -48,8 +48,6 @@ _TAKEN = frozenset(
 
 
 class Gemini:
-    """One of Google's models, through the Gemini API."""
-
     name = "gemini"
 
     def __init__(self, key: str, model: str, http: httpx2.AsyncClient) -> None:

@@ -33,7 +33,6 @@ _TAG = re.compile(r"<(?=\s*/?\s*findings)", re.IGNORECASE)
 
 
 def request_for(kind: type[BaseModel], commission: Commission) -> FormRequest:
-    """The request to fill in a form."""
     form = kind.__name__
     findings = _TAG.sub("&lt;", _encodable(commission.context))
     return FormRequest(

@@ -18,7 +18,6 @@ class FormRequest:
     """Equal for all requests of one form, so that providers can cache it."""
     prompt: str
     form: str
-    """The form's name."""
     about: str
     """Purpose of the form, in a sentence."""
     schema: Mapping[str, Any]
@@ -77,8 +76,6 @@ Reply = Filled | Garbled | ModelRefused | ProviderBusy | ProviderFailed
 
 
 class Provider(Protocol):
-    """One model of one provider."""
-
     @property
     def name(self) -> str: ...
 

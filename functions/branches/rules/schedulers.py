@@ -20,8 +20,6 @@ LEAST_WEIGHT = 0.05
 
 @dataclass(frozen=True)
 class TraceView:
-    """One trace as schedulers see it."""
-
     trace_id: str
     number: int
     """By creation, in the tag."""

@@ -106,7 +106,6 @@ class Beat:
     """Consequences of a heartbeat."""
 
     renewed: Experiment | None
-    """The experiment whose lease is renewed."""
     action: Literal["stop", "drain", "prove"] | None
 
 
@@ -158,8 +157,6 @@ class Breaker:
 
 @dataclass(frozen=True)
 class Trip:
-    """The GPU's breaker opens."""
-
     reason: str
     out_s: float
     """Seconds until the GPU may try a run."""

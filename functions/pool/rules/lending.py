@@ -55,7 +55,6 @@ def suitable(
 
 
 def why_none(wanted: GpuRequest) -> str:
-    """Why no GPU was lent."""
     if wanted.experiment.status != "registered":
         return f"the experiment is {wanted.experiment.status}: a worker has it or will have it"
     if wanted.registered == 0:

@@ -88,7 +88,6 @@ def terms(u: float, v: float) -> Trend:
 
 
 def together(first: Trend, second: Trend) -> Trend:
-    """The sum of two trends."""
     return Trend(*(a + b for a, b in zip(astuple(first), astuple(second), strict=True)))
 
 
@@ -238,7 +237,6 @@ STOPPERS: Mapping[StoppingRule, Stopper] = {
     "asha": asha,
     "adaptive": adaptive,
 }
-"""By the name in the policy."""
 
 
 def looks_at(rule: StoppingRule, bucket: float) -> bool:
@@ -265,7 +263,6 @@ class Checkpoint:
     finished: int
     """Runs of the tag that ended with a value or were stopped."""
     strategy: str | None = None
-    """Strategy of a swarm's run."""
     may_stop: bool = True
     """False: its final value is needed, whatever the strategy."""
     may_extend: bool = True

@@ -17,11 +17,9 @@ from state.records import Experiment, Tag
 TIMEOUT = (
     "seconds after which it is ended, at most budgets.max_timeout_s of the policy; default: 2 x budget + 60"
 )
-"""Description of `timeout_s` in requests."""
 
 
 def longest_s(policy: Policy) -> float:
-    """The most seconds that a run may be given."""
     return policy.budgets.max_timeout_s or default_timeout_s(policy.budgets.base_s)
 
 

@@ -85,7 +85,6 @@ class Yield:
         return self.expected + math.sqrt(self.expected * (1 - self.expected) / (weight + 1))
 
     def later(self, weight: float, *, kept: bool) -> Yield:
-        """With one more try."""
         return Yield(self.keeps + weight * kept, self.tries + weight)
 
 
@@ -101,7 +100,6 @@ def yields(outcomes: Iterable[tuple[Arm, bool]]) -> dict[Arm, Yield]:
 
 
 def mode_yields(ends: Iterable[End]) -> dict[Mode, Yield]:
-    """The yield of each kind of try."""
     return yields((kind, end.status == "keep") for end, kind in with_kinds(ends))
 
 
@@ -213,7 +211,6 @@ def next_by_yields(recent: Sequence[End], finished: int, near_misses: int) -> Di
 Transitions = Callable[[Sequence[End], int, int], Direction]
 """A rule that says the mode after the newest ends, oldest first; how many finished, and near misses."""
 RULES: Final[dict[str, Transitions]] = {"published": next_direction, "yields": next_by_yields}
-"""By their names in the policy, `adapt.rule`."""
 
 
 def _too_few(finished: int) -> Direction:

@@ -133,7 +133,6 @@ def complete(dimensions: Sequence[Dimension]) -> list[Dimension]:
 
 
 def violations(dimensions: Sequence[Dimension]) -> Iterator[str]:
-    """Problems of a tag's dimensions."""
     fields = set(DeclaredDimension.model_fields)
     for dimension in dimensions:
         try:
@@ -158,7 +157,6 @@ class Definition:
     changed: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     froze: list[Dimension] = field(default_factory=list)
-    """Dimensions that the definition freezes."""
 
     @property
     def changes(self) -> bool:
@@ -273,7 +271,6 @@ def unfrozen(dimension: Dimension) -> Dimension | None:
 
 
 def with_one(dimensions: Sequence[Dimension], changed: Dimension) -> list[Dimension]:
-    """The dimensions with one of them changed."""
     return [changed if d.name == changed.name else d for d in dimensions]
 
 
@@ -382,7 +379,6 @@ def short(value: float) -> float:
 
 
 def is_short(value: float) -> bool:
-    """Whether a number has at most 3 significant digits."""
     return short(value) == value
 
 

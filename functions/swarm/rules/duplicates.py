@@ -20,8 +20,6 @@ REPEATING: frozenset[SwarmStrategy] = frozenset({"falsify", "validate", "decisio
 
 @dataclass(frozen=True)
 class RunCounts:
-    """Runs of one config."""
-
     trials: int = 0
     """Runs that ended in any way."""
     in_flight: int = 0

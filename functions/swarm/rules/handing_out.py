@@ -153,8 +153,6 @@ def not_run(run: Experiment, reason: str) -> Ending:
 
 @dataclass(frozen=True)
 class QueuedConfig:
-    """A config in the queue of a population."""
-
     config: Mapping[str, Any]
     priority: float
     why: str

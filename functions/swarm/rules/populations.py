@@ -41,7 +41,6 @@ class Population:
     test_spec: Mapping[str, Any] | None = None
     """The test whose cells are its configs."""
     constraint: Mapping[str, Any] = field(default_factory=dict)
-    """Constraint of the tested claim."""
     tested: Shape | None = None
     """Shape of the runs that test its claim, if its strategy searches for the best config.
 
@@ -53,7 +52,6 @@ class Population:
 
     @property
     def queued(self) -> Shape:
-        """Shape of the configs in its queue."""
         return self.searched or self.shape
 
     def shape_around(self, best_config: Mapping[str, Value]) -> Shape:
@@ -63,7 +61,6 @@ class Population:
         return replace(self.queued, center=best_config or self.queued.center)
 
     def text(self) -> str:
-        """The stored text."""
         return _POPULATION.dump_json(self).decode()
 
     @staticmethod
@@ -191,7 +188,6 @@ def reference_config(
 
 
 def is_reference(config: Mapping[str, Value], purpose: Purpose) -> bool:
-    """Whether a config is the purpose's reference config."""
     return purpose.has_references and dict(purpose.shape.center) == dict(config)
 
 

@@ -33,13 +33,10 @@ NORMAL = 1.4826
 
 @dataclass(frozen=True)
 class Observation:
-    """One run: its config and its result."""
-
     config: Mapping[str, Value]
     value: float | None
     """The judged delta, lower is better, finite; None: it crashed or is pending."""
     pending: bool = False
-    """It has not ended."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,6 @@ def scored(observations: Sequence[Observation]) -> Scores:
 
 
 def is_finished(seen: Observation) -> bool:
-    """Whether the run ended with a value."""
     return seen.value is not None and not seen.pending
 
 
@@ -134,8 +130,6 @@ PROMISING = 0.2
 
 @dataclass(frozen=True)
 class ConfigProposal:
-    """A config to run."""
-
     config: Mapping[str, Value]
     priority: float
     """0 to 1: how much its result matters; see `priority_of`."""

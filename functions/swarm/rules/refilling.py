@@ -62,7 +62,6 @@ class Refilling:
     sampler_of: SamplerOf
     rng: Random
     tried: Mapping[str, RunCounts] = field(default_factory=dict)
-    """Runs by fingerprint."""
     duplicates: Duplicates = USUAL
     ended: int | None = None
     """Ended runs of the tag, where the observations are fewer."""

@@ -42,8 +42,6 @@ BY_OPERATOR = "stopped by an operator"
 
 @dataclass(frozen=True)
 class Sent:
-    """A worker's result."""
-
     val_bpb: float | None
     error: str | None
     duration_seconds: float
@@ -157,7 +155,6 @@ def told_reason(e: Experiment) -> str:
 
 
 def lasted_s(e: Experiment, at: float) -> float:
-    """Seconds since the hand-out."""
     return max(at - (e.started_at or at), 0.0)
 
 

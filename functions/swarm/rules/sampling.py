@@ -209,7 +209,6 @@ SAMPLERS: Mapping[str, Callable[[], ConfigSampler]] = {
     "gaussian_process": _gaussian_process,
     "thompson": Thompson,
 }
-"""By their name in the policy."""
 OWN: dict[str, ConfigSampler] = {}
 """Samplers of your own, see `kernel.own.load`."""
 

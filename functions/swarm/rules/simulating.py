@@ -164,7 +164,6 @@ class Hidden:
     does: str
     """Its true effect, in words."""
     space: Mapping[str, Any]
-    """Its dtype and range."""
     default: float | int
 
     def effect(self, config: Mapping[str, Any]) -> float:
@@ -219,8 +218,6 @@ class Faults:
 
 @dataclass(frozen=True)
 class Fate:
-    """Faults of one run."""
-
     crashes_at: float | None = None
     """Share of its budget."""
     is_late: bool = False

@@ -40,7 +40,6 @@ class Cycle:
     """A stall cycle: several proposals of one dimension in it count once."""
 
     number: int
-    """From 1."""
     at: int
     """Results that the tag had when it began."""
 
@@ -147,7 +146,6 @@ def id_of(proposal: ProposedDimension) -> str:
 
 
 def spelling(name: str) -> str:
-    """A name without case, spaces and underscores."""
     return name.replace(" ", "").replace("_", "").casefold()
 
 
@@ -180,7 +178,6 @@ def line_of(proposal: ProposedDimension) -> str:
 
 
 def on_trial(proposal: ProposedDimension) -> Dimension:
-    """The dimension on trial, from a proposal without problems."""
     dimension = checked(_declared(proposal))
     return dimension.model_copy(
         update={

@@ -97,13 +97,10 @@ SURE = 0.975
 """Probability of a gain above 0 that is needed for promotion."""
 
 Repeated = Mapping[str, RetestFacts]
-"""Runs with their repeats, by id."""
 
 
 @dataclass(frozen=True)
 class TrialVerdict:
-    """How a trial ends."""
-
     is_promoted: bool
     reason: str
     varied: int
@@ -249,12 +246,10 @@ def needs_repeat(run: RetestFacts) -> bool:
 
 
 def is_repeated(run: RetestFacts | None) -> bool:
-    """Whether all repeats have ended."""
     return run is not None and not needs_repeat(run) and not any(r.status in OPEN for r in run.retests)
 
 
 def repeat_values(repeated: Repeated, of: KeptRun | TriedRun) -> list[float]:
-    """Values of the repeats of a run."""
     run = repeated.get(of.experiment_id)
     fresh = [] if run is None else fresh_runs(run.experiment, run.retests)
     return [r.own_value for r in fresh if r.own_value is not None]

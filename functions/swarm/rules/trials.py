@@ -105,7 +105,6 @@ class _Change:
 
     dimensions: list[Dimension]
     made: Definition
-    """The changes of the dimensions."""
     proposals: dict[str, ProposedDimension] = field(default_factory=dict)
     told: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
 

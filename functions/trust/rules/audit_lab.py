@@ -17,8 +17,6 @@ from state.records import OPEN, Best, Dimension, Experiment, Gpu, GpuStatus, Tag
 
 @dataclass(frozen=True)
 class TagSnapshot:
-    """One tag as it was read."""
-
     tag: Tag
     experiments: Sequence[Experiment]
     """By number."""
@@ -44,13 +42,10 @@ class TagSnapshot:
     told: Mapping[float, float] = field(default_factory=dict)
     """By bucket, how many runs tell by their ends what a place there foretells."""
     dimensions: Sequence[Dimension] = ()
-    """What a swarm may vary in it."""
 
 
 @dataclass(frozen=True)
 class PoolSnapshot:
-    """The pool and the queue as they were read."""
-
     gpus: Sequence[Gpu]
     owned: Mapping[tuple[str, bool], int]
     """How many GPUs each owner has registered, as the lab counts them; True: as an agent, for itself."""
@@ -63,7 +58,6 @@ class PoolSnapshot:
     parked: frozenset[str] = frozenset()
     """Queued experiments of paused tags."""
     paused: frozenset[str] = frozenset()
-    """The index of paused tags."""
     paused_tags: frozenset[str] = frozenset()
     """Tags whose records say that they are paused."""
     baselines: Mapping[str, str] = field(default_factory=dict)

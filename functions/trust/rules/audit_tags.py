@@ -111,8 +111,6 @@ def _made_from(e: Experiment, nodes: Mapping[str, Experiment], traces: set[str])
 
 @dataclass(frozen=True)
 class SwarmSnapshot:
-    """A tag's swarm as it was read."""
-
     tag: str
     rebuilt: Derived
     """Derived state by its experiments."""
@@ -171,8 +169,6 @@ FAILED = frozenset({"crash", "timeout"})
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """A run whose result was acknowledged."""
-
     worker_id: str
     value: float | None
     """None: it failed."""
@@ -187,8 +183,6 @@ class Acknowledged:
 
 @dataclass(frozen=True)
 class ShownRun:
-    """A run as the server shows it."""
-
     status: str
     value: float | None
 

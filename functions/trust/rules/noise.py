@@ -62,7 +62,6 @@ class Repeats:
     pooled: float = 0.0
     """Squares that they add to the noise."""
     first: float | None = None
-    """Value of the first run."""
     is_contradicted: bool = False
     """Further runs have contradicted the first, which no longer counts in `runs` or in the sums."""
 
@@ -193,8 +192,6 @@ def noise_of(squares: float, df: int) -> Noise | None:
 
 @dataclass(frozen=True)
 class Mean:
-    """Mean value of one code's runs, with their number."""
-
     value: float
     runs: int = 1
 

@@ -10,7 +10,6 @@ HINT = (
     "Train for as long as the unchanged code does. An operator gives all runs more time with the policy's"
     " budgets.base_s, or a larger factor with budgets.overrun."
 )
-"""Remedy for a run that is over its budget."""
 ALL_OVER = "its further runs trained for longer than their budget"
 """Reason of a demotion after retests that were all over their budget."""
 
@@ -72,7 +71,6 @@ def usual_time(e: Experiment, reference: ReferenceTime) -> TimeSpent:
 
 
 def is_on_cpu(e: Experiment) -> bool:
-    """Whether it ran on a CPU."""
     return (e.gpu_type or e.gpu_class or "").lower().startswith("cpu")
 
 

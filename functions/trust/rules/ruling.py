@@ -62,7 +62,6 @@ class Race:
 
     @property
     def effort(self) -> Effort:
-        """Limits on retests, from the policy."""
         policy = self.facts.policy
         return Effort(policy.baseline_repeats, policy.max_retests)
 
@@ -75,7 +74,6 @@ class Race:
         return due_step(chain, rivals, own.sigma if own else None, effort, shift_of(seeds))
 
     def retest(self, step: RunAgain) -> Retest:
-        """The run that a step asks for."""
         first = self.facts.runs[step.name]
         return retest_of(first, self.facts.retests[step.name], self.facts.policy)
 
