@@ -279,7 +279,7 @@ def adopt(data_dir: Path, *, worker: bool = False) -> str | None:
 
 
 def redis_url(settings: Settings, *, worker: bool = False) -> str:
-    """URL of the lab's Redis, started for the block if none runs. Raises Unavailable: none, or one that is open."""
+    """URL of the lab's Redis. Raises Unavailable: none runs, or one that is open to the network."""
     named = (worker and settings.worker_redis_url) or settings.redis_url
     if named:
         return _entered(named, "NIGHTJAR_REDIS_URL")

@@ -62,12 +62,9 @@ class EntryFacts:
     @property
     def duplicate_of(self) -> str | None:
         """The first experiment with the same patch or commit."""
-        return next((first for name, first in self.tried.items() if first and not is_commit(name)), None)
-
-
-def is_commit(name: str) -> bool:
-    """Whether a name of some code is one that parents are found by."""
-    return name.startswith("commit:")
+        return next(
+            (first for name, first in self.tried.items() if first and not name.startswith("commit:")), None
+        )
 
 
 @dataclass(frozen=True)

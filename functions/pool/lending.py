@@ -87,21 +87,11 @@ async def _lend(request: Acquire, caller: Caller, stores: Stores, settings: Sett
         )
         match lease:
             case GpuLease():
-                return _acquired(lease)
+                return view_of(Acquired, lease, acquired=True, lease_expires_at=stamp(lease.expires_at))
             case "paused":
                 return _refused(obstacle(wanted.tag) or "its tag was paused a moment ago")
             case "none":
                 return _refused(as_typed(why_none(wanted)))
-
-
-def _acquired(lease: GpuLease) -> Acquired:
-    return Acquired(
-        acquired=True,
-        gpu_id=lease.gpu_id,
-        gpu_index=lease.gpu_index,
-        fence=lease.fence,
-        lease_expires_at=stamp(lease.expires_at),
-    )
 
 
 def _refused(reason: str) -> Acquired:

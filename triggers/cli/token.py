@@ -194,7 +194,10 @@ def revoke(settings: Settings, as_json: bool, direct: bool, descendants: bool, t
         _say(f"so are those that were made with it: {', '.join(revoked['descendants'])}")
     if revoked["gpus"]:
         _say(f"no more in the pool: {', '.join(revoked['gpus'])}")
-    if not any(_opens_all(row) for row in rows if row["id"] != revoked["id"]):
+    left = [
+        r for r in rows if r["id"] != revoked["id"] and r["status"] == "active" and r["role"] == "operator"
+    ]
+    if not left:
         _say("no operator's token is left; the commands of this data directory go on by the operator's key")
 
 
@@ -223,10 +226,6 @@ def _chosen(rows: list[Shown], token: str) -> Shown:
     for row in [*(r for r in rows if r["id"] == token), *named]:
         return row
     raise NotFound(f"there is no token {token!r}", hint="./nightjar token list shows them")
-
-
-def _opens_all(row: Shown) -> bool:
-    return bool(row["status"] == "active" and row["role"] == "operator")
 
 
 def _enroll_token(settings: Settings) -> str:

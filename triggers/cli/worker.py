@@ -51,7 +51,8 @@ def remote_worker(url: str, token: str | None, data: Path | None) -> Settings:
     url = checked_url(url)
     settings = all_settings_from(data=data, url=url)
     if settings.data is None:
-        settings = all_settings_from(data=default_place(url), url=url)
+        data = Path(platformdirs.user_state_dir("nightjar"), "workers", place_of(url))
+        settings = all_settings_from(data=data, url=url)
     check_no_lab(settings.data_dir)
     before = remembered(settings.data_dir, Remote)
     if before is not None and before.url != url:
@@ -77,11 +78,6 @@ def check_no_lab(data_dir: Path) -> None:
         raise click.UsageError(
             f"{data_dir} is the data directory of a lab: name another one for this worker with --data"
         )
-
-
-def default_place(url: str) -> Path:
-    """The data directory of a worker of the lab at this URL."""
-    return Path(platformdirs.user_state_dir("nightjar"), "workers", place_of(url))
 
 
 def accepted(settings: Settings, bearer: Bearer | None, name: str) -> SecretStr | None:

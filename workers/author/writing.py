@@ -107,7 +107,9 @@ class ModelAuthor:
             if outcome == "repaired":
                 return _Ended("invalid", why="; ".join(found))
             outcome = "repaired"
-            request = replace(request, prompt=again(request, _written_in(reply), found))
+            request = replace(
+                request, prompt=again(request, reply.fields if isinstance(reply, Filled) else "", found)
+            )
 
     async def _answered(self, request: FormRequest, until: float) -> Reply | UsedUp:
         """The provider's answer; asked again while it is busy or unreachable and there is time."""
@@ -182,7 +184,3 @@ def _plain(text: str) -> str:
     """A reason for the log, cleaned: providers and models wrote parts of it."""
     printable = "".join(c if c.isprintable() else " " for c in text[: 2 * LONGEST_WHY])
     return presentable(printable)[:LONGEST_WHY]
-
-
-def _written_in(reply: Reply) -> object:
-    return reply.fields if isinstance(reply, Filled) else ""

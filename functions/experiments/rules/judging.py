@@ -46,7 +46,6 @@ from functions.trust.rules.retests import next_seed, own_noise
 from state.codes import code_of, noise_entry
 from state.decisions import Ending, GpuCrashes, Repeat
 from state.facts import Comparison, RunFacts
-from state.policy import Policy
 from state.records import RETESTED, Best, Experiment, Gpu, RunVerdict, Status, Tag, TimeSpent, Trust, score
 
 
@@ -205,7 +204,8 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
     standing = best.standing() if best and not e.baseline else []
     repeats_best = under.code in {link.code for link in standing}
     margin = near_margin(policy, weighed.noise)
-    verdict = judge(value, best.val_bpb if best else _to_beat(policy), tag.direction, margin)
+    baseline = 0.0 if policy.compare_by == "delta" else None  # of its worker: values are differences from it
+    verdict = judge(value, best.val_bpb if best else baseline, tag.direction, margin)
     if repeats_best:  # one more run of the same code is no progress
         verdict = replace(verdict, improved=False, near_miss=False)
     is_worse = best is None and not verdict.improved  # than a swarm's baseline
@@ -230,7 +230,9 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
         near_miss=verdict.near_miss,
         p_better=weighed.p_better,
         trust=trust,
-        retest=_next_retest(e) if runs_again else None,
+        retest=QueuedRetest(retest_id=f"{e.experiment_id}.{e.retests + 2}", seed=next_seed(e.seed, ()))
+        if runs_again
+        else None,
         branch_improved=beats_base,
         judged_val_bpb=value if value != report.value else None,
         compared_with=best.experiment_id if best else None,
@@ -309,11 +311,6 @@ def _over_budget(
         training_seconds=report.training_seconds,
         growth=growth,
     )
-
-
-def _to_beat(policy: Policy) -> float | None:
-    """The value that a first run has to beat: 0.0, its worker's baseline, where deltas are compared; else none."""
-    return 0.0 if policy.compare_by == "delta" else None
 
 
 def judge_failure(failure: FailureReport, run: RunFacts, beside: Comparison, breaker: Breaker) -> Ending:
@@ -530,21 +527,14 @@ def _trust(value: float, run: RunFacts, best: Best | None, noise: Noise | None) 
     sigma = cautious(own, SURE_SIGMAS) if own else None
     incumbent = SeedScores(best.experiment_id, score(best.val_bpb, direction))
     candidate = SeedScores(e.experiment_id, score(value, direction))
-    match KEEP_RULES[e.judged_by].decide(candidate, incumbent, sigma, _plausible(run)):
+    plausible = plausible_margin(run.tag.largest_gain, run.tag.kept)
+    match KEEP_RULES[e.judged_by].decide(candidate, incumbent, sigma, plausible):
         case "discard":
             return None
         case "keep":
             return "confirmed"
         case "provisional":
             return "provisional" if e.can_run_again and run.policy.max_retests > 0 else "unconfirmed"
-
-
-def _plausible(run: RunFacts) -> float | None:
-    return plausible_margin(run.tag.largest_gain, run.tag.kept)
-
-
-def _next_retest(e: Experiment) -> QueuedRetest:
-    return QueuedRetest(retest_id=f"{e.experiment_id}.{e.retests + 2}", seed=next_seed(e.seed, ()))
 
 
 def _measured(report: ResultReport, key: Key, run: RunFacts) -> dict[str, Any]:

@@ -213,7 +213,7 @@ def findings_of(facts: FindingsFacts, categories: Sequence[str]) -> Findings:
             if d.frozen and d.frozen_value is not None
         ],
         canaries=[d.name for d in dimensions if d.is_canary],
-        beliefs=beliefs_of([h for h in beliefs.open if h.settled is None]),
+        beliefs=[hypothesis_line(h) for h in least_decided([h for h in beliefs.open if h.settled is None])],
         settled=[hypothesis_line(h) for h in _newest([*stays, *beliefs.archived])],
         decisions=ground.results[:MOST_DECISIONS],
         untried=underexplored(ground.categories, categories),
@@ -254,10 +254,6 @@ def interactions_of(dimensions: Iterable[Dimension]) -> list[tuple[str, str, flo
         tuple(sorted((d.name, other))): share for d in dimensions for other, share in d.interacts_with.items()
     }
     return sorted(((a, b, share) for (a, b), share in shares.items()), key=lambda p: (-p[2], p[:2]))
-
-
-def beliefs_of(opened: Sequence[Hypothesis]) -> list[HypothesisLine]:
-    return [hypothesis_line(h) for h in least_decided(opened)]
 
 
 def hypothesis_line(h: Hypothesis) -> HypothesisLine:

@@ -140,7 +140,7 @@ def next_step(facts: PipelineFacts, terms: PipelineTerms) -> PipelineStep | None
     if not has_ended:
         return None
     if draft is None or draft.state == "drafting":
-        return _batch_ended(p, facts.stand, now, terms)
+        return PipelineStep("batch", p, _after(p, **_new_batch(facts.stand, now, terms), draft=None), {})
     if now is not None and now == draft.predicted:
         return _confirmed(draft, facts, now, terms)
     return _mismatched(flushed(p, facts.stand, "mismatch", _named(now)), facts.stand, now, terms)
@@ -235,12 +235,6 @@ def _mismatched(
 ) -> PipelineStep:
     """A flush at the end of a batch, which begins the next batch."""
     return replace(flush, after=flush.after.model_copy(update=_new_batch(stand, now, terms)))
-
-
-def _batch_ended(
-    p: Pipeline, stand: PipelineState, now: BatchDecision | None, terms: PipelineTerms
-) -> PipelineStep:
-    return PipelineStep("batch", p, _after(p, **_new_batch(stand, now, terms), draft=None), {})
 
 
 def _new_batch(stand: PipelineState, now: BatchDecision | None, terms: PipelineTerms) -> dict[str, Any]:

@@ -258,16 +258,16 @@ def _cells(
     test = running_test(population.test_spec, shape.center, population.constraint, facts.dimensions)
     if test is None:
         return []
-    runs = [_cell_run(run) for run in facts.observed if run.population_id == population.population_id]
+    runs = [
+        CellRun(run.config_delta, run.delta_bpb, pending=run.status in OPEN)
+        for run in facts.observed
+        if run.population_id == population.population_id
+    ]
     waiting = [CellRun(one.config, None, pending=True) for one in stay]
     return [
         (QueuedConfig(p.config, p.priority, p.why, results=None).text(rng.getrandbits(48)), p.priority)
         for p in missing_cells(test, [*runs, *waiting])
     ]
-
-
-def _cell_run(run: Observed) -> CellRun:
-    return CellRun(run.config_delta, run.delta_bpb, pending=run.status in OPEN)
 
 
 def observations_of(facts: RefillFacts) -> list[Observation]:

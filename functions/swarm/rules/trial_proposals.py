@@ -232,11 +232,9 @@ def _is(value: ast.expr, default: Value) -> bool:
         found = ast.literal_eval(value)
     except (ValueError, TypeError):
         return False
-    return same(found, default) or (_is_float(found) and same(short(float(found)), default))
-
-
-def _is_float(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return same(found, default) or (
+        isinstance(found, int | float) and not isinstance(found, bool) and same(short(float(found)), default)
+    )
 
 
 def _number(value: Value | None) -> str:

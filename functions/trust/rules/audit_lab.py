@@ -246,11 +246,6 @@ def _ranks(s: TagSnapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
             yield f"{s.tag.name}: {told:g} ends tell of the ranks at {bucket:g}, by the records {have}"
 
 
-def is_of(e: Experiment, baseline_id: str) -> bool:
-    """Whether it is the baseline, or a retest of it."""
-    return baseline_id in (e.experiment_id, e.retest_of)
-
-
 def door_violations(operators: Sequence[str], closed_at: str | None) -> Iterator[str]:
     """Every violation of who is let in, as text: a lab is closed since its first operator's token, and only since."""
     if operators and closed_at is None:
@@ -287,7 +282,8 @@ def pool_violations(s: PoolSnapshot) -> Iterator[str]:
     fences = {gpu.gpu_id: (gpu.holder, gpu.fence) for gpu in s.gpus}
     for e in s.experiments.values():
         waits_aside = e.status == "queued" and (
-            e.tag in s.paused_tags or (e.tag in s.baselines and not is_of(e, s.baselines[e.tag]))
+            e.tag in s.paused_tags
+            or (e.tag in s.baselines and s.baselines[e.tag] not in (e.experiment_id, e.retest_of))
         )
         if (e.status == "queued" and not waits_aside) != (e.experiment_id in s.queue):
             yield f"{e.experiment_id} is {e.status}, but the wait queue disagrees"

@@ -130,12 +130,7 @@ def run_of_worker(
     """
     after, _ = run_again(config, value, others)
     its, learned = run_again(own, value, others)
-    return without_noise(after), its, learned
-
-
-def without_noise(runs: Repeats) -> Repeats:
-    """The same summary without a part in the noise."""
-    return replace(runs, df=0, pooled=0.0)
+    return replace(after, df=0, pooled=0.0), its, learned
 
 
 def change_of(before: Repeats | None, after: Repeats | None) -> Sums:
