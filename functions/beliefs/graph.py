@@ -91,10 +91,8 @@ class ReadGraphSummary(OfSwarm):
     include_graph: bool = Field(False, description="send the graph, too")
 
 
-class DerivedLayer(BaseModel):
+class DerivedLayer(Response):
     """A summary of the graph, which decides nothing."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     summary_text: str
     author: str | None

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from functions.beliefs.rules.concluding import concerned, finished_run, learned
 from functions.beliefs.rules.dimension_claims import adapted, begun, reopened
@@ -266,10 +266,8 @@ async def get(request: ReadHypothesis, hypotheses: Hypotheses, settings: Setting
     )
 
 
-class BeliefStep(BaseModel):
+class BeliefStep(Response):
     """One piece of evidence, and the belief after it."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
     evidence: EvidenceView
     at: float | None

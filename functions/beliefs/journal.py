@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from functions.beliefs.rules.chronicle import chapter, eliminated, is_due
 from functions.beliefs.views import checkpoint_text, journal_text
@@ -63,9 +63,7 @@ class ListCheckpoints(OfSwarm):
     first: int = Field(1, ge=1, le=10**9, description="number of the first one", examples=[1])
 
 
-class CheckpointView(BaseModel):
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
+class CheckpointView(Response):
     number: int
     text: str
     """Markdown."""

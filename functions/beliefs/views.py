@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict
-
 from functions.beliefs.rules.chronicle import Chapter, Elimination, Movement, Restaffing
 from functions.beliefs.rules.learning import effect
 from functions.beliefs.rules.posterior import posterior_of
+from functions.kernel.contract import Response
 from functions.people.views.nights import code
 from functions.search.rules.suggestions import short
 from state.journal_facts import Pages, Staff
@@ -20,10 +19,8 @@ from state.records import Evidence, Hypothesis, stamp, view_of
 # -- Hypotheses and their evidence as answers show them.
 
 
-class HypothesisView(BaseModel):
+class HypothesisView(Response):
     """A claim with the belief in it."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
     hypothesis_id: str
     statement: str
@@ -73,10 +70,8 @@ def hypothesis_view(h: Hypothesis) -> HypothesisView:
     )
 
 
-class Belief(BaseModel):
+class Belief(Response):
     """A hypothesis in one line, for an agent's brief."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
     hypothesis_id: str
     statement: str
@@ -96,10 +91,8 @@ def belief_of(h: Hypothesis) -> Belief:
     )
 
 
-class EvidenceView(BaseModel):
+class EvidenceView(Response):
     """The evidence of one run."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
     experiment_id: str
     outcome: float | None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from functions.beliefs.rules.theory import least_decided
 from functions.beliefs.views import Belief, belief_of
@@ -205,10 +205,8 @@ MOST_RUNS = 10_000
 MOST_AGENTS = 500
 
 
-class AgentAccount(BaseModel):
+class AgentAccount(Response):
     """What one agent did in a tag."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
     agent: str | None
     """Null: runs that were registered without an agent's name."""

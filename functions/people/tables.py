@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from functions.experiments.rules.gains import gains_of, unbiased
 from functions.experiments.views.hints import Budget, budget_view, obstacle
@@ -194,10 +194,8 @@ class ListRuns(Request):
     constants: bool = Field(False, description="answer the constants that each run set")
 
 
-class RunColumns(BaseModel):
+class RunColumns(Response):
     """Runs as lists of equal length: the nth value of each list is of the nth run."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
     id: list[str]
     number: list[int]

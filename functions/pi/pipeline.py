@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from functions.formats.charter import Reader
 from functions.kernel.authoring import PiLane
@@ -380,9 +380,7 @@ async def flush_token(request: OfSwarm, pipelines: Pipelines, settings: Settings
     return FlushToken(flush_token=stand.pipeline.last_flush_token)
 
 
-class DeploymentThresholds(BaseModel):
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
-
+class DeploymentThresholds(Response):
     confidence: float
     """Least confidence of a draft that workers follow before it is confirmed."""
     deployment_confidence: float

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from difflib import unified_diff
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from functions.formats.authored import ProgramUpdate
 from functions.formats.charter import PARTS, Reader, charter
@@ -207,9 +207,7 @@ class ListPrograms(OfSwarm):
     offset: int = Field(0, ge=0, le=10**9, description="newer versions to pass over")
 
 
-class ProgramView(BaseModel):
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
+class ProgramView(Response):
     number: int
     written_at: str
     author: str

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import Field, WithJsonSchema
 
 from functions.experiments.rules.opening import FIRST, first_policy, swarm_policy, swarm_tag
 from functions.experiments.rules.verdict import check_plausible
@@ -236,9 +236,7 @@ class ReadSync(Request):
     worker_id: Id = Field(description="who asks", examples=["h100-3"])
 
 
-class SyncedDimension(BaseModel):
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
-
+class SyncedDimension(Response):
     name: str
     frozen: bool
     frozen_value: Annotated[Value | None, WithJsonSchema({})]
@@ -251,9 +249,7 @@ class SyncedDimension(BaseModel):
     """Its value in train.py, for configs that leave it out as most do during its trial; null: all configs name it."""
 
 
-class TopConfig(BaseModel):
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
-
+class TopConfig(Response):
     config_delta: dict[str, object]
     delta_bpb: float
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import Field, RootModel
 
 from functions.experiments.rules.reports import already_finished
 from functions.kernel.contract import Call, Command, Http, OfSwarm, Request, Response, Sparse, function
@@ -251,9 +251,7 @@ async def stop_run(request: StopRun, experiments: Experiments) -> StoppedRun:
     return await experiments.judging(request.run_id, decide)
 
 
-class ActiveRunView(BaseModel):
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
-
+class ActiveRunView(Response):
     id: str
     worker_id: str | None
     state: Literal["active", "complete", "stopped", "extended"]
@@ -299,10 +297,8 @@ async def active(request: OfSwarm, stores: Stores, settings: Settings) -> Active
     )
 
 
-class BucketView(BaseModel):
+class BucketView(Response):
     """Values of all runs at one bucket, as they are ranked; null while there are none."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
     p25: float | None = None
     p50: float | None = None

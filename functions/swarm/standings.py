@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import Field, RootModel
 
 from functions.beliefs.rules.allocation import information_value
 from functions.beliefs.rules.posterior import posterior
@@ -63,9 +63,7 @@ async def health(request: OfSwarm, call: Call, stores: Stores, settings: Setting
 MOST = 50
 
 
-class Leading(BaseModel):
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
-
+class Leading(Response):
     rank: int
     worker_id: str
     gpu_type: str
@@ -92,9 +90,7 @@ async def leaderboard(request: OfSwarm, stores: Stores, settings: Settings) -> L
     )
 
 
-class PopulationView(BaseModel):
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
-
+class PopulationView(Response):
     population_id: str
     hypothesis_id: str | None
     hypothesis_statement: str
@@ -150,9 +146,7 @@ class ListWorkers(OfSwarm):
     offset: int = Field(0, ge=0, le=1_000_000_000, description="so many that joined earlier are left out")
 
 
-class WorkerView(BaseModel):
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
-
+class WorkerView(Response):
     number: int
     """In the order in which they joined, from 1."""
     worker_id: str

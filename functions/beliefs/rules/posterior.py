@@ -103,6 +103,8 @@ def e_value(against: int, for_it: int) -> float:
 
 @dataclass(frozen=True)
 class PosteriorPoint:
+    """The posterior after `n` outcomes."""
+
     n: int
     mean: float
     """Posterior mean of theta, the share of its runs that win."""

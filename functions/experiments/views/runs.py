@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from functions.formats.metrics_block import deciding_line
+from functions.kernel.contract import Response
 from functions.search.rules.suggestions import short
 from functions.trust.rules.noise import claim, noise_of
 from functions.trust.rules.retests import fresh_runs
@@ -181,10 +182,8 @@ def selection_view(s: Selection) -> dict[str, Any]:
 PhaseName = Literal["queued", "leased", "preparing", "training", "scoring", "retest"]
 
 
-class Phase(BaseModel):
+class Phase(Response):
     """A part of an experiment's time. Times are seconds since 1970."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
     phase: PhaseName
     """queued: it waits for a GPU. leased: its worker has not begun. preparing: its code is checked out. training: by
