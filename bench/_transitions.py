@@ -183,10 +183,7 @@ def judged_modes(tries: Sequence[Try], direction: Direction) -> list[Judged]:
 
 
 def judged_categories(tries: Sequence[Try], direction: Direction, categories: Sequence[str]) -> list[Judged]:
-    """The category of each exploring try, and the category that each rule recommends.
-
-    Categories that are a mode by themselves are left out.
-    """
+    """The category of each exploring try, and those the rules recommend; no mode is one."""
     explored = [category for category in categories if category not in OF_CATEGORY]
     return weighed(
         Judged(

@@ -148,10 +148,7 @@ class ProposalNight:
         await self._follow()
 
     async def _is_improving(self) -> bool:
-        """Whether a keep among the newest runs is better than all before, by their present values.
-
-        An older run that became the best by retests does not count.
-        """
+        """Whether a keep of the newest runs beats all before; an older best by retests does not count."""
         if len(self._ended) < LEAST_RESULTS:
             return True
         return await self._lowest(self._ended[:-WINDOW]) - await self._lowest(self._ended) >= LEAST_GAIN

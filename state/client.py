@@ -167,12 +167,7 @@ class Lab:
         return time_of(await self.command("TIME"))
 
     async def check(self) -> None:
-        """Load every script and open the lab. A lab that does not exist is made.
-
-        Raises:
-            Unavailable: Redis does not answer; the lab has another layout, is half restored, or was made anew since
-                this process began.
-        """
+        """Load every script, open or make the lab. Raises Unavailable: no Redis, or another, half or new lab."""
         await self._redis.load_scripts()
         self.identity = await self.change(self._opened)
         if reason := await self.outlived():

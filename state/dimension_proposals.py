@@ -67,7 +67,7 @@ class DimensionProposals(Store):
             return None
 
     async def ran(self, facts: TrialFacts) -> list[TriedRun]:
-        """Results of runs since the oldest trial began; none without a trial. One round trip."""
+        """Results of runs handed out since the oldest trial began; none without a trial."""
         tried = [p for p in facts.proposals if p.state == "on_trial"]
         if not tried:
             return []

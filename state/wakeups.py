@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Wakeups:
-    """Hands events to waiters for their subject. Pub/Sub may lose some: each wait ends with a look at the state."""
+    """Hands events to waiters for their subject. Pub/Sub may lose some: each wait ends with a look at state."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab

@@ -262,10 +262,7 @@ def _minus(b: float | None, a: float | None) -> float | None:
 
 
 def between_configs(a: Mapping[str, object], b: Mapping[str, object], name_a: str, name_b: str) -> str:
-    """The constants in which b differs from a; one that only one of them sets is left to train.py by the other.
-
-    Empty where they are equal. 1 and 1.0, which train.py tells apart, differ.
-    """
+    """Constants in which b differs from a, empty where equal; one that only one sets is train.py's in the other."""
     lines = [
         line
         for name in {**a, **b}

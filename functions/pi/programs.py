@@ -59,10 +59,7 @@ log = logging.getLogger(__name__)
 async def authored(
     author: Author | None, task: str, findings: Findings, due: DueFacts, *, reason: str
 ) -> ProgramVersion:
-    """The next version after `due`, by the author, or by the templates without a usable text.
-
-    Its strategy is that of most workers, even where the findings of a draft predict another one.
-    """
+    """The version after `due`, by author or templates. Its strategy is that of most workers, not of a draft."""
     update, name = None, templates.NAME
     if author is not None:
         update = await author.write(ProgramUpdate, Commission(task, findings_text(findings)))

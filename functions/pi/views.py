@@ -223,10 +223,7 @@ def _graph(hypotheses: Sequence[Hypothesis]) -> Iterator[str]:
 
 
 def script_text(constants: Mapping[str, object], charter: str) -> str:
-    """The script's constants and the charter, as Markdown.
-
-    Constants that no search may touch are left out, so that no provider learns a key or a path.
-    """
+    """The script's constants (but for those no search may touch: keys, paths) and the charter, as Markdown."""
     return "\n".join(_script(constants, charter))
 
 

@@ -100,10 +100,7 @@ async def ranked(
     experiments: Experiments,
     source: TickSource = "report",
 ) -> Order | Extension:
-    """The order for a run at a bucket, given its (metric, progress).
-
-    A retest is neither ranked nor stopped, because its full result is compared with the first run's.
-    """
+    """The order for a run at a bucket; a retest is neither ranked nor stopped, since its full result counts."""
     if e.retest_of is not None:
         return "continue"
 

@@ -205,11 +205,7 @@ def _not_admitted() -> Unauthenticated:
 
 
 async def _open_swarm(tag: str, dimensions: Dimensions, settings: Settings) -> None:
-    """See to it that a tag has a swarm: NIGHTJAR_SWARM_TAG is opened with the dimensions of NIGHTJAR_SWARM_PROFILE.
-
-    Raises:
-        NotFound: there is no such tag. Conflict: nothing may be varied in it.
-    """
+    """Open NIGHTJAR_SWARM_TAG by its profile if it is missing. Raises NotFound: no tag. Conflict: nothing varies."""
 
     async def decide(change: Change) -> None:
         facts = await dimensions.facts(tag, change)

@@ -132,11 +132,7 @@ class Selecting(TraceReader):
     # -- moves
 
     async def select(self, d: SelectionDecision, request: RequestKey | None = None) -> Selection | None:
-        """Make a selection; None where what decided it has changed. The same request gets its first selection.
-
-        Raises:
-            Invalid: the request of this id had another body.
-        """
+        """Make a selection, or find that of the same request; None: facts changed. Raises Invalid: another body."""
         keys, tag = self._keys, d.tag
         trace_turn, forest_turn = d.turn or (None, None)
         answer = await self._lab.move(

@@ -186,11 +186,7 @@ def _ask(http: LabHttp, operations: Sequence[Operation], body: dict[str, Any]) -
 
 
 def _value(name: str, schema: Schema, text: str) -> Any:
-    """Text if the field takes text, else JSON.
-
-    Raises:
-        click.UsageError: the field takes nothing but JSON's objects or lists, and the text is no JSON.
-    """
+    """Text if the field takes text, else JSON. Raises click.UsageError: it needs a list or object, and is no JSON."""
     if _takes(schema, "string"):
         return text
     try:

@@ -131,10 +131,7 @@ def _export(reader: TagReader, target: Target) -> tuple[int, int]:
 
 
 def _mirror(settings: ClientSettings, tag: str, reader: TagReader, target: Target) -> None:
-    """Export each run once it ends, and to MLflow when its verdict changes.
-
-    The newest event comes at once: what ended since the export is added then, and after each gap.
-    """
+    """Export each run once it ends or is judged anew. The newest event comes at once, so none is missed."""
     types = ",".join(f"experiment.{verdict}" for verdict in VERDICTS)
     is_complete = False
     for event in follow(settings, {"tag": tag, "types": types, "last": "1"}, _say):

@@ -87,11 +87,7 @@ _CALLS = {
 
 
 def confine(reach: Reach) -> None:
-    """Limit this process and its descendants to what they may touch. It cannot be undone.
-
-    Raises:
-        OSError: a folder to write in is not there, or the kernel refuses.
-    """
+    """Limit this process and its descendants for good. Raises OSError: a missing folder, or the kernel refuses."""
     if sys.platform.startswith("linux"):
         give_up_rights()
         restrict(reach)

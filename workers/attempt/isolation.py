@@ -88,10 +88,7 @@ class RunAccess:
     """Size of each memory file system in the namespaces."""
 
     def reach(self, tree: Path, temporary: Path, log: Path, python: Path, path: str, own: Path) -> Reach:
-        """What a training may touch. `own`: folder of our reporting module; `path`: its PATH.
-
-        Its log is in the same folder as its tree, and hidden.
-        """
+        """What a training may touch. `own`: our reporting module; `path`: its PATH. Its log is hidden from it."""
         self.caches.mkdir(parents=True, exist_ok=True)
         return Reach(
             writes=[str(tree), str(temporary), str(self.caches)],

@@ -193,10 +193,7 @@ class Silence:
         self._cpu_s = cpu_s
 
     def lasts(self, now: float, cpu_s: float) -> bool:
-        """Whether it has lasted long enough.
-
-        A run that still computes has to be silent for as long as it had run before: it may train another epoch.
-        """
+        """Whether it lasts long enough: while the run computes, as long as it had run before."""
         if cpu_s - self._cpu_s > _IDLE * self._lasting_s:
             self._idle_since, self._cpu_s = now, cpu_s
         is_idle = now - self._idle_since >= self._lasting_s

@@ -89,10 +89,7 @@ def excess_of(pids: Sequence[int], ceilings: Ceilings) -> Excess | None:
 
 
 def memory_of(pids: Sequence[int], enough: float) -> int:
-    """Bytes of memory of processes: the sum of RSS, or of PSS where the sum of RSS is over `enough`.
-
-    PSS counts shared pages once, but the kernel takes long to compute it.
-    """
+    """Bytes of RSS of processes; if over `enough`, of PSS, which counts shared pages once and takes long."""
     resident = sum(_resident(pid) for pid in pids)
     return resident if resident <= enough else sum(_own_share(pid) for pid in pids)
 

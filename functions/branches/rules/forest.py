@@ -130,10 +130,7 @@ def _fate(trace: Trace, advances: bool, vitals: Vitals, rules: TracePolicy) -> d
 
 
 def regrown(trace: Trace, epoch: int, e: Experiment, kept: bool, base: Experiment | None) -> Growth:
-    """How a trace changes when retests demote or promote `e`, one of its nodes or its base.
-
-    `base` replaces a demoted base: the best other keep of the branch.
-    """
+    """How a trace changes when retests demote or promote its node or base `e`; `base` replaces a demoted base."""
     fields = raised(e) if kept and trace.trace_id == e.trace_id else {}
     if trace.base == e.experiment_id and not kept:
         fields |= _base(base)
@@ -141,10 +138,7 @@ def regrown(trace: Trace, epoch: int, e: Experiment, kept: bool, base: Experimen
 
 
 def raised(e: Experiment) -> dict[str, Any]:
-    """Fields of a trace after its node `e`, a discard, became the best of the tag.
-
-    The branch builds on it, unless it is a leaf beside the branch or not comparable.
-    """
+    """Fields of a trace after its discard `e` became the tag's best: its base, unless a leaf or not comparable."""
     builds_on = e.committed and not e.forked and e.best_key is None
     return _base(e) if builds_on else {}
 

@@ -57,10 +57,7 @@ def admitted(idea: Idea, facts: EntryFacts, caller: Caller, *, follows_tip: bool
 
 
 def is_unchanged_best(idea: Idea, facts: EntryFacts) -> bool:
-    """Whether this is the best's own code, whatever its seed; without a best, the base commit's.
-
-    The same patch is the same code under any commit, because a rebuilt commit has another hash.
-    """
+    """Whether it is the best's (else the base's) own code, whatever its seed and commit: one patch is one code."""
     best = facts.best
     if best is None:
         return is_base_code(facts.tag, idea.commit_sha, idea.config_delta, is_unpatched=idea.is_unpatched)

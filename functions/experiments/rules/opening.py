@@ -28,10 +28,7 @@ def first_policy(near_miss_margin: float | None, crash_limit: int) -> Policy:
 
 
 def swarm_tag(name: str) -> Tag:
-    """A tag for a swarm.
-
-    It has no base commit: each worker brings its own train.py and sets constants of it.
-    """
+    """A swarm's tag. It has no base commit: each worker sets constants of its own train.py."""
     return Tag(name=name, branch=f"swarm/{name}", created_at=0.0)
 
 

@@ -27,10 +27,7 @@ def threads_of(pid: int) -> list[int]:
 
 
 def environment_of(pid: int) -> bytes | None:
-    """The environment, as any thread shows it. Empty for a process that has ended; None where it cannot be read.
-
-    The first thread shows it to root alone once it has ended.
-    """
+    """The environment; empty: it has ended (its first thread then shows it to root alone). None: unreadable."""
     is_closed = False
     for thread in _first_then_others(pid):
         try:

@@ -48,10 +48,7 @@ class bound:
 
 
 def start_logging(settings: Settings, kind: str) -> None:
-    """Log to standard error as the settings ask: lines for people, or one JSON object each for machines.
-
-    `kind` is the process's: web, events, clock, supervisor, keeper, worker, runner, up.
-    """
+    """Log to standard error: lines for people, or JSON. `kind` is the process's, such as web, clock, keeper."""
     hide(*_secrets_of(settings), *secrets_in(os.environ))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter(settings.log_format, kind, colors=sys.stderr.isatty()))

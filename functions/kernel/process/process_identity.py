@@ -30,10 +30,7 @@ def boot_id() -> str | None:
 
 
 def _born(pid: int) -> str:
-    """When a process was started; empty if there is none, or only a zombie.
-
-    On Linux: the boot id and the clock ticks since boot, because the time of day can be set.
-    """
+    """When a process was started: boot id and clock ticks on Linux; empty if there is none, or only a zombie."""
     boot = boot_id()
     if boot is None:
         return _born_by_the_clock(pid)

@@ -176,10 +176,7 @@ def submodules(listed: str) -> list[str]:
 
 
 def left_behind(repo: Path, links: Iterable[str], readable: Sequence[Path] | None) -> list[str]:
-    """Files that runs of a project name and cannot read, each with its remedy. Blocks.
-
-    `readable`: places that runs may read; None: all of their user's.
-    """
+    """Files that runs name and cannot read, each with its remedy. Blocks. `readable` None: all of their user's."""
     try:
         return [without_controls(told) for told in _left_behind(repo, links, readable)]
     except NightjarError as problem:
@@ -228,10 +225,7 @@ def if_opened(folders: Sequence[Path]) -> str:
 
 
 def link_for(repo: Path, path: str, folders: Collection[str]) -> str:
-    """The value of `--link` for a path: the folder around it, as a whole or beside files of git.
-
-    `folders` are those that a commit has.
-    """
+    """The value of `--link` for a path: the folder around it, whole or beside the `folders` of a commit."""
     steps = [*map(str, list(PurePosixPath(path).parents)[-2::-1]), path]
     whole = next(step for step in steps if step == path or step not in folders)
     return whole if (repo / whole).is_dir() or len(steps) == 1 else steps[-2]

@@ -93,10 +93,7 @@ class ProcessGroup:
             self._keepers[spec.name] = asyncio.create_task(self._keep(spec, child), name=f"keep {spec.name}")
 
     async def run_until(self, stop: asyncio.Event, *beside: asyncio.Task[None]) -> None:
-        """Keep them running until `stop`, or until one of the tasks beside them ends, which is a fault.
-
-        Raises the error of that task, or the one that keeps a process from starting again.
-        """
+        """Run until `stop` or the end of a task beside them, a fault. Raises its error, or a start's."""
         stopping = asyncio.create_task(stop.wait(), name="stop")
         try:
             done, _ = await asyncio.wait(
@@ -108,10 +105,7 @@ class ProcessGroup:
             task.result()
 
     async def drain(self) -> None:
-        """SIGTERM to all, the last started first, and wait; a process that exceeds its time is killed.
-
-        Those without a time limit end first: their runs are handed in to the others.
-        """
+        """SIGTERM to all, the last started first, those without a time limit before; kill the late ones."""
         self._draining.set()
         left = [spec for spec in reversed(self._specs) if spec.name in self._running]
         if left:

@@ -25,10 +25,7 @@ _RANDOM = re.compile(r"(?<![A-Za-z0-9])(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za
 
 
 def is_credential(name: str, value: object) -> bool:
-    """Whether a constant is a credential by its name or value, or by a part of a list or dict.
-
-    Names count by whole words between underscores: HF_TOKEN matches, TOKENIZER and N_TOKENS do not.
-    """
+    """Whether a constant, or a part of it, is a credential, by whole words: HF_TOKEN is one, N_TOKENS is none."""
     if _NAME.search(name):
         return True
     match value:

@@ -83,10 +83,7 @@ def reason_due(facts: DueFacts) -> str | None:
 
 
 def begins_cycle(results: int, before: ProgramVersion | None) -> bool:
-    """Whether a version that was drafted ahead is the first after another EVERY results.
-
-    Drafts are adopted more often than that, and only such a version proposes hypotheses.
-    """
+    """Whether an adopted draft is the first after EVERY results: only such a version proposes hypotheses."""
     return results // EVERY > (0 if before is None else before.results // EVERY)
 
 

@@ -110,10 +110,7 @@ class Beat:
 
 
 def beat(held: Holding, fence: int | None) -> Beat:
-    """Answer to a heartbeat of a GPU. A sender with a wrong fence has to stop.
-
-    The right fence has to stop, too, if its experiment is over or stopping, or all leases of the tag were revoked.
-    """
+    """Answer to a GPU heartbeat. A wrong fence must stop, and one whose run is over, stopping or revoked."""
     gpu, holder = held.gpu, held.experiment
     renewed = holder if fence is not None and fence == gpu.fence else None
     if fence is not None and (renewed is None or renewed.status not in OPEN):

@@ -109,10 +109,7 @@ class Regression:
 
 
 def fitted(points: Floats, results: Floats, is_nominal: Flags) -> Regression:
-    """The regression of one or more finite results, with the scales of maximum posterior density.
-
-    The log-normal prior of the scales depends on the number of axes. With few results the prior decides.
-    """
+    """The regression of some finite results, by the maximum posterior scales; with few results the prior decides."""
     from scipy.optimize import minimize
 
     mean, scale = float(results.mean()), float(results.std()) or 1.0

@@ -64,11 +64,7 @@ def to_repeat(facts: TrialFacts, ran: Sequence[TriedRun]) -> list[str]:
 
 
 def followed(facts: TrialFacts, ran: Sequence[TriedRun], repeated: Repeated) -> Following | None:
-    """The changes of a tag's proposals; None if nothing changes.
-
-    `ran` are the ended runs that were handed out since the oldest trial began. `repeated` are the runs that
-    `to_repeat` names, with their repeats.
-    """
+    """Changes of proposals; None: none. `ran`: runs since the oldest trial; `repeated`: those `to_repeat` names."""
     dimensions = [*facts.dimensions]
     change = _Change(dimensions, Definition(dimensions))
     for proposal in facts.proposals:

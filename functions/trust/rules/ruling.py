@@ -270,10 +270,7 @@ def _judged(e: Experiment) -> float:
 def retest_of(
     first: Experiment, retests: Sequence[Experiment], policy: Policy, *, train: bool = True
 ) -> Retest:
-    """One more run of an experiment's code on its next fixed seed, as long as the first run.
-
-    Without `train` its agent trains it. The retest of a swarm's run waits for the swarm's workers.
-    """
+    """One more run on the next fixed seed, as long as the first; without `train` by its agent or a swarm's worker."""
     seed = next_seed(first.seed, [r.seed for r in retests if r.status in (*OPEN, RETESTED)])
     if not train or first.worker_id is not None:
         return Retest(first, seed, agent=first.agent or "agent")
