@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import cache
+from itertools import repeat
 from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin
@@ -86,8 +87,8 @@ def _is_plain(annotation: Any) -> bool:
 
 def view_of(kind: type[M], found: Any, **other: Any) -> M:
     """A view with the fields `other`, and those of `found` that have the same names."""
-    names = _common(kind, found.__class__)
-    return kind(**{name: getattr(found, name) for name in names if name not in other}, **other)
+    names = _common(kind, found.__class__)  # no comprehension: it would be one more call for each view
+    return kind(**(dict(zip(names, map(getattr, repeat(found), names), strict=True)) | other))
 
 
 @cache

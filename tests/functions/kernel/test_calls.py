@@ -26,7 +26,7 @@ COUNTED = 3
 CEILINGS: dict[str, tuple[int, int]] = {
     "experiment::complete": (344, 43),
     "experiment::submit": (325, 32),
-    "search::suggest_direction": (349, 32),
+    "search::suggest_direction": (349, 31),
     "swarm::next_config": (640, 38),
     "swarm::result": (432, 43),
 }
