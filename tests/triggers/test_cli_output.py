@@ -130,6 +130,12 @@ def test_a_long_description_cuts_no_id_or_value(capsys: pytest.CaptureFixture[st
     assert row.rstrip().endswith("…")
 
 
+def test_a_value_and_its_gain_have_the_same_digits(capsys: pytest.CaptureFixture[str]) -> None:
+    print_runs([RUN], {"demo-1": 0.0123456}, 3)
+
+    assert capsys.readouterr().out.splitlines()[-1].split()[2:4] == ["1.000", "+0.012"]
+
+
 def test_a_hint_names_the_command_in_the_place_of_its_route(capsys: pytest.CaptureFixture[str]) -> None:
     explain(
         Conflict("the selection is over", hint="make a new one with POST /api/trace/select; GET /api/nowhere")

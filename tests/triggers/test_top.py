@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from triggers.cli.runs import decimals, outcome
+from functions.formats.digits import decimals
+from triggers.cli.runs import outcome
 from triggers.cli.top_view import LabNow, picture, shared
 
 TAG = "a-tag-of-forty-letters-which-is-the-most"

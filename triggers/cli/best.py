@@ -16,7 +16,7 @@ from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import json_option, tag_argument, with_lab
 from triggers.cli.output import print_json, printable
-from triggers.cli.runs import Run, is_of_swarm, measured, outcome, the_tag, value
+from triggers.cli.runs import Run, digits_of, is_of_swarm, measured, outcome, the_tag, value
 
 
 @click.command()
@@ -45,13 +45,14 @@ def command(http: LabHttp, tag: str | None, script: Path | None, as_json: bool) 
     if as_json:
         print_json(found if changes is None else {**found, "written": changes})
         return
-    beside = f" (val_bpb {printed})" if (printed := measured(run)) else ""
-    what = f"{value(run)}{beside}  {outcome(run)}  {printable(run['description'])}"
+    digits = digits_of(http, name)
+    beside = f" (val_bpb {printed})" if (printed := measured(run, digits)) else ""
+    what = f"{value(run, digits)}{beside}  {outcome(run)}  {printable(run['description'])}"
     click.echo(f"{best['experiment_id']}  {what}")
     if best["claimed_bpb"] is not None:
         runs = "run" if best["claimed_n"] == 1 else "runs"
         click.echo(
-            f"claimed: {best['claimed_bpb']:.6f}, the mean of {best['claimed_n']} more {runs} of its code"
+            f"claimed: {best['claimed_bpb']:.{digits}f}, the mean of {best['claimed_n']} more {runs} of its code"
         )
     if script is not None and changes is not None:
         _tell(script, changes, run)

@@ -17,6 +17,7 @@ from rich import markup
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from functions.formats.digits import decimals
 from functions.kernel.process.logs import start_logging
 from state.embedded import make_data_dir
 from state.errors import Unavailable
@@ -260,7 +261,7 @@ class DemoView:
             self._http.ask("GET", f"/api/report/progress.png?tag={self.tag}")
         )
         (folder / "report.md").write_text(night["markdown"] + "\n")
-        print_runs(experiments, page["gains"])
+        print_runs(experiments, page["gains"], decimals(night["sigma"]))
         click.secho(f"\n{printable(night['headline'])}", bold=True)
         if night["best_experiment_id"] is not None:
             self._show_best(night["best_experiment_id"], folder)

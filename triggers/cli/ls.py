@@ -10,7 +10,7 @@ from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import tag_argument, with_lab
 from triggers.cli.output import BY_STATUS, counted, print_json, show
-from triggers.cli.runs import newest_remedies, print_runs, the_tag
+from triggers.cli.runs import digits_of, newest_remedies, print_runs, the_tag
 
 MOST = 1000
 
@@ -36,13 +36,13 @@ def command(
     if as_json:
         print_json(found["experiments"])
     else:
-        _show(name, found)
+        _show(name, found, digits_of(http, name))
 
 
-def _show(tag: str, found: dict[str, Any]) -> None:
+def _show(tag: str, found: dict[str, Any], digits: int) -> None:
     runs = found["experiments"]
     if runs:
-        print_runs(runs[::-1], found["gains"])
+        print_runs(runs[::-1], found["gains"], digits)
     for remedy, run in newest_remedies(runs).items():
         show(f"{run['experiment_id']}: {remedy}")
     of = f"{len(runs)} of " if len(runs) < found["total"] else ""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import math
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
+from functions.formats.digits import DECIMALS, decimals
 from functions.formats.metrics_block import remedies_in
 from state.errors import NotFound
 from triggers.cli.lab_http import LabHttp
@@ -21,8 +21,6 @@ TAGS_AT_ONCE = 1000
 """Most tags in one answer."""
 MOST_NAMED = 20
 MOST_REMEDIES = 3
-DECIMALS = 6
-"""Decimals of values and gains while the noise is not known; never more."""
 
 
 def path_of(experiment: str, *more: str) -> str:
@@ -87,9 +85,9 @@ def is_of_swarm(run: Run) -> bool:
     return run["worker_id"] is not None
 
 
-def decimals(sigma: float | None) -> int:
-    """Decimals of a value, its gain and its noise: two digits of the noise, a standard deviation."""
-    return min(DECIMALS, max(0, 1 - math.floor(math.log10(sigma)))) if sigma else DECIMALS
+def digits_of(http: LabHttp, tag: str) -> int:
+    """Decimals of a tag's values and gains."""
+    return decimals(http.ask("POST", "/api/report/runs", {"tag": tag, "limit": 1})["sigma"])
 
 
 def value(run: Run, digits: int = DECIMALS) -> str:
@@ -101,9 +99,9 @@ def value(run: Run, digits: int = DECIMALS) -> str:
     return f"{found:.{digits}f}" if run["delta_bpb"] is None else f"{found:+.{digits}f}"
 
 
-def measured(run: Run) -> str:
+def measured(run: Run, digits: int = DECIMALS) -> str:
     """The printed value of a run that is judged by its difference to a baseline; nothing for others."""
-    return "" if run["delta_bpb"] is None or run["val_bpb"] is None else f"{run['val_bpb']:.6f}"
+    return "" if run["delta_bpb"] is None or run["val_bpb"] is None else f"{run['val_bpb']:.{digits}f}"
 
 
 def newest_remedies(runs: Sequence[Run]) -> dict[str, Run]:
@@ -118,7 +116,7 @@ def signed(gain: float | None, digits: int = DECIMALS) -> str:
     return "" if gain is None else f"{gain:+.{digits}f}"
 
 
-def gain_in_words(run: Run, gain: Mapping[str, Any] | None) -> str:
+def gain_in_words(run: Run, gain: Mapping[str, Any] | None, digits: int = DECIMALS) -> str:
     """The gain of an experiment and the compared runs; empty without a gain."""
     if gain is None:
         return ""
@@ -128,10 +126,10 @@ def gain_in_words(run: Run, gain: Mapping[str, Any] | None) -> str:
         runs = (
             f"by {gain['runs']} further {'run' if gain['runs'] == 1 else 'runs'} of each, on the same seeds"
         )
-    return f"{signed(gain['by'])} beside {best} ({runs}; above zero is better)"
+    return f"{signed(gain['by'], digits)} beside {best} ({runs}; above zero is better)"
 
 
-def print_runs(runs: Sequence[Run], gains: Mapping[str, float]) -> None:
+def print_runs(runs: Sequence[Run], gains: Mapping[str, float], digits: int = DECIMALS) -> None:
     """Print a line for each; `gains` by id."""
     by_delta = any(map(measured, runs))
     numbers = ("delta_bpb", "val_bpb", "gain") if by_delta else ("value", "gain")
@@ -143,9 +141,9 @@ def print_runs(runs: Sequence[Run], gains: Mapping[str, float]) -> None:
         ],
         [
             (
-                *(run["experiment_id"], outcome(run), value(run)),
-                *((measured(run),) if by_delta else ()),
-                *(signed(gains.get(run["experiment_id"])), run["description"]),
+                *(run["experiment_id"], outcome(run), value(run, digits)),
+                *((measured(run, digits),) if by_delta else ()),
+                *(signed(gains.get(run["experiment_id"]), digits), run["description"]),
             )
             for run in runs
         ],

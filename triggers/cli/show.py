@@ -12,7 +12,7 @@ from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import with_lab
 from triggers.cli.output import print_json, printable, printable_lines
-from triggers.cli.runs import gain_in_words, is_of_swarm, measured, outcome, path_of, value
+from triggers.cli.runs import digits_of, gain_in_words, is_of_swarm, measured, outcome, path_of, value
 
 
 @click.command()
@@ -27,7 +27,7 @@ def command(http: LabHttp, experiment: str, as_json: bool) -> None:
         return
     run = found["experiment"]
     click.echo(f"{run['experiment_id']}  {outcome(run)}  {printable(run['description'])}")
-    for name, text in _facts(run, found):
+    for name, text in _facts(run, found, digits_of(http, run["tag"])):
         click.echo(f"{name:<12}{printable(text)}")
     if found["log_tail"]:
         click.echo(f"\n{printable_lines(found['log_tail'])}")
@@ -35,21 +35,24 @@ def command(http: LabHttp, experiment: str, as_json: bool) -> None:
         click.echo(f"\n-> {PROGRAM} diff {run['experiment_id']} shows its change")
 
 
-def _facts(run: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(run: dict[str, Any], found: dict[str, Any], digits: int) -> Iterator[tuple[str, str]]:
     """Names and texts of the known facts."""
-    if number := value(run):
-        better = gain_in_words(run, found["gain"])
-        yield "value", f"{number}{_of_baseline(run)}" + (f", {better}" if better else "")
+    if number := value(run, digits):
+        better = gain_in_words(run, found["gain"], digits)
+        yield "value", f"{number}{_of_baseline(run, digits)}" + (f", {better}" if better else "")
     if run["score"] == "trusted" and run["reported"] is not None and run["reported"] != run["val_bpb"]:
-        yield "printed", f"{run['reported']:.6f} by train.py"
+        yield "printed", f"{run['reported']:.{digits}f} by train.py"
     for retest in found["retests"]:
-        again = "" if retest["val_bpb"] is None else f" {retest['val_bpb']:.6f}"
+        again = "" if retest["val_bpb"] is None else f" {retest['val_bpb']:.{digits}f}"
         yield "run again", f"{retest['retest_id']}: {retest['status']}{again} (seed {retest['seed']})"
     if (claim := found["claim"]) and claim["claimed_bpb"] is not None:
         interval = claim["claimed_interval"]
-        within = f", 95 % within {interval[0]:.6f} and {interval[1]:.6f}" if interval else ""
+        within = f", 95 % within {interval[0]:.{digits}f} and {interval[1]:.{digits}f}" if interval else ""
         runs = "run" if claim["claimed_n"] == 1 else "runs"
-        yield "claimed", f"{claim['claimed_bpb']:.6f}, the mean of {claim['claimed_n']} more {runs}{within}"
+        yield (
+            "claimed",
+            f"{claim['claimed_bpb']:.{digits}f}, the mean of {claim['claimed_n']} more {runs}{within}",
+        )
     if run["hung"]:
         yield (
             "hung",
@@ -92,8 +95,10 @@ def _facts(run: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[str, st
         yield from (("remedy", told) for told in remedies_in(run["error"]))
 
 
-def _of_baseline(run: dict[str, Any]) -> str:
+def _of_baseline(run: dict[str, Any], digits: int) -> str:
     """The printed value and the baseline, if the value is a difference."""
-    if not (printed := measured(run)):
+    if not (printed := measured(run, digits)):
         return ""
-    return f" (val_bpb {printed}, its worker's baseline {run['baseline_bpb']:.6f}: below zero is better)"
+    return (
+        f" (val_bpb {printed}, its worker's baseline {run['baseline_bpb']:.{digits}f}: below zero is better)"
+    )

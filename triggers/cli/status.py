@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
+from functions.formats.digits import decimals
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import json_option, with_lab
 from triggers.cli.output import as_commands, counted, print_json, show
-from triggers.cli.runs import decimals
 from triggers.cli.tables import Column, print_table
 
 GPUS = (

@@ -10,9 +10,10 @@ from typing import Any
 
 from rich.text import Text
 
+from functions.formats.digits import decimals
 from triggers.cli.events import line as event_line
 from triggers.cli.output import as_commands, counted, printable
-from triggers.cli.runs import decimals, signed
+from triggers.cli.runs import signed
 from triggers.cli.tables import Column, cut, table_lines
 
 HINTS = 2

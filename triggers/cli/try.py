@@ -15,7 +15,7 @@ from triggers.cli.lab_http import LabHttp
 from triggers.cli.one_idea import OneIdea, TryRequest, TryVerdict
 from triggers.cli.options import with_lab
 from triggers.cli.output import BY_STATUS, printable
-from triggers.cli.runs import gain_in_words, outcome, path_of
+from triggers.cli.runs import digits_of, gain_in_words, outcome, path_of
 
 LONGEST = 300
 """Characters of a reason or an error that are printed."""
@@ -55,10 +55,11 @@ def lines(http: LabHttp, verdict: TryVerdict) -> Iterator[str]:
     found = verdict.outcome
     shown = http.ask("GET", path_of(found["experiment_id"]))
     run = shown["experiment"]
+    digits = digits_of(http, run["tag"])
     facts = [f"{found['experiment_id']}: {outcome(run)}{', near miss' if found['near_miss'] else ''}"]
     if found["val_bpb"] is not None:
-        facts.append(f"{found['val_bpb']:.6f}")
-    if better := gain_in_words(run, shown["gain"]):
+        facts.append(f"{found['val_bpb']:.{digits}f}")
+    if better := gain_in_words(run, shown["gain"], digits):
         facts.append(better)
     yield "  ".join(facts)
     if found["error"]:

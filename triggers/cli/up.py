@@ -16,6 +16,7 @@ import click
 
 from functions.experiments.rules.gains import gain_of
 from functions.experiments.views.runs import view
+from functions.formats.digits import decimals
 from functions.kernel.process.interpreter import find_interpreter, named
 from functions.kernel.process.logs import start_logging
 from functions.kernel.process.project import check_data_dir, check_repository, no_project, project_around
@@ -36,7 +37,7 @@ from triggers.cli.lab_http import LabHttp
 from triggers.cli.open import sign_in_link
 from triggers.cli.options import all_settings_from, data_option, lab_option
 from triggers.cli.output import printable
-from triggers.cli.runs import decimals, outcome, signed, value
+from triggers.cli.runs import outcome, signed, value
 from triggers.cli.tables import cut
 from triggers.lab import LabParts, LocalLab
 from triggers.ports import free_port

@@ -17,7 +17,7 @@ from state.errors import Exhausted, TooManyRequests, Unavailable
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Number, with_lab
 from triggers.cli.output import BY_STATUS, as_commands, print_json, printable
-from triggers.cli.runs import gain_in_words, path_of
+from triggers.cli.runs import digits_of, gain_in_words, path_of
 from triggers.cli.runs import outcome as told
 
 LOOK_S = 1.0
@@ -48,7 +48,8 @@ def command(http: LabHttp, experiment: str, timeout: float | None, as_json: bool
     if as_json:
         print_json(outcome)
     else:
-        click.echo(line(outcome, http.ask("GET", path_of(experiment))))
+        shown = http.ask("GET", path_of(experiment))
+        click.echo(line(outcome, shown, digits_of(http, shown["experiment"]["tag"])))
     return BY_STATUS[outcome["status"]]
 
 
@@ -101,13 +102,15 @@ def progress(console: Console, experiment: str) -> Iterator[Callable[[Outcome], 
         yield show
 
 
-def line(outcome: Outcome, shown: dict[str, Any]) -> str:
+def line(outcome: Outcome, shown: dict[str, Any], digits: int) -> str:
     """The outcome as text; `shown` is all of the experiment."""
     facts = [f"{outcome['experiment_id']}: {told(shown['experiment'])}"]
     if outcome["val_bpb"] is not None:
-        printed = "" if outcome["reported"] is None else f" (train.py printed {outcome['reported']:.6f})"
-        facts.append(f"{outcome['val_bpb']:.6f}{printed}")
-    if better := gain_in_words(shown["experiment"], shown["gain"]):
+        printed = (
+            "" if outcome["reported"] is None else f" (train.py printed {outcome['reported']:.{digits}f})"
+        )
+        facts.append(f"{outcome['val_bpb']:.{digits}f}{printed}")
+    if better := gain_in_words(shown["experiment"], shown["gain"], digits):
         facts.append(better)
     if outcome["error"]:
         facts.append(

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from functions.experiments.rules.gains import ChainStep, Gain, gain_over, unbiased
 from functions.experiments.views.runs import sketch_view
+from functions.formats.digits import decimals
 from functions.formats.metrics_block import deciding_line
 from functions.kernel.contract import CATEGORIES
 from functions.search.rules.suggestions import short
@@ -157,7 +158,9 @@ def night_view(
         by_delta=by_delta,
         direction=tag.direction,
         base_commit=tag.base_commit,
-        headline=headline(tag, whole, value, further, best, facts.demoted, chain),
+        headline=headline(
+            tag, whole, value, further, best, facts.demoted, chain, noise.sigma if noise else None
+        ),
         first=whole.before if whole else None,
         last=whole.after if whole else None,
         best=value,
@@ -202,22 +205,25 @@ def headline(
     best: Runs[Experiment] | None,
     demoted: int,
     chain: Sequence[StepView],
+    sigma: float | None,
 ) -> str:
     """Summary in a few sentences."""
     if value is None or best is None:
         return f"Nothing was kept yet. {_counts(tag, demoted)}."
-    seen = "" if best.experiment.own_value is None else f"first seen {figure(best.experiment.own_value)}"
+    seen = (
+        "" if best.experiment.own_value is None else f"first seen {figure(best.experiment.own_value, sigma)}"
+    )
     runs = "run on another seed" if further == 1 else "runs on other seeds"
     sure = f" (claimed: mean of {further} more {runs}; {seen})" if further else " (one run)"
     if best.experiment.baseline:
-        return f"Nothing beat the baseline yet, {figure(value)}{sure}. {_counts(tag, demoted)}."
-    told = f"{figure(value)}{sure}, on no seed of the baseline"
+        return f"Nothing beat the baseline yet, {figure(value, sigma)}{sure}. {_counts(tag, demoted)}."
+    told = f"{figure(value, sigma)}{sure}, on no seed of the baseline"
     if gain is not None:
         more = "1 more run" if gain.runs == 1 else f"{gain.runs} more runs"
         each = "" if best.experiment.delta_bpb is not None else " of each"
         how = f"mean of {more}{each}; {seen}" if gain.runs else "one run"
-        claimed = f"; {figure(value)}{sure}" if further and not gain.runs else ""
-        told = f"{figure(gain.before)} -> {figure(gain.after)} ({how}){claimed}"
+        claimed = f"; {figure(value, sigma)}{sure}" if further and not gain.runs else ""
+        told = f"{figure(gain.before, sigma)} -> {figure(gain.after, sigma)} ({how}){claimed}"
     told = f"{told}. {_counts(tag, demoted)}."
     gains = [step for step in chain if step.gain is not None]
     if gains:
@@ -226,9 +232,9 @@ def headline(
     return told
 
 
-def figure(value: float) -> str:
-    """Six digits, as people compare them."""
-    return f"{value:.6g}"
+def figure(value: float, sigma: float | None) -> str:
+    """As many digits as the noise leaves meaningful; six while it is not known."""
+    return f"{value:.6g}" if sigma is None else f"{value:.{decimals(sigma)}f}"
 
 
 def _begin(tag: Tag, steps: Sequence[ChainStep], runs: Mapping[str, Runs[OneRun]]) -> str | None:
@@ -334,8 +340,8 @@ def _first_words(night: NightView) -> str:
     if night.chain[-1:] and night.chain[-1].baseline:
         return "nothing beat the baseline yet"
     if night.first is None or night.last is None:
-        return f"{night.metric} {figure(night.best)}"
-    return f"{night.metric} {figure(night.first)} -> {figure(night.last)}"
+        return f"{night.metric} {figure(night.best, night.sigma)}"
+    return f"{night.metric} {figure(night.first, night.sigma)} -> {figure(night.last, night.sigma)}"
 
 
 def _headline(night: NightView) -> str:
@@ -346,11 +352,13 @@ def _headline(night: NightView) -> str:
 
 def _chart(night: NightView) -> Iterator[str]:
     """The values of the chain, as GitHub and GitLab draw them (Mermaid)."""
-    drawn = [step for step in night.chain if step.val_bpb is not None][-MOST_POINTS:]
+    drawn = [(step.experiment_id, step.val_bpb) for step in night.chain if step.val_bpb is not None][
+        -MOST_POINTS:
+    ]
     if len(drawn) < 2:
         return
-    names = ", ".join(f'"{step.experiment_id}"' for step in drawn)
-    values = ", ".join(f"{step.val_bpb:.6g}" for step in drawn)
+    names = ", ".join(f'"{name}"' for name, _ in drawn)
+    values = ", ".join(figure(value, night.sigma) for _, value in drawn)
     yield "```mermaid\nxychart-beta"
     yield f'    title "{night.metric} of each keep"'
     yield f"    x-axis [{names}]"
@@ -365,8 +373,8 @@ def _chain(night: NightView) -> Iterator[str]:
     yield f"| experiment | {above} | {night.metric} | gain | how sure | what |"
     yield "|---|---|---|---|---|---|"
     for step in night.chain:
-        value = "" if step.val_bpb is None else figure(step.val_bpb)
-        gain = "" if step.gain is None else f"{step.gain:+.6f}"
+        value = "" if step.val_bpb is None else figure(step.val_bpb, night.sigma)
+        gain = "" if step.gain is None else f"{step.gain:+.{decimals(night.sigma)}f}"
         sure = "baseline" if step.baseline else step.trust or ""
         sure = ", ".join(filter(None, (sure, "hung" if step.hung else "")))
         above = step.above or ("its baseline" if night.by_delta else "base commit")
@@ -397,7 +405,8 @@ def _failed(night: NightView) -> Iterator[str]:
     if night.near_misses:
         yield "## What came close\n\n| experiment | value | what |\n|---|---|---|"
         for e in night.near_misses:
-            yield f"| {e['experiment_id']} | {figure(e.get('delta_bpb', e['val_bpb']))} | {code(e['description'])} |"
+            value = figure(e.get("delta_bpb", e["val_bpb"]), night.sigma)
+            yield f"| {e['experiment_id']} | {value} | {code(e['description'])} |"
         yield ""
 
 

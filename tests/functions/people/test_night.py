@@ -53,6 +53,20 @@ async def test_each_keep_shows_its_own_change_and_its_own_gain(client: httpx.Asy
     assert "```diff\n-LR = 0.1\n+LR = 0.2\n```" in night["markdown"]
 
 
+async def test_values_and_gains_have_the_digits_that_the_noise_allows(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0, description="baseline")
+    await tried(client, 0.9, description="wider")
+    for value in (0.93, 0.87):
+        again = await told(client, "/api/experiment/retest", experiment_id="mar11-2", train=False)
+        await told(client, "/api/experiment/complete", experiment_id=again["retest_id"], val_bpb=value)
+
+    night = await told(client, "/api/report/night", tag="mar11")
+
+    assert night["headline"].startswith("1.000 -> 0.900 (one run); 0.900 (claimed: mean of 2 more runs")
+    assert "| mar11-1 | base commit | 1.000 |" in night["markdown"]
+
+
 async def test_failures_are_told_by_kind_with_the_newest_and_its_cause(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     await tried(client, 1.0)

@@ -1,0 +1,13 @@
+"""Digits of a value, its gain and its noise: the same for all three, as many as the noise leaves meaningful."""
+
+from __future__ import annotations
+
+import math
+
+DECIMALS = 6
+"""Decimals while the noise is not known; never more."""
+
+
+def decimals(sigma: float | None) -> int:
+    """Two digits of the noise, a standard deviation."""
+    return min(DECIMALS, max(0, 1 - math.floor(math.log10(sigma)))) if sigma else DECIMALS
