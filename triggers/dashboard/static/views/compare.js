@@ -10,8 +10,8 @@ const MOST = 5;
 const LOOK_AGAIN_MS = 5000; // while one of them runs
 const COLUMN_PX = 130;
 const OFTEN_CUT = 14; // characters: a line with a longer text shows it whole on focus
-const LINES = ["accent", "crash", "keep", "demoted", "running"];
-const DASHES = ["solid", "dashed", "dotted", "solid", "dashed"];
+// Verdicts alone have colours: each line has a dash of its own.
+const LINES = [["accent", "solid"], ["text", "dashed"], ["accent", "dotted"], ["text", [12, 4, 3, 4]], ["dim", [16, 8]]];
 
 export const compare = {
   title: "Compare",
@@ -33,7 +33,7 @@ export const compare = {
     place.append(missing,
       h("section", { class: "panel" }, h("header", {}, h("h2", {}, `${ids.length} runs`), h("p", { class: "dim note" }, "≠ marks what differs"), only), h("div", { class: "sideways", tabindex: "0", role: "region", "aria-label": "values side by side" }, table)),
       h("section", { class: "panel" }, h("h2", {}, "Progress"), plot), patches);
-    const drawn = curves(plot, () => found.map(({ id, ticks, digits }, nth) => ({ name: id, ticks, digits, colour: LINES[nth], dash: DASHES[nth] })));
+    const drawn = curves(plot, () => found.map(({ id, ticks, digits }, nth) => ({ name: id, ticks, digits, colour: LINES[nth][0], dash: LINES[nth][1] })));
 
     function draw() {
       only.setAttribute("aria-pressed", String(Boolean(page.address.only)));

@@ -141,7 +141,7 @@ function option(history, colours) {
     series: [
       line("use %", colours.accent, points(history?.utilization_percent)),
       ...(most ? [line("memory %", colours.dim, points(history.memory_used_mb, 100 / most), "dashed")] : []),
-      ...(history?.temperature_c?.some((value) => value !== null) ? [line("°C", colours.running, points(history.temperature_c), "dotted")] : []),
+      ...(history?.temperature_c?.some((value) => value !== null) ? [line("°C", colours.text, points(history.temperature_c), "dotted")] : []),
     ],
   };
 }
