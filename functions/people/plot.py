@@ -39,6 +39,7 @@ class Point:
     label: str
     demoted: bool = False
     """It was kept, and a further run contradicted it."""
+    baseline: bool = False
 
 
 def window(drawn: Sequence[Point], direction: Direction) -> tuple[float, float] | None:
@@ -89,7 +90,11 @@ def points(finished: Sequence[Result], direction: Direction) -> list[Point]:
         if kept and (best is None or score(e.judged, direction) < score(best, direction)):
             best = e.judged
         drawn.append(
-            Point(e.finish_number, e.own_value, kept, best, e.description, demoted=e.trust == "demoted")
+            Point(
+                *(e.finish_number, e.own_value, kept, best, e.description),
+                demoted=e.trust == "demoted",
+                baseline=e.baseline,
+            )
         )
     return drawn
 
@@ -115,8 +120,8 @@ def draw_progress(
 ) -> bytes:
     """Every run a dot, kept ones larger and labelled, the running best as a step line.
 
-    Demoted keeps are hollow diamonds; crashes, which have no value, crosses at the lower edge. Runs outside the
-    window of values are drawn at its edge, as triangles.
+    The baseline is a square. Demoted keeps are hollow diamonds. Crashes, which have no value, are crosses at the
+    lower edge. Runs outside the window of values are drawn at its edge, as triangles.
     """
     # matplotlib takes half a second to import: only those who draw pay for it. The object interface keeps no
     # global figure, so threads do not meet.
@@ -130,7 +135,8 @@ def draw_progress(
     seen = [p for p in points if low <= p.value <= high]
     rest = [p for p in seen if not p.kept and not p.demoted]
     demoted = [p for p in seen if p.demoted]
-    kept = [p for p in points if p.kept]
+    kept = [p for p in points if p.kept and not p.baseline]
+    bases = [p for p in points if p.kept and p.baseline]
     axes.scatter([p.nth for p in rest], [p.value for p in rest], s=14, color="#b8b8b8", label="discarded")
     for edge, marker, beyond in (
         (high, "^", [p for p in points if p.value > high]),
@@ -140,6 +146,9 @@ def draw_progress(
     axes.scatter(
         [p.nth for p in kept], [p.value for p in kept], s=42, color="#1f9d55", zorder=3, label="kept"
     )
+    if bases:
+        where = [p.nth for p in bases], [p.value for p in bases]
+        axes.scatter(*where, s=30, color="#333333", marker="s", zorder=3, label="baseline")
     if demoted:
         where = [p.nth for p in demoted], [p.value for p in demoted]
         axes.scatter(*where, s=34, facecolors="none", edgecolors="#c26a00", marker="D", label="demoted")
@@ -165,7 +174,7 @@ def draw_progress(
         alpha=0.7,
         label="running best",
     )
-    for p in kept[-LABELS_AT_MOST:]:
+    for p in [*bases, *kept][-LABELS_AT_MOST:]:
         axes.annotate(
             short(p.label, 40),
             (p.nth, p.value),
@@ -185,7 +194,7 @@ def draw_progress(
         axes.set_ylim(low - margin, high + margin)
     if points or crashes:
         # above the axes: the newest results are in their right corners
-        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=6, borderaxespad=0.3, fontsize=8)
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=7, borderaxespad=0.3, fontsize=8)
     else:
         axes.text(0.5, 0.5, "no finished experiment yet", transform=axes.transAxes, ha="center")
         axes.set(xticks=[], yticks=[])

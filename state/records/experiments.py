@@ -205,6 +205,7 @@ class Result(OneRun):
     status: Status
     category: str
     description: str
+    baseline: bool = False
     p_better: float | None = None
     finished_at: float | None = None
     finish_number: int | None = None
@@ -216,7 +217,6 @@ class KeepRecord(Result):
     number: int
     agent: str | None = None
     diff_id: str | None = None
-    baseline: bool = False
     hung: bool = False
     compared_with: str | None = None
     selection: SelectionRecord | None = None

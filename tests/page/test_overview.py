@@ -94,6 +94,20 @@ def test_the_plot_shows_every_run_by_its_verdict_and_grows(page: Page, lab: Runn
     page.browser.until(lambda: series(page)["best"][-1:] == [[4, 2.0]], "the new best")
 
 
+def test_a_baseline_is_no_keep_and_begins_the_best_line(page: Page, lab: RunningLab, tag: str) -> None:
+    fresh = f"{tag}fresh"
+    lab.setup(fresh, baseline_first=True)
+    lab.submit(fresh)
+
+    page.show(tag=fresh)
+
+    page.settles(lambda: places(page, "baseline"), [[1, 1.0]])
+    assert places(page, "keep") == []
+    assert series(page)["best"][0] == [1, 1.0]
+    page.show(tag=fresh, view="runs", status="baseline")
+    page.settles(lambda: [row[:2] for row in page.rows()], [["1", "baseline"]])
+
+
 def test_a_crash_stands_on_the_strip_and_an_outlier_takes_no_room(
     page: Page, lab: RunningLab, tag: str
 ) -> None:

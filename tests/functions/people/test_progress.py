@@ -146,6 +146,14 @@ async def test_crashed_and_demoted_runs_have_marks_of_their_own(client: httpx.As
     assert b"<!-- demoted -->" in draw_progress(fallen, [], (0.8, 1.1), "t", "val_bpb", "svg")
 
 
+def test_a_baseline_is_no_keep_in_the_plot() -> None:
+    drawn = [Point(1, 1.0, True, 1.0, "a"), Point(2, 1.2, True, 1.0, "baseline", baseline=True)]
+
+    svg = draw_progress(drawn, [], (0.8, 1.3), "t", "val_bpb", "svg").decode()
+
+    assert svg.count("<!-- baseline -->") == 2, "its label and its name in the legend"
+
+
 def heights(path: str) -> list[float]:
     """The vertical places of an SVG path's points, counted from the top."""
     return [float(place) for place in re.findall(r"-?[\d.]+", path)[1::2]]

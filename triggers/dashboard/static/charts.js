@@ -6,6 +6,7 @@ export const VERDICTS = {
   demoted: { symbol: "triangle", size: 9, rotate: 180 },
   crash: { symbol: "path://M0,1 L1,0 L5,4 L9,0 L10,1 L6,5 L10,9 L9,10 L5,6 L1,10 L0,9 L4,5 Z", size: 8 },
   running: { symbol: "diamond", size: 10 },
+  baseline: { symbol: "rect", size: 8 },
 };
 
 const REST_MS = 200;
@@ -32,7 +33,7 @@ export function colours() {
   const style = getComputedStyle(document.documentElement);
   const of = (name) => style.getPropertyValue(`--${name}`).trim();
   const names = ["keep", "discard", "demoted", "crash", "running", "accent", "text", "dim", "line", "panel", "band", "page"];
-  return { ...Object.fromEntries(names.map((name) => [name, of(name)])), traces: of("traces").split(" ") };
+  return { ...Object.fromEntries(names.map((name) => [name, of(name)])), baseline: of("text"), traces: of("traces").split(" ") };
 }
 
 // A chart in `element`, drawn anew by `option(colours, zoomed)` whenever `draw` is called or the page turns light or dark.

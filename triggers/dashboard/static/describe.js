@@ -4,7 +4,7 @@
 
 import { PROGRAM, age, digitsOf, h, number, span } from "./dom.js";
 import { call, get } from "./lab.js";
-import { TRUST, isOpen, rowsOf, verdictOf } from "./runs.js";
+import { TRUST, isOpen, rowsOf, stateOf, verdictOf } from "./runs.js";
 
 const LATER = 500; // runs after a run that are searched for its children
 const MEASURED = ["training_seconds", "wall_seconds", "cpu_seconds", "peak_vram_mb", "num_params_m", "num_steps", "total_tokens_m", "mfu_percent", "depth"];
@@ -18,9 +18,10 @@ export async function readRun(id) {
   const row = rows.find((found) => found.id === e.id) ?? { value: e.delta_bpb ?? e.val_bpb, trust: null, near_miss: false };
   const children = rows.filter(({ parents }) => parents.includes(e.id)).map((found) => found.id);
   const gain = answer.gain?.by ?? null;
+  const status = stateOf(e);
   return {
     ...answer, id: e.id, e, children, metric, sigma, digits: digitsOf(sigma), gain, isOpen: isOpen(e.status),
-    row: { ...row, status: e.status, verdict: verdictOf({ ...row, status: e.status }) },
+    row: { ...row, status, verdict: verdictOf({ ...row, status }) },
     sigmas: sigma && gain !== null ? gain / sigma : null,
   };
 }

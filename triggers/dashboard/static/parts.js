@@ -17,7 +17,7 @@ export function offer(select, values, chosen, any = null) {
   select.replaceChildren(...(any === null ? [] : [h("option", { value: "" }, any)]), ...values.map((value) => h("option", { value, selected: value === chosen }, value)));
 }
 
-// The marks of the five verdicts, and what else a plot shows.
+// The marks of the verdicts and of the baseline, and what else a plot shows.
 export function legend(more) {
   return h("p", { class: "legend" }, Object.keys(VERDICTS).map((verdict) => badge(verdict)), h("span", { class: "dim" }, more));
 }

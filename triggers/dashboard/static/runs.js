@@ -125,11 +125,12 @@ export class Runs {
   }
 }
 
-// The rows of report::runs, each with its verdict.
+// The rows of report::runs, each with its verdict. A baseline beat nothing: it is called a baseline, not a keep.
 export function rowsOf(columns) {
   const names = Object.keys(columns).filter((name) => columns[name] !== null);
   return columns.id.map((_, nth) => {
     const row = Object.fromEntries(names.map((name) => [name, columns[name][nth]]));
+    row.status = stateOf(row);
     return { ...row, verdict: verdictOf(row) };
   });
 }
@@ -141,11 +142,15 @@ export function isOpen(status) {
   return OPEN.has(status);
 }
 
-// The five verdicts that colours and marks show, of the many states of a run.
+export function stateOf({ status, baseline }) {
+  return baseline && status === "keep" ? "baseline" : status;
+}
+
+// The verdicts that colours and marks show, of the many states of a run.
 export function verdictOf({ status, trust }) {
   if (OPEN.has(status)) return "running";
   if (trust === "demoted" || status === "retracted") return "demoted";
-  if (status === "keep") return "keep";
+  if (status === "keep" || status === "baseline") return status;
   return FAILED.has(status) ? "crash" : "discard";
 }
 
@@ -183,7 +188,7 @@ export function matching({ q = "", status: state, category, branch, agent }) {
 }
 
 // The word of a run's badge.
-export function wordOf({ status, trust, baseline, near_miss: isNear }) {
-  if (baseline && status === "keep") return "baseline";
+export function wordOf({ status, trust, near_miss: isNear }) {
+  if (status === "baseline") return status;
   return trust === "first" || trust === "demoted" ? trust : isNear ? "near miss" : status;
 }

@@ -12,7 +12,7 @@ const MOST_LANES = 40;
 const FIRST_SEEN = 200; // newest runs that the window shows at first
 const LANE_PX = 40;
 const DASHES = ["solid", "dashed", "dotted"];
-const BELOW = { keep: 0, discard: 0.26, running: 0.26, demoted: 0.38, crash: 0.38 }; // keeps on the lane, others under it
+const BELOW = { keep: 0, baseline: 0, discard: 0.26, running: 0.26, demoted: 0.38, crash: 0.38 }; // keeps on the lane, others under it
 
 export const branches = {
   title: "Branches",
@@ -21,7 +21,7 @@ export const branches = {
     const note = h("p", { class: "dim note", role: "status" });
     const plot = h("div", { class: "plot graph" });
     place.append(figures, h("section", { class: "panel" }, h("header", {}, h("h2", {}, "Experiments"), note), plot,
-      legend("a colour for each trace; bold: from keep to keep; ring: base of a trace; square: merge; \u2248 near miss")));
+      legend("a colour for each trace; bold: from keep to keep; ring: base of a trace; frame: merge; \u2248 near miss")));
     let traces = [];
     let graph = graphOf([], []);
     let isPlaced = false; // whether the window of the axis was set: from then on it is the reader's
@@ -47,7 +47,7 @@ export const branches = {
       note.textContent = noteOn(graph, runs);
       drawn.say(`${counted(graph.rows.length, "run")} in ${counted(graph.lanes.length, "lane")}, ${counted(graph.merges, "merge")}`);
       drawn.draw();
-      const keeps = runs.rows.filter(({ verdict, baseline }) => verdict === "keep" && !baseline).length;
+      const keeps = runs.rows.filter(({ verdict }) => verdict === "keep").length;
       sync(figures, [
         { name: "Traces growing", value: String(traces.filter(({ status }) => status === "live").length || (runs.total ? 1 : 0)), more: traces.length ? `of ${counted(traces.length, "trace")}` : "one chain" },
         { name: "Kept", value: String(keeps), more: `of ${counted(runs.rows.length, "run")}` },
@@ -123,7 +123,7 @@ function graphOf(all, traces) {
   for (const row of [...rows].reverse()) {
     const parents = row.parents.filter((id) => at.has(id));
     const kept = parents.flatMap((id) => (keptAbove.get(id)?.self ? [id] : keptAbove.get(id)?.above ?? []));
-    keptAbove.set(row.id, { self: row.verdict === "keep", above: kept });
+    keptAbove.set(row.id, { self: ["keep", "baseline"].includes(row.verdict), above: kept });
     lines.push(...parents.map((id) => ({ coords: [at.get(id), at.get(row.id)], branch: row.branch })));
     if (row.verdict === "keep") path.push(...kept.map((id) => ({ coords: [at.get(id), at.get(row.id)], branch: row.branch })));
   }

@@ -7,10 +7,11 @@ import { constants } from "../constants.js";
 import { action } from "../actions.js";
 import { call, get } from "../lab.js";
 import { policyAction } from "../policy.js";
-import { FILTERS, isFiltered, matching } from "../runs.js";
+import { FILTERS, isFiltered, matching, wordOf } from "../runs.js";
 import { timeline } from "../timeline.js";
 
 const STRIP = ["crash", "running"]; // these have no value: they stand on a strip under the plot
+const VALUED = ["discard", "demoted", "baseline", "keep"]; // the last on top
 
 export const overview = {
   title: "Overview",
@@ -138,17 +139,19 @@ const drawings = new WeakMap();
 
 // What the plot needs of the runs that the address filters, made once for each state of them. The best is that of all.
 function drawing(runs, address) {
-  const filter = JSON.stringify(["q", ...FILTERS].map((name) => address[name]));
+  const filter = JSON.stringify(["q", "x", ...FILTERS].map((name) => address[name]));
   const known = drawings.get(runs);
   if (known?.version === runs.version && known.filter === filter) return known;
   const rows = isFiltered(address) ? runs.rows.filter(matching(address)) : runs.rows;
-  const of = { keep: [], discard: [], demoted: [], crash: [], running: [] };
+  const of = { keep: [], discard: [], demoted: [], crash: [], running: [], baseline: [] };
   for (const row of rows) if (row.value !== null || STRIP.includes(row.verdict)) of[row.verdict].push(row);
-  const values = [...of.keep, ...of.discard, ...of.demoted].map(({ value }) => value).sort((one, other) => one - other);
-  const line = bestLine(runs.rows.filter(({ verdict, value }) => verdict === "keep" && value !== null), runs.isMinimized);
+  const values = VALUED.flatMap((verdict) => of[verdict]).map(({ value }) => value).sort((one, other) => one - other);
+  const place = address.x === "time" ? (row) => (row.finished_at ?? row.registered_at) * 1000 : (row) => row.number;
+  const keeps = runs.rows.filter(({ verdict, value }) => ["keep", "baseline"].includes(verdict) && value !== null);
+  const line = bestLine(keeps.sort((one, other) => place(one) - place(other)), runs.isMinimized);
   const usual = usualRange(values, line, runs.isMinimized);
   const beyond = values.filter((value) => value < usual[0] || value > usual[1]).length;
-  const found = { version: runs.version, filter, rows, of, line, usual, whole: padded(values[0], values.at(-1)), beyond };
+  const found = { version: runs.version, filter, place, rows, of, line, usual, whole: padded(values[0], values.at(-1)), beyond };
   drawings.set(runs, found);
   return found;
 }
@@ -166,11 +169,11 @@ function padded(low = 0, high = 1) {
   return [low - pad, high + pad];
 }
 
-// Where the best changed, as [row, value], oldest first. `keeps` are newest first.
+// Where the best changed, as [row, value]; the oldest keep comes first.
 function bestLine(keeps, isMinimized) {
   let best = null;
   const found = [];
-  for (const row of keeps.toReversed()) {
+  for (const row of keeps) {
     if (best !== null && (isMinimized ? row.value >= best : row.value <= best)) continue;
     best = row.value;
     found.push([row, best]);
@@ -180,9 +183,8 @@ function bestLine(keeps, isMinimized) {
 
 function option(runs, address, colours, zoomed) {
   const { x, y, show } = address;
-  const place = x === "time" ? (row) => (row.finished_at ?? row.registered_at) * 1000 : (row) => row.number;
   const { rows, sigma, digits } = runs;
-  const { of, line, usual, whole } = drawing(runs, address);
+  const { place, of, line, usual, whole } = drawing(runs, address);
   const range = show === "all" ? whole : usual;
   const [first, last] = rows.length ? [place(rows.at(-1)), place(rows[0])] : [0, 1];
   const sight = zoomed.map((share) => first + share * (last - first));
@@ -214,7 +216,7 @@ function option(runs, address, colours, zoomed) {
       ...band,
       { name: "best", type: "line", step: "end", data: path, symbol: "none", silent: true, lineStyle: { color: colours.keep, width: 2 } },
       { name: "retest", type: "scatter", symbolSize: 4, itemStyle: { color: colours.text }, data: apart(rows.flatMap((row) => row.retests.filter((value) => value !== null).map((value) => ({ value: [place(row), value], id: row.id }))), sight, range) },
-      ...["discard", "demoted", "keep"].map((verdict) => marks(verdict, ({ value }) => value, range)),
+      ...VALUED.map((verdict) => marks(verdict, ({ value }) => value, range)),
       ...STRIP.map((verdict) => marks(verdict, () => 0.5, [0, 1], { xAxisIndex: 1, yAxisIndex: 1 })),
     ],
   };
@@ -223,7 +225,7 @@ function option(runs, address, colours, zoomed) {
 export function told(row, digits) {
   if (!row) return "";
   const lines = [
-    `${row.id}  ${row.trust === "first" ? "first" : row.status}`,
+    `${row.id}  ${wordOf(row)}`,
     row.value === null ? null : `${number(row.value, digits)}${row.gain === null ? "" : `  (${row.gain > 0 ? "+" : ""}${number(row.gain, digits)})`}`,
     row.description || row.hypothesis,
     row.agent ?? row.worker,
