@@ -187,6 +187,9 @@ def draw_progress(
         )
     axes.set_title(title, loc="left")
     axes.set(xlabel="experiment, in finish order", ylabel=metric)
+    if kept:  # the label of the newest one stays within the axes
+        last = max([points[-1].nth, *crashes])
+        axes.set_xlim(right=last + 0.2 * (last - points[0].nth) + 1)
     axes.locator_params(axis="x", integer=True)
     axes.grid(alpha=0.25)
     if window is not None:
