@@ -15,11 +15,13 @@ import redis.asyncio
 from redis import exceptions
 from redis.asyncio.client import PubSub
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from state.errors import Invalid, Unavailable
 from state.moves import Arg, Move, load, moves
+from state.sentinels import ASKED_S, sentinels_of
 from state.shared_connection import SharedConnection
 
 CONNECTIONS = 256
@@ -31,7 +33,7 @@ class Connection:
 
     def __init__(self, url: str, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._redis = _connect(url, timeout_s)
+        self._redis, self._sentinels = _connect(url, timeout_s)
         self._pipe = SharedConnection(self._redis.connection_pool, timeout_s)
 
     async def command(self, *words: Arg, **shape: bool) -> Any:
@@ -111,23 +113,28 @@ class Connection:
 
     async def close(self) -> None:
         await self._pipe.close()
-        await self._redis.aclose()
+        for client in (self._redis, *self._sentinels):
+            await client.aclose()
 
 
-def _connect(url: str, timeout_s: float) -> redis.asyncio.Redis:
-    pool = redis.asyncio.BlockingConnectionPool.from_url(
-        url,
-        decode_responses=True,
-        protocol=2,
-        socket_timeout=None,
-        socket_connect_timeout=5.0,
-        retry=Retry(NoBackoff(), 0),
-        health_check_interval=0,
-        max_connections=CONNECTIONS,
-        timeout=timeout_s,
+def _connect(url: str, timeout_s: float) -> tuple[redis.asyncio.Redis, Sequence[redis.asyncio.Redis]]:
+    """A client of the Redis, and the clients of its Sentinels."""
+    options = {
+        "decode_responses": True,
+        "protocol": 2,
+        "socket_timeout": None,
+        "socket_connect_timeout": 5.0,
+        "retry": Retry(NoBackoff(), 0),
+        "health_check_interval": 0,
+        "max_connections": CONNECTIONS,
         **connection_options(url),
-    )
-    return redis.asyncio.Redis.from_pool(pool)
+    }
+    if (found := sentinels_of(url)) is None:
+        pool = redis.asyncio.BlockingConnectionPool.from_url(url, timeout=timeout_s, **options)
+        return redis.asyncio.Redis.from_pool(pool), ()
+    sentinel = Sentinel(found.addresses, socket_timeout=ASKED_S)  # type: ignore[no-untyped-call]
+    primary = SentinelConnectionPool(found.service, sentinel, **{**found.options, **options})  # type: ignore[no-untyped-call]
+    return redis.asyncio.Redis.from_pool(primary), sentinel.sentinels
 
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPALIVE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}

@@ -13,6 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from state.connection import connection_options
+from state.sentinels import client_of
 
 SOCKET_DIR = "nightjar-redis-"
 """Prefix of the short directories for sockets whose path in the data directory would be too long."""
@@ -41,7 +42,7 @@ def forget(data: Path) -> None:
 
 
 def _client(url: str) -> redis.Redis:
-    return redis.Redis.from_url(  # type: ignore[no-any-return, no-untyped-call, unused-ignore]
+    return client_of(
         url,
         socket_timeout=2.0,
         socket_connect_timeout=2.0,

@@ -13,6 +13,7 @@ from redis.connection import parse_url
 
 from state.errors import Unavailable
 from state.redis_binary import OLDEST
+from state.sentinels import sentinels_of
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,17 @@ def check_door(url: str, setting: str) -> None:
             Redis.
     """
     try:
-        found: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call, unused-ignore]
+        sentinels = sentinels_of(url)
+        found: dict[str, Any] = dict(parse_url(url)) if sentinels is None else sentinels.options  # type: ignore[no-untyped-call, unused-ignore]
     except ValueError:  # its words may hold a part of the password
         raise Unavailable(
             f"{setting} is no URL of a Redis",
-            hint="it is redis://USER:PASSWORD@HOST:6379/0 (rediss:// for TLS), a / in the password written as %2F",
+            hint="it is redis://USER:PASSWORD@HOST:6379/0 (rediss:// for TLS), a / in the password written as %2F; "
+            "with Sentinels redis+sentinel://USER:PASSWORD@HOST:26379,HOST:26379/SERVICE",
         ) from None
-    host = str(found.get("host", "localhost"))
-    if "path" not in found and not found.get("password") and not _is_loopback(host):
+    hosts = [host for host, _ in sentinels.addresses] if sentinels else [str(found.get("host", "localhost"))]
+    host = next((each for each in hosts if not _is_loopback(each)), None)
+    if "path" not in found and not found.get("password") and host is not None:
         raise Unavailable(
             f"{setting} leads to {host} without a password",
             hint="set one there (requirepass, or the users of ./nightjar redis acl) and write it into the URL",

@@ -29,7 +29,8 @@ class Settings(ClientSettings):
         "commit; `up` names its --repo",
     )
     redis_url: SecretStr | None = Field(
-        default=None, description="Redis of the lab (default: an embedded server is started)"
+        default=None,
+        description="Redis of the lab (default: an embedded server is started), or of its Sentinels",
     )
     broker_url: SecretStr | None = Field(
         default=None,

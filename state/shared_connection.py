@@ -18,7 +18,14 @@ from typing import Any
 import hiredis
 from redis._parsers.base import BaseParser
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
-from redis.exceptions import ConnectionError, InvalidResponse, RedisError, ResponseError, TimeoutError
+from redis.exceptions import (
+    ConnectionError,
+    InvalidResponse,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
 
 Words = Sequence[str | int | float | bytes]
 
@@ -162,6 +169,10 @@ class _Line(asyncio.Protocol):
                     self._asked.popleft()
                     if not question.answered.done():
                         question.answered.set_result(question.replies)
+                if isinstance(
+                    reply, ReadOnlyError
+                ):  # it is no primary any more: another connection finds that
+                    raise ConnectionError("Redis has become a replica")
         except RedisError as problem:
             self.lose(problem)
         except ValueError as problem:  # UnicodeDecodeError: what follows cannot be read either

@@ -13,11 +13,12 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from state.connection import connection_options, unavailable
+from state.sentinels import client_of
 
 
 def broker(url: str) -> redis.Redis:
     """RQ's own connection: writes are not retried; RQ sets a timeout that leaves room for its blocking reads."""
-    return redis.Redis.from_url(  # type: ignore[no-any-return, no-untyped-call, unused-ignore]
+    return client_of(
         url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=None, **connection_options(url)
     )
 
@@ -36,7 +37,7 @@ class Broker:
 
     def __init__(self, lab: str, url: str, timeout_s: float = 5.0) -> None:
         self._lab = lab
-        self._connection: redis.Redis = redis.Redis.from_url(  # type: ignore[no-untyped-call, unused-ignore]
+        self._connection = client_of(
             url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=timeout_s, **connection_options(url)
         )
 

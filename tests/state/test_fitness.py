@@ -68,6 +68,7 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         "redis://[2001:db8::1]:6379",
         "redis://?host=10.0.0.7",
         "redis://0.0.0.0",
+        "redis+sentinel://127.0.0.1,10.0.0.7:26380/mymaster",
     ],
 )
 def test_another_machine_s_redis_without_a_password_is_refused(url: str) -> None:
@@ -87,13 +88,23 @@ def test_another_machine_s_redis_without_a_password_is_refused(url: str) -> None
         "redis://[::1]:6379",
         "redis:///0",
         "unix:///run/redis.sock?db=1",
+        "redis+sentinel://:p@10.0.0.7,10.0.0.8:26380/mymaster/1",
+        "redis+sentinel://127.0.0.1:26379,localhost/mymaster",
     ],
 )
 def test_a_password_or_this_machine_opens_the_door(url: str) -> None:
     check_door(url, "NIGHTJAR_REDIS_URL")
 
 
-@pytest.mark.parametrize("url", ["http://:canary@redis.example", "redis://:can/ary@redis.example", "canary"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://:canary@redis.example",
+        "redis://:can/ary@redis.example",
+        "canary",
+        "redis+sentinel://:canary@h",
+    ],
+)
 def test_what_is_no_url_of_a_redis_is_refused_without_a_word_of_it(url: str) -> None:
     with pytest.raises(Unavailable, match="NIGHTJAR_BROKER_URL is no URL") as refusal:
         check_door(url, "NIGHTJAR_BROKER_URL")
