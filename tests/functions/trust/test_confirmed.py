@@ -147,7 +147,7 @@ async def test_every_view_tells_the_gain_of_the_same_seeds(tag: TagUnderTest) ->
         "1.975 -> 0.965 (mean of 1 more run of each; first seen 1.036). 2 ideas, "
     )
     assert night["chain"][1]["gain"] == pytest.approx(1.01)
-    assert "| mar11-2 | mar11-1 | 1.036 | +1.010000 | confirmed |" in night["markdown"]
+    assert "| mar11-2 | mar11-1 | 1.036 | +1.010 | confirmed |" in night["markdown"]
     assert night["markdown"].startswith("# mar11: val_bpb 1.975 -> 0.965\n")
     assert history["gains"] == {"mar11-2": pytest.approx(1.01)}
     assert shown["gain"] == {"before": 1.975, "after": 0.965, "by": pytest.approx(1.01), "runs": 1}
