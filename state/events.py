@@ -32,6 +32,8 @@ CATALOGUE: dict[str, str] = {
     "run.extended": "it trains longer than others: its rank was among the best, and it reports beyond its budget",
     "run.reported_late": "its worker sent a value after it was stopped: kept, and judged by nothing",
     "best.changed": "a tag, or a comparability key of it, has another best",
+    "certificate.begun": "a candidate and its reference are run in pairs until a sequential test decides",
+    "certificate.decided": "its test has decided; data says certified, refused or inconclusive, and why",
     "cron.paused": "the clock no longer fires a function",
     "cron.resumed": "the clock fires it again",
     "dimension.defined": "a tag has other dimensions; data says which were added, changed and removed",

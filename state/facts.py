@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from state.policy import Policy, TickSource
 from state.records import (
     Best,
+    Certificate,
     Direction,
     End,
     Experiment,
@@ -249,6 +250,7 @@ class Shown:
     log: str | None
     late_results: Sequence[Mapping[str, Any]]
     """Results that came too late to count."""
+    certificate: Certificate | None
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from functions.trust.rules.noise import near_scores
 from state.errors import Invalid, NotFound
 from state.experiments import PAGE_BYTES, Experiments, Window
 from state.ids import ExperimentId, Tag, TraceId
-from state.records import OPEN, Sketch, Status, score, stamp, view_of
+from state.records import OPEN, Certificate, Sketch, Status, score, stamp, view_of
 
 
 class ReadExperiment(Request):
@@ -52,6 +52,8 @@ class ExperimentShown(Response):
     log_tail: str | None
     """The newest lines of the run's log: text of the training script, not to be trusted."""
     late_results: list[dict[str, Any]]
+    certificate: Certificate | None
+    """Its newest certificate: pairs of runs against a reference, and their verdict."""
 
 
 @function("experiment::get", Http("GET", "/api/experiment/{experiment_id}"), role="viewer")
@@ -71,6 +73,7 @@ async def get(request: ReadExperiment, experiments: Experiments) -> ExperimentSh
         no_signal=no_signal(e, found.policy),
         log_tail=found.log,
         late_results=[dict(result) for result in found.late_results],
+        certificate=found.certificate,
     )
 
 

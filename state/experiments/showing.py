@@ -16,7 +16,7 @@ from state.indexes import fields_in, fields_of, members, records, row_as
 from state.moves import Arg
 from state.noise import main_spread, spread_at, spread_of
 from state.policy import Policy, read_policy
-from state.records import Best, ComparedRun, Direction, Experiment, ExperimentRecord, OneRun, Tag
+from state.records import Best, Certificate, ComparedRun, Direction, Experiment, ExperimentRecord, OneRun, Tag
 from state.tags import tag_in, unknown
 
 AT_ONCE = 500
@@ -99,6 +99,7 @@ class Showing(Queueing):
                 "ticks": ("LRANGE", keys("reports", experiment_id), 0, -1),
                 "log": ("GET", keys("log", experiment_id)),
                 "evidence": ("HGETALL", keys("evidence", experiment_id)),
+                "certificate": ("HGET", keys("certificates", tag), experiment_id),
             }
         )
         if not found["runs"]:
@@ -116,6 +117,9 @@ class Showing(Queueing):
             ticks=[tuple(json.loads(row)) for row in found["ticks"]],
             log=found["log"],
             late_results=[json.loads(text) for text in found["evidence"].values()],
+            certificate=Certificate.model_validate_json(found["certificate"])
+            if found["certificate"]
+            else None,
         )
 
     async def live_log(self, experiment_id: str) -> LiveLog:

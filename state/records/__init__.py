@@ -1,6 +1,7 @@
 """The records: frozen values, one module for each noun."""
 
 from state.records.base import Record, flatten, stamp, stamped, view_of, words
+from state.records.certificates import Certificate, CertificatePair, CertificateState, Side
 from state.records.dimensions import Dimension, Dtype, Number, ProposalState, ProposedDimension, Value
 from state.records.experiments import (
     COUNTERS,

@@ -48,7 +48,7 @@ OF_ROLES: Mapping[str, str] = {
         agent::announce dimension::propose experiment::register experiment::setup experiment::retest
         experiment::retract experiment::stop experiment::baseline experiment::submit experiment::wait
         hypothesis::gate hypothesis::propose report::brief search::adapt search::suggest_direction trace::close
-        trace::context trace::merge trace::release trace::renew trace::reopen trace::select
+        trace::context trace::merge trace::release trace::renew trace::reopen trace::select trust::certify
     """,
     "agent worker": """
         experiment::complete experiment::crash gpu::train pool::acquire pool::heartbeat pool::register_gpu
@@ -69,7 +69,8 @@ OF_ROLES: Mapping[str, str] = {
         pipeline::follow program::refresh program::write pool::dispatch pool::drain pool::probe pool::sweep
         run::stop search::set_policy swarm::refill swarm::sweep swarm::workers tag::budget tag::pause
         tag::pause_all tag::unpause tag::unpause_all token::issue token::list token::revoke trace::audit
-        trace::configure trace::sweep webhook::add webhook::list webhook::remove webhook::test
+        trace::configure trace::sweep trust::follow_certificates webhook::add webhook::list webhook::remove
+        webhook::test
     """,
 }
 """Whose every function is, a second time: who changes a role changes it here too, knowing it."""

@@ -22,6 +22,7 @@ from functions.kernel.process.tracing import Tracing, exporting
 from functions.kernel.table import chosen, table
 from state.answers import Answers
 from state.archive import PatchArchiving
+from state.certificates import Certificates
 from state.client import Lab
 from state.dimension_proposals import DimensionProposals
 from state.dimensions import Dimensions
@@ -133,6 +134,7 @@ def _bound(
         Strategies(lab),
         Policies(lab),
         Experiments(lab),
+        Certificates(lab),
         PatchArchiving(lab),
         Reports(lab),
         Tallies(lab),

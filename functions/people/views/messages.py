@@ -29,6 +29,8 @@ SENTENCES: Mapping[str, str] = {
     "experiment.promoted": "{subject} was run again and is kept after all: build on {base_commit_sha}",
     "experiment.refuted": "{subject} measured {val_bpb}, not {reported} as its agent said: it stays a discard.",
     "experiment.retracted": "{subject} was retracted ({reason}); the best is {best_experiment_id} now.",
+    "certificate.begun": "{subject} is run beside {against}, in pairs, for a certificate.",
+    "certificate.decided": "{subject} against {against}, after {pairs} pairs: {state}. {reason}",
     "run.ticked": "{subject} has {metric} at {bucket} of its run.",
     "run.stopping": "{subject} is stopped early, at {bucket} of its run: its rank is {rank} of 100.",
     "run.extended": "{subject} uses the {extra_s} s that it was given: it has {metric} at {progress} of its budget.",

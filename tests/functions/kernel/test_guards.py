@@ -68,6 +68,7 @@ swarm::next_config best:<tag> configs:<tag> finished:<tag> in_flight:<tag> keeps
 swarm::refill best:<tag> finished:<tag> in_flight:<tag> keeps:<tag> policy:<tag> populations:<tag> \
     proposals:<tag>:<population> status:<tag>:<status> swarm_seen:<tag> tags:<tag>
 swarm::register tags:<tag>
+trust::certify queue_clock tags:<tag>
 webhook::remove bindings
 """.splitlines()
     )

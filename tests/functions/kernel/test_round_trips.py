@@ -35,6 +35,8 @@ MORE: dict[str, tuple[int, int]] = {
     "trace::audit": (8, 0),
     "experiment::retract": (6, 1),
     "experiment::judge_retests": (3, 0),
+    "trust::certify": (12, 4),
+    "trust::follow_certificates": (9, 0),
     "swarm::register": (3, 1),
     "swarm::register, again": (3, 1),
     "swarm::next_config, in another population": (3, 1),
@@ -96,6 +98,7 @@ async def the_day(a: Counter) -> None:
     await workers(a)
     await branches(a)
     await repeats(a)
+    await certificates(a)
     await readers(a)
     await operators(a)
     await organisers(a)
@@ -210,6 +213,14 @@ async def repeats(a: Counter) -> None:
     name = await a.registered(SURE)
     await a.paid("experiment::complete, best by known noise", experiment_id=name, val_bpb=0.9999)
     await a.paid("experiment::judge_retests", tag=SURE, experiment_ids=[name])
+
+
+async def certificates(a: Counter) -> None:
+    names = [await a.registered(SURE), await a.registered(SURE)]
+    for name, value in zip(names, (1.0, 0.9), strict=True):
+        await a.call("experiment::complete", experiment_id=name, val_bpb=value, gpu_class="H100")
+    await a.paid("trust::certify", experiment_id=names[1], against=names[0])
+    await a.paid("trust::follow_certificates", tag=SURE)
 
 
 async def readers(a: Counter) -> None:
