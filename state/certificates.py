@@ -66,7 +66,7 @@ class Certificates(Store):
             self._write(change, after)
             if after.state != before.state:
                 told = {"experiment_id", "against", "state", "reason", "e_value", "alpha", "min_gain"}
-                data = after.model_dump(include=told) | {"pairs": len(after.measured)}
+                data = after.model_dump(include=told) | {"pairs": len(after.counted)}
                 change.emit("certificate.decided", candidate.tag, experiment_id, data)
             return after
 

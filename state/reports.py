@@ -21,6 +21,7 @@ from state.records import (
     AgentLimit,
     AgentRun,
     Best,
+    Certificate,
     ComparedRun,
     Experiment,
     FailureRecord,
@@ -152,6 +153,7 @@ class NightFacts:
     """Total and kept of every category that was tried."""
     limits: Sequence[AgentLimit]
     """The newest usage limit of each agent."""
+    certificates: Sequence[Certificate]
 
 
 class Reports(Store):
@@ -268,6 +270,7 @@ class Reports(Store):
                 ),
                 "categories": ("HGETALL", keys("categories", tag)),
                 "limits": ("HVALS", keys("agent_limits", tag)),
+                "certificates": ("HVALS", keys("certificates", tag)),
                 **{
                     status: self._listed(FailureRecord, keys.status(tag, status, "")[0], FAILURES_READ)
                     for status in failed
@@ -287,6 +290,7 @@ class Reports(Store):
             noise=spread_of(found["noise"]),
             categories=categories_of(found["categories"]),
             limits=[AgentLimit.model_validate_json(text) for text in found["limits"]],
+            certificates=[Certificate.model_validate_json(text) for text in found["certificates"]],
         )
 
     async def nearest(self, facts: NightFacts, near: NearBand) -> list[Sketch]:

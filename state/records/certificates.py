@@ -60,6 +60,6 @@ class Certificate(Record):
     decided_at: float | None = None
 
     @property
-    def measured(self) -> list[tuple[float, float]]:
+    def counted(self) -> list[tuple[float, float]]:
         """Values of candidate and reference in each pair that counts."""
         return [pair.measured for pair in self.pairs if pair.measured is not None]

@@ -45,6 +45,8 @@ def _facts(run: dict[str, Any], found: dict[str, Any], digits: int) -> Iterator[
     for retest in found["retests"]:
         again = "" if retest["val_bpb"] is None else f" {retest['val_bpb']:.{digits}f}"
         yield "run again", f"{retest['retest_id']}: {retest['status']}{again} (seed {retest['seed']})"
+    if one := found["certificate"]:
+        yield "certificate", certificate_line(one)
     if (claim := found["claim"]) and claim["claimed_bpb"] is not None:
         interval = claim["claimed_interval"]
         within = f", 95 % within {interval[0]:.{digits}f} and {interval[1]:.{digits}f}" if interval else ""
@@ -93,6 +95,17 @@ def _facts(run: dict[str, Any], found: dict[str, Any], digits: int) -> Iterator[
     if run["error"]:
         yield run["error_kind"] or "error", deciding_line(run["error"], run["error_kind"] or run["status"])
         yield from (("remedy", told) for told in remedies_in(run["error"]))
+
+
+def certificate_line(one: dict[str, Any]) -> str:
+    """A certificate in a line."""
+    pairs = sum(pair["measured"] is not None for pair in one["pairs"])
+    what = (
+        f"{one['state']} at alpha {one['alpha']:g}: a gain over {one['against']} beyond {one['min_gain']:g}"
+    )
+    return f"{what}, {pairs} pairs, e-value {one['e_value']:.4g}" + (
+        f"; {one['reason']}" if one["reason"] else ""
+    )
 
 
 def _of_baseline(run: dict[str, Any], digits: int) -> str:

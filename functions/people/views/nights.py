@@ -17,7 +17,17 @@ from functions.kernel.contract import CATEGORIES
 from functions.search.rules.suggestions import short
 from functions.trust.rules.noise import noise_of
 from state.facts import Runs
-from state.records import Experiment, FailureRecord, KeepRecord, OneRun, Result, Sketch, Tag, stamp
+from state.records import (
+    Certificate,
+    Experiment,
+    FailureRecord,
+    KeepRecord,
+    OneRun,
+    Result,
+    Sketch,
+    Tag,
+    stamp,
+)
 from state.reports import NightFacts
 
 # -- A night's results: progress, chain of keeps, failures and untried categories.
@@ -124,6 +134,8 @@ class NightView(BaseModel):
     """Categories without a finished experiment; empty for a swarm, which varies only constants."""
     limits: list[LimitView]
     """The newest limit of each agent, by name."""
+    certificates: list[Certificate]
+    """The newest certificate of each candidate, oldest first."""
 
 
 def night_view(
@@ -194,6 +206,7 @@ def night_view(
             )
             for limit in sorted(facts.limits, key=lambda limit: limit.agent)
         ],
+        certificates=sorted(facts.certificates, key=lambda one: one.begun_at),
     )
 
 
@@ -328,6 +341,7 @@ def _lines(night: NightView, picture: str | None) -> Iterator[str]:
     else:
         yield from _chart(night)
     yield from _chain(night)
+    yield from _certificates(night)
     yield from _changes(night.chain)
     yield from _failed(night)
     yield from _untried(night)
@@ -380,6 +394,18 @@ def _chain(night: NightView) -> Iterator[str]:
         above = step.above or ("its baseline" if night.by_delta else "base commit")
         yield f"| {step.experiment_id} | {above} | {value} | {gain} | {sure} | {code(step.description)} |"
     yield f"\nA gain above zero is better, {OF_SWARM if night.by_delta else OF_AGENTS}\n"
+
+
+def _certificates(night: NightView) -> Iterator[str]:
+    if night.certificates:
+        yield "## Certificates\n\n| experiment | against | verdict | margin | alpha | pairs | e-value |"
+        yield "|---|---|---|---|---|---|---|"
+        for one in night.certificates:
+            numbers = (
+                f"{figure(one.min_gain)} | {figure(one.alpha)} | {len(one.counted)} | {figure(one.e_value)}"
+            )
+            yield f"| {one.experiment_id} | {one.against} | {one.state} | {numbers} |"
+        yield ""
 
 
 def _changes(chain: Sequence[StepView]) -> Iterator[str]:

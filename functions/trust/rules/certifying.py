@@ -161,7 +161,7 @@ def gains(one: Certificate) -> list[float]:
     """Gain above the margin of each pair that counts."""
     return [
         paired_gain(score(reference, one.direction), score(candidate, one.direction), one.min_gain)
-        for candidate, reference in one.measured
+        for candidate, reference in one.counted
     ]
 
 

@@ -1,0 +1,1 @@
+"""Certificates as folders that anybody can verify."""
