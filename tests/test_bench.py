@@ -6,16 +6,18 @@ from pathlib import Path
 from statistics import fmean
 
 import httpx
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bench import beliefs_swarm, earlystop, earlystop_swarm, search, transitions
+from bench import beliefs_swarm, certify, earlystop, earlystop_swarm, search, transitions
 from bench._planted import IRRELEVANT
 from bench._search import RUN_S, planted, searched
 from bench._swarm_night import POLICY
 from bench._users import LoopHolds, came_too_late
 from bench.chaos import StreamEvent, taken_out
 from bench.keeps import AGAIN, ALONE, FALSE, GAIN, KEPT, OVER, PAIRED, KeepingNight, RuleFigures, simulate
+from functions.trust.rules.sequential import decided
 
 NIGHTS = 40
 
@@ -180,3 +182,25 @@ def test_transitions_are_compared_on_every_log_of_a_folder(tmp_path: Path) -> No
     assert "left out: none.tsv: " in done.output
     assert "left out: signals.tsv: nothing says whether a higher psnr is better" in done.output
     assert empty.exit_code == 2
+
+
+@pytest.mark.parametrize("noise", certify.NOISES)
+def test_certificates_are_false_in_at_most_one_of_a_hundred_and_the_bench_has_the_rule_s_verdicts(
+    noise: str,
+) -> None:
+    gains = certify.drawn(certify.NOISES[noise], 0.0, 2000, np.random.default_rng(3))
+
+    certified, pairs = certify.decisions(gains)
+
+    assert certified.mean() <= 0.015
+    for row, was_certified, count in [*zip(gains, certified, pairs, strict=True)][:200]:
+        assert (decided([*row], 0.01, 30)[0] == "certified") == was_certified
+        assert decided([*row[: count - 1]], 0.01, 30)[0] == "running"
+
+
+def test_a_gain_of_two_sigma_takes_at_most_six_tenths_of_the_pairs_of_a_fixed_test() -> None:
+    gains = certify.drawn(certify.NOISES["normal"], 2.0, 2000, np.random.default_rng(4))
+
+    certified, pairs = certify.decisions(gains)
+
+    assert np.median(pairs) <= 0.6 * certify.fixed_n(2.0, float(certified.mean()))

@@ -1,7 +1,7 @@
 """Verifies this folder, a certificate of Nightjar: `python3 -I verify.py`. It needs the standard library alone.
 
 It refuses any byte that was changed, is missing or was added, reads the values of the runs from their logs, and
-computes the verdict again. What it cannot know: whether the lab that wrote the logs was honest. Take verify.py from
+computes the verdict again. It cannot tell whether the lab that wrote the logs was honest. Take verify.py from
 Nightjar's repository, and compare the hash that it prints with the one that the author published.
 """
 

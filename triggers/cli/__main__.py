@@ -33,7 +33,7 @@ COMMANDS = {
     "export": "write a tag's runs for Optuna, MLflow, W&B, Trackio or CSV",
     "take": "make a git branch of an experiment's code",
     "retest": "run an experiment's code once more, on another seed",
-    "certify": "run an experiment beside a reference until a test decides, and write the evidence",
+    "certify": "test a gain in pairs of runs, and write the evidence",
     "stop": "stop an experiment",
     "pause": "start no more runs of a tag",
     "unpause": "start runs of a paused tag again",

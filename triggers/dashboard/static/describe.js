@@ -88,7 +88,7 @@ export function next({ e, row, diff }) {
 }
 
 // Facts as [name, value]; what is not known is left out.
-export function facts({ e, retests, children, claim, digits }) {
+export function facts({ e, retests, children, claim, digits, certificate }) {
   const seconds = e.wall_seconds ?? (e.started_at && e.finished_at ? (Date.parse(e.finished_at) - Date.parse(e.started_at)) / 1000 : null);
   const judged = e.judged_val_bpb ?? e.delta_bpb ?? e.val_bpb;
   return known({
@@ -111,6 +111,7 @@ export function facts({ e, retests, children, claim, digits }) {
     "further runs": retests.length ? `${retests.length}` : null,
     "may be claimed": claim.claimed_bpb === null ? null
       : `${number(claim.claimed_bpb, digits)}${claim.claimed_interval === null ? "" : `, 95 % interval ${claim.claimed_interval.map((end) => number(end, digits)).join(" to ")}`}`,
+    certificate: certificate && certified(certificate),
     [isOfSwarm(e) ? "config" : "commit"]: e.commit_sha,
     "other code than its patch": e.diff_differs ? "the commit was trained" : null,
     seed: e.seed,
@@ -119,6 +120,11 @@ export function facts({ e, retests, children, claim, digits }) {
     stopped: e.stop_reason,
     failure: e.error_kind,
   });
+}
+
+function certified({ state, against, min_gain: margin, alpha, pairs, reason }) {
+  const count = pairs.filter(({ measured }) => measured !== null).length;
+  return `${state}, ${count} pairs: a gain over ${against}${margin ? ` beyond ${margin}` : ""} at alpha ${alpha}${reason ? `; ${reason}` : ""}`;
 }
 
 // What it measured beside its value, as [name, value].

@@ -1,0 +1,116 @@
+"""The folder of a certificate, and the verify.py in it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench._changed import made_up_lab, unrefused
+from state.errors import Conflict
+from triggers.certificates import verify
+from triggers.certificates.folder import verifier, write
+from triggers.cli.certify import lines
+
+
+def test_no_changed_missing_or_added_byte_is_accepted() -> None:
+    tried, missed = unrefused(120, np.random.default_rng(2))
+
+    assert missed == []
+    assert tried > 150
+
+
+def test_verify_py_is_short_and_imports_only_the_standard_library() -> None:
+    text = verifier()
+
+    assert len(text.splitlines()) <= 150
+    modules = {
+        line.split()[1].partition(".")[0]
+        for line in text.splitlines()
+        if line.startswith(("import ", "from "))
+    }
+    assert modules <= sys.stdlib_module_names
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("state", "refused", "the values say certified"),
+        ("direction", "maximize", "the values say refused"),
+        ("min_gain", 0.7, "the values say refused"),
+        ("alpha", 0.0001, "the values say running"),
+        ("gpu_class", "L4", "another class of GPU"),
+        ("metric", "loss", "does not say"),
+        ("commits", {"candidate": "other", "reference": "sha of m-1"}, "no run of the candidate"),
+    ],
+)
+def test_a_claim_that_the_logs_do_not_bear_out_is_refused_though_every_hash_fits(
+    tmp_path: Path, field: str, value: Any, said: str
+) -> None:
+    folder = tmp_path / "certificate"
+    write(folder, made_up_lab, "m-2")
+    file = folder / "certificate.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {field: value}))
+    (folder / "manifest.json").write_bytes(verify.manifest_of(folder))
+
+    done = subprocess.run(
+        [sys.executable, "-I", folder / "verify.py"], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 1
+    assert said in done.stderr
+
+
+def test_a_value_that_no_log_says_is_the_record_s_and_counted(tmp_path: Path) -> None:
+    def silent(method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        found = made_up_lab(method, path, body)
+        return found | {"log_tail": None} if path.endswith("m-1.3") else found
+
+    assert "13 of 14 values read from logs" in write(tmp_path / "certificate", silent, "m-2")
+
+
+def test_a_folder_that_is_there_stays_and_a_failure_leaves_none(tmp_path: Path) -> None:
+    def broken(method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        raise Conflict("no")
+
+    with pytest.raises(Conflict, match="no"):
+        write(tmp_path / "certificate", broken, "m-2")
+    assert list(tmp_path.iterdir()) == []
+    write(tmp_path / "certificate", made_up_lab, "m-2")
+    with pytest.raises(Conflict, match="is there already"):
+        write(tmp_path / "certificate", made_up_lab, "m-2")
+
+
+@pytest.mark.parametrize(
+    ("log", "value"),
+    [
+        ("val_bpb: 1.5\nval_bpb: 0.5\n", 0.5),
+        ("VAL_BPB:  1e-3\r\n", 0.001),
+        ("best val_bpb: 1.5\n", None),
+        ("val_bpb: nan\n", None),
+        ("val_bpb: 1.2.3\n", None),
+        ("", None),
+    ],
+)
+def test_the_last_line_that_is_nothing_but_the_metric_counts(log: str, value: float | None) -> None:
+    assert verify.logged(log, "val_bpb") == value
+
+
+def test_the_command_line_tells_each_pair_that_is_over() -> None:
+    one = made_up_lab("GET", "/api/experiment/m-2")["certificate"]
+    one["pairs"][1] |= {"measured": None, "broken": "m-2.3: oom"}
+    one["pairs"].append({"measured": None, "broken": None})
+
+    shown = lines(one)
+
+    assert len(shown) == 8
+    assert (
+        shown[1] == "pair 1: 0.502 (m-2.2) beside 1.00222 (m-1.2), +0.400222 beyond the margin; e-value 1.931"
+    )
+    assert shown[2] == "pair 2: run again, m-2.3: oom"
