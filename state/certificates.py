@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from state.change import Change, clock, hgetall, hmget
-from state.errors import NotFound
+from state.change import Change, Read, clock, hgetall, hmget, size
+from state.errors import Conflict, NotFound
 from state.experiments.reading import experiment_in
 from state.ids import named_by
 from state.records import Certificate, Experiment
 from state.store import Store
 
+MOST = 500
+"""Certificates of a tag: reports read all of them."""
 Next = Callable[[Certificate, Experiment, Experiment, Mapping[str, Experiment], float], Certificate]
 """The certificate after what happened: it, its candidate, its reference, runs of its newest pair by id, the time."""
 Begun = Callable[[Certificate | None, Experiment, Experiment, float], Certificate]
@@ -29,14 +32,21 @@ class Certificates(Store):
         """Store a new certificate, or answer the one that `begun` answers unchanged.
 
         Raises:
-            NotFound: no such experiment. What `begun` raises.
+            NotFound: no such experiment. Conflict: the tag has MOST certificates. What `begun` raises.
         """
 
         async def decide(change: Change) -> Certificate:
-            before, candidate, reference, now = await self._read(change, experiment_id, against)
+            before, candidate, reference, now, count = await self._read(
+                change, experiment_id, against, size(self._key(experiment_id))
+            )
             after = begun(before, candidate, reference, now)
             if after == before:
                 return change.idle(after)
+            if before is None and count >= MOST:
+                raise Conflict(
+                    f"{candidate.tag!r} has {MOST} certificates, the most that a tag may have",
+                    hint="certify what may be published, in a tag of its own",
+                )
             self._write(change, after)
             data = after.model_dump(include={"experiment_id", "against", "min_gain", "alpha", "nth"})
             change.emit("certificate.begun", candidate.tag, experiment_id, data)
@@ -73,15 +83,16 @@ class Certificates(Store):
         return await self.change(decide)
 
     async def _read(
-        self, change: Change, experiment_id: str, against: str
-    ) -> tuple[Certificate | None, Experiment, Experiment, float]:
-        """The certificate of a candidate, and both experiments as far as a pair rests on them."""
+        self, change: Change, experiment_id: str, against: str, *more: Read[Any]
+    ) -> tuple[Any, ...]:
+        """The certificate of a candidate, both experiments as far as a pair rests on them, the time, and more."""
         rests_on = ("status", "retests", "val_bpb", "gpu_class")
-        found, candidate, reference, now = await change.read(
+        found, candidate, reference, now, *others = await change.read(
             hmget(self._key(experiment_id), experiment_id),
             hgetall(self._keys.experiment(experiment_id), *rests_on),
             hgetall(self._keys.experiment(against), *rests_on),
             clock(),
+            *more,
         )
         text = found[experiment_id]
         return (
@@ -89,6 +100,7 @@ class Certificates(Store):
             experiment_in(candidate, experiment_id),
             experiment_in(reference, against),
             now,
+            *others,
         )
 
     def _write(self, change: Change, one: Certificate) -> None:

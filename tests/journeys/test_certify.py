@@ -52,7 +52,7 @@ def test_a_true_gain_is_certified_and_its_folder_is_verified_without_nightjar(
     written = tmp_path / "written"
     said = printed(lab.data, "certify", "t-2", "--min-gain", "0.1", "--alpha", "0.05", "-o", str(written))
 
-    assert "certified: t-2 beats t-1 by more than 0.1, at alpha 0.05" in said
+    assert "certified: t-2 against t-1, a gain of more than 0.1 at alpha 0.05" in said
     assert "certified at alpha 0.05" in printed(lab.data, "show", "t-2")
     assert "| t-2 | t-1 | certified |" in printed(lab.data, "report")
     clean = tmp_path / "elsewhere"

@@ -314,6 +314,19 @@ def test_a_run_that_only_its_agent_measured_says_so_and_has_no_gain(
     assert page.said() == []
 
 
+def test_a_certificate_is_a_fact_of_its_run(page: Page, lab: RunningLab, tag: str) -> None:
+    reference = lab.submit(tag, config_delta={"VALUE": 3.0})
+    lab.until_status(reference, "keep")
+    name = lab.submit(tag, config_delta={"VALUE": 2.0})
+    lab.until_status(name, "keep")
+    lab.post("trust/certify", experiment_id=name, against=reference, alpha=0.2)
+
+    page.show(tag=tag, run=name)
+
+    page.until(f"certified, 3 pairs: a gain over {reference} at alpha 0.2", "#view .facts")
+    assert page.said() == []
+
+
 def test_a_run_of_a_swarm_shows_its_constants_and_the_difference_to_its_baseline(
     page: Page, lab: RunningLab
 ) -> None:

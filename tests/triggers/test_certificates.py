@@ -93,6 +93,7 @@ def test_a_folder_that_is_there_stays_and_a_failure_leaves_none(tmp_path: Path) 
         ("val_bpb: 1.5\nval_bpb: 0.5\n", 0.5),
         ("VAL_BPB:  1e-3\r\n", 0.001),
         ("best val_bpb: 1.5\n", None),
+        ("90 %\rval_bpb: 0.7\r\n", 0.7),
         ("val_bpb: nan\n", None),
         ("val_bpb: 1.2.3\n", None),
         ("", None),

@@ -339,6 +339,8 @@ WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "report::summary": [{"tag": TAG}, {"tag": FOREST}],
     "report::tags": [{"limit": 1000}],
     "report::tsv": [{"tag": TAG}],
+    "trust::certify": [{"experiment_id": f"{TAG}-8"}],
+    "trust::follow_certificates": [{"tag": TAG}],
     "run::active": [{"tag": VARIED}],
     "run::stats": [{"tag": VARIED}],
     "run::stop": [{"run_id": f"{VARIED}-2", "reason": LONGEST[:1000]}],

@@ -73,7 +73,7 @@ def _fill(folder: Path, ask: Ask, experiment: str) -> None:
             run, log = found["experiment"], found["log_tail"] or ""
             gpus.add(run["gpu_id"])
             _json(folder / "runs" / f"{name}.json", run)
-            (folder / "runs" / f"{name}.log").write_bytes(log.encode())
+            (folder / "runs" / f"{name}.log").write_bytes(log.encode("utf-8", "replace"))
             if run["score"] == "reported" and verify.logged(log, night["metric"]) == run["val_bpb"]:
                 from_logs.append(name)
     sides = {"candidate": candidate, "reference": reference}

@@ -35,8 +35,9 @@ def manifest_of(folder: Path) -> bytes:
 
 def logged(log: str, metric: str) -> float | None:
     """The number in the last line of a log that is `metric: NUMBER`."""
+    number = r"-?[0-9.]+(?:e[+-]?[0-9]+)?"
     said = re.findall(
-        rf"(?im)^[ \t]*{re.escape(metric)}[ \t]*:[ \t]*(-?[0-9.]+(?:e[+-]?[0-9]+)?)[ \t\r]*$", log
+        rf"(?im)^[ \t]*{re.escape(metric)}[ \t]*:[ \t]*({number})[ \t]*$", log.replace("\r", "\n")
     )
     try:
         return float(said[-1]) if said else None
@@ -46,16 +47,14 @@ def logged(log: str, metric: str) -> float | None:
 
 def value_of(folder: Path, name: str, one: dict[str, Any], side: str) -> float:
     """The value of a run. Its log has to say it, unless an evaluator measured it or the log is cut."""
-    run = json.loads((folder / "runs" / f"{name}.json").read_text())
+    run = json.loads((folder / "runs" / f"{name}.json").read_bytes())
     value = run["val_bpb"]
     if (run["retest_of"], run["commit_sha"]) != (one[side], one["commits"][side]):
         refuse(f"{name} is no run of the {side}")
     if run["gpu_class"] != one["gpu_class"]:
         refuse(f"{name} ran on another class of GPU")
-    if (
-        name in one["from_logs"]
-        and logged((folder / "runs" / f"{name}.log").read_text(), one["metric"]) != value
-    ):
+    log = (folder / "runs" / f"{name}.log").read_bytes().decode("utf-8", "replace")
+    if name in one["from_logs"] and logged(log, one["metric"]) != value:
         refuse(f"the log of {name} does not say {value}")
     return float(value)
 
@@ -65,7 +64,7 @@ def verify(folder: Path) -> str:
     manifest = manifest_of(folder)
     if (folder / "manifest.json").read_bytes() != manifest:
         refuse("a file was changed, is missing or was added: manifest.json does not fit")
-    one = json.loads((folder / "certificate.json").read_text())
+    one = json.loads((folder / "certificate.json").read_bytes())
     sign = 1 if one["direction"] == "minimize" else -1
     gains, runs = [], []
     for pair in one["pairs"]:
@@ -78,10 +77,11 @@ def verify(folder: Path) -> str:
     state, e_value = decided(gains, one["alpha"], one["most_pairs"])
     if state != one["state"] and (state, one["state"]) != ("running", "inconclusive"):
         refuse(f"the values say {state}, the certificate {one['state']}")
+    said = len(set(runs) & set(one["from_logs"]))
     return (
-        f"{one['state']}: {one['candidate']} beats {one['reference']} by more than {one['min_gain']:g}, at alpha"
-        f" {one['alpha']:g}. {len(gains)} pairs, e-value {e_value:.6g}, {len(set(runs) & set(one['from_logs']))} of"
-        f" {len(runs)} values read from logs\nmanifest {hashlib.sha256(manifest).hexdigest()}"
+        f"{one['state']}: {one['candidate']} against {one['reference']}, a gain of more than {one['min_gain']:g} at"
+        f" alpha {one['alpha']:g}. {len(gains)} pairs, e-value {e_value:.6g}, {said} of {len(runs)}"
+        f" values read from logs\nmanifest {hashlib.sha256(manifest).hexdigest()}"
     )
 
 

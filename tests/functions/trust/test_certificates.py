@@ -188,6 +188,20 @@ async def test_what_cannot_be_run_in_pairs_is_refused_with_the_reason(tag: TagUn
         assert said in (await tag.refused(409, "/api/trust/certify", **fields))["detail"]
 
 
+async def test_a_tag_has_a_limited_number_of_certificates(
+    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await opened(tag)
+    await tag.trained(0.8)
+    monkeypatch.setattr("state.certificates.MOST", 1)
+    await certify(tag)
+
+    refusal = await tag.refused(409, "/api/trust/certify", experiment_id="mar11-3")
+
+    assert "the most that a tag may have" in refusal["detail"]
+    await certify(tag)  # its own is there
+
+
 async def test_it_waits_for_the_budget(tag: TagUnderTest) -> None:
     await opened(tag)
     await tag.told("/api/tag/budget", tag="mar11", runs=2)
