@@ -31,8 +31,9 @@ class CertificatePair(Record):
     @property
     def in_order(self) -> tuple[str, str]:
         """The two runs, the first one first."""
-        both = (self.candidate, self.reference)
-        return both if self.first == "candidate" else both[::-1]
+        if self.first == "candidate":
+            return self.candidate, self.reference
+        return self.reference, self.candidate
 
 
 class Certificate(Record):

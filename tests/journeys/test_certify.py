@@ -74,6 +74,11 @@ def test_a_true_gain_is_certified_and_its_folder_is_verified_without_nightjar(
     assert done.returncode == 1
     assert "REFUSED" in done.stderr
 
-    refused = nightjar(lab.data, "certify", "t-2", "-o", str(written))
-    assert refused.returncode == 1
-    assert "is there already" in refused.stderr
+    there = nightjar(lab.data, "certify", "t-2", "-o", str(written))
+    assert there.returncode == 1
+    assert "is there already" in there.stderr
+
+    back = nightjar(lab.data, "certify", "t-1", "--against", "t-2", "-o", str(tmp_path / "back"))
+    assert (back.returncode, back.stderr) == (3, "")
+    assert "refused: no hope" in back.stdout
+    assert verified(tmp_path / "back").stdout.startswith("refused: t-1 against t-2")

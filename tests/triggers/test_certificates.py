@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from bench._changed import made_up_lab, unrefused
 from state.errors import Conflict
 from triggers.certificates import verify
 from triggers.certificates.folder import verifier, write
-from triggers.cli.certify import lines
+from triggers.cli.certify import command, lines
+from triggers.cli.lab_http import LabHttp
 
 
 def test_no_changed_missing_or_added_byte_is_accepted() -> None:
@@ -101,6 +103,29 @@ def test_a_folder_that_is_there_stays_and_a_failure_leaves_none(tmp_path: Path) 
 )
 def test_the_last_line_that_is_nothing_but_the_metric_counts(log: str, value: float | None) -> None:
     assert verify.logged(log, "val_bpb") == value
+
+
+def test_ctrl_c_leaves_the_lab_at_work_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    def running(
+        http: LabHttp, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        one = made_up_lab(method, "/api/experiment/m-2", body)["certificate"]
+        return {"certificate": one | {"state": "running", "pairs": []}}
+
+    monkeypatch.setattr(LabHttp, "ask", running)
+    monkeypatch.setattr("triggers.cli.certify.time.sleep", interrupted)
+    words = ["m-2", "--data", str(tmp_path), "-o", str(tmp_path / "certificate")]
+
+    done = CliRunner().invoke(command, words, standalone_mode=False)
+
+    assert done.return_value == 130
+    assert "the lab goes on" in done.stderr
+    assert not (tmp_path / "certificate").exists()
 
 
 def test_the_command_line_tells_each_pair_that_is_over() -> None:
