@@ -28,7 +28,17 @@ from state.train_queue import broker
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 """What `curl -d` sends with its JSON."""
 PRESENCE = frozenset(
-    {"processes", "process_facts", "open", "bindings", "token_use", "tries", "signing_keys", "stored"}
+    {
+        "processes",
+        "process_facts",
+        "open",
+        "bindings",
+        "token_use",
+        "rates",
+        "tries",
+        "signing_keys",
+        "stored",
+    }
 )
 """Last-seen stamps, allowances and keys of processes are presence, not state."""
 _commits = itertools.count(0xABC0000)

@@ -32,6 +32,9 @@ HELD_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 LAST_CALL = "nightjar_function_last_call"
 """When a process handed over its newest call of a function: beside the counts, but no metric."""
 
+AT_ONCE = 500
+"""Most counts that are handed over in one change."""
+
 Sample = tuple[str, Mapping[str, str], float]
 """Name, labels and value, as Prometheus has them."""
 
@@ -273,15 +276,17 @@ class Meters:
             Unavailable: Redis does not answer; it is added the next time (twice, if only the answer was lost).
         """
         counted = self._counted()
-        if fresh := self._fresh(counted):
+        fresh = [*self._fresh(counted).items()]
+        for first in range(0, len(fresh), AT_ONCE):
+            some = dict(fresh[first : first + AT_ONCE])
             called = {
                 json.dumps([LAST_CALL, {"function": labels["function"]}])
-                for name, labels in map(json.loads, fresh)
+                for name, labels in map(json.loads, some)
                 if name == f"{self._calls.name}_total"
             }
-            await tallies.add(fresh, called)
-            self._tallies.update(fresh)
-        self._handed_over = counted
+            await tallies.add(some, called)
+            self._tallies.update(some)
+            self._handed_over |= {name: counted[name] for name in some}
 
 
 # -- Watches for code that blocks the event loop.

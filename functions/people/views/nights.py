@@ -401,9 +401,7 @@ def _certificates(night: NightView) -> Iterator[str]:
         yield "## Certificates\n\n| experiment | against | verdict | margin | alpha | pairs | e-value |"
         yield "|---|---|---|---|---|---|---|"
         for one in night.certificates:
-            numbers = (
-                f"{figure(one.min_gain)} | {figure(one.alpha)} | {len(one.counted)} | {figure(one.e_value)}"
-            )
+            numbers = f"{one.min_gain:.6g} | {one.alpha:.6g} | {len(one.counted)} | {one.e_value:.6g}"
             yield f"| {one.experiment_id} | {one.against} | {one.state} | {numbers} |"
         yield ""
 
