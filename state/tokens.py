@@ -71,6 +71,8 @@ class Tokens:
         """Tokens with the time until which they are trusted without asking Redis."""
         self._taken = Counter[str]()
         """Requests of each token that this process may let in without asking Redis."""
+        self._full_until: dict[str, float] = {}
+        """When a token that has asked too often may ask again."""
         self._noted_until: dict[str, float] = {}
 
     async def are_configured(self) -> bool:
@@ -329,12 +331,14 @@ class Tokens:
         Raises:
             TooManyRequests: more than `per_s` a second on average, or than four times as many at once.
         """
-        now = time.monotonic()
-        if self._taken[proof.token_id] < 1 or now >= self._noted_until.get(proof.digest, 0.0):
+        now, name = time.monotonic(), proof.token_id
+        if (wait_s := self._full_until.get(name, 0.0) - now) > 0:
+            raise _too_often(per_s, wait_s)
+        if self._taken[name] < 1 or now >= self._noted_until.get(proof.digest, 0.0):
             self._noted_until[proof.digest] = now + REMEMBERED_S
             take = partial(self._take_more, proof, per_s)
-            self._taken[proof.token_id] += await self._lab.change(take, in_turn=f"rate {proof.token_id}")
-        self._taken[proof.token_id] -= 1
+            self._taken[name] += await self._lab.change(take, in_turn=f"rate {name}")
+        self._taken[name] -= 1
 
     async def _take_more(self, proof: Proof, per_s: float, change: Change) -> int:
         """A second's requests, or none while some are left. Notes the time, and the secret if it is present."""
@@ -344,15 +348,12 @@ class Tokens:
         )
         granted = 0
         if self._taken[proof.token_id] < 1:
-            burst = max(BURST_S * per_s, 1)
             empty_at = max(float(told or 0), now)
-            left = burst - (empty_at - now) * per_s
+            left = _burst(per_s) - (empty_at - now) * per_s
             if left < 1 - 1e-6:
-                raise TooManyRequests(
-                    f"more than {per_s:g} requests a second (bursts of {burst:g})",
-                    hint="come back after Retry-After; GET .../wait and GET /api/events spare asking often",
-                    retry_after=math.ceil((1 - left) / per_s * 1000) / 1000,
-                )
+                wait_s = (1 - left) / per_s
+                self._full_until[proof.token_id] = time.monotonic() + wait_s
+                raise _too_often(per_s, wait_s)
             granted = max(1, math.floor(min(per_s, left)))
             empty_at += granted / per_s
             change.set(rate, empty_at, lasts_s=empty_at - now + 0.001)
@@ -431,6 +432,18 @@ def _holds(proof: Proof, token: Token | None, now: float, *, ended_too: bool = F
     found = token or Token.parse(STRANGER)
     known = found.knows(proof.digest, now)
     return known and token is not None and (ended_too or found.end(now) is None)
+
+
+def _burst(per_s: float) -> float:
+    return max(BURST_S * per_s, 1)
+
+
+def _too_often(per_s: float, wait_s: float) -> TooManyRequests:
+    return TooManyRequests(
+        f"more than {per_s:g} requests a second (bursts of {_burst(per_s):g})",
+        hint="come back after Retry-After; GET .../wait and GET /api/events spare asking often",
+        retry_after=math.ceil(wait_s * 1000) / 1000,
+    )
 
 
 def _too_many_tries(wait_s: float) -> TooManyRequests:

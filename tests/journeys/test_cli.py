@@ -243,12 +243,12 @@ def test_every_table_in_a_pipe_has_lines_of_100_columns_with_whole_ids(
     tag, long = "the-2026-11-26-night-of-the-wider-models", "because a wider model learns more " * 9
     lab.setup(tag)
     about = {"hypothesis": long[:280], "diff_summary": long, "description": long[:280]}
-    for value in (1.0, 12345.678901, 0.9):
+    for commit, value in (("abc0001", 1.0), ("abc0002", 12345.678901), ("abc0003", 0.9)):  # no noise is known
         registered = lab.post(
             "experiment/register",
             tag=tag,
             category="other",
-            commit_sha=lab.base,
+            commit_sha=commit,
             agent="agent-of-" + tag,
             **about,
         )

@@ -254,9 +254,8 @@ class Meters:
             ),
             *ProcessCollector(registry=None).collect(),
         ]
-        self._tallies |= Counter(
-            tallies or {}
-        )  # the greater of each: it may have been handed over since the read
+        # the greater of each: something may have been handed over since they were read
+        self._tallies |= Counter(tallies or {})
         sums = self._tallies.copy()
         sums.update(self._fresh(self._counted()))
         # a histogram's buckets have to stand together and in order
