@@ -34,6 +34,7 @@ PRESENCE = frozenset(
         "open",
         "bindings",
         "token_use",
+        "tallies",
         "rates",
         "tries",
         "signing_keys",
