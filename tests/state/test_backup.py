@@ -47,7 +47,7 @@ from tests.labs import (
     tried,
 )
 
-LIFE = PRESENCE - {"tallies"} | {"identity", "fence", "gpu_pool", "restoring"}
+LIFE = PRESENCE | {"identity", "fence", "gpu_pool", "restoring"}
 """What a restore changes on purpose, beside what was with a worker."""
 
 
