@@ -35,6 +35,8 @@ class RemoteLease:
         self._lease_s = lease_s
         self._every_s = every_s
         self._ask_at = 0.0
+        self._is_urgent = False
+        """Whether a report waits that has to be sent at once, even if a request is under way."""
         self._ranked_at: set[float] = set()
         """Buckets that were reported at once, because the lab decides there whether the run goes on."""
         self._order: Order = "continue"
@@ -61,7 +63,7 @@ class RemoteLease:
         self._unsent |= {"metric": metric, "progress": progress, **self._source}
         if (bucket := bucket_of(progress)) is not None and bucket not in self._ranked_at:
             self._ranked_at.add(bucket)
-            self._ask_at = 0.0
+            self._is_urgent = True
         order = await self.poll()
         return self._extension if order == "continue" and self._extension is not None else order
 
@@ -72,7 +74,8 @@ class RemoteLease:
     async def poll(self) -> Order:
         """See Watcher; between two requests it repeats the lab's last answer."""
         async with self._turn:
-            if asyncio.get_running_loop().time() >= self._ask_at:
+            if self._is_urgent or asyncio.get_running_loop().time() >= self._ask_at:
+                self._is_urgent = False
                 await self._renew()
             return self._order
 
@@ -81,7 +84,7 @@ class RemoteLease:
         try:
             told = await self._lab.call("gpu::renew", {**self._who, **sent})
         except BaseException:
-            self._unsent = {**sent, **self._unsent}
+            self._unsent, self._is_urgent = {**sent, **self._unsent}, True
             raise
         self._order = told["order"]
         if told["extra_s"] is not None:

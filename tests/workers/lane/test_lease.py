@@ -75,6 +75,16 @@ async def test_a_script_that_reports_all_the_time_asks_the_lab_at_each_bucket_an
     assert told == [0.0, 0.075, 0.15, 0.35, 0.55, 0.75, 0.95]
 
 
+async def test_a_report_at_a_bucket_goes_at_once_although_a_request_is_under_way(
+    lab: Lab, spool: Spool
+) -> None:
+    held = lease(lab, spool, SELDOM)
+
+    await asyncio.gather(held.tail("line 1"), held.tick(1.5, 0.2))
+
+    assert lab.renewals == [{"log": "line 1"}, {"metric": 1.5, "progress": 0.2}]
+
+
 async def test_between_two_questions_the_newest_report_and_lines_wait_and_go_together(
     lab: Lab, spool: Spool
 ) -> None:
