@@ -18,7 +18,7 @@ ASKED_S = 2.0
 
 @dataclass(frozen=True)
 class Sentinels:
-    """Where a Redis is found: its Sentinels know which server is the primary now."""
+    """Addresses of Sentinels, and the service whose primary they know."""
 
     addresses: tuple[tuple[str, int], ...]
     service: str

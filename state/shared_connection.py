@@ -169,9 +169,7 @@ class _Line(asyncio.Protocol):
                     self._asked.popleft()
                     if not question.answered.done():
                         question.answered.set_result(question.replies)
-                if isinstance(
-                    reply, ReadOnlyError
-                ):  # it is no primary any more: another connection finds that
+                if isinstance(reply, ReadOnlyError):  # another connection finds the primary
                     raise ConnectionError("Redis has become a replica")
         except RedisError as problem:
             self.lose(problem)

@@ -83,7 +83,7 @@ class SwarmScript:
 
 
 def read_swarm_script(source: bytes) -> SwarmScript:
-    """What a swarm may do with this script, which is not run. Raises Invalid: no Python, or nothing to vary."""
+    """Constants that a swarm may vary. The script is not run. Raises Invalid: no Python, or nothing to vary."""
     text, _ = decoded(source)
     constants = settable_constants(text)
     single = read_constants(text).items()

@@ -262,7 +262,7 @@ def _minus(b: float | None, a: float | None) -> float | None:
 
 
 def between_configs(a: Mapping[str, object], b: Mapping[str, object], name_a: str, name_b: str) -> str:
-    """Constants in which b differs from a, empty where equal; one that only one sets is train.py's in the other."""
+    """Constants that differ between a and b; empty where none does. What one does not set is train.py's."""
     lines = [
         line
         for name in {**a, **b}

@@ -35,7 +35,7 @@ def named_key(settings: Settings, name: ProviderName) -> SecretStr:
 
 
 def may_write(settings: Settings) -> bool:
-    """Whether a language model is set up, so that the lab runs the lane `pi`. Raises Invalid: it has no key."""
+    """Whether the lab runs the lane `pi`: a language model is set up. Raises Invalid: it has no key."""
     match settings.llm_provider:
         case "none":
             return False
