@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from weakref import WeakValueDictionary
 
 from state import quota
@@ -17,8 +17,6 @@ from state.moves import Arg, GivenArgs, GivenKeys, load
 from state.traceparent import current
 
 if TYPE_CHECKING:
-    from redis.asyncio.client import PubSub
-
     from state.archive import Archive
 
 LAYOUT = 2
@@ -235,9 +233,9 @@ class Lab:
         answer = await self._redis.if_told("CONFIG", "GET", name)
         return answer.get(name) if isinstance(answer, dict) else (answer or [None, None])[1]
 
-    def pubsub(self) -> PubSub:
-        """A subscriber; its reads have no timeout but the one that each asks for."""
-        return self._redis.pubsub()
+    async def hear(self, heard: Callable[[str], None]) -> NoReturn:
+        """Call `heard` with each event as it is published. Raises RedisError: the connection is lost, or silent."""
+        await self._redis.hear(self.channel("*"), heard)
 
     async def close(self) -> None:
         await self._redis.close()

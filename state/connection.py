@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import redis.asyncio
 from redis import exceptions
-from redis.asyncio.client import PubSub
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
@@ -22,7 +21,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from state.errors import Invalid, Unavailable
 from state.moves import Arg, Move, load, moves
 from state.sentinels import ASKED_S, sentinels_of
-from state.shared_connection import SharedConnection
+from state.shared_connection import SharedConnection, hear
 
 CONNECTIONS = 256
 """Most connections of one process, the shared one aside. Further calls wait for a free one."""
@@ -35,6 +34,8 @@ class Connection:
         self._timeout_s = timeout_s
         self._redis, self._sentinels = _connect(url, timeout_s)
         self._pipe = SharedConnection(self._redis.connection_pool, timeout_s)
+        self._presented: dict[Any, Any] = dict(self._redis.response_callbacks)
+        """By command: what a reply means. Names of commands are in capitals."""
 
     async def command(self, *words: Arg, **shape: bool) -> Any:
         """One command on the shared connection; `shape`: the reply's form in redis-py. Raises Unavailable."""
@@ -44,7 +45,7 @@ class Connection:
             raise unavailable(problem) from problem
         if isinstance(reply, ResponseError):
             raise unavailable(reply) from reply
-        present = self._redis.response_callbacks.get(words[0])  # type: ignore[arg-type]  # a name is a text
+        present = self._presented.get(words[0])
         return reply if present is None else present(reply, **shape)
 
     async def make(self, move: Move, keys: Sequence[str], values: Sequence[str | bytes]) -> Any:
@@ -68,14 +69,14 @@ class Connection:
             replies = await self._pipe.ask(commands) if commands else []
         except RedisError as problem:
             raise unavailable(problem) from problem
-        callbacks = self._redis.response_callbacks
+        presented = self._presented
         for place, words in enumerate(commands):  # no call for each: a request has twenty
             if isinstance(reply := replies[place], ResponseError):
                 if again and isinstance(reply, NoScriptError):
                     await self.load_scripts()
                     return await self.pipeline(commands, again=False)
                 raise unavailable(reply) from reply
-            if (present := callbacks.get(words[0])) is not None:  # type: ignore[arg-type]  # a name is a text
+            if (present := presented.get(words[0])) is not None:
                 replies[place] = present(reply)
         return replies
 
@@ -107,9 +108,10 @@ class Connection:
         except RedisError as problem:
             raise unavailable(problem) from problem
 
-    def pubsub(self) -> PubSub:
-        """A subscriber; its reads have no timeout but the one that each asks for."""
-        return self._redis.pubsub()
+    async def hear(self, channels: str, heard: Callable[[str], None]) -> NoReturn:
+        """Call `heard` with each message on the channels of a pattern. Raises RedisError: the connection is lost."""
+        made = self._redis.connection_pool.make_connection()  # type: ignore[no-untyped-call]
+        await hear(made, channels, heard, self._timeout_s)
 
     async def close(self) -> None:
         await self._pipe.close()

@@ -1,4 +1,4 @@
-"""One connection to Redis that all calls of a process share.
+"""One connection to Redis that all calls of a process share, and one that hears what is published.
 
 Commands of one turn of the event loop go out in one write. Replies return in the same order. redis-py opens and
 secures the connection, hiredis reads it. redis-py's asyncio client would take a connection for each call. That costs
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import hiredis
 from redis._parsers.base import BaseParser
@@ -50,7 +50,7 @@ class SharedConnection:
             redis.exceptions.ConnectionError: the connection is lost. redis.exceptions.TimeoutError: no reply in time.
                 Whether Redis did what was asked is then unknown.
         """
-        packed, line = b"".join(_packed(commands)), self._line
+        packed, line = _packed(commands), self._line
         if line is None or line.lost is not None:
             return self._asked_of_another(len(commands), packed)
         return line.ask(len(commands), packed)
@@ -114,13 +114,7 @@ class _Line(asyncio.Protocol):
         self._transport: asyncio.Transport = connection._writer.transport  # type: ignore[union-attr, assignment]
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
-        self._reader = hiredis.Reader(
-            protocolError=InvalidResponse,
-            replyError=BaseParser.parse_error,
-            notEnoughData=_NO_REPLY,
-            encoding=connection.encoder.encoding,
-            errors=connection.encoder.encoding_errors,
-        )
+        self._reader = _reader(connection)
         self._unsent: list[bytes] = []
         self._asked: deque[_Question] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -156,20 +150,23 @@ class _Line(asyncio.Protocol):
         self.ended = self._loop.create_task(self._connection.disconnect(nowait=True))
 
     def data_received(self, data: bytes) -> None:
-        self._reader.feed(data)
+        reader, asked = self._reader, self._asked
+        reader.feed(data)
         try:
-            while self.lost is None and (reply := self._reader.gets()) is not _NO_REPLY:
-                if isinstance(reply, RedisError) and not isinstance(reply, ResponseError):
+            while self.lost is None and (reply := reader.gets()) is not _NO_REPLY:
+                is_error = isinstance(reply, RedisError)
+                if is_error and not isinstance(reply, ResponseError):
                     raise reply  # such as a server that still loads its data
-                if not self._asked:
+                if not asked:
                     raise ConnectionError("Redis sent what nothing asked for")
-                question = self._asked[0]
-                question.replies.append(reply)
-                if len(question.replies) == question.expects:
-                    self._asked.popleft()
+                question = asked[0]
+                replies = question.replies
+                replies.append(reply)
+                if len(replies) == question.expects:
+                    asked.popleft()
                     if not question.answered.done():
-                        question.answered.set_result(question.replies)
-                if isinstance(reply, ReadOnlyError):  # another connection finds the primary
+                        question.answered.set_result(replies)
+                if is_error and isinstance(reply, ReadOnlyError):  # another connection finds the primary
                     raise ConnectionError("Redis has become a replica")
         except RedisError as problem:
             self.lose(problem)
@@ -196,15 +193,87 @@ class _Line(asyncio.Protocol):
             self._timer = self._loop.call_at(overdue_at, self._look)
 
 
+async def hear(
+    connection: AbstractConnection, channels: str, heard: Callable[[str], None], patience_s: float
+) -> NoReturn:
+    """Call `heard` with each message on the channels of a pattern, on a connection of its own.
+
+    Raises:
+        redis.exceptions.RedisError: the connection is lost, or silent for `patience_s` after a ping. What `heard`
+            raises.
+    """
+    try:
+        async with asyncio.timeout(patience_s):
+            await connection.connect()  # type: ignore[no-untyped-call]
+        ears = _Ears(connection, heard)
+        ears.send("PSUBSCRIBE", channels)
+        while True:
+            ears.is_quiet = True
+            ears.send("PING")
+            await asyncio.wait([ears.lost], timeout=patience_s)
+            if ears.lost.done():
+                raise ears.lost.result()
+            if ears.is_quiet:
+                raise TimeoutError("no answer to a ping")
+    finally:
+        await connection.disconnect(nowait=True)
+
+
+class _Ears(asyncio.Protocol):
+    """A connection that has subscribed. redis-py takes several turns of the event loop for each message."""
+
+    def __init__(self, connection: AbstractConnection, heard: Callable[[str], None]) -> None:
+        self._heard = heard
+        self._reader = _reader(connection)
+        self._transport: asyncio.Transport = connection._writer.transport  # type: ignore[union-attr, assignment]
+        self.lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        """Why it hears no more."""
+        self.is_quiet = True
+        """Whether nothing came since this was set."""
+        self._transport.set_protocol(self)
+
+    def send(self, *words: str) -> None:
+        self._transport.write(_packed([words]))
+
+    def data_received(self, data: bytes) -> None:
+        self.is_quiet = False
+        self._reader.feed(data)
+        try:
+            while (reply := self._reader.gets()) is not _NO_REPLY:
+                if isinstance(reply, RedisError):
+                    raise reply
+                if reply[0] == "pmessage":
+                    self._heard(reply[-1])
+        except Exception as problem:  # noqa: BLE001 (who listens raises it)
+            self._lose(problem)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lose(ConnectionError(f"Connection closed by server: {exc or 'the end of the stream'}"))
+
+    def _lose(self, problem: Exception) -> None:
+        if not self.lost.done():
+            self.lost.set_result(problem)
+
+
 _NO_REPLY = object()
 """No whole reply has come yet."""
 
 
-def _packed(commands: Sequence[Words]) -> list[bytes]:
+def _reader(connection: AbstractConnection) -> hiredis.Reader:
+    return hiredis.Reader(
+        protocolError=InvalidResponse,
+        replyError=BaseParser.parse_error,
+        notEnoughData=_NO_REPLY,
+        encoding=connection.encoder.encoding,
+        errors=connection.encoder.encoding_errors,
+    )
+
+
+def _packed(commands: Sequence[Words]) -> bytes:
     """Commands as they are sent; a name of two words, such as XINFO STREAM, as two."""
     packed = []
     for words in commands:
         first = words[0]
         split = (*first.split(), *words[1:]) if isinstance(first, str) and " " in first else tuple(words)
         packed.append(hiredis.pack_command(split))  # type: ignore[arg-type]  # its stub means a tuple of any length
-    return packed
+    return b"".join(packed)

@@ -9,9 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from pydantic_core import from_json
-from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
-from redis.exceptions import TimeoutError as NoAnswer
 
 from state.client import Lab
 
@@ -24,45 +22,17 @@ class Wakeups:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
-        self._is_quiet = False
-        """Whether no message came since this was set."""
 
     async def listen(self) -> None:
         """Receive until cancelled; reconnects after a second when Redis goes away or falls silent."""
         while True:
             try:
-                async with self._lab.pubsub() as pubsub:
-                    await self._receive(pubsub)
+                await self._lab.hear(self._heard)
             except (RedisError, TimeoutError) as problem:
                 log.warning("wake-ups: %s; listening again in a second", str(problem) or "Redis is silent")
             except Exception:  # without its ears every wait of this process would last to its end
                 log.exception("wake-ups failed; listening again in a second")
             await asyncio.sleep(1)
-
-    async def _receive(self, pubsub: PubSub) -> None:
-        """Receive until the connection breaks, or does not answer a ping."""
-        patience_s = self._lab.timeout_s
-        async with asyncio.timeout(patience_s):
-            await pubsub.psubscribe(self._lab.channel("*"))
-        hearing = asyncio.create_task(self._hear(pubsub))  # no timer for each message: there are many
-        try:
-            while not hearing.done():
-                self._is_quiet = True
-                async with asyncio.timeout(patience_s):
-                    await pubsub.ping()
-                await asyncio.wait([hearing], timeout=patience_s)
-                if self._is_quiet and not hearing.done():
-                    raise NoAnswer("no answer to a ping")
-            hearing.result()
-        finally:
-            hearing.cancel()
-            await asyncio.gather(hearing, return_exceptions=True)
-
-    async def _hear(self, pubsub: PubSub) -> None:
-        async for message in pubsub.listen():
-            self._is_quiet = False
-            if message["type"] == "pmessage":
-                self._heard(message["data"])
 
     def subject(self, subject: str) -> AbstractContextManager[asyncio.Event]:
         """An event that is set as soon as something happens to `subject`; `*` is any."""
