@@ -30,6 +30,8 @@ PENDING_READ = 256
 PAGE = 256
 """Events of a page."""
 PAGES_KEPT = 16
+GATHERED_S = 0.05
+"""Seconds between two pages that are not full: a burst is one page. A single event waits for nothing."""
 FOLLOWED_S = 1.0
 """Seconds for which a page waits in Redis for its first event."""
 PASSING_S = 0.1
@@ -250,12 +252,14 @@ class EventPages:
         self._stream = stream
         self._pages: dict[str, asyncio.Task[list[Event]]] = {}
         """By the id that the events follow."""
+        self._next_at = 0.0
+        """Time of the monotonic clock before which no page is read."""
 
     async def after(self, entry_id: str, wait_s: float) -> list[Event]:
         """The next events after this one; waits at most `wait_s` for the first."""
         page = self._pages.get(entry_id)
         if page is None:
-            page = asyncio.create_task(self._stream.follow(entry_id, FOLLOWED_S, PAGE))
+            page = asyncio.create_task(self._read(entry_id))
             self._pages[entry_id] = page
             for old in [i for i, each in self._pages.items() if each.done()][:-PAGES_KEPT]:
                 del self._pages[old]
@@ -265,6 +269,13 @@ class EventPages:
         if (page.exception() or not page.result()) and self._pages.get(entry_id) is page:
             del self._pages[entry_id]
         return page.result()
+
+    async def _read(self, entry_id: str) -> list[Event]:
+        await asyncio.sleep(self._next_at - time.monotonic())
+        page = await self._stream.follow(entry_id, FOLLOWED_S, PAGE)
+        if page and len(page) < PAGE:
+            self._next_at = time.monotonic() + GATHERED_S
+        return page
 
     async def close(self) -> None:
         """End the reads that are under way."""
