@@ -19,9 +19,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from math import isfinite
+from operator import attrgetter
 from random import random
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
@@ -101,7 +102,6 @@ class Now(Placeholder):
 
 
 NOW = Now()
-_TEXT = frozenset({str})
 
 
 class Joined(Placeholder):
@@ -114,6 +114,9 @@ class Joined(Placeholder):
             self.word += [part] if isinstance(part, str) else part.word
 
 
+_own_word = attrgetter("word")
+_AS_THEY_ARE = frozenset({str, Number, Digits, Now, Joined})
+"""Words that the plan takes as they are: `to_json` asks a placeholder for its own word."""
 Word = str | int | float | bytes | Placeholder
 Key = str | Joined
 N = TypeVar("N", bound=Key)
@@ -216,28 +219,33 @@ def _or_false(value: str | None) -> str | Literal[False]:
     return False if value is None else value
 
 
-@dataclass
 class Change:
     """What one call of `decide` has read and wants written."""
 
-    lab: Lab
-    _plan: dict[str, Any] = field(
-        default_factory=lambda: {"guards": [], "rooms": [], "numbers": [], "writes": [], "events": []}
-    )
-    _guarded: int = 0
-    """Reads whose replies are guarded."""
-    _maybe: dict[str, list[list[Any]]] = field(default_factory=dict)
-    """Guards of reads that are not held yet, by key."""
-    _keys: dict[str, int] = field(default_factory=dict)
-    """Places of the keys in the commit, from 1."""
-    _blobs: list[bytes] = field(default_factory=list)
-    _added: dict[tuple[str, str], int] = field(default_factory=dict)
-    """What counters rise by, by key and field."""
-    _rooms: list[tuple[str, tuple[str, ...], int]] = field(default_factory=list)
-    _numbers: list[Number] = field(default_factory=list)
-    _counts: list[Count] = field(default_factory=list)
-    at: float = 0.0
-    """Moment of the commit, by Redis' clock. Known once it is done."""
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.at = 0.0
+        """Moment of the commit, by Redis' clock. Known once it is done."""
+        self._guards: list[list[Any]] = []
+        self._writes: list[list[Any]] = []
+        self._events: list[list[Any]] = []
+        self._handed_out: list[list[Any]] = []
+        """Counters, as the plan has them, of which the commit hands out the next value."""
+        self._counted: list[list[Any]] = []
+        self._terms: dict[str, Any] = {}
+        """What else the plan says."""
+        self._guarded = 0
+        """Reads whose replies are guarded."""
+        self._maybe: dict[str, list[list[Any]]] = {}
+        """Guards of reads that are not held yet, by key."""
+        self._keys: dict[str, int] = {}
+        """Places of the keys in the commit, from 1."""
+        self._blobs: list[bytes] = []
+        self._added: dict[tuple[str, str], int] = {}
+        """What counters rise by, by key and field."""
+        self._rooms: list[tuple[str, tuple[str, ...], int]] = []
+        self._numbers: list[Number] = []
+        self._counts: list[Count] = []
 
     @overload
     async def read(self, asked: Mapping[str, Asked | None], /) -> dict[str, Any]: ...
@@ -262,9 +270,9 @@ class Change:
         Raises:
             RuntimeError: something was written before: a decision knows all that it needs first.
         """
-        if self._plan["writes"] or self._plan["events"] or self._numbers:
+        if self._writes or self._events or self._numbers:
             raise RuntimeError("a change reads before it writes")
-        if asked and isinstance(named := asked[0], Mapping):
+        if asked and not isinstance(named := asked[0], Read):
             wanted = dict(named)
             for name, each in named.items():
                 if each is None:
@@ -282,20 +290,23 @@ class Change:
             if fields is None:
                 if one.present is not None:
                     replies[place] = one.present(reply)
-                guards = one.guards and one.guards(reply)
-            elif isinstance(reply, dict):
-                guards = one.guards and [["HMGET", fields, [*map(reply.get, fields)]]]
+                guards = [] if one.guards is None else one.guards(reply)
             else:
-                replies[place] = dict(zip(fields, reply, strict=True))
-                guards = one.guards and [["HMGET", fields, reply]]
-            if guards and one.is_held:
+                if isinstance(reply, dict):
+                    values = [*map(reply.get, fields)]
+                else:
+                    values, replies[place] = reply, dict(zip(fields, reply, strict=True))
+                guards = [] if one.guards is None else [["HMGET", fields, values]]
+            if not guards:
+                continue
+            key = str(one.command[1])
+            if one.is_held:
                 self._guarded += 1
-                key = str(one.command[1])
                 at = self._keys.setdefault(key, len(self._keys) + 1)
                 for command, words, expected in guards:
-                    self._plan["guards"].append([command, at, words, expected])
-            elif guards:
-                self._maybe.setdefault(str(one.command[1]), []).extend(guards)
+                    self._guards.append([command, at, words, expected])
+            else:
+                self._maybe.setdefault(key, []).extend(guards)
         return replies
 
     def hold(self, key: str) -> None:
@@ -303,7 +314,7 @@ class Change:
         if guards := self._maybe.pop(key, []):
             self._guarded += 1
             at = self._at(key)
-            self._plan["guards"] += [[command, at, words, expected] for command, words, expected in guards]
+            self._guards += [[command, at, words, expected] for command, words, expected in guards]
 
     def room(self, key: str, fields: Sequence[str], most: int) -> None:
         """After the change the sum of these counters is at most `most`; else it is decided again."""
@@ -311,7 +322,7 @@ class Change:
 
     def before(self, seconds: float) -> None:
         """The commit comes no later than this, by Redis' clock."""
-        self._plan["before"] = min(seconds, float(self._plan.get("before", seconds)))
+        self._terms["before"] = min(seconds, float(self._terms.get("before", seconds)))
 
     def number(self, key: str, field: str, *, least: str | None = None) -> Number:
         """The next value of a counter, handed out by the commit. The first is 1.
@@ -319,14 +330,14 @@ class Change:
         With `least`, it is no less than that other field of the hash, and the first is 0.
         """
         self._known(key, "hash")
-        self._plan["numbers"].append([self._at(key), field, *([least] if least else [])])
+        self._handed_out.append([self._at(key), field, *([least] if least else [])])
         self._numbers.append(Number(len(self._numbers) + 1))
         return self._numbers[-1]
 
     def count(self, key: str, most: float | Joined) -> Count:
         """How many members have a score of at most `most` once everything is written."""
         self._known(key, "zset")
-        self._plan.setdefault("counts", []).append([self._at(key), self._word(most)])
+        self._counted.append([self._at(key), self._word(most)])
         self._counts.append(Count())
         return self._counts[-1]
 
@@ -395,7 +406,7 @@ class Change:
 
     def fit_quota(self) -> None:
         """Refuse it where all its bytes, not its first one alone, are too many for the quota of the call's owner."""
-        self._plan["fits"] = True
+        self._terms["fits"] = True
 
     def count_stored(self, owner: str, stored_bytes: int) -> None:
         """Count stored bytes on an owner's quota, for a day from the first ones on; events count by themselves."""
@@ -445,28 +456,34 @@ class Change:
             subject if isinstance(subject, str) else self._word(subject),
             text if isinstance(text, str) else self._word(text),
         ]
-        self._plan["events"].append([event, tag or "", *words, trace or False, published])
+        self._events.append([event, tag or "", *words, trace or False, published])
 
     async def commit(self) -> bool:
         """Write everything; False where a guard does not hold any more, and nothing was written."""
         if self._is_one_read and not self._rooms:
             return True
-        if len(self._plan["writes"]) > MOST_COMMANDS:
+        if len(self._writes) > MOST_COMMANDS:
             raise ValueError(f"a change has at most {MOST_COMMANDS} commands: make it in pages")
         rooms = [
             [self._at(key), fields, most - sum(self._added.get((key, field), 0) for field in fields)]
             for key, fields, most in self._rooms
         ]
-        plan = self._plan | {"rooms": rooms}
-        guards = to_json(plan.pop("guards"))
-        text = to_json(plan)
+        plan = {
+            "rooms": rooms,
+            "numbers": self._handed_out,
+            "writes": self._writes,
+            "events": self._events,
+            "counts": self._counted,
+            **self._terms,
+        }
+        text = to_json(plan, fallback=_own_word)
         if len(text) > BLOB_BYTES:
             self._take_blobs_out()
-            text = to_json(plan)
+            text = to_json(plan, fallback=_own_word)
         first, *numbers = await self.lab.move(
             "commit",
             keys={"on": [*self._keys]},
-            args={"guards": guards, "plan": text, "blobs": self._blobs},
+            args={"guards": to_json(self._guards), "plan": text, "blobs": self._blobs},
         )
         if first == "stale":
             return False
@@ -484,24 +501,27 @@ class Change:
     def idle(self, answer: T) -> T:
         """The answer where nothing is to be done: nothing is written, and no guard needs to hold."""
         self._write_nothing()
-        self._plan["guards"].clear()
+        self._guards.clear()
         self._guarded = 0
         return answer
 
     def _write_nothing(self) -> None:
-        for part in ("numbers", "writes", "events"):
-            self._plan[part].clear()
-        self._plan.pop("counts", None)
-        self._rooms.clear()
-        self._numbers.clear()
-        self._counts.clear()
+        for part in (
+            self._writes,
+            self._events,
+            self._handed_out,
+            self._counted,
+            self._rooms,
+            self._numbers,
+            self._counts,
+        ):
+            part.clear()
 
     @property
     def _is_one_read(self) -> bool:
         """One reply was all that it used, and it writes nothing."""
-        plan = self._plan
         return self._guarded <= 1 and not (
-            plan["writes"] or plan["events"] or plan["numbers"] or "before" in plan
+            self._writes or self._events or self._numbers or "before" in self._terms
         )
 
     def _write(
@@ -519,31 +539,26 @@ class Change:
             return
         place: Any
         if type(key) is str:
-            if kind != (found_kind := kind_of(key)) and kind is not None:
-                raise TypeError(f"{key!r} is a {found_kind}, no {kind}")
+            if kind_of(key) != kind and kind is not None:
+                raise TypeError(f"{key!r} is a {kind_of(key)}, no {kind}")
             place = self._keys.setdefault(key, len(self._keys) + 1)
         else:
             self._known(key, kind)
             place = self._word(key)
-        found: list[Any] = [*options]
-        if _TEXT.issuperset(map(type, words)):  # no step for each: a change has hundreds
-            found += words
-        else:
-            for word in words:
+        found: list[Any] = [*options, *words]
+        if not _AS_THEY_ARE.issuperset(map(type, found)):  # no call for each: a change has hundreds
+            for at, word in enumerate(found):
                 plain = type(word)
-                if plain is str:
-                    found.append(word)
-                elif plain is int or (plain is float and isfinite(word)):  # type: ignore[arg-type]  # it is a number
-                    found.append(repr(word))
-                else:
-                    found.append(word.word if isinstance(word, Placeholder) else self._word(word))
+                if plain is int or (plain is float and isfinite(word)):
+                    found[at] = repr(word)
+                elif plain not in _AS_THEY_ARE:
+                    found[at] = self._word(word)
         if len(found) <= MOST_WORDS:
-            self._plan["writes"].append([command, place, found])
+            self._writes.append([command, place, found])
             return
-        first = found[: len(found) - len(words)]
-        most = MOST_WORDS - MOST_WORDS % together
-        for start in range(len(first), len(found), most):
-            self._plan["writes"].append([command, place, first + found[start : start + most]])
+        most, first = MOST_WORDS - MOST_WORDS % together, len(options)
+        for start in range(first, len(found), most):
+            self._writes.append([command, place, [*options, *found[start : start + most]]])
 
     def _known(self, key: Key, kind: str | None) -> None:
         """Refuse a key that no lab has, or that is of another type: a script is not rolled back."""
@@ -572,7 +587,7 @@ class Change:
 
     def _take_blobs_out(self) -> None:
         """Long texts travel by themselves."""
-        for words in (*(words for _, _, words in self._plan["writes"]), *self._plan["events"]):
+        for words in (*(words for _, _, words in self._writes), *self._events):
             for place, word in enumerate(words):
                 if isinstance(word, str) and len(word) > BLOB_BYTES:
                     self._blobs.append(word.encode())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from state.derived import Derived
-from state.facts import RetractionFacts, Trend
+from state.facts import NOTHING, RetractionFacts, Trend
 from state.policy import TickSource
 from state.records import Best, Experiment, Gpu, Idea, Status, Trace
 
@@ -79,14 +79,13 @@ class Learnt:
     """What it adds at each bucket."""
 
 
-@dataclass(frozen=True)
-class Ending:
+class Ending(NamedTuple):
     """An experiment's final status and everything that follows from it."""
 
     experiment: Experiment
     """As it was read."""
     status: Status
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = NOTHING
     answer: Mapping[str, Any] | None = None
     """What a repetition of the same report is answered."""
     report: Mapping[str, str] | None = None
@@ -98,7 +97,7 @@ class Ending:
     """The best under its comparability key, with what the decision changes of it; None: it stays."""
     other_key: str | None = None
     """Comparability key, where it is not the tag's main one."""
-    learned: Mapping[str, Any] = field(default_factory=dict)
+    learned: Mapping[str, Any] = NOTHING
     """Parts of the tag's main key that the run is the first to know, and more fields of the tag."""
     crashes: int | None = None
     lifts_abort: bool = False

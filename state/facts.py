@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from state.policy import Policy, TickSource
 from state.records import (
@@ -26,6 +27,8 @@ from state.records import (
     Trace,
 )
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -39,8 +42,7 @@ class Spread:
     """What is kept of each code that was asked for, as the end of the newest run left it; empty: nothing."""
 
 
-@dataclass(frozen=True)
-class RunFacts:
+class RunFacts(NamedTuple):
     """A run as it stands, before it is known what it is compared with."""
 
     now: float
@@ -61,8 +63,7 @@ class RunFacts:
     """Its attempts, as they are stored; read for a worker's report."""
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     gpu: Gpu | None
     """The GPU that it ran on."""
     best: Best | None
@@ -84,7 +85,7 @@ class Comparison:
     """Times of its `time_classes`, where a worker trains it, as they are stored; empty: there is none."""
     epoch: int = 1
     """Of the tag's traces."""
-    around: Mapping[str, Any] = field(default_factory=dict)
+    around: Mapping[str, Any] = NOTHING
     """What else its end changes, as it was read; see `EndingStore.finish`."""
 
     @property

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from state.keys import Keys
 
@@ -60,7 +60,7 @@ class Move:
         names, flat_keys = self._flat("key", self.keys, self.needed_keys, {**implied, **keys})
         values, flat_args = self._flat("value", self.args, self.needed_args, args)
         argv = [value if type(value) is str else wire(value) for value in flat_args]
-        return [str(key) for key in flat_keys], [f"{names}|{values}", *argv]
+        return cast("list[str]", flat_keys), [f"{names}|{values}", *argv]
 
     def _flat(
         self,

@@ -25,7 +25,6 @@ from functions.experiments.rules.reports import (
     check_score,
     is_evidence,
     replayed,
-    with_score,
 )
 from functions.experiments.rules.verdict import Key, check_plausible
 from functions.experiments.views.hints import MEND, abort_step
@@ -154,20 +153,18 @@ class Complete(RunReport):
     @property
     def report(self) -> ResultReport:
         key = Key(self.gpu_class, self.evaluator_hash, self.budget_seconds)
-        said = vars(self).items()
-        measured = {name: value for name, value in said if name in MEASURES and value is not None}
+        measured = {name: value for name in MEASURES if (value := getattr(self, name)) not in (None, {})}
         measured |= {"hung": True} if self.hung else {}
         time = None
         if self.wall_seconds is not None:
             time = TimeSpent(wall_seconds=self.wall_seconds, cpu_seconds=self.cpu_seconds)
-        return ResultReport(self.val_bpb, key, self.digest, measured, self.training_seconds, time)
+        printed = self.reported if self.score == "trusted" else None
+        return ResultReport(
+            self.val_bpb, key, self.digest, measured, self.training_seconds, time, self.score, printed
+        )
 
 
 class Completed(Response, CompleteAnswer):
-    score: Score = "reported"
-    """Source of `val_bpb`: printed by the code that was scored, or measured by the tag's trusted evaluator."""
-    reported: float | None = None
-    """The value that train.py printed, where `val_bpb` is trusted."""
     replayed: bool = False
     """Whether this very report was answered before: then this is the first answer once more."""
 
@@ -189,8 +186,7 @@ async def complete(request: Complete, call: Call, experiments: Experiments) -> C
         check_plausible(run.tag.metric, report.value)
         await check_counts("complete", request, run, beside, experiments)
         await statistics_loaded(beside.noise)
-        ending = with_score(judge_report(report, run, under, beside), request.score, request.reported)
-        ending = with_extension(ending, request.val_bpb)
+        ending = with_extension(judge_report(report, run, under, beside), request.val_bpb)
         await experiments.finish(change, run, ending, beside)
         return Completed(**(ending.answer or {}))
 

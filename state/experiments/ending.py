@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from state.booking import due, warn, write_books
@@ -61,6 +62,7 @@ TOLD = (
     *RunVerdict.model_fields,
 )
 """Fields of an experiment in the event of its end."""
+_told_of = attrgetter(*TOLD)
 
 T = TypeVar("T")
 
@@ -581,7 +583,7 @@ def _event(e: Experiment, status: Status) -> str:
 
 def _told(now: Experiment, reason: str | None) -> dict[str, Any]:
     """Data of the event of an end: its verdict, and `reason`, why it ended without one."""
-    data = {name: getattr(now, name) for name in TOLD}
+    data = dict(zip(TOLD, _told_of(now), strict=True))
     data |= {"reason": reason or now.reason, "claimed": now.is_claim, "attempt": now.attempt or None}
     return {name: value for name, value in data.items() if value is not None and value is not False}
 

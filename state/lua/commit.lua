@@ -70,7 +70,7 @@ for _, event in ipairs(plan.events) do
   local tell = event[6] and emit or append
   tell(event[1], event[2], text(event[3]), text(event[4]), event[5] or nil)
 end
-for _, count in ipairs(plan.counts or {}) do
+for _, count in ipairs(plan.counts) do
   numbers[#numbers + 1] = redis.call('ZCOUNT', on[count[1]], '-inf', text(count[2]))
 end
 return {moment, unpack(numbers)}

@@ -53,6 +53,8 @@ def flatten(values: Mapping[str, Any]) -> dict[str, str]:
     """Text stays text, everything else is JSON; NaN is refused. Raises ValueError: NaN or infinity."""
     flat = {}
     for name, value in values.items():  # no call for a text or a number: a record has dozens
+        if value is None:
+            continue
         kind = type(value)
         if kind is str:
             flat[name] = value
@@ -60,10 +62,8 @@ def flatten(values: Mapping[str, Any]) -> dict[str, str]:
             flat[name] = repr(value)
         elif kind is bool:
             flat[name] = "true" if value else "false"
-        elif isinstance(value, str):
-            flat[name] = value
-        elif value is not None:
-            flat[name] = _JSON.encode(value)
+        else:
+            flat[name] = str(value) if isinstance(value, str) else _JSON.encode(value)
     return flat
 
 

@@ -51,7 +51,7 @@ def judge_report(report: ResultReport, run: RunFacts, under: RunConditions, besi
     if run.first is not None:
         told = {"claimed": True, "reason": CLAIMED}
         answer = {**(judged.answer or {}), **told, "p_better": None}
-        return replace(judged, fields={**judged.fields, **told}, answer=answer, repeat=None)
+        return judged._replace(fields={**judged.fields, **told}, answer=answer, repeat=None)
     return _claimed(judged, report, run, under, beside)
 
 
@@ -82,10 +82,11 @@ def _claimed(
     growth, committed = grown(run, beside, "discard", None, builds_on=False)
     fields = {
         **report.measured,
-        **vars(report.key),
+        **report.key._asdict(),
         **committed,
         **{name: answer[name] for name in (*RunVerdict.model_fields, "claimed")},
         "val_bpb": report.value,
+        "score": report.score,
         "policy_version": run.policy_version,
     }
     return Ending(
@@ -148,7 +149,7 @@ def as_measured(run: RunFacts, by: Experiment) -> tuple[RunFacts, ResultReport]:
     names = MEASURES - {"training_seconds"}
     measured = {name: value for name in names if (value := getattr(by, name)) is not None}
     e = run.experiment.model_copy(update={**code, "measured_by": by.experiment_id, "gpu_class": by.gpu_class})
-    return replace(run, experiment=e), ResultReport(by.val_bpb or 0.0, key_of(by), "", measured)
+    return run._replace(experiment=e), ResultReport(by.val_bpb or 0.0, key_of(by), "", measured)
 
 
 def judge_claim(
@@ -167,8 +168,7 @@ def judge_claim(
     }
     builds_on = under.agrees and bool(judged.fields.get("branch_improved"))
     points = judged_score(claim.model_copy(update={**told, "status": judged.status}), run.tag.direction)
-    return replace(
-        judged,
+    return judged._replace(
         experiment=claim,
         fields=told,
         answer=None,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
@@ -45,23 +46,37 @@ from functions.trust.rules.overruns import HINT, is_timed, overrun, reference_af
 from functions.trust.rules.retests import next_seed, own_noise
 from state.codes import code_of, noise_entry
 from state.decisions import Ending, GpuCrashes, Repeat
-from state.facts import Comparison, RunFacts
-from state.records import RETESTED, Best, Experiment, Gpu, RunVerdict, Status, Tag, TimeSpent, Trust, score
+from state.facts import NOTHING, Comparison, RunFacts
+from state.records import (
+    RETESTED,
+    Best,
+    Experiment,
+    Gpu,
+    RunVerdict,
+    Score,
+    Status,
+    Tag,
+    TimeSpent,
+    Trust,
+    score,
+)
 
 
-@dataclass(frozen=True)
-class ResultReport:
+class ResultReport(NamedTuple):
     value: float
     """The tag's metric."""
     key: Key
     """Conditions that the report names."""
     digest: str
     """Digest of the report; a repeated report has the same."""
-    measured: Mapping[str, Any] = field(default_factory=dict)
+    measured: Mapping[str, Any] = NOTHING
     """Further measurements, as fields of the experiment."""
     training_seconds: float | None = None
     time: TimeSpent | None = None
     """Training time, as its worker measured it."""
+    score: Score = "reported"
+    reported: float | None = None
+    """What train.py printed, where the value is trusted."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +87,7 @@ class FailureReport:
     training_seconds: float | None = None
 
 
-@dataclass(frozen=True)
-class RunConditions:
+class RunConditions(NamedTuple):
     """Conditions under which a run is compared."""
 
     key: Key
@@ -104,6 +118,10 @@ _OF_THE_CODE = frozenset({"patch", "constant", "evaluator", "leak"})
 """Kinds of failure that do not count against the GPU."""
 
 
+VERDICT = tuple(RunVerdict.model_fields)
+_verdict_of = attrgetter(*VERDICT)
+
+
 class QueuedRetest(BaseModel):
     retest_id: str
     seed: int
@@ -132,10 +150,14 @@ class CompleteAnswer(RunVerdict, AnsweredRun):
     claimed: bool = False
     """Its agent measured it, in a tag that the lab measures. `retest` names the lab's run of its code, by which it
     is judged. No retest: even if the claim were true, it would not be kept."""
+    score: Score = "reported"
+    """Source of `val_bpb`: printed by the code that was scored, or measured by the tag's trusted evaluator."""
+    reported: float | None = None
+    """The value that train.py printed, where `val_bpb` is trusted."""
 
     def kept(self) -> dict[str, Any]:
         """The fields that the experiment keeps. Retests change some of them (`ruling.py`)."""
-        return {name: getattr(self, name) for name in RunVerdict.model_fields}
+        return dict(zip(VERDICT, _verdict_of(self), strict=True))
 
 
 class CrashAnswer(BaseModel):
@@ -238,21 +260,25 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
         compared_with=best.experiment_id if best else None,
         repeats_best=repeats_best,
         reason=_reason(run, under, best, weighed.runs),
+        score=report.score,
+        reported=report.reported,
     )
     builds_on = under.agrees and (base is None or bool(beats_base))
     growth, committed = grown(run, beside, answer.status, value, builds_on)
     after = None if repeats_best or is_worse else new_best(e, value, best, tag.direction, under.code)
-    verdict_on = {**answer.kept(), "status": answer.status, "best_key": under.other_key}
-    judged = e.model_copy(update=verdict_on)
+    verdict_on = {**answer.kept(), "best_key": under.other_key}
+    gain = tag.largest_gain
+    if kept:
+        judged = e.model_copy(update={**verdict_on, "status": answer.status})
+        gain = largest_gain(gain, tag.kept, judged)
     told = learnt(e, report.value, beside.ends, tag.direction)
     return Ending(
         e,
         answer.status,
         {
             **_measured(report, under.key, run),
-            **answer.kept(),
+            **verdict_on,
             "keep_rule": e.judged_by,
-            "best_key": under.other_key,
             **committed,
         }
         | ({"end_place": told.place, "places": e.places} if told else {}),
@@ -263,7 +289,7 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
         crashes=0,
         lifts_abort=lifts_abort(run),
         gpu=GpuCrashes(0),
-        learned=_lab_learned(run, under) | (_learned(run, under.key, value, judged) if under.agrees else {}),
+        learned=_lab_learned(run, under) | (_learned(run, under.key, value, gain) if under.agrees else {}),
         training_seconds=report.training_seconds,
         reference=_reference(report, run, beside),
         repeat=weighed.repeat,
@@ -417,6 +443,8 @@ def _not_kept(
         action="git_reset",
         base_commit_sha=reset_to(run, base),
         near_miss=False,
+        score=report.score,
+        reported=report.reported,
     )
 
 
@@ -543,6 +571,8 @@ def _measured(report: ResultReport, key: Key, run: RunFacts) -> dict[str, Any]:
         **report.measured,
         **(report.time.model_dump() if report.time else {}),
         "val_bpb": report.value,
+        "score": report.score,
+        "reported": report.reported,
         "gpu_class": key.gpu_class,
         "evaluator_hash": key.evaluator_hash,
         "budget_seconds": key.budget_seconds,
@@ -574,17 +604,16 @@ def _lab_learned(run: RunFacts, under: RunConditions) -> dict[str, object]:
     return {"lab_measured": True, "lab_gpu_class": gpu_class}
 
 
-def _learned(run: RunFacts, key: Key, value: float, judged: Experiment) -> dict[str, object]:
+def _learned(run: RunFacts, key: Key, value: float, gain: float | None) -> dict[str, object]:
     """Fields of the tag that this run sets: new parts of its main key, the base commit's value, the largest gain."""
     e, tag = run.experiment, run.tag
-    main, known = main_key(tag), {name: part for name, part in vars(key).items() if part is not None}
+    main, known = main_key(tag), {name: part for name, part in key._asdict().items() if part is not None}
     learned: dict[str, object] = {
         f"key_{name}": part for name, part in known.items() if getattr(main, name) is None
     }
     is_first = tag.baseline_id is None and tag.baseline_val_bpb is None
     if e.baseline or (is_first and _is_base_code(e, tag)):
         learned["baseline_val_bpb"] = value
-    gain = largest_gain(tag.largest_gain, tag.kept, judged)
     if gain != tag.largest_gain:
         learned["largest_gain"] = gain
     return learned

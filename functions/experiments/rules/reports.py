@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from functions.kernel.rules.access import Caller
 from functions.pool.rules.leases import was_renewed_to_its_end
-from state.decisions import Ending
 from state.errors import Conflict, Forbidden, Invalid
 from state.records import OPEN, Experiment, Gpu, Score, Tag
 
@@ -128,11 +126,6 @@ def check_score(score: Score, caller: Caller, e: Experiment, tag: Tag) -> None:
             f"{e.experiment_id} was not trained by a worker, so nothing can have measured this score",
             hint="leave score out: the value is a claim until the lab has run the code",
         )
-
-
-def with_score(ending: Ending, score: Score, reported: float | None) -> Ending:
-    whose = {"score": score, "reported": reported if score == "trusted" else None}
-    return replace(ending, fields={**ending.fields, **whose}, answer={**(ending.answer or {}), **whose})
 
 
 REGISTER = "register a new experiment to try again"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from state.errors import Invalid
 from state.records import Direction, Experiment, Tag, score
@@ -74,8 +74,7 @@ def is_plausible(metric: str, value: float) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """Comparability key: runs of a tag are compared if these agree. None: not known yet, or not given."""
 
     gpu_class: str | None = None

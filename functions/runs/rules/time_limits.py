@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from functions.experiments.rules.judging import ResultReport
 from functions.kernel.rules.access import Caller
 from functions.runs.rules.ticks import is_within_budget
@@ -115,7 +113,7 @@ def has_used_extension(extended_s: float | None, last_progress: float | None) ->
 def at_base(report: ResultReport, e: Experiment) -> ResultReport:
     """The result with the value that compares with runs that were not extended."""
     base = base_value(e)
-    return report if base is None else replace(report, value=base)
+    return report if base is None else report._replace(value=base)
 
 
 def with_extension(ending: Ending, printed: float) -> Ending:
@@ -130,4 +128,4 @@ def with_extension(ending: Ending, printed: float) -> Ending:
     before = ending.fields.get("reason")
     reason = {"reason": f"{why}; {before}" if before else why}
     answer = {**ending.answer, **reason} if ending.answer else None
-    return replace(ending, fields={**ending.fields, **reason}, answer=answer)
+    return ending._replace(fields={**ending.fields, **reason}, answer=answer)

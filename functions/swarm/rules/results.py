@@ -6,7 +6,7 @@ over the best before: positive is better.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from functions.experiments.rules.judging import (
@@ -102,11 +102,11 @@ def judged(sent: Sent, run: RunFacts, under: RunConditions, beside: Comparison) 
         "training_seconds": sent.duration_seconds,
     }
     if fields["over_budget"]:
-        return replace(ending, fields=fields)
+        return ending._replace(fields=fields)
     fields["delta_bpb"] = delta
     if by_value:
         fields["judged_val_bpb"] = ending.fields.get("judged_val_bpb") or value
-    return with_extension(replace(ending, fields=fields), sent.val_bpb)
+    return with_extension(ending._replace(fields=fields), sent.val_bpb)
 
 
 def _time(sent: Sent, run: RunFacts) -> TimeSpent:

@@ -121,10 +121,10 @@ async def meddled(lab: Lab, command: str, key: str, words: Sequence[str], expect
             raise AssertionError(f"say how to meddle with {command}")
 
 
-def each_guard(plan: dict[str, Any]) -> list[tuple[str, int, Sequence[str], Any]]:
-    """The guards of a plan, those of several fields one by one."""
+def each_guard(guards: Sequence[Any]) -> list[tuple[str, int, Sequence[str], Any]]:
+    """The guards of a change, those of several fields one by one."""
     found: list[tuple[str, int, Sequence[str], Any]] = []
-    for command, key, words, expected in plan["guards"]:
+    for command, key, words, expected in guards:
         if command == "HMGET":
             found += [(command, key, [word], [value]) for word, value in zip(words, expected, strict=True)]
         else:
@@ -141,8 +141,8 @@ async def test_each_guard_of_each_function_refuses_what_somebody_meddled_with(
     async def broken(change: Change) -> bool:
         """The commit; before it, what each guard watches is changed, once, and put back."""
         lab, keys = change.lab, list(change._keys)
-        writes = change._plan["writes"] or change._plan["events"]
-        for command, place, words, expected in each_guard(change._plan) if writes else []:
+        writes = change._writes or change._events
+        for command, place, words, expected in each_guard(change._guards) if writes else []:
             key = keys[place - 1]
             before = await lab.binary("DUMP", key)
             await meddled(lab, command, key, words, expected)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -83,7 +82,7 @@ def judged(
     about = facts(e, **known or {})
     under = conditions_of(key, about)
     there = about.best if under.other_key is None else None
-    compared = replace(Comparison(None, there, "noise", noise), **beside or {})
+    compared = Comparison(None, there, "noise", noise)._replace(**beside or {})
     return judge_run(ResultReport(value, key, "d"), about, under, compared)
 
 

@@ -101,9 +101,7 @@ def test_missing_parts_are_inherited_and_only_known_ones_can_disagree(main: Key,
         assert getattr(whole, name) == (theirs if theirs is not None else ours)
     assert compare(main, Key()) == (main, True)
     assert compare(whole, run) == (whole, True)
-    assert agrees == all(
-        ours in (None, found) for ours, found in zip(vars(main).values(), vars(whole).values(), strict=True)
-    )
+    assert agrees == all(ours in (None, found) for ours, found in zip(main, whole, strict=True))
 
 
 @given(KEYS, KEYS)
@@ -114,7 +112,7 @@ def test_other_keys_have_other_names(one: Key, two: Key) -> None:
 @given(KEYS, KEYS, KEYS)
 def test_a_run_competes_under_the_same_key_while_the_main_key_learns(main: Key, run: Key, other: Key) -> None:
     learned, agrees = compare(main, other)
-    contradicts = {part for part in vars(run) if getattr(contradiction(learned, run), part) is not None}
+    contradicts = {part for part in run._fields if getattr(contradiction(learned, run), part) is not None}
 
     if agrees and not any(getattr(main, part) is None for part in contradicts):
         assert contradiction(learned, run) == contradiction(main, run)
