@@ -23,6 +23,7 @@ from state.pool import Pool
 from state.records import Gpu
 from state.schedules import Firings
 from state.settings import Settings
+from state.stream import EventPages
 from tests.labs import claimed, gone
 from triggers.events.delivery import _keep, run_binding
 from triggers.events.serving import AT_ONCE, bindings
@@ -624,6 +625,23 @@ async def test_what_is_left_of_a_batch_at_the_end_goes_to_the_next_process(proce
 
     assert heard_first == [0]
     assert [f.n for f in ears.heard] == [0, 1, 2]
+
+
+async def test_only_events_that_follow_each_other_closely_wait_for_a_page(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("state.stream.GATHERED_S", 3600.0)
+    monkeypatch.setattr("state.stream.PAGE", 2)
+    ids = [await emit(process, "experiment.submitted", n=n) for n in range(4)]
+    pages = EventPages(process.stream)
+    try:
+        full = await pages.after("0", 30.0)
+        single = await pages.after(ids[2], 30.0)
+
+        assert [[e.id for e in page] for page in (full, single)] == [ids[:2], ids[3:]]
+        assert await pages.after(full[-1].id, 0.1) == [], "a page begins right after one that was not full"
+    finally:
+        await pages.close()
 
 
 async def test_a_backlog_of_many_pages_is_delivered_in_its_order(process: Process) -> None:
