@@ -273,7 +273,7 @@ class Policy(PolicyGroup):
     patches: Patches = Field(default=Patches(), description="how long patches stay in Redis")
     sampler: str = Field(
         default="gaussian_process",
-        pattern=r"^[\w.]{1,100}$",
+        pattern=r"^[A-Za-z0-9_.]{1,100}$",
         description="what proposes the configs of a swarm from the results so far",
     )
     canaries: Literal["on", "off"] = Field(

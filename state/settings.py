@@ -175,7 +175,7 @@ class Settings(ClientSettings):
     )
     llm_model: str | None = Field(
         default=None,
-        pattern=r"^[\w.:/@-]{1,200}$",
+        pattern=r"^[A-Za-z0-9_.:/@-]{1,200}$",
         description="model (default: claude-sonnet-5, gpt-6.1-terra or gemini-3.8-flash)",
     )
     llm_timeout_s: float = Field(
