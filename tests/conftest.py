@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import os
 import signal
 import uuid
@@ -23,6 +24,7 @@ from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.process.running import GARBAGE
 from state.embedded import EmbeddedRedis
 from state.errors import NightjarError
 from state.local_keys import read_key
@@ -30,7 +32,9 @@ from state.settings import Settings
 from triggers.http.routes import make_app
 from triggers.ports import free_port
 from triggers.sse.stream import broadcasting
-from triggers.web import WebServer, collect_rarely, server_config
+from triggers.web import WebServer, server_config
+
+gc.set_threshold(GARBAGE)  # what collecting tests makes stays
 
 ROOT = Path(__file__).parents[1]
 AUTHORITY = ROOT / "tests" / "data" / "authority.pem"
@@ -133,8 +137,9 @@ def allowed_s(item: pytest.Item) -> float:
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage among what tests make, not among the tests: see `triggers.web.collect_rarely`."""
-    collect_rarely()
+    """Look for garbage among what tests make, not among the tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -40,10 +40,6 @@ DRAIN_S = 5
 """Requests that wait (at most 50 s) are cut after this; their clients ask again."""
 
 
-GARBAGE = 20_000
-"""New objects, less those that went, between two looks for garbage; requests leave hardly any in cycles."""
-
-
 class WebServer(uvicorn.Server):
     """uvicorn's, which leaves signals to us: it would end us by the same signal before we have said goodbye."""
 
@@ -102,7 +98,7 @@ async def serve(settings: Settings, *, shared: bool = False) -> None:
                 await ended(stopping, *beside)
 
         app = make_app(dict(table()), settings, lifespan)
-        collect_rarely()
+        gc.freeze()  # it stays for ever: one look at all of it takes 50 ms of some request
         await WebServer(server_config(app, settings), lambda: write_down(settings)).serve_until(
             stop, shared=shared
         )
@@ -112,13 +108,6 @@ def write_down(settings: Settings) -> None:
     """Leave the URL and the name of this process where the lab's commands look for them."""
     told = {"url": local_url(settings), "process": birth_name(host_name(), os.getpid())}
     settings.own_file("web.json").write_text(json.dumps(told))
-
-
-def collect_rarely() -> None:
-    """Keep the garbage collector off what stays for ever: one look at all of it takes 50 ms of some request."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GARBAGE)
 
 
 def server_config(app: Starlette, settings: Settings) -> uvicorn.Config:
