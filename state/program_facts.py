@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter
 
 from state.belief_facts import ProposalFacts
+from state.facts import Spread
 from state.records import Best, Sketch, Strategy, Tag
 
 
@@ -97,6 +98,8 @@ class ProgramGround:
     """Results of a tag's experiments for its program, beliefs aside."""
 
     best: Best | None
+    noise: Spread
+    """Of the tag's main class of GPU."""
     results: Sequence[Sketch]
     """The newest that finished, newest first."""
     categories: Mapping[str, tuple[int, int]]

@@ -12,6 +12,7 @@ from state.client import Lab, time_of
 from state.errors import NotFound
 from state.hypotheses import Hypotheses
 from state.indexes import members, read_as, values
+from state.noise import main_spread, spread_of
 from state.program_facts import (
     Base,
     DueFacts,
@@ -106,11 +107,13 @@ class Programs:
             newest=True,
             fields=("config_delta", "delta_bpb"),
         )
-        best, categories, results, configs = await self._lab.pipeline(
-            [("HGETALL", keys.best(tag)), ("HGETALL", keys("categories", tag)), newest, runs]
+        noise = main_spread(self._lab, tag)
+        best, categories, results, configs, spread = await self._lab.pipeline(
+            [("HGETALL", keys.best(tag)), ("HGETALL", keys("categories", tag)), newest, runs, noise]
         )
         return ProgramGround(
             best=Best.found(best),
+            noise=spread_of(spread),
             results=read_as(Sketch, results)[::-1],
             categories=categories_of(categories),
             configs=[(config, delta) for config, delta in values(configs).values() if config and delta],

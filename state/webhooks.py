@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 from state.change import NOW, Change, exists, hmget, size, zscore
 from state.errors import Conflict, NotFound
+from state.facts import Spread
+from state.noise import main_spread, spread_of
 from state.store import Store
 from state.stream import Stream, Subscription
 
@@ -146,6 +148,10 @@ class Webhooks(Store):
             for i, one, went in zip(ids, stored[::2], stored[1::2], strict=True)
             if one
         ]
+
+    async def spread(self, tag: str) -> Spread:
+        """The noise of a tag's main class of GPU; it says how many digits a value has in a message."""
+        return spread_of(await self._lab.command(*main_spread(self._lab, tag)))
 
     async def remove(self, webhook_id: str) -> None:
         """Delete a receiver and its consumer group. Raises NotFound: there is none with this id."""

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from functions.kernel.process.lifecycle import Process
 from functions.people.views.messages import message_id, payload, signed
+from functions.trust.rules.noise import noise_of
 from state.errors import NightjarError, Unavailable
 from state.events import Event
+from state.facts import Spread
 from state.receivers import Receivers
 from state.stream import GroupGone
 from state.webhooks import Webhook, Webhooks
@@ -43,11 +45,16 @@ class WebhookBinding(Binding):
         w = self.webhook
         return (w.types is None or event.type in w.types) and w.tag in (None, event.tag)
 
+    async def _sigma(self, tag: str | None) -> float | None:
+        spread = await self.webhooks.spread(tag) if tag else Spread()
+        noise = noise_of(spread.squares, spread.df)
+        return noise.sigma if noise else None
+
     async def fire(self, bundle: Sequence[Event]) -> None:
         """Send these events; a 410 disables the webhook, a Retry-After pauses it."""
         for event in bundle:
             envelope = event.envelope()
-            body = payload(envelope)
+            body = payload(envelope, await self._sigma(event.tag))
             message = message_id(envelope["id"], self.webhook.id)
             headers = signed(self.webhook.secret, message, int(await self.webhooks.now()), body)
             reply = await self.receivers.send(self.webhook.url, headers, body)

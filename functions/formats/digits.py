@@ -8,6 +8,11 @@ DECIMALS = 6
 """Decimals while the noise is not known; never more."""
 
 
+def figure(value: float, sigma: float | None) -> str:
+    """A value in a sentence: with the digits of the noise, or with six significant ones while it is not known."""
+    return f"{value:.6g}" if sigma is None else f"{value:.{decimals(sigma)}f}"
+
+
 def decimals(sigma: float | None) -> int:
     """Two digits of the noise, a standard deviation."""
     return min(DECIMALS, max(0, 1 - math.floor(math.log10(sigma)))) if sigma else DECIMALS

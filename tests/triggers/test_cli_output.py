@@ -83,6 +83,10 @@ def test_the_demo_shows_them_escaped_and_nothing_as_markup(capsys: pytest.Captur
     assert not unseen(told)
 
 
+def test_a_line_of_the_demo_has_the_digits_of_the_noise() -> None:
+    assert " 2.512 (+0.100)" in demo.line(RUN | {"val_bpb": 2.51234}, 0.1, 3)
+
+
 def test_errors_show_them_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     explain(Conflict(f"paused: {HOSTILE}", hint=HOSTILE))
 

@@ -43,6 +43,16 @@ def document(*words: str | Path) -> dict[str, Any]:
     return found
 
 
+def test_values_and_gains_have_the_digits_of_the_noise(tmp_path: Path) -> None:
+    rows = "1a2b3c4\t0.997123\tkeep\tbase\n2b3c4d5\t0.912345\tkeep\twider\n"
+
+    shown = run(written(tmp_path, HEADER + rows), "--sigma", "0.012").stdout
+
+    for told in ("sigma of val_bpb 0.012 ", "0.912 ", "+0.085 ", "The record claims +0.085."):
+        assert told in shown
+    assert "0.9123" not in shown
+
+
 def test_keeps_within_noise_are_flagged_and_would_run_again() -> None:
     found = document(PLAIN)
 

@@ -579,6 +579,19 @@ def test_the_sentence_of_a_finished_run_says_how_sure_its_keep_is() -> None:
     assert "finished: keep, value 0.9979 (baseline)" in said[1]
 
 
+def test_a_value_in_a_sentence_has_the_digits_of_the_noise() -> None:
+    envelope = {
+        "type": "best.changed",
+        "lab": "lab",
+        "tag": "t",
+        "subject": "t-1",
+        "data": {"val_bpb": 0.99794},
+    }
+
+    assert sentence(envelope).endswith("New best of t: t-1 with 0.99794.")
+    assert sentence(envelope, sigma=0.012).endswith("New best of t: t-1 with 0.998.")
+
+
 def test_what_an_agent_writes_mentions_nobody_and_links_nothing() -> None:
     hypothesis = "<!channel> @everyone <@U1> [click](http://evil.example) `x` **y**"
     envelope = {

@@ -17,7 +17,7 @@ from rich import markup
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from functions.formats.digits import decimals
+from functions.formats.digits import DECIMALS, decimals
 from functions.kernel.process.logs import start_logging
 from state.embedded import make_data_dir
 from state.errors import Unavailable
@@ -29,7 +29,7 @@ from triggers.agents.place import git
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Number, all_settings_from, data_option
 from triggers.cli.output import ERROR, OK, printable, show_patch
-from triggers.cli.runs import outcome, print_runs, signed
+from triggers.cli.runs import digits_of, outcome, print_runs, signed
 from triggers.lab import LabParts, LocalLab
 from triggers.ports import free_port
 
@@ -229,7 +229,8 @@ class DemoView:
             if e["status"] in FINISHED and e["id"] not in self._told:
                 self._told.add(e["id"])
                 self.finished += 1
-                self._console.print(line(e, page["gains"].get(e["id"])), highlight=False)
+                digits = digits_of(self._http, self.tag)
+                self._console.print(line(e, page["gains"].get(e["id"]), digits), highlight=False)
             if e["trust"] in VERDICTS and self._trusted.get(e["id"]) == "provisional":
                 self._console.print(f"{e['id']:>9}  {VERDICTS[e['trust']]}", highlight=False)
             self._trusted[e["id"]] = e["trust"]
@@ -296,10 +297,10 @@ your agent:  give it {charter}, your own repository with a train.py, and ./night
 """)
 
 
-def line(e: dict[str, Any], gain: float | None) -> str:
+def line(e: dict[str, Any], gain: float | None, digits: int = DECIMALS) -> str:
     """One finished experiment, as a line with rich's markup."""
-    value = f"{e['val_bpb']:.6f}" if e["val_bpb"] is not None else "-" * 8
-    change = f" ({signed(gain)})" if gain is not None else ""  # above zero is better
+    value = f"{e['val_bpb']:.{digits}f}" if e["val_bpb"] is not None else "-" * 8
+    change = f" ({signed(gain, digits)})" if gain is not None else ""  # above zero is better
     said = outcome(e)
     return (
         f"[{STYLE.get(said.partition(',')[0], 'bold')}]{e['id']:>9}  {said:<19}{value}{change}[/]"

@@ -14,6 +14,7 @@ import click
 
 from functions.experiments.rules.keeping import KEEP_RULES
 from functions.experiments.rules.replaying import MANY, SURE, USUAL, Judged, Replay, ReplayVerdict, replaying
+from functions.formats.digits import decimals, figure
 from functions.formats.results_log import BITS_PER_BYTE
 from functions.trust.rules.noise import Noise, rounded
 from state.errors import Invalid
@@ -144,7 +145,7 @@ def _show(what: str, rule: str, recorded: Recorded, noise: Noise, source: str, f
     kept = sum(run.kept for run in recorded.runs)
     show(
         f"{what}: {len(recorded.runs)} runs with a value, {kept} kept; "
-        f"sigma of {recorded.metric} {noise.sigma:.6g} ({source})"
+        f"sigma of {recorded.metric} {figure(noise.sigma, noise.sigma)} ({source})"
     )
     better = "lower" if recorded.direction == "minimize" else "higher"
     show(f"Judged by {recorded.metric}: a {better} value is better.")
@@ -164,7 +165,7 @@ def _show(what: str, rule: str, recorded: Recorded, noise: Noise, source: str, f
         ],
         [_row(judged, noise) for judged in found.judged if judged.run.kept or judged.differs],
     )
-    for line in _summary(rule, found, _false_share(recorded, found)):
+    for line in _summary(rule, found, _false_share(recorded, found), decimals(noise.sigma)):
         show(line)
     for name, reason, text in recorded.notes[:MOST_NOTES]:
         show(f"{name}: {reason}: {text[:80]}")
@@ -179,10 +180,11 @@ def _show(what: str, rule: str, recorded: Recorded, noise: Noise, source: str, f
 def _row(judged: Judged, noise: Noise) -> tuple[str, ...]:
     run, margin = judged.run, judged.margin
     sigmas = "" if margin is None or not noise.sigma else f"{margin / noise.sigma:.1f}"
+    digits = decimals(noise.sigma)
     sure = "" if judged.p_better is None else f"{judged.p_better:.2f}"
     verdict = {"retest": "run again"}.get(judged.verdict, judged.verdict)
     return (
-        *(run.name, f"{run.value:.6f}", "" if margin is None else f"{margin:+.6f}", sigmas),
+        *(run.name, f"{run.value:.{digits}f}", "" if margin is None else f"{margin:+.{digits}f}", sigmas),
         f"{sure} within noise" if judged.within_noise else sure,
         *("keep" if run.kept else "discard", verdict, run.text),
     )
@@ -192,7 +194,7 @@ def _false_share(recorded: Recorded, found: Replay) -> float | None:
     return found.false_share if recorded.false_share is None else recorded.false_share
 
 
-def _summary(rule: str, found: Replay, false_share: float | None) -> list[str]:
+def _summary(rule: str, found: Replay, false_share: float | None, digits: int) -> list[str]:
     keeps = found.keeps
     if not keeps:
         return ["Nothing was kept after the first run."]
@@ -200,11 +202,11 @@ def _summary(rule: str, found: Replay, false_share: float | None) -> list[str]:
     lines = [
         f"Keeps after the first: {len(keeps)}. Within noise (P(better) under {SURE:.0%}): {noisy}. "
         f"Estimated to be false (not better than the best before): at least {false_share:.0%}.",
-        f"The record claims {found.claimed:+.6f}. Of its keeps, {rule}",
+        f"The record claims {found.claimed:+.{digits}f}. Of its keeps, {rule}",
     ]
     for verdict, text in VERDICTS.items():
         if those := found.of(verdict):
-            lines.append(f"  {text}: {len(those)}, which claim {_claim(those):+.6f}")
+            lines.append(f"  {text}: {len(those)}, which claim {_claim(those):+.{digits}f}")
     others = [j for j in found.judged if not j.run.kept and j.differs]
     if others:
         lines.append(f"  would have kept or run again {len(others)} of the discards")

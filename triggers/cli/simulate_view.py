@@ -10,6 +10,7 @@ import click
 from rich import progress as bars
 from rich.console import Console
 
+from functions.formats.digits import decimals
 from functions.swarm.rules.simulating import is_planted
 from triggers.cli import output
 from triggers.simulator.book import Book
@@ -94,7 +95,7 @@ def rows(swarm: Swarm, found: Found) -> Iterator[tuple[str, str]]:
     yield "kills", f"{book.kills}{told}"
     ran = f", {stats['extended']} used it" if stats else ""
     yield "extensions", f"{book.told_to_extend} offered{ran}"
-    yield "best delta", "none" if book.best_delta is None else f"{book.best_delta:+.6f}"
+    yield "best delta", "none" if book.best_delta is None else f"{book.best_delta:+.{decimals(found.sigma)}f}"
     yield "belief calibration", "; ".join(_calibration(found.claims)) or "the server holds no hypotheses"
     yield (
         "simulated faults",

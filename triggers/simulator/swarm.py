@@ -67,6 +67,8 @@ class Found:
     """The server's report of the simulation, and the differences from our record."""
 
     stats: Mapping[str, Any] = field(default_factory=dict)
+    sigma: float | None = None
+    """Noise of its gains, once two runs of one config have ended."""
     claims: list[dict[str, Any]] = field(default_factory=list)
     """The hypotheses of the swarm, as the server lists them."""
     lost: list[str] = field(default_factory=list)
@@ -196,6 +198,9 @@ class Swarm:
         await self._check_counts(before, found)
         stats = await self._asked(found, "the counts of /runs/stats", "GET", "/runs/stats")
         found.stats = stats or {}
+        newest = {"tag": self.plan.tag, "limit": 1}
+        runs = await self._asked(found, "the noise", "POST", "/api/report/runs", newest)
+        found.sigma = runs["sigma"] if runs is not None else None
         archived = {"archived": True}
         claims = await self._asked(found, "the hypotheses", "POST", "/api/hypothesis/list", archived)
         found.claims = list(claims["hypotheses"]) if claims is not None else []

@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from functions.formats.digits import figure
+
 SECRET_PREFIX = "whsec_"
 LONGEST = 1500
 """Characters of a sentence; Discord takes 2,000."""
@@ -89,16 +91,23 @@ SENTENCES: Mapping[str, str] = {
 """Sentences for people; a type without one is shown by its name."""
 
 
+VALUES = ("val_bpb", "judged_val_bpb", "reported", "late_val_bpb")
+"""Values of a tag's metric in an event's data."""
+
+
 class _Facts(dict[str, Any]):
     def __missing__(self, key: str) -> str:
         return "unknown"
 
 
-def sentence(envelope: Mapping[str, Any]) -> str:
-    """One sentence on an event. Texts of agents in it cannot mention, link or format."""
+def sentence(envelope: Mapping[str, Any], sigma: float | None = None) -> str:
+    """One sentence on an event of a tag with this noise. Texts of agents in it cannot mention, link or format."""
     facts = {**envelope["data"], "tag": envelope["tag"], "subject": envelope["subject"]}
     if "status" in facts:
         facts["outcome"] = ", ".join(str(facts[name]) for name in ("status", "trust") if facts.get(name))
+    for name in VALUES:
+        if isinstance(facts.get(name), float):
+            facts[name] = figure(facts[name], sigma)
     plain = _Facts({name: harmless(value) for name, value in facts.items()})
     pattern = SENTENCES.get(envelope["type"])
     text = pattern.format_map(plain) if pattern else f"{harmless(envelope['type'])}: {plain['subject']}"
@@ -114,12 +123,12 @@ def harmless(value: object) -> str:
     return text.replace("<", "‹").replace(">", "›").replace("&", "＆")
 
 
-def payload(envelope: Mapping[str, Any]) -> bytes:
+def payload(envelope: Mapping[str, Any], sigma: float | None = None) -> bytes:
     """The body: `type`, `timestamp` and `data` as the standard asks, the rest of the envelope, and the sentence.
 
     Slack shows `text`, Discord `content`, each as it is; `allowed_mentions` keeps Discord from notifying anyone.
     """
-    said = sentence(envelope)
+    said = sentence(envelope, sigma)
     rest = {name: envelope[name] for name in ("id", "lab", "tag", "subject", "trace")}
     body = {
         "type": envelope["type"],

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from functions.experiments.rules.gains import ChainStep, Gain, gain_over, unbiased
 from functions.experiments.views.runs import sketch_view
-from functions.formats.digits import decimals
+from functions.formats.digits import decimals, figure
 from functions.formats.metrics_block import deciding_line
 from functions.kernel.contract import CATEGORIES
 from functions.search.rules.suggestions import short
@@ -243,11 +243,6 @@ def headline(
         biggest = max(gains, key=lambda step: step.gain or 0.0)
         told += f" Biggest: {short(biggest.description, 80)}."
     return told
-
-
-def figure(value: float, sigma: float | None) -> str:
-    """As many digits as the noise leaves meaningful; six while it is not known."""
-    return f"{value:.6g}" if sigma is None else f"{value:.{decimals(sigma)}f}"
 
 
 def _begin(tag: Tag, steps: Sequence[ChainStep], runs: Mapping[str, Runs[OneRun]]) -> str | None:

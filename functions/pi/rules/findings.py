@@ -14,6 +14,7 @@ from functions.beliefs.rules.posterior import posterior
 from functions.beliefs.rules.theory import least_decided
 from functions.search.rules.suggestions import high_yield, underexplored
 from functions.swarm.rules.populations import Population
+from functions.trust.rules.noise import noise_of
 from state.program_facts import DueFacts, FindingsFacts, ProgramAsk, ProgramVersion
 from state.records import Dimension, Direction, Hypothesis, Sketch, Value, score
 
@@ -159,6 +160,8 @@ class Findings:
     """The rule's reason for the strategy, if it gave one."""
     best_id: str | None = None
     best_value: float | None = None
+    sigma: float | None = None
+    """Noise of its values; None while no code was run twice."""
     best_config: Mapping[str, Value] = field(default_factory=dict)
     regions: Sequence[Region] = ()
     """The best part of each range, clear ones first."""
@@ -187,6 +190,7 @@ def findings_of(facts: FindingsFacts, categories: Sequence[str]) -> Findings:
     """The findings of a tag, from all `categories` of ideas; takes tens of milliseconds with a thousand runs."""
     due, beliefs, ground = facts.due, facts.beliefs, facts.ground
     tag, best = due.tag, ground.best
+    noise = noise_of(ground.noise.squares, ground.noise.df)
     dimensions = beliefs.dimensions
     best_part, rejected = regions_of(dimensions, judged(ground.configs), tag.direction)
     stays = [h for h in beliefs.open if h.settled is not None]
@@ -199,6 +203,7 @@ def findings_of(facts: FindingsFacts, categories: Sequence[str]) -> Findings:
         why="" if due.populations else due.strategy.reason,
         best_id=best.experiment_id if best else None,
         best_value=best.val_bpb if best else None,
+        sigma=noise.sigma if noise else None,
         best_config=beliefs.best_config,
         regions=best_part,
         rejected=rejected,

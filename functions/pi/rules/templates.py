@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from functions.formats.authored import FrozenDimensionProposal, ProgramUpdate
+from functions.formats.digits import decimals
 from functions.pi.rules.findings import Findings, HypothesisLine, Region
 from state.records import Hypothesis
 
@@ -60,7 +61,7 @@ def _summary(f: Findings) -> Iterator[str]:
     if f.why:
         yield f"Why: {f.why.rstrip('.')}."
     if f.best_id is not None and f.best_value is not None:
-        yield f"The best is {f.best_id} with {f.metric} {f.best_value:.6f}."
+        yield f"The best is {f.best_id} with {f.metric} {f.best_value:.{decimals(f.sigma)}f}."
     settled = [b for b in f.settled if b.verdict != "active"]
     if f.beliefs or settled:
         yield f"{_count(len(settled), 'claim is', 'claims are')} settled, {len(f.beliefs)} under test."
@@ -113,7 +114,9 @@ def _place(r: Region) -> str:
 
 
 def _figures(r: Region) -> str:
-    return f"mean {r.mean:+.4g} ± {r.error:.2g} from {r.runs} runs, {r.apart:+.4g} against the others"
+    digits = decimals(r.error)
+    mean = f"{r.mean:+.{digits}f} ± {r.error:.{digits}f}"
+    return f"mean {mean} from {r.runs} runs, {r.apart:+.{digits}f} against the others"
 
 
 def _count(n: int, one: str, several: str) -> str:

@@ -91,8 +91,19 @@ def test_templates_name_ranges_claims_and_what_stands_still() -> None:
     )
     for word in ("swarm-17", "exploit", "OPTIMIZER at 'adam'", "DEPTH matters", "WARMUP", "0.75"):
         assert word in said
+    assert "swarm-17 with val_bpb 0.900000" in said
     assert [d.name for d in update.frozen] == ["LR"]
     assert len(update.instructions) >= 2
+
+
+def test_values_in_a_program_have_the_digits_of_the_noise() -> None:
+    region = Region("DEPTH", 8, 12, runs=9, mean=-0.031234, error=0.0012, apart=-0.021111, is_clear=True)
+
+    update = program_update(replace(swarm_findings(), sigma=0.0021, regions=[region]))
+
+    assert "The best is swarm-17 with val_bpb 0.9000." in update.phase_summary
+    told = "DEPTH from 8 to 12 does best: mean -0.0312 ± 0.0012 from 9 runs, -0.0211 against the others."
+    assert told in update.active_guidance
 
 
 def test_words_of_others_stand_in_code_spans_and_nowhere_else() -> None:
