@@ -414,7 +414,7 @@ def test_an_open_lab_is_shown_to_everybody_and_a_link_signs_in_its_operator(
         until_shown(browser)
         assert not is_visible(browser, "#who")
         assert not is_visible(browser, "#sign-in")
-        assert browser.text("#visit") == "You look on: ./nightjar open signs you in"
+        assert browser.text("#visit") == "View only: ./nightjar open signs you in"
         assert browser.run(WRITES) == 403
         said = [line for line in browser.said() if "403" not in line]
         assert said == []

@@ -80,6 +80,24 @@ def test_all_views_show_values_and_gains_with_the_digits_of_the_noise(
         assert re.findall(r"\d\.\d{4,}", shown) == [], view
 
 
+def test_a_tag_without_runs_names_the_next_command(page: Page, tag: str) -> None:
+    for view in ("overview", "runs", "branches", "agents"):
+        page.show(tag=tag, view=view)
+
+        page.until(f"No run yet. ./nightjar agent --tag {tag} -- claude -p starts an agent.")
+
+
+def test_a_text_from_right_to_left_turns_no_figure_around(page: Page, lab: RunningLab, tag: str) -> None:
+    measured(lab, tag, 3.0)
+    measured(lab, tag, 2.5, diff_summary="wider \u202e model")
+    place = "return document.querySelector(`.headline ${arguments[0]}`).getBoundingClientRect().x"
+
+    page.show(tag=tag)
+
+    page.until("+0.500000", ".headline")
+    assert page.run(place, "a") < page.run(place, ".gain")
+
+
 def test_an_unknown_tag_offers_the_known_ones(page: Page, lab: RunningLab, tag: str) -> None:
     page.show(tag="no-such-tag")
     page.until("There is no tag no-such-tag")

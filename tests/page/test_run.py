@@ -343,7 +343,7 @@ def test_a_run_of_a_swarm_shows_its_constants_and_the_difference_to_its_baseline
     page.show(tag=worker, run=handed_out["run_id"])
 
     page.until("0.750000, its worker's baseline 1.000000", "#view .facts")
-    page.settles(lambda: figures(page).get("delta_bpb"), "-0.250000")
+    page.settles(lambda: figures(page).get("delta_bpb"), "\u22120.250000")
     for name, value in handed_out["config_delta"].items():
         page.until(f"{name}\n{value}", "#view .facts")
     page.until("Its worker has the code. It sets constants.", "#view .held")

@@ -50,6 +50,22 @@ def test_every_run_has_a_row_with_what_changed_and_its_gain(page: Page, lab: Run
     assert page.said() == []
 
 
+def test_numbers_are_whole_and_a_tiny_one_has_the_digits_of_the_noise(
+    page: Page, lab: RunningLab, tag: str
+) -> None:
+    _, best, *_ = measured(lab, tag, 3.0, 2.5, 900.0, 2.50001)
+    retest = lab.post("experiment/retest", experiment_id=best, train=False)["retest_id"]
+    lab.post("experiment/complete", experiment_id=retest, val_bpb=2.52)
+
+    page.show(tag=tag, view="runs", q="2.50001")
+    page.settles(lambda: [row[3] for row in page.rows()], ["\u22120.000"])
+    page.show(tag=tag, view="runs")
+
+    page.browser.until(lambda: "900.000" in [row[2] for row in page.rows()], "the outlier")
+    cut = "return [...document.querySelectorAll('td.number')].filter((e) => e.scrollWidth > e.clientWidth).length"
+    assert page.run(cut) == 0
+
+
 def test_a_filter_stands_in_the_address_and_shares_by_it(page: Page, lab: RunningLab, tag: str) -> None:
     measured(lab, tag, 3.0, 2.5, 4.0)
     page.show(tag=tag, view="runs", q="status:keep", sort="value")

@@ -140,5 +140,5 @@ def test_a_further_run_is_shown_by_what_the_swarm_compares(page: Page, lab: Runn
 
     page.show(tag=tag, run=name)
 
-    page.until("-0.09", ".again")
+    page.until("\u22120.09", ".again")
     assert page.said() == []

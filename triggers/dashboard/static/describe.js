@@ -33,7 +33,7 @@ export function isOfSwarm(e) {
 
 // A gain in standard deviations of the noise.
 export function inSigmas(sigmas) {
-  return `${sigmas > 0 ? "+" : ""}${sigmas.toFixed(1)}`.replace("-", "−");
+  return `${sigmas > 0 ? "+" : ""}${number(sigmas, Math.abs(sigmas) < 100 ? 1 : 0)}`;
 }
 
 // Why it has its verdict, in a sentence or two.

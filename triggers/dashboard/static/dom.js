@@ -55,14 +55,15 @@ export function digitsOf(sigma) {
 export function number(value, digits = 6) {
   if (value === null || value === undefined) return "";
   const size = Math.abs(value);
-  if (size !== 0 && (size >= 1e6 || size < 1e-4)) return value.toExponential(3);
-  return value.toFixed(Math.max(0, Math.min(digits, 7 - String(Math.trunc(size)).length)));
+  const isPower = size >= 1e6 || (size !== 0 && size < 1e-4 && digits >= 6); // fewer digits: it is within the noise
+  const text = isPower ? value.toExponential(3) : value.toFixed(Math.max(0, Math.min(digits, 7 - String(Math.trunc(size)).length)));
+  return text.replace(/^-/, "\u2212");
 }
 
 // A gain: above zero is better, whatever the metric's direction. Green is for keeps alone.
 export function signed(gain, { digits = 6, isKept = false } = {}) {
   if (gain === null || gain === undefined) return h("span", {}, "");
-  const text = `${gain > 0 ? "+" : gain < 0 ? "\u2212" : ""}${number(Math.abs(gain), digits)}`;
+  const text = `${gain > 0 ? "+" : ""}${number(gain, digits)}`;
   return h("span", { class: isKept && gain > 0 ? "gain better" : "gain" }, text);
 }
 

@@ -265,7 +265,7 @@ function card(tag, page) {
   return h("li", {},
     h("a", { href: page.to({ tag: tag.name, view: null }), "aria-current": tag.chosen ? "true" : null, title: tag.name },
       h("b", {}, tag.name), h("span", { class: "best" }, bestOf(tag)),
-      h("span", { class: "dim" }, `${tag.kept_experiments} kept of ${tag.total_experiments}`)));
+      h("span", { class: "dim" }, `${tag.kept_experiments.toLocaleString("en")} kept of ${tag.total_experiments.toLocaleString("en")}`)));
 }
 
 function firstSteps() {

@@ -1,7 +1,7 @@
 // Parts that several views are made of.
 
 import { VERDICTS } from "./charts.js";
-import { age, badge, h } from "./dom.js";
+import { PROGRAM, age, badge, h } from "./dom.js";
 
 const OFTEN_CUT = 20; // characters: a longer text under a figure is shown whole on focus
 
@@ -37,6 +37,11 @@ export function facts(pairs) {
 // Commands with what they are for, as [what, command]; `what` may hold links.
 export function commands(...steps) {
   return h("dl", { class: "commands dim" }, steps.map(([what, how]) => h("div", {}, h("dt", {}, ...[what].flat()), h("dd", {}, h("code", {}, how)))));
+}
+
+// What a view of runs shows of a tag that has none.
+export function noRunYet(tag) {
+  return ["No run yet. ", h("code", {}, `${PROGRAM} agent --tag ${tag} -- claude -p`), " starts an agent."];
 }
 
 // What to do where a view has nothing to show, as [what, command].

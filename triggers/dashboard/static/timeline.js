@@ -18,7 +18,7 @@ export function timeline(rows, told, colours) {
   const [first, last] = data.reduce(([low, high], { value: [, begin, end] }) => [Math.min(low, begin), Math.max(high, end)], data.length ? [Infinity, 0] : [0, 1]);
   return {
     grid: { left: 8, right: 18, top: 12, bottom: 64, containLabel: true },
-    xAxis: axis(colours, { type: "time", min: first, max: last > first ? last : first + 1 }),
+    xAxis: axis(colours, { type: "time", min: first, max: last > first ? last : first + 1, axisLabel: { show: data.length > 0, color: colours.dim, hideOverlap: true, alignMinLabel: "left", alignMaxLabel: "right" } }),
     yAxis: axis(colours, { type: "category", data: lanes, axisLabel: { color: colours.text, width: 110, overflow: "truncate" } }),
     dataZoom: zooming(colours),
     tooltip: { trigger: "item", formatter: ({ data: bar }) => told(bar.id) },

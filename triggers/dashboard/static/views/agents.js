@@ -3,7 +3,7 @@
 import { PROGRAM, age, badge, counted, cut, h, local, number, signed, stampOf, sync } from "../dom.js";
 import { call, get } from "../lab.js";
 import { Table } from "../table.js";
-import { commands, figure } from "../parts.js";
+import { commands, figure, noRunYet } from "../parts.js";
 
 export const agents = {
   title: "Agents",
@@ -43,7 +43,7 @@ export const agents = {
         sync(figures, cells(account), ({ name }) => name, figure);
         working.hidden = now.length === 0;
         sync(working.querySelector("ul"), now, ({ agent }) => agent, atWork);
-        list(["No agent has worked on this tag. ", h("code", {}, `${PROGRAM} agent ${account.tag}`), " starts one."]);
+        list(noRunYet(account.tag));
       },
       end() {
         stop();

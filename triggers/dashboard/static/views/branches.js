@@ -4,7 +4,7 @@ import { age, badge, counted, cut, h, number, sync } from "../dom.js";
 import { VERDICTS, axis, chart, zooming } from "../charts.js";
 import { call } from "../lab.js";
 import { Table } from "../table.js";
-import { figure, legend } from "../parts.js";
+import { figure, legend, noRunYet } from "../parts.js";
 import { told } from "./overview.js";
 
 const MOST_RUNS = 5000; // newest runs that are drawn
@@ -44,7 +44,7 @@ export const branches = {
       const { runs } = page;
       graph = graphOf(runs.rows, traces);
       plot.style.height = `${Math.max(240, graph.lanes.length * LANE_PX + 110)}px`;
-      note.textContent = noteOn(graph, runs);
+      note.replaceChildren(...[noteOn(graph, runs)].flat());
       drawn.say(`${counted(graph.rows.length, "run")} in ${counted(graph.lanes.length, "lane")}, ${counted(graph.merges, "merge")}`);
       drawn.draw();
       const keeps = runs.rows.filter(({ verdict }) => verdict === "keep").length;
@@ -104,7 +104,7 @@ function beginning({ kind, origin, merged_into: merged }) {
 
 function noteOn({ rows, hidden }, runs) {
   if (runs.problem !== null) return [runs.problem.message, runs.problem.hint].filter(Boolean).join(": ");
-  if (rows.length === 0) return runs.complete ? "no run yet" : "reading";
+  if (rows.length === 0) return runs.complete ? noRunYet(runs.tag) : "reading";
   const shown = rows.length < runs.total ? `newest ${rows.length.toLocaleString("en")} of ${counted(runs.total, "run")}` : counted(runs.total, "run");
   return hidden ? `${shown}; ${counted(hidden, "older trace")} left out` : shown;
 }
@@ -135,7 +135,7 @@ function option({ rows, at, lanes, lines, path, bases }, runs, colours) {
   const { digits, tag } = runs;
   const point = (row) => ({ value: at.get(row.id), id: row.id });
   const label = (text, position) => ({ show: true, position, color: colours.text, fontSize: 11, formatter: text });
-  const ring = (name, symbol, symbolSize, found, more = {}) => ({ name, type: "scatter", silent: true, data: found.map(point), symbol, symbolSize, itemStyle: { color: "transparent", borderColor: colours.text, borderWidth: 1.5 }, z: 3, ...more });
+  const ring = (name, symbol, symbolSize, found, more = {}) => ({ name, type: "scatter", silent: true, data: found.map(point), symbol, symbolSize, itemStyle: { color: "transparent", borderColor: colours.text, borderWidth: 1.5 }, labelLayout: { hideOverlap: true }, z: 3, ...more });
   const line = (name, data, style) => ({ name, type: "lines", coordinateSystem: "cartesian2d", silent: true, data: data.map(({ coords, branch }) => ({ coords, lineStyle: ofTrace(branch, colours) })), lineStyle: style, z: 1 });
   return {
     grid: { left: 76, right: 64, top: 8, bottom: 62 },

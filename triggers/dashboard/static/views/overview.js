@@ -1,7 +1,7 @@
 // A tag at a glance: its best, gain and pace, and every run in one plot.
 
 import { counted, digitsOf, h, local, number, signed, stampOf, sync } from "../dom.js";
-import { figure, legend, panel } from "../parts.js";
+import { figure, legend, noRunYet, panel } from "../parts.js";
 import { VERDICTS, apart, axis, chart, zooming } from "../charts.js";
 import { constants } from "../constants.js";
 import { action } from "../actions.js";
@@ -36,7 +36,7 @@ export const overview = {
       on: { click: ({ data }) => data?.id && page.go({ view: "run", run: data.id }), datazoom: () => drawn.draw() },
     });
     const stop = page.runs.listen(() => {
-      note.textContent = noteOn(page.runs, page.address);
+      note.replaceChildren(...[noteOn(page.runs, page.address)].flat());
       drawn.say(`${page.address.tag}: ${counted(page.runs.total, "run")}`);
       drawn.draw();
     });
@@ -54,7 +54,7 @@ export const overview = {
         for (const button of buttons) button.setAttribute("aria-pressed", String(button.value === chosen));
       }
       for (const element of [marks.lastChild, ...["x", "y", "show"].map((name) => axes.querySelector(`[data-name=${name}]`))]) element.hidden = page.address.plot === "timeline";
-      note.textContent = noteOn(page.runs, page.address);
+      note.replaceChildren(...[noteOn(page.runs, page.address)].flat());
       const { address } = page;
       const chosen = ["q", ...FILTERS].filter((name) => address[name]);
       filter.hidden = chosen.length === 0;
@@ -128,7 +128,7 @@ function pausing(page, tag, paused, done) {
 
 function noteOn(runs, address) {
   if (runs.problem !== null) return [runs.problem.message, runs.problem.hint].filter(Boolean).join(": ");
-  if (runs.rows.length === 0) return runs.complete ? "no run yet" : "reading";
+  if (runs.rows.length === 0) return runs.complete ? noRunYet(address.tag) : "reading";
   const { beyond, rows } = drawing(runs, address);
   const some = runs.complete ? rows.length : runs.rows.length;
   const read = some === runs.total ? counted(runs.total, "run") : `${some.toLocaleString("en")} of ${counted(runs.total, "run")}${runs.complete ? "" : " read"}`;
@@ -151,7 +151,7 @@ function drawing(runs, address) {
   const line = bestLine(keeps.sort((one, other) => place(one) - place(other)), runs.isMinimized);
   const usual = usualRange(values, line, runs.isMinimized);
   const beyond = values.filter((value) => value < usual[0] || value > usual[1]).length;
-  const found = { version: runs.version, filter, place, rows, of, line, usual, whole: padded(values[0], values.at(-1)), beyond };
+  const found = { version: runs.version, filter, place, rows, of, line, values, usual, whole: padded(values[0], values.at(-1)), beyond };
   drawings.set(runs, found);
   return found;
 }
@@ -184,7 +184,7 @@ function bestLine(keeps, isMinimized) {
 function option(runs, address, colours, zoomed) {
   const { x, y, show } = address;
   const { rows, sigma, digits } = runs;
-  const { place, of, line, usual, whole } = drawing(runs, address);
+  const { place, of, line, values, usual, whole } = drawing(runs, address);
   const range = show === "all" ? whole : usual;
   const [first, last] = rows.length ? [place(rows.at(-1)), place(rows[0])] : [0, 1];
   const sight = zoomed.map((share) => first + share * (last - first));
@@ -200,14 +200,14 @@ function option(runs, address, colours, zoomed) {
     { ...edge, data: path.map(([at, value]) => [at, value - 2 * sigma]) },
     { ...edge, areaStyle: { color: colours.band, opacity: 1 }, data: path.map(([at]) => [at, 4 * sigma]) },
   ];
-  const across = { ...(x === "time" ? { type: "time" } : { minInterval: 1 }), min: first, max: last > first ? last : first + 1 };
+  const across = { ...(x === "time" ? { type: "time" } : { minInterval: 1 }), min: first, max: last > first ? last : first + 1, axisLabel: { show: rows.length > 0, color: colours.dim, hideOverlap: true } };
   const isLog = y === "log" && range[1] > 0;
   const low = isLog && range[0] <= 0 ? {} : { min: range[0] };
   return {
     grid: [{ left: 76, right: 18, top: 12, bottom: 84 }, { left: 76, right: 18, height: 14, bottom: 42 }],
     xAxis: [axis(colours, across), axis(colours, { ...across, gridIndex: 1, show: false })],
     yAxis: [
-      axis(colours, { type: isLog ? "log" : "value", ...low, max: range[1], axisLabel: { color: colours.dim, hideOverlap: true, showMinLabel: false, showMaxLabel: false, formatter: (value) => number(value, digits) } }),
+      axis(colours, { type: isLog ? "log" : "value", ...low, max: range[1], axisLabel: { show: values.length > 0, color: colours.dim, hideOverlap: true, showMinLabel: false, showMaxLabel: false, formatter: (value) => number(value, digits) } }),
       axis(colours, { gridIndex: 1, show: false, min: 0, max: 1 }),
     ],
     dataZoom: zooming(colours, { xAxisIndex: [0, 1] }),

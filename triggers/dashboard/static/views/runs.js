@@ -2,7 +2,7 @@
 
 import { badge, counted, cut, h, local, number, signed, span, stampOf, sync } from "../dom.js";
 import { inSigmas } from "../describe.js";
-import { offer } from "../parts.js";
+import { noRunYet, offer } from "../parts.js";
 import { FILTERS, TRUST, matching, wordOf } from "../runs.js";
 import { Table, nextOrder, ordered } from "../table.js";
 
@@ -50,7 +50,7 @@ export const runs = {
       compare.hidden = selected.size < 2;
       compare.textContent = selected.size > MOST_COMPARED ? `Compare at most ${MOST_COMPARED}` : `Compare ${selected.size}`;
       compare.href = page.to({ view: "compare", ids: [...selected].slice(0, MOST_COMPARED).join(",") });
-      table.show({ columns: shown, rows: found, order, digits: all.digits, empty: all.rows.length > 0 ? "No run matches this filter." : all.complete ? "No run yet." : "Reading." });
+      table.show({ columns: shown, rows: found, order, digits: all.digits, empty: all.rows.length > 0 ? "No run matches this filter." : all.complete ? noRunYet(address.tag) : "Reading." });
     }
 
     const stop = page.runs.listen(draw);
