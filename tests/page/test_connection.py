@@ -6,6 +6,7 @@ import pytest
 
 from tests.journeys.running import RunningLab
 from tests.page.pages import Page
+from tests.page.test_runs import measured
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -23,3 +24,17 @@ def test_pages_that_were_left_keep_no_connection(page: Page, lab: RunningLab, ta
 
     page.until("No version yet.")
     page.until("live", "#connection")
+
+
+def test_a_view_that_could_not_be_read_says_so_and_reads_again(page: Page, lab: RunningLab, tag: str) -> None:
+    names = measured(lab, tag, 3.0, 2.5)
+    page.show(tag=tag, view="runs")
+    page.until("2 runs", ".note")
+    page.run("window.ask = window.fetch; window.fetch = () => Promise.reject(new TypeError())")
+
+    page.show(tag=tag, view="compare", ids=",".join(names))
+
+    page.until("the web process does not answer: start the lab with ./nightjar up", "#problem")
+    page.run("window.fetch = window.ask")
+    page.until(names[1], "#view thead")
+    page.until_gone("#problem:not(:empty)")

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { call } from "./lab.js";
 
 // A button that asks and then calls; null for readers who are no operators.
-// `inputs` are { name, label, value?, type?, options? }; `body(given)` makes the request of what was entered.
+// `inputs` are { name, label, value?, required?, options? }; `body(given)` makes the request of what was entered.
 export function action(page, { name, title, text, verb, path, body, inputs = [], done = () => {}, kind = "" }) {
   if (!page.isOperator) return null;
   return h("button", { type: "button", class: `action ${kind}`, click: () => ask({ title, text, verb: verb ?? name, path, body, inputs, done }) }, name);
@@ -42,7 +42,7 @@ export function ask({ title, text, verb, path, body, inputs = [], done = () => {
   dialog.showModal();
 }
 
-function field({ name, value = "", type = "text", options = null }) {
-  if (options === null) return h("input", { name, type, value });
+function field({ name, value = "", required = true, options = null }) {
+  if (options === null) return h("input", { name, value, required });
   return h("select", { name }, options.map((option) => h("option", { value: option, selected: option === value }, option)));
 }

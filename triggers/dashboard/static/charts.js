@@ -74,7 +74,10 @@ export function chart(element, option, { label = "", on = {} } = {}) {
     return zoom ? [zoom.start / 100, zoom.end / 100] : [0, 1];
   }
 
-  const resized = new ResizeObserver(() => instance?.resize());
+  const resized = new ResizeObserver(() => {
+    instance?.resize();
+    draw();
+  });
   resized.observe(element);
   dark.addEventListener("change", draw);
 

@@ -37,7 +37,7 @@ export function constants(page) {
   const ended = new AbortController();
   let dimensions = [];
   let found = null;
-  const drawn = chart(plot, (colours) => (found === null ? { series: [] } : found.option(found, colours)), { on: { click: ({ data }) => data?.id && page.go({ view: "run", run: data.id, kind: null, first: null, second: null }) } });
+  const drawn = chart(plot, (colours) => (found === null ? { series: [] } : found.option({ ...found, width: plot.clientWidth }, colours)), { on: { click: ({ data }) => data?.id && page.go({ view: "run", run: data.id, kind: null, first: null, second: null }) } });
   let answer = null;
   const fresh = new Fresh({ rest: REST_MS, read: () => call("/api/report/runs", { tag, limit: MOST_RUNS, constants: true }), show: (told) => ((answer = told), draw()) }, ended.signal);
   fresh.now();
@@ -55,7 +55,7 @@ export function constants(page) {
     offer(first, found.names, one);
     offer(second, found.names, other);
     [first.hidden, second.hidden] = [count < 1, count < 2];
-    Object.assign(found, { option, one, other, width: plot.clientWidth });
+    Object.assign(found, { option, one, other });
     note.textContent = `${about}; ${counted(found.runs.length, "run")}${answer.total > MOST_RUNS ? `, the newest of ${answer.total.toLocaleString("en")}` : ""}`;
     drawn.say(`${kind} of ${[one, other].slice(0, count).join(", ") || "the runs"}: ${about}`);
     drawn.draw();
@@ -188,9 +188,9 @@ function distribution(found, colours) {
 function parallel(found, colours) {
   const { runs, isLower, ends, metric, digits } = found;
   const names = found.names.slice(0, Math.max(2, Math.min(MOST_AXES, Math.floor(found.width / AXIS_PX) - 1)));
-  const style = { nameTextStyle: { color: colours.text }, axisLine: { lineStyle: { color: colours.dim } }, axisLabel: { color: colours.dim }, nameTruncate: { maxWidth: (found.width - 130) / names.length - 8 } };
+  const style = { nameTextStyle: { color: colours.text }, axisLine: { lineStyle: { color: colours.dim } }, axisLabel: { color: colours.dim, textBorderColor: colours.panel, textBorderWidth: 3 }, z: 3, nameTruncate: { maxWidth: (found.width - 130) / names.length - 8 } };
   const axes = names.map((name, dim) => ({ id: name, dim, name, ...found.scale(name), ...style })); // by its id, what a reader has brushed outlives the next drawing
-  const last = { id: "its result", dim: names.length, name: metric, min: ends[0], max: ends[1], inverse: isLower, nameLocation: isLower ? "start" : "end", ...style, axisLabel: { color: colours.dim, showMinLabel: false, showMaxLabel: false, formatter: (value) => number(value, digits) } };
+  const last = { id: "its result", dim: names.length, name: metric, min: ends[0], max: ends[1], inverse: isLower, nameLocation: isLower ? "start" : "end", ...style, axisLabel: { ...style.axisLabel, showMinLabel: false, showMaxLabel: false, formatter: (value) => number(value, digits) } };
   return {
     parallel: { left: 60, right: 70, top: 40, bottom: 24, parallelAxisDefault: { realtime: true } },
     parallelAxis: [last, ...axes], // first, so that it stays there when another constant varies

@@ -18,9 +18,10 @@ export function curves(element, lines) {
 }
 
 function option(lines, colours) {
-  const points = lines.flatMap(({ ticks }) => ticks);
-  const settled = points.filter(([progress]) => progress >= SETTLED);
-  const values = (settled.length > 0 ? settled : points).map(([, value]) => value);
+  const values = lines.flatMap(({ ticks }) => {
+    const settled = ticks.filter(([progress]) => progress >= SETTLED);
+    return settled.length > 0 ? settled : ticks.slice(-1);
+  }).map(([, value]) => value);
   const [low, high] = values.reduce(([least, most], value) => [Math.min(least, value), Math.max(most, value)], [Infinity, -Infinity]);
   const pad = (high - low) * 0.06 || Math.abs(high) * 0.01 || 1;
   const ends = values.length > 0 ? { min: low - pad, max: high + pad } : {};

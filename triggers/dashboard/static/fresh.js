@@ -1,6 +1,7 @@
 // Reads something again when it is out of date: at most once in `rest` ms, and every `every` ms.
 
 const REST_MS = 1000;
+const RETRY_MS = 5000; // after the lab did not answer
 
 export class Fresh {
   // `source` is { read(), show(answer), failed(problem)?, every?, rest? }; `ended` is an AbortSignal.
@@ -38,7 +39,10 @@ export class Fresh {
       const answer = await this.source.read();
       if (!this.ended.aborted && !this.atOnce) this.source.show(answer);
     } catch (problem) {
-      if (!this.ended.aborted && !this.atOnce) this.source.failed?.(problem);
+      if (!this.ended.aborted && !this.atOnce) {
+        this.source.failed?.(problem);
+        if ((problem.status ?? 500) >= 500) this.timer = setTimeout(() => this.now(), RETRY_MS);
+      }
     } finally {
       const { atOnce, again } = this;
       this.reading = this.again = this.atOnce = false;

@@ -91,7 +91,7 @@ export class Runs {
       this.take(runs);
       return next ?? null;
     } catch (problem) {
-      this.problem = problem;
+      this.problem = [problem.message, problem.hint].filter(Boolean).join(": ");
       return null;
     } finally {
       this.tell();

@@ -23,6 +23,7 @@ export const branches = {
     place.append(figures, h("section", { class: "panel" }, h("header", {}, h("h2", {}, "Experiments"), note), plot,
       legend("a colour for each trace; bold: from keep to keep; ring: base of a trace; frame: merge; \u2248 near miss")));
     let traces = [];
+    let isRead = false;
     let graph = graphOf([], []);
     let isPlaced = false; // whether the window of the axis was set: from then on it is the reader's
     const table = new Table(place, {
@@ -60,7 +61,7 @@ export const branches = {
 
     function list() {
       table.show({ columns: columnsOf(page), rows: traces, digits: page.runs.digits,
-        empty: "No trace yet: each run changes the best one before it. A trace begins with a selection, in a tag whose policy traces.mode is multi." });
+        empty: isRead ? "No trace yet: each run changes the best one before it. A trace begins with a selection, in a tag whose policy traces.mode is multi." : "Reading." });
     }
 
     return {
@@ -69,7 +70,7 @@ export const branches = {
       touches: ({ tag, type }) => tag === page.address.tag && /^(experiment|selection|trace|best|strategy)\./.test(type),
       read: () => call("/api/trace/list", { tag: page.address.tag, limit: 200 }),
       show(answer) {
-        traces = answer.traces;
+        [traces, isRead] = [answer.traces, true];
         draw();
       },
       end() {
@@ -103,7 +104,7 @@ function beginning({ kind, origin, merged_into: merged }) {
 }
 
 function noteOn({ rows, hidden }, runs) {
-  if (runs.problem !== null) return [runs.problem.message, runs.problem.hint].filter(Boolean).join(": ");
+  if (runs.problem !== null) return runs.problem;
   if (rows.length === 0) return runs.complete ? noRunYet(runs.tag) : "reading";
   const shown = rows.length < runs.total ? `newest ${rows.length.toLocaleString("en")} of ${counted(runs.total, "run")}` : counted(runs.total, "run");
   return hidden ? `${shown}; ${counted(hidden, "older trace")} left out` : shown;

@@ -126,7 +126,7 @@ function firing(place, schedule, page) {
       paused
         ? action(page, { name: "Resume", title: `Resume ${name}?`, text: "The clock fires it again at its next time.", path: "/api/cron/resume", body, done })
         : action(page, { name: "Pause", title: `Pause ${name}?`, text: "The clock does not fire it until it is resumed. Its other triggers go on.", path: "/api/cron/pause",
-          inputs: [{ name: "reason", label: "Why" }], body: ({ reason: why }) => ({ function: name, reason: why }), done }),
+          inputs: [{ name: "reason", label: "Why", required: false }], body: ({ reason: why }) => ({ function: name, reason: why }), done }),
     ].filter(Boolean)));
 }
 

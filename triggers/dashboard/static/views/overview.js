@@ -127,7 +127,7 @@ function pausing(page, tag, paused, done) {
 }
 
 function noteOn(runs, address) {
-  if (runs.problem !== null) return [runs.problem.message, runs.problem.hint].filter(Boolean).join(": ");
+  if (runs.problem !== null) return runs.problem;
   if (runs.rows.length === 0) return runs.complete ? noRunYet(address.tag) : "reading";
   const { beyond, rows } = drawing(runs, address);
   const some = runs.complete ? rows.length : runs.rows.length;

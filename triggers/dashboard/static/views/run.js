@@ -136,7 +136,7 @@ export const run = {
         idea.textContent = e.hypothesis;
         const [sentence, commands] = next(found);
         fill(steps, [sentence, commands], () => [sentence, ...commands.flatMap((command) => [" ", h("code", {}, command)])]);
-        error.hidden = !e.error;
+        error.hidden = !e.error || e.status === "stopped"; // the reason is said above
         error.lastElementChild.textContent = e.error ?? "";
         list(factList, facts(found), page);
         list(metricList, metrics(found), page);
@@ -187,7 +187,7 @@ function cells({ e, row, gain, sigmas, metric, digits, isOpen }) {
   return [
     { name: isOpen ? "Now" : "Verdict", value: wordOf(row), verdict: row.verdict, more: ["first", "demoted"].includes(row.trust) ? "" : (row.trust ?? "") },
     isOpen ? { name: "Last report", value: e.last_metric === null ? "—" : number(e.last_metric, digits), more: e.last_progress === null ? "" : `${Math.round(e.last_progress * 100)} % done` }
-      : { name: metric ?? "Value", value, more: e.judged_val_bpb === null ? "" : "mean of all its runs" },
+      : { name: e.status === "stopped" ? "Last value" : metric ?? "Value", value, more: e.judged_val_bpb === null ? "" : "mean of all its runs" },
     { name: "Gain", value: gain === null ? "—" : signed(gain, { digits }).textContent,
       more: sigmas === null ? "" : `${inSigmas(sigmas)} sigmas` },
     { name: "Took", value: isOpen ? "—" : e.wall_seconds !== null ? span(e.wall_seconds) : started ? span((Date.parse(e.finished_at) - started) / 1000) : "—", more: e.gpu_id ?? e.gpu_type ?? "" },
@@ -216,7 +216,7 @@ function actions({ e, isOpen, row }, page) {
   const on = (name, title, text, path, more = {}) => action(page, { name, title: `${title} ${e.id}?`, text, path, body: (given) => ({ experiment_id: e.id, ...given }), done, ...more });
   const settled = ["keep", "discard"].includes(e.status) && e.val_bpb !== null && e.retest_of === null;
   return [
-    isOpen && !e.stopping ? on("Stop", "Stop", `${["leased", "running"].includes(e.status) ? "Its worker ends it within seconds, and its GPU is free for the next run. " : ""}It gets no value.`, "/api/experiment/stop", { body: () => ({ experiment_id: e.id, reason: "stopped on the page" }) }) : null,
+    isOpen && !e.stopping ? on("Stop", "Stop", `${["leased", "running"].includes(e.status) ? "Its worker ends it within seconds, and its GPU is free for the next run. " : ""}Its value does not count.`, "/api/experiment/stop", { body: () => ({ experiment_id: e.id, reason: "stopped on the page" }) }) : null,
     settled ? on("Retest", "Run again", `Its code is trained once more on another seed. The value is evidence for ${e.id} and counts as no new experiment.`, "/api/experiment/retest", { verb: "Run again" }) : null,
     settled ? on("Retract", "Retract", `Its result${row.verdict === "keep" ? " and its keep" : ""} will count for nothing: best, noise, counters and branches become as if it had not been there. This cannot be undone.`, "/api/experiment/retract", { inputs: [{ name: "reason", label: "Why does it not count?" }] }) : null,
   ].filter(Boolean);

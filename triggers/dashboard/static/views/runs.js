@@ -45,7 +45,7 @@ export const runs = {
       for (const [name, select] of Object.entries(picks)) offered(select, name, all.rows, address[name] ?? "");
       choose(chooser.lastElementChild, page);
       const reading = all.complete ? "" : `, ${all.rows.length.toLocaleString("en")} of ${all.total.toLocaleString("en")} read`;
-      note.textContent = all.problem?.message ?? `${counted(found.length, "run")}${reading}`;
+      note.textContent = all.problem ?? `${counted(found.length, "run")}${reading}`;
       plot.href = page.to({ view: null, ...Object.fromEntries(["q", ...FILTERS].map((name) => [name, address[name] ?? null])) });
       compare.hidden = selected.size < 2;
       compare.textContent = selected.size > MOST_COMPARED ? `Compare at most ${MOST_COMPARED}` : `Compare ${selected.size}`;
