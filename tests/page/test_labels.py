@@ -74,21 +74,6 @@ def test_labels_neither_overlap_nor_leave_their_chart(
     assert page.said() == []
 
 
-def test_a_window_that_narrows_draws_fewer_constants(page: Page, lab: RunningLab, tag: str) -> None:
-    for nth in range(2):
-        constants = {f"LEARNING_RATE_{letter}": nth for letter in "ABCDEFG"}
-        body = {"hypothesis": "h", "category": "other", "commit_sha": f"def000{nth}", "diff_summary": "d"}
-        name = lab.post("experiment/register", tag=tag, config_delta=constants, **body)["experiment_id"]
-        lab.post("experiment/complete", experiment_id=name, val_bpb=3.0 - nth)
-    page.show(tag=tag, plot="timeline")
-    page.run("document.querySelector('#view .plot').remove()")
-    page.browser.until(lambda: len(page.asked(TEXTS)["texts"]) > 7, "the constants")
-
-    with page.on_a_phone():
-        page.browser.until(lambda: len(page.asked(TEXTS)["texts"]) > 0, "the chart")
-        page.settles(lambda: wrong(page), [])
-
-
 def test_a_chart_without_values_makes_none_up(page: Page, lab: RunningLab, tag: str) -> None:
     page.show(tag=tag)
 
