@@ -127,6 +127,18 @@ def test_a_crash_stands_on_the_strip_and_an_outlier_takes_no_room(
     assert len(names) == 14
 
 
+def test_an_outlier_takes_no_room_among_a_few_runs_either(page: Page, lab: RunningLab, tag: str) -> None:
+    measured(lab, tag, 3.0, 2.5, 2.7)
+    page.show(tag=tag)
+    page.until("3 runs", ".note")
+    assert "beyond" not in page.texts(".note")[0]
+
+    measured(lab, tag, 900.0)
+
+    page.until("1 beyond the axis", ".note")
+    page.browser.until(lambda: top(page) < 10, "the usual range")
+
+
 def test_a_wheel_zooms_and_a_click_on_a_point_opens_its_run(page: Page, lab: RunningLab, tag: str) -> None:
     names = measured(lab, tag, 3.0, 2.5)
     page.show(tag=tag)

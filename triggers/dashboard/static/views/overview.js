@@ -11,6 +11,7 @@ import { FILTERS, isFiltered, matching, wordOf } from "../runs.js";
 import { timeline } from "../timeline.js";
 
 const STRIP = ["crash", "running"]; // these have no value: they stand on a strip under the plot
+const [FEW, FAR] = [10, 10]; // of a few runs, one is left out of sight that is so many times as far from the best as the next
 const VALUED = ["discard", "demoted", "baseline", "keep"]; // the last on top
 
 export const overview = {
@@ -156,12 +157,14 @@ function drawing(runs, address) {
   return found;
 }
 
-// The ends of the axis that show the best line whole, and nine of ten runs: an outlier takes no room.
+// The ends of the axis that show the best line whole, and nine of ten runs, or of a few all but the far ones: an outlier takes no room.
 function usualRange(values, line, isMinimized) {
-  if (values.length < 10) return padded(values[0], values.at(-1));
-  const at = (share) => values[Math.round(share * (values.length - 1))];
-  const best = line.map(([, value]) => value);
-  return isMinimized ? padded(values[0], Math.max(at(0.9), best[0] ?? -Infinity)) : padded(Math.min(at(0.1), best[0] ?? Infinity), values.at(-1));
+  const sorted = isMinimized ? values : values.toReversed();
+  const far = (nth) => Math.abs(sorted[nth] - sorted[0]);
+  let last = values.length < FEW ? values.length - 1 : Math.round(0.9 * (values.length - 1));
+  while (values.length < FEW && last > 1 && far(last - 1) > 0 && far(last) > FAR * far(last - 1)) last -= 1;
+  const ends = [sorted[0], sorted[last], line[0]?.[1]].filter((value) => value !== undefined);
+  return ends.length > 0 ? padded(Math.min(...ends), Math.max(...ends)) : padded();
 }
 
 function padded(low = 0, high = 1) {
