@@ -141,4 +141,8 @@ def test_a_further_run_is_shown_by_what_the_swarm_compares(page: Page, lab: Runn
     page.show(tag=tag, run=name)
 
     page.until("\u22120.09", ".again")
+    page.show(tag=tag, view="swarm")
+    page.settles(lambda: [text[:5] for text in figure(page, "Best gain")[1:2]], ["+0.09"])
+    page.show(tag=tag)
+    page.settles(lambda: [text[:5] for text in figure(page, "Best delta_bpb")[1:2]], ["\u22120.09"])
     assert page.said() == []

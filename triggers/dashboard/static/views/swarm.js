@@ -32,11 +32,13 @@ export const swarm = {
 
     function draw() {
       if (found === null || found.dimensions.length === 0) return;
-      const { health, stats, leaders, active } = found;
+      const { health, stats, leaders, active, night } = found;
+      const best = night.metric === "delta_bpb" ? night.best : stats.best_delta; // the mean of its further runs, as on the overview
+      const owner = page.runs.byId.get(night.best_experiment_id)?.worker;
       const { digits } = page.runs;
       const gain = (delta) => (delta === null ? "" : signed(better * delta, { digits }).textContent);
       sync(figures, [
-        { name: "Best gain", value: gain(stats.best_delta) || "none yet", more: leaders.length ? `by ${leaders[0].worker_id}, over its baseline` : "" },
+        { name: "Best gain", value: gain(best) || "none yet", more: leaders.length ? `by ${owner ?? leaders[0].worker_id}, over its baseline` : "" },
         { name: "Experiments", value: health.experiments.toLocaleString("en"), more: `${stats.completed.toLocaleString("en")} to their end` },
         { name: "Workers", value: String(health.active_workers), more: "heard of in ten minutes" },
         { name: "Queue", value: counted(health.queue_depth, "config"), more: `${counted(active.length, "run")} active` },
@@ -120,9 +122,9 @@ export const swarm = {
       every: 30000,
       touches: (event) => event.tag === tag && /^(experiment|run|worker|hypothesis|dimension|best)\./.test(event.type),
       async read() {
-        const [health, stats, active, leaders, { populations }, { dimensions }] = await Promise.all(
-          [...["health", "runs/stats", "runs/active", "leaderboard", "populations"].map((path) => get(`/${path}${query}`)), call("/api/dimension/list", { tag })]);
-        return { health, stats, active, leaders, populations, dimensions };
+        const [health, stats, active, leaders, { populations }, { dimensions }, night] = await Promise.all(
+          [...["health", "runs/stats", "runs/active", "leaderboard", "populations"].map((path) => get(`/${path}${query}`)), call("/api/dimension/list", { tag }), call("/api/report/night", { tag, changes: false })]);
+        return { health, stats, active, leaders, populations, dimensions, night };
       },
       show(answers) {
         found = answers;
