@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from functions.formats.digits import decimals
 from functions.formats.swarm_script import SwarmScript, read_swarm_script
 from functions.kernel.lanes import Source
 from functions.kernel.process.remote import Baseline
@@ -185,7 +186,8 @@ def shown(baseline: Baseline) -> str:
     """A baseline for people."""
     if not baseline.runs:
         return f"baseline: val_bpb {baseline.val_bpb:g}, as you say"
-    spread = "" if baseline.sigma is None else f", sigma {baseline.sigma:.6f}"
+    digits = decimals(baseline.sigma)
+    spread = "" if baseline.sigma is None else f", sigma {baseline.sigma:.{digits}f}"
     each = f" of {baseline.budget_s:g} s" if baseline.budget_s is not None else ""
     runs = f"{baseline.runs} run{'' if baseline.runs == 1 else 's'}"
-    return f"baseline: val_bpb {baseline.val_bpb:.6f}{spread} ({runs}{each})"
+    return f"baseline: val_bpb {baseline.val_bpb:.{digits}f}{spread} ({runs}{each})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import stat
+import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from functions.formats.digits import decimals
 from tests.workers.swarm.joined import TRAIN, JoinedWorker, joined_worker
 from tests.workers.swarm.published import Reply, Swarm, assignment, problem, serving
 
@@ -341,10 +343,11 @@ def test_the_baseline_is_measured_at_the_swarm_s_budget_and_shown_with_its_sprea
 
         assert worker.ended() == 0
         found = re.findall(r"^  val_bpb (\d+\.\d+) in \d+ s$", worker.said, re.MULTILINE)
-        mean = sum(map(float, found)) / 3
+        mean, sigma = statistics.fmean(map(float, found)), statistics.stdev(map(float, found))
         assert float(found[0]) == 1.001
         assert len(set(found)) > 1
-        assert re.search(rf"baseline: val_bpb {mean:.6f}, sigma \d+\.\d+ \(3 runs of 1 s\)", worker.said)
+        told = ", sigma ".join(f"{value:.{decimals(sigma)}f}" for value in (mean, sigma))
+        assert f"baseline: val_bpb {told} (3 runs of 1 s)" in worker.said
     assert swarm.registered[0]["baseline_bpb"] == pytest.approx(mean)
 
 
