@@ -91,7 +91,7 @@ export const program = {
           ["Confirmed", String(pipeline.confirmed_count)], ["Flushed", String(pipeline.flush_count)], ["Last flushed", pipeline.last_flush_token], ["Id", pipeline.spec_id],
         ]),
         spec ? h("details", { open: wasOpen }, h("summary", {}, "The drafted program"), h("pre", { class: "log", tabindex: "0" }, spec)) : null,
-        isOpen ? action(page, { name: "Flush the draft", title: "Flush the draft?", text: "The draft is dropped, and trust in drafts falls by 0.20.", verb: "Flush", path: "/pipeline/flush", inputs: [{ name: "reason", label: "Why" }], body: (given) => ({ tag, ...given }), done }) : null,
+        isOpen ? action(page, { name: "Flush the draft", title: "Flush the draft?", text: "The draft is dropped, and trust in drafts falls by 0.20.", verb: "Flush", path: "/pipeline/flush", inputs: [{ name: "reason", label: "Why", required: false }], body: (given) => ({ tag, ...given }), done }) : null,
       ].filter(Boolean));
     }
 
