@@ -54,6 +54,7 @@ LEFT_OUT = frozenset(
         "codes",
         "tickets",
         "tries",
+        "hidden",  # no file holds its numbers
     }
 )
 """First parts of the names of keys that no backup has: a restored lab makes its own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -63,6 +63,30 @@ class RunFacts(NamedTuple):
     """Its attempts, as they are stored; read for a worker's report."""
 
 
+@dataclass(frozen=True)
+class Refusals:
+    """What the hidden split has against a keep."""
+
+    best: str | None = None
+    """Why it is not kept as the best; None: it may be."""
+    base: str | None = None
+    """Why it is not kept on its branch."""
+    is_run_again: bool = False
+    """Whether each keep of its tag needs a second run."""
+
+
+NOT_REFUSED = Refusals()
+BASELINE = "baseline"
+"""Field of the numbers of a hidden split with the identity of the baseline's code."""
+
+
+@dataclass(frozen=True)
+class HiddenFacts:
+    """Numbers of a hidden split as they are stored, by field; a field that is not there is None."""
+
+    stored: Mapping[str, str | None] = field(default_factory=dict, repr=False)
+
+
 class Comparison(NamedTuple):
     gpu: Gpu | None
     """The GPU that it ran on."""
@@ -85,6 +109,7 @@ class Comparison(NamedTuple):
     """Times of its `time_classes`, where a worker trains it, as they are stored; empty: there is none."""
     epoch: int = 1
     """Of the tag's traces."""
+    hidden: Refusals = NOT_REFUSED
     around: Mapping[str, Any] = NOTHING
     """What else its end changes, as it was read; see `EndingStore.finish`."""
 

@@ -57,6 +57,8 @@ reference_times:<tag>            hash   seconds of its baseline, or of its first
 tried:<tag>                      hash   first experiment of each patch or commit with its constants
 experiments:<id>                 hash   one experiment
 retests:<tag>                    zset   finished retests by the number of the experiment that they repeat
+hidden:<tag>                     hash   numbers of its test split, by experiment, and how often it was read
+hidden:<tag>:<class>             hash   numbers of its hidden split on one class of GPU, with their spread
 certificates:<tag>               hash   newest certificate of each candidate that had one, by experiment
 attempts:<id>                    hash   its attempts on workers
 reports:<id>                     list   its newest ticks as [progress, metric, time]

@@ -30,8 +30,18 @@ def agents_own(gpu_id: str) -> Conflict:
     )
 
 
-def check_pinned(gpu_id: str | None, slots: Sequence[GpuState]) -> None:
-    """Refuse to wait for a GPU without a worker. Raises NotFound: no such GPU. Conflict: an agent's own."""
+CONFINED_ONLY = (
+    "its tag has a hidden split, and runs only on the lab's own workers in the isolation landlock or bwrap, because a"
+    " machine's owner can read what his machine scores"
+)
+
+
+def check_pinned(gpu_id: str | None, slots: Sequence[GpuState], *, is_confined: bool = False) -> None:
+    """Refuse to wait for a GPU that would not run it.
+
+    Raises:
+        NotFound: no such GPU. Conflict: an agent's own, or not confined where the tag's hidden split asks for it.
+    """
     if gpu_id is None:
         return
     slot = next((slot for slot in slots if slot.gpu_id == gpu_id), None)
@@ -39,6 +49,8 @@ def check_pinned(gpu_id: str | None, slots: Sequence[GpuState]) -> None:
         raise no_gpu(gpu_id)
     if slot.of_agent:
         raise agents_own(gpu_id)
+    if is_confined and not slot.is_confined:
+        raise Conflict(f"{gpu_id} may not run it: {CONFINED_ONLY}", hint="leave gpu_id out")
 
 
 def no_hypothesis(hypothesis_id: str, tag: str) -> NotFound:

@@ -35,12 +35,14 @@ from functions.kernel.rules.access import check_own, check_reporter
 from functions.pool.rules.leases import Breaker
 from functions.runs.rules.time_limits import at_base, with_extension
 from functions.swarm.rules.results import stopped
+from functions.trust.rules.hidden import check_hidden, codes_beside, look
 from state.change import Change
 from state.decisions import Ending
 from state.digests import digest_of
 from state.errors import Conflict
 from state.experiments import Experiments
 from state.facts import Comparison, RunFacts
+from state.hidden import HiddenNumbers
 from state.ids import ExperimentId
 from state.records import OPEN, Score, TimeSpent
 from state.settings import Settings
@@ -149,6 +151,12 @@ class Complete(RunReport):
         description="what train.py printed, where val_bpb is trusted; agents leave it out",
         examples=[0.9979],
     )
+    hidden: float | None = Field(
+        None,
+        exclude=True,  # it is in no digest, and in no late result
+        repr=False,
+        description="what the evaluator measured on the tag's hidden split; the lab's own workers alone send it",
+    )
 
     @property
     def report(self) -> ResultReport:
@@ -170,7 +178,9 @@ class Completed(Response, CompleteAnswer):
 
 
 @function("experiment::complete", role=("agent", "worker"), writes=True)
-async def complete(request: Complete, call: Call, experiments: Experiments) -> Completed:
+async def complete(
+    request: Complete, call: Call, experiments: Experiments, numbers: HiddenNumbers
+) -> Completed:
     """Record a run's result: its status, its gain over the best, and what the agent does with its commit."""
 
     async def judged(change: Change) -> Completed:
@@ -180,14 +190,23 @@ async def complete(request: Complete, call: Call, experiments: Experiments) -> C
         beside = await experiments.comparison(
             change, run, under.key.gpu_class, under.other_key, under.code, report.value
         )
+        is_split = run.tag.hidden_split
+        codes = codes_beside(under, beside) if is_split else ()
+        facts = await numbers.of(change, run.tag.name, under.key.gpu_class, codes) if is_split else None
         if first := first_answer("complete", request, call, run, beside):
             return change.idle(Completed(**first, replayed=True))
         check_score(request.score, call.caller, run.experiment, run.tag)
+        if facts is not None or request.hidden is not None:
+            check_hidden(request.hidden, run, beside)
         check_plausible(run.tag.metric, report.value)
         await check_counts("complete", request, run, beside, experiments)
         await statistics_loaded(beside.noise)
-        ending = with_extension(judge_report(report, run, under, beside), request.val_bpb)
+        seen = look(request.hidden, run, under, beside, facts) if facts is not None else None
+        judged_on = beside._replace(hidden=seen.refusals) if seen is not None else beside
+        ending = with_extension(judge_report(report, run, under, judged_on), request.val_bpb)
         await experiments.finish(change, run, ending, beside)
+        if seen is not None:
+            numbers.keep(change, run.tag.name, under.key.gpu_class, seen.kept_after(ending))
         return Completed(**(ending.answer or {}))
 
     return await experiments.judging(request.experiment_id, judged)

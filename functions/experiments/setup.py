@@ -20,6 +20,7 @@ from functions.kernel.own import check_policy
 from functions.kernel.rules.access import check_may_command
 from functions.runs.rules.ticks import check_source
 from functions.runs.rules.time_limits import check_may_lengthen
+from functions.trust.rules.hidden import check_splits
 from state.change import Change
 from state.decisions import RETEST_PRIORITY
 from state.entries import Entered
@@ -91,6 +92,16 @@ class OpenTag(Command):
         examples=["python prepare.py"],
     )
 
+    hidden_split: bool = Field(
+        False,
+        description="the evaluator measures a second number, which no agent sees: what is kept must not be worse by"
+        " it; asks for evaluator_command",
+    )
+    test_split: bool = Field(
+        False,
+        description="and a third one, for each experiment once at most, in a certificate; asks for hidden_split",
+    )
+
     @property
     def trusted_files(self) -> list[str]:
         """Files beside the evaluator that the score depends on, the script too. Raises Invalid: no script."""
@@ -154,7 +165,10 @@ async def setup(
         evaluator=request.evaluator,
         evaluator_files=request.trusted_files,
         evaluator_command=request.evaluator_command,
+        hidden_split=request.hidden_split,
+        test_split=request.test_split,
     )
+    check_splits(tag, policy)
     if tag.evaluator_command is not None and tag.base_commit is None:
         raise Invalid(
             "an evaluator command is run from the base commit's files, and no worker is there to say which that is",

@@ -130,6 +130,8 @@ class Work(Response):
     """Other files and folders that are the base's, too."""
     evaluator_command: str | None
     """What measures the score after the training; null: the script prints it."""
+    splits: list[str]
+    """Hidden splits that the evaluator measures, too, and sends on a pipe of their own: hidden, test."""
     budget_s: float
     timeout_s: float
     """Seconds after which the run is ended."""
@@ -187,6 +189,7 @@ async def _work(held: Holding, stores: Stores) -> Work | None:
         evaluator=tag.evaluator,
         evaluator_files=list(tag.evaluator_files),
         evaluator_command=tag.evaluator_command,
+        splits=["hidden"] if tag.hidden_split else [],
         tick_source=held.policy.stopping.tick_source if held.policy else "report",
         patch_base64=None if patch is None else base64.b64encode(patch).decode(),
     )
@@ -239,7 +242,11 @@ async def dispatch(request: Command, stores: Stores, settings: Settings) -> Disp
             if await _lend_to(e, gpu_id, stores, settings, is_asked=gpu_id in asking)
         ]
         leased += served
-        is_short = not passed and len(matched) < len(idle) and any(e.retest_of for e in line.waiting)
+        is_short = (
+            not passed
+            and len(matched) < len(idle)
+            and any(e.retest_of or e.is_confined for e in line.waiting)
+        )
         passed = RETESTS_PASSED if is_short else passed
         may_repeat = bool(line.baselines and served and len(idle) > len(matched))
         if len(served) == len(matched) and not is_short and not may_repeat:

@@ -90,7 +90,7 @@ async def train(request: Train, call: Call, experiments: Experiments, settings: 
                 await call.invoke("experiment::baseline", {"tag": tag.name})
                 continue
         for gpu_id in {pinned, e.gpu_id if facts.holds else None}:
-            check_pinned(gpu_id, facts.slots)
+            check_pinned(gpu_id, facts.slots, is_confined=e.is_confined)
         run = run_of(
             facts.policy,
             priority=request.priority,

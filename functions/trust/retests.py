@@ -30,7 +30,8 @@ from functions.kernel.clone import Code, check_trainable
 from functions.kernel.contract import Call, Command, On, Response, function
 from functions.kernel.off_loop import Children, statistics_loaded
 from functions.kernel.rules.access import check_own, check_retractor
-from functions.trust.rules.retests import Revalue, RunAgain, Step
+from functions.trust.rules.hidden import HiddenRuns, codes_beside, look, why_not_confirmed
+from functions.trust.rules.retests import Confirm, Demote, Dismiss, GiveUp, Promote, Revalue, RunAgain, Step
 from functions.trust.rules.retracting import (
     RetractAnswer,
     check_retractable,
@@ -40,12 +41,14 @@ from functions.trust.rules.retracting import (
 )
 from functions.trust.rules.ruling import Race, in_words, without_gain
 from state.change import Change
+from state.codes import code_of
 from state.decisions import Ending, Growth, Retraction, Ruling
 from state.derived import change
 from state.digests import digest_of
 from state.errors import BudgetExhausted
 from state.experiments import Experiments, Window
 from state.facts import Comparison, RetestFacts, RunFacts
+from state.hidden import HiddenNumbers
 from state.ids import ExperimentId, named_by
 from state.ids import Tag as TagName
 from state.records import OPEN, Experiment, Tag, Trace
@@ -69,6 +72,7 @@ class Judging:
     tags: Tags
     traces: Traces
     settings: Settings
+    numbers: HiddenNumbers
 
 
 async def bases_without(
@@ -98,6 +102,21 @@ async def stop_retests(e: Experiment, experiments: Experiments) -> None:
             await _stop(retest.experiment_id, why, experiments)
 
 
+async def _forget_hidden(e: Experiment, judging: Judging) -> None:
+    """Take the numbers of a retracted experiment out of its tag's hidden split."""
+    code, its = code_of(e, e.best_key), [e.experiment_id]
+    its += [f"{e.experiment_id}.{nth + 2}" for nth in range(e.retests)]
+
+    async def decide(change: Change) -> None:
+        known = HiddenRuns.of(await judging.numbers.of(change, e.tag, e.gpu_class, [code]))
+        if known.mean(code) is None:
+            return change.idle(None)
+        left = known.without(code, its).fields(code)
+        return judging.numbers.keep(change, e.tag, e.gpu_class, left)
+
+    await judging.numbers.change(decide)
+
+
 async def _stop(experiment_id: str, why: str, experiments: Experiments) -> None:
     async def decide(change: Change) -> None:
         run = await experiments.run_facts(change, experiment_id)
@@ -124,7 +143,7 @@ async def see_to_claim(experiment_id: str, judging: Judging, *, may_run: bool = 
         if facts.experiment.status != "discard":
             return None
         if (by := measured_by(facts)) is not None:
-            if await _measure(experiment_id, by, experiments):
+            if await _measure(experiment_id, by, judging):
                 return f"measure {experiment_id}"
             continue
         if not may_run or not owes_run(facts) or not await _is_worth_a_run(facts, experiments):
@@ -134,8 +153,9 @@ async def see_to_claim(experiment_id: str, judging: Judging, *, may_run: bool = 
     return None
 
 
-async def _measure(experiment_id: str, by: Experiment, experiments: Experiments) -> bool:
+async def _measure(experiment_id: str, by: Experiment, judging: Judging) -> bool:
     """Judge a claim by the lab's run of its code; False where it is no claim any more."""
+    experiments, numbers = judging.experiments, judging.numbers
 
     async def judged(change: Change) -> bool:
         found = await experiments.run_facts(change, experiment_id)
@@ -144,6 +164,10 @@ async def _measure(experiment_id: str, by: Experiment, experiments: Experiments)
         run, report = as_measured(found, by)
         under = conditions_of(report.key, run)
         beside = await _beside(change, run, under, experiments)
+        if run.tag.hidden_split:
+            codes = codes_beside(under, beside)
+            known = await numbers.of(change, run.tag.name, under.key.gpu_class, codes)
+            beside = beside._replace(hidden=look(None, run, under, beside, known).refusals)
         await experiments.finish(
             change, found, judge_claim(found.experiment, report, run, under, beside), beside
         )
@@ -280,12 +304,30 @@ async def _steps_of(tag: str, best_key: str | None, judging: Judging) -> list[St
         step = race.step(may_run=may_run)
         if step is None:
             break
+        step = await _borne_out(step, race, judging)
         try:
             steps += [step] if await _take(step, race, judging) else []
         except BudgetExhausted as problem:  # a result, or another budget, judges again
             log.warning("%s: no further run: %s", tag, problem.detail)
             may_run = False
     return steps
+
+
+async def _borne_out(step: Step, race: Race, judging: Judging) -> Step:
+    """The step, unless the hidden split of the tag does not bear out the keep that it makes."""
+    facts, best = race.facts, race.facts.best
+    if not facts.tag.hidden_split or not isinstance(step, Confirm | GiveUp | Promote):
+        return step
+    e, chain = facts.runs[step.name], [link.experiment_id for link in best.chain]
+    if not isinstance(step, Promote) and e.trust not in ("provisional", "unconfirmed"):
+        return step
+    under = best.chain[max(0, chain.index(step.name) - 1) if step.name in chain else 0]
+    codes = (under.code or "", code_of(e, e.best_key))
+    known = await judging.numbers.seen(e.tag, e.gpu_class, codes)
+    why = why_not_confirmed(e, under.code, under.experiment_id, known, facts.tag.direction)
+    if why is None:
+        return step
+    return Dismiss() if isinstance(step, Promote) else Demote(step.name, why, is_hidden=True)
 
 
 async def _concerned(request: JudgeRetests, judging: Judging) -> list[Experiment]:
@@ -302,6 +344,7 @@ async def _concerned(request: JudgeRetests, judging: Judging) -> list[Experiment
     for e in found:
         if e.status == "retracted":
             await stop_retests(e, experiments)
+            await _forget_hidden(e, judging)
     if any(map(has_fallen, found)) or (tag.takes_claims and tag.has_budget):
         found += await experiments.claims(request.tag, NEWEST_READ)
     return found

@@ -58,7 +58,8 @@ class Registering(Queueing):
             raise no_hypothesis(idea.hypothesis_id, idea.tag)
         slots = slots_of(found["slots"] or ())
         if to_train:
-            check_pinned(idea.pinned_gpu, slots)
+            is_confined = found["tag"].get("hidden_split") == "true"
+            check_pinned(idea.pinned_gpu, slots, is_confined=is_confined)
         policy = read_policy(found["policy"]["values"])
         named = {name: _parent(found[f"parent {name}"]) for name in idea.parent_ids}
         parents = {name: parent for name, parent in named.items() if parent is not None}

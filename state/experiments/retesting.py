@@ -45,6 +45,7 @@ SAME_CODE = {
         "config_delta",
         "keep_rule",
         "patience_s",
+        "is_confined",
         "traceparent",
         "gpu_class",
         "best_key",

@@ -125,6 +125,8 @@ class RunVerdict(Weight):
     """It has the code of that best, so it is no progress."""
     reason: str | None = None
     """Why it was not simply compared with the tag's best: its code was measured before, or under other conditions."""
+    hidden_refused: bool = False
+    """It would have been kept, but the hidden split of its tag does not bear it out."""
 
 
 class Measured(Weight):
@@ -319,6 +321,8 @@ class Idea(Record):
     patience_s: float = 1800.0
     """Seconds of silence of its agent after which a registered experiment is lost."""
     pinned_gpu: str | None = None
+    is_confined: bool = False
+    """Its tag has a hidden split: only slots of the lab's own that confine their runs may run it."""
     traceparent: str | None = None
 
     @property

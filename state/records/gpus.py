@@ -51,6 +51,16 @@ class GpuState(Record):
     tripped_until: float | None = None
     scripts: list[str] = ["train.py"]
     """Files that its train command may run: the first that exists has its constants set. Empty: not known."""
+    labels: dict[str, str] = {}
+    owner: str | None = None
+    """Owner of the token that registered it; None: the lab's own worker."""
+
+    @property
+    def is_confined(self) -> bool:
+        """A slot of the lab's own whose runs touch only their own files: a hidden split stays hidden there."""
+        return (
+            self.owner is None and not self.of_agent and self.labels.get("isolation") in ("landlock", "bwrap")
+        )
 
 
 class Gpu(GpuState):
@@ -61,11 +71,8 @@ class Gpu(GpuState):
     uuid: str | None = None
     host: str | None = None
     boot_id: str | None = None
-    labels: dict[str, str] = {}
     transport: Transport = "redis"
     """Source of its worker's runs: a queue of RQ, or pool::next."""
-    owner: str | None = None
-    """Owner of the token that registered it; None: the lab's own worker."""
     offline: bool = False
     """No heartbeat came for too long."""
     unproven: bool = False

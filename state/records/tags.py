@@ -41,6 +41,10 @@ class Tag(Record):
     """Other files and folders of the repository that the score depends on."""
     evaluator_command: str | None = None
     """Command that measures the score after each training, from the base commit's files. None: train.py prints it."""
+    hidden_split: bool = False
+    """Its evaluator measures a second number, which decides on keeps and which agents never see."""
+    test_split: bool = False
+    """And a third one, once for each experiment in a certificate."""
     baseline_id: str | None = None
     """The run of the base commit's own code that came before all others of the lab."""
     baseline_val_bpb: float | None = None

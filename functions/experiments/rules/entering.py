@@ -46,6 +46,7 @@ def admitted(idea: Idea, facts: EntryFacts, caller: Caller, *, follows_tip: bool
         "policy_version": facts.policy_version,
         "keep_rule": policy.keep_rule,
         "patience_s": policy.stale_after_s,
+        "is_confined": facts.tag.hidden_split,
     }
     return Entry(
         idea.model_copy(update={**made_from, **of_policy}),

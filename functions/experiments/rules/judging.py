@@ -230,13 +230,18 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
     verdict = judge(value, best.val_bpb if best else baseline, tag.direction, margin)
     if repeats_best:  # one more run of the same code is no progress
         verdict = replace(verdict, improved=False, near_miss=False)
+    refused = beside.hidden.best if verdict.improved else None
+    if refused is not None:
+        verdict = replace(verdict, improved=False, near_miss=False)
     is_worse = best is None and not verdict.improved  # than a swarm's baseline
-    trust = None if repeats_best or is_worse else _trust(value, run, best, weighed.noise)
+    trust = None if repeats_best or is_worse or refused else _trust(value, run, beside, weighed.noise)
     runs_again = trust == "provisional" and not (best is not None and is_hopeless(points, best.seeds.bar))
     base = branch_base(run, under.key, beside)
     beats_base = None if base is None else base.is_beaten(value, under.code, tag)
     if repeats_best or (base is not None and base.experiment is None and _is_base_code(e, tag)):
         beats_base = None if beats_base is None else False
+    if beats_base and beside.hidden.base is not None:
+        refused, beats_base = beside.hidden.base, False
     kept = verdict.improved or bool(beats_base) or e.baseline
     moves_on = kept and under.other_key is None and (verdict.improved or not e.baseline)
     before = reset_to(run, base)
@@ -259,13 +264,16 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
         judged_val_bpb=value if value != report.value else None,
         compared_with=best.experiment_id if best else None,
         repeats_best=repeats_best,
-        reason=_reason(run, under, best, weighed.runs),
+        reason=refused or _reason(run, under, best, weighed.runs),
+        hidden_refused=refused is not None and not kept,
         score=report.score,
         reported=report.reported,
     )
     builds_on = under.agrees and (base is None or bool(beats_base))
     growth, committed = grown(run, beside, answer.status, value, builds_on)
-    after = None if repeats_best or is_worse else new_best(e, value, best, tag.direction, under.code)
+    after = (
+        None if repeats_best or is_worse or refused else new_best(e, value, best, tag.direction, under.code)
+    )
     verdict_on = {**answer.kept(), "best_key": under.other_key}
     gain = tag.largest_gain
     if kept:
@@ -544,9 +552,9 @@ def mean_of(runs: Repeats | None) -> Mean | None:
     return Mean(runs.mean, runs.runs) if runs else None
 
 
-def _trust(value: float, run: RunFacts, best: Best | None, noise: Noise | None) -> Trust | None:
+def _trust(value: float, run: RunFacts, beside: Comparison, noise: Noise | None) -> Trust | None:
     """Evidence for a keep; None for a discard, and for later keeps under the strict rule."""
-    e, direction = run.experiment, run.tag.direction
+    e, direction, best = run.experiment, run.tag.direction, beside.best
     if best is None:
         return "first"
     if e.judged_by == "strict":
@@ -559,9 +567,9 @@ def _trust(value: float, run: RunFacts, best: Best | None, noise: Noise | None) 
     match KEEP_RULES[e.judged_by].decide(candidate, incumbent, sigma, plausible):
         case "discard":
             return None
-        case "keep":
+        case "keep" if not beside.hidden.is_run_again:
             return "confirmed"
-        case "provisional":
+        case "keep" | "provisional":
             return "provisional" if e.can_run_again and run.policy.max_retests > 0 else "unconfirmed"
 
 

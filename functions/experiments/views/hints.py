@@ -15,6 +15,7 @@ from functions.trust.rules.overruns import HINT as OVER_BUDGET
 from state.policy import Policy
 from state.program import as_typed
 from state.records import OPEN, Experiment, GpuState, Status, Tag
+from state.refusals import CONFINED_ONLY
 
 # -- A tag's budget and pause in answers, and their effect on a new run.
 
@@ -151,6 +152,11 @@ def standstill(
         if (g.gpu_id == pinned if pinned else effective_status(g, now, stale_s) != "offline")
     ]
     fit = [g for g in there if gpu_class in (None, g.gpu_name)]
+    if e and e.is_confined:
+        open_slots, fit = fit, [g for g in fit if g.is_confined]
+        if open_slots and not fit:
+            named = ", ".join(_unfit(g) for g in open_slots[:GPUS_NAMED])
+            return f"No GPU may run it ({named}): {CONFINED_ONLY}."
     if any(effective_status(g, now, stale_s) in ("idle", "training") for g in fit):
         return None
     if fit and pinned:
@@ -160,6 +166,14 @@ def standstill(
         more = f"; {len(fit) - GPUS_NAMED} more" if len(fit) > GPUS_NAMED else ""
         return f"No GPU takes runs now: {'; '.join(why)}{more}."
     return f"It waits for a GPU of the class {gpu_class!r}, which its first run had." if there else None
+
+
+def _unfit(gpu: GpuState) -> str:
+    """A GPU that may not run what has a hidden split, and why."""
+    whose = (
+        f"{gpu.owner}'s" if gpu.owner is not None else f"isolation {gpu.labels.get('isolation', 'unknown')}"
+    )
+    return f"{gpu.gpu_id} is {whose}" if gpu.owner is not None else f"{gpu.gpu_id} has {whose}"
 
 
 def _out_because(gpu: GpuState, now: float, stale_s: float) -> str:

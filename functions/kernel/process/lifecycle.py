@@ -29,6 +29,7 @@ from state.dimensions import Dimensions
 from state.embedded import broker_url
 from state.experiments import Experiments
 from state.graph_summaries import GraphSummaries
+from state.hidden import HiddenNumbers
 from state.hypotheses import Hypotheses
 from state.journal import Journal
 from state.local_keys import KEY_ROLES, KeyRole, made_key
@@ -135,6 +136,7 @@ def _bound(
         Policies(lab),
         Experiments(lab),
         Certificates(lab),
+        HiddenNumbers(lab),
         PatchArchiving(lab),
         Reports(lab),
         Tallies(lab),

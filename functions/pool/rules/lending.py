@@ -10,6 +10,7 @@ from functions.pool.rules.health import is_stale
 from functions.runs.rules.time_limits import has_time
 from state.leases import GpuRequest, Line
 from state.records import OPEN, Experiment, Gpu
+from state.refusals import CONFINED_ONLY
 
 
 def candidates(
@@ -61,6 +62,8 @@ def why_none(wanted: GpuRequest) -> str:
         return "no GPU is registered: start a worker with ./nightjar worker --repo PATH"
     if not has_time(wanted.tag):
         return f"the budget of {wanted.tag.name} has no GPU seconds left: POST /api/tag/budget raises it"
+    if wanted.experiment.is_confined and not any(gpu.is_confined for gpu in wanted.idle):
+        return f"no idle GPU is a confined slot: {CONFINED_ONLY}"
     return "no idle, healthy GPU fits"
 
 
@@ -92,8 +95,12 @@ def pairs(waiting: Sequence[Experiment], idle: Sequence[Gpu]) -> list[tuple[Expe
 
 
 def may_run(e: Experiment, gpu: Gpu) -> bool:
-    """Whether the result would be comparable: a retest needs its experiment's class of GPU."""
-    return e.retest_of is None or e.gpu_class in (None, gpu.gpu_name)
+    """Whether the result would be comparable, and a hidden split stay hidden.
+
+    A retest needs its experiment's class of GPU.
+    """
+    is_comparable = e.retest_of is None or e.gpu_class in (None, gpu.gpu_name)
+    return is_comparable and (gpu.is_confined or not e.is_confined)
 
 
 def lendable(line: Line, stale_s: float) -> list[Gpu]:

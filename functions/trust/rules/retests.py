@@ -102,6 +102,8 @@ class Demote:
     name: str
     reason: str | None = None
     """Reason, unless its own further runs decided."""
+    is_hidden: bool = False
+    """Whether the hidden split of its tag decided."""
 
 
 @dataclass(frozen=True)

@@ -301,7 +301,7 @@ def lost_to(
         for b in beaten
         if b.experiment_id in corrected or (e and (b.finish_number or 0) > (e.finish_number or 0))
     ]
-    lost = [b for b in lost if not b.repeats_best]
+    lost = [b for b in lost if not (b.repeats_best or b.hidden_refused)]
     trained = [b for b in lost if b.can_run_again]
     return [link_of(b) for b in trained or lost]
 

@@ -123,7 +123,8 @@ class Race:
             case Promote():
                 return self._promoted(e, rises(best, step.name))
             case Demote():
-                return self._demoted(e, falls(best, step.name, direction), step.reason)
+                after = falls(best, step.name, direction)
+                return self._demoted(e, after, step.reason, is_hidden=step.is_hidden)
 
     def _confirmed(self, e: Experiment, after: Best) -> Ruling:
         value = self._borne_out(e)
@@ -156,7 +157,9 @@ class Race:
         }
         return Ruling(e, "keep", fields, best, after, "promoted", self._told(e, after))
 
-    def _demoted(self, e: Experiment, after: Best, reason: str | None = None) -> Ruling:
+    def _demoted(
+        self, e: Experiment, after: Best, reason: str | None = None, *, is_hidden: bool = False
+    ) -> Ruling:
         direction = self.facts.tag.direction
         value = self._borne_out(e)
         margin = near_margin(self.facts.policy, self.noise)
@@ -170,6 +173,8 @@ class Race:
         }
         if not fields.get("reason") and (reason or not self.facts.retests[e.experiment_id]):
             fields["reason"] = reason or HOPELESS
+        if is_hidden:
+            fields["hidden_refused"] = True
         told = self._told(e, after)
         if len(after.chain) == 1:
             told["retest"] = [rival.experiment_id for rival in after.rivals]

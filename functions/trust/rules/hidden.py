@@ -1,0 +1,245 @@
+"""The hidden split: whether its numbers refuse a keep, and what is stored of them.
+
+A keep has to be better on the visible metric, and not worse on the hidden one. Under the rule `strict` one number
+decides. Under `confirmed` every keep is run again. Its first run must not be behind the best on the hidden split. Its
+mean has to be ahead by what noise explains with probability ALPHA at most, so that it is shown not to be worse.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from functions.experiments.rules.judging import RunConditions
+from functions.trust.rules.noise import Mean, Noise, Repeats, Sums, run_again, standard_error
+from state.codes import code_of
+from state.decisions import Ending
+from state.errors import Forbidden, Invalid
+from state.facts import BASELINE, NOT_REFUSED, Comparison, HiddenFacts, Refusals, RunFacts
+from state.policy import Policy
+from state.records import Best, Direction, Experiment, Tag, score
+
+ALPHA = 0.01
+"""One-sided probability that noise alone explains the gain on the hidden split that a confirmed keep needs."""
+WORSE = "it is better on the visible metric, but the hidden split does not bear it out"
+"""Reason of a discard. A run without a number there gets the same one: the verdict tells one bit."""
+
+
+def unknown(name: str) -> str:
+    """Reason of a discard while the best has no number: backups hold none."""
+    return f"{name}, the best, has no number on the hidden split: have it run again (experiment::retest)"
+
+
+@dataclass(frozen=True)
+class HiddenRuns:
+    """All known numbers of one class of GPU."""
+
+    sums: Sums
+    """Noise of the hidden metric, estimated as that of the visible one."""
+    codes: Mapping[str, _CodeRuns] = field(repr=False)
+    baseline: str | None = None
+    """Identity of the baseline's code."""
+
+    @classmethod
+    def of(cls, facts: HiddenFacts) -> HiddenRuns:
+        stored = dict(facts.stored)
+        sums = Sums(int(stored.pop("df", None) or 0), float(stored.pop("squares", None) or 0))
+        baseline = stored.pop(BASELINE, None)
+        return cls(sums, {name: _parsed(text) for name, text in stored.items() if text}, baseline)
+
+    def mean(self, code: str | None) -> Mean | None:
+        found = self.codes.get(code or "")
+        repeats = found and _folded(found.runs, self.sums.without(found.part))
+        return Mean(repeats.mean, repeats.runs) if repeats else None
+
+    def with_run(self, code: str, name: str, value: float) -> HiddenRuns:
+        """With the number of one more run. A run that is there already stays as it is."""
+        return self._with(code, {name: value} | self._runs(code))
+
+    def without(self, code: str, names: Collection[str]) -> HiddenRuns:
+        """Without these runs of a code."""
+        return self._with(code, {name: v for name, v in self._runs(code).items() if name not in names})
+
+    def fields(self, *codes: str) -> dict[str, str]:
+        """Fields to store after a change of these codes. An empty text: the field goes."""
+        texts = {code: _written(self.codes[code]) if self._runs(code) else "" for code in codes}
+        return {"df": str(self.sums.df), "squares": repr(self.sums.squares), **texts}
+
+    def _runs(self, code: str) -> dict[str, float]:
+        return dict(self.codes[code].runs) if code in self.codes else {}
+
+    def _with(self, code: str, runs: Mapping[str, float]) -> HiddenRuns:
+        before = self.codes.get(code)
+        others = self.sums.without(before.part if before else None)
+        after = _folded(runs, others) or Repeats(0, 0.0, 0.0)
+        kept = _CodeRuns(runs, after.df, after.pooled)
+        return HiddenRuns(
+            others.with_(Sums(after.df, after.pooled)), {**self.codes, code: kept}, self.baseline
+        )
+
+
+@dataclass(frozen=True)
+class _CodeRuns:
+    runs: Mapping[str, float]
+    """Number of each run of the code, by its id, in the order in which they came."""
+    df: int
+    squares: float
+
+    @property
+    def part(self) -> Repeats:
+        """Its part of the noise."""
+        return Repeats(len(self.runs), 0.0, 0.0, self.df, self.squares)
+
+
+def _folded(runs: Mapping[str, float], others: Sums) -> Repeats | None:
+    found: Repeats | None = None
+    for value in runs.values():
+        found, _ = run_again(found, value, others)
+    return found
+
+
+def _parsed(text: str) -> _CodeRuns:
+    return _CodeRuns(**json.loads(text))
+
+
+def _written(kept: _CodeRuns) -> str:
+    return json.dumps(vars(kept), allow_nan=False)
+
+
+def is_behind(candidate: Mean | None, incumbent: Mean, direction: Direction) -> bool:
+    """Whether a first look refuses it. A candidate without a number is refused."""
+    return candidate is None or _gain(candidate, incumbent, direction) < 0
+
+
+def is_unshown(candidate: Mean | None, incumbent: Mean, noise: Noise | None, direction: Direction) -> bool:
+    """Whether the last look refuses it: noise may explain its gain (Student's t, one-sided, ALPHA)."""
+    if candidate is None or noise is None or noise.sigma == 0:
+        return is_behind(candidate, incumbent, direction)
+    from scipy.special import stdtrit
+
+    error = standard_error(noise.sigma, candidate.runs, incumbent.runs)
+    return _gain(candidate, incumbent, direction) < float(stdtrit(noise.df, 1 - ALPHA)) * error
+
+
+def _gain(candidate: Mean, incumbent: Mean, direction: Direction) -> float:
+    return score(incumbent.value, direction) - score(candidate.value, direction)
+
+
+# -- A tag that opens, and a run that ends.
+
+
+def check_splits(tag: Tag, policy: Policy) -> None:
+    """Refuse a split that nothing trusted can measure. Raises Invalid: of a swarm, or without what it asks for."""
+    if tag.test_split and not tag.hidden_split:
+        raise Invalid("a test split goes with a hidden split", hint="send hidden_split, too")
+    if tag.hidden_split and tag.evaluator_command is None:
+        raise Invalid("a hidden split is measured by the tag's evaluator", hint="send evaluator_command, too")
+    if tag.hidden_split and policy.compare_by == "delta":
+        raise Invalid(
+            "a swarm's workers measure their runs on their own machines, and would read the hidden split there",
+            hint="leave hidden_split out, or compare_by: delta",
+        )
+
+
+def check_hidden(value: float | None, run: RunFacts, beside: Comparison) -> None:
+    """Refuse a number that no confined slot of the lab's own workers measured, and a first run without one.
+
+    Raises:
+        Forbidden: the run was on another slot. Invalid: the tag has no hidden split, or the first run no number.
+    """
+    e, tag, gpu = run.experiment, run.tag, beside.gpu
+    if not tag.hidden_split or e.attempt == 0:
+        if value is not None:
+            raise Invalid(
+                "no worker of the lab has measured a hidden split of this run", hint="leave hidden out"
+            )
+        return
+    if gpu is None or not gpu.is_confined:
+        raise Forbidden(
+            f"{tag.name!r} has a hidden split, and {e.gpu_id or 'its GPU'} is no slot of the lab's own that confines"
+            " its runs",
+            hint="serve it with the lab's own worker in the isolation landlock or bwrap",
+        )
+    if value is None and run.first is None and (e.baseline or beside.best is None):
+        raise Invalid(
+            f"the evaluator has not measured the hidden split of {e.experiment_id}, which others are compared with",
+            hint="run the evaluator's command by hand: docs/hidden-split.md says what it sends",
+        )
+
+
+def codes_beside(under: RunConditions, beside: Comparison) -> list[str]:
+    """Identities of the codes whose numbers a verdict needs."""
+    base = beside.base
+    of_base = code_of(base, base.best_key) if base else None
+    best = beside.best.code if beside.best else None
+    return [code for code in (under.code, best, of_base) if code]
+
+
+@dataclass(frozen=True)
+class HiddenLook:
+    """What the hidden split says of a run that ends."""
+
+    refusals: Refusals = NOT_REFUSED
+    fields: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """To be stored where the run counts."""
+
+    def kept_after(self, ending: Ending) -> Mapping[str, str]:
+        """Fields to store after this ending. Invalid runs and runs over their budget are no evidence."""
+        is_evidence = ending.status in ("keep", "discard", "measured") and not ending.fields.get(
+            "over_budget"
+        )
+        return self.fields if is_evidence else {}
+
+
+def look(
+    value: float | None, run: RunFacts, under: RunConditions, beside: Comparison, facts: HiddenFacts
+) -> HiddenLook:
+    """Weigh a run's number; None: it has none. The number of a claim's run by the lab is there already."""
+    e, code = run.experiment, under.code
+    known = HiddenRuns.of(facts)
+    fields: dict[str, str] = {}
+    if value is not None:
+        known = known.with_run(code, e.experiment_id, value)
+        fields = known.fields(code) | ({BASELINE: code} if e.baseline else {})
+    if e.baseline or run.first is not None or (e.attempt == 0 and e.measured_by is None):
+        return HiddenLook(NOT_REFUSED, fields)
+    base = beside.base
+    of_base = code_of(base, base.best_key) if base else known.baseline
+    return HiddenLook(
+        Refusals(
+            _why(known, code, beside.best, run) if beside.best else None,
+            _why_beside(known, code, of_base, base.experiment_id if base else "the baseline", run),
+            is_run_again=True,
+        ),
+        fields,
+    )
+
+
+def _why(known: HiddenRuns, code: str, best: Best, run: RunFacts) -> str | None:
+    return _why_beside(known, code, best.code, best.experiment_id, run)
+
+
+def _why_beside(known: HiddenRuns, code: str, other: str | None, name: str, run: RunFacts) -> str | None:
+    """Why it is not kept above this code; None: it may be."""
+    candidate, incumbent, e = known.mean(code), known.mean(other), run.experiment
+    if incumbent is None:
+        return unknown(name)
+    runs_again = e.can_run_again and run.policy.max_retests > 0
+    if e.judged_by == "confirmed" and not runs_again:
+        refused = is_unshown(candidate, incumbent, known.sums.noise, run.tag.direction)
+    else:
+        refused = is_behind(candidate, incumbent, run.tag.direction)
+    return WORSE if refused else None
+
+
+def why_not_confirmed(
+    e: Experiment, under: str | None, name: str, facts: HiddenFacts, direction: Direction
+) -> str | None:
+    """Why a keep that ran again is demoted; None: it stands. `under` is the code of the keep `name` below it."""
+    known = HiddenRuns.of(facts)
+    incumbent = known.mean(under)
+    if incumbent is None:
+        return unknown(name)
+    candidate = known.mean(code_of(e, e.best_key))
+    return WORSE if is_unshown(candidate, incumbent, known.sums.noise, direction) else None

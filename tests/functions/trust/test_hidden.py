@@ -1,0 +1,215 @@
+"""A hidden split: who may send its number, what it refuses, and where the number is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from functions.trust.rules.hidden import WORSE
+from state.records import Experiment
+from tests.functions.conftest import TagUnderTest
+from tests.labs import add_gpu, open_tag
+
+COMMAND = "python prepare.py"
+BASE = "abc1234abc1234abc1234abc1234abc1234abc12"
+
+
+async def opened(tag: TagUnderTest, isolation: str = "bwrap", **policy: Any) -> None:
+    await open_tag(
+        tag.client,
+        base_commit=BASE,
+        evaluator_command=COMMAND,
+        hidden_split=True,
+        policy={"baseline_first": False, **policy},
+    )
+    for nth in range(3):
+        await add_gpu(tag.client, f"host:gpu{nth}", labels={"isolation": isolation})
+
+
+def result(e: Experiment, value: float, hidden: float | None) -> dict[str, Any]:
+    key = {"gpu_class": "H100", "budget_seconds": 300, "evaluator_hash": "e" * 16}
+    lease = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
+    return {**lease, **key, "val_bpb": value, "score": "trusted"} | (
+        {} if hidden is None else {"hidden": hidden}
+    )
+
+
+async def ran(tag: TagUnderTest, name: str, value: float, hidden: float | None) -> dict[str, Any]:
+    """The answer to a worker's report of this waiting run. Its consequences are judged."""
+    e = await tag.begun(name)
+    body = result(e, value, hidden)
+    answer = await tag.told("/api/experiment/complete", **body)
+    assert await tag.told("/api/experiment/complete", **body) == answer | {"replayed": True}
+    await tag.free(e)
+    await tag.judge(name)
+    return answer
+
+
+async def tried(tag: TagUnderTest, value: float, hidden: float | None, **changes: Any) -> dict[str, Any]:
+    return await ran(tag, await tag.submit(**changes), value, hidden)
+
+
+async def test_a_better_run_that_is_worse_on_the_hidden_split_is_a_discard(tag: TagUnderTest) -> None:
+    await opened(tag, keep_rule="strict")
+    first = await tried(tag, 1.0, 0.5)
+
+    refused = await tried(tag, 0.9, 0.51)
+    equal = await tried(tag, 0.9, 0.5)
+    unmeasured = await tried(tag, 0.8, None)
+
+    assert (first["status"], equal["status"]) == ("keep", "keep")
+    for verdict in (refused, unmeasured):
+        assert (verdict["status"], verdict["improved"], verdict["near_miss"]) == ("discard", False, False)
+        assert (verdict["hidden_refused"], verdict["reason"]) == (True, WORSE)
+    assert await tag.best_id() == equal["experiment_id"]
+    shown = await tag.experiment(refused["experiment_id"])
+    assert (shown["status"], shown["hidden_refused"], shown["reason"]) == ("discard", True, WORSE)
+
+
+async def test_the_direction_is_the_metric_s(tag: TagUnderTest) -> None:
+    await open_tag(
+        tag.client,
+        base_commit=BASE,
+        evaluator_command=COMMAND,
+        hidden_split=True,
+        metric={"name": "accuracy"},
+        policy={"baseline_first": False, "keep_rule": "strict"},
+    )
+    await add_gpu(tag.client, labels={"isolation": "landlock"})
+    await tried(tag, 0.5, 0.4)
+
+    assert (await tried(tag, 0.6, 0.39))["hidden_refused"]
+    assert (await tried(tag, 0.6, 0.41))["status"] == "keep"
+
+
+async def test_a_worse_run_tells_nothing_of_the_hidden_split(tag: TagUnderTest) -> None:
+    await opened(tag, keep_rule="strict")
+    await tried(tag, 1.0, 0.5)
+
+    for hidden in (0.4, 0.6, None):
+        verdict = await tried(tag, 1.1, hidden)
+        assert (verdict["status"], verdict["hidden_refused"], verdict["reason"]) == ("discard", False, None)
+
+
+async def test_under_confirmed_each_keep_runs_again_and_has_to_be_shown_not_to_be_worse(
+    tag: TagUnderTest,
+) -> None:
+    await opened(tag, baseline_repeats=0)
+    await tried(tag, 1.0, 0.5, commit_sha="abc1234")
+
+    lucky = await tried(tag, 0.5, 0.4999)
+    assert (lucky["status"], lucky["trust"]) == ("keep", "provisional")
+    await ran(tag, "mar11-2.2", 0.51, 0.5)
+    await ran(tag, "mar11-1.2", 1.01, 0.503)
+    demoted = await tag.experiment("mar11-2")
+    assert (demoted["status"], demoted["trust"], demoted["hidden_refused"]) == ("discard", "demoted", True)
+    assert demoted["reason"] == WORSE
+
+    true = await tried(tag, 0.5, 0.3)
+    assert true["trust"] == "provisional"
+    await ran(tag, "mar11-3.2", 0.51, 0.301)
+    assert await tag.standing("mar11-3") == ("keep", "confirmed")
+    assert await tag.best_id() == "mar11-3"
+
+
+async def test_a_best_without_a_number_keeps_nothing_above_it_until_it_ran_again(
+    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unchecked(*_: object) -> None:
+        """Commits of these tests are in no repository."""
+
+    monkeypatch.setattr("functions.trust.retests.check_trainable", unchecked)
+    await opened(tag, keep_rule="strict")
+    await tried(tag, 1.0, 0.5)
+    await tag.lab.command("DEL", *[key async for key in tag.lab.scan() if ":hidden:" in key])
+
+    verdict = await tried(tag, 0.9, 0.4)
+    assert verdict["reason"].startswith("mar11-1, the best, has no number on the hidden split")
+    await tag.told("/api/experiment/retest", experiment_id="mar11-1", train=True)
+    await ran(tag, "mar11-1.2", 1.0, 0.5)
+
+    assert (await tried(tag, 0.9, 0.4))["status"] == "keep"
+
+
+async def test_a_claim_is_judged_by_the_hidden_number_of_the_lab_s_run(tag: TagUnderTest) -> None:
+    await opened(tag, keep_rule="strict")
+    await tried(tag, 1.0, 0.5)
+
+    for nth, (hidden, status) in enumerate(((0.6, "discard"), (0.4, "keep")), 2):
+        answer = await tag.claimed(0.9)
+        assert answer["retest"]["retest_id"] == f"mar11-{nth}.2"
+        await ran(tag, f"mar11-{nth}.2", 0.9, hidden)
+        found = await tag.experiment(f"mar11-{nth}")
+        assert (found["status"], found["hidden_refused"]) == (status, status == "discard")
+
+
+async def test_an_agent_sends_no_hidden_number(tag: TagUnderTest) -> None:
+    await opened(tag)
+    own = await tag.told(
+        "/api/experiment/register",
+        tag="mar11",
+        hypothesis="h",
+        category="other",
+        commit_sha="abc1235",
+        diff_summary="d",
+    )
+
+    name = own["experiment_id"]
+    await tag.refused(422, "/api/experiment/complete", experiment_id=name, val_bpb=1.0, hidden=0.5)
+    refusal = await tag.refused(
+        422, "/api/experiment/complete", experiment_id=name, val_bpb=1.0, hidden=float("nan")
+    )
+
+    assert "hidden" in refusal["detail"]
+
+
+@pytest.mark.parametrize("hidden", [None, 0.5])
+async def test_a_number_counts_from_a_confined_slot_alone(tag: TagUnderTest, hidden: float | None) -> None:
+    await opened(tag)
+    e = await tag.begun(await tag.submit())
+    await tag.lab.command("HSET", tag.lab.keys.gpu(e.gpu_id or ""), "labels", '{"isolation":"limits"}')
+
+    refusal = await tag.refused(403, "/api/experiment/complete", **result(e, 1.0, hidden))
+
+    assert "landlock or bwrap" in refusal["hint"]
+
+
+async def test_a_first_run_without_a_number_is_no_result(tag: TagUnderTest) -> None:
+    await opened(tag)
+    e = await tag.begun(await tag.submit())
+
+    refusal = await tag.refused(422, "/api/experiment/complete", **result(e, 1.0, None))
+
+    assert "has not measured the hidden split" in refusal["detail"]
+
+
+async def test_a_retraction_takes_its_numbers_back(tag: TagUnderTest) -> None:
+    await opened(tag, keep_rule="strict")
+    await tried(tag, 1.0, 0.5)
+    before = await numbers(tag)
+    await tried(tag, 0.9, 0.4)
+    assert await numbers(tag) != before
+
+    await tag.told("/api/experiment/retract", experiment_id="mar11-2", reason="a wrong data set")
+    await tag.judge("mar11-2")
+
+    assert await numbers(tag) == before
+
+
+async def numbers(tag: TagUnderTest) -> dict[str, str]:
+    [key] = [key async for key in tag.lab.scan() if ":hidden:" in key]
+    return await tag.lab.hash(key)
+
+
+async def test_what_cannot_have_a_hidden_split_is_refused_at_setup(tag: TagUnderTest) -> None:
+    for fields, said in (
+        ({"hidden_split": True}, "measured by the tag's evaluator"),
+        ({"evaluator_command": COMMAND, "test_split": True}, "goes with a hidden split"),
+        (
+            {"evaluator_command": COMMAND, "hidden_split": True, "policy": {"compare_by": "delta"}},
+            "swarm's workers measure their runs on their own machines",
+        ),
+    ):
+        refusal = await tag.refused(422, "/api/experiment/setup", tag="mar11", base_commit=BASE, **fields)
+        assert said in refusal["detail"]
