@@ -40,6 +40,8 @@ class WorkerOptions(BaseModel):
     """Whether confined runs may use the network."""
     data_dirs: tuple[Path, ...] = ()
     """Further folders that confined runs may read."""
+    hidden_data: Path | None = None
+    """Folder of hidden splits: only evaluators of tags that have some may read it."""
     links: tuple[str, ...] = ()
     """Data of the project that runs get beside the files of a commit."""
     pass_env: tuple[str, ...] = ()

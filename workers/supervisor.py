@@ -25,12 +25,12 @@ from functions.kernel.process.logs import start_logging
 from functions.kernel.process.own_modules import started
 from functions.kernel.process.project import check_data_dir, check_repository
 from functions.kernel.process.remote import alone_in, remote_of
-from functions.kernel.process.run_files import UPSTREAM_CACHE, left_behind, linked
+from functions.kernel.process.run_files import SYSTEM, UPSTREAM_CACHE, left_behind, linked
 from functions.kernel.process.running import ended, exit_with
 from functions.kernel.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from functions.kernel.process.worker_options import Isolation, isolation_options, python_option
 from state.client_settings import host_name
-from state.errors import Forbidden, NightjarError
+from state.errors import Forbidden, Invalid, NightjarError
 from state.program import PROGRAM
 from state.settings import Settings
 from workers import keeper
@@ -147,6 +147,25 @@ def warnings(options: WorkerOptions, python: Interpreter, data: Path) -> list[st
     return [*shortcomings(python, options.repo, os.environ), *found]
 
 
+def check_hidden_data(options: WorkerOptions, data: Path) -> None:
+    """Raise Invalid if runs could read the hidden data: they have to lie outside all that runs may read."""
+    if options.hidden_data is None:
+        return
+    if options.tier not in CONFINED:
+        raise Invalid(
+            f"in the isolation {options.tier} runs read whatever this user reads, hidden data too",
+            hint="--isolation landlock or bwrap, or leave --hidden-data out",
+        )
+    hidden, python = options.hidden_data.resolve(), options.python or Path(sys.executable)
+    read = [options.repo, *options.data_dirs, *roots_of(python), data, *map(Path, (*SYSTEM, UPSTREAM_CACHE))]
+    for place in (each.expanduser().resolve() for each in read):
+        if hidden.is_relative_to(place) or place.is_relative_to(hidden):
+            raise Invalid(
+                f"the hidden data {hidden} and {place}, which runs may read, lie in each other",
+                hint="name a folder of its own: --hidden-data DIR",
+            )
+
+
 def trained(options: WorkerOptions) -> str:
     """The script, or the project and its command, for people."""
     if options.command is None:
@@ -204,6 +223,7 @@ def main(
     isolation: Isolation,
     network: str,
     data_dirs: tuple[Path, ...],
+    hidden_data: Path | None,
     links: tuple[str, ...],
     pass_env: tuple[str, ...],
     remote: bool,
@@ -226,12 +246,14 @@ def main(
                 "tier": choice.tier,
                 "network": network == "on",
                 "data_dirs": [*(folder.absolute() for folder in data_dirs), *data.values()],
+                "hidden_data": hidden_data and hidden_data.absolute(),
                 "links": [*data],
                 "pass_env": pass_env,
                 "remote": remote,
             }
         )
         check_data_dir(settings.data_dir, options.repo, options.data_dirs)
+        check_hidden_data(options, settings.data_dir)
         host = remote_of(settings.data_dir).name if remote else host_name()
         asyncio.run(supervise(options, devices_for(host, gpu, cpu), settings, why=choice.why))
     except NightjarError as problem:

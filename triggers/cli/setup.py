@@ -52,6 +52,8 @@ def _policy(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> di
 )
 @click.option("--base", default=None, metavar="COMMIT", help="the base commit  [default: the workers' HEAD]")
 @click.option("--evaluator-command", default=None, help="measures the score after each training")
+@click.option("--hidden-split", is_flag=True, help="it measures a second number that agents never see, too")
+@click.option("--test-split", is_flag=True, help="and a third one, in certificates alone")
 @json_option
 def command(
     http: LabHttp,
@@ -62,6 +64,8 @@ def command(
     policy: dict[str, Any],
     base: str | None,
     evaluator_command: str | None,
+    hidden_split: bool,
+    test_split: bool,
     as_json: bool,
 ) -> int:
     """Open TAG, a line of research, and show what its runs are measured by.
@@ -81,6 +85,8 @@ def command(
         "policy": values,
         "base_commit": base,
         "evaluator_command": evaluator_command,
+        "hidden_split": hidden_split,
+        "test_split": test_split,
     }
     body = {"tag": tag} | {name: given for name, given in fields.items() if given}
     if metric is not None and direction is None:

@@ -101,6 +101,7 @@ def command(
     isolation: str,
     network: str,
     data_dirs: tuple[Path, ...],
+    hidden_data: Path | None,
     links: tuple[str, ...],
 ) -> int:
     """Start Redis (unless NIGHTJAR_REDIS_URL is set), web, events, clock and this machine's workers.
@@ -122,6 +123,7 @@ def command(
     trainer = ("--python", str(named(python))) if python else ()
     reach = ("--isolation", isolation, "--network", network)
     data_words = [word for folder in data_dirs for word in ("--data-dir", str(folder.absolute()))]
+    data_words += ["--hidden-data", str(hidden_data.absolute())] if hidden_data else []
     link_words = [word for path in links for word in ("--link", path)]
     parts = LabParts(
         settings, repo, cpu, gpu, train_command, (*trainer, *reach, *data_words, *link_words), web

@@ -89,6 +89,7 @@ def report_of(result: TrainingResult, job: TrainingJob) -> Report:
                 "reported": result.reported,
                 "hung": result.hung,
                 **(result.time.model_dump() if result.time else {}),
+                **result.hidden,
             }
         case FailedTraining():
             # names of files are any bytes

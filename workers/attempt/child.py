@@ -41,6 +41,7 @@ _log = logging.getLogger(__name__)
 
 _LAUNCH = Path(__file__).with_name("launch.py")
 _LONGEST_TICK = 4096
+HIDDEN_FD = "NIGHTJAR_HIDDEN_FD"
 _REAP_S = 5.0
 _MOST_PROCESSES = 10_000
 """Most processes that are measured if the run has no limit."""
@@ -76,6 +77,8 @@ class RunCommand:
     apart: bool = False
     """Whether it gets its own process group, which Ctrl-C in our terminal does not reach."""
     tick_source: TickSource = "report"
+    has_hidden: bool = False
+    """Whether it gets one more pipe, for the numbers of hidden splits."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,8 @@ class EndedRun:
     """From the start of the command to its end, or to the beginning of the silence in which it hung."""
     printed: Printed = field(default_factory=Printed)
     """Metrics in the whole output, also in the part that the log leaves out."""
+    hidden: bytes = field(default=b"", repr=False)
+    """What it wrote to the pipe for the numbers of hidden splits."""
 
 
 async def run_command(command: RunCommand, watcher: Watcher, pace: RunTiming) -> EndedRun:
@@ -122,6 +127,7 @@ async def run_command(command: RunCommand, watcher: Watcher, pace: RunTiming) ->
         reports, reports_end = open_pipe(resources)
         answers_end, answers = open_pipe(resources)
         told, told_end = open_pipe(resources)
+        hidden, hidden_end = open_pipe(resources)
         limits = ",".join(f"{name}={value}" for name, value in command.limits.items())
         reach = command.reach.packed() if command.reach else ""
         is_enclosed = command.reach is not None and command.reach.bwrap is not None
@@ -136,16 +142,21 @@ async def run_command(command: RunCommand, watcher: Watcher, pace: RunTiming) ->
                 processes.ATTEMPT: command.label,
                 "NIGHTJAR_REPORT_FD": inheritable_name(reports_end),
                 "NIGHTJAR_ANSWER_FD": inheritable_name(answers_end),
+                **({HIDDEN_FD: str(hidden_end.fileno())} if command.has_hidden else {}),
             },
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output_end,
             stderr=output_end,
-            pass_fds=(reports_end.fileno(), answers_end.fileno(), *([told_fd] if is_enclosed else [])),
+            pass_fds=(
+                *(reports_end.fileno(), answers_end.fileno()),
+                *([told_fd] if is_enclosed else []),
+                *([hidden_end.fileno()] if command.has_hidden else []),
+            ),
             **apart,
         )
-        for handed_over in (output_end, reports_end, answers_end, told_end):
+        for handed_over in (output_end, reports_end, answers_end, told_end, hidden_end):
             handed_over.close()
-        for ours in (output, reports, answers, told):
+        for ours in (output, reports, answers, told, hidden):
             os.set_blocking(ours.fileno(), False)
         run = _Run(command, watcher, pace, process, log)
         try:
@@ -162,7 +173,8 @@ async def run_command(command: RunCommand, watcher: Watcher, pace: RunTiming) ->
             if returncode is None and run.order is None:
                 raise OSError(errno.EPERM, f"its namespaces were not made: {log.text().strip()[-500:]}")
         order, score = run.order or "exit", run.score.result()
-        return EndedRun(order, returncode, log.text(), is_empty, run.excess, time, score)
+        secret = read_now(hidden.fileno())
+        return EndedRun(order, returncode, log.text(), is_empty, run.excess, time, score, secret)
 
 
 def _told(line: bytes, of_bubblewrap: int | None) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from functions.formats.metrics_block import FailureKind
@@ -36,6 +36,8 @@ class TrainingJob:
     """Other files and folders that the score depends on; taken from the base, too."""
     evaluator_command: str | None = None
     """Command that measures the score after training, from the base's files; None: the script prints it."""
+    splits: Sequence[str] = ()
+    """Hidden splits that the evaluator measures, too: `hidden`, `test`."""
     tick_source: TickSource = "report"
 
 
@@ -58,6 +60,8 @@ class TrainedRun:
     """Training time, as the worker measured it."""
     hung: bool = False
     """It did not end after its result, so the worker ended it."""
+    hidden: Mapping[str, float] = field(default_factory=dict, repr=False)
+    """Numbers of hidden splits by name, for the lab alone. A split that could not be measured is not among them."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from workers.attempt.job import (
 )
 from workers.attempt.missed import FailedRun
 from workers.attempt.outcome import not_started, outcome
-from workers.attempt.scoring import ScoringWatcher, is_changed, scored, set_stage
+from workers.attempt.scoring import UNCONFINED, ScoringWatcher, is_changed, scored, set_stage
 from workers.attempt.source import UntrainableCode
 from workers.attempt.usage import Ceilings, threads_here
 from workers.attempt.worktree import Checkout, Checkouts, checkout
@@ -158,6 +158,8 @@ class TrainingRunner:
         self, job: TrainingJob, built: Checkout, watcher: Watcher, metric: str
     ) -> TrainingResult:
         """Train; where the tag's evaluator has a command, let it score what the training has left."""
+        if job.splits and self._access is None:
+            return FailedTraining("infra", UNCONFINED)
         try:
             python = str(self._slot.python or (await find_interpreter(self._slot.repo, self._environ)).path)
         except Invalid as error:
@@ -173,7 +175,7 @@ class TrainingRunner:
             return FailedTraining(
                 "infra", "a process of the training could not be ended, so it cannot be scored"
             )
-        stage = await set_stage(self._slot.repo, job, built, self._slot.links)
+        stage = await set_stage(self._slot, job, built)
         if is_changed(stage, built):
             return FailedTraining("infra", "the clone no longer has the evaluator that it had before the run")
         scoring = replace(
@@ -188,6 +190,7 @@ class TrainingRunner:
             ),
             reach=None,  # score.py confines the evaluator
             tick_source="report",
+            has_hidden=bool(job.splits),
             cwd=stage.files,
             env=stage.env(training.env, built.path),
             log=stage.log,

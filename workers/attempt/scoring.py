@@ -5,6 +5,7 @@ No code of the experiment runs in the evaluator's process: see scoring_path/nigh
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -22,12 +23,17 @@ from workers.attempt.git import Unbuildable
 from workers.attempt.isolation import CACHES, Reach
 from workers.attempt.job import FailedTraining, HaltedRun, TrainedRun, TrainingJob, TrainingResult, Watcher
 from workers.attempt.worktree import Checkout, write_base
+from workers.slot import Slot
 
 SCORE = Path(__file__).with_name("scoring_path") / "score.py"
 _UNSCORED = 79
 _KINDS: Mapping[int, FailureKind] = {80: "leak", 81: "nan", 82: "timeout"}
 """By the exit statuses of nightjar_evaluator's errors; of `Unscored` itself by what it says."""
 _TREE = "NIGHTJAR_TREE"
+_SPLITS, _HIDDEN_DATA = "NIGHTJAR_HIDDEN_SPLITS", "NIGHTJAR_HIDDEN_DATA"
+UNCONFINED = (
+    "its tag has a hidden split, and this worker does not confine its runs: --isolation landlock or bwrap"
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,9 @@ class ScoringFolders:
     theirs: Path
     """For the predictor's temporary files."""
     log: Path
+    hidden: Path | None = None
+    """The folder with the data of hidden splits, which only the evaluator reads."""
+    splits: Sequence[str] = ()
 
     def argv(
         self,
@@ -73,28 +82,39 @@ class ScoringFolders:
         """The evaluator's: it reads what a training reads, and writes its own folders."""
         writes = [str(folder) for folder in (self.files, self.temporary, self.caches)]
         return training._replace(
-            writes=writes, reads=[*(training.reads or ()), str(SCORE.parent)], together=None
+            writes=writes,
+            reads=[*(training.reads or ()), str(SCORE.parent), *([str(self.hidden)] if self.hidden else [])],
+            together=None,
         )
 
     def env(self, training: Mapping[str, str], tree: Path) -> dict[str, str]:
         """The evaluator's whole environment: a training's, without its code's path, temporary files and caches."""
         own = {_TREE: str(tree), "TMPDIR": str(self.temporary)}
         own |= {name: str(self.caches / folder) for name, folder in CACHES.items()}
+        if self.splits:
+            own |= {_SPLITS: ",".join(self.splits)} | (
+                {_HIDDEN_DATA: str(self.hidden)} if self.hidden else {}
+            )
         return {name: value for name, value in training.items() if name != "PYTHONPATH"} | own
 
 
-async def set_stage(
-    repo: Path, job: TrainingJob, built: Checkout, links: Sequence[str] = ()
-) -> ScoringFolders:
+async def set_stage(slot: Slot, job: TrainingJob, built: Checkout) -> ScoringFolders:
     """Write the base commit's files, with data links, beside the tree. Raises Unbuildable: clone or disk."""
     folder = built.folder / "scoring"
-    stage = ScoringFolders(*(folder / name for name in ("files", "tmp", "caches", "theirs", "log.txt")))
+    files, temporary, caches, theirs, log = (
+        folder / name for name in ("files", "tmp", "caches", "theirs", "log.txt")
+    )
+    stage = ScoringFolders(
+        *(files, temporary, caches, theirs, log),
+        hidden=slot.hidden_data if job.splits else None,
+        splits=job.splits,
+    )
     try:
         built.folder.chmod(0o700)  # the training may have taken the right to write there, or made the folder
         remove_tree(folder)
         for place in (stage.files, stage.temporary, stage.caches, stage.theirs):
             place.mkdir(parents=True)
-        await write_base(repo, job, stage.files, links)
+        await write_base(slot.repo, job, stage.files, slot.links)
     except OSError as error:
         raise Unbuildable(
             f"cannot write the evaluator's files: {error}",
@@ -119,14 +139,31 @@ def scored(
     if ended.cause == "exit" and ended.returncode == 0 and value is not None and math.isfinite(value):
         block = ended.printed.block or {}
         own = {name: number for name, number in block.items() if math.isfinite(number)}
+        hidden = hidden_numbers(ended.hidden)
+        if missing := [name for name in stage.splits if name not in hidden]:
+            return FailedTraining(
+                "no_metrics",
+                f"the evaluator sent no number of the split {missing[0]!r}: see nightjar_evaluator.measure_hidden",
+            )
         return replace(
             trained,
             metric=value,
             metrics=trained.metrics | own | {metric: value},
             log_tail=joined(trained.log_tail, newest_lines(ended.log)),
             score="trusted",
+            hidden={name: number for name, number in hidden.items() if math.isfinite(number)},
         )
     return _unscored(ended, value, metric)
+
+
+def hidden_numbers(sent: bytes) -> dict[str, float]:
+    """Numbers of hidden splits: a line `<split> <number>` for each. Other lines count for nothing."""
+    found: dict[str, float] = {}
+    for line in sent.decode("utf-8", "replace").splitlines():
+        name, _, number = line.partition(" ")
+        with contextlib.suppress(ValueError):
+            found[name] = float(number)
+    return found
 
 
 def is_changed(stage: ScoringFolders, built: Checkout) -> bool:

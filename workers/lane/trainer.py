@@ -40,6 +40,7 @@ def job_of(work: Mapping[str, Any]) -> TrainingJob:
     return TrainingJob(
         **{name: work[name] for name in (*same, *more)},
         patch=None if patch is None else base64.b64decode(patch),
+        splits=work["splits"],
         tick_source=work["tick_source"],
     )
 

@@ -19,7 +19,7 @@ python_option = click.option(
 
 
 def isolation_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `isolation`, `network`, `data_dirs` and `link`."""
+    """Add `isolation`, `network`, `data_dirs`, `hidden_data` and `link`."""
     options = (
         click.option(
             "--isolation",
@@ -36,6 +36,12 @@ def isolation_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Path(path_type=Path, exists=True, file_okay=False),
             multiple=True,
             help="folder that isolated runs may read, too",
+        ),
+        click.option(
+            "--hidden-data",
+            type=click.Path(path_type=Path, exists=True, file_okay=False),
+            default=None,
+            help="folder of hidden splits, which only evaluators may read (docs/hidden-split.md)",
         ),
         click.option(
             "--link",

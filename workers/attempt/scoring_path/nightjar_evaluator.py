@@ -17,6 +17,7 @@ is the reason.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -27,7 +28,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
@@ -124,6 +125,47 @@ def artefact(name: str, *, most_bytes: int = 1 << 30) -> bytes:
         if not stat.S_ISREG(found.st_mode) or found.st_size > most_bytes:
             raise Unscored(f"{name} is not a regular file of at most {most_bytes:,} bytes")
         return file.read(most_bytes)
+
+
+def measure_hidden(measure: Callable[[str, Path], float]) -> None:
+    """Measure each hidden split that the lab asks for, and send its number on a pipe of its own.
+
+    `measure` gets the split (`hidden` or `test`) and the worker's folder of hidden data. Call this after the visible
+    metric is printed, with a new Predictor. Meanwhile nothing is printed, and no error is shown: what a predictor
+    makes of hidden data must not come out. A run without a number is not kept. In a tag without a hidden split this
+    does nothing.
+    """
+    pipe = os.environ.get("NIGHTJAR_HIDDEN_FD")
+    if pipe is None:
+        return
+    folder = Path(os.environ.get("NIGHTJAR_HIDDEN_DATA", os.devnull))
+    for split in os.environ["NIGHTJAR_HIDDEN_SPLITS"].split(","):
+        with _silence():
+            try:
+                number = float(measure(split, folder))
+            except (Exception, SystemExit):  # noqa: BLE001 - its text may hold what the predictor was asked
+                number = math.nan
+        os.write(int(pipe), f"{split} {number!r}\n".encode())
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Send standard output and error of this process nowhere."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [(number, os.dup(number)) for number in (1, 2)]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for number, _ in kept:
+            os.dup2(nowhere, number)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, copy in kept:
+            os.dup2(copy, number)
+            os.close(copy)
+        os.close(nowhere)
 
 
 class Predictor:

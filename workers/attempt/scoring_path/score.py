@@ -36,6 +36,8 @@ from typing import Any
 LONGEST_REQUEST = 64 * 1024
 
 _EVALUATE = "--evaluate"
+_HIDDEN = "NIGHTJAR_HIDDEN_"
+"""Begins the names of variables that only the evaluator has."""
 _LAUNCH = Path(__file__).parents[1] / "launch.py"
 _BY_SIGNAL = 128
 _PR_SET_DUMPABLE = 4
@@ -85,7 +87,8 @@ class Stage:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             own = (sys.executable, "-I", __file__, _EVALUATE, place["tree"], str(theirs.fileno()))
-            self._evaluator = Confined([*own, *command], place["evaluator"], keep=[theirs.fileno()])
+            hidden = [int(os.environ[_HIDDEN + "FD"])] if _HIDDEN + "FD" in os.environ else []
+            self._evaluator = Confined([*own, *command], place["evaluator"], keep=[theirs.fileno(), *hidden])
         self._predictors: dict[int, tuple[Confined, str]] = {}
 
     def run(self) -> int:
@@ -119,7 +122,11 @@ class Stage:
     def _start(self, arguments: Sequence[str], questions: int, answers: int, output: int) -> int:
         folder = tempfile.mkdtemp(dir=self._place["folder"])
         reach = self._place["predictor"]
-        environment = {name: value for name, value in os.environ.items() if name != "NIGHTJAR_TREE"}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name != "NIGHTJAR_TREE" and not name.startswith(_HIDDEN)
+        }
         environment |= {name: os.path.join(folder, cache) for name, cache in self._place["caches"].items()}
         environment |= {
             "PYTHONPATH": self._place["path"],
